@@ -9,6 +9,7 @@ Errors of the server or the connection are redis-py's.
     ├── ConfigMismatch    what is stored has other parameters
     ├── FilterFull        the current slice is full, and growth is off
     ├── MappingFull       a distinct counter's mapping has max_members, and may have no more
+    ├── NotReplicated     too few replicas have an answer
     ├── ServerTooOld      the server lacks what the scripts need
     └── StoreLocked       another process writes to the page store
 """
@@ -22,6 +23,7 @@ __all__ = [
     "ConfigMismatch",
     "FilterFull",
     "MappingFull",
+    "NotReplicated",
     "ServerTooOld",
     "StoreLocked",
     "TBloomError",
@@ -73,7 +75,8 @@ class ConfigMismatch(TBloomError):
     def __init__(
         self, name: str, differences: dict[str, tuple[Any, Any]], stored: str = ""
     ) -> None:
-        super().__init__(name, differences, stored)
+        # Not with what is stored, which may have the check value of a secret.
+        super().__init__(name, differences)
         self.name = name
         self.differences = differences
         self.stored = stored
@@ -83,6 +86,9 @@ class ConfigMismatch(TBloomError):
             f"{parameter} is {_shown(stored)} there and {_shown(given)} here"
             for parameter, (stored, given) in self.differences.items()
         )
+        layouts = self.differences.get("layout", (0, 0))
+        if all(type(layout) is int for layout in layouts) and layouts[0] < layouts[1]:
+            return f"{self.name!r} was written by an earlier version of tbloom: {details}"
         return f"{self.name!r} is stored with other parameters: {details}"
 
 
@@ -119,6 +125,24 @@ class MappingFull(TBloomError):
 
     def __str__(self) -> str:
         return f"mapping {self.mapping!r}: it has {self.max_members} members, which is max_members, and may have no more"
+
+
+class NotReplicated(TBloomError):
+    """Too few replicas had new items in time, so that a failover might forget them; the server has them.
+
+    Call again on the same object, as after an error of the server's: an item that was new is told so once enough replicas
+    have it. ``replicas`` is the number that must have it, ``copies`` that of those that had, after ``timeout`` seconds.
+    """
+
+    def __init__(self, name: str, replicas: int, copies: int, timeout: float) -> None:
+        super().__init__(name, replicas, copies, timeout)
+        self.name = name
+        self.replicas = replicas
+        self.copies = copies
+        self.timeout = timeout
+
+    def __str__(self) -> str:
+        return f"{self.name!r}: {self.copies} of {self.replicas} replicas have the answer after {self.timeout:g} s"
 
 
 class ServerTooOld(TBloomError):

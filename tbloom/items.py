@@ -60,6 +60,17 @@ def check_within(within: int | None, slices: int) -> int:
     raise ConfigError("within", within, f"a whole number of slices from 1 to {slices}")
 
 
+def check_keep(keep: int | None, within: int | None, slices: int) -> int:
+    """The age of the slice that an item goes into which is kept for ``keep`` slices: it leaves with that slice."""
+    if keep is None:
+        return 0
+    if not isinstance(keep, int) or isinstance(keep, bool) or not 1 <= keep <= slices:
+        raise ConfigError("keep", keep, f"a whole number of slices from 1 to {slices}")
+    if within is not None:
+        raise ConfigError("within", within, "left out, because with keep all slices are asked")
+    return slices - keep
+
+
 def check_at(at: datetime | None, argument: str = "at") -> datetime | None:
     """The instant, if it can be looked at; None is now."""
     if at is None or (

@@ -123,7 +123,7 @@ class Window:
     length has no zone, so its ``tz`` is ``"UTC"``. ``NoWindow`` has None as granularity.
     """
 
-    __slots__ = ("_length", "_unit", "_zone", "granularity", "slices", "tz")
+    __slots__ = ("_length", "_live", "_unit", "_zone", "granularity", "slices", "tz")
 
     def __init__(self, granularity: str | timedelta, slices: int, tz: str = "UTC") -> None:
         self.granularity: str | None = parse_granularity(granularity)
@@ -139,6 +139,8 @@ class Window:
         if days * slices > _MAX_WINDOW.days:
             raise ConfigError("slices", slices, "a window of at most 100 years")
         self.slices = slices
+        #: The live slices of the last call that asked for all.
+        self._live: list[Slice] = []
 
     @property
     def zone(self) -> tzinfo:
@@ -163,9 +165,14 @@ class Window:
 
     def live(self, ms: int, newest: int | None = None) -> list[Slice]:
         """The live slices at an instant, or the ``newest`` of them, oldest first; the last one is current."""
+        known = self._live
+        if known and known[-1].start <= ms < known[-1].end:
+            return known[-(newest or self.slices) :]
         slices = [self.slice_at(ms)]
         while len(slices) < (newest or self.slices):
             slices.append(self.slice_at(slices[-1].start - 1))
+        if len(slices) == self.slices:
+            self._live = slices[::-1]
         return slices[::-1]
 
     def ahead(self, ms: int) -> list[Slice]:
@@ -245,7 +252,7 @@ class NoWindow(Window):
 
     def __init__(self) -> None:
         self.granularity, self.slices, self.tz = None, 1, "UTC"
-        self._zone = timezone.utc
+        self._zone, self._live = timezone.utc, []
 
     def is_label(self, text: str) -> bool:
         """True if the text is its slice's label."""

@@ -22,7 +22,7 @@ from tbloom.distinct import AsyncDistinctCounter, DistinctCounter
 from tbloom.exact import AsyncExactFilter, ExactFilter
 from tests.helpers import forked, servers, website
 from tests.helpers.localredis import LocalRedis, find_binary
-from tests.helpers.making import Awaited, AwaitedCounter, missing
+from tests.helpers.making import awaited, missing
 
 # Nothing is timed in a test; `make check` takes the profile with many examples.
 hypothesis.settings.register_profile("few", deadline=None, max_examples=20)
@@ -212,8 +212,7 @@ def _made(request: pytest.FixtureRequest, url: str) -> Callable[..., Any]:
             parameters["retry_for"] = 0.0
         if request.param == "async":
             return aio.from_url(address, *names, **parameters)
-        made = sync.from_url(address, *names, **parameters)
-        return AwaitedCounter(made) if sync is DistinctCounter else Awaited(made)
+        return awaited(sync.from_url(address, *names, **parameters))
 
     return make
 

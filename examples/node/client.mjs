@@ -2,7 +2,7 @@
 // filters of one shard, with slices of an hour or a day in UTC, or of a fixed length; and it looks items up.
 import { createHash, randomBytes } from "node:crypto";
 import { readFileSync } from "node:fs";
-import { choose, digestOf, packed, partShare } from "./format.mjs";
+import { capacityAfter, choose, digestOf, FIRST_CAPACITY, packed, partShare } from "./format.mjs";
 
 const LANE_TTL = 3_600_000, LOOKS_PER_CALL = 1000, MAX_CORRECTIONS = 16;
 const UNITS = { s: 1, min: 60, h: 3600, d: 86_400, w: 604_800 };
@@ -23,15 +23,16 @@ const [ADD, CONTAINS, BEGIN_SLICE] = ["add", "contains", "begin_slice"].map((nam
 export class TimeBloom {
   #redis; #stem; #lanes = []; #lanesMade = 0; #client = randomBytes(8).toString("hex"); #ahead = 0; #layout = "";
 
-  constructor(redis, name, { granularity = "d", slices = 7, capacity = 1_000_000, error_rate = 1e-4, grow = true } = {}) {
+  constructor(redis, name, { granularity = "d", slices = 7, capacity = null, error_rate = 1e-4, grow = true } = {}) {
     const [, number, unit] = /^(\d*)(s|min|h|d|w)$/.exec(granularity);
     this.length = (number || 1) * UNITS[unit] * 1000;
     this.nameOf = { d: (at) => at.slice(0, 8), h: (at) => at.slice(0, 8) + at.slice(9, 11) }[granularity];
     this.nameOf ??= (at) => at.slice(0, 15);
     this.rate = -Math.expm1(Math.log1p(-error_rate) / slices);
-    this.usual = choose(capacity, this.rate * (grow ? partShare(0) : 1));
+    this.first = capacity ?? FIRST_CAPACITY;
+    this.usual = choose(this.first, this.rate * (grow ? partShare(0) : 1));
     const [held, bits, hashes] = this.usual.split(":").map(Number);
-    if (held !== capacity || "wsmin".includes(granularity)) throw new Error("such filters are left to Python");
+    if (held !== this.first || (capacity === null && !grow) || "wsmin".includes(granularity)) throw new Error("such filters are left to Python");
     granularity = number ? `${this.length / 1000}s` : granularity;
     const stored = { layout: 2, hash: "mmh3_x64_128", bits, hashes, capacity, granularity, slices, tz: "UTC", shards: 1, grow, error_rate };
     this.stored = JSON.stringify(stored);
@@ -56,15 +57,21 @@ export class TimeBloom {
     return new Map(entries.map(([label, parts]) => [label, parts.split(",")]));
   }
   part(level, number) { // the number-th part of a slice, with 2**level times the usual capacity
-    return level || number ? choose(this.capacity * 2 ** level, this.rate * partShare(number)) : this.usual;
+    return level || number ? choose(this.first * 2 ** level, this.rate * partShare(number)) : this.usual;
   }
   growth(layout, live, label = live[0]) { // how a slice gets one more part
     const parts = layout.get(label) ?? [this.usual];
-    const level = 32 - Math.clz32(Math.floor(parts.at(-1).split(":")[0] / this.capacity));
-    return [live.at(-1), this.usual, this.part(level, parts.length), label, ...live.slice(0, live.indexOf(label))].join(" ");
+    return [live.at(-1), this.usual, this.next(parts), label, ...live.slice(0, live.indexOf(label))].join(" ");
+  }
+  next(parts) { // the part that a slice with these parts grows by
+    const [first, last] = [parts[0], parts.at(-1)].map((part) => part.split(":")[0]), number = parts.length;
+    if (this.capacity !== null) return this.part(32 - Math.clz32(Math.floor(last / this.first)), number);
+    const capacity = parts[0] === this.usual ? 4 * last : Math.ceil(first / 8) * 2 ** (number - 1);
+    return choose(capacity, this.rate * partShare(number));
   }
   beginning(items) { // the part of a slice that begins with room for the items
-    return this.part(this.grow ? 32 - Math.clz32(Math.max(0, Math.ceil(items / this.capacity) - 1)) : 0, 0);
+    if (this.capacity === null && items) return choose(capacityAfter(items), this.rate * partShare(0));
+    return this.part(this.grow ? 32 - Math.clz32(Math.max(0, Math.ceil(items / this.first) - 1)) : 0, 0);
   }
   #groups(layout, labels) { // the parts by size, that of the current part first; the newest first of each size
     const groups = new Map();
@@ -111,10 +118,10 @@ export class TimeBloom {
     throw new Error("the server has corrected the call too often");
   }
 
-  async #begins(version, layout, labels, times) { // begins a slice that comes after one that has grown; true: look again
+  async #begins(version, layout, labels, times) { // begins a slice that needs an entry in the layout; true: look again
     const last = labels.slice(1).find((label) => layout.has(label));
-    if (layout.has(labels[0]) || !last) return false;
-    const parts = this.#groups(layout, [last]).flatMap(({ keys }) => keys);
+    if (layout.has(labels[0]) || !(last || (this.capacity === null && version))) return false;
+    const parts = this.#groups(layout, last ? [last] : []).flatMap(({ keys }) => keys);
     const counts = parts.map((key) => this.#redis.call("BITFIELD_RO", key, "GET", "u48", 0));
     const items = (await Promise.all(counts)).flat().reduce((sum, count) => sum + count);
     const keys = [`${this.#stem}}:config`, `${this.#stem}}:layout`, `${this.#stem}}:${labels[0]}`];

@@ -44,6 +44,12 @@ function loadAt(rate, hashes) {
   }
   return low;
 }
+export const FIRST_CAPACITY = 10_000; // of a filter without a capacity
+export function capacityAfter(items) { // of a slice that follows one of these items
+  const needed = Math.max(1000, items + 2 * Math.sqrt(items));
+  return Math.round(1000 * 2 ** (Math.ceil(16 * Math.log2(needed / 1000)) / 16));
+}
+
 export function choose(capacity, rate) {
   let hashes = Math.max(1, Math.round(0.82 * Math.log2(1 / rate)));
   hashes = hashes > 16 && hashes < 21 ? 16 : Math.min(hashes, 64);

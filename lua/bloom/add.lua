@@ -1,4 +1,5 @@
--- add: which of these items are new? Remembers the new ones in the current slice.
+-- add: which of these items are new? Remembers the new ones in the current slice, or in a chosen older one, which leaves the
+-- window earlier.
 --
 -- Includes   blocks, changes, clock, layouts, parameters, tokens
 --
@@ -6,36 +7,36 @@
 -- KEYS[2]    the filter's parameters
 -- KEYS[3]    the layout (shared/layouts.lua)
 -- KEYS[4]    the register of parts, which shows that the server has dropped a part early
--- KEYS[5]    the current part: the newest part of the current slice, where new items go
--- KEYS[6..]  all older parts of live slices, the newest first of those of one size
+-- KEYS[5]    the chosen part: the newest part of the chosen slice, where new items go
+-- KEYS[6..]  all other parts of live slices, the newest first of those of one size
 --
 -- ARGV[1]    the call's number in its lane; lane and number are its token
 -- ARGV[2]    the client's parameters
 -- ARGV[3]    when the client believes that the current slice begins (ms)
 -- ARGV[4]    when it ends (ms)
--- ARGV[5]    when it leaves the window (ms)
+-- ARGV[5]    when the chosen slice leaves the window (ms)
 -- ARGV[6]    how long a lane is kept at most (ms)
 -- ARGV[7]    1: the parameters may be stored where there are none; 0: they must be agreed on first (open.lua)
 -- ARGV[8]    the version of the client's layout; '': it knows of none
--- ARGV[9]    how the current slice grows when the current part is full (grown_layout in shared/layouts.lua); '': never
--- ARGV[10]   the capacity of the current part (items)
--- ARGV[11]   the size of the current part (bytes)
+-- ARGV[9]    how the chosen slice grows when the chosen part is full (grown_layout in shared/layouts.lua); '': never
+-- ARGV[10]   the capacity of the chosen part (items)
+-- ARGV[11]   the size of the chosen part (bytes)
 -- ARGV[12]   the sizes of the parts from KEYS[5] on (groups_of in shared/blocks.lua)
 -- ARGV[13]   the items (groups_of in shared/blocks.lua)
 --
--- Reply      {0, answers}     a character per item: 1 new, 0 seen. Fewer characters than items: the current part is
+-- Reply      {0, answers}     a character per item: 1 new, 0 seen. Fewer characters than items: the chosen part is
 --                             full; the client sends the rest again
---            {0, answers, 1}  the same; the server had dropped the current part early, and it was made anew
+--            {0, answers, 1}  the same; the server had dropped the chosen part early, and it was made anew
 --            {1, now}         the server's clock (ms) is not within ARGV[3..4]; nothing changed
 --            {2, parameters}  the filter is stored with other parameters; nothing changed
 --            {3, number}      the lane is at a later call: this is a stray copy of an answered one; nothing changed
 --            {4, ''}          no parameters are stored, and the client has not agreed on them; nothing changed
 --            {5, layout}      the stored layout has another version; nothing changed. With '' in ARGV[8], and no layout:
 --                             the parameters and a layout were stored, and no item
---            {6, answers}     the slice is full and may not grow: the item after these is new, and was not added
+--            {6, answers}     the chosen slice is full and may not grow: the item after these is new, and was not added
 -- Errors     WRONGTYPE, OOM, READONLY, each before anything is changed
 
-local lane_key, config_key, layout_key, register, current = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local lane_key, config_key, layout_key, register, chosen = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local FIRST_PART = 5
 local number, config = tonumber(ARGV[1]), ARGV[2]
 local begins, ends, expires = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
@@ -63,11 +64,11 @@ end
 -- First all looks, then all changes.
 local groups, item_bytes = groups_of(sizes, FIRST_PART)
 local own, answers, count, status = groups[1], {}, 0, 0
-local rows, bytes, change = own.rows, own.bytes, new_change(current, own.bytes, capacity, grows)
+local rows, bytes, change = own.rows, own.bytes, new_change(chosen, own.bytes, capacity, grows)
 local noted = change.blocks
 for at = 1, #items, item_bytes do
   local start = start_of(items, at, own)
-  local block = noted[start] or read_block(current, start, bytes)
+  local block = noted[start] or read_block(chosen, start, bytes)
   local seen = are_set(block, items, at, rows) or first_with(groups, items, at, FIRST_PART)
   if not seen then
     local refusal = note_new(change, start, block, items, at)
@@ -85,7 +86,7 @@ answers = table.concat(answers)
 if change.items == 0 then return {status, answers} end
 
 local held = insert(change, part_bytes)
-if held == change.items then dropped = rarely().begin_part(current, register, config_key, layout_key, expires, now) end
+if held == change.items then dropped = rarely().begin_part(chosen, register, config_key, layout_key, expires, now) end
 -- Every later call has to know the new part.
 if grows and held >= capacity then rarely().store_grown(layout_key, layout, growth, expires, now) end
 redis.call('SET', lane_key, lane_entry(ARGV[1], answers, generation, dropped), 'PX', math.min(lane_ttl, expires - now))

@@ -30,7 +30,8 @@ if now < begins or now >= ends then return {1, now} end
 local stored_config = redis.call('GET', config_key)
 if stored_config and stored_config ~= config then return {2, stored_config} end
 local stored = redis.call('GET', layout_key) or ''
-if version_of(stored) ~= version then return {5, stored} end
+-- Without a layout there is nothing to begin: the filter was cleared meanwhile.
+if version_of(stored) ~= version or stored == '' then return {5, stored} end
 local layout
 if redis.call('EXISTS', first_part) == 1 then
   layout = grown_layout(stored, growth)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from asyncio import Task, create_task, get_running_loop
+from asyncio import Task
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from time import monotonic_ns
@@ -16,6 +16,7 @@ from tbloom.bloom.claims.held import Claim
 from tbloom.bloom.claims.verbs import ClaimVerbs
 from tbloom.bloom.exchange import Usual
 from tbloom.engine.aio import AsyncDriver
+from tbloom.engine.together import running_loop
 from tbloom.errors import TBloomError
 from tbloom.items import Item
 
@@ -38,7 +39,7 @@ class AsyncTimeBloom(ClaimVerbs["asyncio.Redis | asyncio.RedisCluster"], AsyncDr
         exchange, lane, reply = self._exchange, None, None
         usual = self._usual
         if usual is None and self._connections.keeps:
-            usual = self._usual = exchange.usual_calls()
+            usual = self._usual = exchange.usual_calls(self._connections.of_loop().renewal)
         if (
             usual is not None
             and usual.calls is exchange.calls
@@ -96,7 +97,7 @@ class AsyncTimeBloom(ClaimVerbs["asyncio.Redis | asyncio.RedisCluster"], AsyncDr
 
     def _keep_session(self) -> None:
         """Starts the task that sends heartbeats, if it does not run in this event loop."""
-        task = self._heartbeat
-        if task is None or task.done() or task.get_loop() is not get_running_loop():
+        task, loop = self._heartbeat, running_loop()
+        if task is None or task.done() or task.get_loop() is not loop:
             send = weakref.WeakMethod(self._send_heartbeat)
-            self._heartbeat = create_task(run_in_task(send, self._beat_seconds()))
+            self._heartbeat = loop.create_task(run_in_task(send, self._beat_seconds()))

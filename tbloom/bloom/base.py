@@ -36,6 +36,7 @@ class Arguments(Parameters, total=False):
     """The optional arguments of both classes; those below are not stored, and clients may differ in them."""
 
     retry_for: float | None
+    replicas: int
     session_ttl: float
     cache_size: int
     cache_ttl: float
@@ -50,6 +51,7 @@ class Base(Store[Client, Config]):
         name: str,
         *,
         retry_for: float | None = None,
+        replicas: int = 0,
         session_ttl: float = SESSION_TTL,
         cache_size: int = 0,
         cache_ttl: float = CACHE_TTL,
@@ -66,8 +68,9 @@ class Base(Store[Client, Config]):
             have no TTL.
         :param slices: the number of periods, the current one included (7); none without a window. An item is remembered for at
             least ``slices - 1`` of them, at most ``slices``.
-        :param capacity: distinct items expected per slice. None, the default: 1,000,000, or what
-            ``bits`` and ``hashes`` hold at ``error_rate``, which is then the most that can be given.
+        :param capacity: distinct items expected per slice. None, the default: the first slice is made for 10,000, and
+            grows; each later one is made for as many as the last one held. Or, with ``bits`` and ``hashes``, what these
+            hold at ``error_rate``, which is then the most that can be given.
         :param error_rate: the chance that an item never added is called seen, over the whole window.
             None, the default: 1e-4, or what follows from ``capacity``, ``bits`` and ``hashes`` where all are given.
         :param tz: an IANA time zone (UTC).
@@ -78,9 +81,13 @@ class Base(Store[Client, Config]):
             parts, and the error rate is kept; False: ``FilterFull`` is raised.
         :param bits: size of a slice, in place of the one that ``capacity`` leads to; needs ``hashes``.
         :param hashes: bits per item.
+        :param secret: 16 to 64 random bytes, the same for all clients. Without them, as by default, anybody can make an
+            item that the filter takes for a chosen other one.
         :param retry_for: how long (seconds) a failed call is retried, before its error is raised. None, the
             default: 5 with a client that ``from_url`` made, 40 on a cluster or through a Sentinel, else 0,
             which leaves retries to the client.
+        :param replicas: how many replicas must have an answer "new" before it is given (0); else, after a second, or half
+            of the client's ``socket_timeout`` if that is less, ``NotReplicated`` is raised.
         :param session_ttl: how long (seconds) a process that claims items counts as alive after its last
             heartbeat (60).
         :param cache_size: the number of seen items that this process remembers, without another request
@@ -89,7 +96,7 @@ class Base(Store[Client, Config]):
             after this time at the latest.
         :raises ConfigError: if an argument can't be right.
         """
-        super().__init__(client, retry_for=retry_for)
+        super().__init__(client, retry_for=retry_for, replicas=replicas)
         #: How long (s) a session counts as alive after its last heartbeat.
         self.session_ttl = seconds("session_ttl", session_ttl, 1, _LONGEST_SESSION)
         #: The user gave no number of shards, so that of a stored filter is adopted.
@@ -100,7 +107,7 @@ class Base(Store[Client, Config]):
                 "cache_size", cache_size, f"a whole number from 0 to {_MAX_CACHE_SIZE}"
             )
         self._cache = LocalCache(cache_size, seconds("cache_ttl", cache_ttl, 0, _LONGEST_SESSION))
-        self._exchange = FilterExchange(self.config)
+        self._exchange = FilterExchange(self.config, self._replicas)
         self._claims = Claims(self._exchange, round(self.session_ttl * 1000))
         self._sessions = Sessions(self._claims)
         self._begin()
@@ -137,7 +144,7 @@ class Base(Store[Client, Config]):
         if shards == self.config.shards:
             return
         self.config = replace(self.config, shards=shards)
-        self._exchange = FilterExchange(self.config)
+        self._exchange = FilterExchange(self.config, self._replicas)
         self._claims.use(self._exchange)
         self._sessions = Sessions(self._claims)
 

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import json
 import math
+import re
+from collections.abc import Callable, Iterable
+from copy import copy
 from dataclasses import dataclass, field
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any, TypedDict
 
 from tbloom.bloom import sizing
-from tbloom.bloom.hasher import HASH_NAME
+from tbloom.bloom.hasher import HASH_NAME, SECRET_HASH_NAME, Secret, digest, digests_of
 from tbloom.engine.keys import SLOTS, Keys
 from tbloom.engine.parameters import differences, read_stored
 from tbloom.errors import ConfigError
+from tbloom.items import Item
 from tbloom.window import Window, window_of
 
 LAYOUT = 2
-DEFAULT_CAPACITY = 1_000_000
+#: The capacity of a filter's first slice, if it is given none.
+FIRST_CAPACITY = 10_000
 DEFAULT_ERROR_RATE = 1e-4
 MAX_SHARDS = SLOTS
 _MAX_ITEMS = 10**15
@@ -51,28 +56,36 @@ def _decimal(rate: float) -> str:
 class Config:
     """The parameters of one filter; raises ConfigError where they make no sense.
 
-    ``capacity``, ``bits`` and ``hashes`` are those of one slice; ``bits`` is rounded up to whole blocks.
+    ``capacity``, ``bits`` and ``hashes`` are those of one slice; ``bits`` is rounded up to whole blocks. Without a
+    capacity they are those of a filter's first slice, and a later one is made for what the last one held.
     """
 
     name: str
     granularity: str | timedelta | None
     slices: int
     tz: str
-    capacity: int
+    capacity: int | None
     error_rate: float
     shards: int
     grow: bool
     bits: int
     hashes: int
+    #: None: items are known by their mmh3.
+    secret: Secret | None = field(default=None, repr=False, compare=False)
     window: Window = field(init=False, repr=False, compare=False)
     keys: Keys = field(init=False, repr=False, compare=False)
+    #: The digest of an item, and those of several. (Functions, not methods: each call comes here.)
+    digest: Callable[[Item], bytes] = field(init=False, repr=False, compare=False)
+    digests_of: Callable[[Iterable[Item]], list[bytes]] = field(
+        init=False, repr=False, compare=False
+    )
     #: The text that is stored with the filter, for other clients to compare their parameters with.
     stored: str = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         window = window_of(self.granularity, self.slices, self.tz)
         _check_rate(self.error_rate)
-        _check("capacity", self.capacity, _MAX_ITEMS)
+        _check("capacity", self.first_capacity, _MAX_ITEMS)
         _check("bits", self.bits, _MAX_BITS)
         _check("hashes", self.hashes, sizing.MAX_HASHES)
         object.__setattr__(self, "bits", sizing.whole_blocks(self.bits, self.hashes))
@@ -80,6 +93,8 @@ class Config:
         _check("shards", self.shards, MAX_SHARDS)
         if not isinstance(self.grow, bool):
             raise ConfigError("grow", self.grow, "True or False")
+        if self.capacity is None and not self.grow:
+            raise ConfigError("capacity", None, "a whole number, because grow is False")
         least = sizing.shards_for(self.bits)
         if self.shards < least:
             expected = (
@@ -95,6 +110,8 @@ class Config:
             "tz": window.tz,
             "window": window,
             "keys": Keys(self.name, self.shards),
+            "digest": self.secret.digest if self.secret else digest,
+            "digests_of": self.secret.digests_of if self.secret else digests_of,
         }
         for name, value in derived.items():
             object.__setattr__(self, name, value)
@@ -110,23 +127,37 @@ class Config:
             "shards": self.shards,
             "grow": self.grow,
         }
+        if self.secret is not None:
+            parameters |= {"hash": SECRET_HASH_NAME, "secret": self.secret.check}
         most = json.dumps(parameters, separators=(",", ":"))
         stored = f'{most[:-1]},"error_rate":{_decimal(self.error_rate)}}}'
         object.__setattr__(self, "stored", stored)
 
     @property
+    def first_capacity(self) -> int:
+        """The capacity of a filter's first slice."""
+        return FIRST_CAPACITY if self.capacity is None else self.capacity
+
+    @property
     def shard_capacity(self) -> int:
         """The capacity of one shard of a slice: its even share of the items, and 4 standard deviations."""
         if self.shards == 1:
-            return self.capacity
-        mean = self.capacity / self.shards
+            return self.first_capacity
+        mean = self.first_capacity / self.shards
         return math.ceil(mean + 4 * math.sqrt(mean))
 
     @property
     def shard_bits(self) -> int:
         """The bits of one shard of a slice, in proportion to its capacity."""
-        bits = -(-self.bits * self.shard_capacity // self.capacity)
+        bits = -(-self.bits * self.shard_capacity // self.first_capacity)
         return sizing.whole_blocks(bits, self.hashes)
+
+    def named(self, name: str) -> Config:
+        """The same parameters, for a filter of another name; faster than checking them again."""
+        other = copy(self)
+        object.__setattr__(other, "name", name)
+        object.__setattr__(other, "keys", Keys(name, self.shards))
+        return other
 
     def differences(self, stored: str) -> dict[str, tuple[Any, Any]]:
         """The parameters that differ from those in ``stored``: (stored, own) by name."""
@@ -145,6 +176,7 @@ class Parameters(TypedDict, total=False):
     grow: bool
     bits: int | None
     hashes: int | None
+    secret: bytes | Secret | None
 
 
 def configure(
@@ -159,12 +191,13 @@ def configure(
     grow: bool = True,
     bits: int | None = None,
     hashes: int | None = None,
+    secret: bytes | Secret | None = None,
     masters: int = 1,
 ) -> Config:
     """A Config whose size follows from ``capacity`` and ``error_rate``, or is given outright.
 
-    ``capacity`` None means 1,000,000, or, with ``bits`` and ``hashes``, the number of items that they
-    hold at ``error_rate``; a higher one is refused. ``error_rate`` None means 1e-4, or, with ``capacity``,
+    ``capacity`` None means that each slice is made for what the last one held, or, with ``bits`` and ``hashes``, the
+    number of items that they hold at ``error_rate``; a higher one is refused. ``error_rate`` None means 1e-4, or, with ``capacity``,
     ``bits`` and ``hashes``, the one that follows from them. ``hashes`` without ``bits`` gives a size for
     that number of hashes. ``shards`` None means the fewest that keep each key at 32 MB or less, in a
     multiple of the cluster's ``masters``.
@@ -186,8 +219,7 @@ def configure(
     _check_rate(error_rate)
     rate = sizing.slice_rate(error_rate, slices) * share
     if bits is None or hashes is None:
-        capacity = capacity or DEFAULT_CAPACITY
-        bits, hashes = sizing.choose(capacity, rate, hashes)
+        bits, hashes = sizing.choose(capacity or FIRST_CAPACITY, rate, hashes)
     else:
         most = sizing.items_at(rate, bits, hashes)
         capacity = capacity or most
@@ -200,7 +232,8 @@ def configure(
     if shards is None:
         _check("bits", bits, _MAX_BITS)
         shards = sizing.shards_for(bits, masters)
-    return Config(name, granularity, slices, tz, capacity, error_rate, shards, grow, bits, hashes)
+    given = granularity, slices, tz, capacity, error_rate, shards, grow, bits, hashes
+    return Config(name, *given, Secret.of(secret))
 
 
 def _rate_kept(rate: float, slices: int) -> float | None:
@@ -212,22 +245,40 @@ def _rate_kept(rate: float, slices: int) -> float | None:
     return max(rounded, _MIN_RATE) if rounded <= _MAX_RATE else None
 
 
+def shards_of_earlier(stored: str) -> int:
+    """The number of shards of a filter that an earlier version of tbloom has written; 0: this is none."""
+    values = read_stored(stored)
+    layout, shards = values.get("layout"), values.get("shards", 1)
+    is_earlier = "kind" not in values and type(layout) is int and 0 < layout < LAYOUT
+    return shards if is_earlier and type(shards) is int and 0 < shards <= MAX_SHARDS else 0
+
+
 def from_stored(name: str, stored: str, key: str = "") -> Config:
     """The parameters of a stored filter. ``key``: where they are, if not at its root."""
     values, key = read_stored(stored), key or Keys(name).root
+    shown = re.sub(r'("secret":)"[^"]*"', r'\1"..."', stored)
     expected = (
         f"the parameters of a filter that this version of tbloom can read in {key!r} "
         "(delete what another program made)"
     )
+    if shards_of_earlier(stored):
+        expected = (
+            f"a filter of this version of tbloom in {key!r}; an earlier version wrote this one, "
+            "which clear(), or 'tbloom clear', removes"
+        )
     if "kind" in values:
         expected = f"the parameters of a filter with slices in {key!r}, not of one that is {values['kind']!r}"
     layout = [values.pop(name, None) for name in ("layout", "hash")]
-    if layout != [LAYOUT, HASH_NAME]:
-        raise ConfigError("stored", stored, expected)
+    if layout not in ([LAYOUT, HASH_NAME], [LAYOUT, SECRET_HASH_NAME]):
+        raise ConfigError("stored", shown, expected)
+    if values.get("capacity", 0) is None:  # else it would follow from the bits
+        values["bits"] = None
+    if "secret" in values:
+        values["secret"] = Secret(None, values["secret"])
     try:
         config = configure(name, **values)
     except (TypeError, ValueError):
-        raise ConfigError("stored", stored, expected) from None
+        raise ConfigError("stored", shown, expected) from None
     if config.stored != stored:  # the scripts compare texts
-        raise ConfigError("stored", stored, expected)
+        raise ConfigError("stored", shown, expected)
     return config

@@ -8,13 +8,14 @@ from typing import Any, NamedTuple
 
 from tbloom.bloom.config import Config
 from tbloom.bloom.hasher import by_shard, shard_of
-from tbloom.bloom.info import count_items, entries_of
+from tbloom.bloom.info import each, entries_of
 from tbloom.bloom.layout import Layout, damaged
 from tbloom.bloom.script_calls import CONTAINS, ShardCalls, SliceCalls
 from tbloom.engine.batches import Batch
 from tbloom.engine.exchange import Exchange, ServerClock, refusal
 from tbloom.engine.flow import Command, Flow, Status, chunks, deliver, text
 from tbloom.engine.pending import now_ms
+from tbloom.engine.replicas import Replicas
 from tbloom.engine.server import check_stored
 from tbloom.engine.tokens import CallTemplate, Lane
 from tbloom.errors import FilterFull
@@ -33,7 +34,7 @@ class Usual(NamedTuple):
     with the same token.
     """
 
-    #: When the slice begins and ends (ns, by this machine's monotonic clock).
+    #: From when to when they are usual, in the slice at most (ns, by this machine's monotonic clock).
     begins: int
     ends: int
     calls: SliceCalls
@@ -50,16 +51,16 @@ def items_per_call(shard: ShardCalls) -> int:
 class FilterExchange(Exchange):
     """What a client knows of a filter, and its calls."""
 
-    def __init__(self, config: Config) -> None:
-        super().__init__(config.name)
+    def __init__(self, config: Config, replicas: Replicas | None = None) -> None:
+        super().__init__(config.name, replicas)
         self.config = config
         self.clock = ServerClock()
         #: The calls of the current slice, as far as known. (``current_calls`` makes them.)
         self.calls: SliceCalls | None = None
         self._agreed: tuple[SliceCalls, bool] | None = None
         self._layouts: dict[int, Layout] = {}
-        #: The shards whose layout names slices.
-        self._grown: set[int] = set()
+        #: The shards whose slices begin with an entry in the layout.
+        self._grown: set[int] = {*range(config.shards)} if config.capacity is None else set()
 
     def batches(self, digests: Iterable[bytes], label: str | None = None) -> list[Batch]:
         """The distinct digests, by shard, in batches for one call each; ``label``: of the slice that they go into."""
@@ -75,15 +76,16 @@ class FilterExchange(Exchange):
         shard = shard_of(digest, shards) if shards > 1 else 0
         return Batch([digest], shard, lane, sent=now_ms() if lane else 0)
 
-    def usual_calls(self) -> Usual | None:
-        """The usual calls of the current slice; None where calls are not usual, and before a first call has met the filter."""
+    def usual_calls(self, until: int) -> Usual | None:
+        """The usual calls of the current slice, ``until`` then at most (ns); None where calls are not usual, and before a
+        first call has met the filter."""
         clock, calls, batch = self.clock, self.calls, Batch([])
-        if calls is None or self.config.shards > 1:
+        if calls is None or self.config.shards > 1 or self.replicas:
             return None
         shard, window = calls.shard(0), len(calls.labels)
         if not shard.layout.version or shard.begins_after:
             return None
-        begins, ends = clock.monotonic_ns(calls.begins), clock.monotonic_ns(calls.ends)
+        begins, ends = clock.monotonic_ns(calls.begins), min(until, clock.monotonic_ns(calls.ends))
         adding, looking = calls.adding(shard, window, batch), calls.looking(CONTAINS, window, batch)
         return Usual(begins, ends, calls, adding, looking)
 
@@ -143,11 +145,11 @@ class FilterExchange(Exchange):
         """Compares the parameters, and begins the current slice. False: another slice is current, or the layout has changed."""
         if not agreed:
             opening = Batch([], known=current)
-            left = yield from self._deliver([current.open(int(store))], [opening], self._accept)
+            left = yield from self._deliver({opening: current.open(int(store))}, self._accept)
             if opening.agreed:  # there is no root, but another client's shards may have outlived it
                 shards = map(self.config.keys.config, range(self.config.shards))
                 yield from check_stored(self.config, shards)
-                left = yield from self._deliver([current.open(2)], left, self._accept)
+                left = yield from self._deliver({opening: current.open(2)}, self._accept)
             if left:
                 return False
             self._agreed = (current, store)
@@ -158,15 +160,18 @@ class FilterExchange(Exchange):
         items: dict[int, int] = {}
         for shard in {batch.shard for batch in pending}:
             last = current.shard(shard).begins_after
-            if last is not None:
-                count = count_items(self.config, shard, last, current.layout(shard))
+            if (
+                last is not None and current.layout(shard).version
+            ):  # else the filter begins with the first call
+                count = _count_items(self.config, shard, last, current.layout(shard))
                 items[shard] = yield from count
         if not items:
             return True
-        calls = [current.begin(shard, count) for shard, count in items.items()]
-        yield from self._deliver(
-            calls, [Batch([], shard, known=current) for shard in items], self._accept
-        )
+        calls = {
+            Batch([], shard, known=current): current.begin(shard, count)
+            for shard, count in items.items()
+        }
+        yield from self._deliver(calls, self._accept)
         # Another client may have changed the layout first, without beginning the slice.
         return all(current.shard(shard).begins_after is None for shard in items)
 
@@ -178,7 +183,7 @@ class FilterExchange(Exchange):
                 "filter %r: the server has dropped the slice %s early, so what it held is forgotten; "
                 "is its maxmemory-policy noeviction?",
                 self.config.name,
-                batch.label or batch.known.labels[0],
+                batch.known.labels[batch.age],
             )
         if status == Status.OK:
             if batch.digests:
@@ -192,7 +197,7 @@ class FilterExchange(Exchange):
             return False
         if status == Status.FULL:
             batch.answers = self._answers(batch, payload)
-            raise FilterFull(self.config.name, self.config.capacity)
+            raise FilterFull(self.config.name, self.config.first_capacity)
         if status == Status.UNKNOWN:
             self._agreed, batch.agreed = None, True
             return False
@@ -207,11 +212,16 @@ class FilterExchange(Exchange):
             raise damaged(self.config, stored, shard)
         self.current_calls().learn_layout(shard, layout if stored else None)
         self.pending_answers.note_generation(shard, layout.generation)
-        (self._grown.add if layout.entries else self._grown.discard)(shard)
+        if self.config.capacity is not None:
+            (self._grown.add if layout.entries else self._grown.discard)(shard)
+
+    def _learn_generation(self, shard: int) -> Flow[None]:
+        [stored] = yield from deliver([Command(("GET", self.config.keys.layout(shard)))])
+        self.learn_layout(shard, text(stored or ""))
 
     def _lasts(self, batch: Batch) -> int:
         """How long (ms) the items that a batch has added are remembered."""
-        expires: int = batch.known.expires_at(0)  # not with the pauses between shards
+        expires: int = batch.known.expires_at(0, batch.age)  # not with the pauses between shards
         return expires - self.clock.now()
 
     def _rest_of(self, batch: Batch) -> list[Batch]:
@@ -228,3 +238,10 @@ class FilterExchange(Exchange):
         if current is None or not current.begins <= now < current.ends:
             current = self.calls = SliceCalls(self.config, now, self._layouts)
         return current
+
+
+def _count_items(config: Config, shard: int, label: str, layout: Layout) -> Flow[int]:
+    """The number of items in one shard of a slice."""
+    numbers = range(len(layout.parts(label)))
+    keys = [config.keys.slice(label, shard, number) for number in numbers]
+    return sum(count for [count] in (yield from each("BITFIELD_RO", keys, "GET", "u48", "0")))

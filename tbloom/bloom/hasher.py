@@ -1,6 +1,6 @@
 """From an item to its bits: its columns, its block, and its shard (docs/format.md).
 
-An item is known by its digest, a 128-bit mmh3. The digest's bytes are the columns, one for each row of a
+An item is known by its digest, a 128-bit mmh3, or with a secret a BLAKE2b with that key. The digest's bytes are the columns, one for each row of a
 block. (More than 16 rows take further digests of the digest.) Two 32-bit mmh3 of the digest choose the
 block and the shard, by multiply-and-shift (Lemire, "Fast random integer generation in an interval", 2019):
 floor(hash * n / 2^32) is uniform over 0 .. n-1, for any n that is small beside 2^32.
@@ -9,14 +9,18 @@ floor(hash * n / 2^32) is uniform over 0 .. n-1, for any n that is small beside 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from hashlib import blake2b
 from struct import Struct
 
 from mmh3 import mmh3_32_uintdigest, mmh3_x64_128_digest
 
+from tbloom.errors import ConfigError
 from tbloom.items import Item, encode, encode_all
 
 #: Stored with a filter: another hash would make what it holds meaningless.
-HASH_NAME = "mmh3_x64_128"
+HASH_NAME, SECRET_HASH_NAME = "mmh3_x64_128", "blake2b_16_keyed"
+#: A secret is the key of a BLAKE2b, which takes 64 bytes at most. A short one could be found by its check value.
+_LEAST_SECRET, _MOST_SECRET = 16, 64
 #: The columns that one digest has.
 COLUMNS_PER_DIGEST = 16
 _BLOCK_SEED, _SHARD_SEED = 0, 1
@@ -34,9 +38,49 @@ def digest(item: Item) -> bytes:
     return mmh3_x64_128_digest(data if type(data) is bytes and data else encode(item))
 
 
-def digests_of(items: Iterable[Item], first: int = 0) -> list[bytes]:
-    """The digest of each item; for errors, ``first`` is the first one's number."""
-    return [*map(mmh3_x64_128_digest, encode_all(items, first=first))]
+def digests_of(items: Iterable[Item]) -> list[bytes]:
+    """The digest of each item."""
+    return [*map(mmh3_x64_128_digest, encode_all(items))]
+
+
+class Secret:
+    """The key of a filter's digests, or only its check value, by which clients compare their secrets.
+
+    Its repr, its errors and its pickles have no secret.
+    """
+
+    __slots__ = ("_key", "check")
+
+    def __init__(self, key: bytes | None, check: str = "") -> None:
+        """``check``: the check value of a secret that is not known."""
+        if key is not None:
+            if not isinstance(key, bytes) or not _LEAST_SECRET <= len(key) <= _MOST_SECRET:
+                given = f"{len(key)} bytes" if isinstance(key, bytes) else type(key)
+                expected = f"{_LEAST_SECRET} to {_MOST_SECRET} bytes"
+                raise ConfigError("secret", given, expected)
+            check = blake2b(b"tbloom: check value", digest_size=8, key=key).hexdigest()
+        self._key, self.check = key, check
+
+    @staticmethod
+    def of(secret: bytes | Secret | None) -> Secret | None:
+        """The secret that an argument gives."""
+        return secret if secret is None or isinstance(secret, Secret) else Secret(secret)
+
+    def digest(self, item: Item) -> bytes:
+        """The item's digest: its 128-bit BLAKE2b with this key."""
+        return self._digest(encode(item))
+
+    def digests_of(self, items: Iterable[Item]) -> list[bytes]:
+        """The digest of each item."""
+        return [*map(self._digest, encode_all(items))]
+
+    def _digest(self, data: bytes) -> bytes:
+        if self._key is None:
+            raise ConfigError("secret", None, "the one with which the filter is stored")
+        return blake2b(data, digest_size=16, key=self._key).digest()
+
+    def __reduce__(self) -> tuple[type, tuple[None, str]]:
+        return Secret, (None, self.check)
 
 
 def digests_for(hashes: int) -> int:

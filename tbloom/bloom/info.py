@@ -13,19 +13,20 @@ from typing import Any, NamedTuple
 from tbloom.bloom import sizing
 from tbloom.bloom.config import Config
 from tbloom.bloom.layout import Layout, Part
-from tbloom.bloom.script_calls import CONTAINS
 from tbloom.bloom.sizing import HEADER_BITS, key_bytes, rate_at, rate_of_fill, window_rate
 from tbloom.engine.exchange import ServerClock
-from tbloom.engine.flow import Command, Flow, ScriptCall, deliver, deliver_all, pairs, text
+from tbloom.engine.flow import Command, Flow, deliver, deliver_all, pairs, text
 from tbloom.engine.server import check_stored, evictions
 from tbloom.window import WHOLE, Slice, from_ms
 
 #: The bytes that BITCOUNT reads in about a millisecond.
 _COUNT_BYTES = 1 << 22
 #: An entry of a register behind the hash tag: a part, and when it is dropped (ms). As in lua/shared/blocks.lua.
-_ENTRY = f"({WHOLE}|[0-9][0-9A-Za-z]*)(:[0-9]+)? [0-9]{{1,15}}"
+_ENTRY = re.compile(f"({WHOLE}|[0-9][0-9A-Za-z]*)(:[0-9]+)? [0-9]{{1,15}}")
 #: A part that leaves within this time is not reported as dropped.
 _SOON_MS = 1000
+#: What PTTL answers for a key that is missing.
+_MISSING = -2
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,8 @@ class SliceInfo:
     expires: datetime | None
     #: Items added, counted exactly.
     items: int
+    #: The number of items that its parts have room for.
+    capacity: int
     #: The number of its keys, in the shard that has most: 1, or more where it grew.
     parts: int
     #: Bits set / bits, 0 to 1.
@@ -58,11 +61,11 @@ class FilterInfo:
     #: None: the filter has no window, and never forgets.
     granularity: str | None
     tz: str
-    #: Distinct items expected per slice.
-    capacity: int
+    #: Distinct items expected per slice; None: each slice is made for what the last one held.
+    capacity: int | None
     #: The error rate that the filter was made for, over the whole window.
     promised_error_rate: float
-    #: Size of one slice.
+    #: Size of one slice; without a capacity, of the filter's first.
     bits: int
     hashes: int
     shards: int
@@ -84,6 +87,10 @@ class FilterInfo:
         """Memory of all slices in Redis."""
         return sum(slice.bytes for slice in self.slices)
 
+    def made_for(self, slice: SliceInfo) -> int:
+        """The items that a slice was made for; without a capacity, those that it has room for."""
+        return self.capacity or slice.capacity
+
     @property
     def error_rate(self) -> float:
         """The chance that an item never added is called seen, as the window is now."""
@@ -91,14 +98,9 @@ class FilterInfo:
 
 
 def ask_time(config: Config, clock: ServerClock) -> Flow[None]:
-    """Sets the clock by the server that holds the filter.
-
-    A cluster's client would send TIME to any node. A script that gets a slice of no length replies
-    with its time.
-    """
-    call = ScriptCall(CONTAINS, (config.keys.root,), (config.stored, 0, 0))
-    [[_, now]] = yield from deliver([call])
-    clock.learn(now)
+    """Sets the clock by the server that holds the filter."""
+    [[seconds, microseconds]] = yield from deliver([Command(("TIME",), config.keys.root)])
+    clock.learn(int(seconds) * 1000 + int(microseconds) // 1000)
 
 
 class Glance(NamedTuple):
@@ -114,9 +116,13 @@ class Glance(NamedTuple):
 
 def entries_of(key: str, register: Any) -> tuple[dict[str, int], list[str]]:
     """The parts in a register, with the times at which they are dropped (ms); and its fields that are not tbloom's."""
-    is_ours = re.compile(re.escape(key.removesuffix("parts")) + _ENTRY).fullmatch
+    ours = key.removesuffix("parts")
     contents = {text(part): text(until) for part, until in pairs(register).items()}
-    entries = {part: int(end) for part, end in contents.items() if is_ours(f"{part} {end}")}
+    entries = {
+        part: int(end)
+        for part, end in contents.items()
+        if part.startswith(ours) and _ENTRY.fullmatch(f"{part[len(ours) :]} {end}")
+    }
     return entries, [part for part in contents if part not in entries]
 
 
@@ -134,14 +140,17 @@ def glance(config: Config, clock: ServerClock, keys: Iterable[str] = ()) -> Flow
                 "slice begins or grows"
             )
     keys = list(dict.fromkeys([*parts, *keys]))
-    items = yield from each("BITFIELD_RO", keys, "GET", "u48", "0")
-    sizes = yield from each("MEMORY USAGE", keys)
-    ttls = yield from each("PTTL", keys)
-    for part, size in zip(parts, sizes, strict=False):
-        if size is None:
+    sizes = dict(zip(keys, (yield from each("MEMORY USAGE", keys)), strict=True))
+    for part in parts:
+        if sizes[part] is None:
             warnings.append(f"the server has dropped {part} early: what it held is forgotten")
-    heads = zip([count for [count] in items], [size or 0 for size in sizes], ttls, strict=True)
-    return Glance(now, dict(zip(keys, heads, strict=True)), warnings)
+    there = [key for key, size in sizes.items() if size]
+    items = yield from each("BITFIELD_RO", there, "GET", "u48", "0")
+    ttls = yield from each("PTTL", there)
+    heads = dict.fromkeys(keys, (0, 0, _MISSING))
+    for key, [count], ttl in zip(there, items, ttls, strict=True):
+        heads[key] = count, sizes[key], ttl
+    return Glance(now, heads, warnings)
 
 
 def read_info(
@@ -153,13 +162,13 @@ def read_info(
     yield from check_stored(config)
     texts = yield from each("GET", [config.keys.layout(s) for s in range(config.shards)])
     layouts = [Layout(config, text(known or ""), shard) for shard, known in enumerate(texts)]
-    keys = [key for slice in live for key in _keys(config, slice, layouts)]
-    seen = yield from glance(config, clock, keys)
+    held = {slice: _keys(config, slice, layouts) for slice in live}
+    seen = yield from glance(config, clock, [key for keys in held.values() for key in keys])
     known = {slice.label: slice for slice in earlier.slices} if earlier else {}
     slices = []
     for slice in live:
         before = known.get(slice.label)
-        slices.append((yield from _slice_info(config, slice, layouts, seen, before)))
+        slices.append((yield from _slice_info(config, slice, held[slice], seen, before)))
     claims = yield from each("HLEN", [*map(config.keys.claims, range(config.shards))])
     return filter_info(config, slices, sum(claims), seen.warnings)
 
@@ -184,17 +193,13 @@ def filter_info(
     )
 
 
-def count_items(config: Config, shard: int, label: str, layout: Layout) -> Flow[int]:
-    """The number of items in one shard of a slice."""
-    numbers = range(len(layout.parts(label)))
-    keys = [config.keys.slice(label, shard, number) for number in numbers]
-    return sum(count for [count] in (yield from each("BITFIELD_RO", keys, "GET", "u48", "0")))
-
-
 def _slice_info(
-    config: Config, slice: Slice, layouts: list[Layout], seen: Glance, before: SliceInfo | None
+    config: Config,
+    slice: Slice,
+    keys: dict[str, tuple[int, Part]],
+    seen: Glance,
+    before: SliceInfo | None,
 ) -> Flow[SliceInfo]:
-    keys = _keys(config, slice, layouts)
     items, sizes, ttls = zip(*map(seen.parts.get, keys), strict=True)
     expires = _expiry(seen.now, max(ttls), config.window.zone)
     if before and is_unchanged(config, before, sum(items), sum(sizes), len(keys)):
@@ -233,6 +238,8 @@ class HeldPart(NamedTuple):
     @property
     def error_rate(self) -> float:
         """The rate to be expected of its items; of its bits, where the items can't have set that many."""
+        if not self.items and not self.set_bits:
+            return 0.0
         bits, hashes = self.part.bits, self.part.hashes
         if self.set_bits > self.items * hashes:
             return rate_of_fill(self.set_bits / bits, hashes)
@@ -251,6 +258,7 @@ def summed(
         end=period.end,
         expires=expires,
         items=sum(held.items for held in parts),
+        capacity=sum(held.part.capacity for held in parts),
         parts=max(Counter(held.shard for held in parts).values()),
         fill_ratio=sum(held.set_bits for held in parts) / max(1, begun),
         bytes=sum(held.bytes for held in parts),

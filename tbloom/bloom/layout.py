@@ -4,6 +4,10 @@ A slice begins with one part, sized by the filter's parameters. When that holds 
 slice gets a further part of twice the capacity, and so on; new items go into the newest part. A
 slice that follows one that grew begins with a part as large as that one needed.
 
+Of a filter without a capacity, each slice has an entry, and begins with a part for as many items as the last one
+held. It grows by an eighth of that, a quarter, a half, and so on; the first slice, which follows none, by parts of four
+times the capacity.
+
 The layout is stored as text, and names only the slices that have other parts than the usual one:
 ``1557273600000000.1557277200123456;20190508=1000:28672:14,2000:61440:16`` (capacity:bits:hashes).
 Sizes are stored, so that a client need not derive those of others. It begins with its version: the filter's
@@ -79,15 +83,17 @@ class Layout:
         Once a slice has an entry, so has every later one. So all clients know from the layout alone
         that a slice which begins still needs its entry.
         """
-        if not self._slices or label in self._slices:
+        needs_one = self._config.capacity is None  # an entry, also if it is the first one
+        if label in self._slices or not (self._slices or needs_one):
             return None
         among = {*live}
-        return max(
-            (other for other in self._slices if other < label and other in among), default=None
-        )
+        last = (other for other in self._slices if other < label and other in among)
+        return max(last, default=label if needs_one else None)
 
     def beginning(self, items: int) -> Part:
-        """The part of a slice that begins with room for ``items``."""
+        """The part of a slice that begins with room for ``items``; 0: as usual."""
+        if self._config.capacity is None and items:
+            return self._sized(sizing.capacity_after(items), 0)
         usual = self._part(0, 0).capacity
         level = (max(1, -(-items // usual)) - 1).bit_length() if self._config.grow else 0
         return self._part(level, 0)
@@ -110,6 +116,11 @@ class Layout:
 
     def _next_part(self, label: str) -> Part:
         parts = self.parts(label)
+        if self._config.capacity is None:
+            first, newest = parts[0], parts[-1]
+            if first == self._part(0, 0):
+                return self._sized(4 * newest.capacity, len(parts))
+            return self._sized(-(-first.capacity // 8) << (len(parts) - 1), len(parts))
         doubled = (parts[-1].capacity // self._part(0, 0).capacity).bit_length()
         return self._part(doubled - len(parts), len(parts))
 
@@ -118,8 +129,12 @@ class Layout:
         config = self._config
         if level == number == 0:
             return Part(config.shard_capacity, config.shard_bits, config.hashes)
+        return self._sized(config.shard_capacity << (level + number), number)
+
+    def _sized(self, capacity: int, number: int) -> Part:
+        """The ``number``-th part of a slice, with this capacity, or as much as a key may have."""
+        config = self._config
         rate = sizing.slice_rate(config.error_rate, config.slices) * sizing.part_share(number)
-        capacity = config.shard_capacity << (level + number)
         bits, hashes = sizing.choose(capacity, rate)
         if bits > sizing.MAX_BITS_PER_KEY:
             bits = sizing.whole_blocks(sizing.MAX_BITS_PER_KEY, hashes)

@@ -10,15 +10,15 @@ from tbloom.bloom.config import Config, from_stored
 from tbloom.bloom.info import ask_time, each
 from tbloom.bloom.layout import Layout
 from tbloom.bloom.script_calls import leaves
-from tbloom.engine.exchange import ServerClock, corrected
-from tbloom.engine.flow import Command, Flow, ScriptCall, Status, deliver, pairs, text
+from tbloom.engine.exchange import ServerClock
+from tbloom.engine.flow import Command, Flow, ScriptCall, Status, corrected, deliver, pairs, text
 from tbloom.engine.scripts import Script
 from tbloom.errors import ConfigMismatch, TBloomError
 
 _RECONFIGURE = Script("bloom/reconfigure")
 
 #: Items are found by these, so a filter can't change them in place.
-FIXED = ("granularity", "tz", "shards", "layout", "hash")
+FIXED = ("granularity", "tz", "shards", "layout", "hash", "secret")
 
 
 def reconfigure(config: Config, clock: ServerClock) -> Flow[None]:

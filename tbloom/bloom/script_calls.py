@@ -117,9 +117,10 @@ class SliceCalls:
         if label not in self.labels:
             raise ConfigError("slice", label, f"one that is live: {', '.join(self.labels)}")
 
-    def expires_at(self, shard: int | None) -> int:
-        """When the shard's keys of the current slice are dropped (ms)."""
-        return leaves(self.config, self._expires, shard)
+    def expires_at(self, shard: int | None, age: int = 0) -> int:
+        """When the shard's keys of a slice are dropped (ms)."""
+        expires = self.config.window.expires(self.slices[age]) if age else self._expires
+        return leaves(self.config, expires, shard)
 
     def learn_layout(self, shard: int, layout: Layout | None) -> None:
         """Replaces the shard's layout; None: there is none."""
@@ -136,25 +137,26 @@ class SliceCalls:
             self._shards[shard] = calls
         return calls
 
-    def add(self, within: int, batch: Batch) -> ScriptCall:
-        """``lua/bloom/add.lua``; the batch has a token."""
+    def add(self, within: int, batch: Batch, age: int = 0) -> ScriptCall:
+        """``lua/bloom/add.lua``, to add to the slice of this age; the batch has a token."""
         shard = self._shards.get(batch.shard) or self.shard(batch.shard)
-        batch.generation = shard.layout.generation
+        batch.generation, batch.age = shard.layout.generation, age
         return self.adding(shard, within, batch).fill(batch.digests, batch.token)
 
     def adding(self, shard: ShardCalls, within: int, batch: Batch) -> CallTemplate:
         """What the calls of ``add`` are made from."""
-        template = shard.templates.get((_ADD, within, batch.agreed))
+        age = batch.age
+        template = shard.templates.get((_ADD, within, age, batch.agreed))
         if template is None:
-            keys, parts = self.config.keys, shard.parts(within)
-            template = shard.templates[_ADD, within, batch.agreed] = CallTemplate(
+            keys, parts = self.config.keys, shard.parts(within, age)
+            template = shard.templates[_ADD, within, age, batch.agreed] = CallTemplate(
                 _ADD,
                 (*self._guards(batch), keys.register(batch.shard), *parts.keys),
                 (
                     *self.current,
-                    self.expires_at(batch.shard),
+                    self.expires_at(batch.shard, age),
                     LANE_TTL_MS,
-                    *self._growing(shard, batch, self.labels[0]),
+                    *self._growing(shard, batch, self.labels[age]),
                     parts.sizes,
                 ),
                 parts.packed,
@@ -162,23 +164,24 @@ class SliceCalls:
             )
         return template
 
-    def commit(self, batch: Batch, session: str = "") -> ScriptCall:
-        """``lua/bloom/claims/commit.lua``: writes into the batch's slice, or the current one. Without a session it ends no
-        claims."""
-        shard, label = self.shard(batch.shard), batch.label or self.labels[0]
-        template = shard.templates.get((_COMMIT, label, batch.agreed, session))
+    def commit(self, batch: Batch, session: str = "", age: int = 0) -> ScriptCall:
+        """``lua/bloom/claims/commit.lua``: writes into the batch's slice, or into that of this age. Without a session it
+        ends no claims."""
+        if batch.label:
+            self.check_live(batch.label)
+            age = self.labels.index(batch.label)
+        shard, batch.age = self.shard(batch.shard), age
+        template = shard.templates.get((_COMMIT, age, batch.agreed, session))
         if template is None:
-            self.check_live(label)
-            keys, age = self.config.keys, self.labels.index(label)
-            parts, expires = shard.parts(age + 1, age), self.config.window.expires(self.slices[age])
+            keys, parts = self.config.keys, shard.parts(age + 1, age)
             claims = keys.register(batch.shard), keys.claims(batch.shard)
-            template = shard.templates[_COMMIT, label, batch.agreed, session] = CallTemplate(
+            template = shard.templates[_COMMIT, age, batch.agreed, session] = CallTemplate(
                 _COMMIT,
                 (*self._guards(batch), *claims, *parts.keys),
                 (
                     *self.current,
-                    leaves(self.config, expires, batch.shard),
-                    *self._growing(shard, batch, label),
+                    self.expires_at(batch.shard, age),
+                    *self._growing(shard, batch, self.labels[age]),
                     parts.sizes,
                     session,
                 ),

@@ -38,6 +38,8 @@ _FIRST_SHARE = 0.5
 _SHARE_DECAY = 0.8
 #: 95 % of a normal distribution is within this number of standard deviations.
 _DEVIATIONS = 1.959964
+#: The least capacity of a slice that follows another one, and the sizes per power of two from there on.
+_LEAST_AFTER, _STEPS = 1000, 16
 #: With this load all columns are set, to the precision of a float.
 _FULL = 1 << 14
 
@@ -93,6 +95,15 @@ def hashes_for(rate: float) -> int:
     if hashes < _WORTH_TWO:
         hashes = min(hashes, _ONE_DIGEST)
     return min(hashes, MAX_HASHES)
+
+
+def capacity_after(items: int) -> int:
+    """The capacity of a slice that follows one of ``items``: enough for a chance variation (2 standard deviations), and one
+    of 16 sizes per power of two, because a call has 4 bytes an item for each size of part."""
+    needed = max(_LEAST_AFTER, items + 2 * math.sqrt(items))
+    return round(
+        _LEAST_AFTER * 2 ** (math.ceil(_STEPS * math.log2(needed / _LEAST_AFTER)) / _STEPS)
+    )
 
 
 def rate_at(items: float, bits: int, hashes: int) -> float:

@@ -14,7 +14,6 @@ from tbloom.bloom.claims.heartbeat import run_in_thread
 from tbloom.bloom.claims.held import Claim
 from tbloom.bloom.claims.verbs import ClaimVerbs
 from tbloom.bloom.exchange import Usual
-from tbloom.bloom.hasher import digest
 from tbloom.bloom.verbs import Verbs
 from tbloom.engine.flow import Flow
 from tbloom.engine.sync import SyncDriver
@@ -45,11 +44,15 @@ class TimeBloom(ClaimVerbs["redis.Redis | redis.RedisCluster"], SyncDriver):
         super()._begin()
         self._adds, self._looks = Threads(), Threads()
 
-    def add(self, item: Item, within: int | None = None) -> bool:  # noqa: C901, PLR0912 - each call costs
+    def add(  # noqa: C901, PLR0912 - each call costs
+        self, item: Item, within: int | None = None, keep: int | None = None
+    ) -> bool:
         """True: the item is new, and remembered from now on. False: seen within the window.
 
-        With ``within``, only that number of newest slices is asked. An item that is claimed, and not
-        yet committed, is new: ``add`` does not see claims.
+        With ``within``, only that number of newest slices is asked. With ``keep``, a new item is remembered for that number
+        of slices, the current one included, in place of all: it goes into the slice that leaves the window then, and counts
+        there for ``last_seen``, ``info`` and ``within``. An item that is seen stays for as long as it was to. An item that
+        is claimed, and not yet committed, is new: ``add`` does not see claims.
         """
         usual, kept, exchange = self._usual or self._prepared(), self._kept, self._exchange
         if (
@@ -57,11 +60,12 @@ class TimeBloom(ClaimVerbs["redis.Redis | redis.RedisCluster"], SyncDriver):
             or kept is None
             or usual.calls is not exchange.calls
             or within is not None
+            or keep is not None
             or exchange.pending_answers.exist
             or not usual.begins <= monotonic_ns() < usual.ends
         ):
-            return self._in_flow(Verbs.add.flow(self, item, within))
-        key, together = digest(item), self._adds
+            return self._in_flow(Verbs.add.flow(self, item, within, keep))
+        key, together = self.config.digest(item), self._adds
         if self._cache.size and self._cache.holds(key, usual.calls):
             return False
         for lock in () if together.waiting else together.alone:
@@ -106,7 +110,7 @@ class TimeBloom(ClaimVerbs["redis.Redis | redis.RedisCluster"], SyncDriver):
             or not usual.begins <= monotonic_ns() < usual.ends
         ):
             return self._in_flow(Verbs.contains.flow(self, item, within))
-        key = digest(item)
+        key = self.config.digest(item)
         for lock in () if together.waiting else together.alone:
             if lock.acquire(blocking=False):
                 break
@@ -122,7 +126,7 @@ class TimeBloom(ClaimVerbs["redis.Redis | redis.RedisCluster"], SyncDriver):
                 together.wake_next()
 
     def _prepared(self) -> Usual | None:
-        self._usual = self._exchange.usual_calls() if self._kept else None
+        self._usual = self._exchange.usual_calls(self._renewal) if self._kept else None
         return self._usual
 
     def _in_flow(self, flow: Flow[bool]) -> bool:

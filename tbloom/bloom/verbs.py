@@ -6,20 +6,20 @@ from collections.abc import Awaitable, Callable, Iterable
 from datetime import datetime
 
 from tbloom.bloom.base import Base
-from tbloom.bloom.config import Config, from_stored
+from tbloom.bloom.config import Config, from_stored, shards_of_earlier
 from tbloom.bloom.exchange import FilterExchange
-from tbloom.bloom.hasher import digest, digests_of
-from tbloom.bloom.info import FilterInfo, ask_time, glance, read_info
+from tbloom.bloom.info import FilterInfo, ask_time, entries_of, glance, read_info
 from tbloom.bloom.reconfigure import reconfigure
 from tbloom.bloom.swap import swap
 from tbloom.engine.batches import answers_of, in_order
 from tbloom.engine.client import Client
 from tbloom.engine.flow import Command, Flow, deliver, text
+from tbloom.engine.keys import Keys
 from tbloom.engine.server import check_stored
 from tbloom.engine.together import Asked
 from tbloom.engine.verbs import verb
 from tbloom.errors import ConfigMismatch
-from tbloom.items import Item, check_at, check_within
+from tbloom.items import Item, check_at, check_keep, check_within
 from tbloom.window import Period, to_ms
 
 
@@ -30,40 +30,46 @@ class Verbs(Base[Client]):
     _add_alone: Callable[[bytes], Awaitable[bool]] | None = None
 
     @verb
-    def add(self, item: Item, within: int | None = None) -> Flow[bool]:
+    def add(self, item: Item, within: int | None = None, keep: int | None = None) -> Flow[bool]:
         """True: the item is new, and remembered from now on. False: seen within the window.
 
-        With ``within``, only that number of newest slices is asked. An item that is claimed, and not
-        yet committed, is new: ``add`` does not see claims.
+        With ``within``, only that number of newest slices is asked. With ``keep``, a new item is remembered for that number
+        of slices, the current one included, in place of all: it goes into the slice that leaves the window then, and counts
+        there for ``last_seen``, ``info`` and ``within``. An item that is seen stays for as long as it was to. An item that
+        is claimed, and not yet committed, is new: ``add`` does not see claims.
         """
-        within = check_within(within, self.config.slices)
-        return self._agreed(self._add_one, digest(item), within)
+        age, within = self._checked(within, keep)
+        return self._agreed(self._add_one, self.config.digest(item), within, age)
 
     @add.together
-    def _adding(self, item: Item, within: int | None = None) -> tuple[Asked, bytes]:
-        within = check_within(within, self.config.slices)
+    def _adding(
+        self, item: Item, within: int | None = None, keep: int | None = None
+    ) -> tuple[Asked, bytes]:
+        age, within = self._checked(within, keep)
         asked = Asked(
-            ("add", within),
+            ("add", within, age),
             self.run,
-            lambda key: self._agreed(self._add_one, key, within),
-            lambda keys: self._agreed(self._add_digests, keys, within),
+            lambda key: self._agreed(self._add_one, key, within, age),
+            lambda keys: self._agreed(self._add_digests, keys, within, age),
             lambda key: self._exchange.keep_unanswered(key, None, "1"),
-            self._add_alone if within == self.config.slices else None,
+            self._add_alone if within == self.config.slices and not age else None,
         )
-        return asked, digest(item)
+        return asked, self.config.digest(item)
 
     @verb
-    def add_many(self, items: Iterable[Item], within: int | None = None) -> Flow[list[bool]]:
+    def add_many(
+        self, items: Iterable[Item], within: int | None = None, keep: int | None = None
+    ) -> Flow[list[bool]]:
         """``add`` for each item, in order; a repeat inside the call is False the second time."""
-        within, digests = check_within(within, self.config.slices), digests_of(items)
-        answers = yield from self._agreed(self._add_digests, digests, within)
+        (age, within), digests = self._checked(within, keep), self.config.digests_of(items)
+        answers = yield from self._agreed(self._add_digests, digests, within, age)
         return in_order(answers, digests)
 
     @verb
     def contains(self, item: Item, within: int | None = None) -> Flow[bool]:
         """Has the item been seen within the window, or the newest ``within`` slices? Changes nothing."""
         within = check_within(within, self.config.slices)
-        return self._agreed(self._contains_one, digest(item), within)
+        return self._agreed(self._contains_one, self.config.digest(item), within)
 
     @contains.together
     def _looking(self, item: Item, within: int | None = None) -> tuple[Asked, bytes]:
@@ -74,12 +80,12 @@ class Verbs(Base[Client]):
             lambda key: self._agreed(self._contains_one, key, within),
             lambda keys: self._agreed(self._contains_digests, keys, within),
         )
-        return asked, digest(item)
+        return asked, self.config.digest(item)
 
     @verb
     def contains_many(self, items: Iterable[Item], within: int | None = None) -> Flow[list[bool]]:
         """``contains`` for each item, in order."""
-        within, digests = check_within(within, self.config.slices), digests_of(items)
+        within, digests = check_within(within, self.config.slices), self.config.digests_of(items)
         answers = yield from self._agreed(self._contains_digests, digests, within)
         return [answers[digest] for digest in digests]
 
@@ -89,12 +95,12 @@ class Verbs(Base[Client]):
 
         An item counts for the slice in which it was new: a later ``add`` that finds it changes nothing.
         """
-        return (yield from self._agreed(self._last_seen, [digest(item)]))[0]
+        return (yield from self._agreed(self._last_seen, [self.config.digest(item)]))[0]
 
     @verb
     def last_seen_many(self, items: Iterable[Item]) -> Flow[list[Period | None]]:
         """``last_seen`` for each item, in order."""
-        return self._agreed(self._last_seen, digests_of(items))
+        return self._agreed(self._last_seen, self.config.digests_of(items))
 
     @verb
     def import_many(self, items: Iterable[Item], label: str | None = None) -> Flow[int]:
@@ -102,7 +108,7 @@ class Verbs(Base[Client]):
 
         Items that this slice or a newer one holds are not written.
         """
-        return self._agreed(self._import, digests_of(items), label)
+        return self._agreed(self._import, self.config.digests_of(items), label)
 
     @verb
     def keys(self, at: datetime | None = None) -> Flow[list[str]]:
@@ -128,7 +134,7 @@ class Verbs(Base[Client]):
 
     @verb
     def clear(self) -> Flow[None]:
-        """Forgets everything, for all clients, also if the filter is stored with other parameters.
+        """Forgets everything, for all clients, also if the filter is stored with other parameters, or by an earlier version.
 
         Each shard at once; several shards one after another.
         """
@@ -136,7 +142,9 @@ class Verbs(Base[Client]):
         root = self.config.keys.root
         try:
             [stored] = yield from deliver([Command(("GET", root))])
-            if stored is not None and text(stored) != self.config.stored:
+            if stored is not None and (shards := shards_of_earlier(text(stored))):
+                yield from self._remove_earlier(Keys(self.config.name, shards), shards)
+            elif stored is not None and text(stored) != self.config.stored:
                 yield from self._clear(from_stored(self.config.name, text(stored)))
             yield from self._clear(self.config)
             yield from deliver([Command(("UNLINK", self.config.keys.fingerprinter()))])
@@ -170,21 +178,26 @@ class Verbs(Base[Client]):
         """
         return self._agreed(lambda: reconfigure(self.config, self._exchange.clock))
 
-    def _add_one(self, key: bytes, within: int) -> Flow[bool]:
+    def _checked(self, within: int | None, keep: int | None) -> tuple[int, int]:
+        """The age of the slice that new items go into, and the number of newest slices that are asked."""
+        slices = self.config.slices
+        return check_keep(keep, within, slices), check_within(within, slices)
+
+    def _add_one(self, key: bytes, within: int, age: int = 0) -> Flow[bool]:
         exchange = self._exchange
         if self._cache.size or exchange.pending_answers.exist:
-            return (yield from self._add_digests([key], within)).get(key, False)
+            return (yield from self._add_digests([key], within, age)).get(key, False)
         batch = exchange.batch_of(key)
-        yield from exchange.change([batch], lambda batch: batch.known.add(within, batch))
+        yield from exchange.change([batch], lambda batch: batch.known.add(within, batch, age))
         return batch.answers == "1"
 
-    def _add_digests(self, digests: list[bytes], within: int) -> Flow[dict[bytes, bool]]:
+    def _add_digests(self, digests: list[bytes], within: int, age: int) -> Flow[dict[bytes, bool]]:
         """Which of the items are new? One without an answer is seen."""
         exchange, calls = self._exchange, self._exchange.current_calls()
         answers = yield from exchange.add(
             self._not_cached(digests, within),
             exchange.batches,
-            lambda batch: batch.known.add(within, batch),
+            lambda batch: batch.known.add(within, batch, age),
         )
         self._cache_seen(answers, calls)
         return answers
@@ -222,7 +235,9 @@ class Verbs(Base[Client]):
             yield from ask_time(self.config, exchange.clock)
             exchange.current_calls().check_live(label)
         batches = exchange.batches(digests, label)
-        yield from exchange.ask(batches, lambda batch: batch.known.commit(batch), store=True)
+        yield from exchange.ask(
+            batches, lambda batch: batch.known.commit(batch), store=True, confirmed="01"
+        )
         return sum((batch.answers or "").count("1") for batch in batches)
 
     def _keys(self, at: datetime | None) -> Flow[list[str]]:
@@ -234,6 +249,18 @@ class Verbs(Base[Client]):
         slices = config.window.live(to_ms(at) if at else clock.now())
         shards = range(config.shards)
         return [config.keys.slice(slice.label, shard) for slice in slices for shard in shards]
+
+    def _remove_earlier(self, keys: Keys, shards: int) -> Flow[None]:
+        """Deletes a filter that an earlier version has written. (What its register does not name has a TTL.)"""
+        for shard in range(shards):
+            own = keys.config(shard), keys.layout(shard), keys.register(shard)
+            [register] = yield from deliver([Command(("HGETALL", keys.register(shard)))])
+            parts, _ = entries_of(keys.register(shard), register)
+            others = keys.claims(shard), keys.sessions(shard), *parts
+            yield from deliver([Command(("UNLINK", *own, *others))])
+        yield from deliver(
+            [Command(("UNLINK", keys.root))]
+        )  # last: without it the shards are not known
 
     def _clear(self, config: Config) -> Flow[None]:
         exchange = self._exchange if config is self.config else FilterExchange(config)

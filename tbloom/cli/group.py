@@ -33,7 +33,7 @@ COMMANDS = {
     "reconfigure": Entry(
         "reconfigure", "Gives a filter other parameters, and keeps what it has seen."
     ),
-    "count": Entry("count", "Counts distinct members exactly, and combines counters."),
+    "count": Entry("count", "Counts distinct members exactly, and combines counters.", "distinct"),
     "pages": Entry("pages", "Stores pages by URL in WARC files, and reads them.", "pages"),
     "metrics": Entry("metrics", "Serves the metrics of filters, for Prometheus.", "metrics"),
     "compare": Entry(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 from redis import RedisError
@@ -18,6 +18,7 @@ from tbloom.errors import ConfigError, TBloomError
 try:
     from prometheus_client.core import GaugeMetricFamily
     from prometheus_client.registry import Collector
+    from prometheus_client.samples import Sample
 except ModuleNotFoundError as error:
     message = f"tbloom.cli.metrics needs {error.name}: pip install 'tbloom[metrics]'"
     raise ModuleNotFoundError(message, name=error.name) from None
@@ -43,8 +44,8 @@ _OF_FILTER: dict[str, tuple[str, Callable[[FilterInfo], float]]] = {
         lambda info: info.promised_error_rate,
     ),
     "tbloom_capacity_items": (
-        "Distinct items expected per slice.",
-        lambda info: info.capacity,
+        "Distinct items expected per slice; without a capacity, those that the current slice has room for.",
+        lambda info: info.made_for(info.slices[-1]),
     ),
     "tbloom_claims": (
         "Items that are claimed, and not committed yet.",
@@ -104,9 +105,19 @@ class FilterCollector(Collector):
         self._next_look = 0.0
         self._troubles: dict[str, type[Exception]] = {}
 
-    def filters(self) -> Iterable[Source]:
-        """The filters to read. A subclass may find them on the server."""
-        return self._filters
+    def infos(self) -> Iterator[tuple[str, Any]]:
+        """Each filter's name and FilterInfo, or the error that it raises; None: its server is known not to answer."""
+        lost = list[Any]()
+        for one in self._filters:
+            if _server(one.client) in lost:
+                yield one.name, None
+                continue
+            try:
+                yield one.name, one.info()
+            except _ERRORS as error:
+                if is_outage(as_redis_error(error)):
+                    lost.append(_server(one.client))
+                yield one.name, error
 
     def describe(self) -> list[GaugeMetricFamily]:
         """The families without values, for a registry that needs their names while Redis may be down."""
@@ -121,25 +132,17 @@ class FilterCollector(Collector):
             return self._families
 
     def _look(self) -> list[GaugeMetricFamily]:
-        families, troubles, lost = _Families(), dict[str, Exception](), list[Any]()
-        answered = True
-        found: list[Source] = []
+        families, troubles, answered = _Families(), dict[str, Exception](), True
         try:
-            found = list(self.filters())
+            for name, info in self.infos():
+                if isinstance(info, Exception):
+                    trouble = troubles[f"filter {name!r} can't be read"] = as_redis_error(info)
+                    answered &= not is_outage(trouble)
+                families.add(name, info if isinstance(info, FilterInfo) else None)
         except _ERRORS as error:
             answered = False
             troubles["the filters can't be found"] = as_redis_error(error)
-        for one in found:
-            info = None
-            if _server(one.client) not in lost:
-                try:
-                    info = one.info()
-                except _ERRORS as error:
-                    trouble = troubles[f"filter {one.name!r} can't be read"] = as_redis_error(error)
-                    if is_outage(trouble):
-                        lost.append(_server(one.client))
-            families.add(one.name, info)
-        families.up.add_metric([], answered and not lost)
+        families.up.add_metric([], answered)
         self._say(troubles)
         return families.all()
 
@@ -177,11 +180,14 @@ class _Families:
         self._filter_up.add_metric([filter], info is not None)
         if info is None:
             return
+        # Not by add_metric(), which makes a dict of the labels for each of the samples.
+        labels = {"filter": filter}
         for name, (_, value) in _OF_FILTER.items():
-            self._of_filter[name].add_metric([filter], value(info))
+            self._of_filter[name].samples.append(Sample(name, labels, value(info)))
         for age, slice in enumerate(reversed(info.slices)):
+            labels = {"filter": filter, "age": str(age)}
             for name, (_, of_slice) in _OF_SLICE.items():
-                self._of_slice[name].add_metric([filter, str(age)], of_slice(slice))
+                self._of_slice[name].samples.append(Sample(name, labels, of_slice(slice)))
 
 
 def _server(client: Any) -> Any:

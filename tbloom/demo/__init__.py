@@ -11,6 +11,8 @@ import json
 import sys
 from typing import TYPE_CHECKING
 
+import click
+
 from tbloom.cli.kit.errors import CommandError
 from tbloom.cli.kit.interrupts import ended_by_signals
 from tbloom.cli.kit.progress import Reporter
@@ -53,6 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
         figures |= {"ok": not problems, "problems": problems}
         sys.stdout.write(json.dumps(figures, indent=2) + "\n")
     else:
-        report.show(figures, reporter.console)
-        reporter.say("\n".join(problems or ["Every figure is as promised."]))
+        click.echo(f"\n{report.text(figures)}")
+        for line in problems or ["Every figure is as promised."]:
+            reporter.say(line)
     return 1 if problems else 0

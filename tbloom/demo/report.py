@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-from rich.table import Table
-from rich.text import Text
+from typing import Any
 
 from tbloom.cli.kit.formats import size
-
-if TYPE_CHECKING:
-    from rich.console import Console
+from tbloom.cli.kit.output import table
 
 
 def promises(figures: dict[str, Any]) -> list[tuple[str, int, int]]:
@@ -36,23 +31,22 @@ def problems(figures: dict[str, Any]) -> list[str]:
     ]
 
 
-def show(figures: dict[str, Any], console: Console) -> None:
-    """Prints the table."""
-    table = Table("", title="What was fetched", title_justify="left", min_width=60)
-    table.add_column("measured", justify="right")
-    table.add_column("promised", justify="right")
-    table.add_row("Pages on the site", f"{figures['pages_on_site']:,}", "")
+def text(figures: dict[str, Any]) -> str:
+    """The table."""
+    rows: list[tuple[str, str, str]] = [("Pages on the site", f"{figures['pages_on_site']:,}", "")]
     for number, pages in enumerate(figures["fetched_by_crawler"], 1):
-        table.add_row(f"First run: pages fetched by crawler {number}", f"{pages:,}", "")
+        rows.append((f"First run: pages fetched by crawler {number}", f"{pages:,}", ""))
     for title, measured, promised in promises(figures):
-        style = "green" if measured == promised else "bold red"
-        table.add_row(title, Text(f"{measured:,}", style=style), f"{promised:,}")
-    table.add_row("Dead links", f"{figures['dead_links']:,}", "")
-    table.add_row("Links and start pages checked in the first run", f"{figures['links']:,}", "")
-    table.add_row("  duplicates", f"{figures['duplicates'] / max(1, figures['links']):.1%}", "")
-    table.add_row(f"Redis memory for {figures['filter_items']:,} URLs", "", "")
+        rows.append((title, f"{measured:,}", f"{promised:,}"))
+    duplicates = f"{figures['duplicates'] / max(1, figures['links']):.1%}"
     room = f"  in tbloom's filter (room for {figures['capacity']:,})"
-    table.add_row(room, size(figures["filter_bytes"]), "")
-    table.add_row("  in scrapy-redis' set", size(figures["set_bytes"]), "")
-    console.print()
-    console.print(table)
+    rows += [
+        ("Dead links", f"{figures['dead_links']:,}", ""),
+        ("Links and start pages checked in the first run", f"{figures['links']:,}", ""),
+        ("  duplicates", duplicates, ""),
+        (f"Redis memory for {figures['filter_items']:,} URLs", "", ""),
+        (room, size(figures["filter_bytes"]), ""),
+        ("  in scrapy-redis' set", size(figures["set_bytes"]), ""),
+    ]
+    headings = ("What was fetched", "measured", "promised")
+    return table([dict(zip(headings, row, strict=True)) for row in rows], left=headings[:1])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from asyncio import get_running_loop, sleep
+from asyncio import sleep
 from collections.abc import Sequence
+from contextlib import suppress
+from time import monotonic_ns
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from redis import asyncio
@@ -13,8 +15,9 @@ from tbloom.engine.async_connections import AsyncConnections, cancellable
 from tbloom.engine.client import Store
 from tbloom.engine.connections import CAN_KEEP, as_disconnected, in_turns, options
 from tbloom.engine.flow import Call, Flow
+from tbloom.engine.replicas import in_line, joined
 from tbloom.engine.retries import as_redis_error
-from tbloom.engine.together import Tasks
+from tbloom.engine.together import Tasks, running_loop
 from tbloom.engine.verbs import AsyncVerbs
 
 if TYPE_CHECKING:
@@ -28,12 +31,15 @@ class AsyncDriver(AsyncVerbs, Store["asyncio.Redis | asyncio.RedisCluster", Any]
 
     _CLIENTS = (asyncio.Redis, asyncio.RedisCluster)
     _RETRY = Retry
-    _tasks: Tasks | None = None
 
     def __init__(
-        self, client: asyncio.Redis | asyncio.RedisCluster, *, retry_for: float | None
+        self,
+        client: asyncio.Redis | asyncio.RedisCluster,
+        *,
+        retry_for: float | None,
+        replicas: int = 0,
     ) -> None:
-        super().__init__(client, retry_for=retry_for)
+        super().__init__(client, retry_for=retry_for, replicas=replicas)
         self._cluster_unknown = isinstance(client, asyncio.RedisCluster)
         self._connections = AsyncConnections(client)
 
@@ -73,7 +79,7 @@ class AsyncDriver(AsyncVerbs, Store["asyncio.Redis | asyncio.RedisCluster", Any]
     def _together(self) -> Tasks:
         """The tasks of this event loop whose items go together."""
         tasks = self._tasks  # read once: another thread's loop may put its own there
-        if tasks is None or tasks.loop is not get_running_loop():
+        if tasks is None or tasks.loop is not running_loop():
             tasks = self._tasks = Tasks()
         return tasks
 
@@ -100,33 +106,38 @@ class AsyncDriver(AsyncVerbs, Store["asyncio.Redis | asyncio.RedisCluster", Any]
             return replies
         retries = self._retries(calls)
         tasks = self._tasks
-        if tasks is not None and tasks.loop is get_running_loop():
+        if tasks is not None and tasks.loop is running_loop():
             tasks.go_on()
         while True:
             retries.take(replies)
             if retries.is_demoted:
-                await self._connections.close_free()
+                await self._connections.renew()
             if not retries.pending:
                 return retries.replies
             await sleep(retries.pause)
+            if self._replicas and isinstance(self.client, asyncio.RedisCluster):
+                with suppress(Exception):  # the next try tells
+                    await self.client.nodes_manager.initialize()
             replies = await self._send_once(retries.pending)
 
     async def _send_once(self, calls: Sequence[Call]) -> Sequence[Any]:
         """Sends the calls once; the reply, or redis-py's error, to each."""
-        connections, replies = self._connections, dict[int, Any]()
+        connections, commands, replies = self._connections, in_line(calls), dict[int, Any]()
         try:
-            room, free = connections.of_loop()
-            async with room:
+            of_loop = connections.of_loop()
+            async with of_loop.room:
+                if monotonic_ns() >= of_loop.renewal:
+                    await connections.renew()
                 if connections.keeps:
-                    await connections.send(calls, replies, free)
-                    return [*replies.values()]
+                    await connections.send(commands, replies, of_loop)
+                    return joined(calls, replies.values())
                 for places in in_turns(self.client, calls):
-                    turn = [calls[place] for place in places]
+                    turn = [commands[place] for place in places]
                     replies.update(zip(places, await cancellable(self._execute(turn)), strict=True))
         except Exception as error:  # noqa: BLE001 - Retries raises what is not retried
             lost = as_disconnected(error)
-            return [replies.get(place, lost) for place in range(len(calls))]
-        return [replies[place] for place in range(len(calls))]
+            return joined(calls, [replies.get(place, lost) for place in range(len(commands))])
+        return joined(calls, [replies[place] for place in range(len(commands))])
 
     async def _execute(self, calls: Sequence[Call]) -> Sequence[Any]:
         """The replies to calls that redis-py sends together."""
@@ -136,5 +147,9 @@ class AsyncDriver(AsyncVerbs, Store["asyncio.Redis | asyncio.RedisCluster", Any]
         async with self.client.pipeline(transaction=False) as pipeline:
             for call in calls:
                 pipeline.execute_command(*call.words, **options(self.client, call))
-            replies: Sequence[Any] = await pipeline.execute(raise_on_error=False)
+            follow: dict[str, Any] = {}
+            if isinstance(self.client, asyncio.RedisCluster) and any(call.behind for call in calls):
+                # It would follow a slot that moves with the call, but not with WAIT.
+                follow["allow_redirections"] = False
+            replies: Sequence[Any] = await pipeline.execute(raise_on_error=False, **follow)
             return replies

@@ -12,8 +12,10 @@ from redis import ResponseError
 from redis.asyncio import Redis as AsyncRedis
 from redis.asyncio import RedisCluster as AsyncRedisCluster
 
-from tbloom.engine.connections import window
+from tbloom.engine.connections import mark, next_renewal, window
+from tbloom.engine.flow import CORRECTIONS
 from tbloom.engine.forks import in_child
+from tbloom.engine.together import running_loop
 
 if sys.version_info >= (3, 11):
     from asyncio import timeout
@@ -25,6 +27,18 @@ T = TypeVar("T")
 _MOST = 50
 #: Before 3.12, ``wait_for``, with which redis-py sends where there is a time limit, may swallow a cancellation.
 _SWALLOWS = sys.version_info < (3, 12)
+
+
+class OfLoop:
+    """What an event loop has of a client."""
+
+    def __init__(self, size: int) -> None:
+        #: The room for connections in use.
+        self.room = asyncio.Semaphore(size)
+        #: The kept ones that are free.
+        self.free = deque[Any]()
+        #: When connections are closed, so that the address is asked anew (ns, by the monotonic clock).
+        self.renewal = next_renewal()
 
 
 class AsyncConnections:
@@ -43,7 +57,7 @@ class AsyncConnections:
         self.keeps = False
         self._size = min(_MOST, getattr(self._pool, "max_connections", _MOST))
         self._time_limit: float | None = None
-        self._loops: dict[asyncio.AbstractEventLoop, tuple[asyncio.Semaphore, deque[Any]]] = {}
+        self._loops: dict[asyncio.AbstractEventLoop, OfLoop] = {}
         in_child(self._leave_to_parent)
 
     def _leave_to_parent(self) -> None:
@@ -55,18 +69,19 @@ class AsyncConnections:
             self._parents.extend(self._pool._in_use_connections)  # noqa: SLF001
             self._pool.reset()
 
-    def of_loop(self) -> tuple[asyncio.Semaphore, deque[Any]]:
-        """The room for connections in this event loop, and the free ones that are kept for it."""
-        loop = asyncio.get_running_loop()
+    def of_loop(self) -> OfLoop:
+        """What this event loop has."""
+        loop = running_loop()
         connections = self._loops.get(loop)
         if connections is None:
-            connections = asyncio.Semaphore(self._size), deque[Any]()
+            connections = OfLoop(self._size)
             lasting = {of: kept for of, kept in self._loops.items() if not of.is_closed()}
             self._loops = {**lasting, loop: connections}
         return connections
 
-    async def send(self, calls: Sequence[Any], replies: dict[int, Any], free: deque[Any]) -> None:
+    async def send(self, calls: Sequence[Any], replies: dict[int, Any], of_loop: OfLoop) -> None:
         """Adds the reply, or the server's error, to each call."""
+        free = of_loop.free
         connection = free.pop() if free else await self._open()
         try:
             for data in window(calls):
@@ -77,16 +92,17 @@ class AsyncConnections:
                 await _close(free)  # the server may have closed these too
             raise
         free.append(connection)
-        if not self.keeps:
+        if not self.keeps or free is not of_loop.free:
             await _close(free)
 
     async def ask(self, request: bytes) -> Any:
         """The reply to a request, through a kept connection. Empty: the server may have executed the request, and the
         connection is closed. None: nothing was executed."""
-        room, free = self.of_loop()
-        if not free or room.locked():
+        of_loop = self.of_loop()
+        free = of_loop.free
+        if not free or of_loop.room.locked():
             return None
-        async with room:
+        async with of_loop.room:
             connection = free.pop()
             try:
                 reply = await self._reply(connection, request)
@@ -96,10 +112,11 @@ class AsyncConnections:
                     return ()
                 raise
             free.append(connection)
-            if not self.keeps:
+            if not self.keeps or free is not of_loop.free:
                 await _close(free)
             # A script raises an error before it changes anything.
-            return None if isinstance(reply, ResponseError) else reply
+            is_refused = isinstance(reply, ResponseError) or reply[0] in CORRECTIONS
+            return None if is_refused else reply
 
     async def _reply(self, connection: Any, request: bytes) -> Any:
         """The next reply, or the server's error, after a request, if there is one."""
@@ -125,15 +142,20 @@ class AsyncConnections:
     async def let_go(self) -> None:
         """Keeps none from now on."""
         self.keeps = False
-        _, free = self.of_loop()
-        await _close(free)
+        await _close(self.of_loop().free)
 
-    async def close_free(self) -> None:
-        """Closes the free connections, the pool's too."""
-        _, free = self.of_loop()
+    async def renew(self) -> None:
+        """Closes the free connections, and those in use when they come back."""
+        of_loop = self.of_loop()
+        of_loop.renewal = next_renewal()
+        free, of_loop.free = of_loop.free, deque()
         await _close(free)
-        if self._pool is not None:  # a cluster's client has none
-            await self._pool.disconnect(inuse_connections=False)
+        if self._pool is not None:  # a cluster's client has none; its nodes say where the master is
+            mark(self._pool._in_use_connections)  # noqa: SLF001
+            for connection in self._pool._available_connections:  # noqa: SLF001
+                await connection.disconnect(
+                    nowait=True
+                )  # in one step: no task takes one of them meanwhile
 
 
 async def _close(connections: deque[Any]) -> None:

@@ -25,8 +25,10 @@ class Batch:
     answers: str | None = None
     #: When the items that are seen expire (ms), if the store says so.
     times: Sequence[int] = ()
-    #: The slice that its items go into; None: the current one.
+    #: The slice that its items go into, if it is given by its label.
     label: str | None = None
+    #: The age of the slice that its items go into; 0: the current one.
+    age: int = 0
     #: How long its items are remembered (ms); 0 where the call sets no TTL.
     ttl: int = 0
     #: Makes its call.

@@ -10,6 +10,7 @@ from tbloom.engine.batches import MOVED, Batch, answers_of
 from tbloom.engine.exchange import Exchange
 from tbloom.engine.flow import Flow, ScriptCall, chunks
 from tbloom.engine.keys import Keys
+from tbloom.engine.replicas import Replicas
 from tbloom.engine.tree import Tree, read_tree
 
 #: Buckets that one command reads or deletes: less than a millisecond's work.
@@ -21,9 +22,11 @@ class BucketExchange(Exchange):
 
     _change = "its layout changed"
 
-    def __init__(self, name: str, keys: Keys, owner: str, remedy: str) -> None:
+    def __init__(
+        self, name: str, keys: Keys, owner: str, remedy: str, replicas: Replicas | None = None
+    ) -> None:
         """``owner``, ``remedy``: whose layout it is, and what its user can do if that is damaged."""
-        super().__init__(name)
+        super().__init__(name, replicas)
         self._keys, self._owner, self._remedy = keys, owner, remedy
         self._trees: dict[int, Tree] = {}
         #: The shards whose layout must be read before the next call.
@@ -64,6 +67,9 @@ class BucketExchange(Exchange):
             key = self._keys.layout(shard)
             self._trees[shard] = yield from read_tree(self._owner, key, self._remedy)
         return True
+
+    def _learn_generation(self, shard: int) -> Flow[None]:
+        yield from self._read_layouts({shard})
 
     def tree(self, shard: int = 0) -> Tree:
         """The shard's tree; without a generation if the client knows of none."""

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from redis.exceptions import RedisClusterException
 
+from tbloom.engine.connections import next_renewal
 from tbloom.engine.flow import Call
 from tbloom.engine.parameters import Guarded
+from tbloom.engine.replicas import Replicas
 from tbloom.engine.retries import Retries, as_redis_error
-from tbloom.engine.urls import make_client, parse_url
+from tbloom.engine.urls import make_client, parse_url, without_retries
 from tbloom.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -48,7 +50,7 @@ class Store(Generic[Client, Config]):
     #: A driver's: gives a flow's answer, or awaits it.
     run: Callable[..., Any]
 
-    def __init__(self, client: Client, *, retry_for: float | None) -> None:
+    def __init__(self, client: Client, *, retry_for: float | None, replicas: int = 0) -> None:
         if not isinstance(client, self._CLIENTS):
             expected = f"a redis-py client for {type(self).__name__}: " + " or ".join(
                 f"{cls.__module__.split('.client')[0].split('.cluster')[0]}.{cls.__name__}"
@@ -57,14 +59,21 @@ class Store(Generic[Client, Config]):
             raise ConfigError("client", type(client), f"{expected} (else see {self._OTHER})")
         #: The redis-py client.
         self.client: Client = client
+        #: When its connections are closed, so that the address is asked anew (ns, by the monotonic clock).
+        self._renewal = next_renewal()
+        self._replicas = Replicas.checked(replicas, client)
         self._owned = False
         self._is_cluster = False
-        # A retry by redis-py goes to the address of the first try, without asking the Sentinel.
-        fails_over = hasattr(getattr(client, "connection_pool", None), "sentinel_manager")
-        self._retry_for = RETRY_FOR_FAILOVER if fails_over else 0.0
+        pool: Any = getattr(client, "connection_pool", None)
+        sentinels: Any = getattr(pool, "sentinel_manager", None)
+        self._retry_for = RETRY_FOR_FAILOVER if sentinels else 0.0
         self._retry_for_is_given = retry_for is not None
         if retry_for is not None:
             self._retry_for = seconds("retry_for", retry_for, 0, _MAX_RETRY_FOR)
+        if sentinels and self._retry_for:
+            # redis-py's retries would go to the address of the first try, and ask each Sentinel eleven times.
+            for each in (client, *sentinels.sentinels):
+                each.set_retry(without_retries(self._RETRY))
 
     @property
     def name(self) -> str:

@@ -11,15 +11,17 @@ import socket
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from queue import Empty
+from time import monotonic_ns
 from typing import Any
 
-from redis import Connection, ConnectionPool, RedisCluster, ResponseError
+from redis import BlockingConnectionPool, Connection, ConnectionPool, RedisCluster, ResponseError
 from redis import ConnectionError as RedisConnectionError
 from redis import TimeoutError as RedisTimeoutError
 from redis.asyncio import RedisCluster as AsyncRedisCluster
 from redis.client import NEVER_DECODE
 
-from tbloom.engine.flow import Call, Command, chunks
+from tbloom.engine.flow import CORRECTIONS, Call, Command, chunks
 from tbloom.engine.forks import BeginsAnew
 from tbloom.engine.retries import by_redis_py
 
@@ -30,8 +32,18 @@ IN_BYTES: dict[str, Any] = {NEVER_DECODE: True}
 AT_ONCE = 4
 #: More than an expected reply has.
 _REPLY_BYTES = 64
+#: How replies begin that have changed nothing: errors, which scripts raise first, and corrections of what the client knows.
+_CHANGED_NOTHING = (b"-", *[b"*2\r\n:%d\r\n" % status for status in CORRECTIONS])
 #: redis-py before 7 has other connections and pools.
 CAN_KEEP = hasattr(Connection, "should_reconnect")
+#: How long (ns) connections are used before the address is asked anew: it may lead to a new master by now. A read would
+#: never notice, because the old master answers it as a replica.
+_RENEWAL_NS = 60_000_000_000
+
+
+def next_renewal() -> int:
+    """When the connections that are open now are closed (ns, by the monotonic clock)."""
+    return monotonic_ns() + _RENEWAL_NS
 
 
 class KeptConnections(BeginsAnew):
@@ -63,8 +75,9 @@ class KeptConnections(BeginsAnew):
     def ask(self, request: bytes, expected: Sequence[bytes]) -> bytes | None:
         """The reply to a request, as it came, if it is one of those expected. Empty: the server may have executed the
         request, and the connection is closed. None: nothing was executed."""
+        free = self._free
         try:
-            connection = self._free.pop()
+            connection = free.pop()
         except IndexError:
             return None
         sock, reply = socket_of(connection), b""
@@ -77,25 +90,28 @@ class KeptConnections(BeginsAnew):
         except OSError:
             pass  # the next try tells
         finally:
-            if reply in expected:
-                self._free.append(connection)
+            if reply in expected and free is self._free:
+                free.append(connection)
             else:
                 self.give_up(connection)
-        if reply.startswith(b"-"):  # an error, which a script raises before it changes anything
+        if reply.startswith(_CHANGED_NOTHING):
             return None
         return reply if reply in expected else b""
 
     def let_go(self) -> None:
         """Gives the free ones back to the pool."""
-        with suppress(IndexError):  # another thread may have taken the last one
-            while True:
-                self._pool.release(self._free.pop())
+        _release(self._free, self._pool)
+
+    def renew(self) -> None:
+        """Gives the free ones back to the pool, and closes those in use when they come back."""
+        free, self._free = self._free, deque()
+        _release(free, self._pool)
 
     def send(self, calls: Sequence[Any], replies: dict[int, Any]) -> None:
         """Adds the reply, or the server's error, to each call."""
-        connection = None
+        connection, free = None, self._free
         with suppress(IndexError):
-            connection = self._free.pop()
+            connection = free.pop()
         connection = connection or self._pool.get_connection()
         try:
             sock = socket_of(connection)
@@ -114,10 +130,42 @@ class KeptConnections(BeginsAnew):
         except BaseException:
             self.give_up(connection)
             raise
-        if len(self._free) < self._limit and not connection.should_reconnect():
-            self._free.append(connection)
+        if free is not self._free:
+            self.give_up(connection)
+        elif len(free) < self._limit and not connection.should_reconnect():
+            free.append(connection)
         else:
             self._pool.release(connection)
+
+
+def _release(connections: deque[Any], pool: ConnectionPool) -> None:
+    with suppress(IndexError):  # another thread may have taken the last one
+        while True:
+            pool.release(connections.pop())
+
+
+def close_and_mark(pool: ConnectionPool) -> None:
+    """Closes a pool's free connections, none of which a thread takes meanwhile, and marks those in use."""
+    if isinstance(pool, BlockingConnectionPool):
+        mark(pool._connections)  # noqa: SLF001
+        free = list[Any]()
+        with suppress(Empty):
+            while True:
+                free.append(pool.pool.get_nowait())
+        for connection in reversed(free):
+            if connection is not None:
+                connection.disconnect()
+            pool.pool.put_nowait(connection)
+    else:
+        mark(pool._in_use_connections)  # noqa: SLF001
+        pool.disconnect(inuse_connections=False)
+
+
+def mark(connections: Iterable[Any]) -> None:
+    """Has redis-py's pool close connections once they come back. (Before version 7 it can't.)"""
+    if CAN_KEEP:
+        for connection in [*connections]:
+            connection.mark_for_reconnect()
 
 
 def window(calls: Sequence[Any]) -> list[bytes]:
@@ -144,16 +192,18 @@ def as_disconnected(error: BaseException) -> BaseException:
 
 
 def in_turns(client: Any, calls: Sequence[Call]) -> Iterable[Sequence[int]]:
-    """The places of the calls that redis-py sends together: at most ``AT_ONCE`` to a node."""
-    if len(calls) <= AT_ONCE:
+    """The places, in line, of the calls that redis-py sends together: at most ``AT_ONCE`` to a node; to one node only,
+    where something is behind them."""
+    if len(calls) <= AT_ONCE and not any(call.behind for call in calls):
         return [range(len(calls))]
-    turns, sent = defaultdict[int, list[int]](list), Counter[str]()
-    for place, call in enumerate(calls):
+    turns, sent, place = defaultdict[tuple[int, str], list[int]](list), Counter[str](), 0
+    for call in calls:
         node = ""
         if isinstance(client, RedisCluster | AsyncRedisCluster):
             node = getattr(client.get_node_from_key(call.key), "name", "")
-        turns[sent[node] // AT_ONCE].append(place)
-        sent[node] += 1
+        end = place + 1 + len(call.behind)
+        turns[sent[node] // AT_ONCE, node if call.behind else ""].extend(range(place, end))
+        sent[node], place = sent[node] + 1, end
     return turns.values()
 
 

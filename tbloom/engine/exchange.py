@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from tbloom.engine.batches import Batch, answers_of
 from tbloom.engine.flow import (
     CALLS_AT_ONCE,
+    MAX_CORRECTIONS,
     Call,
     Failure,
     Flow,
@@ -17,32 +18,17 @@ from tbloom.engine.flow import (
     Status,
     again_in_full,
     raise_first,
+    too_many_corrections,
 )
 from tbloom.engine.forks import BeginsAnew
 from tbloom.engine.parameters import Guarded, mismatch
 from tbloom.engine.pending import PendingAnswers, now_ms
+from tbloom.engine.replicas import Lacking, Replicas
 from tbloom.engine.tokens import LANE_TTL_MS, LanePool
-from tbloom.errors import TBloomError
+from tbloom.errors import NotReplicated, TBloomError
 
 T = TypeVar("T")
-#: A slice ends, or the layout changes, between a call and its reply: by chance once or twice. More often, without any
-#: answer, means that the server's clock runs away, or that another program changes the layout.
-MAX_CORRECTIONS = 64
 CLOCK_CHANGED = "the server's clock left the current slice"
-
-
-def too_many_corrections(name: str, change: str) -> TBloomError:
-    """The error for a call that the server has corrected ``MAX_CORRECTIONS`` times."""
-    return TBloomError(f"{name!r}: {change} {MAX_CORRECTIONS} times in a row")
-
-
-def corrected(name: str, change: str, attempt: Callable[[], Flow[T | None]]) -> Flow[T]:
-    """The answer of the first attempt that the server does not correct; None: it did. ``change``: why."""
-    for _ in range(MAX_CORRECTIONS):
-        answer = yield from attempt()
-        if answer is not None:
-            return answer
-    raise too_many_corrections(name, change)
 
 
 class ServerClock:
@@ -75,8 +61,8 @@ class Exchange(BeginsAnew):
     #: What makes corrections necessary.
     _change = CLOCK_CHANGED
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+    def __init__(self, name: str, replicas: Replicas | None = None) -> None:
+        self._name, self.replicas = name, replicas
         super().__init__()
 
     def begin(self) -> None:
@@ -110,11 +96,12 @@ class Exchange(BeginsAnew):
         *,
         store: bool | None = False,
         accept: Callable[[Batch, Any], bool] | None = None,
+        confirmed: str = "1",
     ) -> Flow[None]:
         """Sends a call for each batch until each item has its answer; adds batches of items that must be sent again.
 
         ``store``: parameters are stored where there are none; None: the parameters don't matter. ``accept``: takes the
-        replies in place of ``_accept``.
+        replies in place of ``_accept``. ``confirmed``: the answers that the replicas must have, where ``store`` is True.
         """
         asked = [*batches]
         for start in range(0, len(asked), CALLS_AT_ONCE):
@@ -130,19 +117,29 @@ class Exchange(BeginsAnew):
                     continue
                 calls: dict[Batch, ScriptCall] = {}
                 for batch in pending:
-                    made = call(batch)
-                    if batch.first and batch.first.generation != batch.generation:
-                        batch.answers = ""  # its lost answers belong to what was cleared
-                    else:
+                    if made := (yield from self._made(batch, call)):
                         calls[batch] = made
+                        if self.replicas and store:
+                            made.behind = self.replicas.behind(made.key)
                 if not calls:
                     break
                 pending = [*calls]
-                left = yield from self._deliver([*calls.values()], pending, accept or self._accept)
+                left = yield from self._deliver(calls, accept or self._accept, confirmed)
                 if left:
                     batches += [batch for batch in left if batch not in pending]
                     corrections = corrections if _items_in(left) == _items_in(pending) else 0
                 pending = left
+
+    def _made(self, batch: Batch, call: Callable[[Batch], ScriptCall]) -> Flow[ScriptCall | None]:
+        """The batch's call; None: the lost answers that it is to get belong to what was cleared."""
+        for _ in range(2):
+            made = call(batch)
+            if batch.first is None or batch.first.generation == batch.generation:
+                return made
+            # What is known may come from a reply that was late.
+            yield from self._learn_generation(batch.shard)
+        batch.answers = ""
+        return None
 
     def add(
         self,
@@ -162,10 +159,13 @@ class Exchange(BeginsAnew):
         # Those that are known to be new are sent too: the store may have forgotten them since.
         try:
             yield from self.change(batches, call)
-        except TBloomError:
+        except TBloomError as error:
             # Refused from now on, after a reconfigure() for example: this is the last time to tell.
-            if not pending.knows(digests):
+            if isinstance(error, NotReplicated) or not pending.knows(digests):
                 raise
+        for batch in batches:
+            if batch.answers:  # a reply that was late may have told of an earlier one since
+                pending.note_generation(batch.shard, batch.generation)
         try:
             return answers_of(batches) | pending.take_new(digests)
         except BaseException:  # a signal's
@@ -187,8 +187,10 @@ class Exchange(BeginsAnew):
                 batch.first.until = now_ms() + min(self._lasts(batch), LANE_TTL_MS)
         try:
             yield from self.ask(again, _call_of, store=True)
-        except TBloomError:
-            pass  # the present call meets it too, and some answers may be known now
+        except TBloomError as error:
+            if isinstance(error, NotReplicated):
+                raise
+            # The present call meets others too, and some answers may be known now.
         finally:
             self._keep(again)
 
@@ -216,6 +218,10 @@ class Exchange(BeginsAnew):
         """
 
     @abstractmethod
+    def _learn_generation(self, shard: int) -> Flow[None]:
+        """Asks the server for the shard's present generation."""
+
+    @abstractmethod
     def _accept(self, batch: Batch, reply: Any) -> bool:
         """Takes a script's reply; False: the call must be made anew."""
 
@@ -224,31 +230,33 @@ class Exchange(BeginsAnew):
         """A batch of the items that got no answer, if there are any."""
 
     def _deliver(
-        self, calls: Sequence[Call], batches: Sequence[Batch], accept: Callable[[Batch, Any], bool]
+        self, made: Mapping[Batch, Call], accept: Callable[[Batch, Any], bool], confirmed: str = "1"
     ) -> Flow[list[Batch]]:
         """Sends a call for each batch; returns the batches that must be sent next."""
+        batches, calls = [*made], [*made.values()]
         first_sent = [batch for batch in batches if not batch.sent]
         for batch in first_sent:
             batch.sent = now_ms()
-        replies = yield calls
-        failed = Failure in map(type, replies)
-        if failed:
-            replies = yield from again_in_full(calls, replies)
-        left, errors = list[Batch](), []
+        replies = yield from again_in_full(calls, (yield calls))
+        left, errors = list[Batch](), list[TBloomError]()
         for batch, reply in zip(batches, replies, strict=True):
             if isinstance(reply, Failure):
                 if batch in first_sent and not reply.answer_lost:
                     batch.sent = 0  # no copy was executed
                 continue
+            own = reply.reply if isinstance(reply, Lacking) else reply
             try:
-                left += self._rest_of(batch) if accept(batch, reply) else [batch]
+                left += self._rest_of(batch) if accept(batch, own) else [batch]
             except TBloomError as error:  # raised after all replies were accepted
                 errors.append(error)
                 if batch.first and batch.answers is None:
                     batch.answers = ""  # refused, so no earlier copy was executed
+            if own is not reply and set(confirmed) & set(batch.answers or ""):
+                errors.append(NotReplicated(self._name, *reply[1:]))
+                batch.answers = None  # as if the reply were lost
+                continue
             batch.sent = 0  # last, for the case of an interrupt
-        if failed:
-            yield from raise_first(calls, replies)
+        yield from raise_first(calls, replies)
         if errors:
             raise errors[0]
         return left

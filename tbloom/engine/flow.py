@@ -8,20 +8,24 @@ error is raised by the driver.
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from enum import IntEnum
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
 from tbloom.engine.keys import kind_of
 from tbloom.engine.scripts import Script
-from tbloom.errors import ServerTooOld
+from tbloom.errors import ServerTooOld, TBloomError
 
 OLDEST_SERVER = (6, 2)
 #: What a server says to a user whose rights do not do.
 _DENIED = re.compile("no permissions to|user executing the script can't", re.IGNORECASE)
 #: The calls that a flow yields at once, at most.
 CALLS_AT_ONCE = 32
+
+#: A slice ends, or the layout changes, between a call and its reply: by chance once or twice. More often, without any
+#: answer, means that the server's clock runs away, or that another program changes the layout.
+MAX_CORRECTIONS = 64
 
 
 class Status(IntEnum):
@@ -48,10 +52,15 @@ class Status(IntEnum):
     IN_USE = 9
 
 
+#: The statuses after which a call is made anew.
+CORRECTIONS = Status.CLOCK, Status.LAYOUT
+
+
 class Command:
     """A plain command. Its reply is in bytes, whatever the client's ``decode_responses`` is."""
 
     __slots__ = ("key", "words")
+    behind: tuple[Command, ...] = ()
 
     def __init__(self, words: Sequence[Any], key: Any = "") -> None:
         # hiredis, which redis-py uses, crashes if a signal handler raises while it makes a number's text.
@@ -68,7 +77,7 @@ class Command:
 class ScriptCall:
     """A call of one of tbloom's scripts, by its hash."""
 
-    __slots__ = ("packed", "script")
+    __slots__ = ("behind", "packed", "script")
 
     def __init__(
         self,
@@ -76,8 +85,11 @@ class ScriptCall:
         keys: Sequence[Any] = (),
         args: Sequence[Any] = (),
         packed: bytes = b"",
+        behind: tuple[Command, ...] = (),
     ) -> None:
         self.script = script
+        #: What is sent right behind it, on its connection (``engine/replicas``).
+        self.behind = behind
         #: The command in RESP.
         self.packed = packed or pack(("EVALSHA", script.sha, len(keys), *keys, *args))
 
@@ -100,7 +112,8 @@ class ScriptCall:
 
     def with_text(self) -> ScriptCall:
         """The same call by the script's text, which loads it."""
-        return ScriptCall(self.script, packed=pack(("EVAL", self.script.text, *self.words[2:])))
+        words = "EVAL", self.script.text, *self.words[2:]
+        return ScriptCall(self.script, packed=pack(words), behind=self.behind)
 
 
 def pack(words: Sequence[Any]) -> bytes:
@@ -159,6 +172,20 @@ def deliver_all(calls: Sequence[Call], at_once: int = CALLS_AT_ONCE) -> Flow[lis
     for turn in chunks(calls, at_once):
         replies += yield from deliver(turn)
     return replies
+
+
+def too_many_corrections(name: str, change: str) -> TBloomError:
+    """The error for a call that the server has corrected ``MAX_CORRECTIONS`` times."""
+    return TBloomError(f"{name!r}: {change} {MAX_CORRECTIONS} times in a row")
+
+
+def corrected(name: str, change: str, attempt: Callable[[], Flow[T | None]]) -> Flow[T]:
+    """The answer of the first attempt that the server does not correct; None: it did. ``change``: why."""
+    for _ in range(MAX_CORRECTIONS):
+        answer = yield from attempt()
+        if answer is not None:
+            return answer
+    raise too_many_corrections(name, change)
 
 
 def again_in_full(calls: Sequence[Call], replies: Sequence[Any]) -> Flow[Sequence[Any]]:

@@ -23,6 +23,10 @@ def differences(stored: str, ours: str) -> dict[str, tuple[Any, Any]]:
         for name in sorted(theirs.keys() | expected.keys())
         if theirs.get(name) != expected.get(name)
     }
+    if "secret" in differing:
+        there, here = differing["secret"]  # check values, which nobody needs to see
+        differing["secret"] = there and "another one", here and "this one"
+        differing.pop("hash", None)  # follows from it
     if not differing and stored != ours:
         # The same values in another spelling, such as true for 1, which tbloom does not write.
         return {"stored": (stored, ours)}

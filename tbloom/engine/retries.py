@@ -55,7 +55,7 @@ _PASSING = (
     exceptions.ClusterError,  # ClusterDownError too
     exceptions.ReadOnlyError,
 )
-_PASSING_CODES = re.compile("(BUSY|CLUSTERDOWN|LOADING|MASTERDOWN|NOREPLICAS|TRYAGAIN) ")
+_PASSING_CODES = re.compile("(BUSY|CLUSTERDOWN|LOADING|MASTERDOWN|NOREPLICAS|TRYAGAIN|UNBLOCKED) ")
 # These last until somebody frees memory or disk space.
 _LASTING = exceptions.OutOfMemoryError
 _LASTING_CODE = "MISCONF "
@@ -157,7 +157,8 @@ class Retries:
                 if not isinstance(error, exceptions.ResponseError):
                     self._lost.add(place)
             elif isinstance(error, exceptions.ResponseError):
-                was_lost = self._resends or place in self._lost
+                # What is behind a call may have failed, not the call.
+                was_lost = self._resends or place in self._lost or bool(call.behind)
                 self.replies[place] = _failure(error, answer_lost=was_lost)
             else:
                 raise as_redis_error(error) if self._is_cluster else error

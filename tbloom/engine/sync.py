@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from time import sleep
+from contextlib import suppress
+from time import monotonic_ns, sleep
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import redis
@@ -15,10 +16,13 @@ from tbloom.engine.connections import (
     IN_BYTES,
     KeptConnections,
     as_disconnected,
+    close_and_mark,
     in_turns,
+    next_renewal,
     options,
 )
 from tbloom.engine.flow import Call, Command, Flow
+from tbloom.engine.replicas import in_line, joined
 from tbloom.engine.verbs import SyncVerbs
 
 if TYPE_CHECKING:
@@ -87,23 +91,26 @@ class SyncDriver(SyncVerbs, Store["redis.Redis | redis.RedisCluster", Any]):
         while True:
             retries.take(replies)
             if retries.is_demoted:
-                if self._kept is not None:
-                    self._kept.let_go()
-                self._close_free()
+                self._renew()
             if not retries.pending:
                 return retries.replies
             sleep(retries.pause)
+            if self._replicas and isinstance(self.client, redis.RedisCluster):
+                with suppress(Exception):  # the next try tells
+                    self.client.nodes_manager.initialize()
             replies = self._send_once(retries.pending)
 
     def _send_once(self, calls: Sequence[Call]) -> Sequence[Any]:
         """Sends the calls once; the reply, or redis-py's error, to each."""
-        replies: dict[int, Any] = {}
+        commands, replies = in_line(calls), dict[int, Any]()
         try:
+            if monotonic_ns() >= self._renewal:
+                self._renew()
             if self._kept is not None:
-                self._kept.send(calls, replies)
-                return [*replies.values()]
+                self._kept.send(commands, replies)
+                return joined(calls, replies.values())
             for places in in_turns(self.client, calls):
-                turn = [calls[place] for place in places]
+                turn = [commands[place] for place in places]
                 replies.update(zip(places, self._execute(turn), strict=True))
         except BaseException as error:
             if not isinstance(error, redis.RedisError):
@@ -112,8 +119,8 @@ class SyncDriver(SyncVerbs, Store["redis.Redis | redis.RedisCluster", Any]):
             if not isinstance(error, Exception):
                 raise
             lost = as_disconnected(error)  # Retries raises what is not retried
-            return [replies.get(place, lost) for place in range(len(calls))]
-        return [replies[place] for place in range(len(calls))]
+            return joined(calls, [replies.get(place, lost) for place in range(len(commands))])
+        return joined(calls, [replies[place] for place in range(len(commands))])
 
     def _execute(self, calls: Sequence[Call]) -> Sequence[Any]:
         """The replies to calls that redis-py sends together."""
@@ -122,11 +129,25 @@ class SyncDriver(SyncVerbs, Store["redis.Redis | redis.RedisCluster", Any]):
             # Without a script call's node, so that redis-py follows slots that move.
             given = options(self.client, call) if type(call) is Command else IN_BYTES
             return [self.client.execute_command(*call.words, **given)]  # type: ignore[no-untyped-call]
-        with self.client.pipeline(transaction=False) as pipeline:
+        client: Any = self.client
+        if isinstance(client, redis.RedisCluster) and any(call.behind for call in calls):
+            # A cluster's pipeline would follow a slot that moves with the call, but not with WAIT.
+            node = client.get_node_from_key(calls[0].key)  # type: ignore[no-untyped-call]
+            client = client.get_redis_connection(node)
+        with client.pipeline(transaction=False) as pipeline:
             for call in calls:
-                pipeline.execute_command(*call.words, **options(self.client, call))
+                pipeline.execute_command(*call.words, **options(client, call))
             replies: Sequence[Any] = pipeline.execute(raise_on_error=False)
             return replies
+
+    def _renew(self) -> None:
+        """Closes the free connections, and those in use when they come back. (A cluster's nodes say where the master is.)"""
+        self._renewal = next_renewal()
+        if isinstance(self.client, redis.RedisCluster):
+            return
+        if self._kept is not None:
+            self._kept.renew()
+        close_and_mark(self.client.connection_pool)
 
     def _close_free(self) -> None:
         """Closes the connections that are free in redis-py's pools."""

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from tbloom.engine.flow import Flow
 from tbloom.engine.forks import BeginsAnew
-from tbloom.errors import TBloomError
+from tbloom.errors import NotReplicated, TBloomError
 
 #: The items of one batch.
 MOST = 500
@@ -23,6 +23,17 @@ MOST = 500
 _ALONE = 8
 #: A thread waits this long (s) for a call that is on its way, before it sends beside it.
 _WAIT_SECONDS = 0.1
+
+
+def running_loop() -> asyncio.AbstractEventLoop:
+    """The event loop; raises TBloomError if none of asyncio's runs."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        message = (
+            "the Async classes need asyncio: its event loop does not run here (Trio's is another)"
+        )
+        raise TBloomError(message) from None
 
 
 class Asked(NamedTuple):
@@ -44,11 +55,13 @@ class Asked(NamedTuple):
 class Waiting:
     """An item of a caller that waits; ``signal``: a lock or a future, by which the caller is woken."""
 
-    __slots__ = ("_first", "answer", "asked", "item", "signal")
+    __slots__ = ("_first", "answer", "asked", "batch", "item", "signal")
 
     def __init__(self, asked: Asked, item: Any, signal: Any) -> None:
         self.asked, self.item, self.signal = asked, item, signal
         self.answer: bool | Exception | None = None
+        #: What sends for a task.
+        self.batch: asyncio.Task[None] | None = None
         #: The answer, or that the caller has left, whichever came first: ``setdefault`` decides in one step.
         self._first: dict[str, Any] = {}
 
@@ -71,7 +84,9 @@ class Waiting:
 
     def given(self) -> bool | None:
         """The answer; None: the call has none for this item, or was refused, perhaps for another one. Raises its error."""
-        if self.answer is None or isinstance(self.answer, TBloomError):
+        if self.answer is None:
+            return None
+        if isinstance(self.answer, TBloomError) and not isinstance(self.answer, NotReplicated):
             return None
         if isinstance(self.answer, Exception):  # an object of its own for each caller
             raise type(self.answer)(*self.answer.args) from self.answer
@@ -162,13 +177,27 @@ class Tasks:
     """The items of a store's verbs, from any number of tasks of one event loop."""
 
     def __init__(self) -> None:
-        self.loop = asyncio.get_running_loop()
+        self.loop = running_loop()
         #: Those that wait for a call that is on its way, by its kind.
         self._waiting: dict[Hashable, list[Waiting]] = {}
         self._batches = set[asyncio.Task[None]]()
+        #: The batches that are on their way with items whose callers have left, and these items.
+        self._left: dict[asyncio.Task[None], set[Any]] = {}
+
+    async def settle(self, *items: Any) -> None:
+        """Waits for the batches that callers have left; with items, only for theirs.
+
+        Else a further call for such an item would be told that it is seen, before its first answer has come, or is known
+        to be lost.
+        """
+        wanted = {*items}
+        while left := [batch for batch, left in self._left.items() if not wanted or wanted & left]:
+            await asyncio.wait(left)
 
     async def ask(self, asked: Asked, item: Any) -> bool:
         """The answer to an item."""
+        if self._left and asked.keep:
+            await self.settle(item)
         waiting = self._waiting.get(asked.kind)
         if waiting is None:
             waiting = self._waiting[asked.kind] = []
@@ -184,9 +213,15 @@ class Tasks:
             await mine.signal
         except BaseException:
             mine.leave()
+            if asked.keep and mine.batch and not mine.batch.done():
+                self._leave(item, mine.batch)
             raise
         answer = mine.given()
         return bool(await asked.run(asked.one(item))) if answer is None else answer
+
+    def _leave(self, item: Any, batch: asyncio.Task[None]) -> None:
+        self._left.setdefault(batch, set()).add(item)
+        batch.add_done_callback(lambda batch: self._left.pop(batch, None))
 
     def go_on(self) -> None:
         """Sends for those that wait: a call has failed, and is retried."""
@@ -206,6 +241,8 @@ class Tasks:
             most = min(max(sent, len(waiting) // 2 + 1), MOST)
             others = self._waiting[kind] = waiting[most:]
             batch = self.loop.create_task(self._send(waiting[:most], others))
+            for each in waiting[:most]:
+                each.batch = batch
             self._batches.add(batch)
             batch.add_done_callback(self._batches.discard)
 

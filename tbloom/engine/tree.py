@@ -78,11 +78,11 @@ def read_tree(name: str, key: str, remedy: str = "clear()") -> Flow[Tree]:
 
     ``name``: the store's; ``remedy``: what its user can do about a key that is no layout.
     """
-    layout, some = b"", b"?" * _READ_AT_ONCE
-    while len(some) == _READ_AT_ONCE and len(layout) <= _LONGEST:
+    layout, is_whole = b"", False
+    while not is_whole and len(layout) <= _LONGEST:
         last = len(layout) + _READ_AT_ONCE - 1
         [some] = yield from deliver([Command(("GETRANGE", key, len(layout), last))])
-        layout += some
+        layout, is_whole = layout + some, len(some) < _READ_AT_ONCE
     generation = text(layout[:_GENERATION])
     if layout and (
         not re.fullmatch(rf"[0-9]{{{_GENERATION}}}", generation) or len(layout) > _LONGEST

@@ -35,14 +35,19 @@ def without_secrets(url: object) -> str:
     return f"{scheme[0] if scheme else ''}***"
 
 
-def make_client(from_url: Callable[..., Any], retry: Callable[..., Any], url: str) -> Any:
-    """redis-py's client for the URL; raises ConfigError if redis-py can't read it."""
+def without_retries(retry: Callable[..., Any]) -> Any:
+    """No retries by redis-py: they are tbloom's own, for ``retry_for`` seconds. ``retry``: redis-py's class for them."""
     from redis.backoff import NoBackoff  # noqa: PLC0415 - `tbloom --help` needs no redis-py
 
+    return retry(NoBackoff(), 0)
+
+
+def make_client(from_url: Callable[..., Any], retry: Callable[..., Any], url: str) -> Any:
+    """redis-py's client for the URL; raises ConfigError if redis-py can't read it."""
     try:
         client = from_url(
             url,
-            retry=retry(NoBackoff(), 0),  # retries are tbloom's own, for `retry_for` seconds
+            retry=without_retries(retry),
             socket_timeout=SOCKET_TIMEOUT,
             socket_connect_timeout=SOCKET_TIMEOUT,
         )

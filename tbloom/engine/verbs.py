@@ -93,12 +93,15 @@ class AsyncVerbs(_Verbs):
     run: Callable[..., Coroutine[Any, Any, Any]]
     #: The tasks whose items go together.
     _together: Callable[[], Tasks]
+    _tasks: Tasks | None = None
 
     @classmethod
     def _method(cls, declared: verb[Any, Any]) -> Callable[..., Any]:
         flow, asked = declared.flow, declared.asked
 
         async def method(self: AsyncVerbs, /, *args: Any, **arguments: Any) -> Any:
+            if self._tasks is not None:
+                await self._together().settle()
             return await self.run(flow(self, *args, **arguments))
 
         if asked is None:

@@ -13,6 +13,7 @@ from tbloom.engine.buckets import BucketExchange, keys_of_halves, packed
 from tbloom.engine.exchange import refusal
 from tbloom.engine.flow import Flow, ScriptCall, Status, chunks, text
 from tbloom.engine.keys import by_shard
+from tbloom.engine.replicas import Replicas
 from tbloom.engine.scripts import Script
 from tbloom.engine.tokens import LANE_TTL_MS
 from tbloom.engine.tree import BITS, LAST_BUCKET, Tree
@@ -71,8 +72,8 @@ class _Sweep:
 class ExactExchange(BucketExchange):
     """What a client knows of an exact filter, and its calls."""
 
-    def __init__(self, config: ExactConfig) -> None:
-        super().__init__(config.name, config.keys, config.name, "clear()")
+    def __init__(self, config: ExactConfig, replicas: Replicas | None = None) -> None:
+        super().__init__(config.name, config.keys, config.name, "clear()", replicas)
         self.config = config
         self._sweeps: defaultdict[int, _Sweep] = defaultdict(_Sweep)
         #: The parameters are known to be stored until then (``time.monotonic``), for items of this lifetime (ms).
@@ -125,7 +126,7 @@ class ExactExchange(BucketExchange):
             return True
         config = self.config
         call = ScriptCall(_OPEN, (config.keys.root,), (config.stored, ttl))
-        yield from self._deliver([call], [Batch([])], self._accept)
+        yield from self._deliver({Batch([]): call}, self._accept)
         self._agreed = time.monotonic() + (ttl / 2000 or _LOOK_SECONDS), ttl
         for batch in batches:
             batch.agreed = True

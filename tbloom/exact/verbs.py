@@ -39,6 +39,7 @@ class ExactArguments(TypedDict, total=False):
     ttl: float | timedelta
     shards: int
     retry_for: float | None
+    replicas: int
 
 
 class ExactVerbs(Store[Client, ExactConfig]):
@@ -52,6 +53,7 @@ class ExactVerbs(Store[Client, ExactConfig]):
         ttl: float | timedelta = DEFAULT_TTL,
         shards: int = 1,
         retry_for: float | None = None,
+        replicas: int = 0,
     ) -> None:
         """A filter that remembers each item for a time of its own.
 
@@ -61,12 +63,13 @@ class ExactVerbs(Store[Client, ExactConfig]):
             (3600). Clients may differ in it.
         :param shards: independent parts of the filter; on a cluster they spread over its nodes (1).
         :param retry_for: how long (seconds) a failed call is retried; None, the default: as in ``TimeBloom``.
+        :param replicas: how many replicas must have an answer "new" before it is given (0); see ``TimeBloom``.
         :raises ConfigError: if an argument can't be right.
         """
-        super().__init__(client, retry_for=retry_for)
+        super().__init__(client, retry_for=retry_for, replicas=replicas)
         self.config = ExactConfig(name, shards)
         self._ttl = check_ttl(ttl)
-        self._exchange = ExactExchange(self.config)
+        self._exchange = ExactExchange(self.config, self._replicas)
         self._begin()
 
     @classmethod

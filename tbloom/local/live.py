@@ -36,7 +36,8 @@ class Live:
         self.config = config
         #: The current slice and the shards' parts, as they were found at this version of the store.
         self._current: SliceCalls | None = None
-        self._shards: dict[int, Shard] = {}
+        #: By their numbers, and the age of the slice that new items go into.
+        self._shards: dict[tuple[int, int], Shard] = {}
         self._version = -1
 
     def at_hand(self, digest: bytes) -> Shard | None:
@@ -44,7 +45,7 @@ class Live:
         if not self._is_current(self.clock()):
             return None
         shards = self.config.shards
-        shard = self._shards.get(shard_of(digest, shards) if shards > 1 else 0)
+        shard = self._shards.get((shard_of(digest, shards) if shards > 1 else 0, 0))
         return shard if shard is not None and shard.begun else None
 
     def agree(self) -> int:
@@ -56,7 +57,8 @@ class Live:
         if stored not in ("", self.config.stored):
             found = self.config.differences(stored)
             if not self._adopts_shards or found.keys() != {"shards"}:
-                raise ConfigMismatch(self.config.name, found, stored)
+                place = getattr(self.store, "path", self.config.name)
+                raise ConfigMismatch(place, found, stored)
             self.use(replace(self.config, shards=found["shards"][0]))
         return now
 
@@ -77,18 +79,18 @@ class Live:
         contents = self.store.contents
         return contents.layout(shard, now) if contents.stored == self.config.stored else ""
 
-    def shard(self, now: int, number: int, *, begins: bool = False) -> Shard:
+    def shard(self, now: int, number: int, age: int = 0, *, begins: bool = False) -> Shard:
         """The shard's parts, where they are now; ``agree`` comes first.
 
         ``begins``: items are to be added, so a slice that begins gets its layout.
         """
         current = self.current(now)
-        shard = self._shards.get(number)
+        shard = self._shards.get((number, age))
         if shard is None:
-            shard = self._shards[number] = Shard(self.store, current, number)
+            shard = self._shards[number, age] = Shard(self.store, current, number, age)
         if begins and not shard.begun:
             self._begin_slice(now, current, number)
-            return self.shard(now, number)
+            return self.shard(now, number, age)
         return shard
 
     def part_for(self, now: int, shard: Shard, number: int, count: int) -> Part:
@@ -98,7 +100,10 @@ class Live:
         fills = self.config.grow and items + count >= shard.size.capacity
         if part is not None and not fills:
             return part
-        contents, expires = store.contents.copy(now), self.current(now).expires_at(number)
+        contents, expires = (
+            store.contents.copy(now),
+            self.current(now).expires_at(number, shard.age),
+        )
         if part is None:
             contents.keep(self.config.stored, expires)
             contents.parts[shard.key] = PartEntry(expires, key_bytes(shard.size.bits))

@@ -77,7 +77,7 @@ def _joined(protocol: Protocol, own: list[_Copy], others: list[_Copy]) -> list[_
                     break
         else:
             if parts and not config.grow:
-                raise FilterFull(config.name, config.capacity)
+                raise FilterFull(config.name, config.first_capacity)
             parts.append(other)
     return parts
 

@@ -15,11 +15,11 @@ from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from tbloom.bloom.config import Config
-from tbloom.bloom.hasher import by_shard, digest
+from tbloom.bloom.hasher import by_shard
 from tbloom.engine.flow import chunks
 from tbloom.engine.tokens import LANE_TTL_MS
 from tbloom.errors import FilterFull
-from tbloom.items import Item, check_within
+from tbloom.items import Item, check_keep, check_within
 from tbloom.local.live import Live
 from tbloom.local.memory import Store
 from tbloom.local.shard import PlainProbes, Shard
@@ -67,9 +67,11 @@ class Protocol(Live):
         super().__init__(config, store, adopts_shards=adopts_shards)
         self._probes = choose_probes()
 
-    def add(self, item: Item, within: int | None) -> bool:
+    def add(self, item: Item, within: int | None, keep: int | None) -> bool:
         """Adds the item; True: it is new."""
-        key, slices = digest(item), self.config.slices
+        key, slices = self.config.digest(item), self.config.slices
+        if keep is not None:
+            return key in self.add_many([key], within, keep)
         within = slices if within is None else check_within(within, slices)
         with self.store.locked(is_change=True):
             pending = self.pending_answers
@@ -77,14 +79,17 @@ class Protocol(Live):
             new = None if shard is None else shard.add(key, within)
         return key in self.add_many([key], within) if new is None else new
 
-    def add_many(self, digests: list[bytes], within: int | None) -> dict[bytes, Added]:
+    def add_many(
+        self, digests: list[bytes], within: int | None, keep: int | None = None
+    ) -> dict[bytes, Added]:
         """Adds the items; returns the new ones."""
+        age = check_keep(keep, within, self.config.slices)
         within, pending = check_within(within, self.config.slices), self.pending_answers
         if pending.exist:
             pending.check_room(self.config.name, digests)
         new: dict[bytes, Added] = {}
         try:
-            self._visit(digests, partial(self._add_batch, within, new), is_change=True)
+            self._visit(digests, partial(self._add_batch, (within, age), new), is_change=True)
         except BaseException:
             self.keep_pending(new)
             raise
@@ -93,7 +98,7 @@ class Protocol(Live):
 
     def contains(self, item: Item, within: int | None) -> bool:
         """True: the item has been seen."""
-        key, slices = digest(item), self.config.slices
+        key, slices = self.config.digest(item), self.config.slices
         within = slices if within is None else check_within(within, slices)
         with self.store.locked():
             shard = self.at_hand(key)
@@ -147,11 +152,19 @@ class Protocol(Live):
             self.pending_answers.keep_new(some, lasts, generation=added.generation)
 
     def _add_batch(
-        self, within: int, new: dict[bytes, Added], now: int, number: int, digests: list[bytes]
+        self,
+        slices: tuple[int, int],
+        new: dict[bytes, Added],
+        now: int,
+        number: int,
+        digests: list[bytes],
     ) -> list[bytes]:
-        """Adds the items that the current part has room for, and puts the new ones into ``new``; returns those that are
-        left."""
-        shard = self.shard(now, number, begins=True)
+        """Adds the items that the part has room for, and puts the new ones into ``new``; returns those that are left.
+
+        ``slices``: the number of newest slices that are asked, and the age of the one that new items go into.
+        """
+        within, age = slices
+        shard = self.shard(now, number, age, begins=True)
         probes = self._probes(shard, digests, within)
         room = shard.size.capacity - (shard.current.items if shard.current else 0)
         if self.config.grow:
@@ -160,14 +173,14 @@ class Protocol(Live):
         if count:
             part = self.part_for(now, shard, number, count)
             part.count[0] += count
-            added = Added(self.store.generation, self.current(now).expires_at(0))
+            added = Added(self.store.generation, self.current(now).expires_at(0, age))
             # Before their bits: an item that waits for its caller is added again when that asks, but no other is.
             new.update(dict.fromkeys([digests[place] for place in probes.new[:count]], added))
             probes.add(count, part)
         if count == len(probes.new):
             return []
         if not self.config.grow:
-            raise FilterFull(self.config.name, self.config.capacity)
+            raise FilterFull(self.config.name, self.config.first_capacity)
         return digests[probes.new[count] :]
 
     def _visit(

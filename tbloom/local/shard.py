@@ -122,22 +122,24 @@ def _damaged(why: str) -> TBloomError:
 
 
 class Shard:
-    """The live parts of one shard."""
+    """The live parts of one shard; new items go into the slice of age ``age``, 0 is the current one."""
 
-    __slots__ = ("_all", "_ends", "_groups", "begun", "current", "grown", "key", "size")
+    __slots__ = ("_all", "_ends", "_groups", "age", "begun", "current", "grown", "key", "size")
 
-    def __init__(self, store: Store, current: SliceCalls, number: int) -> None:
+    def __init__(self, store: Store, current: SliceCalls, number: int, age: int) -> None:
         calls = current.shard(number)
-        self._ends = calls.slice_ends
-        #: The layout once the current part is full.
+        self.age, self._ends = age, calls.slice_ends
         labels = current.labels
-        self.grown = calls.layout.grown(labels[0], labels) if current.config.grow else ""
-        self._all = [
-            part for label in labels for part in reversed(parts_of(store, current, label, number))
+        label, first = labels[age], self._ends[age - 1] if age else 0
+        #: The layout once the current part is full.
+        self.grown = calls.layout.grown(label, labels) if current.config.grow else ""
+        newest_first = [
+            part for of in labels for part in reversed(parts_of(store, current, of, number))
         ]
+        self._all = [newest_first.pop(first), *newest_first]
         #: The part that new items go into: its size, its name, and the part itself once it has begun.
         self.size, self.current = self._all[0]
-        self.key = key_of(labels[0], number, self._ends[0] - 1)
+        self.key = key_of(label, number, self._ends[age] - first - 1)
         #: False: the current slice needs a layout before items can be added.
         self.begun = calls.begins_after is None
         self._groups: dict[int, list[Group]] = {}

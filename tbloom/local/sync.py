@@ -29,12 +29,13 @@ class LocalBloom(LocalVerbs, SyncVerbs):
     A filter with a ``path`` can be pickled; the copy is the same file's filter in another process.
     """
 
-    def add(self, item: Item, within: int | None = None) -> bool:
+    def add(self, item: Item, within: int | None = None, keep: int | None = None) -> bool:
         """True: the item is new, and remembered from now on. False: seen within the window.
 
-        ``within`` limits the probes to that many of the newest slices.
+        ``within`` limits the probes to that many of the newest slices. With ``keep``, a new item is remembered for that
+        number of slices; see ``TimeBloom.add``.
         """
-        return self._protocol.add(item, within)
+        return self._protocol.add(item, within, keep)
 
     def contains(self, item: Item, within: int | None = None) -> bool:
         """True: the item was seen within the window, or the newest ``within`` slices. Changes nothing."""

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tbloom.bloom.config import Config, Parameters, configure
-from tbloom.bloom.hasher import digest, digests_of
 from tbloom.bloom.info import FilterInfo
 from tbloom.engine.batches import in_order
 from tbloom.engine.flow import Flow
@@ -60,17 +59,20 @@ class LocalVerbs:
         self._protocol = Protocol(config, store, adopts_shards=parameters.get("shards") is None)
 
     @verb
-    def add(self, item: Item, within: int | None = None) -> Flow[bool]:
+    def add(self, item: Item, within: int | None = None, keep: int | None = None) -> Flow[bool]:
         """True: the item is new, and remembered from now on. False: seen within the window.
 
-        ``within`` limits the probes to that many of the newest slices.
+        ``within`` limits the probes to that many of the newest slices. With ``keep``, a new item is remembered for that
+        number of slices; see ``TimeBloom.add``.
         """
-        return (yield from self._adding(lambda: [digest(item)], within))[0]
+        return (yield from self._adding(lambda: [self.config.digest(item)], within, keep))[0]
 
     @verb
-    def add_many(self, items: Iterable[Item], within: int | None = None) -> Flow[list[bool]]:
+    def add_many(
+        self, items: Iterable[Item], within: int | None = None, keep: int | None = None
+    ) -> Flow[list[bool]]:
         """``add`` for each item, in order; a repeat inside the call is False the second time."""
-        return self._adding(lambda: digests_of(items), within)
+        return self._adding(lambda: self.config.digests_of(items), within, keep)
 
     @verb
     def contains(self, item: Item, within: int | None = None) -> Flow[bool]:
@@ -80,17 +82,17 @@ class LocalVerbs:
     @verb
     def contains_many(self, items: Iterable[Item], within: int | None = None) -> Flow[list[bool]]:
         """``contains`` for each item, in order."""
-        return _flow(lambda: self._protocol.contains_many(digests_of(items), within))
+        return _flow(lambda: self._protocol.contains_many(self.config.digests_of(items), within))
 
     @verb
     def last_seen(self, item: Item) -> Flow[Period | None]:
         """The newest slice that holds the item; None: not seen within the window. See ``TimeBloom.last_seen``."""
-        return _flow(lambda: self._protocol.last_seen_many([digest(item)])[0])
+        return _flow(lambda: self._protocol.last_seen_many([self.config.digest(item)])[0])
 
     @verb
     def last_seen_many(self, items: Iterable[Item]) -> Flow[list[Period | None]]:
         """``last_seen`` for each item, in order."""
-        return _flow(lambda: self._protocol.last_seen_many(digests_of(items)))
+        return _flow(lambda: self._protocol.last_seen_many(self.config.digests_of(items)))
 
     @verb
     def keys(self, at: datetime | None = None) -> Flow[list[str]]:
@@ -121,9 +123,11 @@ class LocalVerbs:
         """Forgets everything, for all who share the file, also where it has a filter with other parameters."""
         return _flow(self._protocol.clear)
 
-    def _adding(self, digests: Callable[[], list[bytes]], within: int | None) -> Flow[list[bool]]:
+    def _adding(
+        self, digests: Callable[[], list[bytes]], within: int | None, keep: int | None
+    ) -> Flow[list[bool]]:
         added = digests()
-        new = self._protocol.add_many(added, within)
+        new = self._protocol.add_many(added, within, keep)
         try:
             yield ()
         except GeneratorExit:  # a task was cancelled while its thread added
@@ -163,6 +167,8 @@ class LocalVerbs:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickles the arguments: in another process the copy opens the same file."""
+        if self.config.secret is not None:
+            raise TypeError("a filter with a secret can't be pickled; open it in the other process")
         if self.path is None:
             raise TypeError("a filter in memory can't be pickled; give it a path, to share it")
         return partial(type(self), path=self.path, **self._arguments), ()

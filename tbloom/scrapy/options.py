@@ -31,6 +31,7 @@ from tbloom.scrapy.settings import (
     expand,
     flag,
     naming_settings,
+    shown,
 )
 from tbloom.scrapy.stores import CrawlBloom, CrawlExact
 
@@ -39,8 +40,8 @@ DEFAULT_KEY = "%(spider)s:tbloom"
 CACHE_SIZE = 100_000
 _MARKS = ("scheduled", *MARKS_DONE)
 _WINDOW = {"granularity", "slices", "capacity", "error_rate", "tz"}
-_WINDOW |= {"shards", "grow", "bits", "hashes"}
-_SERVER = {"shards", "retry_for", "on_error"}
+_WINDOW |= {"shards", "grow", "bits", "hashes", "secret"}
+_SERVER = {"shards", "retry_for", "replicas", "on_error"}
 
 
 class _Store(NamedTuple):
@@ -149,7 +150,7 @@ def _checked_store(settings: BaseSettings) -> str:
             expected = f"to be left out with TBLOOM_STORE = {store!r}"
             if name == MARK.name:
                 expected = f"{_MARKS[0]!r}, or {expected}"
-            raise ConfigError(name, settings[name], expected)
+            raise ConfigError(name, shown(settings, name), expected)
     return store
 
 

@@ -16,12 +16,13 @@ from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
+from redis import ConnectionError as RedisConnectionError
 from redis import RedisError
 
 from tbloom.engine.flow import Flow
 from tbloom.engine.retries import is_outage
 from tbloom.engine.sync import SyncDriver
-from tbloom.errors import ConfigMismatch, FilterFull, TBloomError
+from tbloom.errors import ConfigMismatch, FilterFull, NotReplicated, TBloomError
 from tbloom.items import Item
 from tbloom.scrapy.circuit import CircuitBreaker
 
@@ -159,6 +160,10 @@ class CrawlStore(SyncDriver):
             self.circuit.check()
         try:
             answer = super().run(flow)
+        except NotReplicated as error:  # an outage too: the answer may be lost
+            lost = RedisConnectionError(str(error))
+            self.circuit.failed(lost)
+            raise lost from error
         except RedisError as error:
             if is_outage(error):
                 self.circuit.failed(error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -32,6 +33,11 @@ def number(text: str) -> int:
     if not value.is_integer():
         raise ValueError
     return int(value)
+
+
+def secret(text: str) -> bytes:
+    """A secret in a setting or an environment variable."""
+    return os.fsencode(text)
 
 
 _EXPECTED = {
@@ -78,7 +84,9 @@ FILTER = {
     "grow": Setting("TBLOOM_GROW", flag),
     "bits": Setting("BLOOMFILTER_BIT", int),
     "hashes": Setting("BLOOMFILTER_HASH_NUMBER", int),
+    "secret": Setting("TBLOOM_SECRET", secret),
     "retry_for": Setting("TBLOOM_RETRY_FOR", float),
+    "replicas": Setting("TBLOOM_REPLICAS", int),
     "on_error": Setting("TBLOOM_ON_ERROR"),
     "session_ttl": Setting("TBLOOM_SESSION_TTL", float),
     "cache_size": Setting("TBLOOM_CACHE_SIZE", int),
@@ -125,7 +133,14 @@ def check_names(settings: BaseSettings) -> None:
         if name.startswith("TBLOOM_") and name not in KNOWN:
             close = get_close_matches(name, sorted(KNOWN), 1)
             known = close[0] if close else "one of " + ", ".join(sorted(KNOWN))
-            raise ConfigError(name, settings.get(name), f"{known} (there is no {name})")
+            value = shown(settings, name, known)
+            raise ConfigError(name, value, f"{known} (there is no {name})")
+
+
+def shown(settings: BaseSettings, name: str, meant: str = "") -> Any:
+    """The setting's value, for an error; not that of a secret, or of what is ``meant`` to be it."""
+    hidden = FILTER["secret"].name in (name, meant)
+    return "a value that is not shown" if hidden else settings.get(name)
 
 
 def arguments(settings: BaseSettings, table: Mapping[str, Setting]) -> dict[str, Any]:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import timedelta
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from tbloom import Claim, ExactFilter, TimeBloom
-from tbloom.bloom.hasher import digests_of
 from tbloom.bloom.verbs import Verbs
 from tbloom.exact.verbs import DEFAULT_TTL
 from tbloom.items import Item, check_ttl
@@ -41,17 +40,26 @@ class CrawlExact(CrawlStore, ExactFilter):
         return now_ms() - check_ttl(self.ttl if argument is None else argument)
 
 
+@cache
+def _adding(keep: int | None) -> Any:
+    """What gives items to the server after an outage; one object for each ``keep``."""
+    return partial(TimeBloom.add_many, keep=keep)
+
+
 class CrawlBloom(CrawlStore, TimeBloom):
     """A crawl's ``TimeBloom``."""
 
-    def add(self, item: Item, within: int | None = None) -> bool:
+    def add(self, item: Item, within: int | None = None, keep: int | None = None) -> bool:
         """See ``TimeBloom.add``."""
         verb = self._add_in_flow if self.circuit.is_open else super().add
-        return self._add(verb, item, within, TimeBloom.add_many)
+        return self._add(partial(verb, keep=keep), item, within, _adding(keep))
 
-    def add_many(self, items: Iterable[Item], within: int | None = None) -> list[bool]:
+    def add_many(
+        self, items: Iterable[Item], within: int | None = None, keep: int | None = None
+    ) -> list[bool]:
         """See ``TimeBloom.add_many``."""
-        return self._add_many(super().add_many, items, within, TimeBloom.add_many)
+        verb = partial(super().add_many, keep=keep)
+        return self._add_many(verb, items, within, _adding(keep))
 
     def contains(self, item: Item, within: int | None = None) -> bool:
         """See ``TimeBloom.contains``."""
@@ -60,8 +68,8 @@ class CrawlBloom(CrawlStore, TimeBloom):
 
     # The usual call of these verbs passes no flow, and so no circuit breaker.
 
-    def _add_in_flow(self, item: Item, within: int | None) -> bool:
-        return self.run(Verbs.add.flow(self, item, within))
+    def _add_in_flow(self, item: Item, within: int | None, keep: int | None) -> bool:
+        return self.run(Verbs.add.flow(self, item, within, keep))
 
     def _contains_in_flow(self, item: Item, within: int | None) -> bool:
         return self.run(Verbs.contains.flow(self, item, within))
@@ -104,12 +112,12 @@ class CrawlBloom(CrawlStore, TimeBloom):
 
         return self._decide(ask, otherwise)
 
-    def commit_many(self, items: Iterable[Item]) -> None:
+    def commit_many(self, items: Iterable[Item], keep: int | None = None) -> None:
         """See ``TimeBloom.commit_many``; a heartbeat makes up for it."""
         items = list(items)
-        self._decide(partial(super().commit_many, items), lambda: None)
+        self._decide(partial(super().commit_many, items, keep), lambda: None)
         for item in items:
-            self._remember(item, None, TimeBloom.add_many)
+            self._remember(item, None, _adding(keep))
 
     def release(self, item: Item) -> None:
         """See ``TimeBloom.release``."""
@@ -121,7 +129,9 @@ class CrawlBloom(CrawlStore, TimeBloom):
         self._forget(items)
         own = self._claims.own
         # Else they would be busy here until the server knows of it.
-        self._decide(partial(super().release_many, items), lambda: own.give_up(digests_of(items)))
+        self._decide(
+            partial(super().release_many, items), lambda: own.give_up(self.config.digests_of(items))
+        )
 
     def _hand_over(self) -> None:
         self._forget_cached()  # the server may have forgotten what the cache has

@@ -127,7 +127,7 @@ def killed(*arguments: Any) -> None:
 async def test_what_a_killed_process_claimed_is_free_after_its_life(
     make: Any, clockwork: Clockwork, name: str
 ) -> None:
-    ours = make(url=clockwork.server.url, capacity=1_000_000)
+    ours = make(url=clockwork.server.url, capacity=None)
     killed(clockwork.server.url, name, ["a"], False)
     assert BUSY is await ours.claim("a")
     clockwork.set("2019-06-03 00:00:01")
@@ -145,7 +145,7 @@ async def test_work_with_notes_is_taken_over_once(
     """1,000 claims of a killed process: each note goes to one of two survivors, and none is left."""
     items = [f"item {i}" for i in range(1000)]
     url = clockwork.server.url
-    makers = [make(url=url, capacity=1_000_000, shards=shards) for _ in range(2)]
+    makers = [make(url=url, capacity=None, shards=shards) for _ in range(2)]
     await makers[0].add("the filter's parameters")
     killed(url, name, items, True)
     taken: list[str] = []
@@ -173,7 +173,7 @@ async def test_claims_without_notes_of_the_dead_are_swept(
 ) -> None:
     """A living session's heartbeats clean up: dead sessions and their claims go."""
     url = clockwork.server.url
-    ours = make(url=url, capacity=1_000_000, session_ttl=4 * LIFE)
+    ours = make(url=url, capacity=None, session_ttl=4 * LIFE)
     await ours.claim("mine")
     killed(url, name, [f"item {i}" for i in range(1000)], False)
     with redis.Redis.from_url(url) as client:
@@ -181,7 +181,7 @@ async def test_claims_without_notes_of_the_dead_are_swept(
         clockwork.set("2019-06-03 00:00:02")
         await until(lambda: claims_of(client, name) == 1)
         await until(lambda: client.hlen(f"{{{name}}}:sessions") == 1)
-    assert BUSY is await make(url=url, capacity=1_000_000).claim("mine")
+    assert BUSY is await make(url=url, capacity=None).claim("mine")
 
 
 async def test_notes_of_another_kind_are_left_to_others(make: Any) -> None:

@@ -98,7 +98,7 @@ def test_commands_say_that_it_never_forgets(url: str, name: str, tmp_path: Path)
     made = tbloom("add", "--url", url, name, "--create", "--granularity", "none", stdin="a\nb\n")
     assert made.stdout == "a\nb\n", made.stderr
     assert (
-        f"{name}: never forgets, made for 1,000,000 items"
+        f"{name}: never forgets, grows, at an error rate of"
         in tbloom("info", "--url", url, name).stdout
     )
     assert json.loads(tbloom("info", "--url", url, name, "--json").stdout)["granularity"] is None

@@ -76,6 +76,7 @@ INSTANTS: list[tuple[str | None, str, str]] = [
     ("7d", "UTC", "2019-05-08T13:14:15"),
     (None, "UTC", "2019-05-08T13:14:15"),  # without a window
 ]
+SECRET = bytes(range(32))
 GENERATION = "1557273600000000"
 CHANGED = f"{GENERATION}.1557277200123456"
 SMALL: list[dict[str, Any]] = [
@@ -92,9 +93,19 @@ def vectors() -> dict[str, Any]:
         "parameters": [_parameters(parameters) for parameters in PARAMETERS],
         "keys": [_keys(name, shards) for name in ("news", "news:3", "news:") for shards in (1, 4)],
         "slices": [_slice(*instant) for instant in INSTANTS],
-        "growth": [_growth(PARAMETERS[number]) for number in (1, 5, 7)],
+        "growth": [
+            *(_growth(PARAMETERS[number]) for number in (1, 5, 7, 0)),
+            _growth(PARAMETERS[0], ";20190508=2000:53760:14"),
+        ],
+        "secrets": [_secret(SECRET)],
         "small_slices": [_small_slice(parameters) for parameters in SMALL],
     }
+
+
+def _secret(secret: bytes) -> dict[str, Any]:
+    config = configure("news", secret=secret)
+    keyed = [{"item": item, "digest": config.digest(item).hex()} for item in ITEMS[30:34]]
+    return {"secret_hex": secret.hex(), "stored": config.stored, "items": keyed}
 
 
 def _item(item: str | bytes) -> dict[str, Any]:
@@ -148,13 +159,15 @@ def _slice(granularity: str | None, tz: str, at: str) -> dict[str, Any]:
     }
 
 
-def _growth(parameters: dict[str, Any]) -> dict[str, Any]:
+def _growth(parameters: dict[str, Any], entries: str = "") -> dict[str, Any]:
     """A slice that grows four times, while a later one is live; the later one begins, before it has an entry.
+
+    ``entries``: of the layout before.
 
     ``grown``, ``begun`` and ``had_begun``: what the layout has then after its version.
     """
     config, live = configure("news", **parameters), ["20190509", "20190508", "20190507"]
-    layout, grows = GENERATION, []
+    layout, grows = GENERATION + entries, []
     for _ in range(4):
         known = Layout(config, layout)
         grown = known.grown("20190508", live)
@@ -162,7 +175,7 @@ def _growth(parameters: dict[str, Any]) -> dict[str, Any]:
         layout = f"{CHANGED};{grown}"
     # As if the slice before had grown in its time.
     before = grows[2]["layout"].rpartition(";")[0]
-    known, items = Layout(config, before), 5 * config.capacity
+    known, items = Layout(config, before), 5 * config.first_capacity
     part = known.beginning(items)
     return {
         "parameters": parameters,
@@ -251,7 +264,7 @@ def test_a_server_stores_the_texts_of_the_examples(client: redis.Redis, name: st
             assert abs(client.pttl(key) + _now(client) - expires) < 1000
 
 
-@pytest.mark.parametrize("number", range(3))
+@pytest.mark.parametrize("number", range(5))
 def test_the_scripts_make_the_layouts_of_the_examples(
     client: redis.Redis, name: str, number: int
 ) -> None:

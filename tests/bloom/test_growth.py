@@ -14,6 +14,7 @@ import redis
 from tbloom import Claim, FilterFull, TimeBloom
 from tbloom.bloom.config import configure
 from tbloom.bloom.layout import Layout
+from tests.helpers.flows import flow_of, replies_to, run, script_of
 from tests.helpers.making import Make
 from tests.helpers.proxy import LossyProxy, every
 
@@ -285,6 +286,30 @@ async def test_a_client_that_is_ahead_takes_nothing_from_the_layout_that_it_know
     with patch("tbloom.engine.exchange.time.monotonic_ns", lambda: now + 86_400_000_000_000):
         assert await ahead.add("b")
     assert not any(await seen.add_many(items))
+
+
+def test_a_slice_is_not_begun_in_a_filter_that_was_cleared_meanwhile(
+    clockwork: Any, name: str
+) -> None:
+    """The object has counted what the last slice held; then another call of its own learns of the clear."""
+    url, parameters = clockwork.server.url, {"capacity": 10, "error_rate": 1e-9}
+    with (
+        TimeBloom.from_url(url, name, **parameters) as seen,
+        TimeBloom.from_url(url, name, **parameters) as other,
+        redis.Redis.from_url(url) as client,
+    ):
+        seen.add_many(f"item {i}" for i in range(40))
+        clockwork.set("2019-06-04 12:00:00")
+        assert seen.contains("item 7")
+        beginning = flow_of(seen, "add_many", ["a", "item 7"], None)
+        calls = next(beginning)
+        while script_of(calls[0]):
+            calls = beginning.send(replies_to(client, calls))
+        counted = replies_to(client, calls)
+        other.clear()
+        assert not seen.contains("item 7")
+        answers, _ = run(client, beginning, counted)
+        assert [True, True] == answers
 
 
 async def test_a_call_has_no_more_items_where_the_client_learns_of_parts(

@@ -18,6 +18,7 @@ from tests.helpers.making import missing
 
 ITEMS = st.sampled_from([f"item {i}" for i in range(12)])
 CLIENTS = st.integers(0, 1)
+KEEPS = st.none() | st.integers(1, 5)
 PERIODS = {"h": timedelta(hours=1), "d": timedelta(days=1), "90s": timedelta(seconds=90)}
 
 
@@ -40,11 +41,20 @@ class Model:
             return None
         return datetime(1970, 1, 1, tzinfo=timezone.utc) + max(self.written[item]) * self.period
 
-    def add(self, item: str, now: datetime, within: int) -> bool:
+    def add(self, item: str, now: datetime, within: int, keep: int | None = None) -> bool:
         new = not self.contains(item, now, within)
         if new:
-            self.written.setdefault(item, set()).add(self.current(now))
+            self.write(item, now, keep)
         return new
+
+    def commit(self, item: str, now: datetime, keep: int | None) -> None:
+        if not self.contains(item, now, 1 + self.slices - (keep or self.slices)):
+            self.write(item, now, keep)
+
+    def write(self, item: str, now: datetime, keep: int | None) -> None:
+        """In the slice that leaves after ``keep`` periods."""
+        age = self.slices - (keep or self.slices)
+        self.written.setdefault(item, set()).add(self.current(now) - age)
 
 
 class FilterMachine(RuleBasedStateMachine):
@@ -76,10 +86,17 @@ class FilterMachine(RuleBasedStateMachine):
         expected = self.model.add(item, self.now, within)
         assert expected == self.clients[client].add(item, within=within)
 
-    @rule(client=CLIENTS, items=st.lists(ITEMS, max_size=8))
-    def add_many(self, client: int, items: list[str]) -> None:
-        expected = [self.model.add(item, self.now, self.model.slices) for item in items]
-        assert expected == self.clients[client].add_many(items)
+    @rule(client=CLIENTS, items=st.lists(ITEMS, max_size=8), keep=KEEPS)
+    def add_many(self, client: int, items: list[str], keep: int | None) -> None:
+        slices, keep = self.model.slices, keep and min(keep, self.model.slices)
+        expected = [self.model.add(item, self.now, slices, keep) for item in items]
+        assert expected == self.clients[client].add_many(items, keep=keep)
+
+    @rule(client=CLIENTS, item=ITEMS, keep=KEEPS)
+    def commit(self, client: int, item: str, keep: int | None) -> None:
+        keep = keep and min(keep, self.model.slices)
+        self.model.commit(item, self.now, keep)
+        self.clients[client].commit(item, keep=keep)
 
     @rule(client=CLIENTS, items=st.lists(ITEMS, max_size=4), within=st.integers(1, 5))
     def contains_many(self, client: int, items: list[str], within: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -27,6 +28,7 @@ from tbloom.engine import pending
 from tbloom.engine.flow import ScriptCall, text
 from tests.helpers.flows import flow_of, replies_to
 from tests.helpers.forks import in_child, needs_fork
+from tests.helpers.making import needs_kept
 from tests.helpers.proxy import Fault, LossyProxy, Proxy
 from tests.helpers.stored import snapshot
 
@@ -501,3 +503,21 @@ def test_a_lost_answer_after_a_clear_under_a_clock_that_was_set_back_is_fetched(
         lose(seen.add_many, ["b", "c"])
         assert [True] * 3 == [seen.add(item) for item in "abc"]
         assert [False] * 3 == [seen.add(item) for item in "abc"]
+
+
+@needs_kept
+def test_a_usual_call_without_a_reply_keeps_its_lane(url: str, name: str) -> None:
+    """Other calls take other lanes, so that the server still has the answer for the next call."""
+    losing = threading.Event()
+    with (
+        LossyProxy(url, lambda _: losing.is_set()) as proxy,
+        TimeBloom.from_url(proxy.url, name, retry_for=0.01) as seen,
+    ):
+        for item in "abc":
+            seen.add(item)
+        losing.set()
+        with pytest.raises(redis.ConnectionError):
+            seen.add("lost")
+        losing.clear()
+        assert all(seen.add(f"other {i}") for i in range(20))
+        assert seen.add("lost")

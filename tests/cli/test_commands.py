@@ -18,7 +18,7 @@ import pytest
 import redis
 
 from tbloom import DistinctCounter, ExactFilter, TimeBloom
-from tbloom.cli.kit import formats, lines
+from tbloom.cli.kit import formats, streams
 from tbloom.engine.keys import MappingKeys
 from tests.helpers.commands import TBLOOM, process, refused, started, tbloom
 
@@ -317,7 +317,7 @@ def test_info_shows_an_exact_filter(url: str, name: str) -> None:
 def test_a_line_that_is_too_long_is_refused_by_its_number(
     url: str, filled: TimeBloom, tmp_path: Path, command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lines, "_LONGEST", 1 << 20)
+    monkeypatch.setattr(streams, "_LONGEST", 1 << 20)
     (tmp_path / "long").write_bytes(b"a\n\nb\n" + bytes(1 << 21) + b"\nc\n")
     done = tbloom(command, "--url", url, filled.name, str(tmp_path / "long"), "--quiet")
     assert (2, "a\nb\n") == (done.returncode, done.stdout)
@@ -328,7 +328,7 @@ def test_a_line_of_64_mb_is_read_at_once(tmp_path: Path) -> None:
     """Each byte once: what has been read of a line is not copied again with each piece of it."""
     (tmp_path / "long").write_bytes(bytes(64 << 20) + b"\nb\n")
     with (tmp_path / "long").open("rb") as file:
-        assert [64 << 20, 1] == [len(item) for items, _ in lines.batches(file) for item in items]
+        assert [64 << 20, 1] == [len(item) for items, _ in streams.batches(file) for item in items]
 
 
 def test_answers_that_nobody_gets_are_counted(url: str, name: str) -> None:

@@ -128,7 +128,7 @@ def test_add_creates_a_counter(alone: str) -> None:
         (["new", "--tz", "Europe/Berlin"], ["tz", "granularity is not given"]),
         (["{new}"], ["NAME", "'{new}'"]),
         (["new", "--mapping", ""], ["--mapping", "''"]),
-        (["new", "--mapping", "bloom"], ["--mapping", "'bloom'", "no mapping"]),
+        (["new", "--mapping", "bloom"], ["--mapping", "'bloom'", "taken by a filter"]),
     ],
 )
 def test_add_refuses_wrong_arguments_and_changes_nothing(
@@ -424,6 +424,20 @@ def test_no_filter_is_restored_over_a_mapping(
     assert keys(own) == before
 
 
+def test_a_filter_with_the_mapping_s_name_is_named(own_url: str) -> None:
+    """By the error of a counter; and a mapping with a filter's name, by that of a new filter."""
+    with TimeBloom.from_url(own_url, "ids") as seen:
+        seen.add("a")
+        refused(
+            tbloom("count", "add", "--url", own_url, "urls", "--mapping", "ids", stdin="a\n"),
+            *("--mapping", "'ids'", "taken by a filter", "--mapping members"),
+        )
+        seen.clear()
+    count("add", "--url", own_url, "urls", "--mapping", "ids", stdin="a\n")
+    done = tbloom("add", "--url", own_url, "ids", "--create", stdin="a\n")
+    refused(done, "'ids'", "a mapping of distinct counters", "take another name")
+
+
 def test_lists_of_filters_leave_mappings_out(filled: str) -> None:
     """``tbloom list``, and ``tbloom metrics`` of all filters."""
     from tbloom.cli.commands import metrics  # noqa: PLC0415 - it needs the metrics extra
@@ -437,7 +451,7 @@ def test_lists_of_filters_leave_mappings_out(filled: str) -> None:
         info["name"] for info in json.loads(tbloom("list", "--url", filled, "--json").stdout)
     ]
     with filters.connect(filled) as server:
-        assert ["bloom"] == [one.name for one in metrics.collector(server, (), 0).filters()]
+        assert ["bloom"] == [name for name, _ in metrics.OnServer(server, (), 0).infos()]
 
 
 @pytest.mark.check
@@ -472,13 +486,12 @@ def week(clockwork: servers.Clockwork) -> str:
 def test_retention_is_a_table(week: str, tmp_path: Path) -> None:
     assert [
         line.split()
-        for line in count("retention", "--url", week, "<pages>", "--days", "3").splitlines()
+        for line in count("retention", "--url", week, "<pages>", "--days", "3").splitlines()[:-1]
     ] == [
         ["new", "in", "members", "1", "2"],
-        ["20190603", "4", "50", "25"],
-        ["20190604", "1", "0"],
+        ["20190603", "4", "50", "25+"],
+        ["20190604", "1", "0+"],
         ["20190605", "1"],
-        ["days", "later,", "%", "of", "them"],
     ]
     found = json.loads(count("retention", "--url", week, "<pages>", "--within", "2", "--json"))
     assert found == {
@@ -494,7 +507,8 @@ def test_retention_is_a_table(week: str, tmp_path: Path) -> None:
     html = page.read_text(encoding="utf-8")
     assert "&lt;pages&gt;" in html
     assert "<pages>" not in html
-    assert 'style="--share: 30.0%" title="2 of 4">50 %</td>' in html
+    assert 'style="--share: 30.0%" title="2 of 4">50<span class="unit"> %</span></td>' in html
+    assert 'class="running" style="--share: 15.0%" title="1 of 4 so far">25+<' in html
     assert count("retention", "--url", week, "<pages>", "--html", "-") == html
 
 

@@ -6,7 +6,6 @@ import json
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from hashlib import sha1
 from pathlib import Path
 from shutil import which
@@ -197,6 +196,7 @@ def test_wrong_sources_are_refused(
     refused(tbloom(*command, "--from-lines", "-", "--from-url", url), "--from-url")
     other = ("--from-url", "redis://localhost:1")
     refused(tbloom(*command, "--from-set", "a", *other), "(--from-url names the server)")
+    refused(tbloom(*command, "--from-set", "a", "--from-url", "ftp://a"), "tbloom: --from-url: ")
     refused(tbloom(*command, "--from-lines", "-", "--resume", "x"), "--resume")
     client.rpush(f"{name}:list", "a")
     refused(tbloom(*command, "--from-set", f"{name}:list"), f"'{name}:list'", "a list")
@@ -327,7 +327,7 @@ def test_cursors_of_another_server_process_are_not_used(
     command = ["import", "--url", url, name, "--create", "--from-set", stored_set]
     names = f"set {stored_set!r} on {url}", f"{name!r} on {url}"
     known = Progress(*names, "the run_id of a process that is gone", 1024, 2000, 2000)
-    state.write_text(json.dumps(asdict(known)))
+    state.write_text(json.dumps(known._asdict()))
     assert "3,000 items read, 3,000 new" in tbloom(*command, "--resume", state).stderr
 
 

@@ -18,9 +18,10 @@ import redis
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tbloom import ConfigError, TimeBloom
+from tbloom import ConfigError, ExactFilter, TimeBloom
 from tbloom.bloom.info import FilterInfo
 from tbloom.cli.metrics import FilterCollector
+from tests.helpers import servers
 from tests.helpers.commands import TBLOOM, refused, tbloom
 from tests.helpers.localredis import LocalRedis, find_binary, free_port
 from tests.helpers.making import missing
@@ -94,7 +95,7 @@ def expected(info: FilterInfo) -> Values:
         ("tbloom_window_bytes", name): info.bytes,
         ("tbloom_window_error_ratio", name): info.error_rate,
         ("tbloom_promised_error_ratio", name): info.promised_error_rate,
-        ("tbloom_capacity_items", name): info.capacity,
+        ("tbloom_capacity_items", name): info.made_for(info.slices[-1]),
         ("tbloom_claims", name): info.claims,
         ("tbloom_warnings", name): len(info.warnings),
     } | {
@@ -139,7 +140,8 @@ def test_names_are_checked_at_the_start(url: str, name: str) -> None:
     with TimeBloom.from_url(url, name) as seen:
         seen.add("a")
     refused(tbloom("metrics", "--url", url, name, f"{name}-b"), f"{name}-b", "tbloom list")
-    refused(tbloom("metrics", "--url", url, name, name), "NAME", name, "2 times")
+    for command in ("metrics", "report"):
+        refused(tbloom(command, "--url", url, name, name), "NAME", name, "2 times")
 
 
 def test_without_names_all_filters_are_served(own: redis.Redis) -> None:
@@ -339,3 +341,41 @@ def test_without_its_extra_it_names_the_extra() -> None:
     )
     assert "tbloom.cli.metrics needs prometheus_client" in done.stderr
     assert "pip install 'tbloom[metrics]'" in done.stderr
+
+
+def test_many_filters_are_read_in_few_round_trips(own: redis.Redis) -> None:
+    """By ``list``, ``report`` and a scrape: less than one for each filter, where each took 14."""
+    own.flushall()
+    url = f"redis://127.0.0.1:{own.get_connection_kwargs()['port']}/0"
+    names = [f"many-{number}" for number in range(200)]
+    for name in names:
+        TimeBloom(own, name, capacity=100, slices=2).add("a")
+    with exporting("--url", url, "--every", "0") as exporter:
+        for ask in (
+            lambda: tbloom("list", "--url", url).stdout,
+            lambda: tbloom("report", "--url", url, "-o", "-").stdout,
+            lambda: "".join(name for key in exporter.scrape() for name in key[1:2]),
+        ):
+            before = own.info("stats")["total_reads_processed"]
+            shown = ask()
+            trips = own.info("stats")["total_reads_processed"] - before
+            assert all(name in shown for name in names)
+            assert trips < len(names)
+
+
+@pytest.mark.check
+def test_the_filters_of_a_cluster_are_listed_from_every_master(
+    cluster: servers.Cluster, name: str
+) -> None:
+    """Also an exact one, with what their own ``info()`` tells."""
+    with (
+        TimeBloom.from_url(cluster.url, f"{name}-a", shards=3) as seen,
+        ExactFilter.from_url(cluster.url, f"{name}-b", shards=3) as exact,
+    ):
+        infos = {}
+        for store in (seen, exact):
+            store.add_many(map(str, range(300)))
+            infos[store.name] = store.info()
+    listed = json.loads(tbloom("list", "--url", cluster.url, "--json").stdout)
+    found = {one["name"]: (one["items"], one["bytes"]) for one in listed}
+    assert found.items() >= {n: (info.items, info.bytes) for n, info in infos.items()}.items()

@@ -575,9 +575,14 @@ def test_ctrl_c_ends_what_takes_long(
     began = Reporter.count
 
     @contextmanager
-    def count(self: Reporter, *arguments: Any) -> Iterator[Callable[[int], None]]:
-        with began(self, *arguments):
-            yield lambda _: signal.raise_signal(signal.SIGINT)
+    def count(self: Reporter, *arguments: Any) -> Iterator[Callable[..., None]]:
+        with began(self, *arguments) as advance:
+
+            def interrupted(*done: int) -> None:
+                advance(*done)
+                signal.raise_signal(signal.SIGINT)
+
+            yield interrupted
 
     with monkeypatch.context() as patch:
         patch.setattr(Reporter, "count", count)

@@ -64,6 +64,11 @@ def test_import_leaves_out_what_is_longer_than_it_may_be(path: Path, crawl: Path
     refused(tbloom("pages", "import", path, crawl, "--max-body", "lots"), "--max-body", "'lots'")
 
 
+def test_an_empty_standard_input_makes_no_store(path: Path) -> None:
+    refused(tbloom("pages", "import", path, "-"), "SOURCE", "it is empty")
+    assert not path.exists()
+
+
 def test_import_from_several_sources(path: Path, tmp_path: Path) -> None:
     """WARC files, one of them on standard input; another store; into a store with a window."""
     (tmp_path / "1.warc").write_bytes(PAGES[1])

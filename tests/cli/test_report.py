@@ -117,6 +117,12 @@ def test_an_empty_filter_has_a_page(url: str, client: redis.Redis, name: str) ->
     assert "what it held is forgotten" in text
 
 
+def test_a_chance_fits_on_one_line() -> None:
+    """In a card of 13 characters' width beside others."""
+    chances = [10 ** (-place / 3) for place in range(120)]
+    assert max(len(formats.one_in(chance)) for chance in chances) <= len("1 in 850,000,")
+
+
 def test_the_file_is_whole_or_unchanged(url: str, info: FilterInfo, tmp_path: Path) -> None:
     file = tmp_path / "page.html"
     link = tmp_path / "link.html"
@@ -162,7 +168,7 @@ def test_charts_compare_slices_with_what_was_promised(url: str, name: str) -> No
 
 def _few(url: str, name: str) -> FilterInfo:
     """A filter of one slice, with one item of a million."""
-    with TimeBloom.from_url(url, f"{name}-few", slices=1) as seen:
+    with TimeBloom.from_url(url, f"{name}-few", slices=1, capacity=1_000_000) as seen:
         seen.add("a")
         info = seen.info()
     items = charts(info)[0]
@@ -189,7 +195,7 @@ def test_without_names_all_filters_are_in_the_page(own_url: str) -> None:
         (0.1, "1 in 10"),
         (1.234e-5, "1 in 81,000"),
         (1.176e-8, "1 in 85 M"),
-        (1e-30, "less than 1 in a billion"),
+        (1e-30, "1 in over 1 G"),
     ],
 )
 def test_chances_for_people(chance: float, text: str) -> None:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
-from io import StringIO
 from unittest.mock import patch
 
 import click
 import pytest
 
 from tbloom import FilterInfo, TimeBloom
-from tbloom.cli.commands.watch import Rates, Screen
+from tbloom.cli.commands.watch import Rates
+from tbloom.cli.commands.watch import screen as frame
 from tbloom.cli.kit import numbers
-from tbloom.cli.kit.output import Console
 from tests.helpers.commands import screen, tbloom
 
 
@@ -46,14 +45,10 @@ def test_info_and_watch_fit(url: str, name: str, granularity: str | None) -> Non
 
 
 def _watched(info: FilterInfo, rates: Rates, width: int) -> list[str]:
-    """The lines of the last frame."""
-    terminal = {"COLUMNS": str(width), "LINES": "30", "FORCE_COLOR": "1", "TERM": "xterm"}
-    with patch.dict("os.environ", terminal), patch("sys.stdout", StringIO()) as file:
-        watching = Screen(Console(), empty=False)
-        watching.tick(info, rates)
-        watching.close()
-        drawn = re.sub(r"\x1b\[[\d;?]*\w", "", file.getvalue())
-    return drawn[drawn.rindex("Ctrl-C ends") :].splitlines()
+    """The lines of a frame."""
+    terminal = {"COLUMNS": str(width), "LINES": "30"}
+    with patch.dict("os.environ", terminal), patch("sys.stdout.isatty", lambda: True):
+        return click.unstyle(frame(info, rates, empty=False)).splitlines()
 
 
 def test_all_shows_empty_slices(url: str, name: str) -> None:

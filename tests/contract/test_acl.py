@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from shutil import which
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 import redis
 
-from tbloom import DistinctCounter, TimeBloom
+from tbloom import DistinctCounter, NotReplicated, TimeBloom
 from tbloom.cli import main
 from tests.helpers import servers
 from tests.helpers.localredis import LocalRedis
@@ -26,8 +27,11 @@ TEXT = (Path(__file__).parents[2] / "SECURITY.md").read_text(encoding="utf-8")
 #: One line for each kind of store.
 LINES = {
     store: line.split()
-    for store, line in zip(STORES, re.findall(r"^ACL SETUSER .*$", TEXT, re.MULTILINE), strict=True)
+    for store, line in zip(
+        STORES, re.findall(r"^ACL SETUSER crawler .*$", TEXT, re.MULTILINE), strict=True
+    )
 }
+READER = re.search(r"^ACL SETUSER reader .*$", TEXT, re.MULTILINE)[0].split()
 COMMANDS = [
     pytest.param(store, word[1:], id=f"{store}-{word[1:]}")
     for store, line in LINES.items()
@@ -52,11 +56,12 @@ def _set_user(
     store: Store = BLOOM,
     without: str = "",
     shards: int = 3,
+    line: list[str] | None = None,
 ) -> str:
     """Makes the documented user of a store, but for one command; returns its URL."""
     admin.flushall()
     admin.script_flush()
-    words = [re.sub("NAME|MAPPING", lambda _: name, word) for word in LINES[store]]
+    words = [re.sub("NAME|MAPPING", lambda _: name, word) for word in line or LINES[store]]
     words = [word.replace("PASSWORD", "pw") for word in words if word != f"+{without}"]
     if shards == 1 and store is not DISTINCT:
         words.remove(f"~{{{name}:*")
@@ -118,6 +123,51 @@ def test_no_documented_command_can_be_left_out(
     )
     if (store, command) == (BLOOM, "pexpireat"):  # as the document warns
         assert -1 in [admin.ttl(key) for key in admin.scan_iter()]
+
+
+def _read(url: str, name: str) -> None:
+    """Asks all that a reader may ask, of filters that have grown, and of one that does not exist."""
+    for own, shards, items in ((name, 1, 900), (f"{name}:3", 3, 900), (f"{name}:none", 3, 0)):
+        with TimeBloom.from_url(url, own, capacity=200, shards=shards) as seen:
+            assert seen.contains("7") == bool(items)
+            assert seen.contains_many(["8", "other"]) == [bool(items), False]
+            assert (seen.last_seen("9") is not None) == bool(items)
+            assert seen.info().items == items
+
+
+def _set_reader(server: LocalRedis, admin: redis.Redis, name: str, *, without: str = "") -> str:
+    """Makes the documented reader, but for one command, and the filters; returns its URL."""
+    url = _set_user(admin, name, line=READER, without=without)
+    for own, shards in ((name, 1), (f"{name}:3", 3)):
+        with TimeBloom.from_url(server.url, own, capacity=200, shards=shards) as seen:
+            seen.add_many(map(str, range(900)))
+    return url
+
+
+def test_the_documented_reader_can_read_and_change_nothing(
+    server: LocalRedis, admin: redis.Redis, name: str
+) -> None:
+    url = _set_reader(server, admin, name)
+    _read(url, name)
+    before = {key: admin.dump(key) for key in admin.scan_iter()}
+    for own, shards in ((name, 1), (f"{name}:3", 3)):
+        with TimeBloom.from_url(url, own, capacity=200, shards=shards) as reader:
+            verbs = partial(reader.add, "new"), partial(reader.claim, "new"), reader.clear
+            for verb in verbs:
+                with pytest.raises(redis.ResponseError, match=REFUSED):
+                    verb()
+    assert before == {key: admin.dump(key) for key in admin.scan_iter()}
+
+
+@pytest.mark.parametrize(
+    "command", [word[1:] for word in READER if word[0] == "+" and word != "+type"]
+)
+def test_no_documented_command_of_a_reader_can_be_left_out(
+    server: LocalRedis, admin: redis.Redis, name: str, command: str
+) -> None:
+    url = _set_reader(server, admin, name, without=command)
+    with pytest.raises(redis.ResponseError, match=REFUSED):
+        _read(url, name)
 
 
 def test_type_is_needed_to_say_whose_a_key_is(store: Store, admin: redis.Redis, name: str) -> None:
@@ -206,3 +256,19 @@ def test_list_needs_scan(
         seen.add("a")
     assert main(["list", "--url", url]) == code
     assert (name in capsys.readouterr().out) == (code == 0)
+
+
+def test_answers_wait_for_replicas_with_one_more_right(admin: redis.Redis, name: str) -> None:
+    """Without it, the error names the command, and SECURITY.md."""
+    [right] = re.findall(r"`replicas=` needs `(.*?)`", TEXT)
+    waiting = {"replicas": 1, "capacity": 1000, "retry_for": 0}
+    with (
+        TimeBloom.from_url(_set_user(admin, name), name, **waiting) as seen,
+        pytest.raises(redis.exceptions.NoPermissionError, match=r"wait.*SECURITY\.md"),
+    ):
+        seen.add("a")
+    with (
+        TimeBloom.from_url(_set_user(admin, name, right), name, **waiting) as seen,
+        pytest.raises(NotReplicated, match="0 of 1 replicas"),
+    ):
+        seen.add("a")

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import socketserver
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from typing import Any
+from time import sleep
+from typing import Any, NamedTuple
 
 import pytest
 import redis
 import redis.asyncio
+import redis.asyncio.sentinel
+import redis.sentinel
 
 from tbloom import AsyncTimeBloom, ConfigError, TimeBloom
+from tbloom.engine import connections
 from tests.helpers import servers
-from tests.helpers.localredis import LocalRedis
-from tests.helpers.making import Awaited
+from tests.helpers.localredis import LocalRedis, free_port
+from tests.helpers.making import Awaited, awaited
 from tests.helpers.proxy import LossyProxy, Proxy
 from tests.helpers.stores import BLOOM, EXACT, Store
 
@@ -73,7 +82,111 @@ async def test_a_caller_s_client_leaves_a_server_that_is_no_master_any_more(
         assert not await seen.contains("before")
 
 
+class Moving(NamedTuple):
+    """An address that leads to a master, and then to another one: the old one goes on as a replica, with what it holds."""
+
+    proxy: Proxy
+    old: LocalRedis
+    new: LocalRedis
+
+    def move(self) -> None:
+        with redis.Redis.from_url(self.old.url) as demoted:
+            demoted.replicaof("127.0.0.1", free_port())  # nobody is there
+        self.proxy.lead_to(self.new.url)
+
+
+@pytest.fixture
+def moving(monkeypatch: pytest.MonkeyPatch) -> Iterator[Moving]:
+    """Connections are renewed fifty times a second, not once a minute."""
+    monkeypatch.setattr(connections, "_RENEWAL_NS", 20_000_000)
+    binary = servers.BINARIES[servers.OLDEST]
+    with (
+        LocalRedis(binary) as old,
+        LocalRedis(binary) as new,
+        Proxy(old.url, lambda _: None) as proxy,
+    ):
+        yield Moving(proxy, old, new)
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["from_url", "a client of the caller's"])
+async def test_who_only_looks_finds_the_new_master_though_the_old_one_answers(
+    store: Store, driver: str, moving: Moving, name: str, *, own: bool
+) -> None:
+    if own:
+        library: Any = redis.asyncio if driver == "async" else redis
+        made = store.of_client(library.Redis.from_url(moving.proxy.url), name)
+    else:
+        made = store.open(moving.proxy.url, name, driver=driver)
+    seen = made if driver == "async" else awaited(made)
+    assert await seen.add("before")
+    assert await seen.contains("before")
+    moving.move()
+    store.open(moving.new.url, name).add("after")
+    while not await seen.contains("after"):
+        pass
+    assert not await seen.contains("before")
+
+
+@pytest.mark.parametrize("pool", [None, redis.ConnectionPool, redis.BlockingConnectionPool])
+def test_of_many_threads_no_connection_to_the_old_master_is_left(
+    store: Store, moving: Moving, name: str, pool: Any
+) -> None:
+    """While all of them go on to look."""
+    if pool:
+        client = redis.Redis(connection_pool=pool.from_url(moving.proxy.url))
+        seen = store.of_client(client, name)
+    else:
+        seen = store.open(moving.proxy.url, name)
+    done, old = threading.Event(), moving.old.url
+    seen.add("before")
+
+    def look() -> None:
+        while not done.is_set():
+            seen.contains("before")
+
+    with ThreadPoolExecutor(8) as threads:
+        looking = [threads.submit(look) for _ in range(8)]
+        try:
+            while moving.proxy.open[old] < 2:
+                sleep(0.01)
+            moving.move()
+            while moving.proxy.open[old] and not any(job.done() for job in looking):
+                sleep(0.01)
+        finally:
+            done.set()
+        for job in looking:
+            job.result()
+    assert not seen.contains("before")
+
+
 @pytest.mark.parametrize("value", [-1, "5"])
 def test_a_bad_argument_is_named(url: str, name: str, value: Any) -> None:
     with pytest.raises(ConfigError, match=r"^retry_for: expected"):
         TimeBloom.from_url(url, name, retry_for=value)
+
+
+@pytest.mark.parametrize("replies", [False, True], ids=["silent", "closes the connection"])
+async def test_each_of_two_tries_asks_each_sentinel_once(
+    driver: str, name: str, *, replies: bool
+) -> None:
+    """By ``retry_for``, which the first one outlasts; redis-py would ask each eleven times, twice."""
+    asked, library = Counter[int](), redis.asyncio.sentinel if driver == "async" else redis.sentinel
+
+    class Handler(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            asked[self.server.server_address[1]] += 1
+            while not replies and self.request.recv(100):
+                pass
+
+    with ExitStack() as stack:
+        addresses = []
+        for _ in range(3):
+            server = stack.enter_context(socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler))
+            stack.callback(server.shutdown)
+            threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+            addresses.append(server.server_address)
+        client = library.Sentinel(addresses, socket_timeout=0.1).master_for("main")
+        seen = BLOOM.of_client(client, name, retry_for=1e-9)
+        with pytest.raises(library.MasterNotFoundError):
+            await (seen if driver == "async" else awaited(seen)).add("a")
+    assert [2, 2, 2] == [*asked.values()]

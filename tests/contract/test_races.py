@@ -16,10 +16,10 @@ import pytest
 import redis
 
 from tests.helpers.account import FULL, NO_ANSWER, Account, Hasty, names, pieces
-from tests.helpers.flows import replies_to
+from tests.helpers.flows import flow_of, replies_to
 from tests.helpers.forks import in_child, needs_fork
 from tests.helpers.proxy import LossyProxy, every
-from tests.helpers.stores import STORES, Store
+from tests.helpers.stores import BLOOM, EXACT, STORES, Store
 
 SPAWN = multiprocessing.get_context("spawn")
 NUMBER = 20_000 if FULL else 4500  # 4,097 make a distinct counter's bitmap
@@ -269,3 +269,31 @@ def test_adds_and_clears_at_once_end_in_a_right_store(store: Store, url: str, na
     assert len(items) - before == sum(opened[2].add_many(items))
     assert len(items) == store.held(opened[0])
     assert not any(opened[1].add_many(items))
+
+
+@pytest.mark.parametrize("store", [BLOOM, EXACT], ids=str, indirect=True)
+def test_a_late_reply_from_before_a_clear_hides_no_lost_answer(
+    store: Store, url: str, name: str, client: redis.Redis
+) -> None:
+    """Another thread's call has learned of the clear, and lost its answer; then the late reply comes."""
+    with (
+        LossyProxy(url) as proxy,
+        store.open(proxy.url, name, retry_for=0) as seen,
+        store.open(url, name) as other,
+    ):
+        seen.add("first")
+        other.clear()
+        other.add("second")
+        looking = flow_of(seen, "contains", "third")
+        late = replies_to(client, next(looking))
+        if store is EXACT:  # which reads the layout
+            late = replies_to(client, looking.send(late))
+        other.clear()
+        seen.add("fourth")
+        proxy.loses_next = True
+        with pytest.raises(redis.ConnectionError):
+            seen.add("fifth")
+        looking.send(late)
+        assert not other.add("fifth")
+        assert seen.add("fifth")
+        looking.close()

@@ -161,9 +161,9 @@ def test_lost_reply_then_a_refusal(own: redis.Redis, name: str, *, callers: bool
             on = [redis.ConnectionError]  # before redis-py 6 only what is named
             client = redis.Redis.from_url(proxy.url, retry=retry, retry_on_error=on)
             stack.enter_context(client)
-            seen = TimeBloom(client, name)
+            seen = TimeBloom(client, name, capacity=1000)
         else:
-            seen = stack.enter_context(TimeBloom.from_url(proxy.url, name))
+            seen = stack.enter_context(TimeBloom.from_url(proxy.url, name, capacity=1000))
         assert seen.add("a")
         try:
             with pytest.raises(redis.exceptions.NoPermissionError):
@@ -261,9 +261,9 @@ def test_the_reply_to_a_call_that_was_interrupted_is_not_the_next_call_s(
         proxy = stack.enter_context(Proxy(url, {3: Fault.LATE_REPLY}.get, late=0.5))
         if callers:
             client = stack.enter_context(redis.Redis.from_url(proxy.url))
-            seen = TimeBloom(client, name)
+            seen = TimeBloom(client, name, capacity=1000)
         else:
-            seen = stack.enter_context(TimeBloom.from_url(proxy.url, name))
+            seen = stack.enter_context(TimeBloom.from_url(proxy.url, name, capacity=1000))
         seen.add_many(["old", "old 2", "old 3"])
         add = partial(seen.add_many, items) if size > 1 else partial(seen.add, items[0])
         assert interrupted(add, 0.1) is None

@@ -15,7 +15,7 @@ import redis
 import redis.asyncio
 from redis._parsers import _AsyncRESP2Parser
 
-from tbloom import AsyncTimeBloom
+from tbloom import AsyncTimeBloom, TBloomError
 from tbloom.distinct import AsyncDistinctCounter
 from tbloom.exact import AsyncExactFilter
 from tests.helpers.account import NO_ANSWER
@@ -75,6 +75,7 @@ async def test_few_connections_serve_all_tasks(
         assert await seen.add(item)
     assert len(connections(client, name)) == 1
     assert each_twice(1000) == await answers_to(seen, 1000)
+    assert [None] * 500 == await asyncio.gather(*(seen.last_seen("other") for _ in range(500)))
     assert len(connections(client, name)) <= 50
     assert 1002 == (await seen.info()).items
 
@@ -201,6 +202,15 @@ def test_one_event_loop_after_the_other(
             return (await seen.info()).items
 
     assert 3000 == asyncio.run(end())
+
+
+@pytest.mark.parametrize("verb", ["add", "contains", "claim", "last_seen", "info"])
+def test_without_asyncios_event_loop_one_sentence_says_so(name: str, verb: str) -> None:
+    """As under Trio, which sends None to a coroutine, too."""
+    seen = AsyncTimeBloom.from_url("redis://localhost", name)
+    coroutine = getattr(seen, verb)(*([] if verb == "info" else ["a"]))
+    with pytest.raises(TBloomError, match="the Async classes need asyncio: its event loop"):
+        coroutine.send(None)
 
 
 @needs_fork

@@ -59,6 +59,38 @@ def counted(url: str, calls: Calls) -> Iterator[Proxy]:
         yield proxy
 
 
+@pytest.mark.parametrize("verb", ["add", "add_many"])
+async def test_an_item_whose_caller_has_left_waits_for_its_first_answer(
+    url: str, name: str, verb: str
+) -> None:
+    """The task is cancelled while others' items go with its own; the reply to all of them comes too late."""
+    faults = iter([None, Fault.LATE_REPLY])
+    begun = asyncio.Event()
+
+    def choose(_: int) -> Fault | None:
+        return next(faults, None) if begun.is_set() else None
+
+    with Proxy(url, choose, late=2) as proxy:
+        address = f"{proxy.url}?socket_timeout=1"
+        async with AsyncTimeBloom.from_url(address, name, retry_for=0) as seen:
+            for item in "ab":
+                await seen.add(item)
+            begun.set()
+            alone, leaving, staying = (asyncio.create_task(seen.add(item)) for item in "cde")
+            assert await alone
+            while not proxy.struck:  # noqa: ASYNC110 - the proxy has threads
+                await asyncio.sleep(0.001)
+            leaving.cancel()
+            await asyncio.wait([leaving])
+            assert await (seen.add("d") if verb == "add" else seen.add_many(["d"])) in (
+                True,
+                [True],
+            )
+            with pytest.raises(redis.TimeoutError):
+                await staying
+            assert await seen.add("e")
+
+
 @each_store
 async def test_items_of_many_tasks_go_in_few_calls(
     store: Any, counted: Proxy, calls: Calls, name: str

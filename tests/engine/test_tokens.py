@@ -91,7 +91,7 @@ def test_threads_never_share_a_lane() -> None:
 class Quiet(Exchange):
     """An exchange that sends nothing."""
 
-    _prepare = _accept = _rest_of = None  # type: ignore[assignment]
+    _prepare = _accept = _rest_of = _learn_generation = None  # type: ignore[assignment]
 
 
 @needs_fork

@@ -24,6 +24,11 @@ VERBS = [
 ]
 
 
+class _Terminal(io.TextIOWrapper):
+    def isatty(self) -> bool:
+        return True
+
+
 def tbloom(
     *arguments: object, stdin: str = "", **environment: str
 ) -> subprocess.CompletedProcess[str]:
@@ -34,9 +39,9 @@ def tbloom(
 
 
 def tbloom_bytes(
-    *arguments: object, stdin: bytes = b"", **environment: str
+    *arguments: object, stdin: bytes = b"", is_terminal: bool = False, **environment: str
 ) -> subprocess.CompletedProcess[bytes]:
-    """The same with bytes; standard input is a pipe."""
+    """The same with bytes; standard input is a pipe, and standard output is a terminal where ``is_terminal``."""
     assert len(stdin) <= _PIPE_BYTES
     words = [str(argument) for argument in arguments]
     reader, writer = os.pipe()
@@ -47,7 +52,8 @@ def tbloom_bytes(
         stack.enter_context(patch.dict(os.environ, {"COLUMNS": "120", **environment}))
         stack.enter_context(patch("sys.stdin", stack.enter_context(os.fdopen(reader))))
         for name, output in zip(("sys.stdout", "sys.stderr"), outputs, strict=True):
-            text = io.TextIOWrapper(output, "utf-8", "backslashreplace", write_through=True)
+            kind = _Terminal if is_terminal and name == "sys.stdout" else io.TextIOWrapper
+            text = kind(output, "utf-8", "backslashreplace", write_through=True)
             stack.callback(text.detach)
             stack.enter_context(patch(name, text))
         code = main(words)
@@ -88,7 +94,7 @@ def completed(line: str, shell: str = "bash", **environment: str) -> list[str]:
 
 def screen(*arguments: object, width: int = 80, **environment: str) -> list[str]:
     """The lines that a command prints on a terminal of this width."""
-    terminal = {"COLUMNS": str(width), "FORCE_COLOR": "1", "TERM": "xterm"}
-    done = tbloom(*arguments, stdin="y\n", **terminal, **environment)
+    terminal = {"COLUMNS": str(width), "TERM": "xterm"}
+    done = tbloom_bytes(*arguments, stdin=b"y\n", is_terminal=True, **terminal, **environment)
     assert done.returncode == 0, done.stderr
-    return re.sub(r"\x1b\[[0-9;]*m", "", done.stdout).splitlines()
+    return re.sub(r"\x1b\[[0-9;]*[mJH]", "", done.stdout.decode()).splitlines()

@@ -13,6 +13,7 @@ import pytest
 import redis
 
 from tbloom import TimeBloom
+from tbloom.distinct import DistinctCounter
 from tbloom.exact import ExactFilter
 
 #: Where redis-py lets connections be kept from call to call.
@@ -98,6 +99,11 @@ class AwaitedCounter:
     async def pairs(self) -> Any:
         for pair in self._counted.pairs():
             yield pair
+
+
+def awaited(seen: Any) -> Any:
+    """A store with awaitable verbs."""
+    return AwaitedCounter(seen) if isinstance(seen, DistinctCounter) else Awaited(seen)
 
 
 def session_of(seen: Any) -> str:

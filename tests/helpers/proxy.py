@@ -63,14 +63,19 @@ class Proxy:
         self._calls = 0
         #: How often each fault has happened.
         self.struck: Counter[Fault] = Counter()
+        #: The connections that are open, by the URL that they lead to.
+        self.open: Counter[str] = Counter()
 
     def __enter__(self) -> Self:
         proxy = self
 
         class Handler(socketserver.BaseRequestHandler):
             def handle(self) -> None:
+                url = proxy._target_url
+                proxy._note(url, 1)
                 with suppress(OSError, redis.ConnectionError):  # either end may be gone
                     proxy._serve(self.request)
+                proxy._note(url, -1)
 
         class Server(socketserver.ThreadingTCPServer):
             daemon_threads = True
@@ -111,6 +116,10 @@ class Proxy:
                     if not going_on:
                         return
 
+    def _note(self, url: str, connections: int) -> None:
+        with self._lock:
+            self.open[url] += connections
+
     def _pick(self, data: bytes) -> Fault | None:
         if b"EVALSHA" not in data:
             return None
@@ -137,18 +146,21 @@ class Proxy:
             time.sleep(self._late)
         elif fault is Fault.LATE_COPY:
             self._strike(fault)
-            threading.Timer(self._late, self._send_copy, [data]).start()
+            # To the same server, though the proxy leads to another one by then.
+            copy = [server.getpeername(), data]
+            threading.Timer(self._late, self._send_copy, copy).start()
         elif fault is Fault.FORGET:
             self._strike(fault)
             server.sendall(data[:half])
-            with redis.Redis.from_url(self._target_url) as other:
+            host, port = server.getpeername()
+            with redis.Redis(host, port) as other:
                 other.script_flush()
             data = data[half:]
         server.sendall(data)
         return True
 
-    def _send_copy(self, data: bytes) -> None:
-        with suppress(OSError), socket.create_connection(self._target) as server:
+    def _send_copy(self, address: tuple[str, int], data: bytes) -> None:
+        with suppress(OSError), socket.create_connection(address) as server:
             server.sendall(data)
             server.shutdown(socket.SHUT_WR)
             while server.recv(1 << 20):  # until the server has executed it

@@ -117,7 +117,7 @@ class Clockwork:
     def __init__(self, directory: Path, *, busy: bool = False) -> None:
         self._file = directory / "clock"
         self._now = datetime(2019, 6, 3, tzinfo=timezone.utc)
-        self._write()
+        self._write(f"{self._now:%Y-%m-%d %H:%M:%S}")
         rate = {"FAKETIME_CACHE_DURATION": "0"} if busy else {"FAKETIME_NO_CACHE": "1"}
         self.server = _faked({"FAKETIME_TIMESTAMP_FILE": str(self._file), **rate})
 
@@ -128,10 +128,14 @@ class Clockwork:
             if isinstance(when, str)
             else when
         )
-        self._write()
+        self._write(f"{self._now:%Y-%m-%d %H:%M:%S}")
         with redis.Redis.from_url(self.server.url) as client:
             while client.time()[0] != int(self._now.timestamp()):
                 time.sleep(0.01)
+
+    def run_on(self, **ahead: float) -> None:
+        """Has the clock run from now on, that far ahead of this machine's, or behind it (``timedelta``'s arguments)."""
+        self._write(f"{timedelta(**ahead).total_seconds():+.0f}")
 
     def pass_a_second(self, name: str, session: str) -> None:
         """Moves the clock on by a second, and returns when this session of that filter has sent a heartbeat."""
@@ -141,9 +145,9 @@ class Clockwork:
             while onlooker.other_sessions().get(session) == before:
                 time.sleep(0.01)
 
-    def _write(self) -> None:
+    def _write(self, clock: str) -> None:
         new = self._file.with_suffix(".new")
-        new.write_text(f"{self._now:%Y-%m-%d %H:%M:%S}")
+        new.write_text(clock)
         new.rename(self._file)
 
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+import redis
+
 from tbloom import AsyncTimeBloom, TimeBloom
 from tbloom.distinct import AsyncDistinctCounter, DistinctCounter
 from tbloom.exact import AsyncExactFilter, ExactFilter
 from tests.helpers import ids
 from tests.helpers.account import PARAMETERS, Account
 from tests.helpers.flows import flow_of
-from tests.helpers.making import Awaited, AwaitedCounter
+from tests.helpers.making import awaited
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,16 +32,21 @@ class Store:
 
     def open(self, url: str, name: str, *, driver: str = "sync", **parameters: Any) -> Any:
         """A client of the store of that name; of counters, of the one named ``one``."""
-        names = ("one", name) if self.kind == "distinct" else (name,)
         made = self.aio if driver == "async" else self.sync
-        return made.from_url(url, *names, **{**self.parameters, **parameters})
+        return made.from_url(url, *self._names(name), **{**self.parameters, **parameters})
+
+    def of_client(self, client: Any, name: str, **parameters: Any) -> Any:
+        """The same, through a client of the caller's own."""
+        made = self.sync if isinstance(client, redis.Redis) else self.aio
+        return made(client, *self._names(name), **{**self.parameters, **parameters})
+
+    def _names(self, name: str) -> tuple[str, ...]:
+        return ("one", name) if self.kind == "distinct" else (name,)
 
     def awaited(self, url: str, name: str, *, driver: str = "sync", **parameters: Any) -> Any:
         """The same, with verbs that are awaited for both drivers."""
         made = self.open(url, name, driver=driver, **parameters)
-        if driver == "async":
-            return made
-        return AwaitedCounter(made) if self.kind == "distinct" else Awaited(made)
+        return made if driver == "async" else awaited(made)
 
     def flow(self, seen: Any, items: list[str]) -> Any:
         """The flow of ``add_many``."""

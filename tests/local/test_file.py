@@ -357,8 +357,10 @@ def test_a_filter_of_an_older_layout(path: Path) -> None:
         store.save(older)
     with at(START, path) as seen:
         for verb in verbs(seen):
-            with pytest.raises(ConfigMismatch, match="layout is 1 there and 2 here"):
+            with pytest.raises(ConfigMismatch, match="layout is 1 there and 2 here") as caught:
                 verb()
+            wrote = f"{str(path)!r} was written by an earlier version of tbloom"
+            assert str(caught.value).startswith(wrote)
         seen.clear()
         assert seen.add("a")
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tbloom import AsyncLocalBloom, FilterFull, LocalBloom, TBloomError, TimeBloom
+from tbloom import AsyncLocalBloom, ConfigError, FilterFull, LocalBloom, TBloomError, TimeBloom
 from tbloom.bloom import hasher
 from tbloom.bloom.hasher import digest, digests_of
 from tbloom.engine import pending
@@ -79,7 +79,7 @@ def test_its_blocks_are_those_of_docs(hashes: int) -> None:
         items = [f"item {i}" for i in range(20)]
         seen.add_many(items)
         assert all(seen.contains_many(items))
-        own, size = seen._protocol._shards[0].current, seen._protocol._shards[0].size
+        own, size = seen._protocol._shards[0, 0].current, seen._protocol._shards[0, 0].size
         assert own is not None
         expected = bytearray(own.buffer.nbytes)
         expected[:8] = len(items).to_bytes(8, sys.byteorder)
@@ -443,3 +443,53 @@ def test_a_batch_that_is_interrupted_loses_no_item(monkeypatch: pytest.MonkeyPat
         monkeypatch.undo()
         assert [True] * 20 == seen.add_many(items)
         assert [False] * 20 == seen.add_many(items)
+
+
+@pytest.mark.parametrize("vectors", [False, True])
+def test_an_item_leaves_after_the_slices_that_it_is_kept_for(
+    local: Callable[..., LocalBloom],
+    clock: Clock,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    vectors: bool,
+) -> None:
+    """Also where its slice grows for it; ``last_seen`` and ``info`` have it in the slice that it leaves with."""
+    monkeypatch.setattr(protocol, "_MIN_VECTOR", 1 if vectors else 10_000)
+    seen = local(slices=4, capacity=50, error_rate=1e-6)
+    items = {
+        keep: [f"{keep} {i}" for i in range(10 if keep == 4 else 120)] for keep in (1, 2, 3, 4)
+    }
+    for keep, some in items.items():
+        assert seen.add(some[0], keep=keep)
+        assert seen.add_many(some, keep=keep) == [False] + [True] * (len(some) - 1)
+        assert not any(seen.add_many(some))
+    assert [120, 120, 120, 10] == [slice.items for slice in seen.info().slices]
+    assert START - 2 * DAY == getattr(seen.last_seen("2 0"), "start", None)
+    for keep in (1, 2, 3, 4):
+        assert all(seen.contains_many(items[keep]))
+        clock.now = START + keep * DAY
+        assert not any(seen.contains_many(items[keep]))
+    for wrong in (0, 5, True, "2"):
+        with pytest.raises(
+            ConfigError, match=r"^keep: expected a whole number of slices from 1 to 4"
+        ):
+            seen.add("a", keep=wrong)
+    with pytest.raises(ConfigError, match=r"^within: expected left out"):
+        seen.add_many(["a"], within=2, keep=2)
+
+
+def test_without_a_capacity_a_slice_is_made_for_what_the_last_one_held(
+    local: Callable[..., LocalBloom], clock: Clock
+) -> None:
+    seen = local()
+    capacities = []
+    for day, items in enumerate((25_000, 25_000, 2000, 2000)):
+        clock.now = START + day * DAY
+        assert sum(seen.add_many(f"{day} {i}" for i in range(items))) >= items - 5
+        capacities.append(seen.info().slices[-1].capacity)
+    first, second, third, fourth = capacities
+    assert first == 10_000 + 40_000
+    assert 25_000 <= second <= 26_500
+    assert second == third
+    assert 2000 <= fourth <= 2200
+    assert all(seen.contains_many(f"{day} {i}" for day in range(4) for i in range(2000)))

@@ -241,6 +241,20 @@ def test_the_policy_answers_while_the_server_is_down_and_the_server_after(
     assert "answers again" in said[1]
 
 
+@pytest.mark.parametrize("store", [CrawlBloom, CrawlExact])
+@pytest.mark.parametrize("policy", ["raise", "schedule", "drop"])
+def test_too_few_replicas_are_an_outage(store: Any, url: str, name: str, policy: str) -> None:
+    slow = {"retry_for": 0, "on_error": policy, "replicas": 1}
+    with store.from_url(f"{url}?socket_timeout=0.2", name, **slow) as seen:
+        if policy == "raise":
+            with pytest.raises(redis.ConnectionError, match="0 of 1 replicas have the answer"):
+                seen.add("a")
+        else:
+            assert [seen.add("a"), seen.add("a")] == [policy == "schedule", False]
+            assert seen.circuit.is_open
+            seen.circuit.on_error = "drop"  # nothing is handed over
+
+
 @POLICIES
 def test_claims_while_the_server_is_down(server: Killable, name: str, policy: str) -> None:
     """A page in work is a duplicate, a released one is not. The server gets the claims when it is back."""

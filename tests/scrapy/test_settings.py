@@ -10,12 +10,15 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from scrapy.settings import Settings
 
-from tbloom import ConfigError, TimeBloom
+from tbloom import ConfigError, ConfigMismatch, TimeBloom
+from tbloom.bloom.config import configure
+from tbloom.scrapy.errorline import error_line
 from tbloom.scrapy.options import read_options
 from tbloom.scrapy.settings import KNOWN
 from tests.helpers.hostile import anything, refused
 from tests.helpers.schedulers import SCRAPY, refusal
 
+SECRET = b"a secret of the crawlers, in ASCII"
 EXACT = {"TBLOOM_STORE": "exact"}
 LOCAL = {"TBLOOM_STORE": "local"}
 _REDIS = ["REDIS_URL", "REDIS_HOST", "REDIS_PORT", "REDIS_DB", "REDIS_ENCODING", "REDIS_PARAMS"]
@@ -47,6 +50,9 @@ def message(wrong: dict[str, Any]) -> str:
         ({"TBLOOM_GROW": "maybe"}, "TBLOOM_GROW: expected True or False, got 'maybe'"),
         ({"TBLOOM_TAKE_OVER": "maybe"}, "TBLOOM_TAKE_OVER: expected True or False, got 'maybe'"),
         ({"TBLOOM_CACHE_SIZE": -1}, "TBLOOM_CACHE_SIZE: expected a whole number"),
+        ({"TBLOOM_SECRET": "short"}, "TBLOOM_SECRET: expected 16 to 64 bytes, got '5 bytes'"),
+        ({"TBLOOM_REPLICAS": -1}, "TBLOOM_REPLICAS: expected a whole number from 0 to 1000, got -1"),
+        ({"TBLOOM_SECRET": 5}, "TBLOOM_SECRET: expected 16 to 64 bytes, got <class 'int'>"),
         ({"TBLOOM_SLICE": 4}, "TBLOOM_SLICE: expected TBLOOM_SLICES (there is no TBLOOM_SLICE), got"),
         ({"BLOOMFILTER_BIT": 41}, "BLOOMFILTER_BIT: expected 3 to 40"),
         ({"BLOOMFILTER_BIT": 20, "TBLOOM_CAPACITY": 10**6}, "TBLOOM_CAPACITY: expected 24608 or less"),
@@ -105,6 +111,40 @@ def test_the_key_may_have_the_time_of_the_start() -> None:
     spider, at, rest = read_options(Settings(key), "tests").seen.name.split(":")
     assert ("tests", "100%") == (spider, rest)
     assert began <= int(at) <= time.time()
+
+
+@pytest.mark.parametrize("secret", [SECRET, SECRET.decode()])
+@pytest.mark.parametrize("store", ["bloom", "local"])
+def test_crawlers_share_a_secret(url: str, name: str, store: str, secret: Any) -> None:
+    """Bytes in the settings and a text of the command line are the same one."""
+    known = {"REDIS_URL": url, "TBLOOM_KEY": name, "TBLOOM_STORE": store, "TBLOOM_SECRET": secret}
+    options = read_options(Settings(known), "spider")
+    assert options.seen.add("a")
+    own = configure(name, secret=SECRET)
+    assert options.seen.config.digest("a") == own.digest("a")
+    options.close()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"TBLOOM_SECERT": SECRET}, {**EXACT, "TBLOOM_SECRET": SECRET}, {"TBLOOM_SECRET": 3 * SECRET}],
+)
+def test_no_error_shows_the_secret(wrong: dict[str, Any]) -> None:
+    error = message(wrong)
+    assert error.startswith("TBLOOM_SEC")
+    assert SECRET.decode() not in error
+
+
+def test_another_secret_than_the_stored_filters_stops_the_crawl(url: str, name: str) -> None:
+    with TimeBloom.from_url(url, name, secret=SECRET) as seen:
+        seen.add("a")
+    known = Settings({"REDIS_URL": url, "TBLOOM_KEY": name, "TBLOOM_SECRET": SECRET[::-1]})
+    options = read_options(known, "spider")
+    with pytest.raises(ConfigMismatch) as caught:
+        options.seen.add("a")
+    line = error_line(caught.value, known)
+    assert line.startswith("TBLOOM_SECRET is 'this one', the stored filter has 'another one'")
+    options.close()
 
 
 @pytest.mark.parametrize("store", ["exact", "local"])

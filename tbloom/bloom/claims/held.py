@@ -36,8 +36,8 @@ class Session:
         self.claimed: dict[bytes, str] = {}
         #: Claims to be released: their call ended in an error, so the client does not know of them; or their release did.
         self.to_release: dict[bytes, str] = {}
-        #: Items to be committed: their commit ended in an error.
-        self.to_commit: dict[bytes, None] = {}
+        #: Items to be committed, each with the age of its slice: their commit ended in an error.
+        self.to_commit: dict[bytes, int] = {}
         #: True if other sessions are to end claims of this one.
         self.handed_over = False
         #: The shards that know the session.

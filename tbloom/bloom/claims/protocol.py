@@ -14,7 +14,7 @@ from tbloom.engine.batches import Batch
 from tbloom.engine.flow import Flow, ScriptCall
 from tbloom.engine.forks import BeginsAnew
 from tbloom.engine.scripts import Script
-from tbloom.errors import TBloomError
+from tbloom.errors import NotReplicated, TBloomError
 
 _CLAIM = Script("bloom/claims/claim")
 _RELEASE = Script("bloom/claims/release")
@@ -106,24 +106,25 @@ class Claims(BeginsAnew):
                 session.claimed.pop(digest, None)
         return answers
 
-    def commit(self, digests: Iterable[bytes]) -> Flow[None]:
-        """The work is done: the items are seen from now on."""
+    def commit(self, digests: Iterable[bytes], age: int) -> Flow[None]:
+        """The work is done: the items are seen from now on, in the slice of this age."""
         digests = list(digests)
         self.own.check_room(self.exchange.config.name, digests)
-        yield from self._commit(digests)
+        yield from self._commit(digests, age)
 
-    def _commit(self, digests: Iterable[bytes]) -> Flow[None]:
+    def _commit(self, digests: Iterable[bytes], age: int) -> Flow[None]:
         session, batches = self.own, self.exchange.batches(digests)
         try:
             yield from self.exchange.ask(
                 batches,
-                lambda batch: batch.known.commit(batch, session.name),
+                lambda batch: batch.known.commit(batch, session.name, age),
                 store=True,
+                confirmed="01",  # seen: perhaps by a commit that was not
             )
-        except TBloomError:
-            raise
-        except BaseException:  # also GeneratorExit: the driver met an error
-            session.to_commit |= dict.fromkeys(key for batch in batches for key in batch.digests)
+        except BaseException as error:  # also GeneratorExit: the driver met an error
+            if isinstance(error, TBloomError) and not isinstance(error, NotReplicated):
+                raise
+            session.to_commit |= {key: age for batch in batches for key in batch.digests}
             raise
         finally:
             for digest, _ in _answered(batches):
@@ -150,15 +151,21 @@ class Claims(BeginsAnew):
         if session.to_release:
             yield from self._release(session, {**session.to_release}, "abandon")
         refused = None
-        # One by one, because a full slice refuses its own only.
-        for batch in self.exchange.batches([*session.to_commit]):
-            items = [*batch.digests]
-            try:
-                yield from self._commit(items)
-            except TBloomError as error:  # it would fail the next time too
-                refused = error
-                for digest in items:
-                    session.to_commit.pop(digest, None)
+        by_age: dict[int, list[bytes]] = {}
+        for digest, age in [*session.to_commit.items()]:
+            by_age.setdefault(age, []).append(digest)
+        for age, digests in by_age.items():
+            # One by one, because a full slice refuses its own only.
+            for batch in self.exchange.batches(digests):
+                items = [*batch.digests]
+                try:
+                    yield from self._commit(items, age)
+                except NotReplicated:  # the next heartbeat tries again
+                    pass
+                except TBloomError as error:  # it would fail the next time too
+                    refused = error
+                    for digest in items:
+                        session.to_commit.pop(digest, None)
         if refused is not None:
             raise refused
 

@@ -6,13 +6,12 @@ from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 
 from tbloom.bloom.claims.held import Claim
-from tbloom.bloom.hasher import digest, digests_of
 from tbloom.bloom.verbs import Verbs
 from tbloom.engine.client import Client
 from tbloom.engine.flow import Flow
 from tbloom.engine.verbs import verb
 from tbloom.errors import ConfigError
-from tbloom.items import Item, check_note, check_notes, check_within
+from tbloom.items import Item, check_keep, check_note, check_notes, check_within
 
 
 class ClaimVerbs(Verbs[Client]):
@@ -35,7 +34,7 @@ class ClaimVerbs(Verbs[Client]):
         the session ``previous_owner`` has claimed and handed over (``hand_over``) are new too.
         """
         self._keep_session()
-        within, key = check_within(within, self.config.slices), digest(item)
+        within, key = check_within(within, self.config.slices), self.config.digest(item)
         notes = {key: check_note(note)}
         if self._is_cached(key, within):
             return Claim.SEEN
@@ -52,52 +51,55 @@ class ClaimVerbs(Verbs[Client]):
     ) -> Flow[list[Claim]]:
         """``claim`` for each item, in order; a repeat of a new one is busy."""
         self._keep_session()
-        within, digests = check_within(within, self.config.slices), digests_of(items)
+        within, digests = check_within(within, self.config.slices), self.config.digests_of(items)
         by_digest = check_notes(digests, notes)
         return self._agreed(self._claim_digests, digests, within, by_digest, previous_owner)
 
     @verb
-    def commit(self, item: Item) -> Flow[None]:
+    def commit(self, item: Item, keep: int | None = None) -> Flow[None]:
         """The work on the item is done: it is seen from now on, also if another session has claimed it.
 
-        It is written into the current slice, also if an older one holds it. If this raises one of
-        redis-py's errors, the commit is tried again with each heartbeat, until the filter is closed.
+        It is written into the current slice, also if an older one holds it; with ``keep``, into the slice that leaves the
+        window after that number of slices (see ``add``), unless a newer one holds it. If this raises one of redis-py's
+        errors, the commit is tried again with each heartbeat, until the filter is closed.
         """
+        age = check_keep(keep, None, self.config.slices)
         self._keep_session()
-        return self._agreed(self._claims.commit, [digest(item)])
+        return self._agreed(self._claims.commit, [self.config.digest(item)], age)
 
     @verb
-    def commit_many(self, items: Iterable[Item]) -> Flow[None]:
+    def commit_many(self, items: Iterable[Item], keep: int | None = None) -> Flow[None]:
         """``commit`` for each item."""
+        age = check_keep(keep, None, self.config.slices)
         self._keep_session()
-        return self._agreed(self._claims.commit, digests_of(items))
+        return self._agreed(self._claims.commit, self.config.digests_of(items), age)
 
     @verb
     def release(self, item: Item) -> Flow[None]:
         """The work on the item was not done: others may claim it."""
-        return self._agreed(self._claims.release, [digest(item)])
+        return self._agreed(self._claims.release, [self.config.digest(item)])
 
     @verb
     def release_many(self, items: Iterable[Item]) -> Flow[None]:
         """``release`` for each item."""
-        return self._agreed(self._claims.release, digests_of(items))
+        return self._agreed(self._claims.release, self.config.digests_of(items))
 
     @verb
     def abandon_many(self, items: Iterable[Item]) -> Flow[None]:
         """As ``release_many``, but items with a note wait for another process to ``take_over``."""
-        return self._agreed(self._claims.release, digests_of(items), "abandon")
+        return self._agreed(self._claims.release, self.config.digests_of(items), "abandon")
 
     def assume_new(self, items: Iterable[Item]) -> None:
         """Takes the items for new, after a call with them has raised one of redis-py's errors: drops its lost
         answers, which the next call would get, and holds the claims that may have reached the server."""
-        digests = digests_of(items)
+        digests = self.config.digests_of(items)
         self._exchange.pending_answers.forget(digests)
         self._claims.own.hold(digests)
 
     def hand_over(self, items: Iterable[Item]) -> None:
         """Hands claimed items over to another process, which claims them with this session as
         ``previous_owner``. Until then this session keeps the claims alive, and asks Redis about them."""
-        self._claims.hand_over(digests_of(items))
+        self._claims.hand_over(self.config.digests_of(items))
 
     @verb
     def take_over(self, limit: int = 100, prefix: str = "") -> Flow[list[str]]:

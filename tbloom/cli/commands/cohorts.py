@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
-from importlib.resources import files as resources
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 import click
 
 from tbloom import distinct
 from tbloom.cli.commands.counters import Counters
-from tbloom.cli.kit import filters, options, outfile, output
+from tbloom.cli.kit import filters, options, output, streams
 from tbloom.cli.kit.command import Command, at_most_one
 from tbloom.cli.kit.errors import CommandError
 from tbloom.cli.kit.progress import Reporter
-from tbloom.engine.urls import without_secrets
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from tbloom.distinct import Cohort, Retention
 
+#: The columns that a phone has room for.
+_MOST = 8
 PERIODS = {"h": "hours", "d": "days", "w": "weeks", "m": "months"}
 
 
@@ -60,15 +59,27 @@ def retention(
         if days is not None and counter.config.granularity != "d":
             raise CommandError(f"--days: {name!r} has no slice for each day (--within)")
         table = distinct.retention(counter, within if days is None else days)
+    period = PERIODS.get(table.granularity, "slices")
     if html:
-        with outfile.writing(html) as file:
-            file.write(page(table, without_secrets(url)))
+        from tbloom.cli.kit.html import page  # noqa: PLC0415 - other counts do without jinja2
+
+        with streams.writing(html) as file:
+            file.write(
+                page(
+                    "retention.html",
+                    table=table,
+                    server=server.place,
+                    period=period,
+                    percent=lambda count, whole: 100 * count / whole if whole else 0,
+                    most=_MOST,
+                )
+            )
         if html != "-":
             Reporter(stderr=True).say(f"{html}: {name}")
         return
     output.show(dataclasses.asdict(table), lambda: _table(table), as_json=as_json)
     if not as_json:
-        output.line(f"{PERIODS.get(table.granularity, 'slices')} later, % of them")
+        output.line(f"{period} later, % of them; +: so far, in the slice that is still running")
 
 
 @click.command(cls=Command, example="tbloom count funnel found fetched stored")
@@ -83,45 +94,36 @@ def funnel(names: tuple[str, ...], url: str, mapping: str, *, as_json: bool) -> 
         sizes = distinct.funnel(first, *others)
     steps = [{"name": name, "count": count} for name, count in zip(names, sizes, strict=True)]
 
-    def table() -> RenderableType:
-        shown = output.columns("step", right=("members", "of the one before", "of the first"))
-        for name, count, before in zip(names, sizes, [sizes[0], *sizes], strict=False):
-            shown.add_row(name, f"{count:,}", _percent(count, before), _percent(count, sizes[0]))
-        return shown
+    rows = [
+        {
+            "step": name,
+            "members": f"{count:,}",
+            "of the one before": _percent(count, before),
+            "of the first": _percent(count, sizes[0]),
+        }
+        for name, count, before in zip(names, sizes, [sizes[0], *sizes], strict=False)
+    ]
+    output.show(steps, lambda: output.table(rows, left=("step",)), as_json=as_json)
 
-    output.show(steps, table, as_json=as_json)
 
-
-def _table(table: Retention) -> RenderableType:
+def _table(table: Retention) -> str:
     later = [str(number) for number in range(1, len(table.cohorts))]
-    shown = output.columns("new in", right=("members", *later))
-    for cohort in table.cohorts:
-        shown.add_row(cohort.label, f"{cohort.size:,}", *_shares(cohort))
-    return output.Fitted(shown, *reversed(later))
-
-
-def page(table: Retention, server: str) -> bytes:
-    """The page, in UTF-8; ``server`` is a URL without a password."""
-    from jinja2 import Environment, StrictUndefined  # noqa: PLC0415 - other counts do without
-
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
-    environment.filters |= {"number": "{:,}".format, "share": _percent}
-    text = resources("tbloom.cli").joinpath("commands", "retention.html")
-    template = environment.from_string(text.read_text(encoding="utf-8"))
-    period = PERIODS.get(table.granularity, "slices")
-    html = template.render(table=table, server=server, period=period, shade=_shade)
-    return html.encode(errors="replace")
+    rows = [
+        {
+            "new in": cohort.label,
+            "members": f"{cohort.size:,}",
+            **dict(zip_longest(later, _shares(cohort), fillvalue="")),
+        }
+        for cohort in table.cohorts
+    ]
+    return output.table(rows, left=("new in",), less=later[::-1])
 
 
 def _shares(cohort: Cohort) -> list[str]:
-    """The share of the cohort that each later slice has (%)."""
-    return [f"{100 * count / cohort.size:.0f}" if cohort.size else "" for count in cohort.returned]
+    """The share of the cohort that each later slice has (%); +: the last one, so far."""
+    shares = [f"{100 * count / cohort.size:.0f}" for count in cohort.returned if cohort.size]
+    return [*shares[:-1], *(f"{last}+" for last in shares[-1:])]
 
 
 def _percent(count: int, whole: int) -> str:
     return f"{100 * count / whole:.0f} %" if whole else ""
-
-
-def _shade(count: int, whole: int) -> int:
-    """How dark a cell is (0 to 100)."""
-    return round(100 * count / whole) if whole else 0

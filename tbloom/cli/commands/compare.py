@@ -7,22 +7,18 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Group
-from rich.text import Text
 
 from tbloom.bloom.sizing import interval
 from tbloom.cli.kit import filters, formats, numbers, options, output, sources
-from tbloom.cli.kit.command import Command, exactly_one
-from tbloom.cli.kit.errors import CommandError
+from tbloom.cli.kit.command import Command
 from tbloom.cli.kit.filter_info import keeps_promise
 from tbloom.cli.kit.progress import Reporter
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from rich.console import RenderableType
-
     from tbloom import TimeBloom
+    from tbloom.bloom.hasher import Secret
 
 #: Items per request.
 _BATCH = 2000
@@ -33,18 +29,8 @@ _RANDOM_BYTES = 20
 @click.command(cls=Command, example="tbloom compare news --with-set news:dupefilter")
 @options.name
 @options.url
-@click.option(
-    "--with-set",
-    metavar="KEY",
-    help="the Redis set of an exact dupefilter, such as news:dupefilter",
-)
-@click.option(
-    "--with-lines",
-    metavar="FILE",
-    type=click.Path(),
-    help="an item in each line; -: standard input",
-)
-@options.from_url
+@options.secret
+@sources.options("with", "set", "lines")
 @click.option(
     "--random",
     "number",
@@ -56,37 +42,31 @@ _RANDOM_BYTES = 20
 @options.as_json
 @options.quiet
 def command(
-    *,
     name: str,
     url: str,
-    with_set: str | None,
-    with_lines: str | None,
-    from_url: str | None,
+    secret: Secret | None,
     number: int,
+    *,
     as_json: bool,
     quiet: bool,
+    **source: Any,
 ) -> int:
     """Compares a filter with an exact set, and measures its error rate.
 
     Exit code 1: items are missing, or the error rate is higher than promised.
     """
-    exactly_one(with_set=with_set, with_lines=with_lines)
-    if from_url is not None and with_set is None:
-        raise CommandError("--from-url: needs --with-set, the key of the set on that server")
     reporter = Reporter(stderr=True, quiet=quiet)
     with ExitStack() as stack:
-        opened = filters.open_filter(url, name, retry_for=filters.RETRY_FOR)
+        own = {"retry_for": filters.RETRY_FOR, "secret": secret}
+        opened = filters.open_filter(url, name, **own)
         seen = stack.enter_context(opened)
-        if with_set is not None:
-            source = sources.stored_set(stack, url, from_url, "--with-set", with_set)
-        else:
-            source = sources.line_file(stack, with_lines or "-")
-        exact = (items for items, _ in source.pages(0))
-        total = source.total if source.unit == "items" else None
-        items, found = _ask(reporter, "Comparing", seen, total, exact)
+        found = sources.opened(stack, "with", url, source)
+        exact = (items for items, _ in found.pages(0))
+        total = found.total if found.unit == "items" else None
+        items, known = _ask(reporter, "Comparing", seen, total, exact)
         _, hits = _ask(reporter, "Measuring", seen, number, _random(number))
-        compared = _compared(seen, items, items - found, hits, number)
-    output.show(compared, lambda: _shown(compared), as_json=as_json)
+        compared = _compared(seen, items, items - known, hits, number)
+    output.show(compared, lambda: _text(compared), as_json=as_json)
     return 0 if compared["agrees"] else 1
 
 
@@ -135,12 +115,12 @@ def _compared(seen: TimeBloom, items: int, missing: int, hits: int, random: int)
     }
 
 
-def _shown(compared: dict[str, Any]) -> RenderableType:
+def _text(compared: dict[str, Any]) -> str:
     rates = ("measured_error_rate", "measured_low", "measured_high")
     measured, low, high = (formats.rate(compared[name]) for name in rates)
     estimated = formats.rate(compared["estimated_error_rate"])
     promised = formats.rate(compared["promised_error_rate"])
-    table = output.facts(
+    facts = output.facts(
         ("exact items", f"{compared['items']:,}", ""),
         ("missing", f"{compared['missing']:,}", "not in the filter, or no longer"),
         ("random items", f"{compared['random']:,}", "never added"),
@@ -149,17 +129,17 @@ def _shown(compared: dict[str, Any]) -> RenderableType:
         ("estimated", estimated, "from the number of items"),
         ("promised", promised, "at most, over the whole window"),
     )
-    return Group(table, *(Text(line, style="yellow") for line in _warnings(compared)))
+    return "\n".join([facts, *output.warnings(_warnings(compared))])
 
 
 def _warnings(compared: dict[str, Any]) -> Iterator[str]:
     if compared["missing"] == compared["items"] > 0:
         yield (
-            "warning: none of the items is in the filter. Are they fingerprints of the same kind? "
+            "none of the items is in the filter. Are they fingerprints of the same kind? "
             "Those of scrapy-redis' dupefilter differ from Scrapy's"
         )
     elif compared["missing"]:
-        yield "warning: missing items would be fetched again"
+        yield "missing items would be fetched again"
     # By more than chance.
     if not compared["keeps_promise"]:
-        yield "warning: the error rate is higher than promised"
+        yield "the error rate is higher than promised"

@@ -10,13 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 from redis import ResponseError
-from rich.console import Group as Rows
-from rich.styled import Styled
 
 from tbloom.cli.commands.cohorts import funnel, retention
 from tbloom.cli.commands.counters import PARAMETERS, Counters, instant_of
 from tbloom.cli.commands.membertable import export
-from tbloom.cli.kit import filters, formats, interrupts, lines, options, output
+from tbloom.cli.kit import filters, formats, interrupts, options, output, streams
 from tbloom.cli.kit.command import Group, confirm
 from tbloom.cli.kit.errors import CommandError, print_error
 from tbloom.cli.kit.progress import Reporter
@@ -24,9 +22,6 @@ from tbloom.engine.flow import text
 from tbloom.errors import TBloomError
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.table import Table
-
     from tbloom.cli.kit.filters import Server
     from tbloom.distinct import CounterInfo
 
@@ -88,12 +83,12 @@ def add(
     reporter = Reporter(stderr=True, quiet=quiet)
     total = new = 0
     with ExitStack() as stack:
-        opened = lines.open_files(stack, files)
+        opened = streams.open_files(stack, files)
         counters = Counters(stack.enter_context(filters.connect(url)), mapping)
         counter = counters.open_or_create(name, given, keep_members=keep_members)
         instant = None if at is None else instant_of(counter.config, at)
         advance = stack.enter_context(reporter.count("Counting", None, "members"))
-        for members in (members for file in opened for members, _ in lines.batches(file)):
+        for members in (members for file in opened for members, _ in streams.batches(file)):
             with interrupts.step():
                 new += sum(counter.add_many(members, instant))
             total += len(members)
@@ -120,7 +115,7 @@ def show(name: str, url: str, mapping: str, within: int | None, *, as_json: bool
     if count is not None and within is not None:
         info = dataclasses.replace(info, count=count, slices=info.slices[-within:])
     found = {**dataclasses.asdict(info), "bytes": info.bytes}
-    output.show(found, lambda: _shown(info), as_json=as_json)
+    output.show(found, lambda: _text(info), as_json=as_json)
 
 
 def _combine(verb: str, example: str, help: str) -> Callable[..., None]:
@@ -170,7 +165,7 @@ def list_counters(url: str, mapping: str | None, *, as_json: bool) -> int:
             Counters(server, mapping).check()
         mappings = server.names(*filters.COUNTERS) if mapping is None else [mapping]
         found = [count for each in mappings for count in _counts(server, each)]
-    return output.show_list(found, _listed, as_json=as_json, empty="no counters here")
+    return output.show_list(found, dict, _listed, as_json=as_json, empty="no counters here")
 
 
 @command.command(example="tbloom count clear urls --yes")
@@ -197,26 +192,24 @@ def clear(name: str | None, url: str, mapping: str, *, everything: bool, yes: bo
     Reporter(stderr=True).say(f"Cleared {cleared}")
 
 
-def _shown(info: CounterInfo) -> RenderableType:
+def _text(info: CounterInfo) -> str:
     count, members = (formats.counted(number, "member") for number in (info.count, info.members))
-    rows: list[RenderableType] = [
-        f"{info.name}: {count.replace(' ', ' distinct ')}, {formats.size(info.bytes)}"
-    ]
+    distinct = count.replace(" ", " distinct ")
+    lines = [output.sentence(f"{info.name}: {distinct}, {formats.size(info.bytes)}")]
     if info.granularity is not None:
-        rows += ["", _slices(info)]
+        lines += ["", _slices(info)]
     if info.mapping is not None:
         taken = formats.size(info.mapping_bytes)
-        rows += ["", f"mapping {info.mapping!r}: {members}, {taken}"]
-    rows += [Styled(f"warning: {sentence}", "yellow") for sentence in info.warnings]
-    return Rows(*rows)
+        lines += ["", output.sentence(f"mapping {info.mapping!r}: {members}, {taken}")]
+    return "\n".join([*lines, *output.warnings(info.warnings)])
 
 
-def _slices(info: CounterInfo) -> Table:
-    table = output.columns("slice", right=("count", "memory"))
-    output.add_footer(table, "window", f"{info.count:,}", formats.size(info.bytes))
-    for slice in info.slices:
-        table.add_row(slice.label, f"{slice.count:,}", formats.size(slice.bytes))
-    return table
+def _slices(info: CounterInfo) -> str:
+    def row(label: str, count: int, size: int) -> dict[str, str]:
+        return {"slice": label, "count": f"{count:,}", "memory": formats.size(size)}
+
+    rows = [row(slice.label, slice.count, slice.bytes) for slice in info.slices]
+    return output.table(rows, left=("slice",), totals=row("window", info.count, info.bytes))
 
 
 def _counts(server: Server, mapping: str) -> list[dict[str, Any] | None]:
@@ -245,9 +238,14 @@ def _count(counters: Counters, name: bytes, entry: str) -> dict[str, Any] | None
     return {"mapping": counter.mapping, "name": counter.name, **parameters, "count": count}
 
 
-def _listed(found: list[dict[str, Any]]) -> Table:
-    table = output.columns("mapping", "counter", "window", right=("count",))
-    for one in found:
-        window = f"{one['slices']} x {one['granularity']}" if one["slices"] else ""
-        table.add_row(one["mapping"] or "(integers)", one["name"], window, f"{one['count']:,}")
-    return table
+def _listed(found: list[dict[str, Any]]) -> str:
+    rows = [
+        {
+            "mapping": one["mapping"] or "(integers)",
+            "counter": one["name"],
+            "window": f"{one['slices']} x {one['granularity']}" if one["slices"] else "",
+            "count": f"{one['count']:,}",
+        }
+        for one in found
+    ]
+    return output.table(rows, left=("mapping", "counter", "window"))

@@ -43,8 +43,9 @@ class Counters:
         kind = self.server.kind(self.mapping)
         if kind not in (None, *filters.COUNTERS):
             raise CommandError(
-                f"--mapping: {self.mapping!r} on {self.server.place} is no mapping of distinct counters "
-                f"(key {self._keys.root!r})"
+                f"--mapping: {self.mapping!r} on {self.server.place} is taken by a filter, or another program "
+                f"(key {self._keys.root!r}), which a mapping of counters can't share: give the counters another one, "
+                "such as --mapping members"
             )
         return kind is not None
 

@@ -15,7 +15,7 @@ import click
 from tbloom.bloom.fingerprinter import checked
 from tbloom.bloom.layout import Layout
 from tbloom.bloom.sizing import key_bytes
-from tbloom.cli.kit import filters, formats, interrupts, options, outfile
+from tbloom.cli.kit import filters, formats, interrupts, options, streams
 from tbloom.cli.kit.command import Command
 from tbloom.cli.kit.errors import CommandError
 from tbloom.cli.kit.exportfile import CHUNK, Header, Part, Shard, Writer
@@ -62,7 +62,7 @@ def command(name: str, file: str, url: str, *, quiet: bool) -> None:
         total = sum(part.size for found in first for part in found.parts)
         parts = written = 0
         with (
-            outfile.writing(file) as opened,
+            streams.writing(file) as opened,
             reporter.count("Exporting", total, "bytes") as advance,
             interrupts.held_back() as look,
         ):

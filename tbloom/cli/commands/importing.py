@@ -5,17 +5,18 @@ from __future__ import annotations
 import json
 import time
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from tbloom import TimeBloom
 from tbloom.bloom.fingerprinter import note
+from tbloom.bloom.hasher import Secret
 from tbloom.cli.kit import filters, formats, interrupts, options, output, sources
-from tbloom.cli.kit.command import Command, exactly_one
+from tbloom.cli.kit.command import Command
 from tbloom.cli.kit.errors import CommandError
+from tbloom.cli.kit.exportfile import checked_fields
 from tbloom.cli.kit.progress import Reporter
 from tbloom.engine.urls import without_secrets
 
@@ -31,21 +32,8 @@ _SCRAPY_REDIS = "tbloom.scrapy.dupefilter.fingerprinter.ScrapyRedisFingerprinter
 @click.command(cls=Command, example="tbloom import news:tbloom --create --from-set news:dupefilter")
 @options.name
 @options.url
-@click.option(
-    "--from-set",
-    metavar="KEY",
-    help="the set of scrapy-redis' dupefilter, such as news:dupefilter",
-)
-@click.option(
-    "--from-seen", metavar="FILE", type=click.Path(), help="Scrapy's requests.seen, or its JOBDIR"
-)
-@click.option(
-    "--from-lines",
-    metavar="FILE",
-    type=click.Path(),
-    help="an item in each line; -: standard input",
-)
-@options.from_url
+@options.secret
+@sources.options("from", "set", "seen", "lines")
 @click.option(
     "--slice",
     metavar="LABEL",
@@ -63,41 +51,29 @@ _SCRAPY_REDIS = "tbloom.scrapy.dupefilter.fingerprinter.ScrapyRedisFingerprinter
 def command(
     name: str,
     url: str,
+    secret: Secret | None,
     slice: str | None,
     resume: str | None,
     *,
     as_json: bool,
     quiet: bool,
     create: bool,
-    from_set: str | None,
-    from_seen: str | None,
-    from_lines: str | None,
-    from_url: str | None,
     **parameters: Any,
 ) -> None:
     """Imports what scrapy-redis or Scrapy has seen, or a file of items.
 
     Such as the requests in the set of scrapy-redis' dupefilter.
     """
-    exactly_one(from_set=from_set, from_seen=from_seen, from_lines=from_lines)
-    if from_url is not None and from_set is None:
-        raise CommandError("--from-url: needs --from-set, the key of the set on that server")
     reporter = Reporter(stderr=True, quiet=quiet)
     file = ResumeFile(resume)
     with ExitStack() as stack:
         # The source is opened first, so that a wrong name changes nothing.
-        if from_set is not None:
-            source = sources.stored_set(stack, url, from_url, "--from-set", from_set)
-        elif from_seen is not None:
-            source = sources.seen_file(stack, from_seen)
-        else:
-            source = sources.line_file(stack, from_lines or "-")
-            if resume is not None and (from_lines == "-" or source.total is None):
-                raise CommandError(
-                    "--resume: needs a file as the source, not standard input or a pipe"
-                )
+        is_set, is_file = parameters["source_set"] is not None, parameters["source_lines"] != "-"
+        source = sources.opened(stack, "from", url, parameters)
+        if resume is not None and (not is_file or source.total is None):
+            raise CommandError("--resume: needs a file as the source, not standard input or a pipe")
         given = options.new(parameters, create=create)
-        target = stack.enter_context(_open_target(url, name, given))
+        target = stack.enter_context(_open_target(url, name, given, secret))
         target.import_many([], slice)  # raises if there is no such slice
         # A filter that has vanished, or a file that has become shorter, is imported from the start.
         exists = bool(target.client.exists(target.config.keys.root))
@@ -112,12 +88,13 @@ def command(
         advance = stack.enter_context(reporter.count("Importing", source.total, source.unit))
         for items, position in source.pages(progress.position):
             with interrupts.step():
-                new = target.import_many(items, slice)
-                progress = progress.after(position, len(items), new)
+                new = progress.new + target.import_many(items, slice)
+                read = progress.read + len(items)
+                progress = progress._replace(position=position, read=read, new=new)
                 file.keep(progress)
             advance(progress.read if source.unit == "items" else progress.position)
         seconds = max(time.monotonic() - began, 1e-3)
-        other = from_set and progress.read and _other_fingerprinter(target, is_new=not exists)
+        other = is_set and progress.read and _other_fingerprinter(target, is_new=not exists)
     file.remove()
     seen = progress.read - progress.new
     if as_json:
@@ -142,8 +119,10 @@ def _other_fingerprinter(target: TimeBloom, *, is_new: bool) -> str | None:
     return None if known == _SCRAPY_REDIS else known
 
 
-def _open_target(url: str, name: str, given: dict[str, Any] | None) -> TimeBloom:
-    with filters.open_or_create(url, name, given) as seen:
+def _open_target(
+    url: str, name: str, given: dict[str, Any] | None, secret: Secret | None
+) -> TimeBloom:
+    with filters.open_or_create(url, name, given, secret=secret) as seen:
         known = filters.parameters_of(seen.config)
     # A client of its own prepares the next request while the server works on the last one.
     return TimeBloom.from_url(url, name, **known, retry_for=filters.RETRY_FOR)
@@ -154,8 +133,7 @@ def _is_within(source: Source, position: int) -> bool:
     return position > 0 and (source.unit != "bytes" or position <= (source.total or 0))
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
+class Progress(NamedTuple):
     """Source, target and position of an import, with its counts."""
 
     source: str
@@ -165,10 +143,6 @@ class Progress:
     position: int = 0
     read: int = 0
     new: int = 0
-
-    def after(self, position: int, read: int, new: int) -> Progress:
-        """The progress after one more page: its position, and its number of items read and new."""
-        return replace(self, position=position, read=self.read + read, new=self.new + new)
 
 
 class ResumeFile:
@@ -193,7 +167,7 @@ class ResumeFile:
             return
         beside = self._path.with_name(f"{self._path.name}.tmp")
         try:
-            beside.write_text(json.dumps(asdict(progress)), encoding="utf-8")
+            beside.write_text(json.dumps(progress._asdict()), encoding="utf-8")
             beside.replace(self._path)
         except OSError as error:
             raise self._error(error.strerror) from None
@@ -207,23 +181,13 @@ class ResumeFile:
         if self._path is None:
             return None
         try:
-            return _progress(json.loads(self._path.read_bytes()))
+            return Progress(**checked_fields(Progress, json.loads(self._path.read_bytes())))
         except FileNotFoundError:
             return None
         except OSError as error:
             raise self._error(error.strerror) from None
-        except (ValueError, TypeError):
+        except (LookupError, TypeError, ValueError):
             raise self._error("expected a file by 'tbloom import', or a new name") from None
 
     def _error(self, text: str | None) -> CommandError:
         return CommandError(f"--resume {self._path}: {text}")
-
-
-def _progress(values: Any) -> Progress:
-    """The progress in a file; raises TypeError or ValueError where it is another program's."""
-    progress = Progress(**values)
-    for name, kind in get_type_hints(Progress).items():
-        value = getattr(progress, name)
-        if type(value) is not kind or (kind is int and value < 0):
-            raise TypeError
-    return progress

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
-from redis import ResponseError
 
+from tbloom.bloom.info import FilterInfo
 from tbloom.cli.kit import filter_info, filters, formats, options, output
 from tbloom.cli.kit.command import Command
-from tbloom.cli.kit.errors import CommandError, print_error
-from tbloom.errors import TBloomError
+from tbloom.cli.kit.errors import print_error
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-    from tbloom.cli.kit.filters import Server
+    from tbloom.cli.kit.filters import Info
 
 
 @click.command(cls=Command, example="tbloom list")
@@ -27,8 +24,10 @@ def list_filters(url: str, *, as_json: bool) -> int:
     Mappings of distinct counters are left out: see 'tbloom count list'. Exit code 1: a filter can't be read.
     """
     with filters.connect(url) as server:
-        found = [_info(server, name) for name in server.names()]
-    return output.show_list(found, _table, as_json=as_json, empty="no filters here")
+        found = [_readable(*found) for found in server.any_infos(server.names())]
+    return output.show_list(
+        found, filter_info.as_dict, _table, as_json=as_json, empty="no filters here"
+    )
 
 
 @click.command(cls=Command, example="tbloom info news")
@@ -45,28 +44,37 @@ def info(name: str, url: str, *, empty: bool, as_json: bool) -> None:
         found = server.any_filter(name).info()
     output.show(
         filter_info.as_dict(found),
-        lambda: filter_info.as_table(found, empty=empty),
+        lambda: filter_info.as_text(found, empty=empty),
         as_json=as_json,
     )
 
 
-def _info(server: Server, name: str) -> dict[str, Any] | None:
+def _readable(name: str, info: Info | Exception) -> Info | None:
     """The filter's state; None where it can't be read, after its error on stderr."""
-    try:
-        return filter_info.as_dict(server.any_filter(name).info())
-    except (TBloomError, CommandError, ResponseError) as error:
-        print_error(name, error)
+    if isinstance(info, Exception):
+        print_error(name, info)
         return None
+    return info
 
 
-def _table(found: list[dict[str, Any]]) -> RenderableType:
-    numbers = ("capacity", "shards", "items", "memory", "error rate")
-    table = output.columns("filter", "window", right=numbers)
+def _table(found: list[Info]) -> str:
+    rows = []
     for info in found:
         window, capacity, rate = "exact", "", "none"
-        if "kind" not in info:
-            window = formats.window(len(info["slices"]), info["granularity"])
-            capacity, rate = f"{info['capacity']:,}", formats.rate(info["error_rate"])
-        held = f"{info['items']:,}", formats.size(info["bytes"])
-        table.add_row(info["name"], window, capacity, f"{info['shards']}", *held, rate)
-    return output.Fitted(table, "shards", "capacity", "error rate")
+        if isinstance(info, FilterInfo):
+            window = formats.window(len(info.slices), info.granularity)
+            capacity = f"{info.capacity:,}" if info.capacity else "none"
+            rate = formats.rate(info.error_rate)
+        rows.append(
+            {
+                "filter": info.name,
+                "window": window,
+                "capacity": capacity,
+                "shards": f"{info.shards}",
+                "items": f"{info.items:,}",
+                "memory": formats.size(info.bytes),
+                "error rate": rate,
+            }
+        )
+    less = ("shards", "capacity", "error rate")
+    return output.table(rows, left=("filter", "window"), less=less)

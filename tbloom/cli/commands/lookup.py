@@ -13,7 +13,8 @@ import click
 
 from tbloom import FilterFull, Period, TimeBloom
 from tbloom.bloom.fingerprinter import checked
-from tbloom.cli.kit import filters, formats, interrupts, lines, options, streams
+from tbloom.bloom.hasher import Secret
+from tbloom.cli.kit import filters, formats, interrupts, options, streams
 from tbloom.cli.kit.command import Command, at_most_one
 from tbloom.cli.kit.progress import Reporter
 
@@ -37,10 +38,10 @@ class Lookup:
         reporter = Reporter(stderr=True, quiet=self.quiet)
         printed = total = 0
         with ExitStack() as stack:
-            files = lines.open_files(stack, self.files)
+            files = streams.open_files(stack, self.files)
             filter = stack.enter_context(opened)
             advance = stack.enter_context(reporter.count(what, None, "lines"))
-            for items in (items for file in files for items, _ in lines.batches(file)):
+            for items in (items for file in files for items, _ in streams.batches(file)):
                 wanted: list[bytes] = []
                 with interrupts.step():
                     try:
@@ -64,6 +65,7 @@ def lookup_options(function: Callable[..., Any]) -> Callable[..., Any]:
     @options.name
     @options.files
     @options.url
+    @options.secret
     @click.option("--seen", is_flag=True, help="print the seen items, not the new ones")
     @click.option("--within", type=int, metavar="N", help="check the newest N slices only (all)")
     @options.quiet
@@ -79,11 +81,19 @@ def lookup_options(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--exit-code", is_flag=True, help="end with 1 if no line was printed, as grep does")
 @options.creation
 def add(
-    name: str, url: str, *, lookup: Lookup, exit_code: bool, create: bool, **parameters: Any
+    name: str,
+    url: str,
+    secret: Secret | None,
+    *,
+    lookup: Lookup,
+    exit_code: bool,
+    create: bool,
+    **parameters: Any,
 ) -> int:
     """Adds the lines of files, and prints the new ones."""
     given = options.new(parameters, create=create)
-    opened = filters.open_or_create(url, name, given, retry_for=filters.RETRY_FOR)
+    own = {"retry_for": filters.RETRY_FOR, "secret": secret}
+    opened = filters.open_or_create(url, name, given, **own)
     printed = lookup.run("Adding", opened, lambda seen, items: _add(seen, items, lookup.within))
     return 1 if exit_code and not printed else 0
 
@@ -104,7 +114,7 @@ def _add(seen: TimeBloom, items: list[bytes], within: int | None) -> Iterator[tu
     is_flag=True,
     help="print the seen items, each after the newest slice that holds it: label, start, end and item, with tabs between",
 )
-def check(name: str, url: str, *, lookup: Lookup, when: bool) -> int:
+def check(name: str, url: str, secret: Secret | None, *, lookup: Lookup, when: bool) -> int:
     """Prints the new lines of files, without adding them.
 
     Exit code 1: no line was printed.
@@ -119,7 +129,8 @@ def check(name: str, url: str, *, lookup: Lookup, when: bool) -> int:
         for item, period in zip(items, seen.last_seen_many(items), strict=True):
             yield (_dated(item, period), False) if period else (item, True)
 
-    with filters.open_filter(url, name, retry_for=filters.RETRY_FOR) as seen:
+    own = {"retry_for": filters.RETRY_FOR, "secret": secret}
+    with filters.open_filter(url, name, **own) as seen:
         if not lookup.quiet:
             _hint(seen)
         lookup = replace(lookup, seen=lookup.seen or when)

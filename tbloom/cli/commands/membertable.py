@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import click
 
 from tbloom.cli.commands.counters import Counters
-from tbloom.cli.kit import filters, interrupts, options, outfile
+from tbloom.cli.kit import filters, interrupts, options, streams
 from tbloom.cli.kit.command import Command
 from tbloom.cli.kit.errors import CommandError
 from tbloom.cli.kit.progress import Reporter
@@ -52,7 +52,7 @@ def export(name: str, url: str, mapping: str, file: str, *, quiet: bool) -> None
         members = Counters(server, mapping).operand(name).members()
         pairs = _batches(members, stack.enter_context(reporter.count("Writing", None, "members")))
         first = next(pairs, [])  # an error comes before the file
-        with outfile.writing(file) as out:
+        with streams.writing(file) as out:
             write(out, _chained(first, pairs))
     reporter.say(f"{file}: {name}")
 

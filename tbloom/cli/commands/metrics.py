@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import sys
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,13 +14,11 @@ from tbloom.cli.kit import filters, interrupts, numbers, options
 from tbloom.cli.kit.command import Command
 from tbloom.cli.kit.errors import CommandError
 from tbloom.cli.metrics import MAX_AGE, FilterCollector
-from tbloom.errors import TBloomError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from threading import Thread
 
-    from tbloom.bloom.info import FilterInfo
     from tbloom.cli.kit.filters import Server
 
 PORT = 9185
@@ -54,17 +51,12 @@ def command(names: tuple[str, ...], url: str, port: int, host: str, every: float
 
     Without names, of all filters, which are looked up at each scrape.
     """
-    for name in names:
-        if names.count(name) > 1:
-            raise CommandError(
-                f"NAME: expected each filter once, got {name!r} {names.count(name)} times"
-            )
     with filters.connect(url) as server:
         for name in names:
             # A wrong name is an error now; later it would only be tbloom_filter_up.
             server.filter(name)
         registry = CollectorRegistry()
-        registry.register(collector(server, names, every))
+        registry.register(OnServer(server, names, every))
         with _served(host, port, registry) as thread:
             # The collector's log, on stderr: the begin and the end of an outage.
             logging.basicConfig(format="tbloom: %(message)s")
@@ -75,40 +67,24 @@ def command(names: tuple[str, ...], url: str, port: int, host: str, every: float
                     thread.join(_LOOK_SECONDS)
 
 
-@dataclass(frozen=True, slots=True)
-class _Stored:
-    """A filter whose parameters are read at each scrape: they may have been changed."""
+class OnServer(FilterCollector):
+    """The filters of these names, or all with slices, whose parameters are read at each scrape: they may change."""
 
-    server: Server
-    name: str
-
-    @property
-    def client(self) -> Any:
-        return self.server.client
-
-    def info(self) -> FilterInfo:
-        try:
-            return self.server.filter(self.name, retry_for=0).info()
-        except CommandError as error:  # the filter has vanished
-            raise TBloomError(str(error)) from None
-
-
-class _All(FilterCollector):
-    """All filters on a server, except exact filters."""
-
-    def __init__(self, server: Server, max_age: float) -> None:
+    def __init__(self, server: Server, names: tuple[str, ...], max_age: float) -> None:
         super().__init__(max_age=max_age)
-        self._server = server
+        self._server, self._names = server, names
 
-    def filters(self) -> Iterator[_Stored]:
-        return (_Stored(self._server, name) for name in self._server.names(filters.WITH_SLICES))
-
-
-def collector(server: Server, names: tuple[str, ...], max_age: float) -> FilterCollector:
-    """The metrics of these filters, or of all."""
-    if not names:
-        return _All(server, max_age)
-    return FilterCollector(*(_Stored(server, name) for name in names), max_age=max_age)
+    def infos(self) -> Iterator[tuple[str, Any]]:
+        """Each filter's name and FilterInfo, or the error that it raises; None: the server does not answer."""
+        unread = dict.fromkeys(self._names or self._server.names(filters.WITH_SLICES))
+        try:
+            for name, info in self._server.infos([*unread]):
+                del unread[name]
+                yield name, info
+        except filters.OUTAGES as error:
+            first, *others = unread
+            yield first, error
+            yield from dict.fromkeys(others).items()
 
 
 @contextmanager

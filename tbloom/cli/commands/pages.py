@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from tbloom.cli.commands import pagetext, warcs
-from tbloom.cli.kit import formats, interrupts, lines, numbers, options, outfile, output
+from tbloom.cli.kit import formats, interrupts, numbers, options, output, streams
 from tbloom.cli.kit.command import Group, at_most_one
 from tbloom.cli.kit.errors import CommandFailed
 from tbloom.cli.kit.progress import Reporter
@@ -95,7 +95,7 @@ def _body(name: str) -> bytes:
     """The file's bytes; of a file that is too large, a little more than a page may have."""
     chunks, size = [], 0
     with ExitStack() as stack:
-        file = lines.open_file(stack, name)
+        file = streams.open_file(stack, name)
         while size <= page.MAX_BYTES and (chunk := file.read(_READ_BYTES)):
             chunks.append(chunk)
             size += len(chunk)
@@ -136,7 +136,7 @@ def get(*, path: str, url: str, output: str, decoded: bool, headers: bool, as_js
     else:
         content = pagetext.http_head(found) if headers else b""
         content += found.decoded() if decoded else found.body
-    with outfile.writing(output) as file:
+    with streams.writing(output) as file:
         file.write(content)
 
 
@@ -197,7 +197,7 @@ def verify(*, path: str, as_json: bool, quiet: bool) -> int:
     Nothing is changed. Exit code 1: there are problems.
     """
     reporter = Reporter(stderr=True, quiet=quiet)
-    with _reading(path) as store, warcs.bar(reporter, "Verifying") as progress:
+    with _reading(path) as store, reporter.count("Verifying", None, "bytes") as progress:
         report = store.verify(progress)
     if as_json:
         found = {"pages": report.pages, "records": report.records, "problems": report.problems}
@@ -222,7 +222,7 @@ def rebuild(*, path: str, quiet: bool) -> None:
     The old index stays until the new one is complete.
     """
     reporter = Reporter(stderr=True, quiet=quiet)
-    with warcs.bar(reporter, "Rebuilding") as progress, interrupts.held_back() as look:
+    with reporter.count("Rebuilding", None, "bytes") as progress, interrupts.held_back() as look:
 
         def advance(done: int, total: int) -> None:
             progress(done, total)
@@ -242,7 +242,7 @@ def stats(*, path: str, as_json: bool) -> None:
     """Shows pages, files and bytes, slice by slice."""
     with _reading(path) as store:
         info = store.stats()
-    output.show(pagetext.as_dict(info), lambda: pagetext.as_table(info), as_json=as_json)
+    output.show(pagetext.as_dict(info), lambda: pagetext.as_text(info), as_json=as_json)
 
 
 def _reading(path: str) -> PageStore:

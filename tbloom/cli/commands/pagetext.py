@@ -12,7 +12,6 @@ from http.client import responses
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-from rich.console import Group
 
 from tbloom.cli.kit import formats, output
 from tbloom.errors import ConfigError
@@ -21,11 +20,9 @@ from tbloom.items import encode
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from rich.console import RenderableType
-    from rich.table import Table
-
     from tbloom.items import Item
     from tbloom.pages import Page, PagesInfo
+    from tbloom.pages.info import PagesSlice
 
 F = TypeVar("F", bound="Callable[..., Any]")
 _KEY = "key:"
@@ -94,17 +91,15 @@ def as_dict(info: PagesInfo) -> dict[str, Any]:
     return {**dataclasses.asdict(info), **{name: getattr(info, name) for name in totals}}
 
 
-def as_table(info: PagesInfo) -> RenderableType:
+def as_text(info: PagesInfo) -> str:
     """Slices and totals, in 80 columns."""
     kept = "for ever"
     if info.granularity is not None:
         kept = f"in slices of {info.granularity!r} ({info.tz})"
-    rows: list[RenderableType] = [
-        f"{info.path}: {formats.counted(info.pages, 'page')}, kept {kept}"
-    ]
+    lines = [output.sentence(f"{info.path}: {formats.counted(info.pages, 'page')}, kept {kept}")]
     if info.granularity is not None and info.slices:
-        rows += ["", _slices(info)]
-    return Group(*rows, "", _totals(info))
+        lines += ["", _slices(info)]
+    return "\n".join([*lines, "", output.sentence(_totals(info))])
 
 
 def _totals(info: PagesInfo) -> str:
@@ -116,15 +111,14 @@ def _totals(info: PagesInfo) -> str:
     )
 
 
-def _slices(info: PagesInfo) -> Table:
-    table = output.columns("slice", "expires", right=("pages", "records", "segments", "size"))
-    totals = [f"{number:,}" for number in (info.pages, info.records, info.segments)]
-    size = sum(slice.bytes for slice in info.slices)
-    output.add_footer(table, "window", "", *totals, formats.size(size))
-    for slice in info.slices:
-        numbers = [f"{number:,}" for number in (slice.pages, slice.records, slice.segments)]
-        table.add_row(slice.label, _moment(slice.expires), *numbers, formats.size(slice.bytes))
-    return table
+def _slices(info: PagesInfo) -> str:
+    def row(label: str, expires: str, part: PagesInfo | PagesSlice, size: int) -> dict[str, str]:
+        counts = {name: f"{getattr(part, name):,}" for name in ("pages", "records", "segments")}
+        return {"slice": label, "expires": expires, **counts, "size": formats.size(size)}
+
+    rows = [row(each.label, _moment(each.expires), each, each.bytes) for each in info.slices]
+    totals = row("window", "", info, sum(each.bytes for each in info.slices))
+    return output.table(rows, left=("slice", "expires"), totals=totals)
 
 
 def _moment(at: datetime | None) -> str:

@@ -17,14 +17,14 @@ from tbloom.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rich.table import Table
-
 #: Memory of a fingerprint of 40 hex digits in Redis 7.0: as a member of a set, and as a key with a TTL.
 #: Measured: docs/benchmarks.md, "Memory, and what it buys".
 _SET_BYTES, _KEY_BYTES = 97, 134
 #: Bytes that Redis adds to a string's own, in the same allocation.
 _KEY_OVERHEAD = 10
 _DAY_MS = 86_400_000
+#: The items per slice of a plan that is given no capacity.
+_EXAMPLE = 1_000_000
 #: The error rate of a slice that fills up is averaged over this number of moments.
 _MOMENTS = 100
 
@@ -51,25 +51,30 @@ def command(memory: int | None, *, table: bool, as_json: bool, **parameters: Any
             raise CommandError("--table: give no parameters; it is the same for all filters")
         rows = error_rates.rows()
         found = [row._asdict() for row in rows]
-        output.show(found, lambda: error_rates.table(rows), as_json=as_json)
+        output.show(found, lambda: error_rates.text(rows), as_json=as_json)
         return
+    if given.get("capacity", 0) is None:
+        del given["capacity"]
+    is_example = not ({"capacity", "bits"} & given.keys() or memory)
+    if is_example:
+        given["capacity"] = _EXAMPLE
     made = plan(_config(given, memory))
-    output.show(made, lambda: _table(made), as_json=as_json)
+    output.show(made, lambda: _text(made, is_example=is_example), as_json=as_json)
 
 
 def plan(config: Config) -> dict[str, Any]:
     """The memory of a filter (bytes, as Redis allocates it), and the pages lost to its errors."""
     size = slice_bytes(config)
-    items = config.capacity * config.slices
+    items = config.first_capacity * config.slices
     names = ("granularity", "slices", "capacity", "error_rate", "bits", "hashes", "shards")
     # As many new items in each slice as its capacity.
     is_window = config.granularity is not None
     span = "per_day" if is_window else "until_full"
-    new = config.capacity * (_DAY_MS / _slice_ms(config) if is_window else 1)
+    new = config.first_capacity * (_DAY_MS / _slice_ms(config) if is_window else 1)
     return {
         **{name: getattr(config, name) for name in names},
         "granularity": config.window.granularity,
-        "bits_per_item": config.bits / config.capacity,
+        "bits_per_item": config.bits / config.first_capacity,
         "slice_bytes": size,
         "window_bytes": size * config.slices,
         # New pages that are called seen, so not fetched; and their number at the promised error rate.
@@ -94,8 +99,8 @@ def _slice_ms(config: Config) -> float:
 
 def _mean_rate(config: Config) -> float:
     """Chance that a new item is called seen, averaged over the time in which a slice fills up."""
-    full = sizing.rate_at(config.capacity, config.bits, config.hashes)
-    moments = (config.capacity * (i + 0.5) / _MOMENTS for i in range(_MOMENTS))
+    full = sizing.rate_at(config.first_capacity, config.bits, config.hashes)
+    moments = (config.first_capacity * (i + 0.5) / _MOMENTS for i in range(_MOMENTS))
     now = (sizing.rate_at(items, config.bits, config.hashes) for items in moments)
     return fmean(sizing.window_rate([*[full] * (config.slices - 1), rate]) for rate in now)
 
@@ -158,15 +163,20 @@ def _largest(limit: int, fitting: Callable[[int], Config | None]) -> Config | No
     return found
 
 
-def _table(made: dict[str, Any]) -> Table:
+def _text(made: dict[str, Any], *, is_example: bool) -> str:
     def compared(size: int) -> tuple[str, str]:
         times = size / made["window_bytes"]
         return formats.size(size), f"{times:.0f} times as much (fingerprints of 40 digits)"
 
     span = "per_day" if made["granularity"] else "until_full"
     lost, most = made[f"lost_{span}"], made[f"lost_{span}_at_most"]
+    without = "; without --capacity, a slice is made for what the last one held"
     return output.facts(
-        ("capacity", f"{made['capacity']:,}", "distinct items per slice"),
+        (
+            "capacity",
+            f"{made['capacity']:,}",
+            f"distinct items per slice{without if is_example else ''}",
+        ),
         ("window", formats.window(made["slices"], made["granularity"]), ""),
         ("error rate", formats.rate(made["error_rate"]), "at most, over the whole window"),
         ("bits", f"{made['bits']:,}", f"{made['bits_per_item']:.2f} an item"),

@@ -17,8 +17,6 @@ from tbloom.errors import ConfigError
 from tbloom.window import parse_granularity
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from tbloom.bloom.config import Config
 
 
@@ -39,7 +37,7 @@ def command(name: str, url: str, *, yes: bool, **parameters: Any) -> None:
     with filters.connect(url) as server:
         old = server.filter(name).config
         new = _changed(old, given)
-        output.console().print(_table(old, new))
+        output.line(_table(old, new))
         if new.slices < old.slices:
             forgotten = formats.counted(old.slices - new.slices, "slice")
             question = f"Forget the oldest {forgotten} of {name!r} on {server.place}?"
@@ -77,17 +75,18 @@ def _fixed(what: str) -> CommandError:
     )
 
 
-def _table(old: Config, new: Config) -> Table:
+def _table(old: Config, new: Config) -> str:
     """All parameters that may change."""
-    table = output.columns("parameter", right=("old", "new"))
-    for (name, before), after in zip(_shown(old).items(), _shown(new).values(), strict=True):
-        table.add_row(name, before, after, style="bold" if before != after else "dim")
-    return table
+    rows = [
+        {"parameter": name, "old": before, "new": after}
+        for (name, before), after in zip(_shown(old).items(), _shown(new).values(), strict=True)
+    ]
+    return output.table(rows, left=("parameter",))
 
 
 def _shown(config: Config) -> dict[str, str]:
     return {
-        "capacity": f"{config.capacity:,}",
+        "capacity": f"{config.capacity:,}" if config.capacity else "what the last slice held",
         "error rate": formats.rate(config.error_rate),
         "slices": f"{config.slices:,}",
         "grow": "yes" if config.grow else "no",

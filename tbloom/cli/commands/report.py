@@ -5,20 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
-from importlib.resources import files as resources
 from typing import NamedTuple
 
 import click
-from jinja2 import Environment, StrictUndefined
 
 from tbloom.bloom.info import FilterInfo
 from tbloom.bloom.sizing import slice_rate
-from tbloom.cli.kit import filters, formats, options, outfile
+from tbloom.cli.kit import filters, formats, html, options, streams
 from tbloom.cli.kit.command import Command
 from tbloom.cli.kit.errors import CommandError
 from tbloom.cli.kit.filter_info import advice
 from tbloom.cli.kit.progress import Reporter
-from tbloom.engine.urls import without_secrets
 from tbloom.version import __version__
 
 #: Longer tables of slices, and longer lists of warnings, are folded.
@@ -48,34 +45,16 @@ def command(names: tuple[str, ...], url: str, output: str) -> None:
         names = names or (*server.names(filters.WITH_SLICES),)
         if not names:
             raise CommandError(f"no filters on {server.place}")
-        infos = [server.filter(name).info() for name in names]
-    html = page(infos, without_secrets(url), datetime.now(timezone.utc))
-    with outfile.writing(output) as file:
-        file.write(html)
-    if output != "-":
-        Reporter(stderr=True).say(f"{output}: {', '.join(names)}")
-
-
-def page(infos: list[FilterInfo], server: str, made: datetime) -> bytes:
-    """The page, in UTF-8; ``server`` is a URL without a password."""
-    environment = Environment(
-        autoescape=True,  # names of filters are not trusted
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {
-        "count": lambda number: f"{number:,}",
-        "size": formats.size,
-        "rate": formats.rate,
-        "one_in": formats.one_in,
-        "moment": formats.moment,
-    }
-    template = resources("tbloom.cli").joinpath("commands", "report.html")
-    html = environment.from_string(template.read_text(encoding="utf-8")).render(
+        infos = list[FilterInfo]()
+        for _, info in server.infos(names):
+            if isinstance(info, Exception):
+                raise info
+            infos.append(info)
+    page = html.page(
+        "report.html",
         filters=infos,
-        server=server,
-        made=made,
+        server=server.place,
+        made=datetime.now(timezone.utc),
         version=__version__,
         advice=advice,
         charts=charts,
@@ -83,7 +62,10 @@ def page(infos: list[FilterInfo], server: str, made: datetime) -> bytes:
         max_rows=_MAX_ROWS,
         max_warnings=_MAX_WARNINGS,
     )
-    return html.encode(errors="replace")  # a URL may have bytes that are no UTF-8
+    with streams.writing(output) as file:
+        file.write(page)
+    if output != "-":
+        Reporter(stderr=True).say(f"{output}: {', '.join(names)}")
 
 
 class Bar(NamedTuple):
@@ -121,9 +103,11 @@ class _Line(NamedTuple):
 def charts(info: FilterInfo) -> list[Chart]:
     """Items, error rate, fill ratio and memory of each slice."""
     slices = info.slices
-    # No limit: by chance a full slice has a few more bits set.
-    full = _Line("at capacity", -math.expm1(-info.hashes * info.capacity / info.bits))
-    capacity = _Line("capacity", info.capacity, is_limit=True)
+    full = capacity = None
+    if info.capacity is not None:
+        # No limit: by chance a full slice has a few more bits set.
+        full = _Line("at capacity", -math.expm1(-info.hashes * info.capacity / info.bits))
+        capacity = _Line("capacity", info.capacity, is_limit=True)
     share = slice_rate(info.promised_error_rate, len(slices))
     allowed = _Line("a slice's share", share, is_limit=True)
     return [

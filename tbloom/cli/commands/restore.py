@@ -25,7 +25,7 @@ import redis
 from tbloom.bloom.config import from_stored
 from tbloom.bloom.script_calls import leaves
 from tbloom.cli.commands.export import expiries
-from tbloom.cli.kit import filters, formats, interrupts, lines, options
+from tbloom.cli.kit import filters, formats, interrupts, options, streams
 from tbloom.cli.kit.command import Command
 from tbloom.cli.kit.errors import CommandError
 from tbloom.cli.kit.exportfile import Reader
@@ -130,7 +130,7 @@ def _latest(config: Config, now: int) -> int:
 
 def _rewindable(stack: ExitStack, file: str) -> BinaryIO:
     """The file; a pipe is copied to disk first."""
-    opened = lines.open_file(stack, file)
+    opened = streams.open_file(stack, file)
     if opened.seekable():
         return opened
     copy = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - the stack closes it

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import click
 
 from tbloom.cli.commands import pagetext
-from tbloom.cli.kit import formats, interrupts, lines, numbers, options, outfile, output
+from tbloom.cli.kit import formats, interrupts, numbers, options, output, streams
 from tbloom.cli.kit.command import Command
 from tbloom.cli.kit.errors import CommandError
 from tbloom.cli.kit.progress import Reporter
@@ -24,9 +24,6 @@ from tbloom.pages.exchange.warcs import is_warc
 
 if TYPE_CHECKING:
     from tbloom.items import Item
-
-#: Bytes between two steps of a progress bar: most records are much smaller.
-_STEP_BYTES = 1 << 20
 
 
 @click.command(
@@ -63,7 +60,7 @@ def import_pages(
         what = source[0] if len(source) == 1 else f"{len(source)} sources"
         store = stack.enter_context(PageStore(path, **like))
         look = stack.enter_context(interrupts.held_back())
-        advance = stack.enter_context(bar(reporter, f"Importing {what}"))
+        advance = stack.enter_context(reporter.count(f"Importing {what}", None, "bytes"))
 
         def progress(done: int, total: int | None) -> None:
             advance(done, total)
@@ -128,7 +125,7 @@ def export(
         # All are read first, so that a wrong one leaves no file.
         addresses = [*_addresses(stack, names, urls)] if is_named else None
         store = stack.enter_context(PageStore(path, readonly=True))
-        file = stack.enter_context(outfile.writing(output))
+        file = stack.enter_context(streams.writing(output))
         # (How many pages are of a time is not known before they are read.)
         total = len(store if addresses is None else addresses)
         advance = stack.enter_context(
@@ -150,29 +147,11 @@ def export(
     return 1 if done.missing else 0
 
 
-@contextmanager
-def bar(reporter: Reporter, text: str) -> Iterator[Callable[[int, int | None], None]]:
-    """Yields a function that takes the bytes done, and their total, which is known only then."""
-    with ExitStack() as stack:
-        advance: Callable[[int], None] | None = None
-        shown = 0
-
-        def progress(done: int, total: int | None) -> None:
-            nonlocal advance, shown
-            if advance is None:
-                advance = stack.enter_context(reporter.count(text, total, "bytes"))
-            if done - shown >= _STEP_BYTES or done == total:
-                shown = done
-                advance(done)
-
-        yield progress
-
-
 def _addresses(stack: ExitStack, words: tuple[str, ...], urls: str | None) -> Iterator[Item]:
     """The addresses on the command line, and those in the file."""
     yield from map(pagetext.address_of, words)
     if urls is not None:
-        for batch, _ in lines.batches(lines.open_file(stack, urls)):
+        for batch, _ in streams.batches(streams.open_file(stack, urls)):
             yield from (pagetext.address_of(os.fsdecode(line)) for line in batch)
 
 
@@ -180,7 +159,10 @@ def _files(stack: ExitStack, word: str, target: Path) -> list[str | BinaryIO]:
     """The WARC files that a word means; of another store, its own."""
     source = Path(word)
     if word == "-" or source.is_fifo():
-        return [lines.open_file(stack, word)]
+        file = streams.open_file(stack, word)
+        if not file.peek(1):  # type: ignore[attr-defined] # of a file, and of standard input
+            raise ConfigError("source", word, "a WARC file, but it is empty")
+        return [file]
     if source.is_dir():
         if source.resolve() == target.resolve():
             raise ConfigError("source", word, "another store than the one to import into")
@@ -189,7 +171,7 @@ def _files(stack: ExitStack, word: str, target: Path) -> list[str | BinaryIO]:
         except ConfigError:  # it would name the store to import into
             raise ConfigError("source", word, "a WARC file, or a page store") from None
         return [str(file) for file in sorted(source.glob("*.warc*"))]
-    lines.open_file(stack, word)  # raises if there is none
+    streams.open_file(stack, word)  # raises if there is none
     if not is_warc(source):
         raise ConfigError("source", word, "a WARC file, or a page store")
     return [word]

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
 from collections import deque
-from contextlib import closing, suppress
+from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
 import redis
-from rich.console import Console, Group
-from rich.live import Live
-from rich.text import Text
 
-from tbloom.cli.kit import filter_info, filters, formats, interrupts, numbers, options, output
+from tbloom.cli.kit import filter_info, filters, formats, interrupts, numbers, options
 from tbloom.cli.kit.command import Command
 from tbloom.cli.kit.errors import CommandError, one_line
 from tbloom.cli.kit.progress import can_animate
@@ -23,8 +21,6 @@ from tbloom.errors import TBloomError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-
-    from rich.console import RenderableType
 
     from tbloom.bloom.info import FilterInfo
 
@@ -53,14 +49,12 @@ def command(name: str, url: str, every: float, *, empty: bool, once: bool) -> No
 
     Ctrl-C is the normal end.
     """
-    console = output.console()
-    shown = Screen(console, empty=empty) if can_animate(console) else Lines()
-    rates, info = Rates(_TICKS), None
+    draws = can_animate(sys.stdout)
+    rates, info, frame = Rates(_TICKS), None, ""
     with (
         suppress(KeyboardInterrupt),
         interrupts.held_back() as look,
         filters.connect(url) as server,
-        closing(shown),
     ):
         while True:
             try:
@@ -69,62 +63,45 @@ def command(name: str, url: str, every: float, *, empty: bool, once: bool) -> No
             except _FAILURES as error:
                 if info is None:
                     raise
-                shown.failed(f"{one_line(error)}; trying again")
+                said = f"{one_line(error)}; trying again"
+                if draws:
+                    _draw(click.style(said, fg="red"), frame)
+                else:
+                    click.echo(f"{_now()}  tbloom: {said}", err=True)
             else:
                 rates.tick(time.monotonic(), {slice.label: slice.items for slice in info.slices})
-                shown.tick(info, rates)
+                if draws:
+                    frame = screen(info, rates, empty=empty)
+                    _draw(click.style("Ctrl-C ends", dim=True), frame)
+                else:
+                    click.echo(f"{_now()}  {_line(info, rates)}")
             if once:
                 return
             _wait(every, look)
 
 
-class Lines:
-    """A line for each tick: time, items, items per second, memory, error rate."""
-
-    def tick(self, info: FilterInfo, rates: Rates) -> None:
-        """Prints the filter's figures."""
-        rate = "-" if rates.now is None else f"{rates.now:,.1f}"
-        sys.stdout.write(
-            f"{_now()}  {info.items:,} items  {rate} items/s  {formats.size(info.bytes)}  "
-            f"error rate {formats.rate(info.error_rate)}\n"
-        )
-        sys.stdout.flush()
-
-    def failed(self, message: str) -> None:
-        """Prints the error on stderr."""
-        sys.stderr.write(f"{_now()}  tbloom: {message}\n")
-        sys.stderr.flush()
-
-    def close(self) -> None:
-        """Does nothing: each line is complete."""
+def screen(info: FilterInfo, rates: Rates, *, empty: bool) -> str:
+    """The rates, and the filter with as many of the newest slices as fit on the screen."""
+    width, height = shutil.get_terminal_size()
+    text = filter_info.as_text(info, empty=empty, newest=max(1, height - _OTHER_LINES))
+    if rates.now is None:
+        return f"items/s: with the next look\n\n{text}"
+    now = click.style(f"{rates.now:,.1f} items/s", bold=True)
+    mean = f"{rates.mean:,.1f} over the last {formats.duration(rates.seconds)}"
+    return f"{now}, {mean}\n{formats.sparkline(rates.each[-width:])}\n\n{text}"
 
 
-class Screen:
-    """A frame that each tick redraws. The last one stays on the screen."""
+def _draw(first: str, frame: str) -> None:
+    """Clears the screen, and prints a frame."""
+    click.clear()
+    click.echo(f"{_now()}  {first}\n{frame}")
 
-    def __init__(self, console: Console, *, empty: bool) -> None:
-        self._console, self._empty = console, empty
-        self._live = Live(console=console, auto_refresh=False)
-        self._frame: list[RenderableType] = []
 
-    def tick(self, info: FilterInfo, rates: Rates) -> None:
-        """Shows the filter, with as many of the newest slices as fit on the screen."""
-        newest = max(1, self._console.height - _OTHER_LINES)
-        table = filter_info.as_table(info, empty=self._empty, newest=newest)
-        self._frame = [*_rates(rates, self._console.width), Text(), table]
-        self._draw(Text(f"{_now()}  Ctrl-C ends", style="dim"))
-
-    def failed(self, message: str) -> None:
-        """Shows the error above the last figures."""
-        self._draw(Text(f"{_now()}  {message}", style="red"))
-
-    def close(self) -> None:
-        """Restores the terminal."""
-        self._live.stop()
-
-    def _draw(self, first: Text) -> None:
-        self._live.start()  # does nothing from the second time on
-        self._live.update(Group(first, *self._frame), refresh=True)
+def _line(info: FilterInfo, rates: Rates) -> str:
+    """The items, items per second, memory and error rate."""
+    rate = "-" if rates.now is None else f"{rates.now:,.1f}"
+    memory, error_rate = formats.size(info.bytes), formats.rate(info.error_rate)
+    return f"{info.items:,} items  {rate} items/s  {memory}  error rate {error_rate}"
 
 
 def _wait(seconds: float, look: Callable[[], None]) -> None:
@@ -134,16 +111,6 @@ def _wait(seconds: float, look: Callable[[], None]) -> None:
     while (left := until - time.monotonic()) > 0:
         time.sleep(min(left, _STEP_SECONDS))
         look()
-
-
-def _rates(rates: Rates, width: int) -> list[Text]:
-    if rates.now is None:
-        return [Text("items/s: with the next look")]
-    now = Text.assemble(
-        (f"{rates.now:,.1f} items/s", "bold"),
-        f", {rates.mean:,.1f} over the last {formats.duration(rates.seconds)}",
-    )
-    return [now, Text(formats.sparkline(rates.each[-width:]))]
 
 
 def _now() -> str:

@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple
-
-from rich.console import Group
-from rich.text import Text
+from typing import NamedTuple
 
 from tbloom.bloom import sizing
 from tbloom.cli.kit import output
 
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
 _BITS = range(2, 33)
 _HASHES = range(1, 9)
 _PLAIN_FROM = 1e-3
-_NOTE = """\
-The rate of one full filter, by its bits per item and number of hashes (k), as the
-classic formula has it. *: tbloom's number of hashes for this size; the last column
-is the rate that it has then, in its blocks. best: the k of the lowest classic rate.
-Over a window the slices' rates add up: each of 7 slices may have a seventh."""
+_NOTE = (
+    "The rate of one full filter, by its bits per item and number of hashes (k), as the classic formula has it. "
+    "*: tbloom's number of hashes for this size; the last column is the rate that it has then, in its blocks. "
+    "best: the k of the lowest classic rate. Over a window the slices' rates add up: each of 7 slices may have a seventh."
+)
 
 
 class Row(NamedTuple):
@@ -75,24 +69,25 @@ def _own(bits_per_item: int) -> tuple[int, float]:
     return hashes, rate(hashes)
 
 
-def table(rows: list[Row]) -> RenderableType:
+def text(rows: list[Row]) -> str:
     """The table, for 80 columns."""
     hashes = [f"k={number}" for number in _HASHES]
-    shown = output.columns(right=("bits", *hashes, "best", "tbloom", "rate"))
-    shown.padding = (0, 1, 0, 0)
-    for row in rows:
-        cells = [
-            Text(f"{'*' * (k == row.tbloom_hashes)}{_short(rate)}", _style(k, row))
-            for k, rate in zip(_HASHES, row.rates, strict=True)
-        ]
-        own = (str(row.best_hashes), str(row.tbloom_hashes), _short(row.tbloom_rate))
-        shown.add_row(str(row.bits_per_item), *cells, *own)
-    fitted = output.Fitted(shown, *reversed(hashes))
-    return Group(fitted, Text(f"\n{_NOTE}", "dim"))
-
-
-def _style(hashes: int, row: Row) -> str:
-    return "bold green" if hashes == row.tbloom_hashes else ""
+    shown = [
+        {
+            "bits": str(row.bits_per_item),
+            **{
+                heading: f"{'*' * (k == row.tbloom_hashes)}{_short(rate)}"
+                for heading, k, rate in zip(hashes, _HASHES, row.rates, strict=True)
+            },
+            "best": str(row.best_hashes),
+            "tbloom": str(row.tbloom_hashes),
+            "rate": _short(row.tbloom_rate),
+        }
+        for row in rows
+    ]
+    return "\n".join(
+        [output.table(shown, less=hashes[::-1], gap=1), "", output.sentence(_NOTE, dim=True)]
+    )
 
 
 def _short(rate: float) -> str:

@@ -145,11 +145,11 @@ class Reader:
             values = json.loads(data)
             if values["format"] != FORMAT:
                 raise self._other_format(values["format"])
-            parts = [Part(**_fields(Part, part)) for part in values["parts"]]
+            parts = [Part(**checked_fields(Part, part)) for part in values["parts"]]
             if found != [(part.member, part.size) for part in parts]:
                 raise ValueError
-            shards = [Shard(**_fields(Shard, shard)) for shard in values["shards"]]
-            return Manifest(Header(**_fields(Header, values)), shards, parts)
+            shards = [Shard(**checked_fields(Shard, shard)) for shard in values["shards"]]
+            return Manifest(Header(**checked_fields(Header, values)), shards, parts)
 
     def parts(self, manifest: Manifest) -> Iterator[tuple[Part, Iterator[bytes]]]:
         """Each part with its bytes, in pieces, which must be read before the next part."""
@@ -231,7 +231,7 @@ class Reader:
             raise CommandError(f"{self._name}: {error.strerror or error}") from None
 
 
-def _fields(kind: type[Part | Shard | Header], values: dict[str, Any]) -> dict[str, Any]:
+def checked_fields(kind: type[NamedTuple], values: dict[str, Any]) -> dict[str, Any]:
     """The known fields of a record; raises an error where one is missing, or of another type."""
     hints = get_type_hints(kind)
     found = {field: values[field] for field in hints}

@@ -6,18 +6,12 @@ import dataclasses
 import shlex
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Group
-from rich.styled import Styled
-from rich.table import Table
-
 from tbloom.cli.kit import formats
-from tbloom.cli.kit.output import Fitted
+from tbloom.cli.kit.output import sentence, table, warnings
 from tbloom.exact import ExactInfo
 
 if TYPE_CHECKING:
     from datetime import datetime
-
-    from rich.console import RenderableType
 
     from tbloom.bloom.info import FilterInfo, SliceInfo
 
@@ -33,7 +27,7 @@ def advice(info: FilterInfo) -> list[str]:
     """The filter's warnings, and what its owner should change. (A slice that grows needs no change.)"""
     found = list(info.warnings)
     current, most = info.slices[-1], max(slice.items for slice in info.slices)
-    full = current.items / info.capacity
+    full = current.items / info.made_for(current)
     change = f"tbloom reconfigure {shlex.quote(info.name)}"
     if full >= _NEARLY_FULL and not info.grow:
         found.append(
@@ -41,7 +35,7 @@ def advice(info: FilterInfo) -> list[str]:
             f"({change} --grow)"
         )
     if not keeps_promise(info, info.error_rate):
-        larger = f" ({change} --capacity {most})" if most > info.capacity else ""
+        larger = f" ({change} --capacity {most})" if info.capacity and most > info.capacity else ""
         found.append(
             f"the error rate is {formats.rate(info.error_rate)}, more than the promised "
             f"{formats.rate(info.promised_error_rate)}{larger}"
@@ -67,26 +61,23 @@ def as_dict(info: FilterInfo | ExactInfo) -> dict[str, Any]:
     }
 
 
-def as_table(
-    info: FilterInfo | ExactInfo, *, empty: bool = False, newest: int | None = None
-) -> RenderableType:
+def as_text(info: FilterInfo | ExactInfo, *, empty: bool = False, newest: int | None = None) -> str:
     """Parameters, slices, totals and advice; ``empty``: with the empty slices, ``newest``: only the last n slices."""
     if isinstance(info, ExactInfo):
         shards = f", {info.shards} shards" if info.shards > 1 else ""
         held = f"{formats.counted(info.items, 'item')}, {formats.size(info.bytes)}{shards}"
-        return Group(f"{info.name}: an exact filter: {held}", *map(_warning, info.warnings))
+        first = sentence(f"{info.name}: an exact filter: {held}")
+        return "\n".join([first, *warnings(info.warnings)])
     slices = [slice for slice in info.slices if empty or slice.items or slice is info.slices[-1]]
     hidden = len(info.slices) - len(slices)
     notes = [f"{formats.counted(hidden, 'empty slice')} not shown (--all)"] if hidden else []
-    return Group(
-        *(_parameters(info), "", _table(info, slices[-(newest or 0) :])),
-        *(Styled(note, "dim") for note in notes),
-        *map(_warning, advice(info)),
+    return "\n".join(
+        [
+            *(sentence(_parameters(info)), "", _table(info, slices[-(newest or 0) :])),
+            *(sentence(note, dim=True) for note in notes),
+            *warnings(advice(info)),
+        ]
     )
-
-
-def _warning(sentence: str) -> RenderableType:
-    return Styled(f"warning: {sentence}", "yellow")
 
 
 def _parameters(info: FilterInfo) -> str:
@@ -99,34 +90,37 @@ def _parameters(info: FilterInfo) -> str:
         period = formats.PERIODS.get(info.granularity, info.granularity)
         slices = formats.counted(len(info.slices), "slice")
         window, each, over = f"{slices} of {period} ({info.tz})", " each", " over the window"
+    if info.capacity is not None:
+        made_for = f"made for {info.capacity:,} items{each}"
+        size = f": {info.bits:,} bits, {hashes}"
+    elif info.granularity is None:
+        made_for, size = "grows", ""
+    else:
+        made_for, size = "each made for as many items as the last one held", ""
     return (
-        f"{info.name}: {window}, made for {info.capacity:,} items{each} at an error rate of "
-        f"{formats.rate(info.promised_error_rate)}{over}: {info.bits:,} bits, {hashes}{shards}{claims}"
+        f"{info.name}: {window}, {made_for}, at an error rate of "
+        f"{formats.rate(info.promised_error_rate)}{over}{size}{shards}{claims}"
     )
 
 
-def _table(info: FilterInfo, slices: list[SliceInfo]) -> RenderableType:
-    rows = [_row(info, slice) for slice in slices]
+def _table(info: FilterInfo, slices: list[SliceInfo]) -> str:
     totals = {
         "slice": "window",
         "items": f"{info.items:,}",
         "error rate": formats.rate(info.error_rate),
         "memory": formats.size(info.bytes),
     }
-    table = Table(box=None, pad_edge=False, show_footer=True, header_style="bold")
-    for heading in rows[0]:
-        left = heading in {"slice", "from", "expires", _BAR}
-        table.add_column(
-            heading, totals.get(heading, ""), justify="left" if left else "right", no_wrap=True
-        )
-    for row in rows:
-        table.add_row(*row.values())
-    return Fitted(table, "parts", _BAR, "from", "expires", "full")
+    return table(
+        [_row(info, slice) for slice in slices],
+        left=("slice", "from", "expires", _BAR),
+        less=("parts", _BAR, "from", "expires", "full"),
+        totals=totals,
+    )
 
 
 def _row(info: FilterInfo, slice: SliceInfo) -> dict[str, str]:
     """The cells, by their headings."""
-    full = slice.items / info.capacity
+    full = slice.items / info.made_for(slice)
     row = {"slice": slice.label}
     if info.granularity == "w":  # other labels are dates themselves
         row["from"] = _moment(info, slice.start)

@@ -9,20 +9,28 @@ from typing import TYPE_CHECKING, Any, cast
 import redis
 from redis.retry import Retry
 
-from tbloom import ExactFilter, TimeBloom, exact
-from tbloom.bloom.config import Parameters, from_stored
+from tbloom import ExactFilter, TimeBloom
+from tbloom.bloom.config import Config, Parameters, from_stored
+from tbloom.bloom.info import FilterInfo, read_info
+from tbloom.cli.kit import together
 from tbloom.cli.kit.errors import VARIABLES, CommandError
-from tbloom.engine.flow import text
+from tbloom.engine.exchange import ServerClock
+from tbloom.engine.flow import Command, Flow, deliver, text
 from tbloom.engine.keys import CONFIGS, DEFAULT_MAPPING, Keys, MappingKeys, name_of
 from tbloom.engine.parameters import read_stored
 from tbloom.engine.urls import make_client, parse_url, without_secrets
-from tbloom.errors import ConfigMismatch
+from tbloom.errors import ConfigError, ConfigMismatch
+from tbloom.exact import ExactInfo
+from tbloom.exact.config import ExactConfig
+from tbloom.exact.config import from_stored as exact_from_stored
+from tbloom.exact.verbs import ExactVerbs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
-    from tbloom.bloom.config import Config
-
+Info = FilterInfo | ExactInfo
+#: The errors of a server that does not answer.
+OUTAGES = (redis.ConnectionError, redis.TimeoutError, redis.exceptions.RedisClusterException)
 #: How long commands with many items retry a request (s). Commands that only read do not retry.
 RETRY_FOR = 30.0
 #: The kinds of stores that are no filters (docs/format.md): mappings of counters, and counters of integers.
@@ -37,18 +45,17 @@ def connect(url: str, option: str = f"--url, or {VARIABLES[0]},") -> Iterator[Se
 
     ``option``: what has the URL, for that error.
     """
-    address, cluster = parse_url(url)
+    try:
+        address, cluster = parse_url(url)
+    except ConfigError as error:
+        raise ConfigError(option.split(",", maxsplit=1)[0], error.value, error.expected) from None
     # Commands expect replies in bytes.
     address = re.sub(r"(?<=[?&])(decode_responses|encoding\w*)=[^&]*&?", "", address)
     kind = redis.RedisCluster if cluster else redis.Redis
     try:
         with make_client(kind.from_url, Retry, address) as client:
             yield Server(url, client)
-    except (
-        redis.exceptions.RedisClusterException,
-        redis.ConnectionError,
-        redis.TimeoutError,
-    ) as error:
+    except OUTAGES as error:
         raise CommandError(f"{error} ({option} names the server)") from None
 
 
@@ -94,52 +101,50 @@ class Server:
         self.url, self.client = url, client
         #: For messages: the URL without a password.
         self.place = without_secrets(url)
+        #: The parameters by their stored text, which many filters have in common.
+        self._configs: dict[str, Config] = {}
 
     def stored(self, name: str) -> str | None:
         """The stored parameters of the store with this name."""
-        keys = MappingKeys if name == DEFAULT_MAPPING else Keys
-        found = self.client.get(keys(name).root)
+        found = self.client.get(_root(name))
         return None if found is None else text(found)
 
     def kind(self, name: str) -> str | None:
         """The kind of store that has this name; "": a ``TimeBloom``, or another program's key; None: there is none."""
         try:
-            stored = self.stored(name)
-        except redis.ResponseError:  # the key belongs to another program
-            return ""
-        return None if stored is None else str(read_stored(stored).get("kind", ""))
+            return _kind(self.stored(name))
+        except redis.ResponseError as error:  # the key belongs to another program
+            return _kind(error)
 
     def filter(self, name: str, **own: Any) -> TimeBloom:
         """The stored filter of this name; ``own`` are further arguments of ``TimeBloom``."""
-        stored = self.stored(name)
-        if stored is None:
-            raise CommandError(
-                f"no filter {name!r} on {self.place} ('tbloom list' shows the filters)"
-            )
-        if exact.config.from_stored(name, stored):
-            raise CommandError(
-                f"{name!r} on {self.place} is an exact filter; this command needs one with slices"
-            )
-        if self.kind(name) in COUNTERS:
-            raise CommandError(
-                f"{name!r} on {self.place} is a mapping of distinct counters: see 'tbloom count'"
-            )
-        return of_config(self.client, from_stored(name, stored), **own)
+        config = self._with_slices(self._config(name, self.stored(name)))
+        return of_config(self.client, config, **own)
 
     def any_filter(self, name: str) -> TimeBloom | ExactFilter:
         """The stored filter of this name, also an exact one."""
-        config = exact.config.from_stored(name, self.stored(name) or "")
-        if config is None:
-            return self.filter(name)
-        return ExactFilter(self.client, name, shards=config.shards)
+        config = self._config(name, self.stored(name))
+        if isinstance(config, ExactConfig):
+            return ExactFilter(self.client, name, shards=config.shards)
+        return of_config(self.client, config)
+
+    def infos(self, names: Sequence[str]) -> Iterator[tuple[str, FilterInfo | Exception]]:
+        """``info()`` of each filter with slices, or the error that it raises, in few round trips."""
+        return together.answers(self.client, names, self._info)
+
+    def any_infos(self, names: Sequence[str]) -> Iterator[tuple[str, Info | Exception]]:
+        """The same, also of exact filters."""
+        return together.answers(self.client, names, self._any_info)
 
     def names(self, *kinds: str) -> list[str]:
         """The names of the stores of these kinds (all filters), found by SCAN, sorted."""
         keys = (name_of(text(key)) for key in self.client.scan_iter(CONFIGS, count=1000))
-        found = sorted({name for name in keys if name is not None})
+        names = sorted({name for name in keys if name is not None})
+        stored = together.answers(self.client, names, _stored)
+        found = {name: _kind(values) for name, values in stored}
         if kinds:
-            return [name for name in found if self.kind(name) in kinds]
-        return [name for name in found if self.kind(name) not in COUNTERS]
+            return [name for name, kind in found.items() if kind in kinds]
+        return [name for name, kind in found.items() if kind not in COUNTERS]
 
     def now(self, key: str) -> int:
         """The clock (ms); of a cluster, that of the node with the key."""
@@ -151,12 +156,73 @@ class Server:
         node = getattr(self.client, "get_node_from_key", None)
         return {"target_nodes": node(key)} if node else {}
 
+    def _info(self, name: str) -> Flow[FilterInfo]:
+        config = self._with_slices(self._config(name, (yield from _stored(name))))
+        return (yield from read_info(config, ServerClock()))
+
+    def _any_info(self, name: str) -> Flow[Info]:
+        config = self._config(name, (yield from _stored(name)))
+        if isinstance(config, Config):
+            return (yield from read_info(config, ServerClock()))
+        store = ExactFilter(self.client, name, shards=config.shards)
+        return (yield from ExactVerbs.info.flow(store))
+
+    def _with_slices(self, config: Config | ExactConfig) -> Config:
+        if isinstance(config, Config):
+            return config
+        raise CommandError(
+            f"{config.name!r} on {self.place} is an exact filter; this command needs one with slices"
+        )
+
+    def _config(self, name: str, stored: str | None) -> Config | ExactConfig:
+        """The parameters of a filter, from what is stored."""
+        if stored is None:
+            raise CommandError(
+                f"no filter {name!r} on {self.place} ('tbloom list' shows the filters)"
+            )
+        if _kind(stored) in COUNTERS:
+            raise CommandError(
+                f"{name!r} on {self.place} is a mapping of distinct counters, which a filter of this name can't share: "
+                "take another name, or see 'tbloom count'"
+            )
+        if stored not in self._configs:
+            if config := exact_from_stored(name, stored):
+                return config
+            self._configs[stored] = from_stored(name, stored)
+        return self._configs[stored].named(name)
+
+
+def _stored(name: str) -> Flow[str | None]:
+    [found] = yield from deliver([Command(("GET", _root(name)))])
+    return None if found is None else text(found)
+
+
+def _root(name: str) -> str:
+    keys = MappingKeys if name == DEFAULT_MAPPING else Keys
+    return keys(name).root
+
+
+def _kind(stored: str | Exception | None) -> str | None:
+    if stored is None:
+        return None
+    return (
+        WITH_SLICES if isinstance(stored, Exception) else str(read_stored(stored).get("kind", ""))
+    )
+
 
 def of_config(client: Any, config: Config, **own: Any) -> TimeBloom:
-    """The filter with these parameters."""
-    return TimeBloom(client, config.name, **parameters_of(config), **own)
+    """The filter with these parameters; ``own`` are further arguments of ``TimeBloom``, with a ``secret`` (or None) only
+    where the command needs that of the filter."""
+    secret = own.get("secret", config.secret)
+    if (secret and secret.check) != (config.secret and config.secret.check):
+        has = ("another" if secret else "a") if config.secret else "no"
+        raise CommandError(f"--secret-file: {config.name!r} has {has} secret")
+    return TimeBloom(client, config.name, **{**parameters_of(config), **own})
 
 
 def parameters_of(config: Config) -> Parameters:
     """The parameters as arguments of ``TimeBloom``."""
-    return cast("Parameters", {name: getattr(config, name) for name in Parameters.__annotations__})
+    found = {name: getattr(config, name) for name in Parameters.__annotations__}
+    if config.capacity is None:  # else it would follow from the bits
+        found["bits"] = None
+    return cast("Parameters", found)

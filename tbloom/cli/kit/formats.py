@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from typing import TYPE_CHECKING
+from unicodedata import combining, east_asian_width
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -50,7 +51,7 @@ def one_in(chance: float) -> str:
         return "none"
     times = 1 / chance
     if times >= _UNCOUNTABLE:
-        return "less than 1 in a billion"
+        return "1 in over 1 G"
     rounded = float(f"{times:.1e}")
     if rounded >= _MILLION:
         return f"1 in {compact(rounded)}"
@@ -80,8 +81,17 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
+def columns_of(text: str) -> int:
+    """The columns that a text takes on a terminal: wide characters, as of Chinese, take two, accents none."""
+    if text.isascii():
+        return len(text)
+    return sum((east_asian_width(c) in "FW") + (not combining(c)) for c in text)
+
+
 def printable(text: str) -> str:
     """Foreign text, with the terminal's control characters escaped."""
+    if text.isprintable():
+        return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 

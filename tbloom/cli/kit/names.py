@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 LOCAL = "redis://localhost:6379/0"
 #: How long a list is offered again (s): a user presses Tab several times for one name.
 _SECONDS = 30.0
+#: How long each reply is waited for (s): longer than that, the shell seems to hang.
+_WAIT_SECONDS = 0.5
 
 
 def complete(context: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
@@ -35,7 +37,10 @@ def _names(url: str) -> list[str]:
             return [str(name) for name in json.loads(file.read_text(encoding="utf-8"))]
     from tbloom.cli.kit.filters import connect  # noqa: PLC0415 - the file is read without redis-py
 
-    with connect(url) as server:
+    limits = f"socket_timeout={_WAIT_SECONDS}&socket_connect_timeout={_WAIT_SECONDS}"
+    with connect(
+        url if "timeout=" in url else f"{url}{'&' if '?' in url else '?'}{limits}"
+    ) as server:
         found = server.names()
     with suppress(OSError):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -24,6 +24,11 @@ def count(text: str) -> int:
     raise click.BadParameter(f"expected a whole number such as 1000000, 1e6 or 1M, got {text!r}")
 
 
+def capacity(text: str) -> int | str:
+    """A whole number from 1 on; or ``none``: a slice is made for what the last one held."""
+    return "none" if text.lower() == "none" else count(text)
+
+
 def bits(text: str) -> int:
     """A number of bits: ``2^30``, or a whole number."""
     if match := re.fullmatch(r"2(?:\^|\*\*)(\d{1,2})", text):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable
 from functools import reduce
 from typing import Any, TypeVar
@@ -10,11 +11,15 @@ from typing import Any, TypeVar
 import click
 
 from tbloom.bloom.config import Parameters
+from tbloom.bloom.hasher import Secret
 from tbloom.cli.kit import names, numbers
 from tbloom.cli.kit.errors import VARIABLES, CommandError
 from tbloom.engine.keys import DEFAULT_MAPPING
+from tbloom.errors import ConfigError
 
 F = TypeVar("F", bound=Callable[..., Any])
+#: More than a secret may have: what is read of its file.
+_LONGEST_SECRET = 1024
 
 
 def text_of(word: str) -> str:
@@ -23,6 +28,29 @@ def text_of(word: str) -> str:
         return os.fsencode(word).decode()
     except UnicodeDecodeError:
         raise click.BadParameter(f"expected UTF-8, got {word!r}") from None
+
+
+def _each_once(_: click.Context, param: click.Parameter, words: tuple[str, ...]) -> tuple[str, ...]:
+    for word, times in Counter(words).items():
+        if times > 1:
+            raise click.BadParameter(
+                f"expected each filter once, got {word!r} {times} times", param=param
+            )
+    return words
+
+
+def _secret_in(_context: object, _option: object, path: str | None) -> Secret | None:
+    """The secret that is in a file."""
+    if path is None:
+        return None
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123 - of any kind, such as <(command)
+            return Secret(file.read(_LONGEST_SECRET))
+    except OSError as error:
+        raise click.BadParameter(f"{path}: {error.strerror}") from None
+    except ConfigError as error:
+        expected = f"{error.expected} (a line break at the end counts)"
+        raise click.BadParameter(f"{path}: expected {expected}, got {error.value}") from None
 
 
 url = click.option(
@@ -36,7 +64,12 @@ url = click.option(
 #: A filter's name, and any number of them.
 name = click.argument("name", type=text_of, shell_complete=names.complete)
 some_names = click.argument(
-    "names", metavar="[NAME]...", nargs=-1, type=text_of, shell_complete=names.complete
+    "names",
+    metavar="[NAME]...",
+    nargs=-1,
+    type=text_of,
+    shell_complete=names.complete,
+    callback=_each_once,
 )
 #: Files with an item in each line; ``-`` is standard input.
 files = click.argument("files", metavar="[FILE]...", nargs=-1, type=click.Path())
@@ -51,7 +84,13 @@ mapping = click.option(
     type=text_of,
     help=f"the mapping that numbers the members ({DEFAULT_MAPPING})",
 )
-from_url = click.option("--from-url", metavar="URL", help="the server of KEY (that of --url)")
+secret = click.option(
+    "--secret-file",
+    "secret",
+    metavar="FILE",
+    callback=_secret_in,
+    help="a file with the secret of the filter, all of its bytes",
+)
 
 _PARAMETERS = (
     click.option(
@@ -62,9 +101,9 @@ _PARAMETERS = (
     click.option("--slices", type=int, metavar="N", help="number of slices (7)"),
     click.option(
         "--capacity",
-        type=numbers.count,
+        type=numbers.capacity,
         metavar="ITEMS",
-        help="distinct items per slice, such as 5M (1M)",
+        help="distinct items per slice, such as 5M (none: what the last slice held)",
     ),
     click.option("--error-rate", type=float, metavar="RATE", help="over the whole window (1e-4)"),
     click.option(
@@ -86,13 +125,13 @@ _PARAMETERS = (
 
 def parameters(function: Any) -> Any:
     """An option for each parameter of a filter."""
-    return _all(_PARAMETERS)(function)
+    return all_of(_PARAMETERS)(function)
 
 
 def creation(function: Any) -> Any:
     """--create, and the parameters of the new filter."""
     create = click.option("--create", is_flag=True, help="create a missing filter, with:")
-    return _all([create, *_PARAMETERS])(function)
+    return all_of([create, *_PARAMETERS])(function)
 
 
 def slices(what: str, without: str) -> Callable[[F], F]:
@@ -100,7 +139,7 @@ def slices(what: str, without: str) -> Callable[[F], F]:
     period = f"of a new {what}: length of a slice: h, d, w, m, or 15min, 3d ... ({without})"
     number = f"of a new {what}: number of slices to keep"
     zone = f"of a new {what}: time zone, such as Europe/Berlin (UTC)"
-    return _all(
+    return all_of(
         [
             click.option("--granularity", metavar="PERIOD", help=period),
             click.option("--slices", type=int, metavar="N", help=number),
@@ -111,8 +150,9 @@ def slices(what: str, without: str) -> Callable[[F], F]:
 
 def given(values: dict[str, Any]) -> dict[str, Any]:
     """The parameters that were given, as arguments of ``TimeBloom``."""
-    found = {name: values[name] for name in Parameters.__annotations__ if values[name] is not None}
-    return {**found, "granularity": None} if found.get("granularity") == "none" else found
+    names = [name for name in Parameters.__annotations__ if values.get(name) is not None]
+    found = {name: values[name] for name in names}
+    return {name: None if value == "none" else value for name, value in found.items()}
 
 
 def new(values: dict[str, Any], *, create: bool) -> dict[str, Any] | None:
@@ -122,7 +162,7 @@ def new(values: dict[str, Any], *, create: bool) -> dict[str, Any] | None:
     return given(values) if create else None
 
 
-def _all(decorators: Any) -> Callable[[Any], Any]:
+def all_of(decorators: Any) -> Callable[[Any], Any]:
     """All of these options, in the order of the help."""
     return lambda function: reduce(
         lambda made, option: option(made), reversed(decorators), function

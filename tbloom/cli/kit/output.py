@@ -2,58 +2,31 @@
 
 from __future__ import annotations
 
-import io
 import json
+import shutil
 import sys
-from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from textwrap import wrap
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import rich.console
-from rich.table import Table
+import click
 
-from tbloom.cli.kit.formats import printable
+from tbloom.cli.kit.formats import columns_of, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-    from rich.text import Text
-
-#: Wider than any table.
+T = TypeVar("T")
+#: Wider than any line.
 _WIDE = 10_000
-
-
-class Console(rich.console.Console):
-    """A console that shows each str as it is, with the terminal's control characters escaped.
-
-    So foreign text (a name on a server, an error) must be a str here, not a ``Text``.
-    """
-
-    def __init__(self, *, stderr: bool = False, quiet: bool = False) -> None:
-        super().__init__(stderr=stderr, quiet=quiet, highlight=False, markup=False, emoji=False)
-        if isinstance(self.file, io.TextIOWrapper):
-            self.file.reconfigure(errors="replace")  # bars, where the terminal has ASCII only
-
-    def on_broken_pipe(self) -> None:
-        """Leaves it to ``main``; rich would end the process."""
-        raise  # noqa: PLE0704 - rich calls it where it has caught the error
-
-    def render_str(self, text: str, **options: Any) -> Text:
-        """The str as a ``Text``; rich calls it for all that it prints."""
-        return super().render_str(printable(text), **options)
-
-
-def console() -> Console:
-    """Standard output; its lines are not wrapped where it is no terminal."""
-    made = Console()
-    if not made.is_terminal:
-        made.width = _WIDE
-    return made
+#: The columns that a remark needs at least.
+_LEAST_REMARK = 15
 
 
 def line(text: str) -> None:
-    """Prints a line."""
-    sys.stdout.write(f"{text}\n")
+    """Prints text; its styles too, where standard output is a terminal."""
+    sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr] # bars, where there is ASCII only
+    click.echo(text, file=sys.stdout)
 
 
 def print_json(value: Any) -> None:
@@ -67,75 +40,96 @@ def print_json(value: Any) -> None:
     line(json.dumps(value, indent=2, default=plain))
 
 
-def show(value: Any, table: Callable[[], rich.console.RenderableType], *, as_json: bool) -> None:
-    """Prints a result: as JSON, or as a table, which is made only then."""
+def show(value: Any, text: Callable[[], str], *, as_json: bool) -> None:
+    """Prints a result: as JSON, or as text, which is made only then."""
     if as_json:
         print_json(value)
     else:
-        console().print(table())
+        line(text())
 
 
 def show_list(
-    found: list[dict[str, Any] | None],
-    table: Callable[[list[dict[str, Any]]], rich.console.RenderableType],
+    found: list[T | None],
+    as_dict: Callable[[T], dict[str, Any]],
+    text: Callable[[list[T]], str],
     *,
     as_json: bool,
     empty: str,
 ) -> int:
     """Prints a list in the same way; returns 1 if a part of it could not be read (None), else 0."""
     readable = [one for one in found if one is not None]
-    if readable or as_json:
-        show(readable, lambda: table(readable), as_json=as_json)
+    if as_json:
+        print_json([as_dict(one) for one in readable])
+    elif readable:
+        line(text(readable))
     elif not found:
         sys.stderr.write(f"{empty}\n")
     return 0 if len(readable) == len(found) else 1
 
 
-def facts(*rows: tuple[str, str, str]) -> Table:
-    """A table with a name, a figure and a remark in each line."""
-    table = Table.grid(padding=(0, 2))
-    table.add_column()
-    table.add_column(justify="right", no_wrap=True)
-    table.add_column(style="dim")
-    for row in rows:
-        table.add_row(*row)
-    return table
+def dim(text: str) -> str:
+    """Text that is less important."""
+    return click.style(text, dim=True)
 
 
-class Fitted:
-    """A table that leaves out columns until it fits on the screen, the first of ``less`` first."""
-
-    def __init__(self, table: Table, *less: str) -> None:
-        self._table, self._less = table, less
-
-    def __rich_console__(
-        self, console: rich.console.Console, options: rich.console.ConsoleOptions
-    ) -> Iterator[Table]:
-        """Called by rich."""
-        table = self._table
-        for heading in self._less:
-            if (
-                console.measure(table, options=options.update(width=_WIDE)).maximum
-                <= options.max_width
-            ):
-                break
-            kept = [column for column in table.columns if column.header != heading]
-            table.columns = [replace(column, _index=i) for i, column in enumerate(kept)]
-        yield table
+def sentence(text: str, **style: Any) -> str:
+    """Foreign text on as many lines as it needs; ``style`` as for ``click.style``."""
+    shown = printable(text)
+    return click.style("\n".join(wrap(shown, _screen_width())), **style)
 
 
-def add_footer(table: Table, *cells: str) -> None:
-    """Puts totals below the columns."""
-    table.show_footer = True
-    for column, cell in zip(table.columns, cells, strict=True):
-        column.footer = cell
+def warnings(sentences: Iterable[str]) -> list[str]:
+    """A line, or more, for each warning."""
+    return [sentence(f"warning: {each}", fg="yellow") for each in sentences]
 
 
-def columns(*left: str, right: tuple[str, ...] = ()) -> Table:
-    """An empty table with these headings: the columns on the left are text, those on the right numbers."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in left:
-        table.add_column(heading)
-    for heading in right:
-        table.add_column(heading, justify="right")
-    return table
+def table(
+    rows: Sequence[Mapping[str, str]],
+    *,
+    left: Collection[str] = (),
+    less: Iterable[str] = (),
+    totals: Mapping[str, str] | None = None,
+    gap: int = 2,
+) -> str:
+    """Rows of cells by their headings, which are in the first line; ``totals`` are in the last one.
+
+    :param left: the headings of text; the other columns are aligned on the right.
+    :param less: the columns that are left out until the table fits on the screen, the first one first.
+    :param gap: the spaces between two columns.
+    """
+    headings = {heading: heading for heading in rows[0]}
+    lines = [headings, *rows] if totals is None else [headings, *rows, totals]
+    cells = {h: [printable(row.get(h, "")) for row in lines] for h in headings}
+    widths = {heading: max(map(columns_of, column)) for heading, column in cells.items()}
+    for heading in less:
+        if sum(widths.values()) + gap * (len(widths) - 1) <= _screen_width():
+            break
+        widths.pop(heading, None)
+    columns = [
+        [_padded(cell, width, is_left=heading in left) for cell in cells[heading]]
+        for heading, width in widths.items()
+    ]
+    first, *others = ((" " * gap).join(row).rstrip() for row in zip(*columns, strict=True))
+    return "\n".join([click.style(first, bold=True), *others])
+
+
+def facts(*rows: tuple[str, str, str]) -> str:
+    """A name, a figure and, where the screen is wide enough, a remark in each line."""
+    names, figures = (max(len(row[place]) for row in rows) for place in (0, 1))
+    indent = " " * (names + figures + 4)
+    room = _screen_width() - len(indent)
+    lines = []
+    for name, figure, remark in rows:
+        shown = f"\n{indent}".join(wrap(remark, room) if room >= _LEAST_REMARK else [])
+        lines.append(f"{name:{names}}  {figure:>{figures}}  {dim(shown)}")
+    return "\n".join(lines)
+
+
+def _padded(cell: str, width: int, *, is_left: bool) -> str:
+    space = " " * (width - columns_of(cell))
+    return cell + space if is_left else space + cell
+
+
+def _screen_width() -> int:
+    """The columns of the terminal; more than any line needs where standard output is none."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else _WIDE

@@ -2,87 +2,92 @@
 
 from __future__ import annotations
 
-import contextlib
+import itertools
 import os
+import sys
 import time
-from typing import TYPE_CHECKING
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Protocol
 
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+import click
 
-from tbloom.cli.kit.output import Console
+from tbloom.cli.kit.formats import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from typing import TextIO
 
 _LINE_SECONDS = 5.0
-_TICK_SECONDS = 0.1
+#: Bytes between two steps of a bar.
+_STEP_BYTES = 1 << 20
 
 
-def can_animate(console: Console) -> bool:
-    """The console is a terminal that can redraw lines."""
-    terminal = console.is_terminal and not console.is_dumb_terminal and console.file.isatty()
-    return terminal and not os.environ.get("CI")
+class Advance(Protocol):
+    """Shows progress."""
+
+    def __call__(self, done: int, total: int | None = None) -> None:
+        """Takes the units done; and their total, where it was not known before."""
+
+
+def can_animate(file: TextIO) -> bool:
+    """The file is a terminal that can redraw lines."""
+    return file.isatty() and os.environ.get("TERM") != "dumb" and not os.environ.get("CI")
 
 
 class Reporter:
     """Prints messages and progress, on stderr where stdout is for results; ``quiet`` prints nothing."""
 
     def __init__(self, *, stderr: bool, quiet: bool = False) -> None:
-        self.console = Console(stderr=stderr, quiet=quiet)
-        self._animated = can_animate(self.console)
+        self._file = sys.stderr if stderr else sys.stdout
+        self._quiet = quiet or self._file is None  # the shell has closed standard error
 
     def say(self, text: str) -> None:
-        """Prints one line, without wrapping it."""
-        self.console.print(text, soft_wrap=True)
-        self.console.file.flush()
+        """Prints one line."""
+        if not self._quiet:
+            click.echo(printable(text), file=self._file)
 
-    @contextlib.contextmanager
-    def count(
-        self, text: str, total: int | None, unit: str = "pages"
-    ) -> Iterator[Callable[[int], None]]:
-        """Yields a function that takes the number of units done."""
-        if not self._animated:
+    @contextmanager
+    def count(self, text: str, total: int | None, unit: str = "pages") -> Iterator[Advance]:
+        """Yields a function that takes the number of units done, and their total where it becomes known only then."""
+        if self._quiet or not can_animate(self._file):
             yield self._in_lines(text, total, unit)
             return
-        of = "" if total is None else " of {task.total:,.0f}"
-        with self._bar(f"{{task.completed:,.0f}}{of} {unit}") as bar:
-            task = bar.add_task(text, total=total)
-            yield lambda done: bar.update(task, completed=done)
+        steps = itertools.count() if total is None else None
+        label, least = f"{printable(text)} ({unit})", _STEP_BYTES if unit == "bytes" else 1
+        known = 0
+        with click.progressbar(
+            steps, total, label, show_pos=True, file=self._file, width=0, update_min_steps=least
+        ) as bar:
+
+            def advance(done: int, total: int | None = None) -> None:
+                nonlocal known
+                bar.length = bar.length or total
+                bar.update(done - known)
+                known = done
+
+            yield advance
 
     def wait(self, text: str, seconds_left: Callable[[], float]) -> None:
         """Waits until ``seconds_left()`` is zero or less."""
-        whole = seconds_left()
-        if not self._animated:
-            if whole > 0:
-                self.say(f"{text}: {whole:.0f} s ...")
-            while (left := seconds_left()) > 0:
-                time.sleep(min(left, 1))
-            return
-        with self._bar("{task.fields[left]:.0f} s left") as bar:
-            task = bar.add_task(text, total=max(whole, 0.001), left=whole)
-            while (left := seconds_left()) > 0:
-                bar.update(task, completed=whole - left, left=max(0, left))
-                time.sleep(min(left, _TICK_SECONDS))
+        whole = round(seconds_left())
+        if whole > 0:
+            with self.count(f"{text}: {whole} s", whole, "seconds") as advance:
+                while (left := seconds_left()) > 0:
+                    advance(whole - round(left))
+                    time.sleep(min(left, 1))
 
-    def _in_lines(self, text: str, total: int | None, unit: str) -> Callable[[int], None]:
-        self.say(f"{text} ...")
-        printed = time.monotonic()
+    def _in_lines(self, text: str, total: int | None, unit: str) -> Advance:
+        printed: float | None = None
+        whole = total
 
-        def advance(done: int) -> None:
+        def advance(done: int, total: int | None = None) -> None:
             nonlocal printed
+            if printed is None:  # not before, so that an error at the beginning is the only line
+                printed = time.monotonic()
+                self.say(f"{text} ...")
             if time.monotonic() - printed >= _LINE_SECONDS:
                 printed = time.monotonic()
-                of = f"{done:,}" if total is None else f"{done:,} of {total:,}"
-                self.say(f"  {of} {unit}{' so far' if total is None else ''}")
+                of = f" of {known:,} {unit}" if (known := whole or total) else f" {unit} so far"
+                self.say(f"  {done:,}{of}")
 
         return advance
-
-    def _bar(self, figures: str) -> Progress:
-        columns = (
-            SpinnerColumn(),
-            TextColumn("{task.description}", markup=False),
-            BarColumn(),
-            TextColumn(figures, markup=False),
-            TimeElapsedColumn(),
-        )
-        return Progress(*columns, console=self.console, transient=True)

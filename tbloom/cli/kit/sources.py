@@ -9,10 +9,14 @@ from binascii import unhexlify
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
-from tbloom.cli.kit import filters, lines
+import click
+
+from tbloom.cli.kit import filters, streams
+from tbloom.cli.kit.command import exactly_one
 from tbloom.cli.kit.errors import CommandError
+from tbloom.cli.kit.options import all_of
 from tbloom.engine.flow import text
 
 if TYPE_CHECKING:
@@ -43,6 +47,40 @@ class Source:
     mark: str
     #: The pages from a position on; 0 is the start.
     pages: Callable[[int], Iterator[Page]]
+
+
+def options(verb: str, *names: str) -> Callable[[Any], Any]:
+    """--VERB-set, --VERB-seen and --VERB-lines, those that are named, and --from-url; for ``opened``."""
+    key = "the Redis set of an exact dupefilter, as scrapy-redis has it: news:dupefilter"
+    declared: dict[str, dict[str, Any]] = {
+        "set": {"metavar": "KEY", "type": str, "help": key},
+        "seen": {"help": "Scrapy's requests.seen, or its JOBDIR"},
+        "lines": {"help": "an item in each line; -: standard input"},
+    }
+    file = {"metavar": "FILE", "type": click.Path()}
+    sources = [
+        click.option(f"--{verb}-{name}", f"source_{name}", **{**file, **declared[name]})
+        for name in names
+    ]
+    url = click.option("--from-url", metavar="URL", help="the server of KEY (that of --url)")
+    return all_of([*sources, url])
+
+
+def opened(stack: ExitStack, verb: str, url: str, given: dict[str, Any]) -> Source:
+    """The source that the options of ``options`` name, which are removed from ``given``; the stack closes it.
+
+    A set without --from-url is on the server of ``url``.
+    """
+    from_url: str | None = given.pop("from_url")
+    names = [name for name in ("set", "seen", "lines") if f"source_{name}" in given]
+    words = {f"{verb}_{name}": given.pop(f"source_{name}") for name in names}
+    exactly_one(**words)
+    [(option, word)] = [(option, word) for option, word in words.items() if word is not None]
+    if option == f"{verb}_set":
+        return stored_set(stack, url, from_url, f"--{verb}-set", word)
+    if from_url is not None:
+        raise CommandError(f"--from-url: needs --{verb}-set, the key of the set on that server")
+    return seen_file(stack, word) if option == f"{verb}_seen" else line_file(stack, word)
 
 
 def stored_set(stack: ExitStack, url: str, from_url: str | None, option: str, key: str) -> Source:
@@ -82,7 +120,7 @@ def seen_file(stack: ExitStack, path: str) -> Source:
     found = Path(path)
     if found.is_dir():
         found /= "requests.seen"
-    file = lines.open_file(stack, str(found))
+    file = streams.open_file(stack, str(found))
     if _size(file) is None:
         raise CommandError(f"--from-seen {found}: expected a file, not a pipe")
     first = file.read(1)
@@ -103,7 +141,7 @@ def seen_file(stack: ExitStack, path: str) -> Source:
 def line_file(stack: ExitStack, path: str) -> Source:
     """A file with an item in each line; ``-`` is standard input."""
     name = "standard input" if path == "-" else str(Path(path).resolve())
-    file = lines.open_file(stack, path)
+    file = streams.open_file(stack, path)
     return _file_source(name, file, lambda position: _lines(file, position))
 
 
@@ -117,7 +155,7 @@ def _lines(file: BinaryIO, position: int) -> Iterator[Page]:
     """Pages of lines; empty lines are left out."""
     if position:
         file.seek(position)
-    for items, size in lines.batches(file):
+    for items, size in streams.batches(file):
         position += size
         yield items, position
 

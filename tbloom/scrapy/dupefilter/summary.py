@@ -130,7 +130,10 @@ def _held(config: Config, items: int, size: int) -> str:
     period = config.window.granularity
     kind, when = _PERIODS.get(period or "", (f"slices of {period}", "now"))
     window = f"{config.slices} {kind}" if period else "no window"
-    return f"{window}, {items:,} of {config.capacity:,} items {when}, {size / 2**20:,.1f} MB"
+    held = f"{items:,} item" if items == 1 else f"{items:,} items"
+    if config.capacity is not None:
+        held = f"{items:,} of {config.capacity:,} items"
+    return f"{window}, {held} {when}, {size / 2**20:,.1f} MB"
 
 
 def _newest_items(config: Config, found: Glance) -> int:

@@ -1,0 +1,86 @@
+"""Flows that only read, driven together: the calls of many filters go in one write."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
+
+import redis
+
+from tbloom.cli.kit.errors import CommandError
+from tbloom.engine.connections import AT_ONCE, IN_BYTES, options
+from tbloom.engine.flow import Call, Command, Flow, chunks
+from tbloom.engine.retries import Retries
+from tbloom.errors import TBloomError
+
+T = TypeVar("T")
+#: Flows that are driven together.
+_FLOWS = 100
+#: Commands in one write, each of some microseconds: other clients wait for all of them.
+_QUICK_AT_ONCE = 400
+#: The bytes that BITCOUNT reads in some microseconds.
+_QUICK_BYTES = 1 << 15
+#: The errors of one filter, not of the server.
+ERRORS = (TBloomError, CommandError, redis.ResponseError)
+
+
+def answers(
+    client: Any, names: Sequence[str], flow: Callable[[str], Flow[T]]
+) -> Iterator[tuple[str, T | Exception]]:
+    """Each name with the answer of its flow, or with its error. Raises redis-py's error if the server does not answer."""
+    for batch in chunks(names, _FLOWS):
+        found: dict[str, T | Exception] = {}
+        flows = {name: flow(name) for name in batch}
+        replies: dict[str, Any] = dict.fromkeys(batch)
+        while replies:
+            asked: dict[str, Sequence[Call]] = {}
+            for name, reply in replies.items():
+                try:
+                    asked[name] = flows[name].send(reply)
+                except StopIteration as stop:  # noqa: PERF203 - each flow ends by itself
+                    found[name] = stop.value
+                except ERRORS as error:
+                    found[name] = error
+            came = iter(_replies(client, [call for calls in asked.values() for call in calls]))
+            replies = {name: [next(came) for _ in calls] for name, calls in asked.items()}
+        yield from ((name, found[name]) for name in batch)
+
+
+def _replies(client: Any, calls: list[Call]) -> list[Any]:
+    """The reply to each call; error replies as Failures."""
+    is_cluster = isinstance(client, redis.RedisCluster)
+    first: dict[Any, int] = {}
+    same = [
+        first.setdefault(_question(client, call, is_cluster=is_cluster), place)
+        for place, call in enumerate(calls)
+    ]
+    quick, slow = list[int](), list[int]()
+    for place in first.values():
+        (quick if _is_quick(calls[place]) else slow).append(place)
+    came: dict[int, Any] = {}
+    for turn in [*chunks(quick, _QUICK_AT_ONCE), *chunks(slow, AT_ONCE)]:
+        with client.pipeline(transaction=False) as pipeline:
+            for place in turn:
+                given = options(client, calls[place]) if is_cluster else IN_BYTES
+                pipeline.execute_command(*calls[place].words, **given)
+            came |= zip(turn, pipeline.execute(raise_on_error=False), strict=True)
+    replies = [came[place] for place in same]
+    if any(isinstance(reply, Exception) for reply in replies):
+        retries = Retries(calls, lambda: 0.0, is_cluster=is_cluster, resends=True)
+        retries.take(replies)
+        return retries.replies
+    return replies
+
+
+def _question(client: Any, call: Call, *, is_cluster: bool) -> Any:
+    """Equal for calls of which one is sent for all: INFO, whose reply is long, to one server."""
+    if not isinstance(call, Command) or call.words[0] != "INFO":
+        return call
+    return call.words, client.get_node_from_key(call.key).name if is_cluster else ""
+
+
+def _is_quick(call: Call) -> bool:
+    """It is no script, and reads few bytes."""
+    if not isinstance(call, Command):
+        return False
+    return call.words[0] != "BITCOUNT" or int(call.words[3]) - int(call.words[2]) < _QUICK_BYTES

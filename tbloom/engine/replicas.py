@@ -1,0 +1,72 @@
+"""Answers that are given only once replicas have them: WAIT goes with the call, on its connection."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from typing import Any, NamedTuple
+
+from tbloom.engine.flow import Call, Command
+from tbloom.errors import ConfigError
+
+_MOST = 1000
+#: How long (s) an answer waits for the replicas at most: a replica that follows takes milliseconds.
+_LONGEST_WAIT = 1.0
+
+
+class Replicas(NamedTuple):
+    """How many replicas must have an answer, and for how long it waits for them (ms)."""
+
+    number: int
+    timeout_ms: int
+
+    @classmethod
+    def checked(cls, number: Any, client: Any) -> Replicas | None:
+        """What the argument ``replicas`` says; None: answers wait for none.
+
+        An answer waits for half of the client's time limit for a reply at most, so that WAIT ends first.
+        """
+        if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= _MOST:
+            raise ConfigError("replicas", number, f"a whole number from 0 to {_MOST}")
+        pool = getattr(client, "connection_pool", None) or getattr(client, "nodes_manager", None)
+        limit = getattr(pool, "connection_kwargs", {}).get("socket_timeout") or 2 * _LONGEST_WAIT
+        return cls(number, max(1, round(500 * min(limit, 2 * _LONGEST_WAIT)))) if number else None
+
+    def behind(self, key: bytes) -> tuple[Command, Command]:
+        """The commands behind a call with this key.
+
+        WAIT goes by the last write of its connection, and a call that is sent again may write nothing: so there is one.
+        """
+        own = key[: key.index(b"}") + 1] + b":replicas"
+        return Command(("SET", own, "", "PX", 1)), Command(
+            ("WAIT", self.number, self.timeout_ms), own
+        )
+
+
+class Lacking(NamedTuple):
+    """A call's reply that too few replicas had in time (s)."""
+
+    reply: Any
+    replicas: int
+    copies: int
+    timeout: float
+
+
+def in_line(calls: Iterable[Call]) -> list[Call]:
+    """The calls, each with the commands behind it."""
+    return [command for call in calls for command in (call, *call.behind)]
+
+
+def joined(calls: Sequence[Call], replies: Iterable[Any]) -> list[Any]:
+    """The reply to each call: with commands behind it, the first error, or ``Lacking`` where WAIT says so."""
+    left, answers = iter(replies), []
+    for call in calls:
+        reply, *others = islice(left, 1 + len(call.behind))
+        if errors := [each for each in (reply, *others) if isinstance(each, Exception)]:
+            reply = errors[0]
+        elif others:
+            _, number, timeout_ms = map(str, call.behind[-1].words)
+            if others[-1] < int(number):
+                reply = Lacking(reply, int(number), others[-1], int(timeout_ms) / 1000)
+        answers.append(reply)
+    return answers

@@ -1,0 +1,219 @@
+"""``keep``: an item that leaves the window earlier than the others."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+import redis
+
+from tbloom import AsyncTimeBloom, ConfigError, FilterFull, TimeBloom
+from tests.helpers.proxy import LossyProxy
+
+SLICES = 4
+WRITES: dict[str, Callable[..., Any]] = {
+    "add": lambda seen, item, keep: seen.add(item, keep=keep),
+    "add_many": lambda seen, item, keep: seen.add_many([item], keep=keep),
+    "commit": lambda seen, item, keep: seen.commit(item, keep=keep),
+    "commit_many": lambda seen, item, keep: seen.commit_many([item], keep=keep),
+}
+verbs = pytest.mark.parametrize("verb", WRITES)
+
+
+def june(day: int, hour: int = 0) -> datetime:
+    return datetime(2019, 6, day, hour, tzinfo=timezone.utc)
+
+
+@pytest.fixture
+def open_one(clockwork: Any, name: str) -> Callable[..., TimeBloom]:
+    """Opens one more client of the filter, on a server whose clock says noon of 10 June."""
+    clockwork.set(june(10, 12))
+
+    def open_one(**parameters: Any) -> TimeBloom:
+        parameters = {"slices": SLICES, "capacity": 1000, **parameters}
+        return TimeBloom.from_url(clockwork.server.url, name, **parameters)
+
+    return open_one
+
+
+@verbs
+@pytest.mark.parametrize("cache_size", [0, 100])
+def test_an_item_leaves_after_the_slices_that_it_is_kept_for(
+    clockwork: Any, open_one: Callable[..., TimeBloom], verb: str, cache_size: int
+) -> None:
+    """Whatever the filter held before, and for others, who ask all slices."""
+    seen, other = open_one(cache_size=cache_size), open_one()
+    seen.add("of the whole window")
+    kept = range(1, SLICES + 1)
+    for keep in kept:
+        WRITES[verb](seen, f"kept {keep}", keep)
+        assert not seen.add(f"kept {keep}")
+        assert other.contains(f"kept {keep}")
+    for keep in kept:
+        clockwork.set(june(10 + keep) - timedelta(seconds=1))
+        assert seen.contains(f"kept {keep}"), keep
+        clockwork.set(june(10 + keep))
+        assert not other.contains(f"kept {keep}"), keep
+
+
+@verbs
+def test_at_midnight_the_item_goes_into_the_slice_that_leaves_after_the_new_day(
+    clockwork: Any, open_one: Callable[..., TimeBloom], verb: str
+) -> None:
+    """The client believes that the day before is current."""
+    seen = open_one()
+    seen.add("shows the client the time")
+    clockwork.set(june(11))
+    WRITES[verb](seen, "a", 1)
+    clockwork.set(june(11, 23))
+    assert seen.contains("a")
+    clockwork.set(june(12))
+    assert not seen.contains("a")
+
+
+def test_the_item_counts_for_the_slice_that_it_leaves_with(
+    open_one: Callable[..., TimeBloom],
+) -> None:
+    """For ``last_seen`` and ``info``, and where few slices are asked."""
+    seen = open_one()
+    seen.add_many(["a", "b"], keep=2)
+    assert june(8) == getattr(seen.last_seen("a"), "start", None)
+    assert {"20190608": 2, "20190610": 0} == {
+        slice.label: slice.items
+        for slice in seen.info().slices
+        if slice.label in ("20190608", "20190610")
+    }
+    assert seen.contains("a", within=3)
+    assert not seen.contains("a", within=2)
+    assert [
+        date.date()
+        for date in [slice.expires for slice in seen.info().slices if slice.items]
+        if date
+    ] == [june(12).date()]
+
+
+def test_a_seen_item_stays_for_as_long_as_it_was_to(
+    clockwork: Any, open_one: Callable[..., TimeBloom]
+) -> None:
+    """``add`` finds it; ``commit`` writes it where it lives longer, and only there."""
+    seen = open_one()
+    seen.add("long")
+    seen.add("short", keep=1)
+    seen.add("longer", keep=1)
+    seen.commit("long", keep=1)
+    assert not seen.add("short")
+    seen.commit("longer", keep=3)
+    assert 4 == seen.info().items
+    clockwork.set(june(11))
+    assert [True, False, True] == seen.contains_many(["long", "short", "longer"])
+
+
+@pytest.mark.parametrize("keep", [0, SLICES + 1, -1, True, 1.5, "2"])
+def test_a_keep_that_can_not_be_right_is_refused(
+    open_one: Callable[..., TimeBloom], keep: Any
+) -> None:
+    seen = open_one()
+    for verb in WRITES.values():
+        with pytest.raises(ConfigError, match=r"keep.*from 1 to 4"):
+            verb(seen, "a", keep)
+    assert not seen.contains("a")
+
+
+def test_within_and_keep_do_not_go_together(open_one: Callable[..., TimeBloom]) -> None:
+    seen = open_one()
+    with pytest.raises(
+        ConfigError, match=r"within.*left out, because with keep all slices are asked"
+    ):
+        seen.add("a", within=2, keep=2)
+    assert not seen.contains("a")
+
+
+def test_the_slice_that_it_goes_into_grows(
+    clockwork: Any, open_one: Callable[..., TimeBloom]
+) -> None:
+    """Exactly counted, and each item is new once and found until it leaves."""
+    seen, other = open_one(capacity=50), open_one(capacity=50)
+    items = [f"item {i}" for i in range(500)]
+    assert seen.add_many(items[:250], keep=2) == [True] * 250
+    assert sum(other.add_many(items, keep=2)) == 250
+    [grown] = [slice for slice in seen.info().slices if slice.items]
+    assert ("20190608", 500, True) == (grown.label, grown.items, grown.parts > 2)
+    assert sum(other.add_many([f"today {i}" for i in range(200)])) == 200
+    clockwork.set(june(11, 23))
+    assert all(seen.contains_many(items))
+    clockwork.set(june(12))
+    assert not any(other.contains_many(items))
+
+
+def test_a_slice_that_may_not_grow_is_full(open_one: Callable[..., TimeBloom]) -> None:
+    seen = open_one(capacity=50, grow=False)
+    seen.add_many(f"item {i}" for i in range(50))
+    with pytest.raises(FilterFull):
+        seen.add_many([f"kept {i}" for i in range(51)], keep=2)
+    assert seen.add("of another slice", keep=1)
+
+
+def test_an_item_whose_reply_is_lost_is_new_once_and_leaves_as_asked(
+    clockwork: Any, open_one: Callable[..., TimeBloom], name: str
+) -> None:
+    other = open_one()
+    with (
+        LossyProxy(clockwork.server.url) as proxy,
+        TimeBloom.from_url(proxy.url, name, retry_for=0, slices=SLICES, capacity=1000) as seen,
+    ):
+        seen.add("before")
+        proxy.loses_next = True
+        with pytest.raises(redis.ConnectionError):
+            seen.add("a", keep=1)
+        assert other.contains("a")
+        assert seen.add("a", keep=1)
+        assert not seen.add("a", keep=1)
+        clockwork.set(june(11))
+        assert not other.contains("a")
+
+
+def test_a_commit_that_failed_is_repeated_for_the_same_time(
+    clockwork: Any, open_one: Callable[..., TimeBloom], name: str
+) -> None:
+    other = open_one()
+    with (
+        LossyProxy(clockwork.server.url) as proxy,
+        TimeBloom.from_url(proxy.url, name, retry_for=0, slices=SLICES, capacity=1000) as seen,
+    ):
+        seen.claim("a")
+        seen.claim("b")
+        for item, keep in (("a", 1), ("b", None)):
+            proxy.loses_next = True
+            with pytest.raises(redis.ConnectionError):
+                seen.commit(item, keep=keep)
+        other.clear()  # so that only what is sent again can be seen
+        seen._send_heartbeat()
+        assert [True, True] == other.contains_many(["a", "b"])
+        clockwork.set(june(11))
+        assert [False, True] == other.contains_many(["a", "b"])
+
+
+def test_tasks_with_other_times_go_in_batches_of_their_own(url: str, name: str) -> None:
+    """Each item leaves with the slice that its own caller asked for."""
+
+    async def ask() -> None:
+        async with AsyncTimeBloom.from_url(url, name, slices=SLICES, capacity=10_000) as seen:
+            keeps = {f"item {i}": (None, 1, 2, 4)[i % 4] for i in range(400)}
+            answers = await asyncio.gather(
+                *(seen.add(key, keep=keep) for key, keep in keeps.items())
+            )
+            assert all(answers)
+            places = await seen.last_seen_many(keeps)
+            labels = [slice.label for slice in (await seen.info()).slices]
+            found = Counter(
+                (keep or SLICES, labels.index(place.label))
+                for keep, place in zip(keeps.values(), places, strict=True)
+                if place
+            )
+            assert found == {(1, 0): 100, (2, 1): 100, (4, 3): 200}
+
+    asyncio.run(ask())

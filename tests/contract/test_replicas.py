@@ -1,0 +1,310 @@
+"""With ``replicas=n`` an answer "new" is given once n replicas have it: new once across a failover."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from itertools import count
+from shutil import which
+from typing import Any
+
+import pytest
+import redis
+
+from tbloom import AsyncTimeBloom, Claim, ConfigError, ExactFilter, NotReplicated, TimeBloom
+from tbloom.exact import AsyncExactFilter
+from tests.helpers import servers
+from tests.helpers.localredis import LocalRedis
+from tests.helpers.making import Awaited, missing
+from tests.helpers.proxy import Proxy
+
+#: A time limit for replies by which WAIT ends soon.
+SOON = "?socket_timeout=0.4"
+TIMEOUT = 0.2
+
+
+@contextmanager
+def paused(*nodes: redis.Redis) -> Iterator[None]:
+    """Replicas that stand still."""
+    processes = [int(node.info("server")["process_id"]) for node in nodes]
+    for process in processes:
+        os.kill(process, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for process in processes:
+            os.kill(process, signal.SIGCONT)
+
+
+@pytest.fixture
+def pair(binary: str) -> Iterator[tuple[LocalRedis, redis.Redis]]:
+    """A master, and a client of its replica."""
+    with LocalRedis(binary) as master, servers.replica(binary, master) as replica:
+        yield master, replica
+
+
+def _own_client(url: str, name: str, **arguments: Any) -> TimeBloom:
+    return TimeBloom(redis.Redis.from_url(url), name, **arguments)
+
+
+STORES = {
+    "TimeBloom": lambda *args, **more: Awaited(TimeBloom.from_url(*args, **more)),
+    "AsyncTimeBloom": AsyncTimeBloom.from_url,
+    "ExactFilter": lambda *args, **more: Awaited(ExactFilter.from_url(*args, **more)),
+    "AsyncExactFilter": AsyncExactFilter.from_url,
+    "a client of the caller's own": lambda *args, **more: Awaited(_own_client(*args, **more)),
+}
+
+
+async def until_replicated(ask: Callable[[], Any]) -> Any:
+    """The answer once the replica has caught up."""
+    while True:
+        with suppress(NotReplicated):
+            return await ask()
+
+
+@pytest.mark.parametrize("store", STORES)
+async def test_an_item_is_new_once_the_replica_has_it(store: str, pair: Any, name: str) -> None:
+    master, replica = pair
+    seen = STORES[store](master.url + SOON, name, replicas=1)
+    assert await seen.add_many(["a", "b", "a"]) == [True, True, False]
+    assert await seen.add("c")
+    with paused(replica):
+        assert not await seen.add("a")  # the master says so
+        for _ in range(2):
+            with pytest.raises(NotReplicated) as caught:
+                await seen.add("d")
+        with pytest.raises(NotReplicated):
+            await seen.add_many(["a", "d", "e", "f"])
+    error = caught.value
+    assert (error.name, error.replicas, error.copies, error.timeout) == (name, 1, 0, TIMEOUT)
+    assert str(error) == f"{name!r}: 0 of 1 replicas have the answer after 0.2 s"
+    assert await until_replicated(lambda: seen.add("d")) is True
+    assert await seen.add_many(["d", "e", "f", "a"]) == [False, True, True, False]
+    assert not await seen.add("e")
+
+
+class Recorder(Proxy):
+    """Keeps what clients send."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url, lambda _: None)
+        self.requests: list[bytes] = []
+
+    def _pick(self, data: bytes) -> None:
+        self.requests.append(data)
+
+
+@pytest.mark.parametrize("store", STORES)
+async def test_it_takes_one_round_trip(store: str, pair: Any, name: str) -> None:
+    with Recorder(pair[0].url) as proxy:
+        seen = STORES[store](proxy.url, name, replicas=1)
+        assert await seen.add("a")  # loads the script
+        proxy.requests.clear()
+        assert await seen.add("b")
+        [request] = proxy.requests
+        assert (request.count(b"EVALSHA"), request.count(b"WAIT")) == (1, 1)
+        assert not await seen.contains("c")
+        assert b"WAIT" not in proxy.requests[-1]
+        await getattr(seen, "aclose" if store.startswith("Async") else "close")()
+
+
+def test_an_answer_is_not_lost_where_only_wait_fails(pair: Any, name: str) -> None:
+    """As where the user has no right to it: the call before it was executed."""
+    master, _ = pair
+    with redis.Redis.from_url(master.url) as admin:
+        admin.execute_command("ACL", "SETUSER", "user", "on", ">pw", "~*", "+@all")
+        url = master.url.replace("//", "//user:pw@")
+        with TimeBloom.from_url(url, name, replicas=1, retry_for=0) as seen:
+            admin.execute_command("ACL", "SETUSER", "user", "+wait")
+            assert seen.add("before")
+            admin.execute_command("ACL", "SETUSER", "user", "-wait")
+            for _ in range(2):
+                with pytest.raises(redis.exceptions.NoPermissionError, match="wait"):
+                    seen.add("a")
+            admin.execute_command("ACL", "SETUSER", "user", "+wait")
+            assert [seen.add("a"), seen.add("a")] == [True, False]
+
+
+async def test_one_replica_is_not_two(pair: Any, name: str) -> None:
+    master, _ = pair
+    with TimeBloom.from_url(master.url + SOON, name, replicas=2) as seen:
+        with pytest.raises(NotReplicated, match="1 of 2 replicas"):
+            seen.add("a")
+        assert not seen.contains("b")
+    with TimeBloom.from_url(master.url, name) as other:
+        assert not other.add("a")  # it is that caller's
+
+
+async def test_claims_and_commits_wait_too(pair: Any, name: str) -> None:
+    master, replica = pair
+    with TimeBloom.from_url(master.url + SOON, name, replicas=1) as seen:
+        assert seen.claim_many(["a", "b", "c"]) == 3 * [Claim.NEW]
+        with paused(replica):
+            with pytest.raises(NotReplicated):
+                seen.claim("d")
+            assert seen.claim("b") is Claim.BUSY
+            for ask in (
+                lambda: seen.commit("a"),
+                lambda: seen.import_many(["e"]),
+                lambda: seen.add("f"),
+            ):
+                for _ in range(
+                    2
+                ):  # the second one changes nothing on the server, on another connection
+                    with pytest.raises(NotReplicated):
+                        ask()
+                    seen.keep_connections()
+                    seen.client.connection_pool.disconnect()
+
+        async def commit() -> None:
+            seen.commit("a")
+
+        async def claim() -> Claim:
+            return seen.claim("d")
+
+        await until_replicated(commit)
+        assert await until_replicated(claim) is Claim.NEW
+        assert seen.claim_many(["a", "d"]) == [Claim.SEEN, Claim.BUSY]
+        assert replica.exists(f"{{{name}}}:claims")
+
+
+async def test_of_callers_that_go_together_each_has_its_own_error(pair: Any, name: str) -> None:
+    master, replica = pair
+    items = [f"item {number}" for number in range(60)]
+    async with AsyncTimeBloom.from_url(master.url + SOON, name, replicas=1) as seen:
+        await seen.add("before")
+        with paused(replica):
+            answers = await asyncio.gather(*map(seen.add, items), return_exceptions=True)
+        assert {*map(type, answers)} == {NotReplicated}
+        assert len({*map(id, answers)}) == len(items)
+        new = Counter[str]()
+
+        async def ask(item: str) -> None:
+            is_new = await until_replicated(lambda: seen.add(item))
+            new[item] += is_new
+
+        await asyncio.gather(*map(ask, [*items, *items]))
+        assert new == dict.fromkeys(items, 1)
+
+
+@pytest.mark.parametrize("given", [-1, 1.0, "1", True, None, 1001])
+def test_a_wrong_number_of_replicas_is_named(client: redis.Redis, name: str, given: Any) -> None:
+    for store in (TimeBloom, ExactFilter):
+        with pytest.raises(ConfigError, match="replicas: expected a whole number from 0 to 1000"):
+            store(client, name, replicas=given)
+
+
+class Crawlers:
+    """Threads that add the same items, pairwise, until they are told to end; how often each item was told new."""
+
+    def __init__(self, url: str, name: str) -> None:
+        self.told, self.errors = Counter[str](), list[BaseException]()
+        self.lock, self._ended = threading.Lock(), threading.Event()
+        arguments = (f"{url}?socket_timeout=2", name)
+        self._threads = [
+            threading.Thread(target=self._crawl, args=(number, *arguments)) for number in range(6)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def end(self) -> None:
+        self._ended.set()
+        for thread in self._threads:
+            thread.join()
+
+    def wait_for(self, number: int) -> None:
+        """Returns once so many items were told new."""
+        while len(self.told) < number:
+            assert not self.errors
+            time.sleep(0.01)
+
+    def _crawl(self, number: int, url: str, name: str) -> None:
+        try:
+            with TimeBloom.from_url(url, name, replicas=1, retry_for=600) as seen:
+                for page in count():
+                    if self._ended.is_set():
+                        return
+                    self._add(seen, f"{number // 2} {page}")
+        except BaseException as error:  # noqa: BLE001 - the test shows it
+            self.errors.append(error)
+
+    def _add(self, seen: TimeBloom, item: str) -> None:
+        while not self._ended.is_set():
+            with suppress(NotReplicated):
+                is_new = seen.add(item)
+                with self.lock:
+                    self.told[item] += is_new
+                return
+
+
+def test_no_answer_new_is_lost_by_a_failover(binary: str, name: str) -> None:
+    """A replica is promoted under load while the master goes on, which then is killed with -9: the replica has what was
+    told, and no item is told new twice."""
+    with ExitStack() as stack:
+        master = stack.enter_context(LocalRedis(binary))
+        following = "--replicaof", "127.0.0.1", str(master.port)
+        next_one = stack.enter_context(LocalRedis(binary, *following))
+        stack.enter_context(servers.replica(binary, next_one))  # of the next master
+        promoted = stack.enter_context(redis.Redis.from_url(next_one.url))
+        old = stack.enter_context(redis.Redis.from_url(master.url))
+        old.set("a", 1)
+        old.wait(1, 0)
+        proxy = stack.enter_context(Proxy(master.url, lambda _: None))
+        crawlers = Crawlers(proxy.url, name)
+        stack.callback(crawlers.end)
+        crawlers.wait_for(300)
+        promoted.execute_command("REPLICAOF", "NO", "ONE")
+        executed = old.info("stats")["total_commands_processed"]
+        while old.info("stats")["total_commands_processed"] < executed + 50:
+            time.sleep(0.01)
+        master.process.kill()
+        master.process.wait()
+        with crawlers.lock:
+            told = [item for item, times in crawlers.told.items() if times]
+        with TimeBloom.from_url(next_one.url, name) as seen:
+            lost = [item for item in told if not seen.contains(item)]
+        proxy.lead_to(next_one.url)
+        crawlers.wait_for(len(crawlers.told) + 300)
+        crawlers.end()
+        assert not crawlers.errors
+        assert lost == []
+        assert max(crawlers.told.values()) == 1
+
+
+@pytest.mark.check
+@pytest.mark.parametrize("store", ["TimeBloom", "AsyncTimeBloom"])
+async def test_a_node_of_a_cluster_waits_for_its_own_replica(store: str, name: str) -> None:
+    """Also where slots have moved to another node, whose replica counts then."""
+    if not which("redis-cli") or "redis-server" not in servers.BINARIES:
+        missing("redis-server with redis-cli")
+    with ExitStack() as stack:
+        cluster = stack.enter_context(
+            servers.Cluster(servers.BINARIES["redis-server"], replicas=True)
+        )
+        masters = cluster.masters()
+        known = [master.info("replication")["slave0"] for master in masters]
+        replicas = [stack.enter_context(redis.Redis(port=node["port"])) for node in known]
+        seen = STORES[store](cluster.url + SOON, name, replicas=1, shards=6)
+        items = [str(number) for number in range(200)]
+        assert await seen.add_many(items) == 200 * [True]
+        with paused(*replicas):
+            with pytest.raises(NotReplicated, match="0 of 1 replicas"):
+                await seen.add_many([*items, "a", "b", "c"])
+            assert await seen.contains_many(items) == 200 * [True]
+        further = [*items, "a", "b", "c"]
+        answers = await until_replicated(lambda: seen.add_many(further))
+        assert answers == [*(200 * [False]), True, True, True]
+        cluster.reshard(masters[0], masters[1], 3000)
+        more = [f"moved {number}" for number in range(200)]
+        assert await until_replicated(lambda: seen.add_many([*more, *items])) == [
+            *(200 * [True]),
+            *(200 * [False]),
+        ]
+        await getattr(seen, "aclose" if store.startswith("Async") else "close")()
