@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +12,6 @@ from scrapy import Request
 from scrapy.utils.request import fingerprint
 
 from tbloom import TimeBloom
-from tbloom.scrapy.claims.requests import Note
 from tests.helpers.schedulers import ADDON, SCRAPY, refusal
 
 DONE = {**ADDON, "TBLOOM_MARK": "done"}
@@ -273,18 +270,3 @@ def test_a_full_filter_closes_the_spider(crawl: Any, policy: str) -> None:
     result = crawl("ten_and_hundred", {**DONE, **full, "CONCURRENT_REQUESTS": 1})
     assert "tbloom_error" == result["finish_reason"]
     assert "the current slice is full" in result["log"]
-
-
-@pytest.mark.parametrize(("died_of_it", "fetched"), [(4, ["0"]), (5, [])])
-def test_a_request_that_five_crawlers_have_died_of_is_not_tried_again(
-    crawl: Any, claims: Any, url: str, name: str, site: str, *, died_of_it: int, fetched: list[str]
-) -> None:
-    item = fingerprint(Request(f"{site}0"))
-    request = json.dumps({"url": f"{site}0", "callback": "note"})
-    note = Note((item.hex(),), died_of_it, request).text(SimpleNamespace(name="tests"))
-    with TimeBloom.from_url(url, name, capacity=1000) as dead:
-        dead.claim(item, note=note)
-    result = crawl("pages", DONE, [])
-    assert fetched == result["fetched"]
-    assert (not fetched) == result["stats"].get("tbloom/not_taken_over", 0)
-    assert 0 == claims()
