@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import sys
 import time
@@ -69,11 +70,11 @@ class Reporter:
 
     def wait(self, text: str, seconds_left: Callable[[], float]) -> None:
         """Waits until ``seconds_left()`` is zero or less."""
-        whole = round(seconds_left())
+        whole = math.ceil(seconds_left())
         if whole > 0:
             with self.count(f"{text}: {whole} s", whole, "seconds") as advance:
                 while (left := seconds_left()) > 0:
-                    advance(whole - round(left))
+                    advance(whole - math.ceil(left))
                     time.sleep(min(left, 1))
 
     def _in_lines(self, text: str, total: int | None, unit: str) -> Advance:
