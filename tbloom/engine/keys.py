@@ -22,9 +22,10 @@ _LIKE_A_SHARD = re.compile(r":[0-9]+(\.[0-9]+)?:*\Z")
 #: A pattern for SCAN: the keys of all filters' parameters, and the shards' copies.
 CONFIGS = "{*}*:config"
 _BUCKET = re.compile(r"\}:exact:\d+:\d+\Z", re.ASCII)
-#: The mapping of counters that name none: a user's name is never all in braces. What follows the hash tag in its keys, and in
-#: no others.
-DEFAULT_MAPPING, _DEFAULT_INNER = "{ids}", ":_"
+#: The mapping of counters that name none: a user's name is never all in braces.
+DEFAULT_MAPPING = "{ids}"
+#: What follows the hash tag in its keys, and in no others.
+_DEFAULT_INNER = ":_"
 #: What follows the hash tag in the keys of a filter that shares those of another one: "{news}:new".
 _INNER_NAME = ":[A-Za-z][A-Za-z0-9_-]*"
 _INNER = f"(?:{_INNER_NAME}|{_DEFAULT_INNER})?"
