@@ -35,10 +35,13 @@ def project_settings() -> BaseSettings | None:
 
 def faults(settings: BaseSettings) -> Iterator[str]:
     """A line for each fault, until one that hides others."""
-    addons = [
-        load_object(path) for path, on in settings.getdict("ADDONS").items() if on is not None
-    ]
-    has_addon = Addon in addons
+    try:
+        has_addon = Addon in [
+            load_object(path) for path, on in settings.getdict("ADDONS").items() if on is not None
+        ]
+    except (ImportError, NameError, ValueError) as error:
+        yield f"ADDONS names what can't be imported: {error}"
+        return
     try:
         if has_addon:
             Addon().update_settings(settings)

@@ -26,6 +26,8 @@ THEIRS = {"DUPEFILTER_CLASS": "scrapy.dupefilters.RFPDupeFilter"}
         ({}, f"{OFF}. Set ADDONS"),
         ({"ADDONS": {"tbloom.scrapy.Addon": None}}, OFF),
         ({"TBLOOM_SLICES": 3, "TBLOOM_KEY": "a"}, f"{OFF} (without effect: TBLOOM_KEY, TBLOOM_SL"),
+        ({"ADDONS": {"tbloom.scrapy.AddOn": 500}}, "ADDONS names what can't be imported: Module 'tb"),
+        ({"ADDONS": {"tblom.scrapy.Addon": 500}}, "ADDONS names what can't be imported: No module"),
         ({**ADDON, **THEIRS}, "tbloom's add-on is off: the project sets DUPEFILTER_CLASS"),
         ({**SCRAPY, "TBLOOM_MARK": "done"}, "TBLOOM_MARK: 'done' and 'parsed' need ADDONS ="),
         ({**ADDON, "TBLOOM_SLCES": 3}, "TBLOOM_SLCES: expected TBLOOM_SLICES"),
