@@ -49,7 +49,7 @@ def test_it_needs_scrapy_and_not_scrapy_redis() -> None:
 @pytest.mark.parametrize(
     ("settings", "begins", "goes_on"),
     [
-        (ADDON, "7 daily slices, 0 of 1,000 items today, 0.0 MB", "7 daily slices, 2 of 1,000 items"),
+        (ADDON, "7 daily slices, 0 of 1,000 items today, 0.00 MB", "7 daily slices, 2 of 1,000 items"),
         ({**ADDON, **EXACT}, "exact", "exact, existing, at redis://127.0.0.1:"),
     ],
     ids=["bloom", "exact"],
@@ -74,12 +74,12 @@ def test_the_log_names_the_filter_and_a_fingerprinter_that_finds_nothing_in_it(
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
-        ({"TBLOOM_GRANULARITY": "w"}, "7 weekly slices, 0 items this week, 0.0 MB, new"),
-        ({"TBLOOM_GRANULARITY": "15min"}, "7 slices of 900s, 0 items now, 0.0 MB, new"),
-        ({"TBLOOM_GRANULARITY": "None"}, "no window, 0 items now, 0.0 MB, new, at redis"),
-        ({"TBLOOM_SHARDS": 3}, "7 daily slices, 0 items today, 0.0 MB, new, at redis"),
-        ({"TBLOOM_STORE": "local"}, "items today, 0.0 MB, new, in the memory of this process"),
-        ({"TBLOOM_STORE": "local", "TBLOOM_PATH": "PATH/%(spider)s"}, "0.0 MB, new, in PATH/shop"),
+        ({"TBLOOM_GRANULARITY": "w"}, "7 weekly slices, 0 items this week, 0.00 MB, new"),
+        ({"TBLOOM_GRANULARITY": "15min"}, "7 slices of 900s, 0 items now, 0.00 MB, new"),
+        ({"TBLOOM_GRANULARITY": "None"}, "no window, 0 items now, 0.00 MB, new, at redis"),
+        ({"TBLOOM_SHARDS": 3}, "7 daily slices, 0 items today, 0.00 MB, new, at redis"),
+        ({"TBLOOM_STORE": "local"}, "items today, 0.00 MB, new, in the memory of this process"),
+        ({"TBLOOM_STORE": "local", "TBLOOM_PATH": "PATH/%(spider)s"}, "0.00 MB, new, in PATH/shop"),
     ],
 )  # fmt: skip
 def test_the_line_of_a_filter_of_every_kind(
@@ -109,7 +109,7 @@ def test_the_size_is_that_of_info(url: str, name: str) -> None:
     seen.add_many(map(str, range(1000)))
     info = seen.info()
     assert info.slices[-1].parts > 1
-    held = f"{info.items:,} of 100 items today, {info.bytes / 2**20:.1f} MB, existing"
+    held = f"{info.items:,} of 100 items today, {info.bytes / 2**20:.2f} MB, existing"
     assert held in summarize(seen).text
 
 

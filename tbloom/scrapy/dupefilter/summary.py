@@ -133,7 +133,7 @@ def _held(config: Config, items: int, size: int) -> str:
     held = f"{items:,} item" if items == 1 else f"{items:,} items"
     if config.capacity is not None:
         held = f"{items:,} of {config.capacity:,} items"
-    return f"{window}, {held} {when}, {size / 2**20:,.1f} MB"
+    return f"{window}, {held} {when}, {size / 2**20:,.2f} MB"
 
 
 def _newest_items(config: Config, found: Glance) -> int:
