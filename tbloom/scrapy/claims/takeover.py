@@ -107,7 +107,7 @@ class TakeOver:
         if others and not self._has_said:
             self._has_said = True
             claims = self._seen.run(_claims(self._seen.config))
-            message = "waiting up to %.0f s for %d requests of %d other crawlers, which are taken over if they have died"
+            message = "waiting up to %.0f s for %d requests of other crawlers (%d), which are taken over if those have died"
             logger.info(message, self._seen.session_ttl, claims, len(others))
         return not self._silent
 
