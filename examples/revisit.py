@@ -11,10 +11,7 @@ from tbloom import LocalBloom, TimeBloom
 
 SLICES, PAGES, DAYS = 15, 100, 240  # slices are days
 # Of each site's pages as many change every so many days, on average.
-SITES: dict[str, tuple[int, ...]] = {
-    "many rates": (1, 2, 4, 8, 16, 32, 64, 128),
-    "mostly articles": (1, 7, *8 * (90,)),
-}
+SITES = {"many rates": (1, 2, 4, 8, 16, 32, 64, 128), "mostly articles": (1, 7, *8 * (90,))}
 
 
 def revisit(seen: TimeBloom | LocalBloom, url: str, fetch: Callable[[str], bytes]) -> str | None:
@@ -55,7 +52,7 @@ def simulate(site: tuple[int, ...], interval: int | None = None) -> tuple[int, f
 
 
 if __name__ == "__main__":
-    results = {name: simulate(site) for name, site in SITES.items()}
-    for name, (fetches, mean, longest) in results.items():
+    for name, site in SITES.items():
+        fetches, mean, longest = simulate(site)
         print(f"{name}: {fetches} fetches, delay {mean:.2f} days, at most {longest}", end="; ")
         print(f"a fixed interval, same delay: {PAGES * DAYS / (2 * mean + 1):.0f} fetches")
