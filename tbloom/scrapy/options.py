@@ -13,7 +13,7 @@ from tbloom.errors import ConfigError
 from tbloom.scrapy.circuit import CircuitBreaker
 from tbloom.scrapy.connection import address_of, make_client
 from tbloom.scrapy.errorline import server_setting
-from tbloom.scrapy.meta import TTL, WITHIN
+from tbloom.scrapy.meta import KEEP, TTL, WITHIN
 from tbloom.scrapy.settings import (
     COUNTS,
     DEBUG,
@@ -45,16 +45,17 @@ _SERVER = {"shards", "retry_for", "replicas", "on_error"}
 
 
 class _Store(NamedTuple):
-    """A value of TBLOOM_STORE: the arguments of its class, and its key in a request's meta."""
+    """A value of TBLOOM_STORE: the arguments of its class, and the keys in a request's meta by the arguments of ``add``."""
 
     arguments: set[str]
-    meta_key: str
+    meta_keys: dict[str, str]
 
 
+_IN_SLICES = {"within": WITHIN, "keep": KEEP}
 _STORES = {
-    "bloom": _Store(_WINDOW | _SERVER | {"session_ttl", "cache_size", "cache_ttl"}, WITHIN),
-    "exact": _Store(_SERVER | {"ttl"}, TTL),
-    "local": _Store(_WINDOW | {"path"}, WITHIN),
+    "bloom": _Store(_WINDOW | _SERVER | {"session_ttl", "cache_size", "cache_ttl"}, _IN_SLICES),
+    "exact": _Store(_SERVER | {"ttl"}, {"ttl": TTL}),
+    "local": _Store(_WINDOW | {"path"}, _IN_SLICES),
 }
 #: The settings that any store allows: counters and page store have a use for them.
 _ALWAYS = {*COUNTS.values(), *PAGES.values(), FILTER["name"], STORE}
@@ -81,9 +82,9 @@ class Options:
     debug: bool
 
     @property
-    def meta_key(self) -> str:
-        """The key of a request's meta that limits how long it counts as seen."""
-        return _STORES[self.store].meta_key
+    def meta_keys(self) -> dict[str, str]:
+        """The keys of a request's meta, by the arguments of ``add``."""
+        return _STORES[self.store].meta_keys
 
     @property
     def cache_hits(self) -> int:

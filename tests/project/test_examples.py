@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -95,6 +96,20 @@ def test_a_graph_is_traversed_once(own_url: str) -> None:
         pending += new
     # At most one of 10,000 is left out, and what is reached only from there.
     assert len(visited) - 20 <= int(line.rpartition(" ")[2]) <= len(visited)
+
+
+@pytest.mark.check
+def test_pages_that_stay_the_same_are_fetched_less_often() -> None:
+    """The simulation's figures are the recipe's: fewer fetches, and no change waits for as long as the window (15 days)."""
+    recipe = (ROOT / "docs" / "recipes.md").read_text(encoding="utf-8")
+    lines = output(start("revisit.py"))
+    assert len(lines) == 2
+    for line in lines:
+        fetches, longest, fixed = map(int, re.findall(r"\d+(?= fetches|;)", line))
+        assert fetches < fixed
+        assert longest < 15
+        assert f"{fetches:,}" in recipe
+        assert f"{fixed:,}" in recipe
 
 
 class Site:

@@ -8,9 +8,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from tbloom.errors import ConfigError
+from tbloom.items import check_keep
 from tbloom.scrapy.claims.requests import RequestClaim
 from tbloom.scrapy.claims.unstored import UnstoredItems
 from tbloom.scrapy.crawler import count
+from tbloom.scrapy.meta import KEEP
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -59,8 +62,8 @@ class PagesInWork:
         self._held, self._errands = held, errands
         self._pages = defaultdict[str, _Page](_Page)
         self._failures: Counter[str] = Counter()
-        #: The claims on pages that are processed, but for their items.
-        self._done: dict[str, RequestClaim] = {}
+        #: The claims on pages that are processed, but for their items, and for how many slices the pages are kept.
+        self._done: dict[str, tuple[RequestClaim, int | None]] = {}
         self._unstored = UnstoredItems(crawler)
         self._marking: Future[object] | None = None
 
@@ -151,7 +154,7 @@ class PagesInWork:
                 self._failures[first] += 1
             claim = self._held.of(page.request)
             if claim and well:
-                self._done[first] = claim
+                self._done[first] = claim, self._keep_of(page.request)
             elif claim and self._failures[first] < _MAX_FAILURES:
                 self.failed(page.request)
         self._mark()
@@ -170,16 +173,33 @@ class PagesInWork:
             return
         for first in lost:
             del self._done[first]
-        items = []
+        items = defaultdict[int | None, list[bytes]](list)
         for first in stored:
-            claim = self._done.pop(first)
-            items += claim.items
+            claim, keep = self._done.pop(first)
+            items[keep] += claim.items
             self.forget(claim)
+
+        def commit() -> None:
+            for keep, of_pages in items.items():
+                self._seen.commit_many(of_pages, keep)
+
         if items:
-            commit, pages = partial(self._seen.commit_many, items), len(stored)
+            pages = len(stored)
             self._marking = self._errands.later(
                 "marked", commit, lambda _: count(self._crawler, "tbloom/done", pages)
             )
+
+    def _keep_of(self, request: Request) -> int | None:
+        """For how many slices the page is kept; a callback may have said so in ``response.meta``."""
+        keep = request.meta.get(KEEP)
+        try:
+            check_keep(keep, None, self._seen.config.slices)
+        except ConfigError as error:
+            logger.error(
+                "meta[%r] of %s: %s; it is kept for the whole window", KEEP, request, error
+            )
+            return None
+        return keep
 
 
 def _busy(engine: ExecutionEngine, slot: Slot) -> set[str]:
