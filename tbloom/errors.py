@@ -31,6 +31,9 @@ __all__ = [
 
 
 _MAX_SHOWN = 200
+#: The size of a filter, and the parameters that it follows from where it is not given.
+_SIZE = ("bits", "hashes")
+_SIZED_BY = {"capacity", "error_rate", "slices", "grow"}
 
 
 def _shown(value: object) -> str:
@@ -69,27 +72,34 @@ class ConfigMismatch(TBloomError):
     """What is stored under this name has other parameters; nothing was changed.
 
     ``differences`` maps the name of each parameter that differs to the pair (stored, given);
-    ``stored`` is the text of all stored parameters.
+    ``stored`` is the text of all stored parameters; ``remedy`` ends the message.
     """
 
     def __init__(
-        self, name: str, differences: dict[str, tuple[Any, Any]], stored: str = ""
+        self,
+        name: str,
+        differences: dict[str, tuple[Any, Any]],
+        stored: str = "",
+        remedy: str = "give the same, or take another name",
     ) -> None:
         # Not with what is stored, which may have the check value of a secret.
         super().__init__(name, differences)
         self.name = name
         self.differences = differences
         self.stored = stored
+        self.remedy = remedy
 
     def __str__(self) -> str:
+        derived = _SIZE if self.differences.keys() & _SIZED_BY else ()
         details = ", ".join(
             f"{parameter} is {_shown(stored)} there and {_shown(given)} here"
             for parameter, (stored, given) in self.differences.items()
+            if parameter not in derived
         )
         layouts = self.differences.get("layout", (0, 0))
         if all(type(layout) is int for layout in layouts) and layouts[0] < layouts[1]:
             return f"{self.name!r} was written by an earlier version of tbloom: {details}"
-        return f"{self.name!r} is stored with other parameters: {details}"
+        return f"{self.name!r} is stored with other parameters: {details}; {self.remedy}"
 
 
 class FilterFull(TBloomError):

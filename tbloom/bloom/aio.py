@@ -67,7 +67,7 @@ class AsyncTimeBloom(ClaimVerbs["asyncio.Redis | asyncio.RedisCluster"], AsyncDr
 
     @asynccontextmanager
     async def claiming(self, item: Item, within: int | None = None) -> AsyncIterator[bool]:
-        """``async with seen.claiming(item) as is_new:``, see ``TimeBloom.claiming``."""
+        """``async with seen.claiming(item) as is_new:`` commits a new item at the end, or releases it on an exception."""
         is_new = await self.claim(item, within) is Claim.NEW
         try:
             yield is_new
@@ -84,7 +84,7 @@ class AsyncTimeBloom(ClaimVerbs["asyncio.Redis | asyncio.RedisCluster"], AsyncDr
                 raise
 
     async def aclose(self) -> None:
-        """See ``TimeBloom.close``."""
+        """Ends the session, which frees its claims, and closes the client, if ``from_url`` made it."""
         if self._heartbeat is not None:
             self._heartbeat.cancel()
         self._heartbeat = None

@@ -9,6 +9,9 @@ from tbloom.engine.flow import text
 from tbloom.engine.keys import Keys
 from tbloom.errors import ConfigMismatch
 
+#: What ``reconfigure()`` changes; the other parameters say where an item is.
+_CHANGEABLE = {"capacity", "error_rate", "slices", "grow", "bits", "hashes"}
+
 
 def differences(stored: str, ours: str) -> dict[str, tuple[Any, Any]]:
     """The parameters that differ between two stored texts: (stored, ours)."""
@@ -52,7 +55,13 @@ class Guarded(Protocol):
 def mismatch(ours: Guarded, stored: str | bytes) -> ConfigMismatch:
     """The error where other parameters than ours are stored."""
     theirs = text(stored)
-    return ConfigMismatch(ours.name, differences(theirs, ours.stored), theirs)
+    differing = differences(theirs, ours.stored)
+    remedy = "give the same, or take another name"
+    if differing.keys() <= _CHANGEABLE:
+        remedy = "give the same, reconfigure() the filter, or take another name"
+    elif differing.keys() <= {"kind", "stored"}:
+        remedy = "take another name"
+    return ConfigMismatch(ours.name, differing, theirs, remedy)
 
 
 def read_stored(stored: str) -> dict[str, Any]:

@@ -58,7 +58,7 @@ class Live:
             found = self.config.differences(stored)
             if not self._adopts_shards or found.keys() != {"shards"}:
                 place = getattr(self.store, "path", self.config.name)
-                raise ConfigMismatch(place, found, stored)
+                raise ConfigMismatch(place, found, stored, "give the same, or take another path")
             self.use(replace(self.config, shards=found["shards"][0]))
         return now
 

@@ -75,5 +75,6 @@ def agreed(path: str, stored: str, given: PagesConfig | None) -> PagesConfig:
             "with 'tbloom pages rebuild'"
         )
     if given is not None and given.stored != stored:
-        raise ConfigMismatch(path, differences(stored, given.stored), stored)
+        remedy = "give the same, or take another path"
+        raise ConfigMismatch(path, differences(stored, given.stored), stored, remedy)
     return config

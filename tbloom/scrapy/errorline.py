@@ -52,7 +52,7 @@ def _explain_mismatch(
     store = STORE.value(settings, "bloom") if table is FILTER else ""
     place = table["path" if store == "local" or table is PAGES else "name"].name
     if not error.differences.keys() <= table.keys():  # another kind of store, or another program's
-        return f"{place}: {error}; take another one"
+        return f"{place}: {error}"
     sizes = {"bits", "hashes"}  # follow from capacity and error rate, or the other way round
     if any(size in table and table[size].name in settings for size in sizes):
         sizes = {"capacity", "error_rate"}

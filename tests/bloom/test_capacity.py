@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import redis
 
-from tbloom import ConfigError, LocalBloom, TimeBloom
+from tbloom import ConfigError, ConfigMismatch, LocalBloom, TimeBloom
 from tbloom.bloom import sizing
 from tbloom.bloom.config import configure, from_stored
 from tbloom.bloom.layout import Layout
@@ -108,6 +108,30 @@ async def test_a_capacity_is_a_parameter_of_the_filter(make: Make) -> None:
         assert not any(await other.add_many(f"item {i}" for i in range(12_000)))
         await other.add_many(f"more {i}" for i in range(30_000))
     assert all(await seen.contains_many(f"more {i}" for i in range(30_000)))
+
+
+@pytest.mark.parametrize(
+    ("ours", "shown", "remedy"),
+    [
+        ({"capacity": 500}, "capacity is None there and 500 here", "reconfigure()"),
+        ({"slices": 9, "error_rate": 0.01}, "error_rate is 0.0001 there and 0.01 here", "reconfigure()"),
+        ({"capacity": None, "hashes": 3}, "hashes is 14 there and 3 here", "reconfigure()"),
+        ({"granularity": "h", "slices": 24}, "granularity is 'd' there and 'h' here", "give the same, or take"),
+    ],
+)  # fmt: skip
+async def test_a_mismatch_shows_what_was_given_and_ends_with_the_remedy(
+    make: Make, ours: dict[str, Any], shown: str, remedy: str
+) -> None:
+    """Bits and hashes are shown only where nothing differs that they follow from."""
+    await make(capacity=None).add("a")
+    with pytest.raises(ConfigMismatch) as caught:
+        await make(**{"capacity": None, **ours}).add("a")
+    text = str(caught.value)
+    assert shown in text
+    assert ("bits is" in text) == ("hashes" in ours)
+    assert "bits" in caught.value.differences
+    assert remedy in text
+    assert text.endswith("or take another name")
 
 
 async def test_shards_are_sized_each_by_itself(clockwork: Any, make: Make) -> None:

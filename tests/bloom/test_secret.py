@@ -89,7 +89,8 @@ async def test_another_secret_is_refused_and_changes_nothing(
     other = make(secret=given, **parameters)
     there, here = stored and "another one", given and "this one"
     expected = (
-        f"{name!r} is stored with other parameters: secret is {there!r} there and {here!r} here"
+        f"{name!r} is stored with other parameters: secret is {there!r} there and {here!r} here; "
+        "give the same, or take another name"
     )
     for verb, items in {**VERBS, "info": None, "reconfigure": None}.items():
         with pytest.raises(ConfigMismatch) as caught:

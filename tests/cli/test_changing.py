@@ -71,6 +71,20 @@ def test_reconfigure_shows_the_parameters_and_changes_them(url: str, filled: Tim
         assert "1" in seen
 
 
+@pytest.mark.parametrize("hashes", [None, 9])
+def test_reconfigure_goes_from_no_capacity_to_one_and_back(
+    url: str, name: str, hashes: int | None
+) -> None:
+    """The size follows each time, from a given number of hashes too."""
+    change = ["reconfigure", "--url", url, name, "--slices", "14", "--capacity"]
+    with TimeBloom.from_url(url, name, hashes=hashes) as seen:
+        seen.add("a")
+    for capacity in (5_000_000, None, 20_000):
+        assert tbloom(*change, str(capacity).lower()).returncode == 0
+        with TimeBloom.from_url(url, name, slices=14, capacity=capacity, hashes=hashes) as seen:
+            assert "a" in seen
+
+
 def test_a_shorter_window_is_asked_about(url: str, filled: TimeBloom) -> None:
     """What only the older slices hold would be forgotten."""
     change = ["reconfigure", "--url", url, filled.name, "--slices", "2"]

@@ -163,7 +163,7 @@ def test_a_key_of_another_program_is_called_by_the_setting_of_the_filter(
         ({}, {"TBLOOM_GRANULARITY": "h"}, "TBLOOM_GRANULARITY is 'h', the stored filter has 'd': another TBLOOM_KEY, or 'd'"),
         ({}, {"TBLOOM_CAPACITY": 5, "TBLOOM_SLICES": 3}, "TBLOOM_CAPACITY is 5, TBLOOM_SLICES is 3, the stored filter has None, 7: `tbloom reconfigure NAME --capacity 5 --slices 3 --url SERVER`, another TBLOOM_KEY, or None, 7"),
         ({}, {"BLOOMFILTER_BIT": 20}, "BLOOMFILTER_BIT is 1049088, BLOOMFILTER_HASH_NUMBER is 6, the stored filter has"),
-        ({}, EXACT, "TBLOOM_KEY: 'NAME' is stored with other parameters: kind is None there and 'exact' here; take another one"),
+        ({}, EXACT, "TBLOOM_KEY: 'NAME' is stored with other parameters: kind is None there and 'exact' here; take another name"),
     ],
 )  # fmt: skip
 def test_a_mismatch_names_the_settings_and_the_remedy(

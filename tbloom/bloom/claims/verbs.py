@@ -49,7 +49,11 @@ class ClaimVerbs(Verbs[Client]):
         notes: Iterable[str] | None = None,
         previous_owner: str = "",
     ) -> Flow[list[Claim]]:
-        """``claim`` for each item, in order; a repeat of a new one is busy."""
+        """Claims all new items in one call; a Claim for each item, in order: NEW, SEEN, or BUSY as with ``claim``.
+
+        A repeat of a new item is busy. ``notes`` has a text for each item, by which another process can take its claim
+        over, as ``note`` of ``claim``. ConfigError: there are more or fewer notes than items, or one is too long.
+        """
         self._keep_session()
         within, digests = check_within(within, self.config.slices), self.config.digests_of(items)
         by_digest = check_notes(digests, notes)

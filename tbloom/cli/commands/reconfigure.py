@@ -57,10 +57,13 @@ def _changed(old: Config, given: dict[str, Any]) -> Config:
         if given[name] != getattr(old, name):
             raise _fixed(f"--{name}")
     known: dict[str, Any] = {**filters.parameters_of(old)}
-    size = {name: known.pop(name) for name in ("bits", "hashes")}
+    del known["bits"], known["hashes"]
     # A size that follows from the old parameters gives way to that of the new ones.
-    if size != {name: getattr(configure(old.name, **known), name) for name in size}:
-        known |= size
+    usual = configure(old.name, **known)
+    if (old.bits, old.hashes) != (usual.bits, usual.hashes):
+        known["hashes"] = old.hashes
+        if None not in (old.capacity, given.get("capacity", old.capacity)):
+            known["bits"] = old.bits  # without a capacity, each slice has a size of its own
     elif "bits" in given:
         known["hashes"] = old.hashes
     try:

@@ -81,9 +81,10 @@ def open_or_create(
             try:
                 seen.keys()
             except ConfigMismatch as error:
-                raise CommandError(
-                    f"{error}. Leave --create and its parameters out, or see 'tbloom reconfigure --help'"
-                ) from None
+                error.remedy = (
+                    "leave --create and its parameters out, or see 'tbloom reconfigure --help'"
+                )
+                raise CommandError(f"{error}") from None
         elif kind is None:
             raise CommandError(
                 f"no filter {name!r} on {server.place} (--create makes it; 'tbloom list' shows the others)"
