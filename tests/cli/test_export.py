@@ -714,7 +714,7 @@ def test_without_memory_nothing_is_restored(large: str) -> None:
 def test_what_a_user_needs_to_export_and_restore(name: str, file: str) -> None:
     """The documented ACL with its documented additions, each of which is necessary."""
     text = (Path(__file__).parents[2] / "SECURITY.md").read_text(encoding="utf-8")
-    line, _exact, _distinct = re.findall(r"^ACL SETUSER .*$", text, re.MULTILINE)
+    line, *_others = re.findall(r"^ACL SETUSER .*$", text, re.MULTILINE)
     [extra] = re.findall(r"`tbloom restore` needs `(.*?)` too", text)
     for_restore = extra.split()
     words = line.replace("NAME", name).replace("PASSWORD", "pw").split()
