@@ -57,10 +57,10 @@ class AsyncTimeBloom(ClaimVerbs["asyncio.Redis | asyncio.RedisCluster"], AsyncDr
                 if reply is None:  # nothing was executed
                     exchange.lanes.give_back([lane])
                 else:
-                    exchange.keep_unanswered(key, lane, "")  # the flow fetches the answer
+                    exchange.keep_unanswered(usual, key, lane, "")  # the flow fetches the answer
             except BaseException:  # a cancellation
                 if lane is not None:
-                    exchange.keep_unanswered(key, lane, "1" if reply == _ONE else "")
+                    exchange.keep_unanswered(usual, key, lane, "1" if reply == _ONE else "")
                 raise
         self._usual = None
         return await self.run(self._agreed(self._add_one, key, self.config.slices))

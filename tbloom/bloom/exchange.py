@@ -34,6 +34,8 @@ class Usual(NamedTuple):
     with the same token.
     """
 
+    #: The generation that they are made for.
+    generation: str
     #: From when to when they are usual, in the slice at most (ns, by this machine's monotonic clock).
     begins: int
     ends: int
@@ -87,7 +89,7 @@ class FilterExchange(Exchange):
             return None
         begins, ends = clock.monotonic_ns(calls.begins), min(until, clock.monotonic_ns(calls.ends))
         adding, looking = calls.adding(shard, window, batch), calls.looking(CONTAINS, window, batch)
-        return Usual(begins, ends, calls, adding, looking)
+        return Usual(shard.layout.generation, begins, ends, calls, adding, looking)
 
     def clear(self, shard: int) -> Flow[None]:
         """Forgets what a shard holds."""
@@ -103,12 +105,11 @@ class FilterExchange(Exchange):
         [register] = yield from deliver([Command(("HGETALL", key))])
         return [*entries_of(key, register)[0]]
 
-    def keep_unanswered(self, digest: bytes, lane: Lane | None, answers: str) -> None:
-        """Keeps an item whose call was interrupted, or whose caller has gone; ``answers``: the answer; none if it has not
-        come."""
+    def keep_unanswered(self, usual: Usual, digest: bytes, lane: Lane, answers: str) -> None:
+        """Keeps an item whose usual call was interrupted; ``answers``: the answer; none if it has not come."""
         batch, window = self.batch_of(digest, lane), self.config.slices
-        batch.known, batch.answers = self.current_calls(), answers or None
-        batch.generation = batch.known.layout(batch.shard).generation
+        batch.known, batch.answers = usual.calls, answers or None
+        batch.generation = usual.generation
         batch.call = lambda batch: batch.known.add(window, batch)
         self._keep([batch])
 

@@ -87,12 +87,12 @@ class TimeBloom(ClaimVerbs["redis.Redis | redis.RedisCluster"], SyncDriver):
                 unused, lane = lane, None  # first, for the case of an interrupt
                 exchange.lanes.give_back([unused])
             else:
-                exchange.keep_unanswered(key, lane, "")  # the flow fetches the answer
+                exchange.keep_unanswered(usual, key, lane, "")  # the flow fetches the answer
                 lane = None
             return self._in_flow(Verbs.add.flow(self, item))
         except BaseException:  # an interrupt
             if lane is not None:
-                exchange.keep_unanswered(key, lane, _ANSWERS.get(reply or b"", ""))
+                exchange.keep_unanswered(usual, key, lane, _ANSWERS.get(reply or b"", ""))
             raise
         finally:
             lock.release()

@@ -11,7 +11,7 @@ from tbloom.bloom.exchange import FilterExchange
 from tbloom.bloom.info import FilterInfo, ask_time, entries_of, glance, read_info
 from tbloom.bloom.reconfigure import reconfigure
 from tbloom.bloom.swap import swap
-from tbloom.engine.batches import answers_of, in_order
+from tbloom.engine.batches import Answers, answers_of, in_order
 from tbloom.engine.client import Client
 from tbloom.engine.flow import Command, Flow, deliver, text
 from tbloom.engine.keys import Keys
@@ -51,7 +51,7 @@ class Verbs(Base[Client]):
             self.run,
             lambda key: self._agreed(self._add_one, key, within, age),
             lambda keys: self._agreed(self._add_digests, keys, within, age),
-            lambda key: self._exchange.keep_unanswered(key, None, "1"),
+            lambda *new: self._exchange.keep_new(*new),  # noqa: PLW0108 - another one, if the shards are adopted
             self._add_alone if within == self.config.slices and not age else None,
         )
         return asked, self.config.digest(item)
@@ -191,7 +191,7 @@ class Verbs(Base[Client]):
         yield from exchange.change([batch], lambda batch: batch.known.add(within, batch, age))
         return batch.answers == "1"
 
-    def _add_digests(self, digests: list[bytes], within: int, age: int) -> Flow[dict[bytes, bool]]:
+    def _add_digests(self, digests: list[bytes], within: int, age: int) -> Flow[Answers]:
         """Which of the items are new? One without an answer is seen."""
         exchange, calls = self._exchange, self._exchange.current_calls()
         answers = yield from exchange.add(

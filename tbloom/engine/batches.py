@@ -14,6 +14,16 @@ from tbloom.engine.tokens import Lane
 MOVED = "2"
 
 
+class Answers(dict[Any, bool]):
+    """Which items are new, and the batches that say so."""
+
+    __slots__ = ("batches",)
+
+    def __init__(self, answers: dict[Any, bool], batches: list[Batch]) -> None:
+        super().__init__(answers)
+        self.batches = batches
+
+
 @dataclass(slots=True, eq=False)
 class Batch:
     """The items of one script call, by their digests; ``answers`` has a character for each, once known."""

@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
-from tbloom.engine.batches import Batch, answers_of
+from tbloom.engine.batches import Answers, Batch, answers_of
 from tbloom.engine.flow import (
     CALLS_AT_ONCE,
     MAX_CORRECTIONS,
@@ -147,7 +147,7 @@ class Exchange(BeginsAnew):
         split: Callable[[Iterable[Any]], list[Batch]],
         call: Callable[[Batch], ScriptCall],
         ttl: int = 0,
-    ) -> Flow[dict[Any, bool]]:
+    ) -> Flow[Answers]:
         """Which items are new? An item without an answer is seen. ``ttl``: how long it is remembered, in ms."""
         pending = self.pending_answers
         if pending.exist:
@@ -167,7 +167,7 @@ class Exchange(BeginsAnew):
             if batch.answers:  # a reply that was late may have told of an earlier one since
                 pending.note_generation(batch.shard, batch.generation)
         try:
-            return answers_of(batches) | pending.take_new(digests)
+            return Answers(answers_of(batches) | pending.take_new(digests), batches)
         except BaseException:  # a signal's
             self._keep(batches)
             raise
@@ -193,6 +193,13 @@ class Exchange(BeginsAnew):
             # The present call meets others too, and some answers may be known now.
         finally:
             self._keep(again)
+
+    def keep_new(self, digest: Any, answers: Answers) -> None:
+        """Keeps a new item whose caller has gone. What the client knows of the store may have changed since the answer."""
+        batch = [batch for batch in answers.batches if digest in batch.digests][-1]
+        self.pending_answers.keep_new(
+            [digest], self._lasts(batch), shard=batch.shard, generation=batch.generation
+        )
 
     def _keep(self, batches: Iterable[Batch]) -> None:
         """Keeps the batches without a reply, and the new items of the others."""

@@ -46,8 +46,8 @@ class Asked(NamedTuple):
     #: The flows for one item, and for several.
     one: Callable[[Any], Flow[bool]]
     many: Callable[[list[Any]], Flow[dict[Any, bool]]]
-    #: Keeps a new item whose caller has gone; None: they are only looked up.
-    keep: Callable[[Any], None] | None = None
+    #: Keeps a new item whose caller has gone, by the answers that it was among; None: they are only looked up.
+    keep: Callable[[Any, Any], None] | None = None
     #: In place of the flow for one item, where a task asks alone.
     alone: Callable[[Any], Awaitable[bool]] | None = None
 
@@ -55,7 +55,7 @@ class Asked(NamedTuple):
 class Waiting:
     """An item of a caller that waits; ``signal``: a lock or a future, by which the caller is woken."""
 
-    __slots__ = ("_first", "answer", "asked", "batch", "item", "signal")
+    __slots__ = ("_answers", "_first", "answer", "asked", "batch", "item", "signal")
 
     def __init__(self, asked: Asked, item: Any, signal: Any) -> None:
         self.asked, self.item, self.signal = asked, item, signal
@@ -64,23 +64,30 @@ class Waiting:
         self.batch: asyncio.Task[None] | None = None
         #: The answer, or that the caller has left, whichever came first: ``setdefault`` decides in one step.
         self._first: dict[str, Any] = {}
+        #: The answers that its own is among.
+        self._answers: dict[Any, bool] = {}
 
     @property
     def has_left(self) -> bool:
         """True: the caller was interrupted or cancelled before it had an answer."""
         return self._first.get("came") is Waiting
 
-    def take(self, answer: bool | Exception) -> None:  # noqa: FBT001 - an answer, not an option
-        """Gives the caller its answer, or keeps it."""
+    def take(self, answers: dict[Any, bool] | Exception) -> None:
+        """Gives the caller its answer, or the error; or keeps it."""
+        answer: bool | Exception
+        if isinstance(answers, Exception):
+            answer = answers
+        else:
+            answer, self._answers = answers.get(self.item, False), answers
         if self._first.setdefault("came", answer) is not Waiting:
             self.answer = answer
         elif answer is True and self.asked.keep:
-            self.asked.keep(self.item)
+            self.asked.keep(self.item, answers)
 
     def leave(self) -> None:
         """The caller was interrupted or cancelled: keeps an answer that has come."""
         if self._first.setdefault("came", Waiting) is True and self.asked.keep:
-            self.asked.keep(self.item)
+            self.asked.keep(self.item, self._answers)
 
     def given(self) -> bool | None:
         """The answer; None: the call has none for this item, or was refused, perhaps for another one. Raises its error."""
@@ -96,12 +103,9 @@ class Waiting:
 def hand_out(waiting: Iterable[Waiting], answers: dict[Any, bool] | Exception) -> None:
     """Gives each caller its answer, or the error; an item is new once."""
     for each in sorted(waiting, key=lambda each: each.has_left):  # those that wait come first
-        if isinstance(answers, Exception):
-            each.take(answers)
-        else:
-            each.take(answers.get(each.item, False))
-            if each.asked.keep:
-                answers[each.item] = False
+        each.take(answers)
+        if each.asked.keep and not isinstance(answers, Exception):
+            answers[each.item] = False
 
 
 class Threads(BeginsAnew):

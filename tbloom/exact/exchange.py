@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
-from tbloom.engine.batches import Batch
+from tbloom.engine.batches import Answers, Batch
 from tbloom.engine.buckets import BucketExchange, keys_of_halves, packed
 from tbloom.engine.exchange import refusal
 from tbloom.engine.flow import Flow, ScriptCall, Status, chunks, text
@@ -79,16 +79,9 @@ class ExactExchange(BucketExchange):
         #: The parameters are known to be stored until then (``time.monotonic``), for items of this lifetime (ms).
         self._agreed: tuple[float, int] = (0.0, 0)
 
-    def add_items(self, digests: list[int], ttl: int) -> Flow[dict[int, bool]]:
+    def add_items(self, digests: list[int], ttl: int) -> Flow[Answers]:
         """Which items are new? Adds them, for ``ttl`` ms."""
         return self.add(digests, self.batches, self.add_call, ttl)
-
-    def keep_new(self, digest: int, ttl: int) -> None:
-        """Keeps a new item whose caller has gone."""
-        [batch] = self.batches([digest])
-        batch.answers, batch.ttl = "1", ttl
-        batch.generation = self.tree(batch.shard).generation
-        self._keep([batch])
 
     def discard(self, digests: list[int]) -> Flow[dict[int, bool]]:
         """Which of these were remembered? They are no more."""

@@ -94,7 +94,7 @@ class ExactVerbs(Store[Client, ExactConfig]):
             self.run,
             lambda key: self._add_one(key, lasting),
             lambda keys: exchange.add_items(keys, lasting),
-            lambda key: exchange.keep_new(key, lasting),
+            exchange.keep_new,
         )
         return asked, fingerprint(encode(item))
 

@@ -6,7 +6,7 @@ import asyncio
 import multiprocessing
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from multiprocessing.pool import Pool
@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 import redis
 
+from tbloom.engine.together import Waiting, hand_out
 from tests.helpers.account import FULL, NO_ANSWER, Account, Hasty, names, pieces
-from tests.helpers.flows import flow_of, replies_to
+from tests.helpers.flows import flow_of, replies_to, run
 from tests.helpers.forks import in_child, needs_fork
 from tests.helpers.proxy import LossyProxy, every
 from tests.helpers.stores import BLOOM, EXACT, STORES, Store
@@ -271,6 +272,20 @@ def test_adds_and_clears_at_once_end_in_a_right_store(store: Store, url: str, na
     assert not any(opened[1].add_many(items))
 
 
+def _late_look(store: Store, client: redis.Redis, seen: Any, other: Any) -> Callable[[], Any]:
+    """What gives a client a reply of before a clear of which it has learned since."""
+    seen.add("first")
+    other.clear()
+    other.add("second")
+    looking = flow_of(seen, "contains", "third")
+    late = replies_to(client, next(looking))
+    if store is EXACT:  # which reads the layout
+        late = replies_to(client, looking.send(late))
+    other.clear()
+    seen.add("fourth")
+    return lambda: looking.send(late)
+
+
 @pytest.mark.parametrize("store", [BLOOM, EXACT], ids=str, indirect=True)
 def test_a_late_reply_from_before_a_clear_hides_no_lost_answer(
     store: Store, url: str, name: str, client: redis.Redis
@@ -281,19 +296,34 @@ def test_a_late_reply_from_before_a_clear_hides_no_lost_answer(
         store.open(proxy.url, name, retry_for=0) as seen,
         store.open(url, name) as other,
     ):
-        seen.add("first")
-        other.clear()
-        other.add("second")
-        looking = flow_of(seen, "contains", "third")
-        late = replies_to(client, next(looking))
-        if store is EXACT:  # which reads the layout
-            late = replies_to(client, looking.send(late))
-        other.clear()
-        seen.add("fourth")
+        late_reply = _late_look(store, client, seen, other)
         proxy.loses_next = True
         with pytest.raises(redis.ConnectionError):
             seen.add("fifth")
-        looking.send(late)
+        late_reply()
         assert not other.add("fifth")
         assert seen.add("fifth")
-        looking.close()
+
+
+@pytest.mark.parametrize("late_first", [True, False])
+@pytest.mark.parametrize("store", [BLOOM, EXACT], ids=str, indirect=True)
+def test_a_late_reply_from_before_a_clear_hides_no_answer_whose_caller_has_gone(
+    store: Store, url: str, name: str, client: redis.Redis, *, late_first: bool
+) -> None:
+    """It comes between the answers to items that went together and the end of one of their callers, or before that end
+    is known."""
+    with store.open(url, name) as seen, store.open(url, name) as other:
+        late_reply = _late_look(store, client, seen, other)
+        asked, item = seen._adding("fifth")
+        leaving = Waiting(asked, item, None)
+        answers, _ = run(client, asked.many([item]))
+        if late_first:
+            late_reply()
+            leaving.leave()
+            hand_out([leaving], answers)
+        else:
+            hand_out([leaving], answers)
+            late_reply()
+            leaving.leave()
+        assert not other.add("fifth")
+        assert [True, False] == [seen.add("fifth"), seen.add("fifth")]

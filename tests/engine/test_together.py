@@ -293,19 +293,19 @@ def test_two_event_loops_do_not_send_for_each_other(store: Any, url: str, name: 
 def test_an_answer_comes_once_whoever_is_first() -> None:
     """The caller is interrupted as its answer comes: one of both keeps the item, not both."""
     kept = list[str]()
-    asked = Asked("add", None, None, None, kept.append)  # type: ignore[arg-type]
+    asked = Asked("add", None, None, None, lambda item, _: kept.append(item))  # type: ignore[arg-type]
     for steps in ("take", "leave"), ("leave", "take"):
         waiting = Waiting(asked, " then ".join(steps), None)
         for step in steps:
             if step == "take":
-                waiting.take(True)
+                waiting.take({waiting.item: True})
             else:
                 waiting.leave()
     assert ["take then leave", "leave then take"] == kept
 
 
 def test_who_still_waits_gets_new_before_who_has_left() -> None:
-    asked = Asked("add", None, None, None, lambda _: None)  # type: ignore[arg-type]
+    asked = Asked("add", None, None, None, lambda *_: None)  # type: ignore[arg-type]
     gone, waits = Waiting(asked, "item", None), Waiting(asked, "item", None)
     gone.leave()
     hand_out([gone, waits], {"item": True})
