@@ -11,6 +11,7 @@ import redis
 
 from tbloom import Claim, TBloomError, TimeBloom
 from tbloom.bloom.config import configure
+from tbloom.bloom.layout import Layout
 from tbloom.bloom.script_calls import SliceCalls
 from tests.helpers.making import missing
 from tests.helpers.servers import BINARIES, FAKETIME, fast_clock
@@ -200,6 +201,14 @@ def test_the_layout_has_the_live_slices_only(
     layout = server.get(f"{{{name}}}:layout")
     _, *entries = layout.split(";")
     assert ["20190608", "20190609"] == [entry.partition("=")[0] for entry in entries]
+
+
+def test_a_layout_that_a_client_makes_has_the_live_slices_only(name: str) -> None:
+    """That of a filter in a file, for example."""
+    config = configure(name, capacity=10, slices=2)
+    layout = Layout(config, Layout(config).grown("20190608", ["20190608", "20190607"]))
+    grown = layout.grown("20190610", ["20190610", "20190609"])
+    assert ["20190610"] == [entry.partition("=")[0] for entry in grown.split(";")]
 
 
 def test_a_part_that_the_server_has_dropped_is_noticed_once(

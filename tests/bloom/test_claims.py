@@ -60,6 +60,15 @@ async def test_what_others_claim_is_not_released(make: Any) -> None:
     assert BUSY is await theirs.claim("a")
 
 
+def test_a_claim_with_the_number_of_another_session_s_is_not_released(url: str, name: str) -> None:
+    """It is given up there, as if its answer were lost, after the other session has claimed the item."""
+    with TimeBloom.from_url(url, name) as ours, TimeBloom.from_url(url, name) as theirs:
+        assert NEW is ours.claim("a")
+        theirs._claims.own.claimed |= ours._claims.own.claimed
+        theirs.release("a")
+        assert BUSY is theirs.claim("a")
+
+
 async def test_many_items_are_answered_in_order_and_a_repeat_is_busy(make: Any) -> None:
     ours, theirs = make(), make()
     await theirs.add("seen")

@@ -312,6 +312,29 @@ def test_a_slice_is_not_begun_in_a_filter_that_was_cleared_meanwhile(
         assert [True, True] == answers
 
 
+def test_a_slice_that_another_client_has_begun_meanwhile_gets_no_further_part(
+    clockwork: Any, name: str
+) -> None:
+    """Both have counted what the last slice held; the other one has begun the next, and added to it."""
+    url, parameters = clockwork.server.url, {"capacity": 10, "error_rate": 1e-9}
+    with (
+        TimeBloom.from_url(url, name, **parameters) as seen,
+        TimeBloom.from_url(url, name, **parameters) as other,
+        redis.Redis.from_url(url) as client,
+    ):
+        seen.add_many(f"item {i}" for i in range(40))
+        clockwork.set("2019-06-04 12:00:00")
+        assert seen.contains("item 7")
+        beginning = flow_of(seen, "add_many", ["a"], None)
+        calls = next(beginning)
+        while not script_of(calls[0]).endswith("begin_slice"):
+            calls = beginning.send(replies_to(client, calls))
+        assert other.add("b")
+        answers, _ = run(client, beginning, replies_to(client, calls))
+        assert [True] == answers
+        assert 1 == seen.info().slices[-1].parts
+
+
 async def test_a_call_has_no_more_items_where_the_client_learns_of_parts(
     make: Make, client: redis.Redis
 ) -> None:
