@@ -6,16 +6,13 @@ from typing import Any
 
 from bench import contenders, contest, steps
 from bench.contenders import ADD, ADD_MANY, REDISBLOOM_MANY, SADD, SADD_MANY
-from bench.serving import Server
+from bench.serving import Server, medians, placements
 from bench.tables import Table
 
 #: (%) With 0 all items are new.
 SHARES = 0, 50, 95
-#: By table: what is compared with what.
-PAIRS = {
-    "adding": [(ADD, SADD), (ADD_MANY, SADD_MANY)],
-    "adding-redisbloom": [(ADD_MANY, REDISBLOOM_MANY)],
-}
+#: What each is compared with.
+REFERENCES = {ADD: SADD, ADD_MANY: SADD_MANY}
 
 
 def measure(server: Server, *, capacity: int, rounds: int, items: int) -> list[Table]:
@@ -40,19 +37,23 @@ def measure(server: Server, *, capacity: int, rounds: int, items: int) -> list[T
             for share in SHARES
         }
     server.empty()
-    tables = [
-        _table(name, pairs, costs)
-        for name, pairs in PAIRS.items()
-        if server.redisbloom or name == "adding"
+    table: list[list[Any]] = [
+        [name, share, *contest.cells(costs[share], name, reference)]
+        for name, reference in REFERENCES.items()
+        for share in SHARES
     ]
+    tables = [Table("adding", {"": "", "% seen": "d", **contest.COLUMNS}, table)]
+    if server.redisbloom:
+        tables.append(_beside_redisbloom(costs))
     return [*tables, *steps.tables(server, capacity, rounds, items)]
 
 
-def _table(name: str, pairs: list[tuple[str, str]], costs: dict[int, contest.Costs]) -> Table:
-    """The rows of each pair, by share."""
-    beside = "`SADD`" if name == "adding" else "RedisBloom"
-    titles = {title.replace("`SADD`", beside): of for title, of in contest.COLUMNS.items()}
-    rows: list[list[Any]] = [
-        [pair[0], share, *contest.cells(costs[share], *pair)] for pair in pairs for share in SHARES
-    ]
-    return Table(name, {"": "", "% seen": "d", **titles}, rows)
+def _beside_redisbloom(costs: dict[int, contest.Costs]) -> Table:
+    """Batches: the rate with one core for both, and the processor time of client and server, which load hardly changes."""
+    rows: list[list[Any]] = []
+    for share, of_share in costs.items():
+        both = [of_share[placements()[-1], name] for name in (ADD_MANY, REDISBLOOM_MANY)]
+        spent = [each["client"] + each["server"] for each in map(medians, both)]
+        rows.append([share, *contest.rate_and_ratio(*both), *spent])
+    columns = {"% seen": "d", "items/s": ",.0f", "x RedisBloom": ".2f", "processor us": ".1f"}
+    return Table("adding-redisbloom", {**columns, "RedisBloom's": ".1f"}, rows)
