@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
+import sys
 import time
 from datetime import datetime, timezone
 from pathlib import Path
@@ -94,6 +96,8 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print the figures, write nothing")
     arguments = parser.parse_args()
     if arguments.full:
+        # So that it ends its server too.
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended"))
         table = full.measure(int(arguments.items))
         print(json.dumps(table.records()) if arguments.json else table.text())
         if not arguments.json:
