@@ -3,12 +3,13 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 OLDEST := $(VENV)-oldest
+PEERS := $(VENV)-peers
 OLDEST_PYTHON ?= $(firstword $(wildcard $(HOME)/.pyenv/versions/3.10.*/bin/python) $(PYTHON))
 
 # Where Python may not keep what it compiled, each command that a test starts compiles all of it again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo paper test check oldest faults docs lint format dist bench mutants clean
+.PHONY: help demo paper test check oldest peers faults docs lint format dist bench mutants clean
 
 help: ## Lists what there is to make; ARGS=... goes to the program that a target starts.
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -30,6 +31,9 @@ check: $(VENV)/.test oldest ## The rest: all kinds of servers, asyncio's twins, 
 oldest: $(OLDEST)/.test ## What talks to Redis, with the oldest Python (if pyenv has it) and libraries that setup.cfg allows.
 	$(OLDEST)/bin/python -m pytest -n 4 --dist worksteal -m "not check" tests/engine tests/contract \
 	    $(patsubst %,tests/bloom/test_%.py,filter hasher claims sessions pending) $(ARGS)
+
+peers: $(PEERS)/.peers ## Scrapy's and scrapy-redis' own tests with our dupefilter, beside the same with theirs; half an hour. ARGS=tests/test_crawl.py: some.
+	$(PEERS)/bin/python -m tests.peers.run $(ARGS)
 
 faults: $(VENV)/.test ## All of the contract, long; three quarters of an hour. ARGS="-k the_accounts": its ten minutes of chaos.
 	TBLOOM_FAULTS=full $(BIN)/python -m pytest tests/contract $(ARGS)
@@ -69,8 +73,13 @@ $(OLDEST)/.test: setup.cfg pyproject.toml tests/project/oldest.py | $(BIN)/uv
 	$(BIN)/uv pip install --quiet --python $(OLDEST) --constraint $(OLDEST)/pins.txt --editable . --group test
 	touch $@
 
+$(PEERS)/.peers: setup.cfg pyproject.toml | $(BIN)/uv
+	$(BIN)/uv venv --quiet --clear --seed --python $(PYTHON) $(PEERS)
+	$(BIN)/uv pip install --quiet --python $(PEERS) --editable . --group peers
+	touch $@
+
 clean: ## Removes what the other targets made.
-	rm -rf $(VENV) $(OLDEST) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(OLDEST) $(PEERS) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 mutants: $(VENV)/.test ## Prints the mutants that the fast tests miss; a quarter of an hour. ARGS="commit prolong": of some.
 	$(BIN)/python tests/mutants/run.py $(ARGS)

@@ -42,6 +42,7 @@ COMMANDS = {
     "import": Entry(
         "importing", "Imports what scrapy-redis or Scrapy has seen, or a file of items."
     ),
+    "doctor": Entry("doctor", "Says what is wrong with a Scrapy project's settings.", "scrapy"),
     "watch": Entry("watch", "Shows a filter live, with its new items per second."),
     "report": Entry("report", "Writes an HTML page about filters."),
     "export": Entry("export", "Writes a filter into a file."),

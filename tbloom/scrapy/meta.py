@@ -2,6 +2,8 @@
 
 #: Number of newest slices in which the request counts as seen.
 WITHIN = "tbloom_within"
+#: For how many slices the request, or the page that answers it, counts as seen; None: for the whole window.
+KEEP = "tbloom_keep"
 #: How long the request counts as seen in an exact store (seconds).
 TTL = "tbloom_ttl"
 #: The claim that the request carries: ``[session, number, fingerprint, ...]``.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -12,7 +13,7 @@ from tbloom.errors import ConfigError
 from tbloom.scrapy.circuit import CircuitBreaker
 from tbloom.scrapy.connection import address_of, make_client
 from tbloom.scrapy.errorline import server_setting
-from tbloom.scrapy.meta import TTL, WITHIN
+from tbloom.scrapy.meta import KEEP, TTL, WITHIN
 from tbloom.scrapy.settings import (
     COUNTS,
     DEBUG,
@@ -44,19 +45,20 @@ _SERVER = {"shards", "retry_for", "replicas", "on_error"}
 
 
 class _Store(NamedTuple):
-    """A value of TBLOOM_STORE: the arguments of its class, and its key in a request's meta."""
+    """A value of TBLOOM_STORE: the arguments of its class, and the keys in a request's meta by the arguments of ``add``."""
 
     arguments: set[str]
-    meta_key: str
+    meta_keys: dict[str, str]
 
 
+_IN_SLICES = {"within": WITHIN, "keep": KEEP}
 _STORES = {
-    "bloom": _Store(_WINDOW | _SERVER | {"session_ttl", "cache_size", "cache_ttl"}, WITHIN),
-    "exact": _Store(_SERVER | {"ttl"}, TTL),
-    "local": _Store(_WINDOW | {"path"}, WITHIN),
+    "bloom": _Store(_WINDOW | _SERVER | {"session_ttl", "cache_size", "cache_ttl"}, _IN_SLICES),
+    "exact": _Store(_SERVER | {"ttl"}, {"ttl": TTL}),
+    "local": _Store(_WINDOW | {"path"}, _IN_SLICES),
 }
-#: The settings that any store allows.
-_ALWAYS = {*COUNTS.values(), *PAGES.values()} - {*FILTER.values()} | {FILTER["name"], STORE}
+#: The settings that any store allows: counters and page store have a use for them.
+_ALWAYS = {*COUNTS.values(), *PAGES.values(), FILTER["name"], STORE}
 # scrapy-redis-bloomfilter's defaults, where only the other one of the pair is set.
 _OLD_BIT, _OLD_HASHES = 30, 6
 _MIN_BIT, _MAX_BIT = 3, 40  # up to 256 blocks of 512 MB, as that package has it
@@ -80,9 +82,9 @@ class Options:
     debug: bool
 
     @property
-    def meta_key(self) -> str:
-        """The key of a request's meta that limits how long it counts as seen."""
-        return _STORES[self.store].meta_key
+    def meta_keys(self) -> dict[str, str]:
+        """The keys of a request's meta, by the arguments of ``add``."""
+        return _STORES[self.store].meta_keys
 
     @property
     def cache_hits(self) -> int:
@@ -144,8 +146,6 @@ def _checked_store(settings: BaseSettings) -> str:
     check_names(settings)
     used = {FILTER[argument] for argument in _STORES[store].arguments} | _ALWAYS
     used |= {MARK, TAKE_OVER, SHADOW} if store == "bloom" else set()
-    used |= {*COUNTS.values()} if _is_counting(settings) else set()
-    used |= {*PAGES.values()} if _is_caching(settings) else set()
     for name in sorted(KNOWN - {setting.name for setting in used}):
         if name in settings and not _is_default(settings, name):
             expected = f"to be left out with TBLOOM_STORE = {store!r}"
@@ -153,18 +153,6 @@ def _checked_store(settings: BaseSettings) -> str:
                 expected = f"{_MARKS[0]!r}, or {expected}"
             raise ConfigError(name, shown(settings, name), expected)
     return store
-
-
-def _is_counting(settings: BaseSettings) -> bool:
-    """The extension DistinctCounts is on; EXTENSIONS has its path or the class."""
-    named = settings.getdict("EXTENSIONS").items()
-    return any("DistinctCounts" in str(name) and order is not None for name, order in named)
-
-
-def _is_caching(settings: BaseSettings) -> bool:
-    """Scrapy's HTTP cache is on, with our storage."""
-    storage = str(settings.get("HTTPCACHE_STORAGE"))
-    return settings.getbool("HTTPCACHE_ENABLED") and "PageCacheStorage" in storage
 
 
 def _is_default(settings: BaseSettings, name: str) -> bool:
@@ -178,7 +166,8 @@ def _make_filter(
     settings: BaseSettings, spider: str | None, store: str, suffix: str, own: dict[str, Any]
 ) -> CrawlBloom | CrawlExact | LocalBloom:
     found = _filter_arguments(settings)
-    name = expand(FILTER["name"], found.get("name", DEFAULT_KEY), spider) + suffix
+    key, now = found.get("name", DEFAULT_KEY), int(time.time())
+    name = expand(FILTER["name"], key, spider, timestamp=now) + suffix
     found = {key: value for key, value in found.items() if key in _STORES[store].arguments}
     if store == "local":
         if "path" in found:

@@ -154,15 +154,20 @@ def arguments(settings: BaseSettings, table: Mapping[str, Setting]) -> dict[str,
     }
 
 
-def expand(setting: Setting, text: Any, spider: str | None) -> str:
-    """The setting's text with the spider's name for each ``%(spider)s``."""
+def expand(setting: Setting, text: Any, spider: str | None, **more: object) -> str:
+    """The setting's text with the spider's name for each ``%(spider)s``; ``more`` names are replaced like it."""
     if spider is None and isinstance(text, str) and "%(spider)s" in text:
         raise ConfigError(setting.name, text, "one without %(spider)s where no spider is known")
     # No other formats: %(spider)9999999999s would take 10 GB, and %(spider).2s mix up spiders.
-    if not isinstance(text, str) or "%" in re.sub(r"%%|%\(spider\)s", "", text):
-        expected = "a str in which only %(spider)s is replaced, and any other % is %%"
+    known = [f"%({name})s" for name in ("spider", *more)]
+    if not isinstance(text, str) or "%" in re.sub(
+        "|".join(map(re.escape, ["%%", *known])), "", text
+    ):
+        expected = (
+            f"a str in which only {' and '.join(known)} may be replaced, and any other % is %%"
+        )
         raise ConfigError(setting.name, text, expected)
-    return text % {"spider": spider}
+    return text % {"spider": spider, **more}
 
 
 @contextmanager

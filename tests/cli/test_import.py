@@ -122,6 +122,19 @@ def test_a_set_is_imported(url: str, name: str, stored_set: str) -> None:
     assert (quiet.returncode, quiet.stdout, quiet.stderr) == (0, "", "")
 
 
+@pytest.mark.parametrize("other", [True, False])
+def test_an_import_into_a_filter_of_other_fingerprints_warns(
+    url: str, name: str, client: redis.Redis, stored_set: str, *, other: bool
+) -> None:
+    with TimeBloom.from_url(url, name, capacity=10_000) as seen:
+        seen.add("one")
+        if other:
+            client.set(seen.config.keys.fingerprinter(), "a.Fingerprinter", ex=60)
+    done = tbloom("import", "--url", url, name, "--from-set", stored_set)
+    assert 0 == done.returncode
+    assert other == (f"Warning: {name!r} was filled with the fingerprints of a.F" in done.stderr)
+
+
 def test_a_set_of_another_server_is_imported(
     url: str, name: str, own: redis.Redis, client: redis.Redis
 ) -> None:
@@ -130,7 +143,7 @@ def test_a_set_of_another_server_is_imported(
     own.sadd("old", fingerprint(1).hex())
     source = f"redis://127.0.0.1:{port}/0"
     command = ["import", "--url", url, name, *SMALL, "--from-set", "old"]
-    refused(tbloom(*command), "'old'", "no key")
+    refused(tbloom(*command), "'old'", "no key", "SCHEDULER_PERSIST")
     assert tbloom(*command, "--from-url", source).returncode == 0
     with TimeBloom.from_url(url, name, capacity=1000) as seen:
         assert fingerprint(1) in seen

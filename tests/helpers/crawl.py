@@ -115,6 +115,9 @@ class Outcomes(Pages):
         else:
             yield {"fate": "fails"}
 
+    def keeps_it_for_one_slice(self, response: Response) -> None:
+        response.meta["tbloom_keep"] = 1
+
     def raises(self, _: Response) -> Any:
         raise ZeroDivisionError
 

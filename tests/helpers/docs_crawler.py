@@ -1,4 +1,4 @@
-"""One crawler of the Python documentation: settings and arguments come as JSON.
+"""One crawler of the Python documentation, or of a tree: settings and arguments come as JSON.
 
 It appends each page to a file once its callback has come to its end, so that the file is right
 also if the crawler is killed.
@@ -40,8 +40,27 @@ class Docs(scrapy.Spider):
         for url in links(response, self.site):
             yield scrapy.Request(url)
         if "html" in str(response.headers["Content-Type"]):
-            with Path(self.log_file).open("a", encoding="utf-8") as log:
-                log.write(response.url.removeprefix(self.site) + "\n")
+            self.note(response)
+
+    def note(self, response: Response) -> None:
+        with Path(self.log_file).open("a", encoding="utf-8") as log:
+            log.write(response.url.removeprefix(self.site) + "\n")
+
+
+class Tree(Docs):
+    """The numbers from 0: one link leads to each page, and 7 from it. Each page is an item."""
+
+    pages: int
+
+    def parse(self, response: Response, **_: Any) -> Iterator[Any]:
+        number = int(response.url.removeprefix(self.site))
+        for child in range(7 * number + 1, min(7 * number + 8, self.pages)):
+            yield scrapy.Request(f"{self.site}{child}")
+        yield {"page": f"page {number}"}
+        self.note(response)
+
+
+SPIDERS = {"docs": Docs, "tree": Tree}
 
 
 def main() -> None:
@@ -59,7 +78,7 @@ def main() -> None:
         "RETRY_ENABLED": False,
     }
     process = CrawlerProcess({**settings, **job["settings"]})
-    process.crawl(Docs, **job["arguments"])
+    process.crawl(SPIDERS[job["spider"]], **job["arguments"])
     process.start()
 
 

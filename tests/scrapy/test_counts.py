@@ -16,15 +16,13 @@ from scrapy import Request, Spider
 from scrapy.crawler import Crawler
 from scrapy.exceptions import NotConfigured
 from scrapy.http import Response
-from scrapy.settings import Settings
 from scrapy.statscollectors import MemoryStatsCollector
 from w3lib.url import canonicalize_url
 
-from tbloom import ConfigError, DistinctCounter
+from tbloom import DistinctCounter
 from tbloom.scrapy import DistinctCounts
 from tbloom.scrapy.counts.counters import KINDS
 from tbloom.scrapy.counts.extension import MAX_PENDING
-from tbloom.scrapy.options import read_options
 from tests.helpers.proxy import LossyProxy
 from tests.helpers.schedulers import ADDON, SCRAPY, UNREACHABLE, refusal
 
@@ -88,15 +86,6 @@ def test_crawls_count_what_sets_do(
         assert f"'tbloom/distinct/urls': {len(fetched | urls)}," in result["log"]  # Scrapy's dump
         fetched |= urls
         hosts_new = 0
-
-
-@pytest.mark.parametrize("extensions", [{}, {"tbloom.scrapy.DistinctCounts": None}])
-def test_a_setting_without_a_use_is_refused(extensions: dict[str, Any]) -> None:
-    given = {"TBLOOM_STORE": "exact", "TBLOOM_TIMEZONE": "UTC", "EXTENSIONS": extensions}
-    with pytest.raises(ConfigError, match="TBLOOM_TIMEZONE: expected to be left out"):
-        read_options(Settings(given), "tests")
-    on = {**given, "EXTENSIONS": {DistinctCounts: 500}}
-    assert "exact" == read_options(Settings(on), "tests").store
 
 
 def test_the_add_on_does_not_turn_it_on(crawl: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from scrapy import Spider
 from scrapy.addons import AddonManager
 from scrapy.crawler import Crawler
 
-from tbloom import ConfigError, TimeBloom
+from tbloom import ConfigError, LocalBloom, TimeBloom
 from tests.helpers.proxy import LossyProxy
 from tests.helpers.schedulers import (
     ADDON,
@@ -80,6 +81,25 @@ def test_a_request_may_ask_for_fewer_slices(crawl: Any, settings: Any) -> None:
     assert ["a"] == result["fetched"]
     assert "meta['tbloom_within'] of <GET" in result["log"]
     assert "expected a whole number of slices from 1 to 7, got 8" in result["log"]
+
+
+@pytest.mark.parametrize("store", ["bloom", "local"])
+def test_a_request_may_be_kept_for_fewer_slices(
+    crawl: Any, tmp_path: Path, url: str, name: str, store: str
+) -> None:
+    path = {"TBLOOM_PATH": str(tmp_path / "seen")} if store == "local" else {}
+    settings = {**ADDON, "TBLOOM_STORE": store, **path}
+    pages = [["a", {"tbloom_keep": 2}], ["a", {}], ["b", {}], ["c", {"tbloom_keep": 0}]]
+    result = crawl("pages", settings, pages)
+    assert ["a", "b"] == sorted(result["fetched"])
+    assert "expected a whole number of slices from 1 to 7, got 0" in result["log"]
+    opened: Any = (
+        LocalBloom(capacity=1000, path=path["TBLOOM_PATH"])
+        if path
+        else TimeBloom.from_url(url, name, capacity=1000)
+    )
+    with opened as seen:
+        assert [0, 1, 0, 0, 0, 0, 1] == [slice.items for slice in seen.info().slices]
 
 
 @ONE_WAY

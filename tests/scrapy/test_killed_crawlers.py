@@ -34,6 +34,7 @@ SCHEDULED = {"ADDONS": {"tbloom.scrapy.Addon": 500}}
 class Site:
     """A site on loopback, and the pages that a crawl of it must fetch."""
 
+    spider: str
     url: str
     start: str
     pages: set[str]
@@ -41,16 +42,10 @@ class Site:
     orphans: list[str]
 
 
-@pytest.fixture(scope="module")
-def tree(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """A site of TREE pages with one link to each page, and 7 links on a page."""
-    folder = tmp_path_factory.mktemp("tree")
-    for number in range(TREE):
-        children = range(7 * number + 1, min(7 * number + 8, TREE))
-        links = "".join(f'<a href="/{child}.html">{child}</a>' for child in children)
-        (folder / f"{number}.html").write_text(f"<html><body>{links}</body></html>")
-    with serve(str(folder)) as server:
-        yield Site(server.url, "/0.html", {f"/{i}.html" for i in range(TREE)}, [])
+@pytest.fixture
+def tree(site: str) -> Site:
+    """TREE pages with one link to each page, and 7 links on a page."""
+    return Site("tree", site, "0", {*map(str, range(TREE))}, [])
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +58,7 @@ def docs() -> Iterator[Site]:
     with serve(folder) as server:
         start = first_page(folder)
         linked = survey(server, start, lambda _: None).pages
-        yield Site(server.url, start, pages, sorted(pages - {*linked}))
+        yield Site("docs", server.url, start, pages, sorted(pages - {*linked}))
 
 
 class Fleet:
@@ -90,10 +85,11 @@ class Fleet:
             "site": self._site.url,
             "start_page": self._site.start,
             "orphans": self._site.orphans,
+            "pages": len(self._site.pages),
             "log_file": str(self._logs[-1]),
         }
-        job = json.dumps({"settings": self._settings, "arguments": arguments})
-        self.crawlers.append(Started("tests.helpers.docs_crawler", job))
+        job = {"spider": self._site.spider, "settings": self._settings, "arguments": arguments}
+        self.crawlers.append(Started("tests.helpers.docs_crawler", json.dumps(job)))
 
     def fetched(self) -> Counter[str]:
         """How often the callback of each page has ended."""

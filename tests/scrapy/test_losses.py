@@ -82,21 +82,38 @@ def test_crawls_that_are_stopped_again_and_again_lose_no_page(crawl: Any, claims
     assert 0 == claims()
 
 
+@pytest.fixture
+def left(url: str, name: str, site: str) -> Any:
+    """Leaves a request as a dead crawler does; of which some have died."""
+
+    def left(page: str, deaths: int, **fields: Any) -> None:
+        item = fingerprint(Request(f"{site}{page}"))
+        text = json.dumps({"url": f"{site}{page}", **fields})
+        note = Note((item.hex(),), deaths, text).text(SimpleNamespace(name="tests"))
+        with TimeBloom.from_url(url, name, capacity=1000) as dead:
+            dead.claim(item, note=note)
+
+    return left
+
+
 @pytest.mark.parametrize(("deaths", "fetched"), [(0, ["0", "1"]), (4, ["0", "5"]), (5, [])])
 def test_a_request_counts_the_crawlers_that_die_while_they_work_on_it(
-    crawl: Any, url: str, name: str, site: str, *, deaths: int, fetched: list[str]
+    crawl: Any, left: Any, *, deaths: int, fetched: list[str]
 ) -> None:
-    """What has ended five is given up: it is new for the next link, and the log says how many there were."""
-    item = fingerprint(Request(f"{site}0"))
-    fields = {"url": f"{site}0", "callback": "parse", "cb_kwargs": {"end": "reports_its_note"}}
-    note = Note((item.hex(),), deaths, json.dumps(fields)).text(SimpleNamespace(name="tests"))
-    with TimeBloom.from_url(url, name, capacity=1000) as dead:
-        dead.claim(item, note=note)
+    """What has ended five is left to the next crawl, and the log says how many there were."""
+    left("0", deaths, callback="parse", cb_kwargs={"end": "reports_its_note"})
     result = crawl("outcomes", DONE, [])
     assert fetched == result["fetched"]
-    assert (not fetched) == ("1 requests were given up" in result["log"])
+    assert (not fetched) == ("1 requests are left to the next crawl" in result["log"])
+    assert (not fetched) == result["stats"].get("tbloom/not_taken_over", 0)
     if not fetched:
-        assert ["0"] == crawl("outcomes", DONE, ["0"])["fetched"]
+        assert ["0", "1"] == crawl("outcomes", DONE, [])["fetched"]
+
+
+def test_a_request_of_which_a_crawler_has_died_is_fetched_last(crawl: Any, left: Any) -> None:
+    left("a", 1, callback="note", priority=10)
+    left("b", 0, callback="note")
+    assert ["b", "a"] == crawl("outcomes", {**DONE, "CONCURRENT_REQUESTS": 1})["fetched"]
 
 
 def test_a_page_is_marked_while_nothing_else_happens(crawl: Any) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +12,6 @@ from scrapy import Request
 from scrapy.utils.request import fingerprint
 
 from tbloom import TimeBloom
-from tbloom.scrapy.claims.requests import Note
 from tests.helpers.schedulers import ADDON, SCRAPY, refusal
 
 DONE = {**ADDON, "TBLOOM_MARK": "done"}
@@ -166,6 +163,26 @@ def test_a_page_is_done_when_its_items_have_passed_the_pipelines(
     assert 0 == claims()
 
 
+def test_a_page_is_kept_as_its_request_or_its_callback_says(
+    crawl: Any, url: str, name: str, site: str
+) -> None:
+    """``tbloom_keep`` in the request's meta, or in ``response.meta``; a wrong one is told, and the page kept as others."""
+    pages = [
+        ["a", {"tbloom_keep": 2}],
+        ["b", end("keeps_it_for_one_slice")],
+        ["c", {}],
+        ["d", {"tbloom_keep": 8}],
+    ]
+    result = crawl("outcomes", DONE, pages)
+    with TimeBloom.from_url(url, name, capacity=1000) as seen:
+        live = [slice.label for slice in seen.info().slices]
+        places = seen.last_seen_many(fingerprint(Request(f"{site}{page}")) for page in "abcd")
+        assert [1, 0, 6, 6] == [live.index(place.label) for place in places if place]
+    assert "expected a whole number of slices from 1 to 7, got 8" in result["log"]
+    assert ["a", "b", "c", "d"] == sorted(result["fetched"])
+    assert [] == crawl("outcomes", DONE, pages)["fetched"]
+
+
 @pytest.mark.parametrize("way", ["fails_and_links_on", "links_on_and_raises"])
 def test_pages_that_fail_and_lead_to_each_other_are_fetched_three_times_at_most(
     crawl: Any, marked: Any, claims: Any, way: str
@@ -273,18 +290,3 @@ def test_a_full_filter_closes_the_spider(crawl: Any, policy: str) -> None:
     result = crawl("ten_and_hundred", {**DONE, **full, "CONCURRENT_REQUESTS": 1})
     assert "tbloom_error" == result["finish_reason"]
     assert "the current slice is full" in result["log"]
-
-
-@pytest.mark.parametrize(("died_of_it", "fetched"), [(4, ["0"]), (5, [])])
-def test_a_request_that_five_crawlers_have_died_of_is_not_tried_again(
-    crawl: Any, claims: Any, url: str, name: str, site: str, *, died_of_it: int, fetched: list[str]
-) -> None:
-    item = fingerprint(Request(f"{site}0"))
-    request = json.dumps({"url": f"{site}0", "callback": "note"})
-    note = Note((item.hex(),), died_of_it, request).text(SimpleNamespace(name="tests"))
-    with TimeBloom.from_url(url, name, capacity=1000) as dead:
-        dead.claim(item, note=note)
-    result = crawl("pages", DONE, [])
-    assert fetched == result["fetched"]
-    assert (not fetched) == result["stats"].get("tbloom/not_taken_over", 0)
-    assert 0 == claims()

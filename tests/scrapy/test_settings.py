@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -101,6 +102,15 @@ def test_a_setting_without_a_use_in_the_store_is_refused(
         f"{setting}: expected {off}to be left out with TBLOOM_STORE = {store!r}, got {value!r}"
     )
     assert expected == message(wrong)
+
+
+def test_the_key_may_have_the_time_of_the_start() -> None:
+    """As scrapy-redis' has it: a filter of its own for each run."""
+    began = int(time.time())
+    key = {"TBLOOM_KEY": "%(spider)s:%(timestamp)s:100%%", "TBLOOM_STORE": "local"}
+    spider, at, rest = read_options(Settings(key), "tests").seen.name.split(":")
+    assert ("tests", "100%") == (spider, rest)
+    assert began <= int(at) <= time.time()
 
 
 @pytest.mark.parametrize("secret", [SECRET, SECRET.decode()])
@@ -214,7 +224,7 @@ _FORMATS += ["%(spider)9999999999s", "%(spider).2s", "%(spider)r", "%(spider)d"]
 
 @pytest.mark.parametrize("key", [*_FORMATS, b"a", 5, True])
 def test_a_key_with_another_format_is_refused(key: Any) -> None:
-    expected = "TBLOOM_KEY: expected a str in which only %(spider)s is replaced"
+    expected = "TBLOOM_KEY: expected a str in which only %(spider)s and %(timestamp)s may be"
     assert message({"TBLOOM_KEY": key}).startswith(expected)
 
 

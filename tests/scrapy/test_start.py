@@ -22,7 +22,7 @@ from tbloom.scrapy.dupefilter.summary import FingerprinterNote, summarize
 from tbloom.scrapy.errorline import error_line
 from tbloom.scrapy.options import read_options
 from tests.helpers.commands import tbloom
-from tests.helpers.schedulers import ADDON, SCRAPY
+from tests.helpers.schedulers import ADDON
 
 EXACT = {"TBLOOM_STORE": "exact", "TBLOOM_CAPACITY": None}
 OTHER = {"REQUEST_FINGERPRINTER_CLASS": "tbloom.scrapy.ScrapyRedisFingerprinter"}
@@ -49,7 +49,7 @@ def test_it_needs_scrapy_and_not_scrapy_redis() -> None:
 @pytest.mark.parametrize(
     ("settings", "begins", "goes_on"),
     [
-        (SCRAPY, "7 daily slices, 0 of 1,000 items today, 0.0 MB", "7 daily slices, 2 of 1,000 items"),
+        (ADDON, "7 daily slices, 0 of 1,000 items today, 0.0 MB", "7 daily slices, 2 of 1,000 items"),
         ({**ADDON, **EXACT}, "exact", "exact, existing, at redis://127.0.0.1:"),
     ],
     ids=["bloom", "exact"],

@@ -101,6 +101,7 @@ def test_the_lifetime_of_all_requests_is_a_setting(
     [
         (STORES["exact"], {"tbloom_ttl": -1}, "seconds, or a timedelta"),
         (STORES["exact"], {"tbloom_within": 1}, "to be left out with TBLOOM_STORE = 'exact'"),
+        (STORES["exact"], {"tbloom_keep": 1}, "to be left out with TBLOOM_STORE = 'exact'"),
         (STORES["local"], {"tbloom_within": 8}, "a whole number of slices from 1 to 7"),
         (STORES["local"], {"tbloom_ttl": 60}, "to be left out with TBLOOM_STORE = 'local'"),
         (BLOOM, {"tbloom_ttl": 60}, "to be left out with TBLOOM_STORE = 'bloom'"),

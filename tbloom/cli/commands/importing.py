@@ -94,8 +94,7 @@ def command(
                 file.keep(progress)
             advance(progress.read if source.unit == "items" else progress.position)
         seconds = max(time.monotonic() - began, 1e-3)
-        if is_set and progress.read:
-            _note_fingerprinter(target, is_new=not exists)
+        other = is_set and progress.read and _other_fingerprinter(target, is_new=not exists)
     file.remove()
     seen = progress.read - progress.new
     if as_json:
@@ -104,14 +103,20 @@ def command(
         f"{formats.counted(progress.read, 'item')} read, {progress.new:,} new, {seen:,} already seen; "
         f"{(progress.read - begun.read) / seconds:,.0f} items/s"
     )
+    if other:
+        reporter.say(
+            f"Warning: {name!r} was filled with the fingerprints of {other}, these are {_SCRAPY_REDIS}'s: "
+            "to a crawl, only those of its own REQUEST_FINGERPRINTER_CLASS are seen"
+        )
 
 
-def _note_fingerprinter(target: TimeBloom, *, is_new: bool) -> None:
-    """Notes whose fingerprints they are, for as long as the filter's parameters are kept."""
+def _other_fingerprinter(target: TimeBloom, *, is_new: bool) -> str | None:
+    """Notes whose fingerprints they are, for as long as the parameters are kept, unless another one has filled the filter."""
     keys = target.config.keys
     left = int(target.client.pttl(keys.root))
     noting = note(keys.fingerprinter(), _SCRAPY_REDIS, left if left > 0 else None, is_new=is_new)
-    target.run(noting)
+    known = target.run(noting)
+    return None if known == _SCRAPY_REDIS else known
 
 
 def _open_target(

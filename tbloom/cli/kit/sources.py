@@ -96,7 +96,10 @@ def stored_set(stack: ExitStack, url: str, from_url: str | None, option: str, ke
     )
     kind = text(server.client.type(key))
     if kind == "none":
-        raise CommandError(f"{option}: there is no key {key!r} on {server.place}")
+        raise CommandError(
+            f"{option}: there is no key {key!r} on {server.place}; "
+            "without SCHEDULER_PERSIST = True, scrapy-redis deletes its set at the end of a crawl"
+        )
     if kind != "set":
         raise CommandError(f"{option}: key {key!r} holds a {kind}, not a set")
 

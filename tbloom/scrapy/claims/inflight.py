@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+#: By so much the priority of a request is lower of which crawlers have died.
+_SUSPECT = 1_000_000
 #: Pages are marked this long after they are done, at most.
 _SETTLE_SECONDS = 0.5
 
@@ -163,9 +165,11 @@ class InFlight:
         """Returns once the feeds are stored, and what can be marked is."""
         if self._settling.running:
             self._settling.stop()
-        if self._take_over and self._take_over.given_up:
-            message = "%d requests were given up, because several crawlers have died of each; the next link to one is new"
-            logger.warning(message, self._take_over.given_up)
+        if self._take_over and self._take_over.left:
+            message = (
+                "%d requests are left to the next crawl, because several crawlers have died of each"
+            )
+            logger.warning(message, self._take_over.left)
         await self.pages.stored()
         for _ in range(2):  # what is on its way comes first
             await self._calls.run(lambda: None)
@@ -260,6 +264,9 @@ class InFlight:
         engine = self._crawler.engine
         if engine is None or engine.spider is None:  # closed: the next crawl takes it over
             return
+        # After the others: what it may do to the crawler harms no more than it must.
+        if note.deaths:
+            request.priority -= _SUSPECT
         self._held.add(request, note.fingerprints, queued=True, deaths=note.deaths)
         self._taken = request
         try:

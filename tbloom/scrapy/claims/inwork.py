@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter, defaultdict
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from tbloom.errors import ConfigError
+from tbloom.items import check_keep
 from tbloom.scrapy.claims.requests import RequestClaim
-from tbloom.scrapy.claims.results import PageResults, busy
 from tbloom.scrapy.claims.unstored import UnstoredItems
 from tbloom.scrapy.crawler import count
+from tbloom.scrapy.meta import KEEP
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from concurrent.futures import Future
 
     from scrapy import Request
+    from scrapy.core.engine import ExecutionEngine
+    from scrapy.core.scraper import Slot
     from scrapy.crawler import Crawler
 
     from tbloom.scrapy.claims.errands import Errands
@@ -24,6 +30,21 @@ if TYPE_CHECKING:
     from tbloom.scrapy.stores import CrawlBloom
 
 logger = logging.getLogger(__name__)
+
+#: A page that has failed this often in one crawl is left to the next one: its links may lead back to it.
+_MAX_FAILURES = 3
+
+
+@dataclass(slots=True)
+class _Page:
+    """What has happened to a page since it was taken out of the queue."""
+
+    #: The request that Scrapy processes, if it does.
+    request: Request | None = None
+    #: None: its callback has not ended. One failure counts for the whole page.
+    went_well: bool | None = None
+    #: The number of items that the pipelines still have.
+    items: int = 0
 
 
 class PagesInWork:
@@ -39,35 +60,34 @@ class PagesInWork:
     ) -> None:
         self._crawler, self._seen, self._end = crawler, seen, end
         self._held, self._errands = held, errands
-        self._running: dict[str, Request] = {}
-        self._results = PageResults()
-        #: The claims on pages that are processed, but for their items.
-        self._done: dict[str, RequestClaim] = {}
+        self._pages = defaultdict[str, _Page](_Page)
+        self._failures: Counter[str] = Counter()
+        #: The claims on pages that are processed, but for their items, and for how many slices the pages are kept.
+        self._done: dict[str, tuple[RequestClaim, int | None]] = {}
         self._unstored = UnstoredItems(crawler)
         self._marking: Future[object] | None = None
 
     def begin(self, claim: RequestClaim, request: Request) -> None:
         """Scrapy processes the request."""
-        self._running[claim.fingerprints[0]] = request
+        self._pages[claim.fingerprints[0]].request = request
 
     def leave(self, claim: RequestClaim) -> None:
         """Scrapy processes the page's request no more."""
-        self._running.pop(claim.fingerprints[0], None)
+        self._pages[claim.fingerprints[0]].request = None
 
     def clear(self) -> None:
         """Nothing that is in work now will be marked."""
-        self._running.clear()
+        self._pages.clear()
 
     def forget(self, claim: RequestClaim) -> None:
         """The claim has ended."""
-        self.leave(claim)
+        self._pages.pop(claim.fingerprints[0], None)
         self._held.numbers.pop(claim.fingerprints[0], None)
-        self._results.forget(claim.fingerprints[0])
 
     def left(self, *, in_vain: bool = False) -> list[str]:
         """The pages that are claimed and not done; ``in_vain``: also those that have failed too often."""
         left = self._held.numbers.keys() - self._done.keys()
-        return [page for page in left if in_vain or self._results.may_try_again(page)]
+        return [page for page in left if in_vain or self._failures[page] < _MAX_FAILURES]
 
     def release(self, pages: Iterable[str]) -> None:
         """Releases the claims on these pages."""
@@ -87,21 +107,22 @@ class PagesInWork:
 
         ``settle`` marks or releases the page once Scrapy has processed all that the callback has yielded.
         """
-        if page := self._page_of(request):
-            self._results.add(page, well=well)
+        if first := self._first_of(request):
+            page = self._pages[first]
+            page.went_well = well and page.went_well is not False
 
     def awaits(self, request: Request, items: int) -> None:
         """Adds to the number of the page's items that the pipelines still have."""
-        if page := self._page_of(request):
-            self._results.awaits(page, items)
+        if first := self._first_of(request):
+            self._pages[first].items += items
 
     def passed(self, request: Request) -> None:
         """An item of the request's page has passed the pipelines."""
-        if page := self._page_of(request):
-            self._results.awaits(page, -1)
-            self._unstored.add(page)
+        if first := self._first_of(request):
+            self._pages[first].items -= 1
+            self._unstored.add(first)
 
-    def _page_of(self, request: Request) -> str:
+    def _first_of(self, request: Request) -> str:
         """The page's first fingerprint; "" if the crawl has not claimed it."""
         claim = RequestClaim.of(request)
         # Held or not: the page may have been asked for again, and be in a shared queue.
@@ -120,13 +141,22 @@ class PagesInWork:
         engine = self._crawler.engine
         if engine is None or engine.scraper.slot is None:
             return
-        for first in self._running.keys() - busy(engine, engine.scraper.slot):
-            request = self._running.pop(first)
-            claim, went_well = self._held.of(request), self._results.take(first)
-            if claim and went_well:
-                self._done[first] = claim
-            elif claim and self._results.may_try_again(first):
-                self.failed(request)
+        busy = _busy(engine, engine.scraper.slot)
+        for first, page in [*self._pages.items()]:
+            if page.request is None or first in busy:
+                continue
+            del self._pages[first]
+            # Scrapy says nothing of an item whose pipeline is cancelled. (A pipeline may add items of its own.)
+            well = page.went_well and page.items <= 0
+            if well:
+                self._failures.pop(first, None)
+            elif well is False:  # None: it was dropped on the way
+                self._failures[first] += 1
+            claim = self._held.of(page.request)
+            if claim and well:
+                self._done[first] = claim, self._keep_of(page.request)
+            elif claim and self._failures[first] < _MAX_FAILURES:
+                self.failed(page.request)
         self._mark()
 
     def _mark(self) -> None:
@@ -143,13 +173,36 @@ class PagesInWork:
             return
         for first in lost:
             del self._done[first]
-        items = []
+        items = defaultdict[int | None, list[bytes]](list)
         for first in stored:
-            claim = self._done.pop(first)
-            items += claim.items
+            claim, keep = self._done.pop(first)
+            items[keep] += claim.items
             self.forget(claim)
+
+        def commit() -> None:
+            for keep, of_pages in items.items():
+                self._seen.commit_many(of_pages, keep)
+
         if items:
-            commit, pages = partial(self._seen.commit_many, items), len(stored)
+            pages = len(stored)
             self._marking = self._errands.later(
                 "marked", commit, lambda _: count(self._crawler, "tbloom/done", pages)
             )
+
+    def _keep_of(self, request: Request) -> int | None:
+        """For how many slices the page is kept; a callback may have said so in ``response.meta``."""
+        keep = request.meta.get(KEEP)
+        try:
+            check_keep(keep, None, self._seen.config.slices)
+        except ConfigError as error:
+            logger.error(
+                "meta[%r] of %s: %s; it is kept for the whole window", KEEP, request, error
+            )
+            return None
+        return keep
+
+
+def _busy(engine: ExecutionEngine, slot: Slot) -> set[str]:
+    """The pages that Scrapy downloads, or whose output it processes."""
+    claims = map(RequestClaim.of, engine.downloader.active | slot.active)
+    return {claim.fingerprints[0] for claim in claims if claim}

@@ -7,6 +7,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING
 
+from tbloom.engine.flow import Command, Flow, deliver_all
 from tbloom.scrapy.claims.requests import Note, prefix
 from tbloom.scrapy.crawler import count, spider_of
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from scrapy.crawler import Crawler
 
     from tbloom import TimeBloom
+    from tbloom.bloom.config import Config
     from tbloom.scrapy.claims.errands import Errands
 
 logger = logging.getLogger(__name__)
@@ -26,7 +28,7 @@ logger = logging.getLogger(__name__)
 _BATCH, _LOOK_SECONDS = 100, 10.0
 #: With this many waiting requests, the next look does not come sooner.
 _ENOUGH = 1000
-#: A request is given up once this many crawlers have died while they worked on it.
+#: A request is left to the next crawl once this many crawlers have died while they worked on it.
 _MAX_DEATHS = 5
 
 
@@ -45,8 +47,8 @@ class TakeOver:
         self._next_look = 0.0
         self._looking: Future[list[str]] | None = None
         self._has_said = False
-        #: Number of requests that were given up.
-        self.given_up = 0
+        #: Number of requests that this crawl leaves to the next one, because crawlers have died of them.
+        self.left = 0
         #: The sessions without a heartbeat since this crawl became idle, and when each expires.
         self._silent: dict[str, int] | None = None
 
@@ -77,14 +79,17 @@ class TakeOver:
         looks_at_once = len(texts) == _BATCH and waiting < _ENOUGH
         pause = 0.0 if looks_at_once else min(_LOOK_SECONDS, self._seen.session_ttl / 4)
         self._next_look = time.monotonic() + pause
-        taken = [(note, request) for note, request in map(self._read, texts) if note and request]
-        if taken:
-            items = [bytes.fromhex(note.fingerprints[0]) for note, _ in taken]
-            again = [note.text(spider) for note, _ in taken]
+        found = [pair for pair in map(self._read, texts) if pair]
+        taken = [(note, request) for note, request in found if note.deaths < _MAX_DEATHS]
+        left = [note._replace(deaths=0) for note, _ in found if note.deaths >= _MAX_DEATHS]
+        if notes := left + [note for note, _ in taken]:
+            items = [bytes.fromhex(note.fingerprints[0]) for note in notes]
+            again = [note.text(spider) for note in notes]
             owner = self._seen.session
             renew = partial(self._seen.claim_many, items, notes=again, previous_owner=owner)
             self._errands.later("noted", renew)
             logger.info("took over %d requests of crawlers that have ended", len(taken))
+        self.left += len(left)
         for note, request in taken:
             count(self._crawler, "tbloom/taken_over")
             self._schedule(request, note)
@@ -101,23 +106,34 @@ class TakeOver:
         self._silent = {name: until for name, until in others.items() if known.get(name) == until}
         if others and not self._has_said:
             self._has_said = True
-            message = "waiting up to %.0f s for other crawlers, whose requests are taken over if they have died"
-            logger.info(message, self._seen.session_ttl)
+            claims = self._seen.run(_claims(self._seen.config))
+            message = "waiting up to %.0f s for %d requests of %d other crawlers, which are taken over if they have died"
+            logger.info(message, self._seen.session_ttl, claims, len(others))
         return not self._silent
 
-    def _read(self, text: str) -> tuple[Note | None, Request | None]:
+    def _read(self, text: str) -> tuple[Note, Request] | None:
+        """The note and its request; None, after a line in the log, if it has none."""
         spider, note = spider_of(self._crawler), None
         try:
             note = Note.read(text, spider)
-            why: object = f"{note.deaths} crawlers have died of it"
-            if note.deaths < _MAX_DEATHS:
-                return note, note.restore(spider)
-            self.given_up += 1
+            request = note.restore(spider)
         except ValueError as error:
-            why = error
-        logger.error("A dead crawler's request can't be taken over: %s: %.200r", why, text)
-        count(self._crawler, "tbloom/not_taken_over")
-        if note:
-            item = bytes.fromhex(note.fingerprints[0])
-            self._errands.later("released", partial(self._seen.release, item))
-        return note, None
+            logger.error("A dead crawler's request can't be taken over: %s: %.200r", error, text)
+            count(self._crawler, "tbloom/not_taken_over")
+            if note:
+                item = bytes.fromhex(note.fingerprints[0])
+                self._errands.later("released", partial(self._seen.release, item))
+            return None
+        if note.deaths >= _MAX_DEATHS:
+            message = (
+                "%d crawlers have died while they worked on %s, which is left to the next crawl"
+            )
+            logger.error(message, note.deaths, request)
+            count(self._crawler, "tbloom/not_taken_over")
+        return note, request
+
+
+def _claims(config: Config) -> Flow[int]:
+    """The number of requests that any crawler has claimed."""
+    keys = map(config.keys.claims, range(config.shards))
+    return sum((yield from deliver_all([Command(("HLEN", key)) for key in keys])))

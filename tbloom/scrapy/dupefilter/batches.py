@@ -69,7 +69,8 @@ async def batches(source: AsyncIterator[T], limit: int) -> AsyncIterator[list[T]
                 taken.set()
                 yield batch
             else:
-                task.result()  # raises what the source raised
+                if error := task.exception():
+                    raise error.with_traceback(error.__traceback__ and error.__traceback__.tb_next)
                 return
     finally:
         if not task.done():

@@ -30,7 +30,7 @@ from tbloom.scrapy.dupefilter.summary import (
     window_stats,
 )
 from tbloom.scrapy.dupefilter.trial import TrialDupeFilter
-from tbloom.scrapy.meta import TTL, WITHIN
+from tbloom.scrapy.meta import KEEP, TTL, WITHIN
 from tbloom.scrapy.options import Options, read_options, shadow_setting
 from tbloom.scrapy.settings import MARK
 from tbloom.scrapy.stores import CrawlBloom, CrawlExact
@@ -137,8 +137,8 @@ class DupeFilter(BaseDupeFilter):
     def request_seen(self, request: Request) -> bool:
         """Has the request been seen within the window? A new one is remembered.
 
-        ``meta={"tbloom_within": n}`` asks for the newest n slices only; in an exact store
-        ``meta={"tbloom_ttl": seconds}`` says how long a new one is remembered.
+        ``meta={"tbloom_within": n}`` asks for the newest n slices only; ``meta={"tbloom_keep": n}``, or in an exact store
+        ``meta={"tbloom_ttl": seconds}``, says how long a new one is remembered.
         """
         self._note.renew(self.seen)
         circuit = self._options.circuit
@@ -246,19 +246,20 @@ class DupeFilter(BaseDupeFilter):
         if self._options.mark_done and not self._in_flight:
             expected = "'scheduled', where there is no crawler"
             raise ConfigError(MARK.name, self._settings[MARK.name], expected)
-        meta_key = self._options.meta_key
-        for other in ({WITHIN, TTL} - {meta_key}) & request.meta.keys():
+        allowed = self._options.meta_keys
+        for other in ({WITHIN, KEEP, TTL} - set(allowed.values())) & request.meta.keys():
             expected = f"to be left out with TBLOOM_STORE = {self._options.store!r}"
             raise ConfigError(f"meta[{other!r}] of {request}", request.meta[other], expected)
         try:
             if self._in_flight:
                 return self._in_flight.claim(request)
             fingerprint = self._fingerprinter.fingerprint(request)
-            new = self._calls.now(partial(self.seen.add, fingerprint, request.meta.get(meta_key)))
+            given = {name: request.meta.get(key) for name, key in allowed.items()}
+            new = self._calls.now(partial(self.seen.add, fingerprint, **given))
         except ConfigError as error:
-            if error.argument not in ("within", "ttl"):
+            if error.argument not in allowed:
                 raise
-            argument = f"meta[{meta_key!r}] of {request}"
+            argument = f"meta[{allowed[error.argument]!r}] of {request}"
             raise ConfigError(argument, error.value, error.expected) from None
         except (RedisError, TBloomError) as error:
             if self._crawler is None:

@@ -14,7 +14,7 @@ from scrapy.downloadermiddlewares.offsite import OffsiteMiddleware
 
 from tbloom import Claim
 from tbloom.scrapy.crawler import fingerprint, spider_of
-from tbloom.scrapy.meta import CLAIM, TTL, WITHIN
+from tbloom.scrapy.meta import CLAIM, KEEP, TTL, WITHIN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -102,7 +102,7 @@ class Prefetch:
 
     def _is_asked_for(self, request: Request) -> bool:
         # A request with a claim is the copy of an earlier one: the dupefilter knows what it is.
-        if request.dont_filter or {CLAIM, WITHIN, TTL} & request.meta.keys():
+        if request.dont_filter or {CLAIM, WITHIN, KEEP, TTL} & request.meta.keys():
             return False
         offsite = self._crawler.get_downloader_middleware(OffsiteMiddleware)
         if offsite is None or request.meta.get("allow_offsite"):

@@ -1,0 +1,65 @@
+"""What is wrong with a project's settings, where Scrapy itself says nothing: for ``tbloom doctor``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from redis import RedisError
+from redis.exceptions import RedisClusterException
+from scrapy.exceptions import NotConfigured
+from scrapy.utils.misc import load_object
+from scrapy.utils.project import get_project_settings, inside_project
+
+from tbloom import LocalBloom
+from tbloom.errors import ConfigError
+from tbloom.scrapy.addon import Addon
+from tbloom.scrapy.dupefilter.dupefilter import DupeFilter
+from tbloom.scrapy.errorline import error_line
+from tbloom.scrapy.options import read_options
+from tbloom.scrapy.settings import MARK, MARKS_DONE
+
+if TYPE_CHECKING:
+    from scrapy.settings import BaseSettings
+
+_OFF = (
+    "tbloom is off: neither ADDONS nor DUPEFILTER_CLASS names it{}. Set ADDONS = {{'tbloom.scrapy.Addon': 500}}, "
+    "once: a later line such as ADDONS = {{}}, which scrapy startproject writes, undoes it"
+)
+
+
+def project_settings() -> BaseSettings | None:
+    """The settings of the project in whose folder this process is; None where there is no project."""
+    return get_project_settings() if inside_project() else None
+
+
+def faults(settings: BaseSettings) -> Iterator[str]:
+    """A line for each fault, until one that hides others."""
+    addons = [
+        load_object(path) for path, on in settings.getdict("ADDONS").items() if on is not None
+    ]
+    has_addon = Addon in addons
+    try:
+        if has_addon:
+            Addon().update_settings(settings)
+    except NotConfigured as error:
+        yield f"tbloom's add-on is off: {error}"
+        return
+    if not issubclass(load_object(settings["DUPEFILTER_CLASS"]), DupeFilter):
+        names = sorted(name for name in settings if name.startswith("TBLOOM_"))
+        yield _OFF.format(f" (without effect: {', '.join(names)})" if names else "")
+        return
+    if settings.get(MARK.name) in MARKS_DONE and not has_addon:
+        yield f"{MARK.name}: 'done' and 'parsed' need ADDONS = {{'tbloom.scrapy.Addon': 500}}"
+    try:
+        options = read_options(settings, "spider")
+    except ConfigError as error:
+        yield str(error)
+        return
+    try:
+        if not isinstance(options.seen, LocalBloom):
+            options.seen.client.ping()
+    except (RedisError, RedisClusterException) as error:
+        yield error_line(error, settings)
+    finally:
+        options.close()

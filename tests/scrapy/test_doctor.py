@@ -1,0 +1,58 @@
+"""``tbloom doctor``: what Scrapy does not say."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scrapy.settings import Settings
+
+from tbloom.scrapy.doctor import faults
+from tests.helpers.commands import TBLOOM
+from tests.helpers.schedulers import ADDON, SCRAPY, UNREACHABLE
+
+OFF = "tbloom is off: neither ADDONS nor DUPEFILTER_CLASS names it"
+THEIRS = {"DUPEFILTER_CLASS": "scrapy.dupefilters.RFPDupeFilter"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        (ADDON, ""),
+        (SCRAPY, ""),
+        ({**ADDON, "TBLOOM_STORE": "local", "REDIS_URL": UNREACHABLE}, ""),
+        ({}, f"{OFF}. Set ADDONS"),
+        ({"ADDONS": {"tbloom.scrapy.Addon": None}}, OFF),
+        ({"TBLOOM_SLICES": 3, "TBLOOM_KEY": "a"}, f"{OFF} (without effect: TBLOOM_KEY, TBLOOM_SL"),
+        ({**ADDON, **THEIRS}, "tbloom's add-on is off: the project sets DUPEFILTER_CLASS"),
+        ({**SCRAPY, "TBLOOM_MARK": "done"}, "TBLOOM_MARK: 'done' and 'parsed' need ADDONS ="),
+        ({**ADDON, "TBLOOM_SLCES": 3}, "TBLOOM_SLCES: expected TBLOOM_SLICES"),
+        ({**ADDON, "REDIS_URL": UNREACHABLE}, "REDIS_URL: Error 111 connecting to 127.0.0.1:1"),
+    ],
+)  # fmt: skip
+def test_a_fault_is_one_line(url: str, settings: dict[str, Any], expected: str) -> None:
+    found = [*faults(Settings({"REDIS_URL": url, **settings}))]
+    assert len(found) == bool(expected)
+    assert "".join(found).startswith(expected)
+
+
+def test_it_reads_the_project_in_the_folder(tmp_path: Path) -> None:
+    def doctor(folder: Path) -> subprocess.CompletedProcess[str]:
+        words = [*TBLOOM, "doctor"]
+        return subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
+
+    without = doctor(tmp_path)
+    assert 2 == without.returncode
+    assert "expected the folder of a Scrapy project" in without.stderr
+    (tmp_path / "scrapy.cfg").write_text("[settings]\ndefault = settings\n")
+    lines = ["ADDONS = {'tbloom.scrapy.Addon': 500}", "TBLOOM_STORE = 'local'"]
+    for more, code, said in (
+        ("", 0, "tbloom filters the requests of this project"),
+        ("ADDONS = {}", 1, OFF),
+    ):
+        (tmp_path / "settings.py").write_text("\n".join([*lines, more]))
+        done = doctor(tmp_path)
+        assert code == done.returncode, done.stderr
+        assert done.stdout.startswith(said)
