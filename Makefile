@@ -17,7 +17,7 @@ help: ## Lists what there is to make; ARGS=... goes to the program that a target
 demo: $(VENV)/.demo ## A fleet of crawlers on a site of its own, and what tbloom saves them.
 	$(BIN)/tbloom demo $(ARGS)
 
-paper: $(VENV)/.bench ## What the sources measured, measured again, into docs/paper.md; ten minutes. ARGS=--quick: in two.
+paper: $(VENV)/.bench ## What the sources measured, measured again, into docs/paper.md; ten minutes. ARGS=--quick: in two; --full: the 600 million, in hours.
 	$(BIN)/python -m bench.paper $(ARGS)
 
 # Four processes, because tests often wait, each with a Redis of its own.

@@ -35,6 +35,10 @@ SECTIONS: dict[str, dict[str, tuple[Any, Any]]] = {
     "links": {"seconds": (12, 1), "rounds": (3, 1), "every": (1, 20)},
     "stall": {"pages": (1000, 100), "rounds": (2, 1)},
     "footprint": {"items": (97_300, 12_180), "questions": (400_000, 20_000)},
+    "sizing": {
+        "days": ({10**3: 8, 10**5: 8, 10**7: 2}, {10**3: 4}),
+        "questions": (1_000_000, 100_000),
+    },
     "exact": {
         "sizes": ([100_000, 1_000_000], [20_000]),
         "stock": (100_000, 20_000),

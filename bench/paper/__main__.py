@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
+import sys
 import time
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 from bench import serving
-from bench.paper import crawls, memory, plots, racing, rates
+from bench.paper import crawls, full, memory, plots, racing, rates
 from bench.tables import Table, amount, filled
 
 PAGE = Path(__file__).parents[2] / "docs" / "paper.md"
@@ -89,17 +91,31 @@ def main() -> None:
     """Writes the page."""
     parser = argparse.ArgumentParser(prog="make paper", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="smaller amounts: two minutes")
+    parser.add_argument("--full", action="store_true", help="only the 600 million; hours")
+    parser.add_argument("--items", type=float, default=6e8, help="of --full (%(default)g)")
     parser.add_argument("--json", action="store_true", help="print the figures, write nothing")
     arguments = parser.parse_args()
+    if arguments.full:
+        # So that it ends its server too.
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended"))
+        table = full.measure(int(arguments.items))
+        print(json.dumps(table.records()) if arguments.json else table.text())
+        if not arguments.json:
+            _write({table.name: table.markdown()})
+        return
     found = measure(quick=arguments.quick)
     if arguments.json:
         print(json.dumps(found))
         return
     parts = {table.name: table.markdown() for table in tables(found)}
     parts["about"] = about(found)
-    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8"), parts), encoding="utf-8")
+    _write(parts)
     for name in ("hours", "days"):
         plots.write(found[name], PAGE.with_name(f"paper-{name}.svg"))
+
+
+def _write(parts: dict[str, str]) -> None:
+    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8"), parts), encoding="utf-8")
     print(f"written: {PAGE}")
 
 

@@ -80,5 +80,20 @@ def test_the_paper_is_reproduced() -> None:
         assert of["measured"] in (None, pytest.approx(of["any"], rel=0.15))
     for size in found["memory"]["sizes"]:
         assert 20 < size["set"] / size["window"] < 40
-    parts = {"about", *(table.name for table in paper.tables(found))}
+    parts = {"about", "full", *(table.name for table in paper.tables(found))}
     assert parts == set(marked(paper.PAGE.read_text(encoding="utf-8")))
+
+
+@pytest.mark.check
+def test_the_largest_figure_is_measured_at_any_size() -> None:
+    """Two processes fill three slices, of which an RDB loses nothing; the command ends its server."""
+    command = [sys.executable, "-m", "bench.paper", "--full", "--items", "3e4", "--json"]
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
+    found = dict(row.values() for row in json.loads(done.stdout.splitlines()[-1]))
+    assert 29_990 <= int(found["items called new"].replace(",", "")) <= 30_000
+    assert "bytes an item" in found["memory of the keys"]
+    assert {
+        "longest script call",
+        "p99 of a single `add` meanwhile",
+        "restart with it",
+    } <= found.keys()
