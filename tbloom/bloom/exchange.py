@@ -12,7 +12,8 @@ from tbloom.bloom.info import each, entries_of
 from tbloom.bloom.layout import Layout, damaged
 from tbloom.bloom.script_calls import CONTAINS, ShardCalls, SliceCalls
 from tbloom.engine.batches import Batch
-from tbloom.engine.exchange import Exchange, ServerClock, refusal
+from tbloom.engine.clock import ServerClock
+from tbloom.engine.exchange import Exchange, refusal
 from tbloom.engine.flow import Command, Flow, Status, chunks, deliver, text
 from tbloom.engine.pending import now_ms
 from tbloom.engine.replicas import Replicas

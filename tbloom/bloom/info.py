@@ -14,7 +14,7 @@ from tbloom.bloom import sizing
 from tbloom.bloom.config import Config
 from tbloom.bloom.layout import Layout, Part
 from tbloom.bloom.sizing import HEADER_BITS, key_bytes, rate_at, rate_of_fill, window_rate
-from tbloom.engine.exchange import ServerClock
+from tbloom.engine.clock import ServerClock
 from tbloom.engine.flow import Command, Flow, deliver, deliver_all, pairs, text
 from tbloom.engine.server import check_stored, evictions
 from tbloom.window import WHOLE, Slice, from_ms

@@ -10,7 +10,7 @@ from tbloom.bloom.config import Config, from_stored
 from tbloom.bloom.info import ask_time, each
 from tbloom.bloom.layout import Layout
 from tbloom.bloom.script_calls import leaves
-from tbloom.engine.exchange import ServerClock
+from tbloom.engine.clock import ServerClock
 from tbloom.engine.flow import Command, Flow, ScriptCall, Status, corrected, deliver, pairs, text
 from tbloom.engine.scripts import Script
 from tbloom.errors import ConfigMismatch, TBloomError

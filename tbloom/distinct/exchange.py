@@ -13,7 +13,8 @@ from tbloom.distinct.refusals import check_default, refusal
 from tbloom.distinct.selection import At, label_of
 from tbloom.engine.batches import MOVED, Batch, answers_of
 from tbloom.engine.buckets import BucketExchange, keys_of_halves, packed
-from tbloom.engine.exchange import CLOCK_CHANGED, ServerClock
+from tbloom.engine.clock import ServerClock
+from tbloom.engine.exchange import CLOCK_CHANGED
 from tbloom.engine.flow import Command, Flow, ScriptCall, Status, chunks, deliver, text
 from tbloom.engine.scripts import Script
 from tbloom.engine.tokens import LANE_TTL_MS

@@ -12,7 +12,7 @@ from tbloom.distinct.refusals import check_default, refusal
 from tbloom.distinct.roaring import bitmaps
 from tbloom.distinct.selection import Selection
 from tbloom.distinct.state import State, read_state
-from tbloom.engine.exchange import ServerClock
+from tbloom.engine.clock import ServerClock
 from tbloom.engine.flow import Flow, Status, corrected
 from tbloom.engine.forks import BeginsAnew
 from tbloom.errors import TBloomError

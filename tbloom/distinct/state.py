@@ -12,7 +12,7 @@ from tbloom.distinct.exchange import MAX_PIECES
 from tbloom.distinct.pieces import PIECE, Head, head_of
 from tbloom.distinct.refusals import refusal
 from tbloom.distinct.selection import Selection
-from tbloom.engine.exchange import ServerClock
+from tbloom.engine.clock import ServerClock
 from tbloom.engine.flow import Command, Flow, Status, deliver_all, text
 
 _CALLS_PER_TRIP = 256

@@ -95,6 +95,15 @@ async def test_a_client_that_comes_later_takes_over_the_sizes(clockwork: Any, ma
     assert (await later.info()).slices[-1].capacity == sizing.capacity_after(15_000)
 
 
+def test_a_client_that_is_ahead_begins_no_later_slice(client: redis.Redis, name: str) -> None:
+    with TimeBloom(client, name) as seen:
+        seen.add("a")
+        clock = seen._exchange.clock
+        clock.learn(clock.now() + 86_400_000)
+        assert seen.add("b")
+        assert client.get(f"{{{name}}}:layout").count("=") == 1
+
+
 async def test_a_capacity_is_a_parameter_of_the_filter(make: Make) -> None:
     """Clients with one, and without, do not share a filter; ``reconfigure`` goes from one to the other, and back."""
     seen, sized = make(capacity=None), make(capacity=20_000)

@@ -284,6 +284,20 @@ async def test_a_claim_whose_reply_was_lost_can_be_asked_for_again(make: Any, ur
         assert NEW is await ours.claim("a")
 
 
+async def test_a_release_that_did_not_arrive_is_sent_again_by_a_heartbeat(
+    make: Any, url: str
+) -> None:
+    faults: list[Fault] = []
+    with Proxy(url, lambda _: faults.pop() if faults else None) as proxy:
+        ours = make(url=proxy.url, resend=False, session_ttl=LIFE)
+        theirs = make(session_ttl=60)
+        assert await ours.claim("a") is NEW
+        faults.append(Fault.CUT_REQUEST)
+        with pytest.raises(redis.ConnectionError):
+            await ours.release("a")
+        await until(lambda: _is(theirs.claim("a"), NEW))
+
+
 @pytest.mark.parametrize("note", ["", "a note"])
 async def test_a_claim_whose_reply_was_lost_is_released_by_a_heartbeat(
     make: Any, url: str, note: str

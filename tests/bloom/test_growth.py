@@ -283,7 +283,7 @@ async def test_a_client_that_is_ahead_takes_nothing_from_the_layout_that_it_know
     clockwork.set("2019-06-04 12:00:00")
     assert await ahead.add("a")
     now = time.monotonic_ns()
-    with patch("tbloom.engine.exchange.time.monotonic_ns", lambda: now + 86_400_000_000_000):
+    with patch("tbloom.engine.clock.time.monotonic_ns", lambda: now + 86_400_000_000_000):
         assert await ahead.add("b")
     assert not any(await seen.add_many(items))
 

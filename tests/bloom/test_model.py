@@ -72,7 +72,7 @@ class FilterMachine(RuleBasedStateMachine):
         }  # fmt: skip
         right = TimeBloom.from_url(url, name, **parameters)
         off = int((self.now + timedelta(hours=30)).timestamp() * 1e9)
-        with patch("tbloom.engine.exchange.time.time_ns", lambda: off):
+        with patch("tbloom.engine.clock.time.time_ns", lambda: off):
             wrong = TimeBloom.from_url(url, name, **parameters)
         self.clients = [right, wrong]
 

@@ -520,4 +520,5 @@ def test_a_usual_call_without_a_reply_keeps_its_lane(url: str, name: str) -> Non
             seen.add("lost")
         losing.clear()
         assert all(seen.add(f"other {i}") for i in range(20))
+        assert not seen.add("a")  # the server keeps no answer of a call that changes nothing
         assert seen.add("lost")

@@ -45,7 +45,7 @@ def test_wrong_clocks_share_slices_with_right_ones(url: str, name: str, days_off
 
     wrong = time.time_ns() + days_off * 86_400 * 10**9
     with TimeBloom.from_url(url, name) as right:
-        with patch("tbloom.engine.exchange.time.time_ns", lambda: wrong):
+        with patch("tbloom.engine.clock.time.time_ns", lambda: wrong):
             off = TimeBloom.from_url(url, name)
         with off:
             assert [True, False] == [right.add("a"), off.add("a")]

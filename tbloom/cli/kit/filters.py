@@ -14,7 +14,7 @@ from tbloom.bloom.config import Config, Parameters, from_stored
 from tbloom.bloom.info import FilterInfo, read_info
 from tbloom.cli.kit import together
 from tbloom.cli.kit.errors import VARIABLES, CommandError
-from tbloom.engine.exchange import ServerClock
+from tbloom.engine.clock import ServerClock
 from tbloom.engine.flow import Command, Flow, deliver, text
 from tbloom.engine.keys import CONFIGS, DEFAULT_MAPPING, Keys, MappingKeys, name_of
 from tbloom.engine.parameters import read_stored

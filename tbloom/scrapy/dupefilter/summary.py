@@ -13,7 +13,7 @@ from tbloom import LocalBloom
 from tbloom.bloom.fingerprinter import note
 from tbloom.bloom.info import Glance, ask_time, glance
 from tbloom.bloom.script_calls import leaves
-from tbloom.engine.exchange import ServerClock
+from tbloom.engine.clock import ServerClock
 from tbloom.engine.flow import Command, Flow, deliver_all
 from tbloom.errors import TBloomError
 from tbloom.items import check_ttl

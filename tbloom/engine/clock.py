@@ -1,0 +1,31 @@
+"""The server's clock, as a client knows it."""
+
+from __future__ import annotations
+
+import time
+
+from tbloom.engine.pending import now_ms
+
+
+class ServerClock:
+    """The server's last known time, plus what has passed since by this machine's monotonic clock.
+
+    It starts from this machine's wall clock. If that is wrong, the server corrects the first call.
+    """
+
+    __slots__ = ("_ahead",)
+
+    def __init__(self) -> None:
+        self.learn(time.time_ns() // 1_000_000)
+
+    def now(self) -> int:
+        """Milliseconds since the epoch."""
+        return now_ms() + self._ahead
+
+    def monotonic_ns(self, server_ms: int) -> int:
+        """When the server's clock says this (ms), by this machine's monotonic clock (ns)."""
+        return (server_ms - self._ahead) * 1_000_000
+
+    def learn(self, server_ms: int) -> None:
+        """Takes over the server's time (ms)."""
+        self._ahead = server_ms - now_ms()
