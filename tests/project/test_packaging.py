@@ -60,6 +60,13 @@ counter = DistinctCounter.from_url(url, name)
 counter.add_many(["a", "b"])
 assert len(counter.members()) == 2
 """,
+    "arrow": """
+import pyarrow.parquet
+from tbloom import DistinctCounter
+DistinctCounter.from_url(url, name, keep_members=True).add_many(["a", "b"])
+run(["tbloom", "count", "export", "--url", url, name, "--members", "it.parquet"], check=True)
+assert pyarrow.parquet.read_table("it.parquet").num_rows == 2
+""",
     "local": """
 import numpy
 from tbloom import LocalBloom
