@@ -258,9 +258,8 @@ class Verbs(Base[Client]):
             parts, _ = entries_of(keys.register(shard), register)
             others = keys.claims(shard), keys.sessions(shard), *parts
             yield from deliver([Command(("UNLINK", *own, *others))])
-        yield from deliver(
-            [Command(("UNLINK", keys.root))]
-        )  # last: without it the shards are not known
+        # Last: without it the shards are not known.
+        yield from deliver([Command(("UNLINK", keys.root))])
 
     def _clear(self, config: Config) -> Flow[None]:
         exchange = self._exchange if config is self.config else FilterExchange(config)

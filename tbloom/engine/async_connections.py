@@ -152,10 +152,9 @@ class AsyncConnections:
         await _close(free)
         if self._pool is not None:  # a cluster's client has none; its nodes say where the master is
             mark(self._pool._in_use_connections)  # noqa: SLF001
+            # In one step: no task takes one of them meanwhile.
             for connection in self._pool._available_connections:  # noqa: SLF001
-                await connection.disconnect(
-                    nowait=True
-                )  # in one step: no task takes one of them meanwhile
+                await connection.disconnect(nowait=True)
 
 
 async def _close(connections: deque[Any]) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -38,6 +39,17 @@ def open_one(clockwork: Any, name: str) -> Callable[..., TimeBloom]:
         return TimeBloom.from_url(clockwork.server.url, name, **parameters)
 
     return open_one
+
+
+@contextmanager
+def losing(clockwork: Any, name: str) -> Iterator[tuple[LossyProxy, TimeBloom]]:
+    """A client whose calls are not sent again, behind a proxy that can lose replies."""
+    parameters = {"slices": SLICES, "capacity": 1000, "retry_for": 0}
+    with (
+        LossyProxy(clockwork.server.url) as proxy,
+        TimeBloom.from_url(proxy.url, name, **parameters) as seen,
+    ):
+        yield proxy, seen
 
 
 @verbs
@@ -161,10 +173,7 @@ def test_an_item_whose_reply_is_lost_is_new_once_and_leaves_as_asked(
     clockwork: Any, open_one: Callable[..., TimeBloom], name: str
 ) -> None:
     other = open_one()
-    with (
-        LossyProxy(clockwork.server.url) as proxy,
-        TimeBloom.from_url(proxy.url, name, retry_for=0, slices=SLICES, capacity=1000) as seen,
-    ):
+    with losing(clockwork, name) as (proxy, seen):
         seen.add("before")
         proxy.loses_next = True
         with pytest.raises(redis.ConnectionError):
@@ -180,10 +189,7 @@ def test_a_commit_that_failed_is_repeated_for_the_same_time(
     clockwork: Any, open_one: Callable[..., TimeBloom], name: str
 ) -> None:
     other = open_one()
-    with (
-        LossyProxy(clockwork.server.url) as proxy,
-        TimeBloom.from_url(proxy.url, name, retry_for=0, slices=SLICES, capacity=1000) as seen,
-    ):
+    with losing(clockwork, name) as (proxy, seen):
         seen.claim("a")
         seen.claim("b")
         for item, keep in (("a", 1), ("b", None)):
