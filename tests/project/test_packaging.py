@@ -56,15 +56,17 @@ assert crawler.stats.get_value("tbloom/seen") == 3
 """,
     "distinct": """
 from tbloom import DistinctCounter
-counter = DistinctCounter.from_url(url, name)
+counter = DistinctCounter.from_url(url, name, f"{name}-ids")
 counter.add_many(["a", "b"])
 assert len(counter.members()) == 2
 """,
     "arrow": """
 import pyarrow.parquet
 from tbloom import DistinctCounter
-DistinctCounter.from_url(url, name, keep_members=True).add_many(["a", "b"])
-run(["tbloom", "count", "export", "--url", url, name, "--members", "it.parquet"], check=True)
+ids = f"{name}-ids"  # The other extra's step runs beside this one, on the same server.
+DistinctCounter.from_url(url, name, ids, keep_members=True).add_many(["a", "b"])
+export = ["tbloom", "count", "export", "--url", url, "--mapping", ids, name, "--members", "it.parquet"]
+run(export, check=True)
 assert pyarrow.parquet.read_table("it.parquet").num_rows == 2
 """,
     "local": """
