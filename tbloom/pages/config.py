@@ -36,14 +36,6 @@ class PagesConfig:
         """The slice of an instant."""
         return self.window.slice_at(ms) if self.window else WHOLE
 
-    def is_in(self, ms: int, label: str) -> bool:
-        """True if the instant lies in the slice with this label."""
-        try:
-            slice = self.slice_at(ms)
-        except OverflowError:  # beyond all calendars
-            return False
-        return slice.label == label and slice.start <= ms
-
 
 def given(
     granularity: str | timedelta | None, slices: int | None, tz: str | None

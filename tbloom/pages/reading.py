@@ -6,7 +6,6 @@ import logging
 import math
 from collections.abc import Iterator
 from datetime import datetime
-from itertools import groupby
 from pathlib import Path
 
 from tbloom.errors import TBloomError
@@ -23,34 +22,28 @@ logger = logging.getLogger(__name__)
 def get_many(root: Path, index: Index, calendar: Calendar, urls: list[Item]) -> list[Page | None]:
     """The pages with these URLs or keys; None where there is none. Raises TBloomError where one is damaged."""
     asked = [(fingerprint_of(url), encode(url)) for url in urls]
-    found: dict[bytes, Page] = {}
-    missing = _read(root, index, calendar, {fingerprint for fingerprint, _ in asked}, found)
-    if missing:  # Their slice has left the window just now, or their file was removed by hand.
-        again = _read(root, index, calendar, {fingerprint for _, fingerprint in missing}, found)
-        if again:
-            raise _damaged(root, again[0][0], "it is missing")
+    since = calendar.since()
+    looked = (
+        (index.find(fingerprint, since), fingerprint) for fingerprint in {one for one, _ in asked}
+    )
+    places = sorted((place, fingerprint) for place, fingerprint in looked if place is not None)
+    found = {each: _read(root, index, calendar, place, each) for place, each in places}
     pages = ((found.get(fingerprint), address) for fingerprint, address in asked)
     # It may be another page, with the same BLAKE2b.
     return [page if page and encode(page.address) == address else None for page, address in pages]
 
 
 def _read(
-    root: Path, index: Index, calendar: Calendar, fingerprints: set[bytes], found: dict[bytes, Page]
-) -> list[tuple[Place, bytes]]:
-    """Adds the pages to ``found``; returns the places whose file is missing."""
-    since, missing = calendar.since(), []
-    looked = ((index.find(fingerprint, since), fingerprint) for fingerprint in fingerprints)
-    places = sorted((place, fingerprint) for place, fingerprint in looked if place is not None)
-    for name, group in groupby(places, lambda pair: pair[0].name):
-        several = [*group]
-        extents = [(place.offset, place.length) for place, _ in several]
-        try:
-            records = segments.read_all(f"{root}/{name}", extents)
-            for (place, fingerprint), data in zip(several, records, strict=True):
-                found[fingerprint] = _page(root, place, fingerprint, data)
-        except FileNotFoundError:
-            missing += several
-    return missing
+    root: Path, index: Index, calendar: Calendar, place: Place, fingerprint: bytes
+) -> Page | None:
+    try:
+        data = segments.read(f"{root}/{place.name}", place.offset, place.length)
+    except FileNotFoundError:  # its slice has left the window just now, or somebody has removed it
+        now = index.find(fingerprint, calendar.since())
+        if now == place:
+            raise _damaged(root, place, "it is missing") from None
+        return None if now is None else _read(root, index, calendar, now, fingerprint)
+    return _page(root, place, fingerprint, data)
 
 
 def _page(root: Path, place: Place, fingerprint: bytes, data: bytes) -> Page:

@@ -89,7 +89,7 @@ class PageStore:
                 self._writer = Writer(self._root, self._index, self._calendar, lock, own)
             except BaseException:
                 self._index.close()
-                lock.release(is_clean=False)
+                lock.release()
                 raise
         self._is_open = True
         in_child(self._after_fork)

@@ -13,7 +13,7 @@ from warcio.archiveiterator import ArchiveIterator
 from tbloom.errors import ConfigError
 from tbloom.pages import Page, PagesExported, PagesImported, PageStore, export_warc, import_warc
 from tests.helpers.pagestores import NOON, files, url
-from tests.pages.test_warc import PAGES, run
+from tests.pages.test_warc import PAGES
 
 pytestmark = pytest.mark.usefixtures("clock")
 
@@ -60,18 +60,6 @@ def test_every_page_comes_back(path: Path, tmp_path: Path, codec: str) -> None:
         with PageStore(tmp_path / f"{n}") as other:
             assert PagesImported(len(KINDS), 0, {"warcinfo": 1}, ()) == import_warc(other, *given)
             assert originals == {page.address: page for page in other.pages()}
-
-
-@pytest.mark.check
-def test_other_tools_read_it(path: Path, tmp_path: Path) -> None:
-    with PageStore(path) as store:
-        store.put_many(
-            Page(address, 200, (), page["body"], NOON) for address, page in KINDS.items()
-        )
-        with (tmp_path / "all.warc.gz").open("wb") as file:
-            assert PagesExported(len(KINDS), ()) == export_warc(store, file)
-    assert "fail" not in run("warcio", "check", "-v", str(tmp_path / "all.warc.gz")).lower()
-    assert len(KINDS) == len(run("cdxj-indexer", str(tmp_path / "all.warc.gz")).splitlines())
 
 
 def test_pages_of_a_time(store: PageStore) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import gzip
 import os
 import random
@@ -21,9 +20,9 @@ from typing import Any
 
 import pytest
 
-from tbloom.errors import ConfigError, ConfigMismatch, StoreLocked, TBloomError
+from tbloom.errors import ConfigError, ConfigMismatch, TBloomError
 from tbloom.pages import Page, PageStore, calendar, members, page, record
-from tests.helpers.pagestores import CODECS, body_of, got
+from tests.helpers.pagestores import CODECS, got
 
 URL = "https://example.com/a"
 AT = datetime(2019, 6, 3, 4, 5, 6, 789012, tzinfo=timezone.utc)
@@ -237,34 +236,15 @@ class Nowhere(tzinfo):
 
 #: For each argument of ``put`` what it can't be.
 WRONG: dict[str, list[Any]] = {
-    "url": [
-        *("", "example.com", "//example.com/", "ftp://example.com/", "http://", "http:/a", "data:,a", "HTTP://a/"),
-        *(" http://a/", "http://a/ ", "http://a/ b", "http://a/\n", "http://a/\r\nWARC-Type: x"),
-        *("http://a/\x00", "http://a/\x7f", "http://a/\u2028", "http://a/\xa0", "http://a/\x85"),
-        *("http://a/\ud800", b"http://a/", None, 5, ["http://a/"]),
-    ],
-    "body": ["text", None, 5, [1, 2], object()],
-    "status": [99, 1000, 0, -1, 10**400, True, False, 200.0, "200", None],
-    "headers": [
-        *(5, "text", ["A"], [("A",)], [("A", "1", "2")], {"A": None}, {"A": ["1"]}, {1: "1"}),
-        *([("A", "1\n2")], [("A", "1\r\n\r\nbody")], [("A", "\x00")], [("A\n", "1")], [("A:", "1")]),
-        *([("", "1")], [(" ", "1")], [("A\x00", "1")], [("A", "€")], [("€", "1")], [("A\r", "")]),
-        *([(":status", "200")], [("A\x01", "")]),
-    ],
-    "at": [
-        *(datetime(2019, 6, 3), "2019-06-03", 1_559_520_000, 0, "", False),  # noqa: DTZ001 - the fault
-        *(AT.replace(tzinfo=Nowhere()), datetime.max.replace(tzinfo=timezone(-timedelta(hours=5)))),
-        datetime.min.replace(tzinfo=timezone(timedelta(hours=5))),
-    ],
+    "url": ["", "example.com", "ftp://example.com/", "HTTP://a/", "http://a/ b", "http://a/\r\nWARC-Type: x", "http://a/\ud800", b"http://a/"],
+    "body": ["text", None, [1, 2]],
+    "status": [99, 1000, True, 200.0, "200", None],
+    "headers": [5, "text", [("A",)], {"A": None}, [("A", "1\r\n\r\nbody")], [("A:", "1")], [("", "1")], [("A", "€")]],
+    "at": [datetime(2019, 6, 3), "2019-06-03", 0, AT.replace(tzinfo=Nowhere())],  # noqa: DTZ001 - the fault
     "key": ["", b"", True, "\ud800", ["a"]],
     "fields": [
-        *({name: "x"} for name in ("WARC-Type", "warc-record-id", "WARC-TARGET-URI", "WARC-Date")),
-        *({name: "x"} for name in ("WARC-Payload-Digest", "WARC-Block-Digest", "Content-Length")),
-        *({name: "x"} for name in ("content-type", "X-Tbloom-Key", "x-tbloom-deleted", " WARC-Date")),
-        *({name: "x"} for name in ("WARC-Filename", "warc-segment-number", "WARC-Segment-Total-Length")),
-        *({name: "x"} for name in ("WARC-Profile", "WARC-Warcinfo-ID", "a b", "a(b)", "a/b", "[a]", "a\x85")),
-        *({"X-Own": ""}, {"X-Own": " "}, {"X-Own": "é"}, {"é": "x"}, {"X-Own": "a\r\nWARC-Type: b"}),
-        *([("X-Own", "a"), ("x-own", "b")], 5, "text", {"X-Own": None}),
+        *({name: "x"} for name in ("WARC-Type", "content-type", "x-tbloom-deleted", "WARC-Segment-Number", "a b")),
+        *({"X-Own": ""}, {"X-Own": "a\r\nWARC-Type: b"}, [("X-Own", "a"), ("x-own", "b")], 5),
     ],
 }  # fmt: skip
 
@@ -315,17 +295,6 @@ def test_a_wrong_parameter_is_named(
     with pytest.raises(ConfigError, match=rf"^{argument}: expected ") as caught:
         PageStore(tmp_path / "store", **arguments)
     assert argument == caught.value.argument
-    assert [] == list(tmp_path.iterdir())
-
-
-def test_a_wrong_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An empty one is not the current folder."""
-    monkeypatch.chdir(tmp_path)
-    paths: list[Any] = ["", "a\0b", b"a\0b", "a\ud800", None, 5, ["a"]]
-    for path in paths:
-        for call in (PageStore, PageStore.rebuild):
-            with pytest.raises(ConfigError, match=r"^path: expected the path of a folder"):
-                call(path)
     assert [] == list(tmp_path.iterdir())
 
 
@@ -444,19 +413,6 @@ def test_a_reader_changes_nothing(store: PageStore) -> None:
         assert (0, None) == (len(reader), reader.get(URL))
 
 
-def test_the_last_put_counts(store: PageStore) -> None:
-    """Whatever its time; a deleted page can be put again."""
-    assert not store.delete(URL)
-    for at, body in ((AT, b"1"), (AT + timedelta(days=9), b"2"), (AT - timedelta(days=9), b"3")):
-        store.put(URL, body, at=at)
-        assert (Page(URL, 200, (), body, at), 1) == (store.get(URL), len(store))
-    assert (True, False) == (store.delete(URL), store.delete(URL.encode()))
-    assert (None, 0, []) == (store.get(URL), len(store), list(store))
-    store.put(URL, b"4", at=AT)
-    assert [Page(URL, 200, (), b"4", AT)] == list(store.pages())
-    assert 6 == store.stats().records  # the deletion stands there twice
-
-
 def _pages(numbers: Iterable[int]) -> Iterator[Page]:
     return (Page(f"http://a/{n}", 200, (), b"%d" % n, AT) for n in numbers)
 
@@ -476,31 +432,6 @@ def test_batches_are_stored_whole_or_not_at_all(store: PageStore) -> None:
     assert 512 == len(store)
     assert 0 == store.put_many([])
     assert () == store.verify().problems
-
-
-def test_many_pages_come_back_in_the_order_of_their_addresses(store: PageStore) -> None:
-    """Also where one is asked for twice, or is not there; a store may be filled with its own pages."""
-    assert 50 == store.put_many(_pages(range(50)))
-    assert 50 == store.put_many(store.pages())
-    numbers = [7, 3, 99, 7, 0]
-    expected = [*_pages([7, 3]), None, *_pages([7, 0])]
-    assert expected == store.get_many(f"http://a/{n}" for n in numbers)
-    assert [] == store.get_many([])
-
-
-def test_newer_leaves_a_newer_page_alone(store: PageStore) -> None:
-    """Also one that was fetched at the same time, and within a batch."""
-    second = timedelta(seconds=1)
-
-    def page(ago: int, body: bytes) -> Page:
-        return Page("http://a/", 200, (), body, AT - ago * second)
-
-    assert 2 == store.put_many(
-        [page(2, b"a"), page(3, b"b"), page(1, b"c"), page(1, b"d")], newer=True
-    )
-    assert b"c" == body_of(store, "http://a/")
-    assert 1 == store.put_many([page(5, b"e")])
-    assert b"e" == body_of(store, "http://a/")
 
 
 @pytest.mark.parametrize(
@@ -559,17 +490,6 @@ def test_parameters_are_adopted(tmp_path: Path) -> None:
         with PageStore(tmp_path, **arguments) as store:
             info = store.stats()
             assert ("d", "Europe/Berlin", [URL]) == (info.granularity, info.tz, list(store))
-
-
-def test_for_ever_is_a_parameter_too(tmp_path: Path) -> None:
-    with PageStore(tmp_path) as store:
-        store.put(URL, b"", at=AT.replace(year=1900))
-        [slice] = store.stats().slices
-        assert ("pages", None, None, None) == (slice.label, slice.start, slice.end, slice.expires)
-    with pytest.raises(ConfigMismatch) as caught:
-        PageStore(tmp_path, "d", 7)
-    expected = {"granularity": (None, "d"), "slices": (None, 7), "tz": (None, "UTC")}
-    assert expected == caught.value.differences
 
 
 def test_a_new_segment_at_its_size(tmp_path: Path) -> None:
@@ -654,8 +574,7 @@ def test_verify_finds_every_damage(tmp_path: Path, codec: str) -> None:
     assert any(str(path) in problem for problem in store.verify().problems)
     path.write_bytes(data[:at] + bytes(100) + data[at + 100 :])
     assert (
-        "slice pages: the index has 5 pages, and 4 of them are where it says"
-        in store.verify().problems
+        f"{path}: the index has 5 pages, and 4 of them are where it says" in store.verify().problems
     )
     assert [f"http://a/{n}" for n in range(4)] == list(store)
     path.unlink()
@@ -674,6 +593,7 @@ def test_an_index_that_can_t_be_read(tmp_path: Path, is_cut: bool) -> None:
     data = tmp_path / "index-1.sqlite"
     if is_cut:
         os.truncate(data, data.stat().st_size // 2)
+        (tmp_path / "index-1.sqlite-wal").unlink()  # has what was cut
     else:
         data.write_bytes(b"x" * 20_000)
     for readonly in (False, True):
@@ -734,41 +654,6 @@ def test_a_process_with_little_address_space(tmp_path: Path) -> None:
     command = f"ulimit -v 1000000; exec {sys.executable} -c '{script}' {tmp_path}"
     done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
     assert ("0\n", "") == (done.stdout, done.stderr)
-
-
-@pytest.mark.parametrize(("pid", "known"), [(7, 7), (None, None), ("7", None), ([7], None)])
-def test_who_has_the_lock(pid: object, known: int | None) -> None:
-    """A number or None, whatever the file has; also in a copied error."""
-    error = copy.copy(StoreLocked("a", pid, "do else"))
-    assert ("a", known, "do else") == (error.path, error.pid, error.otherwise)
-    assert str(StoreLocked("a", pid, "do else")) == str(error)
-
-
-def test_a_copy_of_a_segment_in_the_folder(store: PageStore) -> None:
-    """Both have the same number, so nothing tells which one is the store's."""
-    store.put(URL, b"body")
-    store.close()
-    segment = segment_of(store)
-    copy = segment.with_name(segment.name.replace("pages-", "copy-"))
-    copy.write_bytes(segment.read_bytes())
-    for opening in (PageStore, PageStore.rebuild):
-        with pytest.raises(TBloomError, match=r"copy-00000001.* and pages-00000001.*is a copy"):
-            opening(store.path)
-    copy.unlink()
-    with PageStore(store.path) as opened:
-        assert ([URL], ()) == ([*opened], opened.verify().problems)
-
-
-@pytest.mark.parametrize("headers", [{"A": "a €"}, {"€": "1"}, [("A", "1"), (b"B", "€")]])
-def test_headers_beyond_latin_1(store: PageStore, headers: Any) -> None:
-    """They can be stored as bytes in any encoding."""
-    with pytest.raises(
-        ConfigError, match=r"^headers: expected Latin-1 text, or bytes, got '(a )?€'"
-    ):
-        store.put(URL, b"", headers=headers)
-    pairs = headers.items() if isinstance(headers, dict) else headers
-    as_bytes = [(b"A" if name == "€" else name, value.encode()) for name, value in pairs]
-    store.put(URL, b"", headers=as_bytes)
 
 
 def test_a_body_that_is_too_long(store: PageStore, monkeypatch: pytest.MonkeyPatch) -> None:
