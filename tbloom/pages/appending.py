@@ -115,9 +115,9 @@ class OpenSegments:
         name = segments.name_of(label, number, SUFFIXES[self.codec])
         details = {"parameters": self._config.stored, "slice": label, "start": start}
         appender = Appender(self._root / name, Segment(number, name, start), identity)
+        self.next_number += 1  # first: an interrupt may come anywhere
         appender.path.open("xb").close()  # raises where another program has one
         self._changed[number] = appender
-        self.next_number += 1
         self._index.put_segment(appender.segment)  # the pages of this change are found already
         appender.append(record.of_segment(name, json.dumps(details), identity, self.codec), None)
         return appender

@@ -75,25 +75,6 @@ class Place(NamedTuple):
     at: int
 
 
-class Row(NamedTuple):
-    """A page or a deletion in a segment."""
-
-    fingerprint: bytes
-    sequence: int
-    segment: int
-    offset: int
-    length: int
-    at: int
-    is_page: bool
-
-    @classmethod
-    def of(cls, segment: int, found: Found) -> Row:
-        """The row of a record."""
-        head = found.head
-        place = segment, found.offset, found.length, head.at
-        return cls(head.fingerprint, head.sequence, *place, head.kind == "response")
-
-
 class Index(Database):
     """The index of a store."""
 
@@ -177,10 +158,11 @@ class Index(Database):
                 self.rows(_COUNT, count, segment)
             self.rows("DROP TABLE learned")
 
-    def learn(self, rows: list[Row]) -> None:
-        """Adds records."""
-        for row in sorted(rows):
-            self.rows(_LEARN, *row)
+    def learn(self, segment: int, found: Found) -> None:
+        """Adds a record of a segment."""
+        head = found.head
+        place = segment, found.offset, found.length, head.at
+        self.rows(_LEARN, head.fingerprint, head.sequence, *place, head.kind == "response")
 
     @contextmanager
     def snapshot(self) -> Iterator[Index]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cache
 from itertools import groupby
 from operator import attrgetter, itemgetter
 from pathlib import Path
@@ -14,7 +13,7 @@ from tbloom.pages import members, record, segments
 from tbloom.pages.calendar import Calendar
 from tbloom.pages.index import Index
 from tbloom.pages.segments import Found, Gap, Progress, Segment, label_of
-from tbloom.window import Slice, Window, from_ms
+from tbloom.window import Window, from_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,14 +82,13 @@ class PagesInfo:
 def stats(root: Path, index: Index, calendar: Calendar) -> PagesInfo:
     """The numbers of a store."""
     window = calendar.config.window
-    slice_at = cache(window.slice_at) if window else None  # the same ones follow upon many
     slices = []
     for start, group in groupby(index.segments(calendar.since()), attrgetter("start")):
         several = [*group]
         slices.append(
             PagesSlice(
                 label_of(several[0].name),
-                *_period(window, slice_at, start),
+                *_period(window, start),
                 pages=sum(segment.pages for segment in several),
                 records=sum(segment.records for segment in several),
                 segments=len(several),
@@ -102,19 +100,16 @@ def stats(root: Path, index: Index, calendar: Calendar) -> PagesInfo:
 
 
 def _period(
-    window: Window | None, slice_at: Callable[[int], Slice] | None, start: int
+    window: Window | None, start: int
 ) -> tuple[datetime | None, datetime | None, datetime | None]:
     """The start, the end and the expiry of the slice that begins then (ms)."""
-    if window is None or slice_at is None:
+    if window is None:
         return None, None, None
-    slice = last = slice_at(start)
-    for _ in range(window.slices - 1):
-        last = slice_at(last.end)
-    return (
-        from_ms(slice.start, window.zone),
-        from_ms(slice.end, window.zone),
-        from_ms(last.end, window.zone),
+    slice = window.slice_at(start)
+    at, end, expires = (
+        from_ms(ms, window.zone) for ms in (slice.start, slice.end, window.expires(slice))
     )
+    return at, end, expires
 
 
 def verify(
@@ -129,9 +124,8 @@ def verify(
         walked = segments.walk(root, parts, progress)
         for segment, several in groupby(walked, itemgetter(0)):
             wrong, read, found = _verify(root, snapshot, segment, several)
-            if (
-                segment.start >= calendar.since()
-            ):  # else it has left since then, perhaps with its file
+            # Else it has left since then, perhaps with its file.
+            if segment.start >= calendar.since():
                 pages, records = pages + segment.pages, records + read
                 problems += wrong
                 if found != segment.pages:

@@ -40,6 +40,7 @@ class WriterLock:
     def release(self) -> None:
         """Releases the lock."""
         if self._pid == os.getpid():  # in a forked child the lock is the parent's
+            os.pwrite(self._fd, b" " * _LENGTH, 0)
             # A child that another thread has forked may still have the file open.
             fcntl.flock(self._fd, fcntl.LOCK_UN)
         os.close(self._fd)

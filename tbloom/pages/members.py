@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import re
 import sys
-import threading
 import zlib
 from collections.abc import Iterator, Sequence
 from struct import Struct
@@ -67,16 +66,6 @@ class Damaged(Exception):
     """The bytes are no record."""
 
 
-class _Thread(threading.local):
-    """What each thread has: a compressor has a lock, which a forked child would never get back from another thread."""
-
-    def __init__(self) -> None:
-        self.compressor = zstd.ZstdCompressor(options=_OPTIONS)
-
-
-_thread = _Thread()
-
-
 def check_codec(codec: str) -> None:
     """Raises ConfigError where there is none of this name."""
     if not isinstance(codec, str) or codec not in SUFFIXES:
@@ -99,8 +88,7 @@ def member(codec: str, start: bytes, *rest: bytes) -> bytes:
 
 
 def _frames(parts: Sequence[bytes]) -> bytes:
-    compressor = _thread.compressor
-    frames = [compressor.compress(part, compressor.FLUSH_FRAME) for part in parts]
+    frames = [zstd.compress(part, options=_OPTIONS) for part in parts]
     length, held = _ZSTD_HEAD + sum(map(len, frames)), sum(map(len, parts))
     checksum = frames[-1][-_CHECKSUM_BYTES:]
     return b"".join([ZSTD_MAGIC, _LENGTHS.pack(length, held), checksum, *frames])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 
 from tbloom.errors import ConfigError, TBloomError
@@ -61,7 +61,8 @@ def to_write(root: Path, wanted: PagesConfig | None) -> tuple[Index, PagesConfig
 
 def rebuild(root: Path, progress: segments.Progress | None) -> None:
     """Makes the store's index anew from its segments."""
-    if not root.is_dir() or (stored := _parameters_of(root)) is None:
+    stored = recovery.parameters_in_segments(root) if root.is_dir() else None
+    if stored is None:
         raise ConfigError("path", str(root), "a folder with segments of a page store")
     lock = WriterLock(root)
     try:
@@ -75,15 +76,6 @@ def _without_index(root: Path) -> TBloomError:
         f"{str(root)!r} has no index, or that of an earlier version of tbloom; make it anew from the WARC files with "
         "'tbloom pages rebuild'"
     )
-
-
-def _parameters_of(root: Path) -> str | None:
-    """The parameters in the segments, or else in the index, if it can be read."""
-    found = recovery.parameters_in_segments(root)
-    if found is None and newest_of(root) is not None:
-        with suppress(TBloomError, OSError), closing(Index(root)) as index:
-            found = index.parameters
-    return found
 
 
 def _open(index: Index, wanted: PagesConfig | None) -> tuple[Index, PagesConfig]:

@@ -13,13 +13,10 @@ from tbloom.pages import segments
 from tbloom.pages.calendar import Calendar
 from tbloom.pages.config import PagesConfig
 from tbloom.pages.database import remove_stale
-from tbloom.pages.index import Index, Row
+from tbloom.pages.index import Index
 from tbloom.pages.segments import Found, Gap, Progress, Segment
 
 logger = logging.getLogger(__name__)
-
-#: Records that are sorted at once.
-_BATCH = 20_000
 
 
 def parameters_in_segments(root: Path) -> str | None:
@@ -88,7 +85,6 @@ def _learn(root: Path, index: Index, known: Iterable[Segment], progress: Progres
     """Adds the records that the index does not know, and cuts off torn ones."""
     parts = [(one, one.size, (root / one.name).stat().st_size) for one in known]
     grown = {one.number: one for one, _, _ in parts}
-    batch: list[Row] = []
     with index.learning():
         for segment, one in segments.walk(root, parts, progress):
             if isinstance(one, Gap):
@@ -101,11 +97,7 @@ def _learn(root: Path, index: Index, known: Iterable[Segment], progress: Progres
                 sequence=max(had.sequence, one.head.sequence),
             )
             if is_entry:
-                batch.append(Row.of(segment.number, one))
-            if len(batch) == _BATCH:
-                index.learn(batch)
-                batch = []
-        index.learn(batch)
+                index.learn(segment.number, one)
         for segment in grown.values():
             index.put_segment(segment)
     for segment, _, end in parts:

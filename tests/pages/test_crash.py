@@ -21,12 +21,10 @@ from tbloom.pages import (
     calendar,
     members,
 )
-from tbloom.pages.page import fingerprint_of
 from tests.helpers.pagestores import (
     DAY,
     NOON,
     Child,
-    Clock,
     assert_killed,
     bodies,
     body_of,
@@ -187,18 +185,6 @@ def test_killed_within_a_change(path: Path, what: str, segment_bytes: int) -> No
     assert changed == there
 
 
-def test_killed_while_old_slices_leave(path: Path, clock: Clock) -> None:
-    """Their files go first, which makes room for the index; the next opening completes it."""
-    pages = _filled(path, segment_bytes=1)
-    clock.now = NOON + 2 * DAY
-    left = {url(number): pages[url(number)] for number in range(0, 12, 3)}
-    for copy in killed_at_each_step(path, None, PageStore, every=19):
-        with PageStore(copy, readonly=True) as reader:
-            assert left == bodies(reader)
-        assert left == check(copy)
-        assert 4 == len(files(copy))
-
-
 def test_killed_within_the_first_steps(path: Path) -> None:
     """The next opening can begin the store."""
 
@@ -319,35 +305,6 @@ def test_what_is_flushed_is_on_the_disk(
         how(store)
         log = path / "index-1.sqlite-wal"
         assert {each.stat().st_ino for each in (path, log, *files(path))} <= synced
-
-
-def test_a_hole_of_zeros(path: Path) -> None:
-    """The records in it are lost; ``verify`` names the place, before a rebuild and after it."""
-    with PageStore(path) as store:
-        for number in range(20):
-            store.put(url(number), body(number, 3000))
-    file = files(path)[0]
-    with PageStore(path, readonly=True) as store:
-        places = {number: store._index.find(fingerprint_of(url(number))) for number in range(20)}
-    found = {number: place for number, place in places.items() if place is not None}
-    begin = found[5].offset + 100
-    end = found[7].offset + 100
-    with file.open("r+b") as out:
-        out.seek(begin)
-        out.write(bytes(end - begin))
-    left = {url(number): body(number, 3000) for number in range(20) if number not in (5, 6, 7)}
-    with PageStore(path) as store:
-        problems = store.verify().problems
-        assert any(f"at {found[5].offset}" in problem for problem in problems)
-        with pytest.raises(TBloomError, match=f"damaged at {found[6].offset}"):
-            store.get(url(6))
-    PageStore.rebuild(path)
-    with PageStore(path) as store:
-        problems = store.verify().problems
-        assert any(f"at {found[5].offset}" in problem for problem in problems)
-        assert left == {page.url: page.body for page in store.pages()}
-        store.put(url(5), b"again")
-        assert b"again" == got(store, url(5)).body
 
 
 def test_a_segment_is_missing_or_shorter(path: Path) -> None:

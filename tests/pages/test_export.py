@@ -11,7 +11,7 @@ import pytest
 from warcio.archiveiterator import ArchiveIterator
 
 from tbloom.errors import ConfigError
-from tbloom.pages import Page, PagesExported, PagesImported, PageStore, export_warc, import_warc
+from tbloom.pages import PagesExported, PagesImported, PageStore, export_warc, import_warc
 from tests.helpers.pagestores import NOON, files, url
 from tests.pages.test_warc import PAGES
 
@@ -78,21 +78,6 @@ def test_pages_by_address(store: PageStore) -> None:
         exported(store, [url(1)], since=NOON)
 
 
-@pytest.mark.parametrize("codec", ["lzma", ["gzip"]])
-def test_a_codec_that_is_none(store: PageStore, codec: object) -> None:
-    with pytest.raises(ConfigError, match="codec: expected gzip or"):
-        exported(store, codec=codec)
-
-
-def test_the_file_is_no_segment(store: PageStore) -> None:
-    """It has nothing of the store but the key of a page."""
-    out = BytesIO()
-    export_warc(store, out)
-    fields = [record.rec_headers.headers for record in ArchiveIterator(BytesIO(out.getvalue()))]
-    ours = [(name, value) for pairs in fields for name, value in pairs if "tbloom" in name.lower()]
-    assert [("X-Tbloom-Key", b"key".hex())] == ours
-
-
 def test_another_store_is_imported_as_it_is(store: PageStore, tmp_path: Path) -> None:
     """What was deleted there stays so; also while it is written."""
     for n in (1, 3):
@@ -103,16 +88,3 @@ def test_another_store_is_imported_as_it_is(store: PageStore, tmp_path: Path) ->
         assert PagesImported(8, 0, {"longer than max_body": 1}, ()) == done
         assert PagesImported(1, 8, {}, ()) == import_warc(other, store.path)
         assert {*store.pages()} == {*other.pages()}
-
-
-def test_headers_of_an_archive_are_taken_as_they_are(tmp_path: Path) -> None:
-    """A site that sends X-Archive-Orig-..., as the Wayback Machine does, is not one whose record has it from tbloom."""
-    page = Page(url(1), 200, (("X-Archive-Orig-Content-Encoding", "gzip"),), b"x", NOON)
-    for n in range(2):
-        with PageStore(tmp_path / f"{n}") as store:
-            store.put_many([page])
-            with (tmp_path / f"{n}.warc.gz").open("wb") as file:
-                export_warc(store, file)
-        with PageStore(tmp_path / f"{n}-again") as again:
-            import_warc(again, tmp_path / f"{n}.warc.gz")
-            assert [page] == [*again.pages()]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import threading
 from pathlib import Path
@@ -14,10 +13,8 @@ from tbloom.pages import PageStore, members, page, record, segments
 from tests.helpers.pagestores import (
     DAY,
     NOON,
-    Clock,
     bodies,
     files,
-    small_disk,
 )
 
 BANK, EVIL = "http://bank/", "http://evil/"
@@ -66,24 +63,6 @@ def test_a_damaged_page_that_was_put_again_is_not_taken_for_deleted(tmp_path: Pa
         store.get(BANK)
 
 
-def test_verify_while_a_slice_leaves(tmp_path: Path, clock: Clock) -> None:
-    """Pages that have left meanwhile are no problem."""
-    with PageStore(tmp_path, "d", 2) as store, PageStore(tmp_path, readonly=True) as reader:
-        store.put("http://a/", b"a", at=NOON - DAY)
-        store.put("http://b/", b"b")
-
-        def progress(done: int, total: int) -> None:
-            assert done <= total
-            if not marks:
-                marks.append(done)
-                clock.now = NOON + DAY
-                store.put("http://c/", b"c")
-
-        marks: list[int] = []
-        report = reader.verify(progress)
-    assert ((), 1) == (report.problems, report.pages)
-
-
 def test_a_segment_whose_first_record_is_damaged_gets_no_more(tmp_path: Path) -> None:
     """Its ID is lost, so records in a page's body could not be told from its own."""
     with PageStore(tmp_path) as store:
@@ -125,21 +104,6 @@ def test_puts_that_wait_while_a_store_closes_are_refused(tmp_path: Path) -> None
     assert all("is closed" in one for one in errors)
     with PageStore(tmp_path) as store:
         assert done == set(bodies(store))
-
-
-def test_old_slices_leave_a_full_disk(tmp_path: Path, clock: Clock) -> None:
-    """Their files make the room that the index needs for it."""
-    with small_disk(tmp_path / "disk", "4M") as disk, PageStore(disk / "store", "d", 2) as store:
-        for n in range(3_000):
-            store.put(f"http://a/{n}", b"")
-        room = os.statvfs(disk)
-        (disk / "ballast").write_bytes(bytes(room.f_bavail * room.f_frsize))
-        with pytest.raises(OSError, match=r"space|Input"):
-            store.put("http://b/", random.Random(1).randbytes(1_000_000))
-        clock.now = NOON + 3 * DAY
-        store.put(BANK, b"there is room")
-        assert {BANK: b"there is room"} == bodies(store)
-        assert 1 == len(files(disk / "store"))
 
 
 def damage_last_record(path: Path) -> None:

@@ -15,8 +15,7 @@ import pytest
 
 from tbloom.errors import StoreLocked, TBloomError
 from tbloom.pages import PageStore
-from tbloom.pages.page import fingerprint_of
-from tests.helpers.pagestores import Child, bodies, body_of, files, url
+from tests.helpers.pagestores import Child, body_of, url
 
 
 def filled(path: Path, count: int = 50) -> None:
@@ -182,24 +181,6 @@ def test_forked_children(path: Path) -> None:
         assert b"last" == body_of(reader, url("last"))
 
 
-def test_a_fork_leaves_the_parents_readers(path: Path) -> None:
-    """The state that a reader looks at stays, whatever a child and the writer do meanwhile."""
-    filled(path)
-    with PageStore(path) as store, store._index.snapshot() as snapshot:
-
-        def look() -> None:
-            assert 50 == len(bodies(store))
-            gc.collect()
-
-        assert 0 == Child(look).wait()
-        for number in range(50):
-            store.delete(url(number))
-        assert 0 == Child(lambda: None).wait()
-        assert 0 == len(store)
-        assert 50 == sum(segment.pages for segment in snapshot.segments())
-        assert None not in [snapshot.find(fingerprint_of(url(number))) for number in range(50)]
-
-
 def test_a_child_does_not_keep_the_lock(path: Path) -> None:
     """A writer was killed, and its child lives on: another one may write."""
     filled(path)
@@ -251,30 +232,6 @@ def test_readers_change_to_an_index_that_is_made_anew(path: Path) -> None:
             store.put(url("more"), b"more")
             assert b"more" == body_of(one, url("more")) == body_of(other, url("more"))
     assert not [fd for fd in Path("/proc/self/fd").iterdir() if str(path) in opened(fd)]
-
-
-def test_a_segment_goes_while_it_is_read(path: Path) -> None:
-    """A clear error, or the page; never another page."""
-    with PageStore(path, segment_bytes=1) as store:
-        for number in range(30):
-            store.put(url(number), b"%d" % number)
-    with PageStore(path, readonly=True) as reader:
-        refused: list[str] = []
-
-        def get() -> None:
-            for number in range(30):
-                try:
-                    assert body_of(reader, url(number)) == b"%d" % number
-                except TBloomError as error:  # noqa: PERF203
-                    refused.append(str(error))
-
-        with at_work(get, get) as errors:
-            for file in files(path)[10:]:
-                file.unlink()
-        assert [] == errors
-        get()
-        assert all("it is missing" in why and "tbloom pages rebuild" in why for why in refused)
-        assert 10 == len([*reader.pages()])
 
 
 def test_a_store_that_is_collected_frees_its_lock(path: Path) -> None:

@@ -15,13 +15,12 @@ from contextlib import closing
 from datetime import datetime, timedelta, timezone, tzinfo
 from http import HTTPStatus
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import pytest
 
 from tbloom.errors import ConfigError, ConfigMismatch, TBloomError
-from tbloom.pages import Page, PageStore, calendar, members, page, record
+from tbloom.pages import Page, PageStore, members, page, record
 from tests.helpers.pagestores import CODECS, got
 
 URL = "https://example.com/a"
@@ -73,9 +72,7 @@ HEADERS: list[list[tuple[str, str]]] = [
     [("X-Empty", ""), ("X-After", "x")],
     [("X-Latin", "".join(map(chr, range(0x80, 0x100))).strip()), ("\xc4", "\xdf")],  # latin-1
     [("X-Utf", "é€".encode().decode("latin-1"))],  # looks like UTF-8
-    [("X-Odd", "a\tb\x01\x0b\x0c\x1b\x1c\x1d\x1e\x1f\x7f\x85c")],
     [("Location", "https://example.com:8080/?a=b: c"), ("X", ":")],
-    [("X", "%41%zz%%; filename*=UTF-8''%e2%82%ac")],
     [("X-Long", "x" * 100_000)],
     [(f"X-{n}", f"{n}") for n in range(2000)],
     [  # untrue
@@ -108,7 +105,6 @@ URLS = [
     "http://a",
     "https://EXAMPLE.com/%7e/../?q=a+b#part",
     "https://example.com/münchen/€/𝄞?q=é",
-    "https://example.com/a\u0301\u200b\ufeff\x80",
     "https://user:secret@[::1]:8080/'\"<>{}|\\^`",
     "https://example.com/" + "x" * 70_000,
     "https://example.com/" + random.Random(2).randbytes(2**20).hex(),
@@ -167,66 +163,6 @@ def test_a_page_comes_back(store: PageStore, how: str) -> None:
     assert () == opened.verify().problems
 
 
-def test_what_is_not_given(store: PageStore) -> None:
-    """The time is now; a key that is the URL is none."""
-    before = calendar.now()
-    store.put(URL, b"", key=URL)
-    found = got(store, URL.encode())
-    assert before <= found.at <= calendar.now()
-    assert (None, URL, 200, ()) == (found.key, found.address, found.status, found.headers)
-
-
-@pytest.mark.parametrize(
-    ("key", "address"),
-    [
-        ("https://example.com/b", "https://example.com/b"),
-        ("http://é/€".encode(), "http://é/€"),
-        (b"http://\xff/", b"http://\xff/"),
-        (b"http://a/\xef\xbf\xbd", "http://a/\ufffd"),
-        ("http://a/ b", b"http://a/ b"),
-        ("HTTP://a/", b"HTTP://a/"),
-        ("a key", b"a key"),
-    ],
-)
-def test_an_address_that_is_a_url_is_text(
-    store: PageStore, key: str | bytes, address: str | bytes
-) -> None:
-    """Also as the key of a page with another URL; the key itself is bytes."""
-    store.put(URL, b"", key=key)
-    found = got(store, address)
-    assert ([address], address) == (list(store), found.address)
-    assert key == (found.key if isinstance(key, bytes) else found.key.decode())
-
-
-@pytest.mark.parametrize(
-    "headers",
-    [
-        {"A": " \t1 ", "B\t": "2"},
-        {b"A": b"1", b"B": b"2"},
-        MappingProxyType({"A": "1", "B": "2"}),
-        [(b"A", "1"), ["B", b"2"]],
-        iter([("A", "1"), ("B", "2")]),
-    ],
-    ids=["dict", "bytes", "mapping", "pairs", "iterator"],
-)
-def test_headers_are_a_mapping_or_pairs(store: PageStore, headers: Any) -> None:
-    """Of str or bytes; the space around them is dropped."""
-    store.put(URL, b"", headers=headers)
-    found = got(store, URL)
-    assert (("A", "1"), ("B", "2")) == found.headers
-    assert ("2", None) == (found.header("b"), found.header("c"))
-
-
-@pytest.mark.parametrize("body", [bytearray(b"body"), memoryview(b"bbooddyy")[::2]])
-def test_a_body_is_any_bytes(store: PageStore, body: Any) -> None:
-    """Later changes of a buffer change no page."""
-    store.put(URL, body)
-    if isinstance(body, bytearray):
-        body[:] = b"else"
-    found = got(store, URL)
-    assert (b"body", bytes) == (found.body, type(found.body))
-
-
 class Nowhere(tzinfo):
     """A time zone that does not know its offset."""
 
@@ -276,16 +212,13 @@ def test_a_wrong_address_is_refused(store: PageStore) -> None:
     ("argument", "arguments"),
     [
         ("granularity", {"granularity": "day", "slices": 7}),
-        ("granularity", {"granularity": 5, "slices": 7}),
-        ("granularity", {"granularity": "", "slices": 7}),
         ("granularity", {"slices": 7}),
-        ("granularity", {"tz": "UTC"}),
-        ("granularity", {"granularity": timedelta(0), "slices": 7}),
         ("slices", {"granularity": "d"}),
-        *(("slices", {"granularity": "d", "slices": n}) for n in (0, -1, 1025, True, 7.0, "7")),
-        *(("tz", {"granularity": "d", "slices": 7, "tz": tz}) for tz in ("Europe/Bonn", 5, "")),
-        *(("segment_bytes", {"segment_bytes": n}) for n in (0, -1, True, 1e6, "1000", None)),
-        *(("readonly", {"readonly": flag}) for flag in (1, 0, None, "yes")),
+        ("tz", {"granularity": "d", "slices": 7, "tz": "Europe/Bonn"}),
+        *(("segment_bytes", {"segment_bytes": n}) for n in (0, True, 1e6)),
+        ("readonly", {"readonly": 1}),
+        ("path", {"path": "a\0b"}),
+        ("path", {"path": ""}),
     ],
 )
 def test_a_wrong_parameter_is_named(
@@ -293,22 +226,9 @@ def test_a_wrong_parameter_is_named(
 ) -> None:
     """No store is begun."""
     with pytest.raises(ConfigError, match=rf"^{argument}: expected ") as caught:
-        PageStore(tmp_path / "store", **arguments)
+        PageStore(**{"path": tmp_path / "store", **arguments})
     assert argument == caught.value.argument
     assert [] == list(tmp_path.iterdir())
-
-
-def test_a_path_is_anything_that_names_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also bytes; a relative path keeps its meaning after a chdir."""
-    monkeypatch.chdir(tmp_path)
-    with PageStore("a/b") as store:
-        store.put(URL, b"")
-        monkeypatch.chdir("/")
-        assert URL in store
-    assert str(tmp_path / "a" / "b") == store.path
-    for path in (tmp_path / "a" / "b", os.fsencode(tmp_path / "a" / "b")):
-        with PageStore(path) as opened:  # type: ignore[arg-type]
-            assert [URL] == list(opened)
 
 
 def test_the_path_of_a_file(tmp_path: Path) -> None:
@@ -326,16 +246,13 @@ def test_the_path_of_a_file(tmp_path: Path) -> None:
     [
         ["notes.txt"],
         ["crawl-00000001.warc.gz"],
-        ["crawl-9999999999.warc.gz"],
-        ["index-html/page.html"],
         ["index-1.bak/page.html", "lock"],
-        [".hidden"],
     ],
     ids=lambda names: names[0],
 )
-@pytest.mark.parametrize("content", [b"", b"precious"])
-def test_a_foreign_folder(tmp_path: Path, names: list[str], content: bytes) -> None:
+def test_a_foreign_folder(tmp_path: Path, names: list[str]) -> None:
     """It is refused, and left as it is, though its files may have names like a store's."""
+    content = b"precious"
     for name in names:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(content)
@@ -343,28 +260,6 @@ def test_a_foreign_folder(tmp_path: Path, names: list[str], content: bytes) -> N
         with pytest.raises(ConfigError, match=r"^path: expected a .*folder"):
             call(tmp_path)
     assert dict.fromkeys(names, content) == files(tmp_path)
-
-
-FOREIGN = [
-    *("notes.txt", "index-", "index-old", "index-1.bak", "index-notes", "index-2.bak/data.mdb"),
-    *("other-00000099.warc.gz", "other-0000000005.warc.gz", "other-4294967295.warc.gz"),
-    *("other-9999999999.warc.gz", "pages-00000009.warc.gz/file"),
-]
-
-
-def test_foreign_files_in_a_store_stay(tmp_path: Path) -> None:
-    """The store ignores them, also in a rebuild, though some have names like its own."""
-    with PageStore(tmp_path) as store:
-        store.put(URL, b"body")
-    for name in FOREIGN:
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_bytes(b"precious")
-    with PageStore(tmp_path, segment_bytes=1) as store:
-        store.put("http://a/", b"")
-    PageStore.rebuild(tmp_path)
-    with PageStore(tmp_path) as store:
-        assert ([URL, "http://a/"], ()) == (list(store), store.verify().problems)
-    assert {b"precious"} == {(tmp_path / name).read_bytes() for name in FOREIGN}
 
 
 def test_a_store_that_is_not_there_can_t_be_read(tmp_path: Path) -> None:
@@ -434,25 +329,6 @@ def test_batches_are_stored_whole_or_not_at_all(store: PageStore) -> None:
     assert () == store.verify().problems
 
 
-@pytest.mark.parametrize(
-    ("argument", "ask"),
-    [
-        ("codec", lambda store: PageStore(store.path, codec="lzma")),
-        ("codec", lambda store: PageStore(store.path, codec=["gzip"])),
-        ("pages", lambda store: store.put_many("http://a/")),
-        ("pages", lambda store: store.put_many(["http://a/"])),
-        ("newer", lambda store: store.put_many([], newer=1)),
-        ("urls", lambda store: store.get_many("http://a/")),
-        ("url", lambda store: store.get_many([""])),
-    ],
-)
-def test_a_wrong_argument_of_many_is_named(
-    store: PageStore, argument: str, ask: Callable[[PageStore], object]
-) -> None:
-    with pytest.raises(ConfigError, match=f"^{argument}: "):
-        ask(store)
-
-
 def test_a_codec_for_new_pages(tmp_path: Path) -> None:
     """Stored pages stay as they are; zstd has files of its own, and any reader reads all."""
     pages = {n: b"<p>page</p>" * 2**n for n in range(18)}
@@ -490,30 +366,6 @@ def test_parameters_are_adopted(tmp_path: Path) -> None:
         with PageStore(tmp_path, **arguments) as store:
             info = store.stats()
             assert ("d", "Europe/Berlin", [URL]) == (info.granularity, info.tz, list(store))
-
-
-def test_a_new_segment_at_its_size(tmp_path: Path) -> None:
-    """A file that has grown to it gets no more pages, in this run or the next; all pages stay."""
-    for run in range(2):
-        with PageStore(tmp_path, segment_bytes=10_000) as store:
-            for n in range(40):
-                store.put(f"http://a/{run}/{n}", random.Random(n).randbytes(1000))
-    sizes = [path.stat().st_size for path in sorted(tmp_path.glob("*.warc.gz"))]
-    assert 12 == len(sizes)
-    assert all(10_000 <= size < 12_000 for size in sizes[:-1])
-    with PageStore(tmp_path, segment_bytes=1) as store:
-        expected = [f"http://a/{run}/{n}" for run in range(2) for n in range(40)]
-        assert expected == list(store)
-        [slice] = store.stats().slices
-        assert (len(sizes), sum(sizes), 80, 80) == (
-            slice.segments,
-            slice.bytes,
-            slice.pages,
-            slice.records,
-        )
-        for n in range(3):
-            store.put(f"http://b/{n}", b"")
-        assert len(sizes) + 2 <= store.stats().segments <= len(sizes) + 3
 
 
 def test_addresses_with_the_same_blake2b(store: PageStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -624,15 +476,6 @@ def test_an_index_of_an_earlier_version(tmp_path: Path, is_sqlite: bool) -> None
         assert b"body" == got(store, URL).body
 
 
-def test_an_index_is_a_database_that_any_tool_reads(tmp_path: Path) -> None:
-    with PageStore(tmp_path) as store:
-        store.put_many(_pages(range(10)))
-        store.delete("http://a/3")
-        with closing(sqlite3.connect(tmp_path / "index-1.sqlite")) as tool:
-            assert [(9,)] == tool.execute("SELECT count(*) FROM pages").fetchall()
-            assert [(9,)] == tool.execute("SELECT pages FROM segments").fetchall()
-
-
 @pytest.mark.parametrize("readonly", [True, False])
 def test_a_folder_that_is_moved_while_it_is_open(tmp_path: Path, readonly: bool) -> None:
     PageStore(tmp_path / "old").close()
@@ -654,15 +497,6 @@ def test_a_process_with_little_address_space(tmp_path: Path) -> None:
     command = f"ulimit -v 1000000; exec {sys.executable} -c '{script}' {tmp_path}"
     done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
     assert ("0\n", "") == (done.stdout, done.stderr)
-
-
-def test_a_body_that_is_too_long(store: PageStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A record is read in one call, and no system does that for 2^31 bytes."""
-    assert 1 << 30 == page.MAX_BYTES
-    monkeypatch.setattr(page, "MAX_BYTES", 1000)
-    store.put(URL, bytes(1000))
-    with pytest.raises(ConfigError, match=r"^body: expected at most 1000 bytes, got '1001 bytes'"):
-        store.put(URL, bytes(1001))
 
 
 def test_a_long_body_is_copied_once(store: PageStore) -> None:

@@ -230,15 +230,3 @@ def test_zstd_files_have_the_same_content(tmp_path: Path) -> None:
                 url = one.rec_headers.get_header("WARC-Target-URI")
                 found[url] = one.raw_stream.read()
     assert {url: page["body"] for url, page in given.items()} | {None: found[None]} == found
-
-
-def test_a_compressed_body_is_stored_as_it_is(tmp_path: Path) -> None:
-    """To deflate it would take time, and save nothing."""
-    body = zlib.compress(HTML)
-    with PageStore(tmp_path) as opened:
-        opened.put("http://a/", gzip.compress(HTML), headers={"Content-Encoding": "gzip"})
-        opened.put("http://b/", body, headers={"content-encoding": "br"})
-        opened.put("http://c/", HTML)
-    [path] = tmp_path.glob("*.warc.gz")
-    data = path.read_bytes()
-    assert (True, True, False) == (gzip.compress(HTML)[10:] in data, body in data, HTML in data)

@@ -77,28 +77,6 @@ def test_a_page_leaves_with_its_slice(store: PageStore, clock: Clock) -> None:
         assert {"http://a/2": b"again"} == bodies(opened)
 
 
-def test_the_window_s_bounds(store: PageStore) -> None:
-    """From the beginning of the oldest slice to the end of the slice that comes next."""
-    begin = datetime(2019, 6, 8, tzinfo=timezone.utc)
-    store.put("http://a/first", b"", at=begin)
-    end = datetime(2019, 6, 12, tzinfo=timezone.utc)
-    store.put("http://a/last", b"", at=end - timedelta(microseconds=1))
-    before = labels(store)
-    assert ["20190608", "20190611"] == before
-    for at in (begin - timedelta(microseconds=1), begin - 9 * DAY):
-        with pytest.raises(
-            ConfigError, match=r"^at: expected a time within the window, from 2019-06-08T00:00:00"
-        ):
-            store.put("http://a/first", b"wrong", at=at)
-    with pytest.raises(
-        ConfigError,
-        match=r"^at: expected a time before the next slice ends, at 2019-06-12T00:00:00",
-    ):
-        store.put("http://a/first", b"wrong", at=end)
-    assert {"http://a/first": b"", "http://a/last": b""} == bodies(store)
-    assert before == labels(store)
-
-
 @pytest.mark.parametrize("days", [(0, 1), (2, 0), (0, 2, 1), (1, 0, 2)])
 def test_a_page_that_is_replaced_in_another_slice(
     store: PageStore, clock: Clock, days: tuple[int, ...]
@@ -181,24 +159,6 @@ def test_the_label_of_a_slice(  # noqa: PLR0917 - pytest passes them by name
         assert slice.end is not None
         assert slice.start <= at < slice.end
         assert {"http://a/": b"body"} == rebuilt(store)
-
-
-@pytest.mark.parametrize("slices", [100, pytest.param(1024, marks=pytest.mark.check)])
-def test_many_slices(clock: Clock, tmp_path: Path, slices: int) -> None:
-    """Each with a page, up to the limit of 1,024; the oldest leave."""
-    minute = timedelta(minutes=1)
-    with PageStore(tmp_path, "1min", slices) as store:
-        for n in range(slices):
-            store.put(f"http://a/{n}", b"%d" % n, at=NOON - n * minute)
-        info = store.stats()
-        assert [slices] * 3 == [len(info.slices), info.segments, info.pages]
-        assert [NOON + minute * n for n in range(1, slices + 1)] == [
-            one.expires for one in info.slices
-        ]
-        assert slices == len(bodies(store))
-        clock.now += 24 * minute
-        store.put(f"http://a/{slices - 24}", b"new")
-        assert slices - 23 == len(labels(store)) == len(bodies(store))
 
 
 def test_iterating_while_a_slice_leaves(

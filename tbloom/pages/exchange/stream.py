@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 import zlib
 from gzip import BadGzipFile, GzipFile
-from typing import BinaryIO, Protocol, cast
+from io import BufferedReader
+from typing import BinaryIO, cast
 
 from tbloom.pages.members import Damaged
 from tbloom.pages.record import MAX_HEAD
@@ -25,25 +26,18 @@ _PIECE = 1 << 20
 _ERRORS = (zlib.error, BadGzipFile, zstd.ZstdError, EOFError)
 
 
-class Peekable(Protocol):
-    """A file whose next bytes can be looked at."""
-
-    def peek(self, size: int, /) -> bytes:
-        """The next bytes, some more or less than that."""
-
-
 class Records:
     """The records of a file: call ``head``, then ``block`` or ``skip`` for what its fields describe, then ``end``."""
 
-    def __init__(self, file: BinaryIO) -> None:
-        """Raises Damaged where the file, which can be peeked into, does not begin like a WARC file."""
-        start = cast("Peekable", file).peek(len(_WARC))
+    def __init__(self, file: BufferedReader) -> None:
+        """Raises Damaged where the file does not begin like a WARC file."""
+        start = file.peek(len(_WARC))
         if start.startswith(_DICTIONARY):
             why = "it is compressed with a Zstandard dictionary (frame 0x184D2A5D), which is not supported: "
             raise Damaged(f"{why}decompress it with zstd first")
         #: True: changed bytes are noticed. (In zstd, checksums are an option.)
         self.has_checksums = start.startswith(_GZIP)
-        self._stream = file
+        self._stream: BinaryIO = file
         self._is_compressed = True
         if self.has_checksums:
             # Not isal's, which reads ahead: damage would hide the records before it.

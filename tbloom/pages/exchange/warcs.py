@@ -145,7 +145,7 @@ class _File:
         else:
             self._name = str(getattr(given, "name", "the file"))
             readable = given if hasattr(given, "peek") else _Kept(cast("io.RawIOBase", given))
-            self._begun = self._begin(readable)
+            self._begun = self._begin(cast("io.BufferedReader", readable))
 
     def pages(self, max_body: int) -> Iterator[Page | Skipped]:
         """The answers to GET, and what is skipped."""
@@ -158,7 +158,7 @@ class _File:
                 yield one
         self.done = self.size or 0
 
-    def _begin(self, file: BinaryIO) -> Records:
+    def _begin(self, file: io.BufferedReader) -> Records:
         try:
             return Records(file)
         except Damaged as error:
