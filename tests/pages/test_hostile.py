@@ -5,12 +5,11 @@ from __future__ import annotations
 import sqlite3
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tbloom import ConfigError, TBloomError
-from tbloom.pages import PageStore, page
+from tbloom import TBloomError
+from tbloom.pages import PageStore
 
 URL = "http://a/"
 
@@ -49,25 +48,3 @@ def _read(path: Path, *, readonly: bool) -> None:
         assert store.get(URL) is not None
         assert [URL] == list(store)
         store.stats()
-
-
-@pytest.mark.parametrize("part", ["url", "key", "headers", "fields"])
-def test_a_page_with_more_than_a_rebuild_reads_is_refused(path: Path, part: str) -> None:
-    """At the limit, it is found by a rebuild."""
-
-    def put(store: PageStore, size: int) -> None:
-        more: dict[str, Any] = {
-            "url": {},
-            "key": {"key": b"\xff" * (size // 2)},
-            "headers": {"headers": {"A": "x" * (size - 1)}},
-            "fields": {"fields": {"A": "x" * (size - 1)}},
-        }[part]
-        store.put(URL + "x" * size * (part == "url"), b"body", **more)
-
-    room = page.MAX_HEAD_BYTES - len(URL)
-    with PageStore(path) as store:
-        put(store, room)
-        with pytest.raises(ConfigError, match="url: expected at most 4194304 bytes, together"):
-            put(store, room + 2)
-        assert () == store.verify().problems
-    assert 1 == PageStore.rebuild(path).pages

@@ -30,7 +30,6 @@ from tests.helpers.pagestores import (
     body_of,
     files,
     got,
-    killed_at_each_step,
     url,
 )
 
@@ -286,20 +285,6 @@ def test_a_file_that_is_no_warc_file(store: PageStore, tmp_path: Path, data: byt
     assert len(store) == 0
 
 
-def test_large_records_take_no_memory() -> None:
-    """Neither those that are skipped, nor those that are shorter than they claim, nor those without an end."""
-    skipped = record("request", url("a"), b"GET /" + bytes(1 << 25))
-    claims = response(url("b"), b"short", length=1 << 30)
-    fields = b"WARC/1.0\r\n" + b"x" * (1 << 25)
-    for end in (claims, fields):
-        source = WarcFiles([BytesIO(MEMBERS.packed([PAGES[0], skipped, PAGES[1], end]))])
-        tracemalloc.start()
-        kinds = [one.kind if isinstance(one, Skipped) else one.url for one in source]
-        assert tracemalloc.get_traced_memory()[1] < 1 << 24
-        tracemalloc.stop()
-        assert sorted([url(0), "request", url(1), "damaged"]) == sorted(kinds)
-
-
 @pytest.mark.parametrize("form", [MEMBERS, ZSTD], ids=str)
 def test_a_body_that_is_too_long_is_counted_and_takes_no_memory(
     store: PageStore, form: Form
@@ -339,21 +324,3 @@ def test_a_second_import_changes_nothing(store: PageStore) -> None:
     assert before == [file.read_bytes() for file in files(Path(store.path))]
     assert body_of(store, url(0)) == b"newer"
     assert body_of(store, url(1)) == PAGES[1][-704:-4]
-
-
-def test_killed_at_any_moment(path: Path, tmp_path: Path) -> None:
-    """The same import goes on: in the end each page is there, in one record."""
-    pages = {url(n): random.Random(n).randbytes(97 * n) for n in range(300)}
-    file = tmp_path / "crawl.warc"
-    file.write_bytes(PLAIN.packed(response(url, body) for url, body in pages.items()))
-    present = set()
-    for copy in killed_at_each_step(
-        path, lambda store: import_warc(store, file), PageStore, every=307
-    ):
-        with PageStore(copy) as store:
-            done = import_warc(store, file)
-            assert (done.stored + done.present, done.damaged) == (300, ())
-            assert pages == bodies(store)
-            assert store.stats().records == 300
-        present.add(done.present)
-    assert len(present) > 1

@@ -1,4 +1,4 @@
-"""Page stores after a power cut, a kill or an attack; and slices that leave."""
+"""Page stores after damage and attacks, and while they are closed."""
 
 from __future__ import annotations
 

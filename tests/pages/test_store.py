@@ -6,8 +6,6 @@ import gzip
 import os
 import random
 import sqlite3
-import subprocess
-import sys
 import tracemalloc
 import zlib
 from collections.abc import Callable, Iterable, Iterator
@@ -489,14 +487,6 @@ def test_a_folder_that_is_moved_while_it_is_open(tmp_path: Path, readonly: bool)
                 call()
         (tmp_path / "new").rename(tmp_path / "old")
         assert store.get(URL) is None
-
-
-def test_a_process_with_little_address_space(tmp_path: Path) -> None:
-    """``ulimit -v``, as shared machines set it."""
-    script = "import sys; from tbloom.pages import PageStore; print(len(PageStore(sys.argv[1])))"
-    command = f"ulimit -v 1000000; exec {sys.executable} -c '{script}' {tmp_path}"
-    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
-    assert ("0\n", "") == (done.stdout, done.stderr)
 
 
 def test_a_long_body_is_copied_once(store: PageStore) -> None:

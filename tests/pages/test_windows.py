@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from zoneinfo import ZoneInfo
 
 import pytest
 
 from tbloom.errors import ConfigError
 from tbloom.pages import PageStore
 from tests.helpers.pagestores import DAY, NOON, Clock, bodies
-
-BERLIN = ZoneInfo("Europe/Berlin")
 
 
 @pytest.fixture
@@ -134,31 +131,6 @@ def test_the_clock_is_set_back(store: PageStore, clock: Clock) -> None:
     store.put("http://c/", b"c")
     assert ["20190610"] == labels(store)
     assert {"http://a/": b"a", "http://c/": b"c"} == rebuilt(store)
-
-
-@pytest.mark.parametrize(
-    ("granularity", "tz", "at", "expected"),
-    [
-        ("h", "Europe/Berlin", datetime(2019, 10, 27, 1, 0, tzinfo=timezone.utc), "2019102702b"),
-        ("d", "Europe/Berlin", datetime(2019, 6, 9, 22, 0, tzinfo=timezone.utc), "20190610"),
-        ("d", "UTC", datetime(2019, 6, 10, 1, 0, tzinfo=BERLIN), "20190609"),
-        ("15min", "Europe/Berlin", datetime(2019, 6, 10, 12, 29, tzinfo=timezone.utc), "20190610T121500"),
-        (timedelta(days=3), "UTC", datetime(1970, 1, 2, tzinfo=timezone.utc), "19700101T000000"),
-    ],
-)  # fmt: skip
-def test_the_label_of_a_slice(  # noqa: PLR0917 - pytest passes them by name
-    clock: Clock, tmp_path: Path, granularity: str, tz: str, at: datetime, expected: str
-) -> None:
-    """As a filter's: by the store's time zone, not that of the page's time."""
-    clock.now = at.astimezone(timezone.utc)
-    with PageStore(tmp_path, granularity, 2, tz=tz) as store:
-        store.put("http://a/", b"body", at=at)
-        [slice] = store.stats().slices
-        assert ([expected], expected) == (labels(store), slice.label)
-        assert slice.start is not None
-        assert slice.end is not None
-        assert slice.start <= at < slice.end
-        assert {"http://a/": b"body"} == rebuilt(store)
 
 
 def test_iterating_while_a_slice_leaves(
