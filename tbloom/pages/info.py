@@ -10,7 +10,7 @@ from operator import attrgetter, itemgetter
 from pathlib import Path
 
 from tbloom.pages import members, record, segments
-from tbloom.pages.calendar import Calendar
+from tbloom.pages.config import PagesConfig
 from tbloom.pages.index import Index
 from tbloom.pages.segments import Found, Gap, Progress, Segment, label_of
 from tbloom.window import Window, from_ms
@@ -79,11 +79,11 @@ class PagesInfo:
         return sum(slice.bytes for slice in self.slices) + self.index_bytes
 
 
-def stats(root: Path, index: Index, calendar: Calendar) -> PagesInfo:
+def stats(root: Path, index: Index, config: PagesConfig) -> PagesInfo:
     """The numbers of a store."""
-    window = calendar.config.window
+    window = config.window
     slices = []
-    for start, group in groupby(index.segments(calendar.since()), attrgetter("start")):
+    for start, group in groupby(index.segments(config.since()), attrgetter("start")):
         several = [*group]
         slices.append(
             PagesSlice(
@@ -113,19 +113,19 @@ def _period(
 
 
 def verify(
-    root: Path, index: Index, calendar: Calendar, progress: Progress | None = None
+    root: Path, index: Index, config: PagesConfig, progress: Progress | None = None
 ) -> PagesReport:
     """The numbers of pages and records, and the problems."""
     pages = records = 0
     problems: list[str] = []
     with index.snapshot() as snapshot:
-        known = snapshot.segments(calendar.since())
+        known = snapshot.segments(config.since())
         parts = [(segment, 0, segment.size) for segment in known]
         walked = segments.walk(root, parts, progress)
         for segment, several in groupby(walked, itemgetter(0)):
             wrong, read, found = _verify(root, snapshot, segment, several)
             # Else it has left since then, perhaps with its file.
-            if segment.start >= calendar.since():
+            if segment.start >= config.since():
                 pages, records = pages + segment.pages, records + read
                 problems += wrong
                 if found != segment.pages:

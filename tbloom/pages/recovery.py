@@ -10,7 +10,6 @@ from pathlib import Path
 
 from tbloom.errors import TBloomError
 from tbloom.pages import segments
-from tbloom.pages.calendar import Calendar
 from tbloom.pages.config import PagesConfig
 from tbloom.pages.database import remove_stale
 from tbloom.pages.index import Index
@@ -37,7 +36,7 @@ def rebuild(root: Path, config: PagesConfig, progress: Progress | None = None) -
         remove_stale(root)  # or this one, where it was not finished: it may have filled the disk
 
 
-def reconcile(root: Path, index: Index, calendar: Calendar) -> None:
+def reconcile(root: Path, index: Index, config: PagesConfig) -> None:
     """Adds to the index what the last writer had written when it was killed, and cuts off a torn record.
 
     Raises TBloomError where a segment is shorter than the index knows, unless its slice has left the window.
@@ -48,7 +47,7 @@ def reconcile(root: Path, index: Index, calendar: Calendar) -> None:
     for segment in known.values():
         path = root / segment.name
         size = path.stat().st_size if files.get(segment.number) == path else 0
-        if size < segment.size and segment.start >= calendar.since():
+        if size < segment.size and segment.start >= config.since():
             raise TBloomError(
                 f"{str(path)!r} has {size} bytes, and the index knows of {segment.size}: put the file back, or make "
                 "the index anew from what is there with 'tbloom pages rebuild'"
@@ -56,7 +55,7 @@ def reconcile(root: Path, index: Index, calendar: Calendar) -> None:
         if size > segment.size:
             grown.append(segment)
     for number, path in files.items():
-        if number not in known and (begun := _begin(calendar.config, number, path)):
+        if number not in known and (begun := _begin(config, number, path)):
             grown.append(begun)
     if grown:
         _learn(root, index, grown, None)

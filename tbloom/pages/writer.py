@@ -9,7 +9,7 @@ from pathlib import Path
 from tbloom.errors import TBloomError
 from tbloom.pages import record, recovery, segments
 from tbloom.pages.appending import OpenSegments
-from tbloom.pages.calendar import Calendar
+from tbloom.pages.config import PagesConfig
 from tbloom.pages.index import EVER, Index, Place
 from tbloom.pages.lock import WriterLock
 from tbloom.pages.page import Page, check_again, fingerprint_of, micros
@@ -39,9 +39,9 @@ class Writer:
     """Changes a store. It has the store's lock until ``close``."""
 
     def __init__(
-        self, root: Path, index: Index, calendar: Calendar, lock: WriterLock, own: OpenSegments
+        self, root: Path, index: Index, config: PagesConfig, lock: WriterLock, own: OpenSegments
     ) -> None:
-        self._root, self._index, self._calendar, self._lock = root, index, calendar, lock
+        self._root, self._index, self._config, self._lock = root, index, config, lock
         self._guard = threading.Lock()
         self._segments = own
         #: Slices that began before this (ms) are gone. (The clock may be set back later.)
@@ -51,7 +51,7 @@ class Writer:
             pass
         stored = segments.stored(root)
         own.unflushed.update(stored.values())  # a killed writer's
-        recovery.reconcile(root, index, calendar)
+        recovery.reconcile(root, index, config)
         known = index.segments()
         own.next_number = max([0, *stored, *(segment.number for segment in known)]) + 1
         #: The sequence number of the last put or delete.
@@ -68,7 +68,7 @@ class Writer:
             self._check_open()
             try:
                 self._forget_old()
-                placed = [(page, self._calendar.slice_of(page.at)) for page in pages]
+                placed = [(page, self._config.slice_of(page.at)) for page in pages]
                 with self._index.transaction():
                     count = 0
                     for page, slice in placed:
@@ -96,7 +96,7 @@ class Writer:
             try:
                 self._forget_old()
                 with self._index.transaction():
-                    had = self._index.find(fingerprint, self._calendar.since())
+                    had = self._index.find(fingerprint, self._config.since())
                     if had is None:
                         return False
                     sequence = self._next_sequence()
@@ -164,7 +164,7 @@ class Writer:
 
     def _forget_old(self) -> None:
         """Removes the slices that have left the window, and their files first: where the disk is full, they make room."""
-        since = self._calendar.since()
+        since = self._config.since()
         if since == self._forgotten:
             return
         old = [segment for segment in self._index.segments() if segment.start < since]
