@@ -193,7 +193,7 @@ def test_each_record_is_a_gzip_member(store: PageStore) -> None:
 def test_zstd_files_have_the_same_content(tmp_path: Path) -> None:
     """Decompressed, each is a WARC file; each frame has its length and a checksum, and no other part of a record."""
     given = {url: page for url, page in PAGES.items() if "/status/" not in url}
-    with PageStore(tmp_path, codec="zstd", segment_bytes=20_000) as opened:
+    with PageStore(tmp_path, codec="zstd", segment_bytes=5_000) as opened:
         for url, page in given.items():
             opened.put(url, **{"at": AT, **page})
     plain = []
