@@ -197,9 +197,8 @@ def configure(
     """A Config whose size follows from ``capacity`` and ``error_rate``, or is given outright.
 
     ``capacity`` None means that each slice is made for what the last one held, or, with ``bits`` and ``hashes``, the
-    number of items that they hold at ``error_rate``; a higher one is refused. ``error_rate`` None means 1e-4, or, with ``capacity``,
-    ``bits`` and ``hashes``, the one that follows from them. ``hashes`` without ``bits`` gives a size for
-    that number of hashes. ``shards`` None means the fewest that keep each key at 32 MB or less, in a
+    number of items that they hold at ``error_rate``; a higher one is refused. ``error_rate`` None means 1e-4.
+    ``hashes`` without ``bits`` gives a size for that number of hashes. ``shards`` None means the fewest that keep each key at 32 MB or less, in a
     multiple of the cluster's ``masters``.
     """
     slices = window_of(granularity, slices, tz).slices
@@ -213,8 +212,6 @@ def configure(
             raise ConfigError("hashes", hashes, "a whole number, because bits is given")
         _check("bits", bits, _MAX_BITS)
         bits = sizing.whole_blocks(bits, hashes)
-        if error_rate is None and capacity is not None:
-            error_rate = _rate_kept(sizing.rate_at(capacity, bits, hashes) / share, slices)
     error_rate = DEFAULT_ERROR_RATE if error_rate is None else error_rate
     _check_rate(error_rate)
     rate = sizing.slice_rate(error_rate, slices) * share
@@ -234,15 +231,6 @@ def configure(
         shards = sizing.shards_for(bits, masters)
     given = granularity, slices, tz, capacity, error_rate, shards, grow, bits, hashes
     return Config(name, *given, Secret.of(secret))
-
-
-def _rate_kept(rate: float, slices: int) -> float | None:
-    """The error rate of a window of slices with this rate, rounded up; None if it is near 1.
-
-    To 3 digits: all machines come to the same, though their logarithms differ in the last bit.
-    """
-    rounded = float(f"{1.005 * sizing.window_rate([rate] * slices):.2e}")
-    return max(rounded, _MIN_RATE) if rounded <= _MAX_RATE else None
 
 
 def shards_of_earlier(stored: str) -> int:
@@ -266,8 +254,6 @@ def from_stored(name: str, stored: str, key: str = "") -> Config:
             f"a filter of this version of tbloom in {key!r}; an earlier version wrote this one, "
             "which clear(), or 'tbloom clear', removes"
         )
-    if "kind" in values:
-        expected = f"the parameters of a filter with slices in {key!r}, not of one that is {values['kind']!r}"
     layout = [values.pop(name, None) for name in ("layout", "hash")]
     if layout not in ([LAYOUT, HASH_NAME], [LAYOUT, SECRET_HASH_NAME]):
         raise ConfigError("stored", shown, expected)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from tbloom.bloom.config import Config
 from tbloom.bloom.hasher import by_shard, shard_of
-from tbloom.bloom.info import each, entries_of
+from tbloom.bloom.info import each, parts_in
 from tbloom.bloom.layout import Layout, damaged
 from tbloom.bloom.script_calls import CONTAINS, ShardCalls, SliceCalls
 from tbloom.engine.batches import Batch
@@ -104,7 +104,7 @@ class FilterExchange(Exchange):
         was set back."""
         key = self.config.keys.register(shard)
         [register] = yield from deliver([Command(("HGETALL", key))])
-        return [*entries_of(key, register)[0]]
+        return [*parts_in(key, register)]
 
     def keep_unanswered(self, usual: Usual, digest: bytes, lane: Lane, answers: str) -> None:
         """Keeps an item whose usual call was interrupted; ``answers``: the answer; none if it has not come."""

@@ -25,7 +25,7 @@ def reconfigure(config: Config, clock: ServerClock) -> Flow[None]:
     """Gives the stored filter the parameters of ``config``.
 
     The root comes first, so that no client agrees on the old parameters any more. Each shard keeps a
-    copy of its own parameters, so a call that did not finish can be made again; ``finish`` does so.
+    copy of its own parameters, so a call that did not finish can be made again.
     """
     root = config.keys.root
     [stored] = yield from deliver([Command(("GET", root))])
@@ -36,17 +36,6 @@ def reconfigure(config: Config, clock: ServerClock) -> Flow[None]:
         [copy] = yield from deliver([Command(("GET", config.keys.config(shard)))])
         if copy is not None:  # else the shard is empty
             yield from _change(config, clock, text(copy), shard)
-
-
-def finish(config: Config, clock: ServerClock, error: ConfigMismatch) -> Flow[None]:
-    """Finishes a ``reconfigure`` that ended half-way: the root has these parameters, and a shard has others.
-
-    Raises the error if the root has others too.
-    """
-    [stored] = yield from deliver([Command(("GET", config.keys.root))])
-    if stored is None or text(stored) != config.stored:
-        raise error
-    yield from reconfigure(config, clock)
 
 
 def _change(new: Config, clock: ServerClock, stored: str, shard: int | None) -> Flow[None]:

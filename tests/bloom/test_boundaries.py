@@ -12,7 +12,6 @@ import redis
 from tbloom import Claim, TBloomError, TimeBloom
 from tbloom.bloom.config import configure
 from tbloom.bloom.layout import Layout
-from tbloom.bloom.script_calls import SliceCalls
 from tests.helpers.making import missing
 from tests.helpers.servers import BINARIES, FAKETIME, fast_clock
 
@@ -131,13 +130,6 @@ def test_at_midnight_the_oldest_slice_is_asked_no_more(
         assert {Claim.NEW} == set(seen.claim_many(items))
 
 
-def test_a_slice_is_current_from_its_first_millisecond_to_its_last() -> None:
-    start = 1_559_520_000_000  # 3 June 2019
-    for now in (start, start + 1000, start + 86_399_999):
-        calls = SliceCalls(configure("news"), now, {})
-        assert (start, start + 86_400_000) == (calls.begins, calls.ends)
-
-
 @pytest.mark.parametrize("capacity", [10, 1000])
 def test_the_keys_live_for_as_long_as_the_newest_slice(
     clockwork: Any,
@@ -209,26 +201,6 @@ def test_a_layout_that_a_client_makes_has_the_live_slices_only(name: str) -> Non
     layout = Layout(config, Layout(config).grown("20190608", ["20190608", "20190607"]))
     grown = layout.grown("20190610", ["20190610", "20190609"])
     assert ["20190610"] == [entry.partition("=")[0] for entry in grown.split(";")]
-
-
-def test_a_part_that_the_server_has_dropped_is_noticed_once(
-    clockwork: Any,
-    open_one: Callable[..., TimeBloom],
-    server: redis.Redis,
-    name: str,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    seen = open_one()
-    for day in (3, 4):
-        clockwork.set(NOON.format(day))
-        seen.add("a")
-    clockwork.set(NOON.format(5))
-    seen.add("the first one of the day")
-    assert "dropped" not in caplog.text
-    server.delete(f"{{{name}}}:20190605")
-    seen.add("b")
-    seen.add("c")
-    assert 1 == caplog.text.count("dropped the slice 20190605 early")
 
 
 def test_a_clock_that_runs_away_ends_in_an_error(name: str) -> None:

@@ -9,8 +9,7 @@ import redis
 
 from tbloom import ConfigError, ConfigMismatch, LocalBloom, TimeBloom
 from tbloom.bloom import sizing
-from tbloom.bloom.config import configure, from_stored
-from tbloom.bloom.layout import Layout
+from tbloom.bloom.config import configure
 from tests.helpers.making import Make
 
 RATE = 1e-3
@@ -153,13 +152,6 @@ async def test_shards_are_sized_each_by_itself(clockwork: Any, make: Make) -> No
     assert newest.bytes <= 1.3 * perfect_bytes(40_000)
 
 
-def test_what_is_stored_is_read_back() -> None:
-    for parameters in ({}, {"hashes": 3}, {"shards": 5, "slices": 31}):
-        config = configure("news", capacity=None, **parameters)
-        assert config.capacity is None
-        assert from_stored("news", config.stored) == config
-
-
 def test_a_filter_that_may_not_grow_needs_a_capacity() -> None:
     for store in (
         LocalBloom,
@@ -169,12 +161,3 @@ def test_a_filter_that_may_not_grow_needs_a_capacity() -> None:
             ConfigError, match=r"^capacity: expected a whole number, because grow is False"
         ):
             store(grow=False)
-
-
-def test_with_a_capacity_nothing_is_sized_by_the_last_slice() -> None:
-    """Layouts are as they were before there were filters without one."""
-    layout = Layout(configure("news", capacity=1000), "1557273600000000")
-    assert layout.newest_before("20190508", ["20190508", "20190507"]) is None
-    assert [layout.beginning(items).capacity for items in (0, 10, 1000, 1001, 5000)] == [
-        1000
-    ] * 3 + [2000, 8000]

@@ -53,13 +53,6 @@ async def test_an_item_is_claimed_once_and_seen_once_committed(make: Any) -> Non
     assert not await theirs.add("a")
 
 
-async def test_what_others_claim_is_not_released(make: Any) -> None:
-    ours, theirs = make(), make()
-    assert NEW is await ours.claim("a")
-    await theirs.release("a")
-    assert BUSY is await theirs.claim("a")
-
-
 def test_a_claim_with_the_number_of_another_session_s_is_not_released(url: str, name: str) -> None:
     """It is given up there, as if its answer were lost, after the other session has claimed the item."""
     with TimeBloom.from_url(url, name) as ours, TimeBloom.from_url(url, name) as theirs:
@@ -212,15 +205,6 @@ async def test_what_a_dead_session_had_committed_is_not_taken_over(
     await (dead.close() if hasattr(dead, "_seen") else dead.aclose())
     assert [] == await ours.take_over()
     assert 0 == claims_of(client, name)
-
-
-async def test_an_item_is_handed_over(make: Any) -> None:
-    previous, ours = make(), make()
-    assert NEW is await previous.claim("a")
-    assert BUSY is await ours.claim("a")
-    assert NEW is await ours.claim("a", previous_owner=session_of(previous))
-    await previous.release("a")
-    assert BUSY is await make().claim("a")
 
 
 def test_a_forked_process_is_another_session(url: str, name: str) -> None:

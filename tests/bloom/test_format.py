@@ -31,7 +31,6 @@ from tbloom.engine.scripts import Script, put_together
 from tbloom.window import window_of
 from tests.helpers.making import made_once, missing
 from tests.helpers.places import block_of
-from tests.helpers.proxy import Fault, Proxy
 
 ROOT = Path(__file__).parents[2]
 VECTORS = ROOT / "tests" / "format_vectors.json"
@@ -421,25 +420,6 @@ def test_python_and_node_see_the_same_in_a_full_window(
         by_python = seen.contains_many(others)
         assert 0 < sum(by_python) < 1.1 * 0.01 * len(others) + 4 * 15
         assert by_python == node("contains", others, **parameters).answers()
-
-
-@pytest.mark.check
-@pytest.mark.parametrize(
-    "fault", [Fault.LOSE, Fault.CUT_REPLY, Fault.CUT_REQUEST, Fault.FORGET], ids=lambda f: f.name
-)
-def test_each_item_is_new_once_to_node_whatever_befalls_its_call(
-    program: Path, url: str, client: redis.Redis, name: str, fault: Fault
-) -> None:
-    """The library sends a call again whose connection broke; its token gets the first answer."""
-    items = [f"https://site.example/{number}" for number in range(2000)]
-    parameters = {"capacity": 500, "slices": 3, "error_rate": 1e-9}
-    with Proxy(url, lambda number: fault if number % 4 == 2 else None) as proxy:
-        words = [proxy.url, name, json.dumps(parameters), "add"]
-        answers = Node(program, *words, items=[*items, *items]).answers()
-    assert [True] * len(items) + [False] * len(items) == answers
-    assert proxy.struck[fault] > 3
-    with TimeBloom(client, name, **parameters) as seen:
-        assert seen.info().items == len(items)
 
 
 if __name__ == "__main__":

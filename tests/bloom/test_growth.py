@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import multiprocessing
-import time
 from collections import Counter
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 import redis
@@ -147,33 +145,6 @@ async def test_a_slice_begins_as_large_as_the_last_one_became(clockwork: Any, ma
     assert sizes[-1] < sizes[1] / 5
 
 
-async def test_a_client_that_missed_the_growth_begins_no_slice_of_its_own(
-    clockwork: Any, make: Make
-) -> None:
-    """It knows an older layout when the slice changes: what it adds must not be lost."""
-    busy, stale = (
-        make(url=clockwork.server.url, capacity=100, slices=3, error_rate=1e-9) for _ in range(2)
-    )
-    await busy.add_many(f"first {i}" for i in range(150))
-    assert await stale.add("learns the layout") is True
-    await busy.add_many(f"second {i}" for i in range(750))
-    clockwork.set("2019-06-04 12:00:00")
-    assert [True, False] == [await stale.add("x"), await stale.add("x")]
-    assert [False, True] == [await busy.add("x"), await busy.add("y")]
-    assert await stale.add("y") is False
-
-
-async def test_what_did_not_fit_is_not_added_later_unasked(clockwork: Any, make: Make) -> None:
-    seen = make(url=clockwork.server.url, capacity=10, slices=2, grow=False, error_rate=1e-9)
-    assert all(await seen.add_many(map(str, range(10))))
-    with pytest.raises(FilterFull):
-        await seen.add_many(["a", "b", "c"])
-    clockwork.set("2019-06-04 12:00:00")
-    assert await seen.add("a") is True
-    other = make(url=clockwork.server.url, capacity=10, slices=2, grow=False, error_rate=1e-9)
-    assert [False, True, True] == await other.add_many(["a", "b", "c"])
-
-
 async def test_without_growth_a_full_slice_refuses_new_items(make: Make, name: str) -> None:
     seen = make(capacity=100, grow=False, error_rate=1e-9)
     items = [f"item {i}" for i in range(100)]
@@ -204,61 +175,6 @@ async def test_an_item_answered_new_after_a_full_slice_is_new_once(make: Make) -
     assert [False, False, *[True] * 8] == await seen.add_many(items[:10])
 
 
-async def test_shards_grow_on_their_own(make: Make) -> None:
-    seen = make(capacity=400, shards=4, error_rate=1e-9)
-    items = [f"item {i}" for i in range(6000)]
-    assert all(await seen.add_many(items))
-    assert not any(await seen.add_many(items))
-    info = await seen.info()
-    assert (6000, 4) == (info.items, info.slices[-1].parts)
-    await seen.clear()
-    assert not any(await seen.contains_many(items))
-
-
-async def test_a_capacity_that_is_right_does_not_make_shards_grow(make: Make) -> None:
-    """Chance sends some shards more than their share: they have room for it."""
-    seen = make(capacity=20_000, shards=8, error_rate=1e-9)
-    await seen.add_many(map(str, range(20_000)))
-    assert (await seen.info()).slices[-1].parts == 1
-
-
-async def test_a_slice_after_one_that_grew_has_parts_of_another_size(
-    clockwork: Any, make: Make
-) -> None:
-    """Calls that ask the newest slices only, or write to the current one, take that one's size."""
-    seen = make(url=clockwork.server.url, capacity=100, slices=3, error_rate=1e-9)
-    old = [f"old {i}" for i in range(250)]
-    assert all(await seen.add_many(old))
-    clockwork.set("2019-06-04 12:00:00")
-    items = [f"item {i}" for i in range(120)]
-    assert [True] * 120 == await seen.add_many(items, within=1)
-    assert [False] * 120 == await seen.add_many(items, within=1)
-    assert [True] * 120 + [False] * 250 == await seen.contains_many([*items, *old], within=1)
-    assert not await seen.contains(old[0], within=1)
-    assert await seen.add(old[0], within=1)
-    assert [Claim.SEEN] * 120 == await seen.claim_many(items, within=1)
-    claimed = [f"claimed {i}" for i in range(60)]
-    assert [Claim.NEW] * 60 == await seen.claim_many(claimed, within=1)
-    await seen.commit_many(claimed)
-    assert [True] * 430 == await seen.contains_many([*claimed, *items, *old])
-    info = await seen.info()
-    assert [0, 250, 181] == [slice.items for slice in info.slices]
-    assert 1 < info.slices[-2].parts
-
-
-async def test_a_filter_of_few_hashes_whose_further_parts_have_many(make: Make) -> None:
-    """A batch that is made for few bits an item meets parts of several times as many."""
-    seen = make(capacity=500, slices=3, hashes=2, error_rate=1e-3)
-    items = [f"item {i}" for i in range(4000)]
-    assert (await seen.add_many(items)).count(True) >= 3990
-    assert all(await seen.contains_many(items))
-    assert 3 <= (await seen.info()).slices[-1].parts
-    claimed = [f"claimed {i}" for i in range(2000)]
-    await seen.claim_many(claimed)
-    await seen.commit_many(claimed)
-    assert all(await seen.contains_many(claimed))
-
-
 async def test_who_asks_or_claims_looks_into_a_new_part(make: Make) -> None:
     """A client that knows the first part only learns of the others by any question."""
     seen = make(capacity=10, error_rate=1e-9)
@@ -269,47 +185,6 @@ async def test_who_asks_or_claims_looks_into_a_new_part(make: Make) -> None:
         await other.contains("a")
         await seen.add_many(items)
         assert [answer] * 40 == await getattr(other, verb)(items)
-
-
-async def test_a_client_that_is_ahead_takes_nothing_from_the_layout_that_it_knows(
-    clockwork: Any, make: Make
-) -> None:
-    """The machine's clock has jumped by a day: the client believes that the next slice has begun."""
-    seen, ahead = (
-        make(url=clockwork.server.url, capacity=10, slices=2, error_rate=1e-9) for _ in range(2)
-    )
-    items = [f"item {i}" for i in range(40)]
-    assert all(await seen.add_many(items))
-    clockwork.set("2019-06-04 12:00:00")
-    assert await ahead.add("a")
-    now = time.monotonic_ns()
-    with patch("tbloom.engine.clock.time.monotonic_ns", lambda: now + 86_400_000_000_000):
-        assert await ahead.add("b")
-    assert not any(await seen.add_many(items))
-
-
-def test_a_slice_is_not_begun_in_a_filter_that_was_cleared_meanwhile(
-    clockwork: Any, name: str
-) -> None:
-    """The object has counted what the last slice held; then another call of its own learns of the clear."""
-    url, parameters = clockwork.server.url, {"capacity": 10, "error_rate": 1e-9}
-    with (
-        TimeBloom.from_url(url, name, **parameters) as seen,
-        TimeBloom.from_url(url, name, **parameters) as other,
-        redis.Redis.from_url(url) as client,
-    ):
-        seen.add_many(f"item {i}" for i in range(40))
-        clockwork.set("2019-06-04 12:00:00")
-        assert seen.contains("item 7")
-        beginning = flow_of(seen, "add_many", ["a", "item 7"], None)
-        calls = next(beginning)
-        while script_of(calls[0]):
-            calls = beginning.send(replies_to(client, calls))
-        counted = replies_to(client, calls)
-        other.clear()
-        assert not seen.contains("item 7")
-        answers, _ = run(client, beginning, counted)
-        assert [True, True] == answers
 
 
 def test_a_slice_that_another_client_has_begun_meanwhile_gets_no_further_part(

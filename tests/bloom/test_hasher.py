@@ -108,14 +108,6 @@ def test_columns_block_and_shard_are_independent() -> None:
         assert chi_square([16 * a + b for a, b in zip(one, other, strict=True)]) < BOUND
 
 
-def test_a_shard_s_items_are_spread_over_its_blocks() -> None:
-    """The items of one shard of two are uniform over blocks, and over columns."""
-    own = by_shard(DIGESTS, 2)[1]
-    assert len(own) == pytest.approx(10_000, abs=6 * 70.7)
-    assert chi_square([block_of(each, BUCKETS) for each in own]) < BOUND
-    assert chi_square([each[0] for each in own]) < BOUND
-
-
 @pytest.mark.parametrize("shards", [1, 3])
 def test_by_shard_has_each_item_once_in_order(shards: int) -> None:
     found = by_shard([*DIGESTS[:50], *DIGESTS[:50]], shards)

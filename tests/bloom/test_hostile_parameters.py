@@ -13,7 +13,6 @@ from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
 from tbloom import AsyncTimeBloom, ConfigError, TimeBloom
-from tbloom.bloom.config import configure
 from tbloom.engine.keys import Keys
 from tests.helpers.hostile import anything, refused
 
@@ -56,12 +55,6 @@ def test_any_parameters_make_a_filter_or_a_config_error(
     if seen.config.shard_bits < 1 << 24:  # 2 MB
         assert [True, False] == [seen.add("a"), seen.add("a")]
         assert all(key.startswith(b"{fuzzed") for key in own.scan_iter())
-
-
-@given(anything)
-def test_any_name_makes_a_filter_or_a_config_error(name: Any) -> None:
-    if refused(lambda: configure(name)) != "name":
-        assert configure(name).name is name
 
 
 @given(_names)

@@ -10,10 +10,8 @@ from datetime import datetime, timezone
 from typing import Any
 
 import pytest
-import redis
 
 from tbloom import FilterFull, TimeBloom
-from tbloom.bloom.layout import Layout
 from tests.helpers.proxy import LossyProxy, every
 
 
@@ -83,19 +81,6 @@ def test_a_full_slice_that_may_not_grow_refuses_items(url: str, name: str) -> No
         assert b"one more" not in seen
 
 
-def test_the_slices_after_an_older_one_that_grew_have_parts_of_their_own(name: str) -> None:
-    """The next slice finds its size in the layout."""
-    with TimeBloom(redis.Redis(), name, capacity=300) as seen:
-        config = seen.config
-    live = ["20190501", "20190502", "20190503", "20190504"]
-    grown = Layout(config, Layout(config).grown("20190502", live))
-    assert [len(grown.parts(label)) for label in live] == [1, 2, 1, 1]
-    assert grown.newest_before("20190504", live) is None
-    assert grown.newest_before("20190505", [*live[1:], "20190505"]) == "20190504"
-    current = Layout(config, grown.grown("20190504", live))
-    assert [len(current.parts(label)) for label in live] == [1, 2, 1, 2]
-
-
 def test_an_import_follows_the_servers_clock(clockwork: Any, name: str) -> None:
     """The server decides which slices are live; one that leaves the window meanwhile is refused."""
     with target(clockwork.server.url, name, slices=3) as seen:
@@ -128,29 +113,3 @@ def test_nothing_is_lost_or_counted_twice_while_others_add(url: str, name: str) 
     with target(url, name, capacity=2500, error_rate=1e-9) as seen:
         assert seen.info().items == len(items)
         assert all(seen.contains_many(items))
-
-
-def test_a_slice_that_the_server_has_dropped_is_reported_by_its_name(
-    url: str, name: str, client: redis.Redis, caplog: pytest.LogCaptureFixture
-) -> None:
-    """It is created again."""
-    with target(url, name) as seen:
-        old = labels(seen)[2]
-        seen.import_many([b"a"], old)
-        client.delete(f"{{{name}}}:{old}")
-        assert seen.import_many([b"b"], old) == 1
-        assert f"the server has dropped the slice {old} early" in caplog.text
-        assert held(seen) == {old: 1}
-
-
-def test_the_current_slice_after_one_that_grew(clockwork: Any, name: str) -> None:
-    """Its part has another size than the older slice's."""
-    url = clockwork.server.url
-    with target(url, name, capacity=100) as seen:
-        assert seen.import_many([b"old %d" % i for i in range(250)], None) == 250
-        clockwork.set("2019-06-04 12:00:00")
-        items = [b"item %d" % i for i in range(500)]
-        assert seen.import_many(items, None) == 500
-        assert seen.import_many(items, None) == 0
-        assert [slice.items for slice in seen.info().slices][-2:] == [250, 500]
-        assert not seen.contains("another", within=1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import HealthCheck, Verbosity, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
-from tbloom import TimeBloom
+from tbloom import Claim, TimeBloom
 from tests.helpers import servers
 from tests.helpers.making import missing
 
@@ -63,13 +64,18 @@ class FilterMachine(RuleBasedStateMachine):
     clock: servers.Clockwork
     now = datetime(2019, 6, 3, tzinfo=timezone.utc)  # goes on from run to run
 
-    @initialize(granularity=st.sampled_from(sorted(PERIODS)), slices=st.integers(1, 5))
-    def start(self, granularity: str, slices: int) -> None:
+    @initialize(
+        granularity=st.sampled_from(sorted(PERIODS)),
+        slices=st.integers(1, 5),
+        capacity=st.sampled_from([None, 2, 100]),
+        shards=st.sampled_from([1, 3]),
+        hashes=st.sampled_from([None, 7]),
+    )
+    def start(self, granularity: str, slices: int, **sizes: Any) -> None:
+        """Of a capacity of 2, slices grow all the time, to parts of many sizes."""
         self.model = Model(PERIODS[granularity], slices)
         url, name = self.clock.server.url, secrets.token_hex(8)
-        parameters = {
-            "granularity": granularity, "slices": slices, "capacity": 100, "error_rate": 1e-12
-        }  # fmt: skip
+        parameters = {"granularity": granularity, "slices": slices, "error_rate": 1e-12, **sizes}
         right = TimeBloom.from_url(url, name, **parameters)
         off = int((self.now + timedelta(hours=30)).timestamp() * 1e9)
         with patch("tbloom.engine.clock.time.time_ns", lambda: off):
@@ -92,6 +98,14 @@ class FilterMachine(RuleBasedStateMachine):
         expected = [self.model.add(item, self.now, slices, keep) for item in items]
         assert expected == self.clients[client].add_many(items, keep=keep)
 
+    @rule(client=CLIENTS, item=ITEMS, within=st.integers(1, 5))
+    def claim(self, client: int, item: str, within: int) -> None:
+        """And releases the item, if it is new."""
+        within = min(within, self.model.slices)
+        expected = Claim.SEEN if self.model.contains(item, self.now, within) else Claim.NEW
+        assert expected is self.clients[client].claim(item, within=within)
+        self.clients[client].release(item)
+
     @rule(client=CLIENTS, item=ITEMS, keep=KEEPS)
     def commit(self, client: int, item: str, keep: int | None) -> None:
         keep = keep and min(keep, self.model.slices)
@@ -112,7 +126,9 @@ class FilterMachine(RuleBasedStateMachine):
 
     @rule(periods=st.floats(0, 2.5) | st.sampled_from([7.0, 50.0]))
     def step(self, periods: float) -> None:
-        seconds = int(self.model.period.total_seconds() * periods)
+        self.wait(int(self.model.period.total_seconds() * periods))
+
+    def wait(self, seconds: int) -> None:
         FilterMachine.now = self.now + timedelta(seconds=seconds)
         self.clock.set(self.now)
 
@@ -120,6 +136,7 @@ class FilterMachine(RuleBasedStateMachine):
     def clear(self, client: int) -> None:
         self.model.written.clear()
         self.clients[client].clear()
+        self.wait(1)  # generations are named by the clock, which stands still here
 
 
 @pytest.fixture(scope="module")

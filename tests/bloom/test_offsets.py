@@ -86,21 +86,6 @@ def test_no_script_computes_where_an_item_is(url: str, name: str) -> None:
         assert "an item" not in seen
 
 
-@pytest.mark.usefixtures("away_from_midnight")
-def test_each_size_of_part_has_an_offset_of_its_own(url: str, name: str) -> None:
-    """The first is that of the part where new items go."""
-    with redis.Redis.from_url(url) as client, TimeBloom(client, name, capacity=100) as seen:
-        seen.add_many(map(str, range(120)))
-        chooser = Chooser(client, seen)
-        assert chooser.answer("add", 8, 77) == b"1"
-        assert [chooser.answer("contains", start, 77) for start in (8, 9)] == [b"1", b"0"]
-        oldest = f"{{{name}}}:{chooser.calls.labels[0]}"
-        for row, column in enumerate(DIGEST):
-            client.setbit(oldest, 8 * 77 + 256 * row + column, 1)
-        assert [chooser.answer("contains", 9, start) for start in (77, 78)] == [b"1", b"0"]
-        assert chooser.answer("add", 9, 77) == b"0"
-
-
 @pytest.fixture
 def plain(monkeypatch: pytest.MonkeyPatch) -> None:
     """Scripts are put together as docs/format.md says, and not as Python does it."""

@@ -17,7 +17,6 @@ import redis
 from tbloom import (
     AsyncTimeBloom,
     ConfigMismatch,
-    DistinctCounter,
     ExactFilter,
     TBloomError,
     TimeBloom,
@@ -126,34 +125,6 @@ def test_an_answer_that_was_lost_before_a_reconfigure_is_given_after_it(
         with pytest.raises(ConfigMismatch):
             seen.add("x")
         assert other.add("x") is False
-
-
-def test_a_call_that_never_arrived_is_made_again_with_the_new_time(url: str, name: str) -> None:
-    """Nobody has remembered the item for the first one."""
-    fault = {3: Fault.CUT_REQUEST}
-    with (
-        Proxy(url, fault.get) as proxy,
-        ExactFilter.from_url(proxy.url, name, retry_for=0) as seen,
-    ):
-        seen.add("before")
-        with pytest.raises(redis.ConnectionError):
-            seen.add("a", ttl=0.2)
-        assert seen.add("a", ttl=60) is True
-        time.sleep(0.3)
-        assert seen.contains("a")
-
-
-@pytest.mark.parametrize("store", [TimeBloom, ExactFilter, DistinctCounter])
-def test_of_two_calls_that_failed_each_answers_for_its_own_items(
-    store: Any, url: str, name: str
-) -> None:
-    """The second one has an item of the first, which was answered meanwhile."""
-    with losing(store, url, name) as (seen, lose):
-        for items, answered in ((["a", "b"], "a"), (["a", "c"], None)):
-            lose(seen.add_many, items)
-            assert answered is None or seen.add(answered) is True
-        assert [False, True, True] == seen.add_many(["a", "b", "c"])
-        assert [False, False, False] == seen.add_many(["a", "b", "c"])
 
 
 def test_an_answer_is_kept_for_an_hour(clockwork: Any, name: str) -> None:
@@ -416,26 +387,6 @@ def test_an_interrupt_after_the_reply_loses_no_answer(
         assert [False, False] == seen.add_many(["a", "b"])
 
 
-@pytest.mark.parametrize("shards", [1, 3])
-def test_of_two_calls_without_an_answer_the_refused_one_hides_no_answer(
-    url: str, name: str, shards: int
-) -> None:
-    """Only one of them was executed, and then the filter was reconfigured, and another slice began."""
-    with TimeBloom.from_url(url, name, capacity=100, shards=shards, retry_for=0) as seen:
-        seen.add_many(map(str, range(20)))
-        executed, lost = [flow_of(seen, "add", "x", None) for _ in range(2)]
-        seen._send(next(executed))
-        next(lost)
-        executed.close()
-        lost.close()
-        with TimeBloom.from_url(url, name, capacity=300, shards=shards) as other:
-            other.reconfigure()
-        seen._exchange.calls = None  # as after midnight
-        assert seen.add("x") is True
-        with pytest.raises(ConfigMismatch):
-            seen.add("x")
-
-
 def test_a_lost_call_is_sent_again_with_its_own_ttl(url: str, name: str) -> None:
     """By a call that asks for some of its items only; the others keep the time that they were given."""
     with ExactFilter.from_url(url, name) as seen:
@@ -448,22 +399,6 @@ def test_a_lost_call_is_sent_again_with_its_own_ttl(url: str, name: str) -> None
         time.sleep(1.1)
         with ExactFilter.from_url(url, name) as theirs:
             assert not theirs.add("b")
-
-
-def test_a_lost_call_is_sent_again_with_its_own_slices(clockwork: Any, name: str) -> None:
-    """By a call that asks the newest slice only."""
-    with (
-        TimeBloom.from_url(clockwork.server.url, name, slices=3) as ours,
-        TimeBloom.from_url(clockwork.server.url, name, slices=3) as theirs,
-    ):
-        theirs.add("b")
-        clockwork.set("2019-06-04 00:00:00")
-        ours.add("before")
-        lost = flow_of(ours, "add_many", ["a", "b"], None)
-        next(lost)
-        lost.close()
-        assert ours.add("a", within=1)
-        assert not ours.add("b")
 
 
 async def test_what_is_cancelled_after_a_swap_with_a_filter_that_was_begun_first_is_new(
@@ -487,22 +422,6 @@ async def test_what_is_cancelled_after_a_swap_with_a_filter_that_was_begun_first
                 [answer] = await asyncio.gather(task, return_exceptions=True)
                 assert answer is True or await seen.add(item)
             assert not any(await seen.add_many(items))
-
-
-@both
-def test_a_lost_answer_after_a_clear_under_a_clock_that_was_set_back_is_fetched(
-    clockwork: Any, name: str, store: Any
-) -> None:
-    """The generation that begins then is the earlier one, by the clock."""
-    clockwork.set("2019-06-03 12:00:00")
-    with losing(store, clockwork.server.url, name) as (seen, lose):
-        clockwork.set("2019-06-03 11:00:00")
-        store.from_url(clockwork.server.url, name).clear()
-        assert seen.add("before")
-        lose(seen.add, "a")
-        lose(seen.add_many, ["b", "c"])
-        assert [True] * 3 == [seen.add(item) for item in "abc"]
-        assert [False] * 3 == [seen.add(item) for item in "abc"]
 
 
 @needs_kept

@@ -16,7 +16,6 @@ from tbloom.bloom.sizing import (
     items_at,
     load_at,
     rate_at,
-    rate_of_fill,
     rate_of_load,
     shards_for,
     slice_rate,
@@ -75,17 +74,8 @@ def test_few_blocks_have_a_lower_rate(hashes: int, load: int) -> None:
     assert binomial < rate_of_load(load, hashes)
 
 
-@given(st.floats(0.01, 0.9), hash_counts)
-def test_rate_of_a_fill(fill: float, hashes: int) -> None:
-    """Blocks of this load have this share of their columns set: the rate of one hash."""
-    load = -COLUMNS * math.log1p(-fill)
-    assert fill == pytest.approx(rate_of_load(load, 1), 1e-9)
-    assert rate_of_fill(fill, hashes) == pytest.approx(rate_of_load(load, hashes), 1e-9)
-
-
 def test_the_ends_of_the_formula() -> None:
     assert [0, 1] == [rate_of_load(0, 12), rate_of_load(1e9, 12)]
-    assert [0, 1] == [rate_of_fill(0, 12), rate_of_fill(1, 12)]
 
 
 @given(capacities, rates)

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 import redis
 
-from tbloom import AsyncTimeBloom, Claim, ConfigError, ConfigMismatch, TBloomError, TimeBloom
-from tbloom.bloom.fingerprinter import move
+from tbloom import Claim, ConfigError, ConfigMismatch, TBloomError, TimeBloom
 from tests.helpers import servers
 from tests.helpers.flows import flow_of, replies_to
 from tests.helpers.proxy import LossyProxy
@@ -51,13 +50,6 @@ def test_the_other_filter_takes_the_place(
         assert {-1} == {client.pttl(key) for key in keys_of(client, name)}
     else:
         assert all(client.pttl(key) > 0 for key in keys_of(client, name))
-
-
-async def test_a_filter_may_begin_with_a_swap(client: redis.Redis, url: str, name: str) -> None:
-    TimeBloom(client, f"{{{name}}}:new", **FOREVER).add("a")
-    async with AsyncTimeBloom.from_url(url, name, **FOREVER) as seen:
-        await seen.swap(f"{{{name}}}:new")
-        assert [True, False] == await seen.contains_many(["a", "b"])
 
 
 def test_no_item_is_lost_or_new_twice_at_the_moment_of_the_swap(
@@ -130,24 +122,6 @@ def test_a_swap_whose_reply_is_lost_is_made_once(client: redis.Redis, url: str, 
         live.swap(f"{{{name}}}:new")
         assert not losing
         assert (True, False) == (all(live.contains_many(BUILT)), any(live.contains_many(OLD)))
-
-
-@pytest.mark.parametrize("new", ["new", None])
-def test_the_fingerprinter_comes_along_though_calls_are_sent_twice(
-    client: redis.Redis, name: str, new: str | None
-) -> None:
-    source, target = f"{{{name}}}:new:fingerprinter", f"{{{name}}}:fingerprinter"
-    client.set(target, "old", ex=60)
-    if new:
-        client.set(source, new, ex=60)
-    moving = move(source, target)
-    calls = next(moving)
-    with suppress(StopIteration):
-        while True:
-            replies_to(client, calls)
-            calls = moving.send(replies_to(client, calls))
-    assert [new, None] == client.mget(target, source)
-    assert client.ttl(target) == (60 if new else -2)
 
 
 def test_a_late_copy_of_a_swap_changes_nothing(client: redis.Redis, name: str) -> None:
