@@ -54,7 +54,7 @@ def _decimal(rate: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """The parameters of one filter; raises ConfigError where they make no sense.
+    """The parameters of one filter, made by ``configure``; raises ConfigError where they make no sense.
 
     ``capacity``, ``bits`` and ``hashes`` are those of one slice; ``bits`` is rounded up to whole blocks. Without a
     capacity they are those of a filter's first slice, and a later one is made for what the last one held.
@@ -84,11 +84,6 @@ class Config:
 
     def __post_init__(self) -> None:
         window = window_of(self.granularity, self.slices, self.tz)
-        _check_rate(self.error_rate)
-        _check("capacity", self.first_capacity, _MAX_ITEMS)
-        _check("bits", self.bits, _MAX_BITS)
-        _check("hashes", self.hashes, sizing.MAX_HASHES)
-        object.__setattr__(self, "bits", sizing.whole_blocks(self.bits, self.hashes))
         _check("bits", self.bits, _MAX_BITS)
         _check("shards", self.shards, MAX_SHARDS)
         if not isinstance(self.grow, bool):
@@ -198,8 +193,8 @@ def configure(
 
     ``capacity`` None means that each slice is made for what the last one held, or, with ``bits`` and ``hashes``, the
     number of items that they hold at ``error_rate``; a higher one is refused. ``error_rate`` None means 1e-4.
-    ``hashes`` without ``bits`` gives a size for that number of hashes. ``shards`` None means the fewest that keep each key at 32 MB or less, in a
-    multiple of the cluster's ``masters``.
+    ``hashes`` without ``bits`` gives a size for that number of hashes. ``shards`` None means the fewest that keep each key
+    at 32 MB or less, in a multiple of the cluster's ``masters``.
     """
     slices = window_of(granularity, slices, tz).slices
     share = sizing.part_share(0) if grow else 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -24,8 +23,6 @@ from tbloom.errors import FilterFull
 #: The limit of looks in one call: a look at each part for each item. A look takes 1 us on Redis 7.0.
 #: The client computes the next call while the server executes one.
 _LOOKS_PER_CALL = 1_000
-
-logger = logging.getLogger(__name__)
 
 
 class Usual(NamedTuple):
@@ -179,14 +176,7 @@ class FilterExchange(Exchange):
 
     def _accept(self, batch: Batch, reply: Any) -> bool:
         """Takes a script's reply; False: the call must be made anew."""
-        status, payload, *dropped = reply
-        if dropped:
-            logger.warning(
-                "filter %r: the server has dropped the slice %s early, so what it held is forgotten; "
-                "is its maxmemory-policy noeviction?",
-                self.config.name,
-                batch.known.labels[batch.age],
-            )
+        status, payload = reply
         if status == Status.OK:
             if batch.digests:
                 batch.answers = self._answers(batch, payload)

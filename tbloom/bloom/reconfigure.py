@@ -7,13 +7,12 @@ current slice gets a further part of the new size.
 from __future__ import annotations
 
 from tbloom.bloom.config import Config, from_stored
-from tbloom.bloom.info import ask_time, each
 from tbloom.bloom.layout import Layout
 from tbloom.bloom.script_calls import leaves
 from tbloom.engine.clock import ServerClock
-from tbloom.engine.flow import Command, Flow, ScriptCall, Status, corrected, deliver, pairs, text
+from tbloom.engine.flow import Command, Flow, ScriptCall, Status, corrected, deliver, text
 from tbloom.engine.scripts import Script
-from tbloom.errors import ConfigMismatch, TBloomError
+from tbloom.errors import ConfigMismatch
 
 _RECONFIGURE = Script("bloom/reconfigure")
 
@@ -29,7 +28,6 @@ def reconfigure(config: Config, clock: ServerClock) -> Flow[None]:
     """
     root = config.keys.root
     [stored] = yield from deliver([Command(("GET", root))])
-    yield from _check_no_later_slice(config, clock)
     if config.shards > 1 and stored is not None:
         yield from _change(config, clock, text(stored), None)
     for shard in range(config.shards):
@@ -64,21 +62,6 @@ def _change(new: Config, clock: ServerClock, stored: str, shard: int | None) -> 
         return None
 
     yield from corrected(new.name, "it changed", attempt)
-
-
-def _check_no_later_slice(config: Config, clock: ServerClock) -> Flow[None]:
-    """Raises if a slice later than the current one has parts: it would not get its entry in the layout."""
-    registers = map(config.keys.register, range(config.shards))
-    contents = yield from each("HGETALL", [*registers])
-    parts = {text(part) for register in contents for part in pairs(register)}
-    # After the look, so that a slice that begins now is no later one.
-    yield from ask_time(config, clock)
-    for slice in config.window.ahead(clock.now()):
-        if any(config.keys.slice(slice.label, shard) in parts for shard in range(config.shards)):
-            raise TBloomError(
-                f"filter {config.name!r} can't be reconfigured: the server's clock was set back, and slice "
-                f"{slice.label} is later than the current one; try again once the clock is right"
-            )
 
 
 def _call(old: Config, new: Config, now: int, shard: int | None, layout: Layout) -> ScriptCall:

@@ -172,9 +172,8 @@ class Verbs(Base[Client]):
 
         Capacity, error rate, hashes, bits, ``slices`` and ``grow`` may change. Clients with the old
         parameters get ConfigMismatch from then on. If a call for several shards ends half-way, call it
-        again; until then clients get ConfigMismatch. Raises ConfigMismatch where granularity, time zone or shards differ,
-        because items are found by these, and TBloomError while the filter has slices later than the
-        current one: then the server's clock was set back.
+        again; until then clients get ConfigMismatch. Raises ConfigMismatch where granularity, time
+        zone or shards differ, because items are found by these.
         """
         return self._agreed(lambda: reconfigure(self.config, self._exchange.clock))
 

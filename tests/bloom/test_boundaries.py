@@ -58,39 +58,6 @@ def june(day: int) -> datetime:
     return datetime(2019, 6, day, tzinfo=timezone.utc)
 
 
-def test_an_item_of_each_live_slice_is_seen(
-    clockwork: Any, open_one: Callable[..., TimeBloom]
-) -> None:
-    """By every verb that asks: also of the second newest slice, and of the oldest."""
-    seen = open_one(slices=4)
-    items = [f"item of {day}" for day in range(3, 8)]
-    for day, item in enumerate(items, 3):
-        clockwork.set(NOON.format(day))
-        assert seen.add(item)
-    forgotten, *live = items
-    assert [True] * 4 == seen.contains_many(live)
-    assert [Claim.SEEN] * 4 == seen.claim_many(live)
-    assert [False] * 4 == seen.add_many(live)
-    assert not seen.contains(forgotten)
-    assert Claim.NEW is seen.claim(forgotten)
-    assert seen.add(forgotten)
-
-
-def test_fewer_slices_are_asked_exactly(clockwork: Any, open_one: Callable[..., TimeBloom]) -> None:
-    seen = open_one(slices=4)
-    for day in range(3, 7):
-        clockwork.set(NOON.format(day))
-        seen.add(f"item of {day}")
-    for within in range(1, 5):
-        oldest = f"item of {7 - within}"
-        assert seen.contains(oldest, within=within)
-        assert Claim.SEEN is seen.claim(oldest, within=within)
-        if within > 1:
-            assert not seen.contains(oldest, within=within - 1)
-            assert Claim.NEW is seen.claim(oldest, within=within - 1)
-            seen.release(oldest)
-
-
 @pytest.mark.parametrize("verb", WRITES)
 def test_at_midnight_an_item_goes_into_the_slice_that_begins(
     clockwork: Any, open_one: Callable[..., TimeBloom], verb: str
@@ -180,19 +147,6 @@ def test_the_register_has_the_live_parts_only(
     assert {f"{{{name}}}:20190608", f"{{{name}}}:20190609"} == {
         *server.hgetall(f"{{{name}}}:parts")
     }
-
-
-def test_the_layout_has_the_live_slices_only(
-    clockwork: Any, open_one: Callable[..., TimeBloom], server: redis.Redis, name: str
-) -> None:
-    """Of a filter that grows every day."""
-    seen = open_one(capacity=10, error_rate=1e-9)
-    for day in range(3, 10):
-        clockwork.set(NOON.format(day))
-        seen.add_many(f"item {i} of {day}" for i in range(15 * (day - 2)))
-    layout = server.get(f"{{{name}}}:layout")
-    _, *entries = layout.split(";")
-    assert ["20190608", "20190609"] == [entry.partition("=")[0] for entry in entries]
 
 
 def test_a_layout_that_a_client_makes_has_the_live_slices_only(name: str) -> None:

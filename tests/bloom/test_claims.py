@@ -350,22 +350,6 @@ async def test_a_commit_that_failed_is_made_up_for(make: Any, url: str) -> None:
         await until(lambda: theirs.contains("b"))
 
 
-async def test_a_claims_memory_is_bounded(make: Any, client: redis.Redis, name: str) -> None:
-    """At most 150 bytes a claim and the length of its note; nothing once all is committed."""
-    ours = make(capacity=20_000)
-    items = [f"item {i}" for i in range(10_000)]
-    await ours.claim_many(items)
-    plain = client.memory_usage(f"{{{name}}}:claims", samples=0) / len(items)
-    await ours.release_many(items)
-    await ours.claim_many(items, notes=["x" * 200] * len(items))
-    noted = client.memory_usage(f"{{{name}}}:claims", samples=0) / len(items)
-    print(f"{plain:.0f} bytes a claim, {noted:.0f} with a note of 200 characters")
-    assert plain <= 150
-    assert noted <= 150 + 1.3 * 200
-    await ours.commit_many(items)
-    assert 0 == claims_of(client, name)
-
-
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
@@ -383,12 +367,6 @@ async def test_a_bad_argument_is_named(make: Any, arguments: dict[str, Any], nam
         await ours.claim_many(["a", "b"], notes=["one"])
     with pytest.raises(ConfigError, match="limit: expected"):
         await ours.take_over(0)
-
-
-@pytest.mark.parametrize("value", [0, 0.5, 86_401, "60", True, float("nan"), None])
-def test_a_bad_session_ttl_is_named(url: str, name: str, value: Any) -> None:
-    with pytest.raises(ConfigError, match="session_ttl: expected a number of seconds"):
-        TimeBloom.from_url(url, name, session_ttl=value)
 
 
 async def test_a_session_is_known_to_others_until_it_is_paused_or_ended(make: Any) -> None:

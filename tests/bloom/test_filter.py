@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import redis
 
-from tbloom import ConfigError, ConfigMismatch, TimeBloom
+from tbloom import ConfigMismatch, TimeBloom
 from tbloom.bloom.config import configure
 from tbloom.bloom.hasher import digest
 from tbloom.bloom.layout import Part
@@ -85,18 +85,6 @@ async def test_a_client_that_knows_the_layout_is_refused_too(
         with pytest.raises(ConfigMismatch, match="capacity is 2000 there"):
             await verb("b")
     assert other == client.get(f"{{{name}}}:config")
-
-
-async def test_imported_items_are_seen_and_written_once(make: Make) -> None:
-    seen = make(shards=2)
-    assert 2 == await seen.import_many(iter(["a", "b", "a"]))
-    assert 1 == await seen.import_many(["b", "c"])
-    oldest = (await seen.info()).slices[0].label
-    assert 1 == await seen.import_many(["c", "d"], oldest)
-    assert [True] * 4 == await seen.contains_many("abcd"[i] for i in range(4))
-    assert 1 == (await seen.info()).slices[0].items
-    with pytest.raises(ConfigError, match="slice: expected one that is live"):
-        await seen.import_many(["e"], "19991231")
 
 
 def test_an_item_is_seen_only_if_all_its_columns_are_set(

@@ -91,16 +91,3 @@ def test_it_has_no_other_parameters_of_a_window(argument: str, value: Any) -> No
             ConfigError, match=rf"^{argument}: expected none, because granularity is None"
         ):
             make(granularity=None, **{argument: value})
-
-
-@pytest.mark.parametrize("path", [None, "filter"])
-def test_without_a_server_too(tmp_path: Path, path: str | None) -> None:
-    given = {"path": path and tmp_path / path, **FOREVER}
-    with LocalBloom(**given) as seen:
-        seen._protocol.clock = lambda: 0
-        assert all(seen.add_many(ITEMS))
-        seen._protocol.clock = lambda: 4_000_000_000_000
-        assert not any(seen.add_many(ITEMS))
-        assert ("all", None, None) == seen.last_seen(ITEMS[0])
-        [whole] = seen.info().slices
-        assert (whole.start, whole.expires, whole.items) == (None, None, 1000)

@@ -85,19 +85,6 @@ def test_packed_items_are_columns_and_where_their_blocks_begin(
         )
 
 
-@pytest.mark.parametrize("blocks", [256, 1000, 7217, 2**21])
-def test_blocks_and_shards_are_uniform(blocks: int) -> None:
-    for place in (block_of, shard_of):
-        buckets = [place(each, blocks) * BUCKETS // blocks for each in DIGESTS]
-        assert chi_square(buckets) < BOUND
-
-
-def test_columns_are_uniform() -> None:
-    """In all rows, also those of the further digests."""
-    for columns in zip(*(columns_of(each, 4) for each in DIGESTS), strict=True):
-        assert chi_square([*columns]) < BOUND
-
-
 def test_columns_block_and_shard_are_independent() -> None:
     """One of them says nothing about another: of each pair, sixteenths by sixteenths."""
     places = [

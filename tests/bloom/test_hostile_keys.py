@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import redis
 import redis.asyncio
-from hypothesis import example, given
-from hypothesis import strategies as st
 
-from tbloom import AsyncTimeBloom, ConfigError, ConfigMismatch, TBloomError, TimeBloom
-from tbloom.bloom.layout import Layout
+from tbloom import ConfigMismatch, TBloomError, TimeBloom
 from tests.helpers.hostile import ITEMS, LABEL, PLANTED
 from tests.helpers.making import Awaited
 from tests.helpers.stores import BLOOM
@@ -65,53 +61,6 @@ def _each_verb(own: redis.Redis, kind: str, value: str | bytes) -> Iterator[tupl
             yield verb, _ends_clearly(verb, _filter(own, shards))
 
 
-_json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
-    max_leaves=5,
-)
-_PARAMETERS = sorted(json.loads(_filter(redis.Redis()).config.stored))
-
-
-@given(st.sampled_from(["config", "copy"]), st.sampled_from(_PARAMETERS), _json_values)
-@example("config", "slices", 10**9)
-@example("config", "hashes", 10**9)
-@example("config", "shards", 10**9)
-@example("config", "shards", True)
-@example("config", "capacity", 10**400)
-@example("copy", "grow", 1)
-def test_a_config_with_any_parameter_ends_clearly(
-    own: redis.Redis, kind: str, parameter: str, value: object
-) -> None:
-    stored = json.loads(_filter(own).config.stored)
-    text = json.dumps({**stored, parameter: value}, separators=(",", ":"))
-    for _ in _each_verb(own, kind, text):
-        pass
-
-
-def test_a_config_in_another_spelling_is_a_mismatch_that_shows_it(own: redis.Redis) -> None:
-    """The scripts compare texts, so it must not end in a mismatch that names no difference."""
-    seen = _filled(own)
-    _plant(seen, "config", seen.config.stored.replace('"grow":true', '"grow": true'))
-    with pytest.raises(ConfigMismatch, match=r'"grow": true.* there and .*"grow":true.* here'):
-        seen.add("new")
-    for verb in ("clear", "reconfigure"):
-        with pytest.raises(ConfigError, match=r"^stored: expected .*'{planted}:config'"):
-            VERBS[verb](seen)
-
-
-def test_every_layout_that_tbloom_writes_can_be_read() -> None:
-    """After 100 growths of one slice, and in the largest window."""
-    config = TimeBloom(redis.Redis(), "planted", slices=1024, capacity=10**7).config
-    text, labels = "", [f"2019{day:04}" for day in range(1024)]
-    for _ in range(100):
-        text = Layout(config, text).grown(labels[-1], labels)
-    assert len(Layout(config, text).parts(labels[-1])) == 101
-    reconfigured = Layout(config, text).reconfigured(Layout(config), labels)
-    assert reconfigured.count(";") == 1023
-    assert Layout(config, reconfigured).entries == reconfigured
-
-
 _SLICES = [b"", b"x", b"x" * 9, b"\xff" * 8, b"\0" * 10**6, b"\xff" * 10**6]
 
 
@@ -148,34 +97,17 @@ def test_an_entry_of_the_register_that_is_none_is_left_out(
     assert own.get("{planted}:theirs")
 
 
-class _Decoding:
-    """Clients whose replies are decoded: tbloom's own, and a caller's, for each driver."""
-
-    @staticmethod
-    def kept(url: str, name: str, **options: Any) -> Any:
-        return Awaited(TimeBloom.from_url(f"{url}?decode_responses=True", name, **options))
-
-    @staticmethod
-    def pipeline(url: str, name: str, **options: Any) -> Any:
-        return AsyncTimeBloom.from_url(f"{url}?decode_responses=True", name, **options)
-
-    @staticmethod
-    def sync(url: str, name: str, **options: Any) -> Any:
-        return Awaited(TimeBloom(redis.Redis.from_url(url, decode_responses=True), name, **options))
-
-    @staticmethod
-    def asyncio(url: str, name: str, **options: Any) -> Any:
-        client = redis.asyncio.Redis.from_url(url, decode_responses=True)
-        return AsyncTimeBloom(client, name, **options)
-
-
 @pytest.mark.parametrize("shards", [1, 3])
-@pytest.mark.parametrize("kind", ["kept", "pipeline", "sync", "asyncio"])
+@pytest.mark.parametrize("callers", [False, True])
 async def test_bytes_that_are_no_text_are_no_error_of_a_client_that_decodes(
-    own: redis.Redis, name: str, kind: str, shards: int
+    own: redis.Redis, name: str, make: Any, callers: bool, shards: int
 ) -> None:
+    """Of tbloom's own client, and of a caller's."""
     url = f"redis://127.0.0.1:{own.connection_pool.connection_kwargs['port']}"
-    seen = getattr(_Decoding, kind)(url, name, shards=shards)
+    client = redis.Redis.from_url(url, decode_responses=True)
+    seen = make(url=f"{url}?decode_responses=True", shards=shards)
+    if callers:
+        seen = Awaited(TimeBloom(client, name, shards=shards))
     assert all(await seen.add_many(ITEMS))
     keys = TimeBloom(own, name, shards=shards).config.keys
     own.hset(keys.register(0), b"\xff", b"\xff")
@@ -186,7 +118,6 @@ async def test_bytes_that_are_no_text_are_no_error_of_a_client_that_decodes(
     assert not any(await seen.add_many(ITEMS))
     for shard in range(shards):
         own.set(keys.config(shard), b"\xff")
-    with pytest.raises(ConfigMismatch, match="stored"):
-        await seen.add_many(map(str, range(100)))
-    with pytest.raises(ConfigMismatch, match="stored"):
-        await getattr(_Decoding, kind)(url, name, shards=shards).contains("a")
+    for verb in (seen.add_many, seen.contains_many):
+        with pytest.raises(ConfigMismatch, match="stored"):
+            await verb(map(str, range(100)))

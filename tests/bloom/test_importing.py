@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tbloom import FilterFull, TimeBloom
+from tbloom import TimeBloom
 from tests.helpers.proxy import LossyProxy, every
 
 
@@ -66,19 +66,6 @@ def test_an_older_slice_grows(url: str, name: str) -> None:
         assert seen.info().slices[-1].parts == 2
         assert seen.import_many(items, old) == 0
         assert all(other.contains_many(f"more {i}" for i in range(100)))
-
-
-def test_a_full_slice_that_may_not_grow_refuses_items(url: str, name: str) -> None:
-    """Items that it has are no error."""
-    with target(url, name, capacity=100, grow=False) as seen:
-        old = labels(seen)[0]
-        items = [b"%d" % i for i in range(100)]
-        assert seen.import_many(items, old) == 100
-        assert seen.import_many(items, old) == 0
-        with pytest.raises(FilterFull):
-            seen.import_many([*items, b"one more"], old)
-        assert held(seen) == {old: 100}
-        assert b"one more" not in seen
 
 
 def test_an_import_follows_the_servers_clock(clockwork: Any, name: str) -> None:

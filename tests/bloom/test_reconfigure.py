@@ -23,6 +23,7 @@ CHANGES = {
     "longer window": {"slices": 5},
     "shorter window": {"slices": 2},
     "no growth": {"grow": False, "capacity": 5000},
+    "no capacity": {"capacity": None},
 }
 
 
@@ -82,13 +83,6 @@ async def test_what_items_are_found_by_cant_change_in_place(
         await make(**{"shards": 1, "capacity": 99, **fixed}).reconfigure()
     assert fixed.keys() == caught.value.differences.keys()
     assert await seen.add("a") is False
-
-
-async def test_reconfiguring_what_is_not_there_does_nothing(
-    make: Make, client: redis.Redis, name: str
-) -> None:
-    await make().reconfigure()
-    assert [] == client.keys(f"*{name}*")
 
 
 @pytest.mark.parametrize("then", ["again", "another", "clear", "old clear"])

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import pickle
-from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
 
-from tbloom import Claim, ConfigError, ConfigMismatch, LocalBloom, TimeBloom
+from tbloom import ConfigError, ConfigMismatch, TimeBloom
 from tbloom.bloom.hasher import Secret
 from tests.helpers.collisions import colliding
 
@@ -40,18 +39,6 @@ async def test_a_chosen_item_is_new_with_a_secret(make: Any) -> None:
     assert await seen.add(aimed)
     assert not await seen.contains(CHOSEN)
     assert await seen.add_many([CHOSEN, aimed]) == [True, False]
-
-
-async def test_clients_with_the_same_secret_share_the_filter(make: Any) -> None:
-    one, other = make(secret=SECRET), make(secret=SECRET)
-    assert await one.add("a")
-    assert await one.claim("b") is Claim.NEW
-    assert await other.claim_many(["a", "b"]) == [Claim.SEEN, Claim.BUSY]
-    await one.commit("b")
-    assert await other.contains_many(["a", "b", "c"]) == [True, True, False]
-    assert (await other.last_seen("b")) is not None
-    assert await one.import_many(["b", "c"]) == 1
-    assert await other.add_many(["c", "d"]) == [False, True]
 
 
 VERBS = {"add": "b", "add_many": ["b", "c"], "contains": "a", "claim": "b", "commit": "b"}
@@ -104,33 +91,3 @@ def test_a_secret_is_never_shown(url: str, name: str) -> None:
     assert copy == seen.config
     with pytest.raises(ConfigError, match="secret: expected the one with which"):
         copy.digest("a")
-
-
-def test_reconfigure_and_clear_keep_to_the_secret(url: str, name: str, client: redis.Redis) -> None:
-    def opened(**arguments: Any) -> TimeBloom:
-        return TimeBloom.from_url(url, name, **{"capacity": 1000, **arguments})
-
-    with opened(secret=SECRET) as old, opened(secret=SECRET, capacity=5000) as new:
-        old.add_many(map(str, range(500)))
-        new.reconfigure()
-        assert new.contains("7")
-        assert f'"secret":"{CHECKS[0]}"' in str(client.get(new.config.keys.root))
-    with opened() as without:
-        without.clear()
-        assert without.add("7")
-
-
-def test_a_filter_in_a_file_has_a_secret_too(tmp_path: Path) -> None:
-    path = tmp_path / "filter"
-    with LocalBloom(path=path, capacity=1000, secret=SECRET) as seen:
-        assert seen.add(colliding(CHOSEN, PREFIX))
-        assert seen.add_many([CHOSEN, CHOSEN]) == [True, False]
-        assert not shows_a_secret(repr(seen))
-        with pytest.raises(TypeError, match="with a secret can't be pickled"):
-            pickle.dumps(seen)
-        for other in (OTHER, None):
-            with pytest.raises(ConfigMismatch, match="secret is ") as caught:
-                LocalBloom(path=path, capacity=1000, secret=other).add("a")
-            assert not shows_a_secret(f"{caught.value} {caught.value!r}")
-    with LocalBloom(path=path, capacity=1000, secret=SECRET) as again:
-        assert not again.add(CHOSEN)

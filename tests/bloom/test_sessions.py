@@ -306,23 +306,6 @@ def test_all_work_is_taken_over_whatever_the_sizes_of_its_pages(
     assert sorted(notes) == sorted(taken)
 
 
-def test_work_that_is_abandoned_in_the_millisecond_of_a_search_is_found(
-    ours: TimeBloom, theirs: TimeBloom, client: redis.Redis
-) -> None:
-    """On a page that the search has left behind, for a session that had died in the same millisecond."""
-    sessions, nobody = f"{{{ours.name}}}:sessions", "0" * 16
-    assert NEW is theirs.claim("a", note="the work")
-    search = flow_of(ours, "take_over", 100, "")
-    [[_, [now, *living]]] = replies_to(client, next(search))
-    at_once = f"{now}:00000000"
-    client.hset(sessions, nobody, at_once)
-    page = replies_to(client, search.send([[0, [now, *living, nobody, now]]]))
-    theirs.abandon_many(["a"])
-    client.hset(sessions, nobody, at_once)
-    assert [] == run(client, search, page)[0]
-    assert ["the work"] == ours.take_over()
-
-
 def take_all(taker: TimeBloom, limit: int) -> list[str]:
     """What one taker gets, until there is no more for it."""
     taken: list[str] = []

@@ -31,32 +31,6 @@ def test_shards_are_spread_evenly_over_the_slots(name: str, shards: int) -> None
     assert all(tag.startswith(f"{name}:{shard}") for shard, tag in enumerate(tags))
 
 
-def test_the_slot_is_redis_own() -> None:
-    assert redis.crc.key_slot(b"{news:3}:20190508") == slot("news:3")
-
-
-async def test_a_sharded_filter_answers_as_any_other(
-    make: Make, client: redis.Redis, name: str
-) -> None:
-    seen, other = make(shards=5, capacity=20_000), make(shards=5, capacity=20_000)
-    items = [f"item {i}" for i in range(3000)]
-    assert [True, False] == [await seen.add("a"), await other.add("a")]
-    assert all(await seen.add_many(items))
-    assert [False, True] == await other.add_many(["item 7", "b"])
-    assert all(await other.contains_many([*items, "a", "b"]))
-    assert not await seen.contains("c")
-    info = await seen.info()
-    assert (3002, 5) == (info.items, info.shards)
-    assert 0 < info.slices[-1].fill_ratio < 0.1
-    keys = await seen.keys()
-    assert 5 * 7 == len(keys) == len(set(keys))
-    assert 5 == len([key for key in keys if client.exists(key)])
-    await other.clear()
-    assert not any(await seen.contains_many(items))
-    assert all(":lane:" in key for key in client.keys(f"*{name}*"))
-    assert await seen.add("a") is True
-
-
 @pytest.mark.parametrize(("stored", "given"), [(1, 4), (4, 1), (4, 8)])
 async def test_another_number_of_shards_is_refused(
     make: Make, client: redis.Redis, name: str, stored: int, given: int
@@ -106,17 +80,6 @@ async def test_an_add_in_the_middle_of_a_clear_agrees_anew(
     assert client.exists(f"{{{name}}}:config")
     with pytest.raises(ConfigMismatch):
         await make(shards=8).add("a")
-
-
-async def test_every_key_of_a_sharded_filter_has_a_ttl(
-    make: Make, client: redis.Redis, name: str
-) -> None:
-    seen = make(shards=3)
-    await seen.add_many(map(str, range(100)))
-    keys = client.keys(f"*{name}*")
-    # The parameters; each shard: a copy, a layout, a register, a lane and a slice.
-    assert len(keys) == 1 + 3 * 5
-    assert all(client.pttl(key) > 0 for key in keys)
 
 
 def test_the_root_lives_as_long_as_the_newest_slice(clockwork: Any, name: str) -> None:

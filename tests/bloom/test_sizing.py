@@ -60,20 +60,6 @@ def test_many_blocks_have_the_formula_s_rate(hashes: int, load: int) -> None:
     assert rate_of_load(load, hashes) == pytest.approx(fmean(measured), rel=0, abs=4 * sigma)
 
 
-@pytest.mark.parametrize(("hashes", "load"), [(3, 30), (14, 140), (20, 100)])
-def test_few_blocks_have_a_lower_rate(hashes: int, load: int) -> None:
-    """The items of each are binomially distributed, which has less spread than Poisson's."""
-    items = 3 * load
-    measured = [fmean(simulated(items, 3, hashes, seed)) for seed in range(100)]
-    binomial = math.fsum(
-        math.comb(items, j) * 2 ** (items - j) / 3**items * (1 - (1 - 1 / COLUMNS) ** j) ** hashes
-        for j in range(items + 1)
-    )
-    sigma = stdev(measured) / math.sqrt(len(measured))
-    assert binomial == pytest.approx(fmean(measured), rel=0, abs=4 * sigma)
-    assert binomial < rate_of_load(load, hashes)
-
-
 def test_the_ends_of_the_formula() -> None:
     assert [0, 1] == [rate_of_load(0, 12), rate_of_load(1e9, 12)]
 

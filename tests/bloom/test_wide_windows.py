@@ -10,7 +10,6 @@ import redis
 
 from tbloom import TimeBloom
 from tbloom.bloom.config import Config, configure
-from tbloom.bloom.exchange import items_per_call
 from tbloom.bloom.hasher import digest
 from tbloom.bloom.layout import Layout
 from tbloom.bloom.script_calls import SliceCalls
@@ -57,13 +56,6 @@ def test_the_request_of_an_add_is_small(calls: SliceCalls) -> None:
     assert len(call.packed) < 40 * 1024
     names = sum(len(f"${len(key)}\r\n{key}\r\n") for key in call.keys[1:])
     assert len(call.packed) - names < 1024
-
-
-def test_a_call_has_few_items(calls: SliceCalls) -> None:
-    """A look at each part for each item: no more than 1000, or one item."""
-    assert items_per_call(calls.shard(0)) == 1
-    usual = SliceCalls(configure("news", slices=7), 1557273600000, {})
-    assert 7 * items_per_call(usual.shard(0)) <= 1000
 
 
 def test_items_are_new_once_in_a_wide_window(

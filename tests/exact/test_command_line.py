@@ -62,17 +62,3 @@ def test_the_other_commands_say_that_it_is_an_exact_filter(
     done = tbloom(words[0], "--url", alone, exact.name, *words[1:], stdin="a\n")
     refused(done, exact.name, "is an exact filter")
     assert 2000 == exact.info().items
-
-
-def test_metrics_of_all_filters_leave_exact_ones_out(alone: str, exact: ExactFilter) -> None:
-    from tbloom.cli.commands import metrics  # noqa: PLC0415 - it needs the metrics extra
-    from tbloom.cli.kit import filters  # noqa: PLC0415 - it needs the metrics extra
-
-    with (
-        filters.connect(alone) as server,
-        TimeBloom.from_url(alone, f"{exact.name}-slices") as seen,
-    ):
-        seen.add("a")
-        names = [name for name, _ in metrics.OnServer(server, (), 0).infos()]
-    assert f"{exact.name}-slices" in names
-    assert exact.name not in names
