@@ -260,11 +260,8 @@ def summed(
 
 
 def _expiry(now: int, ttl: int, zone: tzinfo) -> datetime | None:
-    """When a key with this TTL (ms) is dropped; None if it has no TTL, or one beyond all calendars."""
-    try:
-        return from_ms(now + ttl, zone) if ttl >= 0 else None
-    except OverflowError:
-        return None
+    """When a key with this TTL (ms) is dropped; None if it has no TTL."""
+    return from_ms(now + ttl, zone) if ttl >= 0 else None
 
 
 def each(command: str, keys: list[str], *arguments: str) -> Flow[list[Any]]:

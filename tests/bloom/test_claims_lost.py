@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import redis
 
-from tbloom import Claim, FilterFull, TimeBloom
+from tbloom import Claim, TimeBloom
 from tests.helpers import servers
 from tests.helpers.making import missing, session_of
 from tests.helpers.proxy import Fault, LossyProxy, Proxy
@@ -101,14 +101,6 @@ async def test_claims_outlive_a_short_window(make: Any, client: redis.Redis, nam
         await asyncio.sleep(0.3)
         assert BUSY is await theirs.claim("a")
     assert client.ttl(f"{{{name}}}:claims") > 60
-
-
-def test_claiming_gives_up_what_can_not_be_committed(url: str, name: str) -> None:
-    with TimeBloom.from_url(url, name, capacity=1, grow=False) as seen:
-        seen.add("fills the slice")
-        with pytest.raises(FilterFull), seen.claiming("a"):
-            pass
-        assert NEW is seen.claim("a")
 
 
 def test_closing_does_not_wait_for_a_server_that_is_gone(name: str) -> None:

@@ -120,16 +120,6 @@ def test_bad_argument(argument: str, value: object, right: str) -> None:
     assert right in str(caught.value)
 
 
-def test_a_large_slice_gets_more_shards() -> None:
-    """No key is larger than 32 MB; a number of shards that would need larger ones is refused."""
-    config = configure("news", bits=2**33, hashes=6)
-    assert config.shards == 32
-    assert 2**28 <= config.shard_bits < 1.01 * 2**28  # with room for what chance sends it
-    assert configure("news", bits=2**33, hashes=6, shards=100).shards == 100
-    with pytest.raises(ConfigError, match=r"^shards: expected 32 or more"):
-        configure("news", bits=2**33, hashes=6, shards=31)
-
-
 @pytest.mark.parametrize(
     "stored",
     [

@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tbloom.bloom.hasher import (
-    by_shard,
     columns_of,
     digest,
     packed,
@@ -93,12 +92,3 @@ def test_columns_block_and_shard_are_independent() -> None:
     ]
     for one, other in combinations(zip(*places, strict=True), 2):
         assert chi_square([16 * a + b for a, b in zip(one, other, strict=True)]) < BOUND
-
-
-@pytest.mark.parametrize("shards", [1, 3])
-def test_by_shard_has_each_item_once_in_order(shards: int) -> None:
-    found = by_shard([*DIGESTS[:50], *DIGESTS[:50]], shards)
-    assert found == {
-        shard: [each for each in DIGESTS[:50] if shard_of(each, shards) == shard]
-        for shard in range(shards)
-    }

@@ -48,9 +48,12 @@ class Model:
             self.write(item, now, keep)
         return new
 
-    def commit(self, item: str, now: datetime, keep: int | None) -> None:
-        if not self.contains(item, now, 1 + self.slices - (keep or self.slices)):
+    def commit(self, item: str, now: datetime, keep: int | None) -> bool:
+        """True: it was written."""
+        new = not self.contains(item, now, 1 + self.slices - (keep or self.slices))
+        if new:
             self.write(item, now, keep)
+        return new
 
     def write(self, item: str, now: datetime, keep: int | None) -> None:
         """In the slice that leaves after ``keep`` periods."""
@@ -112,6 +115,14 @@ class FilterMachine(RuleBasedStateMachine):
         self.model.commit(item, self.now, keep)
         self.clients[client].commit(item, keep=keep)
 
+    @rule(client=CLIENTS, items=st.lists(ITEMS, max_size=8), keep=st.integers(1, 5))
+    def import_many(self, client: int, items: list[str], keep: int) -> None:
+        """Into the slice with this label."""
+        keep = min(keep, self.model.slices)
+        *_, key = self.clients[client].keys()[: keep * self.clients[client].config.shards]
+        written = sum([self.model.commit(item, self.now, keep) for item in items])
+        assert written == self.clients[client].import_many(items, key.split(":")[-1])
+
     @rule(client=CLIENTS, items=st.lists(ITEMS, max_size=4), within=st.integers(1, 5))
     def contains_many(self, client: int, items: list[str], within: int) -> None:
         within = min(within, self.model.slices)
@@ -148,7 +159,7 @@ def clock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[servers.Clockwor
         yield clock
 
 
-@pytest.mark.parametrize("examples", [15, pytest.param(100, marks=pytest.mark.check)])
+@pytest.mark.parametrize("examples", [20, pytest.param(100, marks=pytest.mark.check)])
 def test_every_sequence_answers_as_the_model_does(clock: servers.Clockwork, examples: int) -> None:
     FilterMachine.clock = clock
     run_state_machine_as_test(

@@ -180,19 +180,3 @@ def test_a_filter_that_is_cleared_meanwhile_is_not_made_anew(
         old.add("a")
         interrupted(client, flow_of(ours, "reconfigure"), old.clear)
         assert [] == [key for key in client.keys(f"*{name}*") if ":lane:" not in key]
-
-
-async def test_the_way_to_another_granularity(clockwork: Any, make: Make, name: str) -> None:
-    """docs/operating.md: the new filter takes what comes, the old one is read until its window has passed."""
-    old = make(url=clockwork.server.url, slices=2)
-    await old.add("of old")
-    new = make(url=clockwork.server.url, name=f"{name}-hourly", granularity="h", slices=48)
-
-    async def is_new(item: str) -> bool:
-        return not await old.contains(item) and await new.add(item)
-
-    assert [False, True, False] == [await is_new(item) for item in ("of old", "a", "a")]
-    clockwork.set("2019-06-04 12:00:00")
-    assert [False, False] == [await is_new(item) for item in ("of old", "a")]
-    clockwork.set("2019-06-05 12:00:00")
-    assert [True, True, False] == [await is_new(item) for item in ("of old", "a", "of old")]

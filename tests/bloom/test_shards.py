@@ -8,27 +8,8 @@ import pytest
 import redis
 
 from tbloom import Claim, ConfigMismatch, TimeBloom
-from tbloom.engine.keys import SLOTS, Keys, slot
 from tests.helpers.flows import flow_of
 from tests.helpers.making import Make
-
-
-def _tag(key: str) -> str:
-    return key[key.index("{") + 1 : key.index("}")]
-
-
-@pytest.mark.parametrize("shards", [2, 3, 12, 96, 1000])
-@pytest.mark.parametrize("name", ["news", "crawl:images", "bücher"])
-def test_shards_are_spread_evenly_over_the_slots(name: str, shards: int) -> None:
-    """Each shard's tag lies in the shard's own part of the slots (from 256 on: one of 256 parts)."""
-    keys = Keys(name, shards)
-    parts = min(shards, 256)
-    tags = [_tag(keys.slice("20190508", shard)) for shard in range(shards)]
-    assert [shard % parts for shard in range(shards)] == [
-        slot(tag) * parts // SLOTS for tag in tags
-    ]
-    assert shards == len(set(tags))
-    assert all(tag.startswith(f"{name}:{shard}") for shard, tag in enumerate(tags))
 
 
 @pytest.mark.parametrize(("stored", "given"), [(1, 4), (4, 1), (4, 8)])

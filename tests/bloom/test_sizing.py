@@ -19,7 +19,6 @@ from tbloom.bloom.sizing import (
     rate_of_load,
     shards_for,
     slice_rate,
-    whole_blocks,
     window_rate,
 )
 from tests.helpers.places import block_of
@@ -30,15 +29,6 @@ ROUNDING = 1 + 1e-9
 capacities = st.integers(1, 10**9)
 rates = st.floats(1e-9, 0.5)
 hash_counts = st.integers(1, 64)
-
-
-@pytest.mark.parametrize(
-    ("slice_rates", "expected"),
-    [([], 0), ([0.25], 0.25), ([0.5, 0.5], 0.75), ([0.01] * 7, 0.06793465209301), ([0.1, 1.0], 1)],
-)
-def test_window_rate(slice_rates: list[float], expected: float) -> None:
-    """An item is called seen if any slice says so: 1 - (1-p1)(1-p2)..."""
-    assert pytest.approx(expected, rel=1e-12) == window_rate(slice_rates)
 
 
 def simulated(items: int, blocks: int, hashes: int, seed: int) -> list[float]:
@@ -60,10 +50,6 @@ def test_many_blocks_have_the_formula_s_rate(hashes: int, load: int) -> None:
     assert rate_of_load(load, hashes) == pytest.approx(fmean(measured), rel=0, abs=4 * sigma)
 
 
-def test_the_ends_of_the_formula() -> None:
-    assert [0, 1] == [rate_of_load(0, 12), rate_of_load(1e9, 12)]
-
-
 @given(capacities, rates)
 def test_choose_keeps_the_rate_for_little_more_than_the_least_bits(
     capacity: int, rate: float
@@ -73,16 +59,6 @@ def test_choose_keeps_the_rate_for_little_more_than_the_least_bits(
     assert rate_at(capacity, bits, hashes) <= rate * ROUNDING
     least = min(k * COLUMNS / load_at(rate, k) for k in range(max(1, hashes - 9), hashes + 12))
     assert bits <= 1.15 * least * capacity + hashes * COLUMNS
-
-
-@given(capacities, rates, hash_counts)
-def test_choose_for_given_hashes(capacity: int, rate: float, hashes: int) -> None:
-    """For a given number of hashes it takes the fewest blocks that keep the rate."""
-    bits, chosen = choose(capacity, rate, hashes)
-    assert (hashes, bits) == (chosen, whole_blocks(bits, hashes))
-    assert rate_at(capacity, bits, hashes) <= rate * ROUNDING
-    fewer = math.floor(bits * (1 - 2e-6)) - hashes * COLUMNS
-    assert fewer <= 0 or rate_at(capacity, fewer, hashes) * ROUNDING > rate
 
 
 @given(rates, st.integers(1, 10**7), hash_counts)
