@@ -58,6 +58,27 @@ def june(day: int) -> datetime:
     return datetime(2019, 6, day, tzinfo=timezone.utc)
 
 
+def test_each_verb_asks_the_slices_that_it_is_given(
+    clockwork: Any, open_one: Callable[..., TimeBloom]
+) -> None:
+    """One item of each day; what has left the window is new."""
+    seen = open_one(slices=4)
+    for day in range(3, 8):
+        clockwork.set(NOON.format(day))
+        assert seen.add(f"item of {day}")
+    for within in range(1, 5):
+        oldest = f"item of {8 - within}"
+        assert seen.contains(oldest, within=within)
+        assert Claim.SEEN is seen.claim(oldest, within=within)
+        assert not seen.add(oldest, within=within)
+        if within > 1:
+            assert not seen.contains(oldest, within=within - 1)
+            assert Claim.NEW is seen.claim(oldest, within=within - 1)
+            seen.release(oldest)
+    assert Claim.NEW is seen.claim("item of 3")
+    assert seen.add("item of 3")
+
+
 @pytest.mark.parametrize("verb", WRITES)
 def test_at_midnight_an_item_goes_into_the_slice_that_begins(
     clockwork: Any, open_one: Callable[..., TimeBloom], verb: str

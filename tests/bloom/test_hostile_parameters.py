@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from datetime import date, datetime, timezone, tzinfo
 from functools import partial
 from typing import Any
 
@@ -49,25 +48,6 @@ def test_any_within_is_a_number_of_slices_or_a_config_error(within: Any) -> None
     seen = TimeBloom(redis.Redis(port=1), "fuzzed")
     for verb in (seen.add, seen.contains):
         assert "within" == refused(partial(verb, "a", within=within))
-
-
-class _NoZone(tzinfo):
-    def utcoffset(self, _: datetime | None) -> None:
-        return None
-
-
-@pytest.mark.parametrize(
-    "at",
-    [
-        *(5, "2019-05-08", float("nan"), date(2019, 5, 8), True),
-        datetime.max.replace(tzinfo=timezone.utc),
-        datetime.min.replace(tzinfo=timezone.utc),
-        datetime(2019, 5, 8, tzinfo=_NoZone()),
-    ],
-)
-def test_any_at_is_an_instant_or_a_config_error(own: redis.Redis, at: Any) -> None:
-    with pytest.raises(ConfigError, match=r"^at: expected"):
-        TimeBloom(own, "fuzzed").keys(at=at)
 
 
 _BAD_URLS = [

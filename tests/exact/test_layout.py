@@ -44,18 +44,6 @@ def test_the_tree_is_what_its_leaves_say(splits: list[int], keys: list[int]) -> 
     assert by_path == [*tree.buckets()]
 
 
-@given(st.lists(st.integers(0, 1000), max_size=30), st.integers(0, (1 << BITS) - 1))
-def test_from_any_position_all_buckets_come_in_turn(splits: list[int], position: int) -> None:
-    tree, leaves = Tree(""), Leaves()
-    for number in splits:
-        tree.note_splits([leaves.split(number)])
-    met = []
-    for _ in leaves.paths:
-        bucket, position = tree.bucket_after(position)
-        met.append(bucket)
-    assert sorted(leaves.paths) == sorted(met)
-
-
 def _tree(seen: ExactFilter, shard: int = 0) -> Tree:
     """As it is stored."""
     tree: Tree

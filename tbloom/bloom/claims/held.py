@@ -8,9 +8,6 @@ from contextlib import contextmanager
 from enum import Enum
 from threading import RLock
 
-#: The number of a call has 8 hexadecimal digits. All later calls have this one, and their late copies are not noticed.
-_MAX_NUMBER = (1 << 32) - 1
-
 
 class Claim(Enum):
     """The answer of ``claim``."""
@@ -95,7 +92,7 @@ class Session:
 
     @property
     def _next_number(self) -> str:
-        return f"{min(self._next, _MAX_NUMBER):08x}"
+        return f"{self._next:08x}"
 
     def give_up(self, digests: Iterable[bytes], number: str | None = None) -> None:
         """Notes claims to be released, because their answers did not reach the client; with ``number``, those of one call."""
