@@ -16,7 +16,6 @@ from tbloom.engine.exchange import Exchange, refusal
 from tbloom.engine.flow import Command, Flow, Status, chunks, deliver, text
 from tbloom.engine.pending import now_ms
 from tbloom.engine.replicas import Replicas
-from tbloom.engine.server import check_stored
 from tbloom.engine.tokens import CallTemplate, Lane
 from tbloom.errors import FilterFull
 
@@ -143,13 +142,8 @@ class FilterExchange(Exchange):
     ) -> Flow[bool]:
         """Compares the parameters, and begins the current slice. False: another slice is current, or the layout has changed."""
         if not agreed:
-            opening = Batch([], known=current)
-            left = yield from self._deliver({opening: current.open(int(store))}, self._accept)
-            if opening.agreed:  # there is no root, but another client's shards may have outlived it
-                shards = map(self.config.keys.config, range(self.config.shards))
-                yield from check_stored(self.config, shards)
-                left = yield from self._deliver({opening: current.open(2)}, self._accept)
-            if left:
+            call = {Batch([], known=current): current.open(int(store))}
+            if (yield from self._deliver(call, self._accept)):
                 return False
             self._agreed = (current, store)
         return not (store and self._grown) or (yield from self._begin_slices(current, batches))
