@@ -18,13 +18,6 @@ from tests.helpers.places import block_of
 from tests.helpers.stored import snapshot
 
 
-async def test_clear_works_whatever_parameters_are_stored(make: Make) -> None:
-    seen = make(granularity="h", slices=3, capacity=5000)
-    await seen.add("a")
-    await make(granularity="d", slices=2).clear()
-    assert await seen.add("a") is True
-
-
 async def test_keys_are_named_after_their_slices(make: Make, name: str) -> None:
     keys = await make().keys(at=datetime(2019, 5, 8, 13, tzinfo=timezone.utc))
     assert [f"{{{name}}}:201905{day:02}" for day in range(2, 9)] == keys
