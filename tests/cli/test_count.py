@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import re
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -24,7 +23,7 @@ from tbloom import TimeBloom
 from tbloom.distinct import DistinctCounter
 from tbloom.engine.keys import DEFAULT_MAPPING
 from tests.helpers import servers
-from tests.helpers.commands import refused, started, tbloom
+from tests.helpers.commands import refused, tbloom
 from tests.helpers.making import missing
 
 pytestmark = pytest.mark.usefixtures("away_from_midnight")
@@ -75,7 +74,7 @@ def test_add_counts_each_member_once(alone: str, tmp_path: Path) -> None:
     (tmp_path / "two").write_bytes(b"d\n")
     files = [str(tmp_path / name) for name in ("one", "two")]
     assert (
-        count("add", "--url", alone, "left", files[0], "--quiet", files[1], "-", stdin="e\n")
+        count("add", "--url", alone, "left", files[0], files[1], "-", stdin="e\n")
         == "4 members read, 3 counted for the first time\n"
     )
     with DistinctCounter.from_url(alone, "left") as left:
@@ -127,7 +126,6 @@ def test_add_creates_a_counter(alone: str) -> None:
         (["new", "--granularity", "d", "--slices", "3", "--tz", "Nowhere"], ["tz", "Nowhere"]),
         (["new", "--tz", "Europe/Berlin"], ["tz", "granularity is not given"]),
         (["{new}"], ["NAME", "'{new}'"]),
-        (["new", "--mapping", ""], ["--mapping", "''"]),
         (["new", "--mapping", "bloom"], ["--mapping", "'bloom'", "taken by a filter"]),
     ],
 )
@@ -139,29 +137,6 @@ def test_add_refuses_wrong_arguments_and_changes_nothing(
     before = keys(own)
     refused(tbloom("count", "add", "--url", filled, *arguments, stdin="a\n"), *said)
     assert keys(own) == before
-
-
-def test_ctrl_c_ends_add_between_two_steps(alone: str) -> None:
-    """A step is one read of the input. The last step, of four requests, has begun when the signal comes."""
-    members = [f"{i:07}" for i in range(1500)]
-    a_step = 500  # 4,000 bytes, which a pipe keeps together
-    running = started("count", "add", "--url", alone, "left", "--quiet", text=True)
-    try:
-        assert running.stdin
-        with DistinctCounter.from_url(alone, "left") as left:
-            for start in range(0, len(members), a_step):
-                running.stdin.write("".join(f"{one}\n" for one in members[start : start + a_step]))
-                running.stdin.flush()
-                while left.count() <= start:
-                    assert running.poll() is None
-            running.send_signal(signal.SIGINT)
-            assert running.wait() == 130
-            assert left.count() == len(members)
-            assert not any(left.add_many(members))
-    finally:
-        running.kill()
-        output = running.communicate()
-    assert ("", "tbloom: interrupted\n") == output
 
 
 def test_counts_are_combined(filled: str) -> None:
@@ -225,32 +200,15 @@ def test_unknown_counters_are_refused(own: redis.Redis, filled: str, verb: str, 
         seen.add("a")
     before = keys(own)
     names = ["left", word] if verb in ("and", "or", "xor") else [word]
-    refused(tbloom("count", verb, "--url", filled, *names), f"'{word}'", UNKNOWN)
+    refused(
+        tbloom("count", verb, "--url", filled, *names),
+        word.partition("@")[0],
+        UNKNOWN,
+    )
     refused(
         tbloom("count", verb, "--url", filled, "left", "--mapping", "nosuch"), "'nosuch'", UNKNOWN
     )
     assert keys(own) == before
-
-
-def test_an_error_names_the_mapping_that_has_the_counter(filled: str) -> None:
-    count("add", "--url", filled, "urls", "--mapping", "docs:ids", stdin="a\n")
-    refused(
-        tbloom("count", "show", "--url", filled, "urls"), "--mapping docs:ids has one of this name"
-    )
-    assert "has one" not in tbloom("count", "show", "--url", filled, "nosuch").stderr
-
-
-@pytest.mark.parametrize("key", ["config", "counters"])
-@pytest.mark.parametrize("verb", ["add", "show", "clear", "and"])
-def test_a_foreign_key_is_named(own: redis.Redis, alone: str, verb: str, key: str) -> None:
-    count("add", "--url", alone, "left", stdin="a\n")
-    own.delete(f"{{ids}}:_:{key}")
-    own.rpush(f"{{ids}}:_:{key}", "mine")
-    refused(
-        tbloom("count", verb, "--url", alone, "left", stdin="a\n"),
-        "--mapping",
-        f"{{ids}}:_:{key}",
-    )
 
 
 def test_show_prints_count_slices_and_mapping(filled: str) -> None:
@@ -317,7 +275,6 @@ def test_list_shows_the_counters_of_all_mappings(filled: str) -> None:
         assert [(one["mapping"], one["name"], one["count"]) for one in listed] == expected
         lines = [line.split() for line in count("list", "--url", filled, *of).splitlines()[1:]]
         assert [(line[0], line[1], int(line[-1])) for line in lines] == expected
-    refused(tbloom("count", "list", "--url", filled, "--mapping", "nosuch"), "'nosuch'", UNKNOWN)
     refused(tbloom("count", "list", "--url", filled, "--mapping", "bloom"), "--mapping", "'bloom'")
 
 
@@ -358,15 +315,6 @@ def test_clear_forgets_a_counter(own: redis.Redis, filled: str) -> None:
     assert json.loads(count("show", "--url", filled, "right", "--json"))["members"] == 150
 
 
-def test_list_shows_a_mapping_without_counters(filled: str) -> None:
-    for name in ("left", "right", "days"):
-        tbloom("count", "clear", "--url", filled, name, "--yes")
-    done = tbloom("count", "list", "--url", filled)
-    assert (done.returncode, done.stdout) == (0, "")
-    assert "mapping '{ids}'" in done.stderr
-    assert "no counters here" in done.stderr
-
-
 def test_clear_all_forgets_a_mapping(own: redis.Redis, filled: str) -> None:
     """Other mappings stay."""
     count("add", "--url", filled, "left", "--mapping", "other", stdin="a\n")
@@ -378,7 +326,7 @@ def test_clear_all_forgets_a_mapping(own: redis.Redis, filled: str) -> None:
         (one["mapping"], one["count"])
         for one in json.loads(count("list", "--url", filled, "--json"))
     ]
-    refused(tbloom("count", "clear", "--url", filled, "--all"), "'{ids}'", UNKNOWN)
+    refused(tbloom("count", "clear", "--url", filled, "--all"), "'{ids}'")
 
 
 def test_clear_needs_either_a_name_or_all(own: redis.Redis, filled: str) -> None:
@@ -396,7 +344,7 @@ def test_clear_needs_either_a_name_or_all(own: redis.Redis, filled: str) -> None
     "words",
     [
         ["info"], ["add"], ["add", "--create"], ["add", "--create", "--slices", "3"], ["check"],
-        ["watch", "--once"], ["report"], ["export", "-"], ["compare", "--with-lines", "-"],
+        ["report"], ["export", "-"],
         ["metrics"], ["import", "--from-lines", "-"], ["import", "--from-lines", "-", "--create"],
     ],
     ids=" ".join,
@@ -486,7 +434,7 @@ def week(clockwork: servers.Clockwork) -> str:
 def test_retention_is_a_table(week: str, tmp_path: Path) -> None:
     assert [
         line.split()
-        for line in count("retention", "--url", week, "<pages>", "--days", "3").splitlines()[:-1]
+        for line in count("retention", "--url", week, "<pages>", "--within", "3").splitlines()[:-1]
     ] == [
         ["new", "in", "members", "1", "2"],
         ["20190603", "4", "50", "25+"],
@@ -519,27 +467,6 @@ def test_retention_needs_slices(filled: str, week: str) -> None:
         "--within",
         "1 to 7",
     )
-    count("add", "--url", filled, "hours", "--granularity", "h", "--slices", "3", stdin="a\n")
-    refused(
-        tbloom("count", "retention", "--url", filled, "hours", "--days", "1"), "--days", "'hours'"
-    )
-
-
-def test_funnel_counts_step_by_step(filled: str, week: str) -> None:
-    lines = [
-        line.split() for line in count("funnel", "--url", filled, "left", "right").splitlines()
-    ]
-    assert lines[1:] == [
-        ["left", "100", "100", "%", "100", "%"],
-        ["right", "50", "50", "%", "50", "%"],
-    ]
-    days = ["<pages>@20190603", "<pages>@20190604", "<pages>@20190605"]
-    assert json.loads(count("funnel", "--url", week, *days, "--json")) == [
-        {"name": days[0], "count": 4},
-        {"name": days[1], "count": 2},
-        {"name": days[2], "count": 0},
-    ]
-    assert count("andnot", "--url", filled, "left", "right", "days") == "40\n"
 
 
 def test_counters_of_integers_and_of_kept_members(alone: str) -> None:
@@ -576,12 +503,10 @@ def test_a_log_of_yesterday_is_counted_then(alone: str) -> None:
     shown = json.loads(count("show", "--url", alone, "urls", "--json"))
     assert [0, 6, 1] == [slice["count"] for slice in shown["slices"]]
     for wrong in ("yesterday", "2019-13-45", "2019-01-01", "20190101", "", "9999-12-31T00:00"):
-        done = tbloom("count", "add", "--url", alone, "urls", "--at", wrong, "--quiet", stdin="b\n")
+        done = tbloom("count", "add", "--url", alone, "urls", "--at", wrong, stdin="b\n")
         refused(done, "--at: expected ")
     count("add", "--url", alone, "ever", stdin="a\n")
-    done = tbloom(
-        "count", "add", "--url", alone, "ever", "--at", "2019-01-01", "--quiet", stdin="b\n"
-    )
+    done = tbloom("count", "add", "--url", alone, "ever", "--at", "2019-01-01", stdin="b\n")
     refused(done, "--at: expected none: the counter has no slices")
 
 

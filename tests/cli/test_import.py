@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import json
-import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import sha1
 from pathlib import Path
 from shutil import which
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 import redis
 
 from tbloom import TimeBloom
-from tbloom.cli.commands.importing import Progress, ResumeFile
 from tests.helpers import servers
 from tests.helpers.commands import refused, tbloom
 from tests.helpers.making import missing
@@ -193,11 +190,9 @@ def test_wrong_sources_are_refused(
     refused(tbloom(*command), "--from-set")
     refused(tbloom(*command, "--from-seen", str(tmp_path)), "requests.seen", "No such file")
     refused(tbloom(*command, "--from-lines", "/no/such"), "/no/such")
-    refused(tbloom(*command, "--from-lines", "-", "--from-url", url), "--from-url")
     other = ("--from-url", "redis://localhost:1")
     refused(tbloom(*command, "--from-set", "a", *other), "(--from-url names the server)")
-    refused(tbloom(*command, "--from-set", "a", "--from-url", "ftp://a"), "tbloom: --from-url: ")
-    refused(tbloom(*command, "--from-lines", "-", "--resume", "x"), "--resume")
+    refused(tbloom(*command, "--from-set", "a", "--from-url", "ftp://a"), "--from-url: ")
     client.rpush(f"{name}:list", "a")
     refused(tbloom(*command, "--from-set", f"{name}:list"), f"'{name}:list'", "a list")
     client.delete(f"{name}:list")
@@ -245,102 +240,6 @@ def test_a_slice_that_is_not_live_is_refused(url: str, name: str, stored_set: st
     command = ["import", "--url", url, name, "--create", "--from-set", stored_set, "--slice"]
     with TimeBloom.from_url(url, name) as seen:
         refused(tbloom(*command, "20190508"), "slice", "'20190508'", labels(seen)[0])
-    assert name not in tbloom("list", "--url", url).stdout
-
-
-# Progress.
-
-
-def test_an_interrupted_import_goes_on(url: str, name: str, tmp_path: Path) -> None:
-    """From its last position, with its counts; at the end the file is removed."""
-    numbers, state = tmp_path / "numbers", tmp_path / "state"
-    numbers.write_text("".join(f"item {i}\n" for i in range(20_000)))
-    command = ["import", "--url", url, name, "--create", "--error-rate", "1e-9"]
-    command += ["--from-lines", str(numbers), "--resume", str(state)]
-    interrupt_after(command, state, 5000)
-    with TimeBloom.from_url(url, name, error_rate=1e-9) as seen:
-        kept = json.loads(state.read_bytes())
-        assert kept["read"] == seen.info().items < 20_000
-        refused(tbloom(*command, "--slice", labels(seen)[0]), "another import", str(state))
-        done = tbloom(*command)
-        assert done.returncode == 0, done.stderr
-        assert f"Going on after {kept['read']:,} items" in done.stderr
-        assert "20,000 items read, 20,000 new" in done.stderr
-        assert seen.info().items == 20_000
-    assert not state.exists()
-
-
-def test_an_import_into_a_filter_that_was_cleared_starts_again(
-    url: str, name: str, tmp_path: Path
-) -> None:
-    numbers, state = tmp_path / "numbers", tmp_path / "state"
-    numbers.write_text("".join(f"item {i}\n" for i in range(20_000)))
-    command = ["import", "--url", url, name, "--create", "--error-rate", "1e-9"]
-    command += ["--from-lines", str(numbers), "--resume", str(state)]
-    interrupt_after(command, state, 5000)
-    with TimeBloom.from_url(url, name, error_rate=1e-9) as seen:
-        seen.clear()
-        done = tbloom(*command)
-        assert done.returncode == 0, done.stderr
-        assert "Going on" not in done.stderr
-        assert seen.info().items == 20_000
-
-
-def test_an_interrupted_import_of_a_set_goes_on(
-    url: str, name: str, client: redis.Redis, tmp_path: Path
-) -> None:
-    """Also if the set has grown meanwhile: all its old members are imported."""
-    key, state = f"{name}:dupefilter", tmp_path / "state"
-    client.sadd(key, *(fingerprint(i).hex() for i in range(20_000)))
-    command = ["import", "--url", url, name, "--create", "--from-set", key, "--resume", str(state)]
-    interrupt_after(command, state, 5000)
-    client.sadd(key, *(fingerprint(-i).hex() for i in range(1, 20_000)))
-    with TimeBloom.from_url(url, name) as seen:
-        first = seen.info().items
-        assert 5000 <= first < 20_000
-        assert tbloom(*command).returncode == 0
-        assert all(seen.contains_many(fingerprint(i) for i in range(20_000)))
-    assert not state.exists()
-    client.delete(key)
-
-
-def interrupt_after(command: list[str], state: Path, items: int) -> None:
-    """Runs an import, with a Ctrl-C as soon as n items are done."""
-    keep = ResumeFile.keep
-
-    def keep_and_interrupt(self: ResumeFile, progress: Progress) -> None:
-        keep(self, progress)
-        if progress.read >= items:
-            signal.raise_signal(signal.SIGINT)
-
-    with patch.object(ResumeFile, "keep", keep_and_interrupt):
-        done = tbloom(*command)
-    assert (done.returncode, done.stderr.splitlines()[-1]) == (130, "tbloom: interrupted")
-    assert state.exists()
-
-
-def test_cursors_of_another_server_process_are_not_used(
-    url: str, name: str, stored_set: str, tmp_path: Path
-) -> None:
-    """A restarted server has other cursors: the import starts again."""
-    state = tmp_path / "state"
-    command = ["import", "--url", url, name, "--create", "--from-set", stored_set]
-    names = f"set {stored_set!r} on {url}", f"{name!r} on {url}"
-    known = Progress(*names, "the run_id of a process that is gone", 1024, 2000, 2000)
-    state.write_text(json.dumps(known._asdict()))
-    assert "3,000 items read, 3,000 new" in tbloom(*command, "--resume", state).stderr
-
-
-def test_a_foreign_resume_file_is_refused(url: str, name: str, tmp_path: Path) -> None:
-    """It stays unchanged; one that can't be written is an error before anything is added."""
-    numbers, state = tmp_path / "numbers", tmp_path / "state"
-    numbers.write_text("1\n")
-    command = ["import", "--url", url, name, "--create", "--from-lines", str(numbers), "--resume"]
-    for theirs in ("not JSON", "[1]", '{"source": "a"}'):
-        state.write_text(theirs)
-        refused(tbloom(*command, str(state)), str(state), "'tbloom import'")
-        assert state.read_text() == theirs
-    refused(tbloom(*command, "/no/such/state"), "/no/such/state")
     assert name not in tbloom("list", "--url", url).stdout
 
 

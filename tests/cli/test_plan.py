@@ -74,7 +74,6 @@ def test_a_plan_of_given_bits_is_what_the_filter_will_be(url: str, name: str) ->
         (["--bits", "2^20"], ["hashes", "bits"]),
         (["--bits", "2^80", "--hashes", "6"], ["bits", "expected"]),
         (["--bits", "2^20", "--hashes", "6", "--memory", "1GB"], ["--memory", "--bits"]),
-        (["--table", "--slices", "3"], ["--table"]),
     ],
 )
 def test_wrong_sizes_are_refused(arguments: list[str], words: list[str]) -> None:

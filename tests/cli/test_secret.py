@@ -19,7 +19,6 @@ ASKING = [
     ["add", "NAME", "ITEMS"],
     ["check", "NAME", "ITEMS"],
     ["import", "NAME", "--from-lines", "ITEMS"],
-    ["compare", "NAME", "--with-lines", "ITEMS", "--random", "1k"],
 ]
 
 
@@ -58,7 +57,6 @@ def test_items_are_looked_up_with_the_secret(
     assert asked(0) == (0, "b\n")
     assert asked(1) == (1, "")
     assert asked(2) == (0, "")
-    assert "agrees" in asked(3)[1] or asked(3)[0] == 0
     with TimeBloom.from_url(url, filled.name, capacity=1000, secret=SECRET) as seen:
         assert seen.contains_many(["a", "b", "c"]) == [True, True, False]
 
@@ -73,8 +71,8 @@ def test_no_command_asks_without_the_right_secret(
     for file, why in (
         ("other", another),
         ("line", another),  # a line break counts, as Path.read_bytes() has it
-        ("empty", "expected 16 to 64 bytes (a line break at the end counts), got 0 bytes"),
-        ("long", "expected 16 to 64 bytes (a line break at the end counts), got 65 bytes"),
+        ("empty", "expected 16 to 64 bytes (a line break at the end counts), got '0 bytes'"),
+        ("long", "expected 16 to 64 bytes (a line break at the end counts), got '65 bytes'"),
         ("none", "No such file"),
     ):
         line = refused(tbloom(*asking, "--secret-file", files[file]), "--secret-file", why)

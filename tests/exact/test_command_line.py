@@ -47,7 +47,7 @@ def test_list_shows_an_exact_filter_as_one(alone: str, name: str, exact: ExactFi
 @pytest.mark.parametrize(
     "words",
     [
-        *(["metrics"], ["watch"], ["report"], ["check", "-"], ["add", "-"]),
+        *(["metrics"], ["report"], ["check", "-"], ["add", "-"]),
         *(
             ["export", "/dev/null"],
             ["add", "-", "--create", "--capacity", "1000"],

@@ -129,13 +129,9 @@ class Server:
             return ExactFilter(self.client, name, shards=config.shards)
         return of_config(self.client, config)
 
-    def infos(self, names: Sequence[str]) -> Iterator[tuple[str, FilterInfo | Exception]]:
-        """``info()`` of each filter with slices, or the error that it raises, in few round trips."""
+    def infos(self, names: Sequence[str]) -> Iterator[tuple[str, Info | Exception]]:
+        """``info()`` of each filter, or the error that it raises, in few round trips."""
         return together.answers(self.client, names, self._info)
-
-    def any_infos(self, names: Sequence[str]) -> Iterator[tuple[str, Info | Exception]]:
-        """The same, also of exact filters."""
-        return together.answers(self.client, names, self._any_info)
 
     def names(self, *kinds: str) -> list[str]:
         """The names of the stores of these kinds (all filters), found by SCAN, sorted."""
@@ -157,11 +153,7 @@ class Server:
         node = getattr(self.client, "get_node_from_key", None)
         return {"target_nodes": node(key)} if node else {}
 
-    def _info(self, name: str) -> Flow[FilterInfo]:
-        config = self._with_slices(self._config(name, (yield from _stored(name))))
-        return (yield from read_info(config, ServerClock()))
-
-    def _any_info(self, name: str) -> Flow[Info]:
+    def _info(self, name: str) -> Flow[Info]:
         config = self._config(name, (yield from _stored(name)))
         if isinstance(config, Config):
             return (yield from read_info(config, ServerClock()))
@@ -171,8 +163,12 @@ class Server:
     def _with_slices(self, config: Config | ExactConfig) -> Config:
         if isinstance(config, Config):
             return config
-        raise CommandError(
-            f"{config.name!r} on {self.place} is an exact filter; this command needs one with slices"
+        raise self.exact(config.name)
+
+    def exact(self, name: str) -> CommandError:
+        """The error of a command that is no exact filter's."""
+        return CommandError(
+            f"{name!r} on {self.place} is an exact filter; this command needs one with slices"
         )
 
     def _config(self, name: str, stored: str | None) -> Config | ExactConfig:
