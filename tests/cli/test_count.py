@@ -83,17 +83,6 @@ def test_add_counts_each_member_once(alone: str, tmp_path: Path) -> None:
         assert not any(left.add_many(members))
 
 
-def test_a_missing_file_is_refused_before_anything_is_counted(
-    own: redis.Redis, alone: str, tmp_path: Path
-) -> None:
-    (tmp_path / "one").write_text("new\n")
-    refused(
-        tbloom("count", "add", "--url", alone, "left", str(tmp_path / "one"), "/no/such"),
-        "/no/such",
-    )
-    assert keys(own) == {}
-
-
 def test_add_creates_a_counter(alone: str) -> None:
     """Without parameters, the stored ones are used."""
     like = ["--granularity", "h", "--slices", "48", "--tz", "Europe/Berlin"]
@@ -117,14 +106,8 @@ def test_add_creates_a_counter(alone: str) -> None:
     ("arguments", "said"),
     [
         (["days", "--granularity", "d", "--slices", "4"], ["'days'", "slices is 3 there and 4"]),
-        (["left", "--granularity", "d", "--slices", "4"], ["'left'", "slices is None there"]),
         (["days", "--slices", "3"], ["--granularity", "slices is given\n"]),
         (["new", "--granularity", "d"], ["slices", "granularity is given"]),
-        (["new", "--granularity", "fortnight", "--slices", "3"], ["granularity", "fortnight"]),
-        (["new", "--granularity", "d", "--slices", "0"], ["slices", "0"]),
-        (["new", "--granularity", "d", "--slices", "few"], ["--slices", "'few'"]),
-        (["new", "--granularity", "d", "--slices", "3", "--tz", "Nowhere"], ["tz", "Nowhere"]),
-        (["new", "--tz", "Europe/Berlin"], ["tz", "granularity is not given"]),
         (["{new}"], ["NAME", "'{new}'"]),
         (["new", "--mapping", "bloom"], ["--mapping", "'bloom'", "taken by a filter"]),
     ],
@@ -247,18 +230,6 @@ def test_show_within_counts_the_newest_slices(clockwork: Any) -> None:
     refused(tbloom("count", "show", "--url", url, "whole", "--within", "1"), "within", "no slices")
 
 
-def test_show_warns_of_a_server_that_drops_keys(own: redis.Redis, filled: str) -> None:
-    assert "warning" not in count("show", "--url", filled, "left")
-    before = own.config_get("maxmemory*")
-    own.config_set("maxmemory-policy", "allkeys-lru")
-    own.config_set("maxmemory", "1gb")
-    try:
-        assert "warning: " in count("show", "--url", filled, "left")
-    finally:
-        for setting in ("maxmemory", "maxmemory-policy"):
-            own.config_set(setting, before[setting])
-
-
 def test_list_shows_the_counters_of_all_mappings(filled: str) -> None:
     """Or of one mapping."""
     with TimeBloom.from_url(filled, "bloom") as seen:
@@ -276,12 +247,6 @@ def test_list_shows_the_counters_of_all_mappings(filled: str) -> None:
         lines = [line.split() for line in count("list", "--url", filled, *of).splitlines()[1:]]
         assert [(line[0], line[1], int(line[-1])) for line in lines] == expected
     refused(tbloom("count", "list", "--url", filled, "--mapping", "bloom"), "--mapping", "'bloom'")
-
-
-def test_list_of_an_empty_server_is_empty(alone: str) -> None:
-    done = tbloom("count", "list", "--url", alone)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "no counters here\n")
-    assert json.loads(count("list", "--url", alone, "--json")) == []
 
 
 def test_list_names_unreadable_counters(own: redis.Redis, filled: str) -> None:
@@ -355,20 +320,6 @@ def test_the_other_commands_say_that_it_is_a_mapping(
     before = keys(own)
     done = tbloom(words[0], "--url", filled, DEFAULT_MAPPING, *words[1:], stdin="a\n")
     refused(done, "'{ids}'", "is a mapping of distinct counters", "tbloom count")
-    assert keys(own) == before
-
-
-def test_no_filter_is_restored_over_a_mapping(
-    own: redis.Redis, filled: str, tmp_path: Path
-) -> None:
-    with TimeBloom.from_url(filled, "bloom") as seen:
-        seen.add("a")
-    file = str(tmp_path / "file")
-    assert tbloom("export", "--url", filled, "bloom", file).returncode == 0
-    count("add", "--url", filled, "left", "--mapping", "pages", stdin="a\n")
-    before = keys(own)
-    done = tbloom("restore", "--url", filled, file, "--name", "pages", "--replace")
-    refused(done, "is a mapping of distinct counters")
     assert keys(own) == before
 
 
@@ -458,15 +409,6 @@ def test_retention_is_a_table(week: str, tmp_path: Path) -> None:
     assert 'style="--share: 30.0%" title="2 of 4">50<span class="unit"> %</span></td>' in html
     assert 'class="running" style="--share: 15.0%" title="1 of 4 so far">25+<' in html
     assert count("retention", "--url", week, "<pages>", "--html", "-") == html
-
-
-def test_retention_needs_slices(filled: str, week: str) -> None:
-    refused(tbloom("count", "retention", "--url", filled, "left"), "counter", "slices")
-    refused(
-        tbloom("count", "retention", "--url", week, "<pages>", "--within", "8"),
-        "--within",
-        "1 to 7",
-    )
 
 
 def test_counters_of_integers_and_of_kept_members(alone: str) -> None:

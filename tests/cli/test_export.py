@@ -152,18 +152,6 @@ def test_a_filter_moves_to_another_server(
         ] == seen.warnings()
 
 
-def test_a_filter_without_a_window_moves_too(url: str, name: str, file: str) -> None:
-    """Its keys have no TTL."""
-    with TimeBloom.from_url(url, name, granularity=None) as seen:
-        seen.add_many(ITEMS)
-        before = ours(open_client(url), name)
-        assert main(["export", "--url", url, name, file]) == 0
-        assert main(["restore", "--url", url, file, "--replace"]) == 0
-        assert_same(before, ours(open_client(url), name))
-        assert all(seen.contains_many(ITEMS))
-        seen.clear()
-
-
 @pytest.mark.parametrize("new", ["copy", "copy:3.1"])
 def test_a_filter_gets_another_name(
     url: str, client: redis.Redis, name: str, file: str, new: str
@@ -575,15 +563,6 @@ def test_parts_that_the_server_drops_are_noticed(
     assert "dropped" in running.communicate()[1]
     assert running.returncode == 2
     assert [] == left_on_server(client, name)
-
-
-def test_without_memory_nothing_is_restored(large: str) -> None:
-    with servers.local(servers.BINARIES["redis-server"], "--maxmemory", "20mb") as small:
-        port = small.connection_pool.connection_kwargs["port"]
-        refused(
-            tbloom("restore", "--url", f"redis://127.0.0.1:{port}", large, "--quiet"), "maxmemory"
-        )
-        assert [] == small.keys()
 
 
 def test_what_a_user_needs_to_export_and_restore(name: str, file: str) -> None:

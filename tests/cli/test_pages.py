@@ -94,15 +94,6 @@ def segment_of(path: Path) -> Path:
     return segment
 
 
-def test_a_page_comes_back_byte_for_byte(path: Path) -> None:
-    """From standard input to standard output."""
-    body = bytes(range(256)) * 1000
-    done = process("pages", "put", path, URL, input=body)
-    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
-    done = process("pages", "get", path, URL)
-    assert (done.returncode, done.stdout, done.stderr) == (0, body, b"")
-
-
 def test_put_stores_all_parts_of_a_page(path: Path, tmp_path: Path) -> None:
     """The bytes of headers are stored as typed."""
     (tmp_path / "body").write_bytes(b"gone\n")
@@ -157,14 +148,6 @@ def test_put_refuses_wrong_arguments_and_changes_nothing(
     before = run("ls", filled, "--json").out
     refused(run("put", filled, *arguments), *said)
     assert before == run("ls", filled, "--json").out
-
-
-def test_put_into_another_folder_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("mine")
-    before = files(tmp_path)
-    refused(run("put", tmp_path, URL), "PATH: ", "a new or empty folder", str(tmp_path))
-    refused(run("put", tmp_path / "file", URL), "PATH: ", "a folder", "file'")
-    assert before == files(tmp_path)
 
 
 @pytest.mark.parametrize("verb", [verb for verb in AFTER_PATH if verb != "put"])
@@ -280,15 +263,6 @@ def test_control_characters_of_urls_and_keys_are_not_printed(path: Path) -> None
         assert (len(addresses), None) == (len(text.splitlines()), CONTROL.search(text))
 
 
-def test_an_empty_store_has_nothing(path: Path) -> None:
-    with PageStore(path):
-        pass
-    assert Done(0, b"", "") == run("ls", path)
-    assert Done(0, b"", "0 pages, 0 records: 0 problems\n") == run("verify", path)
-    assert json.loads(run("stats", path, "--json").out)["pages"] == 0
-    assert b"0 pages, 0 records" in run("stats", path).out
-
-
 def test_damage_is_found_and_named(filled: Path) -> None:
     """``verify`` prints a line for each problem; ``ls`` prints a warning, and the other pages; exit code 1."""
     with PageStore(filled) as store:
@@ -312,17 +286,6 @@ def test_damage_is_found_and_named(filled: Path) -> None:
     assert (0, 4) == (done.code, len(done.out.splitlines()))
     refused(run("get", filled, f"{URL}large"), f"damaged at {last}", "tbloom pages rebuild")
     assert Done(0, b"<p>one\n", "") == run("get", filled, URL)
-
-
-def test_a_missing_segment_is_found_and_named(filled: Path) -> None:
-    segment = segment_of(filled)
-    segment.unlink()
-    done = run("verify", filled, "--quiet")
-    first, second = done.out.decode().splitlines()
-    assert f"{segment}: is missing" == first
-    assert "the index has 3 pages, and 0" in second
-    assert (1, "") == (done.code, done.err)
-    refused(run("put", filled, URL), str(segment), "tbloom pages rebuild")
 
 
 def test_rebuild_makes_the_index_from_the_files(filled: Path) -> None:

@@ -12,7 +12,6 @@ from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 import pytest
-import redis
 
 from tbloom import ExactFilter, TimeBloom
 from tbloom.bloom.info import FilterInfo
@@ -90,30 +89,6 @@ def test_names_are_text(url: str, name: str) -> None:
     assert escape(name + HOSTILE, quote=False).replace('"', "&#34;").replace("'", "&#39;") in html
     assert _text(html).count(name + HOSTILE) == 2  # in the list of filters, and above its figures
     assert re.findall(r'href="#([^"]+)"', html) == re.findall(r'<section id="([^"]+)"', html)
-
-
-def test_no_password_is_in_the_page(own: redis.Redis, name: str) -> None:
-    port = own.connection_pool.connection_kwargs["port"]
-    with TimeBloom(own, name, capacity=1000) as seen:
-        seen.add("a")
-    own.config_set("requirepass", "secret")
-    try:
-        html = _report(f"redis://:secret@127.0.0.1:{port}/0?client_name=secret", name)
-    finally:
-        own.config_set("requirepass", "")
-    assert f"from redis://***@127.0.0.1:{port}/0" in _text(html)
-    assert "secret" not in html
-
-
-def test_an_empty_filter_has_a_page(url: str, client: redis.Redis, name: str) -> None:
-    """It also names a slice that the server has dropped."""
-    with TimeBloom.from_url(url, name, capacity=1000) as seen:
-        seen.add("a")
-        client.delete(seen.keys()[-1])
-    text = _text(_report(url, name))
-    assert "Items remembered 0 by 7 slices" in text
-    assert "nothing is stored yet" in text
-    assert "what it held is forgotten" in text
 
 
 def test_a_pipe_is_written_to_and_not_replaced(url: str, info: FilterInfo) -> None:

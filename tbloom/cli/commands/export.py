@@ -7,6 +7,7 @@ are left out too: their requests will never be sent to another server.
 
 from __future__ import annotations
 
+import tarfile
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -45,14 +46,16 @@ def command(name: str, file: str, url: str, *, quiet: bool) -> None:
         client, config = server.client, server.filter(name).config
         layouts = _layouts(client, config)
         now = server.now(config.keys.root)
-        with streams.writing(file) as opened, exportfile.writing(opened) as tar:
+        with (
+            streams.writing(file) as opened,
+            tarfile.open(fileobj=opened, mode="w:gz", compresslevel=exportfile.LEVEL) as tar,
+        ):
             for part, data in _parts(client, config, layouts, now):
                 exportfile.write_part(tar, part, data)
                 written += len(data)
                 parts += 1
-            if [each.generation for each in _layouts(client, config)] != [
-                each.generation for each in layouts
-            ]:
+            now_known = _layouts(client, config)
+            if any(a.generation != b.generation for a, b in zip(layouts, now_known, strict=True)):
                 raise _cleared(config)
             exportfile.Manifest(
                 name=config.name,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,7 +16,6 @@ from tbloom.cli.metrics import MAX_AGE, FilterCollector
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from threading import Thread
 
     from tbloom.cli.kit.filters import Server
 
@@ -54,12 +53,19 @@ def command(names: tuple[str, ...], url: str, port: int, host: str, every: float
             server.filter(name)
         registry = CollectorRegistry()
         registry.register(OnServer(server, names, every))
-        with _served(host, port, registry) as thread:
-            # The collector's log, on stderr: the begin and the end of an outage.
-            logging.basicConfig(format="tbloom: %(message)s")
-            logging.getLogger("tbloom").setLevel(logging.INFO)
-            with suppress(KeyboardInterrupt):
-                thread.join()
+        try:
+            served, thread = start_http_server(port, host, registry)
+        except (OSError, UnicodeError) as error:
+            why = getattr(error, "strerror", None) or error
+            raise CommandError(f"--host {host} --port {port}: {why}") from None
+        output.say(f"Serving http://{host}:{served.server_port}/metrics until Ctrl-C")
+        # The collector's log, on stderr: the begin and the end of an outage.
+        logging.basicConfig(format="tbloom: %(message)s")
+        logging.getLogger("tbloom").setLevel(logging.INFO)
+        with suppress(KeyboardInterrupt):
+            thread.join()
+        served.shutdown()
+        served.server_close()
 
 
 class OnServer(FilterCollector):
@@ -80,19 +86,3 @@ class OnServer(FilterCollector):
             first, *others = unread
             yield first, error
             yield from dict.fromkeys(others).items()
-
-
-@contextmanager
-def _served(host: str, port: int, registry: CollectorRegistry) -> Iterator[Thread]:
-    """Serves the registry in a thread, which it yields."""
-    try:
-        server, thread = start_http_server(port, host, registry)
-    except (OSError, UnicodeError) as error:
-        why = getattr(error, "strerror", None) or error
-        raise CommandError(f"--host {host} --port {port}: {why}") from None
-    output.say(f"Serving http://{host}:{server.server_port}/metrics until Ctrl-C")
-    try:
-        yield thread
-    finally:
-        server.shutdown()
-        server.server_close()

@@ -32,8 +32,6 @@ from tbloom.errors import TBloomError
 from tbloom.window import ALWAYS
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
-
     from tbloom.bloom.config import Config
 
 _RESTORE_PIECE = Script("bloom/restore_piece")
@@ -83,13 +81,14 @@ def command(file: str, url: str, name: str | None, *, replace: bool, quiet: bool
                 f"filter {config.name!r} is on {server.place} already; "
                 "--replace deletes it, --name restores under another name"
             )
-        with Upload(server.client, config) as upload:
-            for part, member in live.items():
-                upload.send(part, tar.extractfile(member).read())  # type: ignore[union-attr] # a file
-            # The old filter stays until all parts of the new one are uploaded.
-            if old is not None:
-                old.clear()
-            upload.install(layouts, manifest.fingerprinter)
+        upload = Upload(server.client, config)
+        stack.callback(upload.remove)
+        for part, member in live.items():
+            upload.send(part, tar.extractfile(member).read())  # type: ignore[union-attr] # a file
+        # The old filter stays until all parts of the new one are uploaded.
+        if old is not None:
+            old.clear()
+        upload.install(layouts, manifest.fingerprinter)
     gone = formats.counted(len(members) - len(live), "key")
     left = f"; {gone} had left the window" if len(members) > len(live) else ""
     size = formats.size(sum(part.size for part in live))
@@ -114,7 +113,7 @@ def _places(config: Config, layouts: list[Layout], now: int) -> dict[str, Part]:
 
 
 class Upload:
-    """The parts of a filter, under temporary names. The end of the context deletes those not installed."""
+    """The parts of a filter, under temporary names until they are installed."""
 
     def __init__(self, client: Any, config: Config) -> None:
         self._client = client
@@ -146,18 +145,16 @@ class Upload:
                 if parts:  # other shards have no items
                     self._install(shard, layout, parts)
         except BaseException:
-            if config.shards > 1:  # with one, nothing was changed
-                with suppress(*_FAILURES):
+            with suppress(*_FAILURES):
+                if config.shards > 1:  # with one, nothing was changed
                     filters.of_config(client, config).clear()
             raise
         self._keys.clear()
         if fingerprinter:
             client.set(config.keys.fingerprinter(), fingerprinter, pxat=until)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def remove(self) -> None:
+        """Deletes the parts that were not installed."""
         with suppress(*_FAILURES):  # they expire anyway
             for key in self._keys.values():
                 self._client.unlink(key)

@@ -21,7 +21,6 @@ import sys
 import tarfile
 import tempfile
 import zlib
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,13 +29,11 @@ from tbloom.bloom.fingerprinter import checked
 from tbloom.cli.kit.errors import CommandError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from contextlib import ExitStack
-    from typing import BinaryIO
 
 FORMAT = 4
 MANIFEST = "manifest.json"
-_LEVEL = 1  # of gzip: higher levels hardly compress bits better
+LEVEL = 1  # of gzip: higher levels hardly compress bits better
 
 
 @dataclass(frozen=True)
@@ -99,10 +96,3 @@ def _manifest(tar: tarfile.TarFile) -> Manifest:
     if found.fingerprinter != checked(found.fingerprinter):
         raise ValueError
     return found
-
-
-@contextmanager
-def writing(file: BinaryIO) -> Iterator[tarfile.TarFile]:
-    """The tar to write into; without a manifest, it is not whole."""
-    with tarfile.open(fileobj=file, mode="w:gz", compresslevel=_LEVEL) as tar:
-        yield tar

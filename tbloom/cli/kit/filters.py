@@ -99,7 +99,7 @@ class Server:
     """A server and its client, whose replies are bytes."""
 
     def __init__(self, url: str, client: Any) -> None:
-        self.url, self.client = url, client
+        self.client = client
         #: For messages: the URL without a password.
         self.place = without_secrets(url)
         #: The parameters by their stored text, which many filters have in common.
@@ -119,7 +119,9 @@ class Server:
 
     def filter(self, name: str, **own: Any) -> TimeBloom:
         """The stored filter of this name; ``own`` are further arguments of ``TimeBloom``."""
-        config = self._with_slices(self._config(name, self.stored(name)))
+        config = self._config(name, self.stored(name))
+        if isinstance(config, ExactConfig):
+            raise self.exact(name)
         return of_config(self.client, config, **own)
 
     def any_filter(self, name: str) -> TimeBloom | ExactFilter:
@@ -145,13 +147,9 @@ class Server:
 
     def now(self, key: str) -> int:
         """The clock (ms); of a cluster, that of the node with the key."""
-        seconds, microseconds = self.client.time(**self.node_of(key))
-        return int(seconds) * 1000 + int(microseconds) // 1000
-
-    def node_of(self, key: str) -> dict[str, Any]:
-        """Arguments that send a command to the cluster's node that holds the key."""
         node = getattr(self.client, "get_node_from_key", None)
-        return {"target_nodes": node(key)} if node else {}
+        seconds, microseconds = self.client.time(**({"target_nodes": node(key)} if node else {}))
+        return int(seconds) * 1000 + int(microseconds) // 1000
 
     def _info(self, name: str) -> Flow[Info]:
         config = self._config(name, (yield from _stored(name)))
@@ -159,11 +157,6 @@ class Server:
             return (yield from read_info(config, ServerClock()))
         store = ExactFilter(self.client, name, shards=config.shards)
         return (yield from ExactVerbs.info.flow(store))
-
-    def _with_slices(self, config: Config | ExactConfig) -> Config:
-        if isinstance(config, Config):
-            return config
-        raise self.exact(config.name)
 
     def exact(self, name: str) -> CommandError:
         """The error of a command that is no exact filter's."""

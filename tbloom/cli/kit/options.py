@@ -15,7 +15,6 @@ from tbloom.bloom.hasher import Secret
 from tbloom.cli.kit import names, numbers
 from tbloom.cli.kit.errors import VARIABLES, CommandError
 from tbloom.engine.keys import DEFAULT_MAPPING
-from tbloom.errors import ConfigError
 
 F = TypeVar("F", bound=Callable[..., Any])
 #: More than a secret may have: what is read of its file.
@@ -32,11 +31,7 @@ def text_of(word: str) -> str:
 
 def _secret_in(_context: object, _option: object, file: BinaryIO | None) -> Secret | None:
     """The secret that is in a file."""
-    try:
-        return None if file is None else Secret(file.read(_LONGEST_SECRET))
-    except ConfigError as error:
-        expected = f"{error.expected} (a line break at the end counts)"
-        raise ConfigError("--secret-file", error.value, expected) from None
+    return None if file is None else Secret(file.read(_LONGEST_SECRET))
 
 
 def _or_stdin(
