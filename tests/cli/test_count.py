@@ -5,14 +5,11 @@ from __future__ import annotations
 import csv
 import json
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from shutil import which
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -124,25 +121,16 @@ def test_add_refuses_wrong_arguments_and_changes_nothing(
 
 def test_counts_are_combined(filled: str) -> None:
     """Two counters, one or three; a counter may be given twice."""
-    combined = {
-        (verb, *names): count(verb, "--url", filled, *names)
-        for verb in ("and", "or", "xor")
-        for names in (["left"], ["left", "right"], ["left", "right", "days"], ["left", "left"])
-    }
-    assert combined == {
-        ("and", "left"): "100\n",
-        ("or", "left"): "100\n",
-        ("xor", "left"): "100\n",
-        ("and", "left", "right"): "50\n",
-        ("or", "left", "right"): "150\n",
-        ("xor", "left", "right"): "100\n",
-        ("and", "left", "right", "days"): "0\n",
-        ("or", "left", "right", "days"): "150\n",
-        ("xor", "left", "right", "days"): "90\n",
-        ("and", "left", "left"): "100\n",
-        ("or", "left", "left"): "100\n",
-        ("xor", "left", "left"): "0\n",
-    }
+    three = ["left", "right", "days"]
+    for verb, *numbers in (
+        ("and", 100, 50, 0, 100),
+        ("or", 100, 150, 150, 100),
+        ("xor", 100, 100, 90, 0),
+    ):
+        operands = (three[:1], three[:2], three, ["left", "left"])
+        found = [int(count(verb, "--url", filled, *names)) for names in operands]
+        assert numbers == found, verb
+    assert "40\n" == count("andnot", "--url", filled, *three)
     either = count("or", "--url", filled, "left", "right", "--json")
     assert {"count": 150} == json.loads(either)
     # As with FILE ..., names may come after an option.
@@ -294,23 +282,11 @@ def test_clear_all_forgets_a_mapping(own: redis.Redis, filled: str) -> None:
     refused(tbloom("count", "clear", "--url", filled, "--all"), "'{ids}'")
 
 
-def test_clear_needs_either_a_name_or_all(own: redis.Redis, filled: str) -> None:
-    before = keys(own)
-    refused(tbloom("count", "clear", "--url", filled), "NAME", "--all")
-    refused(tbloom("count", "clear", "--url", filled, "left", "--all"), "NAME", "--all")
-    with TimeBloom.from_url(filled, "bloom") as seen:
-        seen.add("a")
-        refused(tbloom("count", "clear", "--url", filled, "--all", "--mapping", "bloom"), "'bloom'")
-        assert "a" in seen
-    assert before.items() <= keys(own).items()
-
-
 @pytest.mark.parametrize(
     "words",
     [
-        ["info"], ["add"], ["add", "--create"], ["add", "--create", "--slices", "3"], ["check"],
-        ["report"], ["export", "-"],
-        ["metrics"], ["import", "--from-lines", "-"], ["import", "--from-lines", "-", "--create"],
+        ["info"], ["add"], ["add", "--create"], ["check"], ["report"], ["export", "-"], ["metrics"],
+        ["import", "--from-lines", "-", "--create"],
     ],
     ids=" ".join,
 )  # fmt: skip
@@ -335,40 +311,6 @@ def test_a_filter_with_the_mapping_s_name_is_named(own_url: str) -> None:
     count("add", "--url", own_url, "urls", "--mapping", "ids", stdin="a\n")
     done = tbloom("add", "--url", own_url, "ids", "--create", stdin="a\n")
     refused(done, "'ids'", "a mapping of distinct counters", "take another name")
-
-
-def test_lists_of_filters_leave_mappings_out(filled: str) -> None:
-    """``tbloom list``, and ``tbloom metrics`` of all filters."""
-    from tbloom.cli.commands import metrics  # noqa: PLC0415 - it needs the metrics extra
-    from tbloom.cli.kit import filters  # noqa: PLC0415 - it needs the metrics extra
-
-    done = tbloom("list", "--url", filled)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "no filters here\n")
-    with TimeBloom.from_url(filled, "bloom") as seen:
-        seen.add("a")
-    assert ["bloom"] == [
-        info["name"] for info in json.loads(tbloom("list", "--url", filled, "--json").stdout)
-    ]
-    with filters.connect(filled) as server:
-        assert ["bloom"] == [name for name, _ in metrics.OnServer(server, (), 0).infos()]
-
-
-@pytest.mark.check
-def test_a_cluster_s_mappings_are_found_on_every_master(name: str) -> None:
-    if not which("redis-cli") or "redis-server" not in servers.BINARIES:
-        missing("redis-server with redis-cli")
-    with servers.Cluster(servers.BINARIES["redis-server"]) as cluster:
-        like = ["--granularity", "d", "--slices", "3"]
-        for mapping in "abcdef":
-            count("add", "--url", cluster.url, name, *like, "--mapping", mapping, stdin="a\nb\n")
-        listed = json.loads(count("list", "--url", cluster.url, "--json"))
-        assert [*"abcdef"] == [one["mapping"] for one in listed]
-        shown = json.loads(count("show", "--url", cluster.url, name, "--mapping", "c", "--json"))
-        today = f"{name}@{shown['slices'][-1]['label']}"
-        assert count("and", "--url", cluster.url, name, today, "--mapping", "c") == "2\n"
-        count("clear", "--url", cluster.url, "--all", "--mapping", "c", "--yes")
-        listed = json.loads(count("list", "--url", cluster.url, "--json"))
-        assert [*"abdef"] == [one["mapping"] for one in listed]
 
 
 @pytest.fixture
@@ -499,26 +441,12 @@ def test_a_table_that_can_t_be_written_is_not_begun(alone: str, tmp_path: Path) 
         pages.add_many(["a", b"\xff"])
     for words, file, expected in (
         (["urls"], "urls.csv", "keep_members: expected True"),
-        (["nosuch"], "x.csv", "no counter 'nosuch'"),
         (["pages", "--mapping", "kept"], "pages.parquet", "is not UTF-8; only CSV can have it"),
-        (["pages", "--mapping", "kept"], "nosuch/pages.csv", "No such file or directory"),
     ):
         (tmp_path / "pages.parquet").write_text("before")
-        done = tbloom(
-            "count", "export", "--url", alone, *words, "--members", str(tmp_path / file), "--quiet"
-        )
+        done = tbloom("count", "export", "--url", alone, *words, "--members", str(tmp_path / file))
         refused(done, expected)
         assert ["pages.parquet"] == [path.name for path in tmp_path.iterdir()]
         assert "before" == (tmp_path / "pages.parquet").read_text()
     count("export", "--url", alone, "pages", "--mapping", "kept", "--members", str(tmp_path / "x"))
     assert {b"id,member", b"0,a", b"1,\xff"} == {*(tmp_path / "x").read_bytes().split()}
-    hidden = (
-        "import sys; sys.modules['pyarrow'] = None; from tbloom.cli import main; sys.exit(main())"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", hidden, "count", "export", "--url", alone, "pages", "--mapping", "kept",
-         "--members", str(tmp_path / "y.arrow"), "--quiet"],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    refused(done, "this format needs pyarrow: pip install 'tbloom[arrow]'")
-    assert not (tmp_path / "y.arrow").exists()

@@ -358,20 +358,6 @@ def test_a_forged_file_reaches_no_other_keys(
     assert_same(before, ours(open_client(url), exported.name))
 
 
-def test_the_file_is_a_tar_with_a_manifest(url: str, exported: TimeBloom, file: str) -> None:
-    [(name, part), (last, manifest)] = members_of(file).items()
-    key = exported.keys()[-1]
-    assert (name, last) == (f"0/{key.rpartition(':')[2]}/0", "manifest.json")
-    assert json.loads(manifest) == {
-        "format": 4,
-        "name": exported.name,
-        "parameters": exported.config.stored,
-        "fingerprinter": "",
-        "layouts": [""],
-    }
-    assert part == open_client(url).get(key)
-
-
 def test_a_file_is_whole_or_unchanged(
     url: str, client: redis.Redis, exported: TimeBloom, file: str, tmp_path: Path
 ) -> None:
@@ -540,18 +526,6 @@ def test_all_shards_are_installed_or_none(
         assert [] == left_on_server(client, name)
         assert main(["restore", "--url", url, file]) == 0
         assert all(seen.contains_many(ITEMS))
-
-
-def test_foreign_keys_are_left_alone(
-    url: str, client: redis.Redis, exported: TimeBloom, file: str
-) -> None:
-    keys = exported.config.keys
-    for theirs in (exported.keys()[-1], keys.layout(), keys.register()):
-        exported.clear()
-        client.rpush(theirs, "theirs")
-        refused(tbloom("restore", "--url", url, file, "--quiet"), "WRONGTYPE")
-        assert [theirs] == left_on_server(client, exported.name)
-        client.delete(theirs)
 
 
 def test_parts_that_the_server_drops_are_noticed(

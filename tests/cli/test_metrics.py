@@ -6,7 +6,6 @@ import json
 import re
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -280,15 +279,6 @@ def test_the_dashboard_asks_for_metrics_that_are_served() -> None:
     used = set(re.findall(r"\btbloom_\w+", " ".join(expressions)))
     assert {"tbloom_window_items", "tbloom_slice_fill_ratio", "tbloom_window_error_ratio"} < used
     assert {"tbloom_promised_error_ratio", "tbloom_window_bytes", "tbloom_warnings"} < used
-
-
-def test_without_its_extra_it_names_the_extra() -> None:
-    script = "import sys; sys.modules['prometheus_client'] = None; import tbloom.cli.metrics"
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=False
-    )
-    assert "tbloom.cli.metrics needs prometheus_client" in done.stderr
-    assert "pip install 'tbloom[metrics]'" in done.stderr
 
 
 def test_many_filters_are_read_in_few_round_trips(own: redis.Redis) -> None:

@@ -157,16 +157,6 @@ def test_only_put_creates_a_store(verb: str, tmp_path: Path) -> None:
     assert [] == [*tmp_path.iterdir()]
 
 
-def test_get_writes_status_line_and_headers_like_curl(path: Path) -> None:
-    with PageStore(path) as store:
-        store.put(URL, b"body", status=299, headers=[("A", "1"), ("b", "é"), ("A", "")])
-        store.put(f"{URL}moved", b"", status=301)
-    head = "HTTP/1.1 299\r\nA: 1\r\nb: é\r\nA: \r\n\r\n"
-    assert Done(0, head.encode("latin-1") + b"body", "") == run("get", path, URL, "--headers")
-    head = "HTTP/1.1 301 Moved Permanently\r\n\r\n"
-    assert Done(0, head.encode(), "") == run("get", path, "--headers", f"{URL}moved")
-
-
 def test_get_decodes_a_body(path: Path) -> None:
     """Headers stay as stored; a body that can't be decoded is not written."""
     body = gzip.compress(b"<p>one\n")
@@ -299,20 +289,6 @@ def test_rebuild_makes_the_index_from_the_files(filled: Path) -> None:
     assert (0, b"") == (done.code, done.out)
     assert before == run("ls", filled, "--json")
     assert Done(0, b"", "") == run("rebuild", filled, "--quiet")
-
-
-def test_stats_prints_the_figures(filled: Path) -> None:
-    """The table and the JSON have the same figures."""
-    with PageStore(filled, readonly=True) as store:
-        info = store.stats()
-    printed = json.loads(run("stats", filled, "--json").out)
-    sums = {name: printed[name] for name in ("path", "pages", "records", "segments", "bytes")}
-    assert sums == {
-        "path": str(filled), "pages": 3, "records": 4, "segments": 1, "bytes": info.bytes,
-    }  # fmt: skip
-    assert printed["index_bytes"] == info.index_bytes
-    [line] = run("stats", filled).out.decode().splitlines()
-    assert line.startswith(f"{filled}: 3 pages, 4 records, 1 segment, ")
 
 
 def test_stats_has_a_line_for_each_slice(path: Path) -> None:

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from tbloom import TimeBloom
 from tbloom.cli.kit.error_rates import classic_rate
 from tests.helpers.commands import refused, tbloom
 
@@ -51,20 +50,6 @@ def test_the_table_marks_tblooms_choice() -> None:
         planned = json.loads(tbloom("plan", *one, "--json").stdout)
         assert abs(planned["hashes"] - hashes) <= 1  # the rate is rounded
         assert planned["bits_per_item"] == pytest.approx(int(bits), rel=0.05)
-
-
-def test_a_plan_of_given_bits_is_what_the_filter_will_be(url: str, name: str) -> None:
-    """Capacity and bits of a filter that `add --create` makes with the same options."""
-    like = ["--bits", "2^20", "--hashes", "6", "--slices", "3"]
-    planned = json.loads(tbloom("plan", *like, "--json").stdout)
-    assert tbloom("add", "--url", url, name, "--create", *like, stdin="one\n").returncode == 0
-    with TimeBloom.from_url(url, name, bits=2**20, hashes=6, slices=3) as seen:
-        config = seen.config
-    assert [planned[key] for key in ("bits", "hashes", "capacity", "error_rate")] == [
-        config.bits, 6, config.capacity, 1e-4,
-    ]  # fmt: skip
-    hashes = json.loads(tbloom("plan", "--hashes", "8", "--json").stdout)
-    assert (hashes["hashes"], hashes["capacity"]) == (8, 10**6)
 
 
 @pytest.mark.parametrize(

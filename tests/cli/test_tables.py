@@ -7,7 +7,7 @@ import pytest
 
 from tbloom import TimeBloom
 from tbloom.cli.kit import numbers
-from tests.helpers.commands import screen, tbloom
+from tests.helpers.commands import screen
 
 
 @pytest.mark.parametrize("granularity", ["d", "h", "w", "15min", None])
@@ -24,18 +24,6 @@ def test_info_fits(url: str, name: str, granularity: str | None) -> None:
         assert {f"{info.items:,}", "102", "%", "KB"} <= {*row}, text
         assert "warning" not in text
         assert ("empty slices not shown (--all)" in text) is (granularity is not None)
-
-
-def test_all_shows_empty_slices(url: str, name: str) -> None:
-    """The current slice is always shown."""
-    with TimeBloom.from_url(url, name, capacity=1000, slices=3) as seen:
-        seen.keys()
-        labels = [slice.label for slice in seen.info().slices]
-    for option, shown in ((["--all"], labels), ([], labels[-1:])):
-        seen.add("a")
-        lines = tbloom("info", "--url", url, name, *option).stdout.splitlines()
-        assert shown == [line.split()[0] for line in lines if line[:8] in labels]
-        assert ("2 empty slices" in " ".join(lines)) is (not option)
 
 
 @pytest.mark.parametrize(
