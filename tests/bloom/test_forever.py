@@ -97,10 +97,7 @@ def test_it_has_no_other_parameters_of_a_window(argument: str, value: Any) -> No
 def test_commands_say_that_it_never_forgets(url: str, name: str, tmp_path: Path) -> None:
     made = tbloom("add", "--url", url, name, "--create", "--granularity", "none", stdin="a\nb\n")
     assert made.stdout == "a\nb\n", made.stderr
-    assert (
-        f"{name}: never forgets, grows, at an error rate of"
-        in tbloom("info", "--url", url, name).stdout
-    )
+    assert f"{name}: never forgets, grows," in tbloom("info", "--url", url, name).stdout
     assert json.loads(tbloom("info", "--url", url, name, "--json").stdout)["granularity"] is None
     assert "never forgets" in tbloom("list", "--url", url).stdout
     assert (
@@ -108,9 +105,7 @@ def test_commands_say_that_it_never_forgets(url: str, name: str, tmp_path: Path)
     )
     assert "all: 2" in (tmp_path / "it.html").read_text()
     assert tbloom("check", "--url", url, name, "--when", stdin="a\n").stdout == "all\t\t\ta\n"
-    planned = tbloom("plan", "--granularity", "none").stdout
-    assert "never forgets" in planned
-    assert "until full" in planned
+    assert "never forgets" in tbloom("plan", "--granularity", "none").stdout
 
 
 @pytest.mark.parametrize("path", [None, "filter"])

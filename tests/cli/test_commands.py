@@ -157,6 +157,7 @@ def test_plan_answers_the_reverse_question() -> None:
         (["--granularity", "fortnight"], ["granularity", "fortnight"]),
         (["--memory", "lots"], ["--memory", "lots"]),
         (["--memory", "10"], ["--memory", "10 B"]),
+        (["--bits", "2^20"], ["hashes", "bits"]),
         (["--memory", "1GB", "--capacity", "10", "--error-rate", "0.1"], ["--memory"]),
     ],
 )

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tbloom.cli.kit.error_rates import classic_rate
-from tests.helpers.commands import refused, tbloom
+from tests.helpers.commands import tbloom
 
 TABLE = Path(__file__).parents[1] / "data" / "bloom_fpr_table_14_1.csv"
 
@@ -50,19 +50,6 @@ def test_the_table_marks_tblooms_choice() -> None:
         planned = json.loads(tbloom("plan", *one, "--json").stdout)
         assert abs(planned["hashes"] - hashes) <= 1  # the rate is rounded
         assert planned["bits_per_item"] == pytest.approx(int(bits), rel=0.05)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["--bits", "2^x", "--hashes", "6"], ["--bits", "'2^x'"]),
-        (["--bits", "2^20"], ["hashes", "bits"]),
-        (["--bits", "2^80", "--hashes", "6"], ["bits", "expected"]),
-        (["--bits", "2^20", "--hashes", "6", "--memory", "1GB"], ["--memory", "--bits"]),
-    ],
-)
-def test_wrong_sizes_are_refused(arguments: list[str], words: list[str]) -> None:
-    refused(tbloom("plan", *arguments), *words)
 
 
 def test_rate_of_the_older_package_s_default() -> None:

@@ -89,7 +89,6 @@ def _table(info: FilterInfo, slices: list[SliceInfo]) -> str:
     rows = [
         {
             "slice": slice.label,
-            "from": formats.moment(slice.start),
             "expires": formats.moment(slice.expires),
             "items": f"{slice.items:,}",
             "full": f"{100 * slice.items / info.made_for(slice):.0f} %",
@@ -99,5 +98,5 @@ def _table(info: FilterInfo, slices: list[SliceInfo]) -> str:
         }
         for slice in slices
     ]
-    left, less = ("slice", "from", "expires"), ("from", "parts", "expires", "full")
-    return table(rows, left=left, less=less, totals=totals)
+    less = ("parts", "expires", "full")
+    return table(rows, left=("slice", "expires"), less=less, totals=totals)
