@@ -35,7 +35,6 @@ def test_list_shows_an_exact_filter_as_one(exact: tuple[ExactFilter, str]) -> No
     "words",
     [
         "metrics",
-        "watch",
         "report",
         "check -",
         "add -",
