@@ -101,7 +101,11 @@ def put(
     The URL is http:// or https://, and not normalized. The body is read from the file, or from standard input.
     """
     content = body.read(_MOST_BYTES)
-    given = {"status": status, "headers": headers, "at": at or datetime.now(timezone.utc)}
+    given: dict[str, Any] = {
+        "status": status,
+        "headers": headers,
+        "at": at or datetime.now(timezone.utc),
+    }
     check_page(url, content, **given)  # before a store is made
     with PageStore(path, **like) as store:
         store.put(url, content, **given)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 import click
