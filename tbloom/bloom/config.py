@@ -192,9 +192,10 @@ def configure(
     """A Config whose size follows from ``capacity`` and ``error_rate``, or is given outright.
 
     ``capacity`` None means that each slice is made for what the last one held, or, with ``bits`` and ``hashes``, the
-    number of items that they hold at ``error_rate``; a higher one is refused. ``error_rate`` None means 1e-4.
-    ``hashes`` without ``bits`` gives a size for that number of hashes. ``shards`` None means the fewest that keep each key
-    at 32 MB or less, in a multiple of the cluster's ``masters``.
+    number of items that they hold at ``error_rate``; a higher one is refused. ``error_rate`` None means 1e-4, or, with ``capacity``,
+    ``bits`` and ``hashes``, the one that follows from them. ``hashes`` without ``bits`` gives a size for
+    that number of hashes. ``shards`` None means the fewest that keep each key at 32 MB or less, in a
+    multiple of the cluster's ``masters``.
     """
     slices = window_of(granularity, slices, tz).slices
     share = sizing.part_share(0) if grow else 1
@@ -207,6 +208,8 @@ def configure(
             raise ConfigError("hashes", hashes, "a whole number, because bits is given")
         _check("bits", bits, _MAX_BITS)
         bits = sizing.whole_blocks(bits, hashes)
+        if error_rate is None and capacity is not None:
+            error_rate = _rate_kept(sizing.rate_at(capacity, bits, hashes) / share, slices)
     error_rate = DEFAULT_ERROR_RATE if error_rate is None else error_rate
     _check_rate(error_rate)
     rate = sizing.slice_rate(error_rate, slices) * share
@@ -226,6 +229,15 @@ def configure(
         shards = sizing.shards_for(bits, masters)
     given = granularity, slices, tz, capacity, error_rate, shards, grow, bits, hashes
     return Config(name, *given, Secret.of(secret))
+
+
+def _rate_kept(rate: float, slices: int) -> float | None:
+    """The error rate of a window of slices with this rate, rounded up; None if it is near 1.
+
+    To 3 digits: all machines come to the same, though their logarithms differ in the last bit.
+    """
+    rounded = float(f"{1.005 * sizing.window_rate([rate] * slices):.2e}")
+    return max(rounded, _MIN_RATE) if rounded <= _MAX_RATE else None
 
 
 def shards_of_earlier(stored: str) -> int:

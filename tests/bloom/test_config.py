@@ -60,6 +60,22 @@ def test_a_capacity_that_bits_and_hashes_can_not_keep_is_refused(more: int) -> N
     assert configure("news", **size, capacity=most, error_rate=1e-4) == configure("news", **size)
 
 
+@pytest.mark.parametrize("grow", [False, True])
+@pytest.mark.parametrize("capacity", [1, 1000])
+def test_an_error_rate_that_is_not_given_follows_from_the_size(
+    capacity: int, *, grow: bool
+) -> None:
+    """It is the rate at capacity, rounded up; and it is stored, as if it had been given."""
+    size: dict[str, Any] = {"bits": 2**14, "hashes": 4, "slices": 3, "grow": grow}
+    config = configure("news", **size, capacity=capacity)
+    rate = sizing.rate_at(capacity, 2**14, 4) * (2 if grow else 1)
+    assert max(1e-15, sizing.window_rate(3 * [rate])) == pytest.approx(config.error_rate, rel=0.01)
+    assert configure("news", **size, capacity=capacity, error_rate=config.error_rate) == config
+    with pytest.raises(ConfigError, match=r"^capacity: expected \d+ or less, "):
+        configure("news", **size, capacity=10**6)  # no rate below 1
+    assert from_stored("news", config.stored) == config
+
+
 @given(
     capacity=st.none() | st.integers(1, 10**7),
     error_rate=st.floats(1e-15, 0.5),
