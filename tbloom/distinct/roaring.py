@@ -25,9 +25,6 @@ _WITH_RUNS = 12347
 _LEAST_WITH_OFFSETS = 4
 _BITS = [[bit for bit in range(8) if byte >> bit & 1] for byte in range(256)]
 _SIZE = struct.Struct("<H")
-#: The 64-bit format: the number of 32-bit parts; then each, after its upper half.
-_PARTS, _UPPER = struct.Struct("<Q"), struct.Struct("<I")
-_HEAD_64 = _PARTS.size + _UPPER.size
 
 
 def bitmaps() -> type[BitMap]:
@@ -89,25 +86,11 @@ def containers_of(ids: BitMap) -> dict[int, bytes]:
     return found
 
 
-def exported(ids: BitMap, bits: int) -> bytes:
-    """The bitmap in the portable format for 32 or 64 bits."""
-    if type(bits) is not int or bits not in (32, 64):
-        raise ConfigError("bits", bits, "32 or 64")
-    data: bytes = ids.serialize()
-    if bits == 32:  # noqa: PLR2004 - it is in the message above
-        return data
-    return _PARTS.pack(1) + _UPPER.pack(0) + data if ids else _PARTS.pack(0)
-
-
 def imported(data: bytes) -> BitMap:
-    """The bitmap that these bytes describe, in either format."""
+    """The bitmap that these bytes describe, in the portable format for 32 bits."""
     expected = "the bytes of a Roaring bitmap in the portable format, with ids of 0 .. 2^32-1"
     if not isinstance(data, bytes):
         raise ConfigError("data", data, expected)
-    if data == _PARTS.pack(0):
-        return bitmaps()()
-    if data.startswith(_PARTS.pack(1) + _UPPER.pack(0)):
-        data = data[_HEAD_64:]
     try:
         return bitmaps().deserialize(data)
     except (ValueError, IndexError):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import redis
 
-from tbloom import ConfigError, ConfigMismatch, ExactFilter, MappingFull, TBloomError, TimeBloom
+from tbloom import ConfigError, ConfigMismatch, ExactFilter, MappingFull, TimeBloom
 from tbloom.distinct import AsyncDistinctCounter, DistinctCounter
 from tbloom.engine.keys import name_of
 from tests.helpers.making import Make
@@ -242,26 +242,6 @@ def test_the_default_mapping_s_name_is_no_filter_s_and_no_counter_s(own: redis.R
         if wrong != "{ids}":
             with pytest.raises(ConfigError, match=r"^mapping: expected "):
                 DistinctCounter(own, "users", wrong)
-
-
-async def test_a_counter_of_the_former_default_mapping_is_not_begun_anew(
-    own: redis.Redis, make_counter: Make
-) -> None:
-    """The error says how to go on; other counters begin in the present one."""
-    own.flushall()
-    url = f"redis://127.0.0.1:{own.connection_pool.connection_kwargs['port']}/0"
-    DistinctCounter(own, "users", "ids").add("a")
-    users, other = (make_counter(name, mapping="{ids}", url=url) for name in ("users", "b"))
-    for call in (
-        *(lambda: users.add("a"), lambda: users.contains("a"), users.count, users.info),
-        lambda: users.count_or(other),
-    ):
-        with pytest.raises(TBloomError, match="give mapping='ids' to go on with it"):
-            await call()
-    assert not own.exists("{ids}:_:config")
-    assert await other.add("a")
-    DistinctCounter(own, "users", "ids").clear()
-    assert [True, False, 1] == [await users.add("a"), await users.add("a"), await users.count()]
 
 
 def test_repr_and_properties_say_what_it_is(client: redis.Redis, name: str) -> None:
