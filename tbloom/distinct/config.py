@@ -75,10 +75,6 @@ class CounterConfig:
             own |= {"kind": KIND, "hash": FINGERPRINT_NAME, "keep_members": self.keep_members}
         object.__setattr__(self, "stored_mapping", json.dumps(own, separators=(",", ":")))
 
-    def differences(self, stored: str) -> dict[str, tuple[Any, Any]]:
-        """The parameters that differ from ``stored``: (stored, ours)."""
-        return differences(stored, self.stored)
-
 
 class Entry(NamedTuple):
     """What the server has stored of a counter: its generation, its mapping's, and its parameters."""
@@ -108,7 +104,7 @@ def refusal(config: CounterConfig, status: int, payload: Any, *more: Any) -> TBl
     if status == Status.MISMATCH:
         stored = text(payload)
         if more:
-            return ConfigMismatch(config.name, config.differences(stored), stored)
+            return ConfigMismatch(config.name, differences(stored, config.stored), stored)
         differing = differences(stored, config.stored_mapping)
         return ConfigMismatch(config.mapping or config.name, differing, stored)
     if status == Status.OTHER_IDS:

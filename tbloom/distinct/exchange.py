@@ -213,13 +213,9 @@ class CountExchange(BucketExchange):
     def _known_of(self, batch: Batch) -> _Known:
         """What its call was made from; the layout is read again, unless the call had too much to do."""
         known: _Known = batch.known
-        if not known.is_left:
-            self._outdate(batch)
-        return known
-
-    def _outdate(self, batch: Batch) -> None:
-        if self.config.mapping is not None:
+        if not known.is_left and self.config.mapping is not None:
             self.outdated.add(batch.shard)
+        return known
 
     def _accept(self, batch: Batch, reply: Any) -> bool:
         """Takes a script's reply; False: the call must be made anew."""
@@ -242,7 +238,7 @@ class CountExchange(BucketExchange):
         if status == Status.LAYOUT:
             self._generation = text(more[0])
             self.pending_answers.note_generation(batch.shard, self._generation)
-            if text(payload) != self.tree().generation:
-                self._outdate(batch)
+            if self.config.mapping is not None and text(payload) != self.tree().generation:
+                self.outdated.add(batch.shard)
             return False
         raise refusal(self.config, status, payload, *more)

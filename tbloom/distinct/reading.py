@@ -109,8 +109,12 @@ class Reader:
         now = self._clock.now()
         currents = [config.window.slice_at(now) for config in configs if config.window]
         keys = {
-            one: {label: _keys(one.config, label, given[one.config]) for label in one.labels(now)}
+            one: {
+                label: [one.config.keys.piece(one.config.name, label, piece) for piece in pieces]
+                for label in one.labels(now)
+            }
             for one in selections
+            for pieces in [range(-(-given[one.config] // PIECE))]
         }
         heads = [
             ("HGET", key, "head") for of in keys.values() for some in of.values() for key in some
@@ -177,11 +181,6 @@ def _generation(config: CounterConfig, got: Replies) -> str:
     if config.mapping is not None and of != text(got["GETRANGE", config.keys.layout(), "0", "15"]):
         raise refusal(config, Status.OTHER_IDS, of)
     return generation
-
-
-def _keys(config: CounterConfig, label: str, given: int) -> list[str]:
-    """The keys of a slice's pieces."""
-    return [config.keys.piece(config.name, label, i) for i in range(-(-given // PIECE))]
 
 
 def _heads(config: CounterConfig, keys: list[str], generation: str, got: Replies) -> list[Head]:

@@ -175,9 +175,6 @@ class SetVerbs(Countable):
     __or__, __and__ = _operator("union"), _operator("intersection")
     __sub__, __xor__ = _operator("difference"), _operator("symmetric_difference")
 
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.expression}>"
-
     def _evaluated(self) -> Flow[BitMap]:
         found = yield from self._reader.read(_selections_of(self.expression))
         return _value(self.expression, found)
