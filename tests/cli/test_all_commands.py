@@ -295,7 +295,7 @@ for line in sys.stdin:
     print(main(line.split()), line.split()[0], flush=True)
 """
 EXTRAS = [
-    *("hiredis", "isal", "jinja2", "numpy", "prometheus_client", "pyroaring", "scrapy"),
+    *("hiredis", "isal", "jinja2", "prometheus_client", "pyroaring", "scrapy"),
     "scrapy_redis",
 ]
 

@@ -36,7 +36,6 @@ LIBRARIES = {
     "scrapy_redis": {"scrapy", "demo"},
     "isal": {"pages"},
     "sqlite3": {"pages"},
-    "numpy": {"local"},
 }
 #: The rooms beside the core; and what they may use that has a leading underscore: what NamedTuple has, and what the base
 #: class of stores has for those who make one.
@@ -188,7 +187,7 @@ def test_all_is_the_truth() -> None:
         ("import tbloom.errors, tbloom.window, tbloom.items", {"redis", "asyncio"}),
         ("from tbloom import LocalBloom; assert LocalBloom().add('a')", {"redis", "asyncio"}),
         ("from tbloom import AsyncLocalBloom", {"redis"}),
-        ("from tbloom import TimeBloom", {"numpy", "pyroaring", "isal", "sqlite3", "rich"}),
+        ("from tbloom import TimeBloom", {"pyroaring", "isal", "sqlite3", "rich"}),
     ],
 )
 def test_a_process_imports_only_what_it_uses(script: str, unused: set[str]) -> None:

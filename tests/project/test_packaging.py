@@ -69,11 +69,6 @@ export = ["tbloom", "count", "export", "--url", url, "--mapping", ids, name, "--
 run(export, check=True)
 assert pyarrow.parquet.read_table("it.parquet").num_rows == 2
 """,
-    "local": """
-import numpy
-from tbloom import LocalBloom
-assert all(LocalBloom(path="seen").add_many(["a", "b"]))
-""",
     "metrics": """
 from tbloom import TimeBloom
 from tbloom.cli.metrics import FilterCollector
