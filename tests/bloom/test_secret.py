@@ -12,10 +12,11 @@ import redis
 from tbloom import Claim, ConfigError, ConfigMismatch, LocalBloom, TimeBloom
 from tbloom.bloom.config import configure, from_stored
 from tbloom.bloom.hasher import Secret, digest
-from tests.helpers.collisions import colliding
 
 SECRET, OTHER = b"a secret of 32 bytes, for tests.", b"another one, of 32 bytes, again."
-CHOSEN, PREFIX = b"https://news.example/election", b"http://a.example"
+CHOSEN = b"https://news.example/election"
+#: Another item with the same mmh3 digest: that hash has no key, and each of its steps can be undone.
+AIMED = b"http://a.example\xb9\xb9\x8dY\x94?\xa9\xc0\xe9G\xc7kj\xe6)\xda"
 CHECKS = [Secret(secret).check for secret in (SECRET, OTHER)]
 
 
@@ -31,9 +32,7 @@ def contents(client: redis.Redis, name: str) -> dict[str, Any]:
 
 
 def test_anybody_can_make_an_item_with_the_digest_of_a_chosen_one() -> None:
-    aimed = colliding(CHOSEN, PREFIX)
-    assert (aimed.startswith(PREFIX), aimed != CHOSEN) == (True, True)
-    assert digest(aimed) == digest(CHOSEN)
+    assert digest(AIMED) == digest(CHOSEN)
 
 
 def test_stored_parameters_that_can_t_be_read_are_shown_without_the_check_value() -> None:
@@ -51,15 +50,15 @@ def test_stored_parameters_that_can_t_be_read_are_shown_without_the_check_value(
 
 async def test_a_chosen_item_is_called_seen_without_a_secret(make: Any) -> None:
     seen = make()
-    assert await seen.add(colliding(CHOSEN, PREFIX))
+    assert await seen.add(AIMED)
     assert not await seen.add(CHOSEN)  # nobody has added it
 
 
 async def test_a_chosen_item_is_new_with_a_secret(make: Any) -> None:
-    aimed, seen = colliding(CHOSEN, PREFIX), make(secret=SECRET)
-    assert await seen.add(aimed)
+    seen = make(secret=SECRET)
+    assert await seen.add(AIMED)
     assert not await seen.contains(CHOSEN)
-    assert await seen.add_many([CHOSEN, aimed]) == [True, False]
+    assert await seen.add_many([CHOSEN, AIMED]) == [True, False]
 
 
 async def test_clients_with_the_same_secret_share_the_filter(make: Any) -> None:
@@ -161,7 +160,7 @@ def test_a_filter_with_another_secret_can_t_take_the_place(url: str, name: str) 
 def test_a_filter_in_a_file_has_a_secret_too(tmp_path: Path) -> None:
     path = tmp_path / "filter"
     with LocalBloom(path=path, capacity=1000, secret=SECRET) as seen:
-        assert seen.add(colliding(CHOSEN, PREFIX))
+        assert seen.add(AIMED)
         assert seen.add_many([CHOSEN, CHOSEN]) == [True, False]
         assert not shows_a_secret(repr(seen))
         with pytest.raises(TypeError, match="with a secret can't be pickled"):

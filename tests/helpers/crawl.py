@@ -2,27 +2,30 @@
 
     python -m tests.helpers.crawl '{"spider": "ten_and_hundred", "site": "http://...", "settings": {...}}'
 
-Prints one JSON line: the pages fetched, the stats, and the log.
+Prints one JSON line: the pages fetched, the stats, the log, and which crawlers and threads are left.
 """
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import io
 import json
 import logging
 import sys
-from collections.abc import AsyncIterator, Iterator
+import threading
+from collections.abc import AsyncIterator, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import redis
 import scrapy
-from scrapy.crawler import CrawlerProcess
+from scrapy.crawler import Crawler, CrawlerProcess
 from scrapy.dupefilters import RFPDupeFilter
 from scrapy.http import Response
 from scrapy.utils.request import RequestFingerprinter
 from scrapy_redis.spiders import RedisSpider
+from twisted.internet.defer import DeferredList
 
 from tbloom import TimeBloom
 
@@ -390,35 +393,57 @@ SETTINGS = {
 }
 
 
+def run(
+    rounds: Iterable[list[tuple[type[scrapy.Spider], dict[str, Any]]]], **settings: Any
+) -> list[dict[str, Any]]:
+    """Makes crawls, those of a round at once, of spiders with these arguments; returns how each ended."""
+    process = CrawlerProcess({**SETTINGS, **settings}, install_root_handler=False)
+    waiting, crawls = iter(rounds), list[tuple[Any, list[str]]]()
+
+    def begin_round(_: object = None) -> None:
+        ends = []
+        for spider, arguments in next(waiting, []):
+            crawler, failures = process.create_crawler(spider), list[str]()
+            crawls.append((crawler, failures))
+            ends.append(process.crawl(crawler, **arguments))
+            ends[-1].addErrback(
+                lambda failure, failures=failures: failures.append(
+                    f"{failure.type.__name__}: {failure.value}"
+                )
+            )
+        if ends:
+            DeferredList(ends).addBoth(begin_round)
+
+    begin_round()
+    process.start()
+    return [
+        {
+            "stats": {
+                name: value
+                for name, value in crawler.stats.get_stats().items()
+                if isinstance(value, int | float)
+            },
+            "finish_reason": crawler.stats.get_value("finish_reason"),
+            "failures": failures,
+            "has_failed": process.bootstrap_failed,
+        }
+        for crawler, failures in crawls
+    ]
+
+
 def main() -> None:
     job = json.loads(sys.argv[1])
     log = io.StringIO()
     logging.basicConfig(stream=log, level=logging.DEBUG)
-    process = CrawlerProcess({**SETTINGS, **job["settings"]}, install_root_handler=False)
-    crawler = process.create_crawler(SPIDERS[job["spider"]])
+    own = {"site": job["site"], "pages": job.get("pages"), "pause": job.get("pause", 0)}
     fetched: list[str] = []
-    spider = {"pages": job.get("pages"), "pause": job.get("pause", 0)}
-    outcome = process.crawl(crawler, site=job["site"], fetched=fetched, **spider)
-    failures: list[str] = []
-    outcome.addErrback(lambda failure: failures.append(f"{failure.type.__name__}: {failure.value}"))
-    process.start()
-    stats = {
-        name: value
-        for name, value in crawler.stats.get_stats().items()
-        if isinstance(value, int | float)
-    }
-    print(
-        json.dumps(
-            {
-                "fetched": fetched,
-                "stats": stats,
-                "finish_reason": crawler.stats.get_value("finish_reason"),
-                "failures": failures,
-                "has_failed": process.bootstrap_failed,
-                "log": log.getvalue(),
-            }
-        )
-    )
+    spider = SPIDERS[job["spider"]], {**own, "fetched": fetched}
+    [result] = run([[spider]], **job["settings"])
+    if job.get("leftovers"):
+        gc.collect()
+        result["left"] = [repr(one) for one in gc.get_objects() if isinstance(one, Crawler)]
+        result["left"] += [thread.name for thread in threading.enumerate()]
+    print(json.dumps({**result, "fetched": fetched, "log": log.getvalue()}))
 
 
 if __name__ == "__main__":

