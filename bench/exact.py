@@ -12,7 +12,7 @@ import redis
 
 from bench import contenders, contest
 from bench.contenders import ADD, ADD_MANY, SADD
-from bench.serving import Cost, Server, medians, others, placements
+from bench.serving import Server, medians, others, placements
 from bench.tables import Table
 from tbloom.exact import ExactFilter
 
@@ -73,28 +73,20 @@ def _stores(url: str) -> Iterator[dict[str, Fill]]:
 
 
 def _speed(server: Server, stock: int, rounds: int, items: int) -> Table:
-    """The cost of a new item, and of the same again: medians of interleaved rounds."""
-    costs: dict[tuple[str, str, str], list[Cost]] = {}
-    chance = random.Random(rounds)
+    """The time of new items, and of seen ones, from call to answer."""
     with _contenders(server, stock) as everybody:
-        for placement in placements():
-            with server.placed(placement):
-                for number in range(rounds + 1):
-                    for name, run, _ in chance.sample(everybody, len(everybody)):
-                        these = contest.fingerprints(f"{name}, {placement} {number}", items)
-                        for kind in ("new", "seen"):
-                            cost, answers = server.measure(run, these)
-                            contest.check(name, answers, [kind == "new"] * items)
-                            if number:  # the first one warms up
-                                costs.setdefault((placement, kind, name), []).append(cost)
+        costs = {
+            kind: contest.hold(server, everybody, rounds=rounds, items=items, duplicates=share)
+            for kind, share in {"new": 0, "seen": 100}.items()
+        }
     server.empty()
-    columns, rows = {"us": ""}, {contender.name: [contender.name] for contender in everybody}
-    for placement in placements():
-        for kind in ("new", "seen"):
-            columns |= {f"{placement}: {kind}": ".1f"}
-            for name, row in rows.items():
-                row.append(medians(costs[placement, kind, name])["elapsed"])
-    return Table("exact-speed", columns, [*rows.values()])
+    ways = [(placement, kind) for placement in placements() for kind in costs]
+    rows: list[list[Any]] = [
+        [each.name, *(medians(costs[kind][where, each.name])["elapsed"] for where, kind in ways)]
+        for each in everybody
+    ]
+    columns = {f"{placement}: {kind}": ".1f" for placement, kind in ways}
+    return Table("exact-speed", {"us": "", **columns}, rows)
 
 
 @contextmanager

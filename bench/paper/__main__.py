@@ -20,7 +20,7 @@ from bench.tables import Table, amount, filled
 
 PAGE = Path(__file__).parents[2] / "docs" / "paper.md"
 #: Items of the largest filter, and of the largest set; questions; requests in the queue; URLs of the race.
-FULL = 10**7, 10**8, 1_000_000, 100_000, 3000
+FULL = 10**7, 10**7, 1_000_000, 100_000, 3000
 QUICK = 10**6, 10**6, 100_000, 10_000, 500
 
 

@@ -65,8 +65,6 @@ class Runner:
     #: The programs of another environment than the tests'.
     home: Path | None = None
     names: dict[str, Any] = field(default_factory=dict)
-    #: How many comments were compared with what their lines give.
-    compared: int = 0
 
     def __post_init__(self) -> None:
         if self.home:
@@ -118,7 +116,6 @@ class Runner:
             comment = lines[statement.end_lineno - 1].partition("#")[2].strip()
             if said := re.match(r"(True\b|False\b|\[[^\]]*\]|\d+\b)", comment):
                 assert ast.literal_eval(said[1]) == value, comment
-                self.compared += 1
 
     def shell(self, code: str) -> str:
         """What the commands print. Some are left to other tests."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import subprocess
 from collections.abc import Callable
 from itertools import takewhile
 from pathlib import Path
@@ -21,21 +19,6 @@ DOCS = ROOT / "docs"
 CRAWL = r"""
 (scrapy crawl news-spider {} 2>&1 || echo "exit code $?") |
     sed -nE 's/^.{{20}}(.tbloom.*(INFO|WARNING|ERROR).*)/\1/p; /Traceback|item_scr|exit code/p'
-"""
-ASKS_FOR_EVER = """
-import asyncio
-from tbloom import AsyncTimeBloom
-
-async def work(seen):
-    while True:
-        await seen.add("https://example.com/a")
-
-async def main():
-    async with AsyncTimeBloom.from_url("URL", "load") as seen:
-        print(await seen.add("https://example.com/b"), flush=True)
-        await asyncio.gather(*(work(seen) for _ in range(100)))
-
-asyncio.run(main())
 """
 
 
@@ -75,42 +58,6 @@ def test_the_first_minutes_without_a_server_with_one_and_in_a_shell(plain: Runne
         plain.run(block)
     assert "news  " in plain.shell("python -m tbloom list")
     assert "news  " not in plain.shell("tbloom clear news --yes && tbloom list")
-
-
-def test_the_programs_of_the_readme_and_the_guide_asyncio_too(plain: Runner) -> None:
-    programs = [
-        block
-        for document in (ROOT / "README.md", DOCS / "python.md")
-        for block in blocks(document)
-        if "from tbloom import" in block.code
-    ]
-    assert any("AsyncTimeBloom" in block.code for block in programs)
-    for block in programs:
-        plain.run(block)
-
-
-def test_an_operator_plans_looks_and_moves_a_filter(plain: Runner) -> None:
-    for block in blocks(DOCS / "operating.md"):
-        if block.language == "sh":
-            plain.run(block)
-
-
-def test_ctrl_c_ends_an_asyncio_program(plain: Runner) -> None:
-    """Without hiredis, under load."""
-    program = ASKS_FOR_EVER.replace("URL", plain.url)
-    assert plain.home
-    with subprocess.Popen(
-        [plain.home / "python", "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        restore_signals=True,
-    ) as running:  # fmt: skip
-        assert running.stdout is not None
-        assert running.stdout.readline() == b"True\n"
-        running.send_signal(signal.SIGINT)
-        try:
-            _, errors = running.communicate()
-        finally:
-            running.kill()
-    assert errors.rstrip().endswith(b"KeyboardInterrupt")
 
 
 def test_a_scrapy_project_from_its_first_command_to_its_first_mistake(scrapy: Runner) -> None:

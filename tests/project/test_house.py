@@ -200,26 +200,6 @@ def test_a_process_imports_only_what_it_uses(script: str, unused: set[str]) -> N
     assert set() == unused & set(done.stdout.split())
 
 
-def test_threads_may_use_the_names_for_the_first_time_at_once() -> None:
-    script = """
-import sys, threading, tbloom
-sys.setswitchinterval(1e-6)
-start = threading.Barrier(8)
-def look_up(i):
-    start.wait()
-    for name in tbloom.__all__[i:] + tbloom.__all__[:i]:
-        getattr(tbloom, name)
-threads = [threading.Thread(target=look_up, args=(2 * i,)) for i in range(8)]
-for thread in threads: thread.start()
-for thread in threads: thread.join()
-"""
-    for _ in range(3):
-        done = subprocess.run(
-            [sys.executable, "-c", script], capture_output=True, text=True, check=True
-        )
-        assert done.stderr == ""
-
-
 def test_scripts_open_with_their_contracts() -> None:
     """Verb, each key and argument that the body uses, reply, errors. What a script shares with others
     stands in front of it, and nothing else does; no script searches the keyspace."""

@@ -15,25 +15,8 @@ from bench.contest import fingerprints
 from bench.paper import __main__ as paper
 from bench.paper import racing, rates
 from bench.tables import marked
-from tbloom.bloom.sizing import rate_at, whole_blocks, window_rate
 
 ROOT = Path(__file__).parents[2]
-
-
-@pytest.mark.parametrize("items", rates.SIZES)
-def test_the_best_size_for_six_hashes(items: int) -> None:
-    """8.66 bits per item; the lowest classic rate, 2^-6, whatever the number of items; blocks add a little."""
-    found = rates.best(items)
-    assert found["bits"] / items == pytest.approx(8.6562, rel=1e-3)
-    assert found["classic"] == pytest.approx(2**-6, rel=5e-3)
-    assert found["any"] == pytest.approx(0.01626, rel=5e-3)
-
-
-def test_the_papers_formula_is_wrong_by_far() -> None:
-    """Of three overfilled slices: 0.0525 as the union has it, 5.7e-6 as the product."""
-    rate = rate_at(100_000, whole_blocks(845_000, 6), 6)
-    assert window_rate([rate] * 3) == pytest.approx(0.0525, rel=1e-3)
-    assert rate**3 == pytest.approx(5.66e-6, rel=1e-3)
 
 
 def test_the_measured_rate_of_a_window_is_the_unions(own: redis.Redis) -> None:
