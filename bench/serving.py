@@ -16,7 +16,6 @@ from typing import Any
 import redis
 
 from tests.helpers.localredis import LocalRedis, find_binary
-from tests.helpers.servers import BINARIES
 
 #: Commands whose time includes that of the commands inside them, and those that go with them.
 AROUND, BESIDE = {"eval", "evalsha", "exec"}, {"watch", "multi", "unwatch"}
@@ -159,11 +158,3 @@ def fresh(*options: str) -> Server:
     module = folder / "redis-stack-server" / "lib" / "redisbloom.so"
     modules = ["--loadmodule", str(module)] if module.is_file() else []
     return Server(binary, *modules, *options)
-
-
-def others(but: Server) -> Iterator[Server]:
-    """Each further kind of server that this machine has."""
-    for binary in BINARIES.values():
-        with Server(binary) as server:
-            if server.version != but.version:
-                yield server

@@ -9,6 +9,7 @@ from scrapy_redis.queue import PriorityQueue
 
 from bench.contest import fingerprints
 from bench.serving import Server
+from bench.tables import Table, amount
 from tbloom import TimeBloom
 from tbloom.bloom import sizing
 
@@ -20,29 +21,26 @@ ITEMS_PER_WAITING = 10
 _BATCH = 10_000
 
 
-def measure(server: Server, most: int, requests: int) -> dict[str, Any]:
-    """Bytes of sets and windows of up to ``most`` items; beyond, as computed. ``request``: bytes of a request in
-    scrapy-redis' queue."""
+def measure(server: Server, most: int, requests: int) -> Table:
+    """What sets and windows of up to ``most`` items take, and beyond as computed; and the queue beside them."""
     server.empty()
     request = _queue(server, requests) / requests
     windows = [_window(server, items, fill=items <= most) for items in SIZES]
-    empty, sets, done = server.bytes_of_data(), list[int](), 0
-    for items in SIZES:
+    empty, done, per_item = server.bytes_of_data(), 0, 0.0
+    rows: list[list[Any]] = []
+    for items, window in zip(SIZES, windows, strict=True):
         while done < min(items, most):
             server.client.sadd("set", *fingerprints(f"{done}", _BATCH))
             done += _BATCH
-        used = (
-            server.bytes_of_data() - empty
-            if items <= most
-            else sets[-1] / SIZES[len(sets) - 1] * items
-        )
-        sets.append(round(used))
+        if items <= most:
+            per_item = (server.bytes_of_data() - empty) / items
+        of_set = items * per_item
+        taken = [of_set, window, items / ITEMS_PER_WAITING * request]
+        note = "measured" if items <= most else "computed"
+        rows.append([items, note, *(amount(size, 1024) for size in taken), of_set / window])
     server.empty()
-    sizes = [
-        {"items": items, "measured": items <= most, "set": of_set, "window": window}
-        for items, of_set, window in zip(SIZES, sets, windows, strict=True)
-    ]
-    return {"sizes": sizes, "request": request}
+    columns = {"items": ",d", "": "", "set": "", "window": "", "queue": "", "set / window": ".0f"}
+    return Table("memory", columns, rows)
 
 
 def _window(server: Server, items: int, *, fill: bool) -> int:

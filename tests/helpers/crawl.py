@@ -210,11 +210,16 @@ class Outcomes(Pages):
 
 
 class Corners(Pages):
-    """What spiders do besides: each ``start_*`` or handler is one case, chosen by the first page."""
+    """What spiders do besides. The first page is the name of a case: the requests that ``start_CASE`` yields, or a page whose
+    callback is ``on_CASE``."""
+
+    allowed_domains = ("127.0.0.1",)
 
     async def start(self) -> AsyncIterator[scrapy.Request]:
-        case = getattr(self, f"start_{self.pages[0][0]}", None)
-        for request in case() if case else ():
+        case = self.pages[0][0]
+        if callback := getattr(self, f"on_{case}", None):
+            yield self.page("a").replace(callback=callback)
+        for request in getattr(self, f"start_{case}", list)():
             yield request
 
     def page(self, page: str, **arguments: Any) -> scrapy.Request:
@@ -231,21 +236,24 @@ class Corners(Pages):
         yield self.page("tuple", meta={"not JSON": (1, 2)})
 
     def start_redirects(self) -> Iterator[scrapy.Request]:
-        for page in ("a", "to/a", "to/to/a"):
-            yield self.page(page)
+        yield from map(self.page, ("a", "to/a", "to/to/a"))
 
     def start_offsite(self) -> Iterator[scrapy.Request]:
-        self.allowed_domains = ["127.0.0.1"]
         yield self.page("offsite")
 
     def start_errback(self) -> Iterator[scrapy.Request]:
-        yield self.page("cut/once", errback=lambda failure: self.again(failure.request))
+        yield self.page("cut/once", errback=self.again)
 
-    def start_own_meta(self) -> Iterator[scrapy.Request]:
-        yield self.page("a").replace(callback=self.yields_its_own_request)
+    def again(self, failure: Any) -> Iterator[scrapy.Request]:
+        yield failure.request.replace(dont_filter=True)
 
-    def start_copies(self) -> Iterator[scrapy.Request]:
-        yield self.page("a").replace(callback=self.yields_copies)
+    def on_own_meta(self, response: Response) -> Iterator[scrapy.Request]:
+        self.note(response)
+        yield response.request
+
+    def on_copies(self, response: Response) -> Iterator[scrapy.Request]:
+        for _ in range(3):
+            yield response.request.replace(callback=self.note, dont_filter=True)
 
     def start_itself(self) -> Iterator[scrapy.Request]:
         yield self.page("self")
@@ -255,27 +263,8 @@ class Corners(Pages):
     def start_loop(self) -> Iterator[scrapy.Request]:
         yield self.page("loop/a")
 
-    def start_links(self) -> Iterator[scrapy.Request]:
-        yield self.page("a").replace(callback=self.yields_one_object_twice)
-
-    def start_outside(self) -> Iterator[scrapy.Request]:
-        self.allowed_domains = ["127.0.0.1"]
-        yield self.page("a").replace(callback=self.links_to_another_site)
-
-    def start_links_while_redis_waits(self) -> Iterator[scrapy.Request]:
-        yield self.page("a").replace(callback=self.links_while_redis_waits)
-
-    def links_while_redis_waits(self, response: Response) -> Iterator[scrapy.Request]:
-        self.note(response)
-        yield from self.pausing("b", "child")
-
-    def pausing(self, *pages: str) -> Iterator[scrapy.Request]:
-        """Redis does not answer from now on until the event loop says so."""
-        client = redis.Redis.from_url(self.settings["REDIS_URL"])
-        client.client_pause(60_000, all=False)
-        asyncio.get_running_loop().call_later(0.1, client.client_unpause)
-        for page in pages:
-            yield self.page(page)
+    def start_one(self) -> Iterator[scrapy.Request]:
+        yield self.page("a")
 
     def start_closed_while_redis_waits(self) -> Iterator[scrapy.Request]:
         """The crawl is closed, and Redis answers 0.3 s later."""
@@ -285,50 +274,40 @@ class Corners(Pages):
         redis.Redis.from_url(self.settings["REDIS_URL"]).client_pause(300, all=False)
         yield self.page("a")
 
-    def start_one(self) -> Iterator[scrapy.Request]:
-        yield self.page("a")
-
-    def start_unknown(self) -> Iterator[scrapy.Request]:
-        yield self.page("a").replace(callback=self.links_with_an_unknown_one)
-
-    def links_with_an_unknown_one(self, _: Response) -> Iterator[scrapy.Request]:
-        for page in ("b", "unknown", "child"):
-            yield self.page(page)
-
-    def start_thirty(self) -> Iterator[scrapy.Request]:
-        yield self.page("a").replace(callback=self.links_to_thirty)
-
-    def links_to_thirty(self, response: Response) -> Iterator[scrapy.Request]:
+    def on_links_while_redis_waits(self, response: Response) -> Iterator[scrapy.Request]:
+        """Redis does not answer from now on until the event loop says so."""
         self.note(response)
-        for i in range(30):
-            yield self.page(str(i))
+        client = redis.Redis.from_url(self.settings["REDIS_URL"])
+        client.client_pause(60_000, all=False)
+        asyncio.get_running_loop().call_later(0.1, client.client_unpause)
+        yield from map(self.page, ("b", "child"))
 
-    def yields_one_object_twice(self, _: Response) -> Iterator[scrapy.Request]:
+    def on_unknown(self, _: Response) -> Iterator[scrapy.Request]:
+        yield from map(self.page, ("b", "unknown", "child"))
+
+    def on_thirty(self, response: Response) -> Iterator[scrapy.Request]:
+        self.note(response)
+        yield from map(self.page, map(str, range(30)))
+
+    def on_links(self, _: Response) -> Iterator[scrapy.Request]:
+        """Yields one object twice."""
         link = self.page("b")
         yield from (link, link, self.page("child"))
 
-    def links_to_another_site(self, _: Response) -> Iterator[scrapy.Request]:
-        outside = self.page("b").replace(url=f"{self.site}b".replace("127.0.0.1", "localhost"))
-        yield from (outside, self.page("child"))
-        yield self.page("c", meta={"outside": outside.url}).replace(callback=self.allows_it)
+    def on_outside(self, _: Response) -> Iterator[scrapy.Request]:
+        """A link to another site, which another page allows."""
+        yield from (self.outside(), self.page("child"))
+        yield self.page("c").replace(callback=self.allows_it)
 
-    def allows_it(self, response: Response) -> Iterator[scrapy.Request]:
-        callback = self.note_host
-        yield scrapy.Request(response.meta["outside"], callback, meta={"allow_offsite": True})
+    def outside(self, **meta: bool) -> scrapy.Request:
+        url = f"{self.site}b".replace("127.0.0.1", "localhost")
+        return scrapy.Request(url, self.note_host, meta=meta)
+
+    def allows_it(self, _: Response) -> Iterator[scrapy.Request]:
+        yield self.outside(allow_offsite=True)
 
     def note_host(self, _: Response) -> None:
         self.fetched.append("outside")
-
-    def again(self, request: scrapy.Request) -> Iterator[scrapy.Request]:
-        yield request.replace(dont_filter=True)
-
-    def yields_its_own_request(self, response: Response) -> Iterator[scrapy.Request]:
-        self.note(response)
-        yield response.request
-
-    def yields_copies(self, response: Response) -> Iterator[scrapy.Request]:
-        for _ in range(3):
-            yield response.request.replace(callback=self.note, dont_filter=True)
 
     def idle(self) -> None:
         """The case "idle": pages are asked for when there is nothing else to do."""

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import redis
 from scrapy.settings import Settings
 
 from tbloom.scrapy.options import read_options
@@ -135,14 +134,11 @@ class Runner:
         return done.stdout
 
     def _start_server(self, code: str) -> None:
-        """A server takes these lines of a redis.conf, and does not threaten a filter."""
+        """A server takes these lines of a redis.conf."""
         words = [line.split() for line in code.splitlines() if not line.startswith("#")]
-        binary = find_binary()
-        assert binary is not None
         given = [word for name, *values in words for word in (f"--{name}", *values)]
-        with LocalRedis(binary, *given) as server, redis.Redis.from_url(server.url) as client:
-            for name, *values in words:
-                assert client.config_get(name) == {name: " ".join(values)}
+        with LocalRedis(find_binary() or "redis-server", *given):
+            pass
 
 
 def _trimmed(text: str) -> list[str]:

