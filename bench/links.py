@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from urllib.parse import unquote, urldefrag, urljoin, urlsplit
 
 from parsel import Selector
 from scrapy import Request
 from scrapy.settings import Settings
-from scrapy.utils.request import RequestFingerprinter
 from scrapy_redis.dupefilter import RFPDupeFilter
 
 from bench.contenders import ERROR_RATE, SLICES
@@ -22,8 +19,6 @@ from bench.delay import delayed
 from bench.serving import Server
 from bench.tables import Table
 from tbloom.scrapy import DupeFilter
-from tbloom.scrapy.calls import Calls
-from tbloom.scrapy.dupefilter.prefetch import Prefetch
 
 #: Debian's package python3.11-doc.
 DOCS = Path("/usr/share/doc/python3.11/html")
@@ -37,27 +32,6 @@ Pages = Sequence[Sequence[str]]
 def call_per_link(dupefilter: Any, pages: Pages) -> int:
     """As Scrapy's scheduler does, where nothing batches."""
     return sum(not dupefilter.request_seen(Request(link)) for page in pages for link in page)
-
-
-def call_per_page(dupefilter: DupeFilter, pages: Pages) -> int:
-    """As with the add-on, whose middleware asks for all links of a page in one call."""
-    # It uses only these parts of a crawler.
-    crawler: Any = SimpleNamespace(
-        request_fingerprinter=RequestFingerprinter(),
-        get_downloader_middleware=lambda _: None,
-    )
-    prefetch = Prefetch(crawler, dupefilter.seen, None, Calls(in_thread=False))
-    dupefilter._prefetch = prefetch
-
-    async def ask() -> int:
-        new = 0
-        for page in pages:
-            requests = [Request(link) for link in page]
-            await prefetch.ask(requests)
-            new += sum(not dupefilter.request_seen(request) for request in requests)
-        return new
-
-    return asyncio.run(ask())
 
 
 def _tbloom(**more: Any) -> Callable[[str], DupeFilter]:
@@ -75,7 +49,6 @@ WAYS: dict[str, tuple[Callable[[str], Any], Callable[[Any, Pages], int], bool]] 
     "scrapy-redis, a call per link": (_scrapy_redis, call_per_link, True),
     "tbloom, a call per link": (_tbloom(TBLOOM_CACHE_SIZE=0), call_per_link, True),
     "tbloom, local cache": (_tbloom(), call_per_link, False),
-    "tbloom, local cache, a call per page": (_tbloom(), call_per_page, False),
 }
 
 

@@ -15,8 +15,8 @@ from tests.helpers.localredis import LocalRedis
 class Killable(LocalRedis):
     """A server that can be killed and started again on the same port, with what it has written to ``folder``."""
 
-    def __init__(self, binary: str, folder: Path, *options: str) -> None:
-        super().__init__(binary, "--dir", str(folder), *options)
+    def __init__(self, binary: str, folder: Path, *options: str, **more: Any) -> None:
+        super().__init__(binary, "--dir", str(folder), *options, **more)
 
     def kill(self) -> None:
         """SIGKILL."""

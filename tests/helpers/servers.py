@@ -81,12 +81,14 @@ def _faked(env: dict[str, str]) -> LocalRedis:
 class Clockwork:
     """A Redis whose wall clock stands still until the test sets it.
 
-    ``busy``: the server looks at the clock's file once a second only, for tests with much work.
+    ``busy``: the server looks at the clock's file once a second only, for tests with much work. (``server.env`` gives
+    another server of that binary the same clock.)
     """
 
     def __init__(self, directory: Path, *, busy: bool = False) -> None:
         self._file = directory / "clock"
-        self._write(datetime(2019, 6, 3, tzinfo=timezone.utc))
+        self._now = datetime(2019, 6, 3, tzinfo=timezone.utc)
+        self._write(f"{self._now:%Y-%m-%d %H:%M:%S}")
         rate = {"FAKETIME_CACHE_DURATION": "0"} if busy else {"FAKETIME_NO_CACHE": "1"}
         self.server = _faked({"FAKETIME_TIMESTAMP_FILE": str(self._file), **rate})
 
@@ -94,10 +96,15 @@ class Clockwork:
         """Sets the server's clock (UTC), and returns when it shows that."""
         if isinstance(when, str):
             when = datetime.fromisoformat(when).replace(tzinfo=timezone.utc)
-        self._write(when)
+        self._now = when
+        self._write(f"{when:%Y-%m-%d %H:%M:%S}")
         with redis.Redis.from_url(self.server.url) as client:
             while client.time()[0] != int(when.timestamp()):
                 time.sleep(0.01)
+
+    def run_on(self, seconds: float) -> None:
+        """Has the clock run from now on, that far ahead of this machine's, or behind it."""
+        self._write(f"{seconds:+.0f}")
 
     def pass_a_second(self, name: str, session: str) -> None:
         """Moves the clock on by a second, and returns when this session of that filter has sent a heartbeat."""
@@ -107,9 +114,9 @@ class Clockwork:
             while onlooker.other_sessions().get(session) == before:
                 time.sleep(0.01)
 
-    def _write(self, now: datetime) -> None:
-        self._now, new = now, self._file.with_suffix(".new")
-        new.write_text(f"{now:%Y-%m-%d %H:%M:%S}")
+    def _write(self, clock: str) -> None:
+        new = self._file.with_suffix(".new")
+        new.write_text(clock)
         new.rename(self._file)
 
 
