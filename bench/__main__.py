@@ -73,7 +73,7 @@ def main() -> None:
         parts = {} if arguments.only else {"versions": about["versions"]}
         for name in arguments.only or SECTIONS:
             for table in _measure(server, name, quick=arguments.quick):
-                print(f"\n{table.text()}", flush=True)
+                print(f"\n{table.name}\n{table.markdown()}", flush=True)
                 found[table.name] = table.records()
                 parts[table.name] = table.markdown()
             parts[table.name] += f"\n\n*{about['when']}, {about['machine']}*"

@@ -128,29 +128,19 @@ def redisbloom(url: str, capacity: int, stock: Sequence[str]) -> Iterator[Conten
     server = redis.Redis.from_url(url)
     script = server.register_script(ADD_TO_SLICES)
 
-    def reserve(key: str, rate: float) -> None:
+    def filled(key: str, rate: float, items: Sequence[str]) -> str:
         # Room for what is added here too; a full one would grow.
         server.execute_command("BF.RESERVE", key, rate, 2 * capacity)
-
-    def filled(rate: float) -> bytes:
-        reserve("bf", rate)
-        for start in range(0, len(stock), 10_000):
-            server.execute_command("BF.MADD", "bf", *stock[start : start + 10_000])
-        content = server.dump("bf")
-        server.delete("bf")
-        assert isinstance(content, bytes)
-        return content
+        for start in range(0, len(items), 10_000):
+            server.execute_command("BF.MADD", key, *items[start : start + 10_000])
+        return key
 
     def slices(name: str) -> list[str]:
-        *older, current = [f"{name}:{i}" for i in range(SLICES)]
-        for key in older:
-            server.restore(key, 0, full_slice)
-        reserve(current, ERROR_RATE / SLICES)
-        return [*older, current]
+        held = [*[stock] * (SLICES - 1), []]
+        return [filled(f"{name}:{i}", ERROR_RATE / SLICES, of) for i, of in enumerate(held)]
 
-    full, full_slice = filled(ERROR_RATE), filled(ERROR_RATE / SLICES)
-    server.restore("bf:one", 0, full)
-    server.restore("bf:many", 0, full)
+    for key in ("bf:one", "bf:many"):
+        filled(key, ERROR_RATE, stock)
     one, many = slices("slices"), slices("slices many")
     yield Contender(
         "RedisBloom, one filter",
