@@ -20,7 +20,6 @@ DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
 _BLOCK = re.compile(r"^( *)```(\w+)\n(.*?)^\1```$", re.DOTALL | re.MULTILINE)
 #: Lines that are left to other tests: what sets up a machine, takes long, or goes on until it is ended.
 _ELSEWHERE = re.compile(r"(pip|make|tbloom (demo|metrics|watch)) ")
-_SHIM = f"#!{sys.executable}\nimport sys\nfrom tbloom.cli import main\nsys.exit(main())\n"
 
 
 @dataclass
@@ -66,14 +65,8 @@ class Runner:
     names: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.home:
-            self._path = f"{self.home}:/usr/local/bin:/usr/bin:/bin"
-            return
-        (self.folder / "bin").mkdir()
-        (self.folder / "bin" / "tbloom").write_text(_SHIM, encoding="utf-8")
-        (self.folder / "bin" / "tbloom").chmod(0o755)
-        python = Path(sys.executable).parent
-        self._path = f"{self.folder / 'bin'}:{python}:/usr/local/bin:/usr/bin:/bin"
+        programs = self.home or Path(sys.executable).parent
+        self._path = f"{programs}:/usr/local/bin:/usr/bin:/bin"
 
     def run(self, block: Block) -> None:
         """Runs it, and raises where it fails, or does not do what it says."""
