@@ -70,7 +70,7 @@ class Child(multiprocessing.get_context("fork").Process):  # type: ignore[misc]
     """A forked child that does some work. It is waited for, or killed at the end of the block."""
 
     def __init__(self, work: Callable[[], object]) -> None:
-        super().__init__(target=work, daemon=True)
+        super().__init__(target=work)
         self.start()
 
     def wait(self) -> int:
