@@ -82,7 +82,8 @@ def _code(match: re.Match[str]) -> str:
 
 def commands() -> str:
     """A section for each command."""
-    return "\n".join(_section(name, tbloom.commands[name]) for name in COMMANDS)
+    found = ((name, tbloom.get_command(click.Context(tbloom), name)) for name in COMMANDS)
+    return "\n".join(_section(name, command) for name, command in found if command)
 
 
 def _section(name: str, command: click.Command) -> str:

@@ -27,7 +27,7 @@ from scrapy.utils.request import fingerprint
 from w3lib.url import canonicalize_url
 
 from tbloom import ConfigError, ConfigMismatch
-from tbloom.errors import StoreLocked, TBloomError
+from tbloom.errors import StoreLocked
 from tbloom.pages import Page, PageStore, calendar
 from tbloom.scrapy import PageCacheStorage, ScrapyRedisFingerprinter
 from tbloom.scrapy.errorline import error_line
@@ -519,13 +519,9 @@ def test_other_slices_than_the_stores_are_refused(tmp_path: Path) -> None:
         opened.store(URL)
 
 
-def test_crawls_share_a_store_that_refuses_readers(tmp_path: Path) -> None:
-    """Only the process that has made the index trusts it."""
+def test_crawls_share_a_store_with_the_same_parameters(tmp_path: Path) -> None:
     with Opened(tmp_path / "pages", **SLICES) as one:
         one.store(URL)
-        (tmp_path / "pages" / "lock").write_text('{"pid": 1, "boot": "another"}')
-        with pytest.raises(TBloomError, match="can't be trusted"):
-            PageStore(tmp_path / "pages", readonly=True)
         with Opened(tmp_path / "pages", **SLICES) as other:
             assert URL == other.retrieve(URL).url
         with pytest.raises(ConfigMismatch):
