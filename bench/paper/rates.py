@@ -57,7 +57,9 @@ def measure_window(
     """Fills the slices of a window, and asks it for items that were never added: the share that is called seen."""
     client.flushall()
     bits = sizing.whole_blocks(bits, HASHES)
+    # A rate that any of these windows keeps: what they have is measured.
     sizes: dict[str, Any] = {"capacity": items, "bits": bits, "hashes": HASHES, "slices": slices}
+    sizes["error_rate"] = 0.5
     # By the month: no slice ends while it is filled.
     seen = TimeBloom(client, "paper", granularity="m", grow=False, **sizes)
     for slice in seen.info().slices:
