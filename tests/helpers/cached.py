@@ -43,10 +43,6 @@ def comparable(result: dict[str, Any]) -> list[str]:
     for item in result["got"]:
         if item["url"].endswith("/undated") and "error" not in item:
             assert item["headers"].pop("Date")  # Scrapy's, when it came
-        if not hasattr(Response, "to_dict"):
-            # Before 2.19 Scrapy's storage gives back less of a response.
-            for name in ("flags", "ip", "protocol", "encoding", "stamped"):
-                item.pop(name, None)
     return sorted(json.dumps(item, sort_keys=True) for item in result["got"])
 
 

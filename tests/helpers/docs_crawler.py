@@ -7,6 +7,7 @@ also if the crawler is killed.
 from __future__ import annotations
 
 import json
+import logging
 import sys
 import warnings
 from collections.abc import AsyncIterator, Iterator
@@ -15,11 +16,10 @@ from typing import Any
 
 import scrapy
 from scrapy.core.engine import ExecutionEngine
-from scrapy.crawler import CrawlerProcess
 from scrapy.http import Response
-from scrapy.utils.reactor import install_reactor
 
 from tbloom.demo.site import links
+from tests.helpers.crawl import run
 
 
 class Docs(scrapy.Spider):
@@ -65,21 +65,10 @@ SPIDERS = {"docs": Docs, "tree": Tree}
 
 def main() -> None:
     job = json.loads(sys.argv[1])
-    warnings.simplefilter(
-        "ignore"
-    )  # scrapy-redis' scheduler uses functions that Scrapy has deprecated
-    install_reactor("twisted.internet.asyncioreactor.AsyncioSelectorReactor")
+    warnings.simplefilter("ignore")  # scrapy-redis' scheduler uses what Scrapy has deprecated
+    logging.basicConfig(level=logging.WARNING)
     ExecutionEngine._SLOT_HEARTBEAT_INTERVAL = 0.1  # an idle engine looks into its queue every 5 s
-    settings = {
-        "TELNETCONSOLE_ENABLED": False,
-        "LOG_LEVEL": "WARNING",
-        "LOG_VERSIONS": [],
-        "CONCURRENT_ITEMS": 10,
-        "RETRY_ENABLED": False,
-    }
-    process = CrawlerProcess({**settings, **job["settings"]})
-    process.crawl(SPIDERS[job["spider"]], **job["arguments"])
-    process.start()
+    run([[(SPIDERS[job["spider"]], job["arguments"])]], **job["settings"])
 
 
 if __name__ == "__main__":
