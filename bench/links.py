@@ -16,6 +16,7 @@ from parsel import Selector
 from scrapy import Request
 from scrapy.settings import Settings
 from scrapy.utils.request import RequestFingerprinter
+from scrapy.utils.test import get_crawler
 from scrapy_redis.dupefilter import RFPDupeFilter
 
 from bench import contest
@@ -49,7 +50,7 @@ def call_per_page(dupefilter: DupeFilter, pages: Pages) -> int:
         request_fingerprinter=RequestFingerprinter(),
         get_downloader_middleware=lambda _: None,
     )
-    prefetch = Prefetch(crawler, dupefilter.seen, None, Calls(in_thread=False))
+    prefetch = Prefetch(crawler, dupefilter.answers, None, Calls(in_thread=False))
     dupefilter._prefetch = prefetch
 
     async def ask() -> int:
@@ -65,7 +66,7 @@ def call_per_page(dupefilter: DupeFilter, pages: Pages) -> int:
 
 def _tbloom(**more: Any) -> Callable[[str], DupeFilter]:
     settings = {"TBLOOM_KEY": "links", "TBLOOM_SLICES": SLICES, "TBLOOM_ERROR_RATE": ERROR_RATE}
-    return lambda url: DupeFilter.from_settings(Settings({"REDIS_URL": url, **settings, **more}))
+    return lambda url: DupeFilter(get_crawler(None, {"REDIS_URL": url, **settings, **more}))
 
 
 def _scrapy_redis(url: str) -> RFPDupeFilter:

@@ -14,8 +14,8 @@ from scrapy.utils.project import get_project_settings, inside_project
 from tbloom import LocalBloom
 from tbloom.errors import ConfigError
 from tbloom.scrapy.addon import Addon
+from tbloom.scrapy.crawler import error_line
 from tbloom.scrapy.dupefilter.dupefilter import DupeFilter
-from tbloom.scrapy.errorline import error_line
 from tbloom.scrapy.options import read_options
 from tbloom.scrapy.settings import MARK, MARKS_DONE
 
@@ -63,6 +63,6 @@ def faults(settings: BaseSettings) -> Iterator[str]:
         if not isinstance(options.seen, LocalBloom):
             options.seen.client.ping()
     except (RedisError, RedisClusterException) as error:
-        yield error_line(error, settings)
+        yield error_line(error)
     finally:
         options.close()

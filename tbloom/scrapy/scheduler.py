@@ -27,15 +27,14 @@ class Scheduler(scrapy_redis.Scheduler):  # type: ignore[misc] # it has no types
             return MemoryScheduler.from_crawler(crawler)
         with CrawlEnd(crawler).ending_at_an_error():
             # These name a wrong setting.
-            FLUSH.is_on(crawler.settings, default=False)
+            FLUSH.is_on(crawler.settings)
             make_client(crawler.settings)[0].close()
             return super().from_crawler(crawler)
         return _NoQueue()
 
     def open(self, spider: Spider) -> None:
-        """Scrapy calls this; it looks into the queue. An error ends the crawl; the log may have the duplicate filter's already."""
-        crawler = spider.crawler
-        with CrawlEnd(crawler).ending_at_an_error(is_logged=lambda: ends_before_start(crawler)):
+        """Scrapy calls this; it looks into the queue. An error ends the crawl."""
+        with CrawlEnd(spider.crawler).ending_at_an_error():
             super().open(spider)
 
     def flush(self) -> None:

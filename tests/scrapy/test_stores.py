@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import redis
 from scrapy import Request
-from scrapy.settings import Settings
+from scrapy.utils.test import get_crawler
 
-from tbloom import ConfigError, ExactFilter, LocalBloom
+from tbloom import ConfigError, ExactFilter
 from tbloom.scrapy import DupeFilter
-from tests.helpers.schedulers import SCRAPY, SETTINGS, UNREACHABLE
+from tests.helpers.schedulers import SCRAPY, SETTINGS
 
 BLOOM = {"TBLOOM_STORE": "bloom"}  # test_dupefilter.py has its crawls
 #: The fixture ``crawl`` sets a capacity, which an exact store refuses.
@@ -58,21 +58,6 @@ def test_what_is_remembered_outlives_the_crawl_until_it_is_flushed(
     assert ["a"] == crawl("pages", flushing, ["a", "a"])["fetched"]
 
 
-def test_a_local_store_without_a_path_lives_as_long_as_the_crawl(crawl: Any) -> None:
-    settings = {**SCRAPY, "TBLOOM_STORE": "local", "REDIS_URL": UNREACHABLE}
-    for _ in range(2):
-        result = crawl("pages", settings, ["a", "a", "b"])
-        assert (["a", "b"], 1) == (sorted(result["fetched"]), result["stats"]["tbloom/seen"])
-
-
-def test_the_path_has_the_spiders_name(crawl: Any, tmp_path: Path) -> None:
-    path = tmp_path / "%(spider)s.tbloom"
-    settings = {**SCRAPY, **STORES["local"], "TBLOOM_PATH": str(path)}
-    crawl("pages", settings, ["a"])
-    with LocalBloom(path=tmp_path / "tests.tbloom", capacity=1000) as seen:
-        assert seen.info().items == 1
-
-
 def test_a_request_limits_how_long_it_is_remembered(
     crawl: Any, client: redis.Redis, name: str
 ) -> None:
@@ -110,9 +95,8 @@ def test_the_lifetime_of_all_requests_is_a_setting(
 def test_wrong_meta_is_named(
     url: str, name: str, settings: dict[str, Any], meta: dict[str, Any], expected: str
 ) -> None:
-    dupefilter = DupeFilter.from_settings(
-        Settings({"REDIS_URL": url, "TBLOOM_KEY": name, **settings})
-    )
+    own = {"REDIS_URL": url, "TBLOOM_KEY": name, **settings}
+    dupefilter = DupeFilter(get_crawler(None, own))
     [(key, value)] = meta.items()
     request = Request("https://a.example/", meta=meta)
     with pytest.raises(ConfigError) as error:
