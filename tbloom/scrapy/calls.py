@@ -65,7 +65,7 @@ class Errands:
     """
 
     def __init__(self, calls: Calls, answers: Answers, end: CrawlEnd) -> None:
-        self._calls, self._answers, self.end = calls, answers, end
+        self._calls, self.answers, self.end = calls, answers, end
 
     def later(
         self, what: str, call: Callable[[], Any], then: Callable[[Any], object] = lambda _: None
@@ -84,9 +84,9 @@ class Errands:
 
     def failed(self, what: str, error: RedisError | TBloomError) -> None:
         """Logs the error of a call, and ends the crawl where no policy says otherwise."""
-        if not self._answers.circuit.is_open:  # which the log has
+        if not self.answers.circuit.is_open:  # which the log has
             logger.error("Requests could not be %s: %s", what, error)
-        if self._answers.on_error == "raise" or isinstance(error, TBloomError):
+        if self.answers.on_error == "raise" or isinstance(error, TBloomError):
             self.end.begin()
 
     def _finish(self, what: str, then: Callable[[Any], object], made: Future[Any]) -> None:

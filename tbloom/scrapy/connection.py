@@ -16,7 +16,7 @@ from scrapy.utils.misc import load_object
 from tbloom.engine.client import RETRY_FOR
 from tbloom.engine.urls import SOCKET_TIMEOUT, parse_url
 from tbloom.engine.urls import make_client as client_of
-from tbloom.errors import ConfigError, TBloomError
+from tbloom.errors import ConfigError
 
 # As Scrapy has it for other libraries. At each start redis-py's DEBUG says that the server knows no maintenance notifications.
 logging.getLogger("redis.connection").setLevel(logging.INFO)
@@ -84,8 +84,6 @@ def naming_redis(settings: BaseSettings) -> Iterator[None]:
             raise
         name = "REDIS_URL" if settings.get("REDIS_URL") else "REDIS_PARAMS"
         raise ConfigError(name, error.value, error.expected) from None
-    except TBloomError:
-        raise
     except _WRONG as error:
         given = [name for name in _PARAMS if settings.get(name) and name != "REDIS_URL"]
         names = ["REDIS_PARAMS"] if settings.get("REDIS_PARAMS") else given

@@ -29,10 +29,6 @@ logger = logging.getLogger(__name__)
 HOLD_OFF = 10.0
 
 
-class HeldOff(RedisConnectionError):
-    """The server is not asked: it did not answer some seconds ago."""
-
-
 class CircuitBreaker:
     """Opens when a call fails. It then lets a call through every 10 seconds, and closes when that one is answered.
 
@@ -86,7 +82,7 @@ class CrawlStore(SyncDriver):
         self.circuit = CircuitBreaker(f"filter {self.name!r}")
 
     def run(self, flow: Flow[T]) -> T:
-        """See ``SyncDriver.run``; raises HeldOff while the circuit is open."""
+        """See ``SyncDriver.run``; raises ConnectionError while the circuit is open."""
         if threading.current_thread() is self._heartbeat:  # is always sent, and decides nothing
             return super().run(flow)
         if self.circuit.holds_off:
@@ -97,7 +93,7 @@ class CrawlStore(SyncDriver):
                 return done
             finally:
                 flow.close()  # it notes that its calls were not sent
-            raise HeldOff("the server did not answer, and is not asked yet")
+            raise RedisConnectionError("the server did not answer, and is not asked yet")
         try:
             answer = super().run(flow)
         except NotReplicated as error:  # an outage too: the answer may be lost

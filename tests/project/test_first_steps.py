@@ -115,8 +115,8 @@ def test_ctrl_c_ends_an_asyncio_program(plain: Runner) -> None:
 
 def test_a_scrapy_project_from_its_first_command_to_its_first_mistake(scrapy: Runner) -> None:
     _make_project(scrapy, ROOT / "README.md")
-    assert ", 0 items, 0.00 MB, at localhost:" in _crawled(scrapy, 3)
-    assert ", 2 items, 0.03 MB, at localhost:" in _crawled(scrapy, 1)
+    assert ", 0 items, 0.00 MB, at " in _crawled(scrapy, 3)
+    assert ", 2 items, 0.03 MB, at " in _crawled(scrapy, 1)
     local = "-s TBLOOM_STORE=local -s TBLOOM_MARK=scheduled -s REDIS_URL=redis://127.0.0.1:1/0"
     assert "at memory" in _crawled(scrapy, 3, local)
     for mistake, remedy in {

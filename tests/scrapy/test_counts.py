@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -17,7 +16,6 @@ from w3lib.url import canonicalize_url
 
 from tbloom import DistinctCounter
 from tbloom.scrapy import DistinctCounts
-from tests.helpers.proxy import LossyProxy
 from tests.helpers.schedulers import ADDON, SCRAPY, UNREACHABLE, refusal
 
 pytestmark = pytest.mark.usefixtures("away_from_midnight")
@@ -80,23 +78,6 @@ def test_crawls_count_what_sets_do(
         hosts_new = 0
 
 
-def test_two_crawlers_at_once_share_the_counters(
-    crawl: Any, client: redis.Redis, site: str, name: str, own_counters: dict[str, Any]
-) -> None:
-    """One of the two is the first with a URL that both fetch."""
-    pages = [[str(i) for i in range(80)], [str(i) for i in range(40, 120)]]
-    with ThreadPoolExecutor(2) as pool:
-        results = [*pool.map(lambda some: counted(crawl("pages", own_counters, some)), pages)]
-    urls = {f"{site}{page}" for some in pages for page in some}
-    assert len(urls) == sum(result["urls/new"] for result in results)
-    assert 1 == sum(result.get("hosts/new", 0) for result in results)
-    assert len(urls) == max(result["urls"] for result in results)
-    more = {"granularity": "d", "slices": 30}
-    kept = DistinctCounter(client, f"{name}-tests:urls", f"{name}:ids", **more)
-    assert len(urls) == kept.count()
-    assert [False] * len(urls) == kept.add_many(sorted(urls))  # exactly these
-
-
 @pytest.mark.parametrize(
     ("settings", "pages", "urls"),
     [
@@ -126,17 +107,6 @@ def test_without_redis_the_crawl_goes_on(
     assert "finished" == result["finish_reason"]
     assert 1 == result["log"].count("Up to 2 URLs and 1 hosts of this crawl are not counted")
     assert 1 == result["log"].count("can't be counted now")
-
-
-def test_lost_replies_change_no_count(
-    crawl: Any, url: str, site: str, own_counters: dict[str, Any]
-) -> None:
-    """Every second one."""
-    with LossyProxy(url, lambda number: number % 2 == 0) as proxy:
-        result = crawl("ten_and_hundred", {**own_counters, "REDIS_URL": proxy.url})
-        assert proxy.lost
-    urls = {f"{site}{i}" for i in range(100)}
-    assert expected(urls, urls, 1) == counted(result)
 
 
 def test_other_parameters_than_the_stored_stop_the_crawl_at_the_start(

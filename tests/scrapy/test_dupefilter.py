@@ -194,14 +194,6 @@ def test_a_crawl_that_does_not_begin_clears_nothing(
     client.delete(f"{name}:requests")
 
 
-def test_a_redis_that_fails_in_the_middle_closes_the_spider(crawl: Any, url: str) -> None:
-    """By default: the crawl must not end as "finished" with pages missing."""
-    with LossyProxy(url, lambda number: number > 30) as proxy:
-        settings = {**SCRAPY, "REDIS_URL": proxy.url, "REDIS_PARAMS": {"retry": None}}
-        result = crawl("ten_and_hundred", settings)
-    assert "tbloom_error" == result["finish_reason"]
-
-
 def test_a_full_filter_closes_the_spider(crawl: Any) -> None:
     full = {"TBLOOM_GROW": False, "TBLOOM_CAPACITY": 10}
     result = crawl("ten_and_hundred", {**SCRAPY, **full})

@@ -21,7 +21,7 @@ from scrapy import Request
 from scrapy.utils.request import fingerprint
 from typing_extensions import Self
 
-from tbloom import Claim, FilterFull, TimeBloom
+from tbloom import Claim, TimeBloom
 from tbloom.scrapy.outage import NEW, Answers, Guess
 from tbloom.scrapy.stores import CrawlBloom, CrawlExact
 from tests.helpers.forked import Started
@@ -351,18 +351,6 @@ def test_an_error_that_does_not_pass_comes_through(
         pytest.raises(redis.ResponseError, match="WRONGTYPE"),
     ):
         answers.ask([b"a"])
-
-
-def test_an_error_of_the_filters_own_shows_that_the_server_answers(
-    url: str, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tbloom.scrapy.stores.HOLD_OFF", 0.0)
-    with asking(url, name, "drop", capacity=1, grow=False) as answers:
-        answers.ask([b"fills the slice"])
-        answers.circuit.failed(redis.ConnectionError())
-        with pytest.raises(FilterFull):
-            answers.ask([b"b"])
-        assert not answers.circuit.is_open
 
 
 def test_an_item_called_new_by_policy_is_not_new_again(url: str, name: str) -> None:

@@ -5,10 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import os
-import re
-import resource
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
@@ -278,21 +274,6 @@ def test_a_page_expires_by_its_time(tmp_path: Path, clock: list[datetime]) -> No
         assert URL == opened.retrieve(URL).url
 
 
-def test_the_codec_is_a_setting(tmp_path: Path) -> None:
-    """Of new pages: those of another codec are read all the same."""
-    body = b"<p>legible" * 1000
-    sizes = []
-    for codec in ("gzip", "zstd", "identity"):
-        before = sum(path.stat().st_size for path in tmp_path.glob("pages-*"))
-        with Opened(tmp_path, TBLOOM_PAGES_CODEC=codec) as opened:
-            opened.store(f"{URL}/{codec}", Response(URL, body=body))
-        sizes.append(sum(path.stat().st_size for path in tmp_path.glob("pages-*")) - before)
-    assert max(sizes[:2]) < 5_000 < len(body) < sizes[2]
-    with Opened(tmp_path) as opened:
-        for codec in ("gzip", "zstd", "identity"):
-            assert body == opened.retrieve(f"{URL}/{codec}").body
-
-
 @pytest.mark.parametrize(
     ("response", "warnings"),
     [
@@ -323,26 +304,6 @@ def test_what_can_t_be_read_is_fetched(tmp_path: Path, caplog: pytest.LogCapture
     assert 1 == caplog.text.count(warning)
 
 
-def test_where_there_is_no_room_what_was_stored_stays(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    large = Response(URL, body=os.urandom(200_000))
-    with Opened(tmp_path) as opened:
-        opened.store(URL)
-        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (150_000, hard))
-        try:
-            opened.store(URL, large)
-            opened.store(URL, large)
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-        assert b"" == opened.retrieve(URL).body
-        assert {"tbloom/pages/failed": 2} == opened.stats
-        opened.store(URL, large)
-        assert large.body == opened.retrieve(URL).body
-    assert 1 == caplog.text.count("could not be stored")
-
-
 # The settings
 
 SLICES = {"TBLOOM_PAGES_GRANULARITY": "d", "TBLOOM_PAGES_SLICES": 7}
@@ -360,7 +321,6 @@ SLICES = {"TBLOOM_PAGES_GRANULARITY": "d", "TBLOOM_PAGES_SLICES": 7}
         ({"TBLOOM_PAGES_READONLY": "perhaps"}, "TBLOOM_PAGES_READONLY"),
         ({"TBLOOM_PAGES_CODEC": "br"}, "TBLOOM_PAGES_CODEC"),
         ({"TBLOOM_PAGES_SLICE": 7}, "TBLOOM_PAGES_SLICE"),
-        ({"HTTPCACHE_EXPIRATION_SECS": "an hour"}, "HTTPCACHE_EXPIRATION_SECS"),
     ],
 )
 def test_a_wrong_setting_is_named(settings: dict[str, Any], names: str, tmp_path: Path) -> None:
@@ -390,27 +350,3 @@ def test_the_last_one_closes_the_store(tmp_path: Path) -> None:
             PageStore(tmp_path)
     PageStore(tmp_path).close()
     assert {} == shared._opened
-
-
-WITHOUT = """
-import sys
-sys.modules["isal"] = None
-from tbloom.scrapy import *
-from scrapy.utils.misc import load_object
-print(DupeFilter.__name__)
-try:
-    load_object("tbloom.scrapy.PageCacheStorage")
-except ImportError as error:
-    print(error)
-"""
-
-
-def test_without_the_extra_it_says_what_to_install() -> None:
-    """The rest of ``tbloom.scrapy`` works, also with ``import *``."""
-    done = subprocess.run(
-        [sys.executable, "-c", WITHOUT], capture_output=True, text=True, check=False
-    )
-    assert ("", 0) == (done.stderr, done.returncode)
-    assert re.fullmatch(
-        r"DupeFilter\ntbloom\.pages needs \w+: pip install 'tbloom\[pages\]'\n", done.stdout
-    )

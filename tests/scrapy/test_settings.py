@@ -59,16 +59,6 @@ def test_a_wrong_setting_is_named(wrong: dict[str, Any], expected: str) -> None:
     assert message(wrong).startswith(expected)
 
 
-@pytest.mark.parametrize(
-    ("url", "shown"),
-    [("localhost:7911", "localhost:7911"), ("10.0.0.1:7911", "10.0.0.1:7911"), ("secret:7911", "***")],
-)  # fmt: skip
-def test_a_url_without_its_scheme_is_shown_if_it_is_no_password(url: str, shown: str) -> None:
-    error = message({"REDIS_URL": url})
-    assert error.startswith("REDIS_URL: expected a URL that starts with redis://")
-    assert error.endswith(f"got {shown!r}")
-
-
 @pytest.mark.parametrize("secret", [SECRET, SECRET.decode()])
 @pytest.mark.parametrize("store", ["bloom", "local"])
 def test_crawlers_share_a_secret(url: str, name: str, store: str, secret: Any) -> None:

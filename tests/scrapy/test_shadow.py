@@ -166,12 +166,6 @@ def test_another_crawler_in_between_is_no_loss(shadowed: Any, tmp_path: Path) ->
     assert {"asked": 3, "agreed": 3, "new": 2, "seen": 1} == result["shadow"]
 
 
-def test_it_can_be_switched_off(shadowed: Any) -> None:
-    result = shadowed("pages", {**ADDON, "TBLOOM_SHADOW": "False"}, ["a", "a"])
-    assert {} == result["shadow"]
-    assert 1 == result["stats"]["tbloom/new"]
-
-
 @pytest.mark.parametrize("wrong", ["no.such.Class", "tbloom.scrapy.DupeFilter", "scrapy.Spider"])
 def test_a_wrong_class_stops_the_crawl_at_the_start(shadowed: Any, wrong: str) -> None:
     result = shadowed("pages", {**ADDON, "TBLOOM_SHADOW": wrong}, ["a"])

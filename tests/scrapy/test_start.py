@@ -154,16 +154,6 @@ def test_the_fingerprinter_stays_with_what_is_in_the_filter(
     assert [] == [key for key in client.scan_iter(f"{{{name}}}*") if ":lane:" not in key]
 
 
-def test_what_another_program_has_noted_is_not_shown(
-    url: str, client: redis.Redis, name: str
-) -> None:
-    client.set(f"{{{name}}}:fingerprinter", b"a\nERROR: forged")
-    seen = read_options(Settings({"REDIS_URL": url, "TBLOOM_KEY": name}), "shop").seen
-    seen.add("a")
-    assert "" == finds(seen, RequestFingerprinter())
-    assert SCRAPYS == client.get(f"{{{name}}}:fingerprinter")
-
-
 def test_an_import_of_scrapy_rediss_set_is_known(url: str, client: redis.Redis, name: str) -> None:
     client.sadd(f"{name}:dupefilter", "ab" * 20)
     try:

@@ -12,7 +12,7 @@ import pytest
 
 from tbloom import Claim, TimeBloom
 from tbloom.scrapy.counts.extension import KINDS
-from tests.helpers.schedulers import ADDON, SETTINGS
+from tests.helpers.schedulers import SETTINGS
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "monitoring.md").read_text(encoding="utf-8")
@@ -55,14 +55,6 @@ def test_a_crawl_s_stats_are_in_the_table(crawl: Any, url: str, name: str, setti
         stats["tbloom/window/error_rate"],
     )
     assert info.items == 100
-
-
-def test_a_marking_crawl_s_stats_are_in_the_table(crawl: Any) -> None:
-    stats = crawl("pages", {**ADDON, "TBLOOM_MARK": "done"}, ["a", "b", "status/500"])["stats"]
-    ours = {stat for stat in stats if stat.startswith("tbloom/")}
-    assert ours <= STATS
-    assert {"tbloom/new", "tbloom/done", "tbloom/released", "tbloom/window/items"} < ours
-    assert stats["tbloom/window/items"] == 2
 
 
 SCRIPT = """

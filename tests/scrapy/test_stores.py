@@ -13,7 +13,7 @@ from scrapy.utils.test import get_crawler
 
 from tbloom import ConfigError, ExactFilter
 from tbloom.scrapy import DupeFilter
-from tests.helpers.schedulers import SCRAPY, SETTINGS
+from tests.helpers.schedulers import SCRAPY
 
 BLOOM = {"TBLOOM_STORE": "bloom"}  # test_dupefilter.py has its crawls
 #: The fixture ``crawl`` sets a capacity, which an exact store refuses.
@@ -27,25 +27,6 @@ STORES = {
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any]:
     path = {"TBLOOM_PATH": str(tmp_path / "%(spider)s.tbloom")}
     return {**STORES[request.param], **(path if request.param == "local" else {})}
-
-
-@pytest.mark.parametrize(
-    "way",
-    [*(pytest.param(way, marks=pytest.mark.check) for way in ("scrapy", "scrapy-redis")), "add-on"],
-)
-def test_the_sources_spider_fetches_100_pages_and_filters_10(
-    crawl: Any, way: str, store: dict[str, Any]
-) -> None:
-    result = crawl("ten_and_hundred", {**SETTINGS[way], **store})
-    assert sorted(map(str, range(100))) == sorted(result["fetched"])
-    stats = result["stats"]
-    assert (10, 10) == (stats["bloomfilter/filtered"], stats["dupefilter/filtered"])
-    assert (100, 10, 100) == (
-        stats["tbloom/new"],
-        stats["tbloom/seen"],
-        stats["tbloom/window/items"],
-    )
-    assert [] == result["failures"]
 
 
 def test_what_is_remembered_outlives_the_crawl_until_it_is_flushed(

@@ -16,7 +16,7 @@ from tbloom.scrapy.calls import Calls, Errands
 from tbloom.scrapy.claims.pages import ClaimedPages
 from tbloom.scrapy.claims.requests import Note, RequestClaim, note_text
 from tbloom.scrapy.claims.takeover import TakeOver
-from tbloom.scrapy.crawler import count, fingerprint
+from tbloom.scrapy.crawler import fingerprint
 from tbloom.scrapy.meta import CLAIM, WITHIN
 from tbloom.scrapy.outage import NEW, Answer, Answers, Guess
 
@@ -55,7 +55,7 @@ class InFlight:
         self._crawler, self._seen, self._answers = crawler, seen, answers
         self._end, self._calls, self._shared = end, calls, shared
         self._errands = Errands(calls, answers, end)
-        self.pages = ClaimedPages(crawler, seen, answers, self._errands, shared=shared)
+        self.pages = ClaimedPages(crawler, seen, self._errands, shared=shared)
         self._take_over = TakeOver(crawler, seen, self._errands, self._schedule)
         self._settling = create_looping_call(self.pages.settle)
         crawler.signals.connect(self._settle_regularly, signals.engine_started)
@@ -91,7 +91,7 @@ class InFlight:
         answers = await self._calls.run(partial(self._answers.ask, items, notes))
         for (request, item), answer in zip(pairs, answers, strict=True):
             if answer in NEW:
-                self.pages.add(request, (item.hex(),), queued=True)
+                self.pages.enqueue(self.pages.add(request, (item.hex(),)))
         return answers
 
     def scheduled(self, request: Request) -> None:
@@ -113,7 +113,7 @@ class InFlight:
         Another crawler or an earlier run may have put it there and died, and others may have taken it over.
         """
         self.pages.settle()
-        self._take_over.look_later(len(self.pages))
+        self._take_over.look_later()
         claim = RequestClaim.of(request)
         # Never claimed (dont_filter), or downloaded by a callback with the meta of its page.
         if claim is None or not self.pages.belongs_to(request, claim):
@@ -195,7 +195,7 @@ class InFlight:
         """Claims a request that is about to enter the queue."""
         answer = self._ask(request, fingerprints, note_text(self._crawler, request, fingerprints))
         if answer in NEW:
-            self.pages.add(request, fingerprints, queued=True)
+            self.pages.enqueue(self.pages.add(request, fingerprints))
         return answer
 
     def _ask(
@@ -221,11 +221,9 @@ class InFlight:
                 raise
             return False
         if answer in NEW:
-            self.pages.add(request, claim.fingerprints, queued=False, deaths=claim.deaths)
+            self.pages.add(request, claim.fingerprints, claim.deaths)
         if isinstance(answer, Guess):
             return True  # only Redis knows who else has it
-        if claim.session != self._seen.session:
-            count(self._crawler, f"tbloom/handed_over/{answer.value}")
         return answer is Claim.NEW
 
     def _note_of_running(self, request: Request, claim: RequestClaim) -> str:
@@ -240,7 +238,7 @@ class InFlight:
         # After the others: what it may do to the crawler harms no more than it must.
         if note.deaths:
             request.priority -= _SUSPECT
-        self.pages.add(request, note.fingerprints, queued=True, deaths=note.deaths)
+        self.pages.enqueue(self.pages.add(request, note.fingerprints, note.deaths))
         self._taken = request
         try:
             engine.crawl(request)

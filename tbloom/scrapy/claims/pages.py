@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from scrapy.crawler import Crawler
 
     from tbloom.scrapy.calls import Errands
-    from tbloom.scrapy.outage import Answers
     from tbloom.scrapy.stores import CrawlBloom
 
 logger = logging.getLogger(__name__)
@@ -55,15 +54,9 @@ class ClaimedPages:
     """The pages that one crawl has claimed, by the first fingerprint of their claims."""
 
     def __init__(
-        self,
-        crawler: Crawler,
-        seen: CrawlBloom,
-        answers: Answers,
-        errands: Errands,
-        *,
-        shared: bool,
+        self, crawler: Crawler, seen: CrawlBloom, errands: Errands, *, shared: bool
     ) -> None:
-        self._crawler, self._seen, self._answers = crawler, seen, answers
+        self._crawler, self._seen = crawler, seen
         self._errands, self._shared = errands, shared
         self._pages = defaultdict[str, _Page](_Page)
         self._failures: Counter[str] = Counter()
@@ -73,25 +66,16 @@ class ClaimedPages:
         #: True if other processes are to end claims of this one.
         self.handed_over = False
 
-    def __len__(self) -> int:
-        return len(self._pages)
-
     # From the claim to the queue
 
     def add(
-        self,
-        request: Request,
-        fingerprints: tuple[str, ...],
-        *,
-        queued: bool,
-        deaths: int | None = None,
-    ) -> None:
-        """A request has been claimed. ``queued``: it enters the queue; else it has come out of it."""
+        self, request: Request, fingerprints: tuple[str, ...], deaths: int | None = None
+    ) -> RequestClaim:
+        """A request has been claimed."""
         claim = RequestClaim(self._seen.session, next(self._numbers), fingerprints, deaths)
         claim.write(request)
         self._pages[fingerprints[0]].claim = claim
-        if queued:
-            self.enqueue(claim)
+        return claim
 
     def enqueue(self, claim: RequestClaim) -> None:
         """A claimed request enters the queue, perhaps once more. The process that takes it out of a shared one claims it."""
@@ -204,7 +188,7 @@ class ClaimedPages:
         items = [item for claim in claims for item in claim.items]
 
         def release() -> None:
-            self._answers.forget(items)
+            self._errands.answers.forget(items)
             self._seen.release_many(items)
 
         if items:

@@ -24,8 +24,6 @@ logger = logging.getLogger(__name__)
 
 #: Number of requests that one look takes over, and time from look to look (seconds).
 _BATCH, _LOOK_SECONDS = 100, 10.0
-#: With this many waiting requests, the next look does not come sooner.
-_ENOUGH = 1000
 #: A request is left to the next crawl once this many crawlers have died while they worked on it.
 _MAX_DEATHS = 5
 
@@ -54,24 +52,20 @@ class TakeOver:
         """The notes of a batch of requests, which are this session's now."""
         return self._seen.take_over(_BATCH, prefix(spider_of(self._crawler)))
 
-    def look_later(self, waiting: int) -> None:
-        """Takes over a batch while the event loop goes on, if it is time; ``waiting`` requests wait here already."""
+    def look_later(self) -> None:
+        """Takes over a batch while the event loop goes on, if it is time. (An idle crawl does so at once.)"""
         if time.monotonic() > self._next_look:
-            self._next_look = time.monotonic() + _LOOK_SECONDS
-            take = partial(self.take, waiting=waiting)
-            self._looking = self._errands.later("taken over", self.look, take)
+            self._next_look = time.monotonic() + min(_LOOK_SECONDS, self._seen.session_ttl / 4)
+            self._looking = self._errands.later("taken over", self.look, self.take)
 
     def is_looking(self) -> bool:
         """A look is on its way, or its requests are not scheduled yet."""
         look = self._looking
         return look is not None and not (look.done() and look.exception())
 
-    def take(self, texts: list[str], waiting: int = 0) -> bool:
+    def take(self, texts: list[str]) -> bool:
         """Schedules the requests of the notes, and returns True if there were any."""
         self._silent = self._looking = None
-        looks_at_once = len(texts) == _BATCH and waiting < _ENOUGH
-        pause = 0.0 if looks_at_once else min(_LOOK_SECONDS, self._seen.session_ttl / 4)
-        self._next_look = time.monotonic() + pause
         spider = spider_of(self._crawler)
         notes: list[Note] = []
         taken: list[tuple[Request, Note]] = []

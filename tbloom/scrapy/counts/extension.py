@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -40,9 +40,6 @@ _DEFAULTS = {"name": "%(spider)s", "granularity": "d", "slices": 30, "tz": "UTC"
 _PAUSE = 1.0
 _FAILED = "Distinct URLs and hosts can't be counted now; the crawl goes on: %s"
 
-#: Distinct members by kind, in order.
-Pending = dict[str, dict[bytes, None]]
-
 
 def make_counters(settings: BaseSettings, spider: str) -> dict[str, DistinctCounter]:
     """A counter for each kind. Raises ConfigError that names the setting, if one can't be right."""
@@ -69,7 +66,8 @@ class DistinctCounts:
         self._crawler = crawler
         spider = (crawler.spider or crawler.spidercls).name
         self._counters = make_counters(crawler.settings, spider)
-        self._pending = _nothing()
+        #: Distinct members by kind, in order.
+        self._pending = defaultdict[str, dict[bytes, None]](dict)
         #: What the thread has counted as new, and what it could not count.
         self._new: Counter[str] = Counter()
         self._lost: Counter[str] = Counter()
@@ -140,7 +138,7 @@ class DistinctCounts:
 
     def _send(self) -> None:
         """Begins to send what is pending, unless the last members are still on their way."""
-        if self._sending is None and any(self._pending.values()):
+        if self._sending is None and self._pending:
             self._sending = deferToThread(self._count)
             self._sending.addCallback(self._sent)
 
@@ -149,11 +147,10 @@ class DistinctCounts:
 
     def _count(self) -> None:
         """Counts the pending members."""
-        batch, self._pending = self._pending, _nothing()
+        batch, self._pending = self._pending, defaultdict(dict)
         for kind, members in batch.items():
             try:
-                if members:
-                    self._new[kind] += sum(self._counters[kind].add_many(members))
+                self._new[kind] += sum(self._counters[kind].add_many(members))
             except Exception as error:  # noqa: BLE001, PERF203 - the crawl goes on after any error
                 self._lost[kind] += len(members)
                 self._once.log(logging.WARNING, _FAILED, error)
@@ -170,7 +167,3 @@ class DistinctCounts:
             self._once.log(logging.WARNING, _FAILED, error)
         self._counters[KINDS[0]].client.close()
         return counts
-
-
-def _nothing() -> Pending:
-    return {kind: {} for kind in KINDS}

@@ -65,20 +65,10 @@ class DupeFilter(RFPDupeFilter):
         self._prefetch: Prefetch | None = None
 
     @classmethod
-    def from_crawler(cls, crawler: Crawler) -> BaseDupeFilter:  # type: ignore[override] # may be a ShadowDupeFilter
-        """Scrapy's scheduler calls this."""
-        return cls._make(crawler)
-
-    @classmethod
-    def from_spider(cls, spider: Spider) -> BaseDupeFilter:
-        """scrapy-redis' scheduler calls this, but neither ``open`` nor ``close``."""
-        dupefilter = cls._make(spider.crawler, shares_queue=True)
-        dupefilter.open()
-        return dupefilter
-
-    @classmethod
-    def _make(cls, crawler: Crawler, *, shares_queue: bool = False) -> BaseDupeFilter:
-        """The dupefilter for what is run."""
+    def from_crawler(  # type: ignore[override] # may be a ShadowDupeFilter
+        cls, crawler: Crawler, *, shares_queue: bool = False
+    ) -> BaseDupeFilter:
+        """Scrapy's scheduler calls this: the dupefilter for what is run."""
         if is_trial(crawler):
             logger.info("tbloom's filter is neither asked nor filled by this command of Scrapy's")
             # The shell filters nothing, as Scrapy has it.
@@ -86,6 +76,13 @@ class DupeFilter(RFPDupeFilter):
         if shadow_setting(crawler.settings):
             return ShadowDupeFilter(crawler, DupeFilter, shares_queue=shares_queue)
         return cls(crawler, shares_queue=shares_queue)
+
+    @classmethod
+    def from_spider(cls, spider: Spider) -> BaseDupeFilter:
+        """scrapy-redis' scheduler calls this, but neither ``open`` nor ``close``."""
+        dupefilter = cls.from_crawler(spider.crawler, shares_queue=True)
+        dupefilter.open()
+        return dupefilter
 
     @cached_property
     def _options(self) -> Options:
@@ -109,12 +106,6 @@ class DupeFilter(RFPDupeFilter):
             return
         with self._crawl_end.ending_at_an_error(is_logged=self._is_outage):
             self._start()
-
-    def close(self, reason: str = "") -> None:
-        """Scrapy's scheduler calls this at the end: closes the connection, keeps the data."""
-        # In a crawl, spider_closed does it.
-        if not self._crawler.crawling:
-            self._end()
 
     def clear(self) -> None:
         """Clears nothing. scrapy-redis' scheduler calls this at the end: an empty filter is of no use to the next crawl.
@@ -148,8 +139,7 @@ class DupeFilter(RFPDupeFilter):
     def _start(self) -> None:
         """Raises now what the first request would raise: a Redis that is down, other parameters."""
         seen = self.seen
-        if self._crawler.crawling:
-            self._attach(seen)
+        self._attach(seen)
         # close() would be too early: claims may be settled after it, and scrapy-redis does not call it.
         self._crawler.signals.connect(self._closed, signals.spider_closed)
         with naming_redis(self._settings):
@@ -213,8 +203,6 @@ class DupeFilter(RFPDupeFilter):
             argument = f"meta[{keys[error.argument]!r}] of {request}"
             raise ConfigError(argument, error.value, error.expected) from None
         except (RedisError, TBloomError) as error:
-            if not self._crawler.crawling:
-                raise
             if not self._is_outage():  # which the log has
                 logger.error("The crawl ends: %s", error)
             self._crawl_end.begin()

@@ -6,7 +6,7 @@ import logging
 import secrets
 from collections import Counter
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from redis import RedisError
 from scrapy import signals
@@ -54,7 +54,7 @@ class ShadowDupeFilter(BaseDupeFilter):
     # These two are made by open(), because Scrapy hides an error in from_crawler behind one of its own.
 
     @cached_property
-    def _exact(self) -> Any:
+    def _exact(self) -> BaseDupeFilter:
         chosen = shadow_setting(self._settings)
         default = _SCRAPY_REDIS if self._shares_queue else _SCRAPYS
         try:
@@ -64,9 +64,12 @@ class ShadowDupeFilter(BaseDupeFilter):
             is_exact = False
         if not is_exact:
             raise ConfigError("TBLOOM_SHADOW", chosen, "True, False or an exact dupefilter's class")
+        exact: BaseDupeFilter
         if self._shares_queue and hasattr(kind, "from_spider"):  # as scrapy-redis' scheduler does
-            return kind.from_spider(spider_of(self._crawler))
-        return build_from_crawler(kind, self._crawler)
+            exact = kind.from_spider(spider_of(self._crawler))
+        else:
+            exact = build_from_crawler(kind, self._crawler)
+        return exact
 
     @cached_property
     def seen(self) -> CrawlBloom:
@@ -93,22 +96,16 @@ class ShadowDupeFilter(BaseDupeFilter):
             self._crawler.signals.connect(self._end, signals.spider_closed)
             message = "filter %r is only tried, beside %s.%s"
             logger.info(message, seen.name, kind.__module__, kind.__qualname__)
-        if self._crawl_end.has_begun:
-            return None
-        opened: Deferred[None] | None = self._exact.open()
-        return opened
+        return None if self._crawl_end.has_begun else self._exact.open()
 
     def close(self, reason: str = "") -> Deferred[None] | None:
         """Scrapy's scheduler calls this at the end."""
-        if self._crawl_end.has_begun:
-            return None
-        closed: Deferred[None] | None = self._exact.close(reason)
-        return closed
+        return None if self._crawl_end.has_begun else self._exact.close(reason)
 
     def clear(self) -> None:
         """scrapy-redis' scheduler calls this: both filters forget, so that they can be compared."""
         if not self._crawl_end.has_begun:
-            self._exact.clear()
+            self._exact.clear()  # type: ignore[attr-defined] # scrapy-redis' has it
             self._ask(self.seen.clear)
 
     def request_seen(self, request: Request) -> bool:
@@ -117,11 +114,11 @@ class ShadowDupeFilter(BaseDupeFilter):
         # tbloom's finds, and a request of another crawler in between never counts as lost.
         item, within = fingerprint(self._crawler, request), request.meta.get(WITHIN)
         found = self._ask(lambda: self.seen.contains_many([item], within)[0])
-        seen: bool = self._exact.request_seen(request)
+        seen = bool(self._exact.request_seen(request))
         if found is False:
             is_new = self._ask(lambda: self.seen.add_many([item], within)[0])
-            found = None if is_new is None else bool(seen) and not is_new
-        self._compare(request, seen=bool(seen), found=found)
+            found = None if is_new is None else seen and not is_new
+        self._compare(request, seen=seen, found=found)
         return seen
 
     def log(self, request: Request, spider: Spider) -> None:

@@ -42,8 +42,7 @@ def summarize(
     if not isinstance(seen, LocalBloom):
         with suppress(RedisError):
             warnings += _other_fingerprinter(seen, fingerprinter, is_new=is_new)
-        if each_link_waits:
-            warnings += _far_away(seen)
+            warnings += _far_away(seen) if each_link_waits else []
     return f"filter {seen.name!r}: {kind}{held}, at {place}", warnings
 
 

@@ -20,7 +20,6 @@ from tbloom.scrapy.crawler import CrawlEnd, OnceLogger, count
 from tbloom.scrapy.pages.shared import SharedStore
 from tbloom.scrapy.settings import (
     PAGES,
-    Setting,
     arguments,
     check_names,
     expand,
@@ -39,7 +38,6 @@ logger = logging.getLogger(__name__)
 
 #: Comes before a fingerprint, so that this address of a page is no URL.
 KEY = b"scrapy:"
-_EXPIRATION = Setting("HTTPCACHE_EXPIRATION_SECS", int)
 _REFUSED = "The page store can't hold %s, which is fetched again each time, and perhaps others: %s"
 _FAILED = "%s could not be stored, and perhaps others; the crawl goes on: %s"
 _UNREAD = (
@@ -67,7 +65,7 @@ class PageCacheStorage:
         self._fingerprinter: RequestFingerprinterProtocol = RequestFingerprinter()
         self._once = OnceLogger(logger)
         self._is_readonly = False
-        self._expiration = 0.0
+        self._expiration = settings.getint("HTTPCACHE_EXPIRATION_SECS")
 
     def open_spider(self, spider: Spider) -> None:
         """Scrapy calls this when a crawl begins. An error ends the crawl; ``scrapy shell`` goes on without the store."""
@@ -75,10 +73,6 @@ class PageCacheStorage:
         self._fingerprinter = crawler.request_fingerprinter or self._fingerprinter
         with CrawlEnd(crawler).ending_at_an_error(PAGES):
             check_names(self._settings)
-            self._expiration = _EXPIRATION.value(self._settings)
-            if not isinstance(self._expiration, int | float):
-                expected = "a number of seconds; 0: for ever"
-                raise ConfigError(_EXPIRATION.name, self._expiration, expected)
             self._is_readonly = PAGES["readonly"].is_on(self._settings)
             self._open(spider.name)
 
