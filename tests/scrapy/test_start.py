@@ -12,11 +12,11 @@ import pytest
 import redis
 from scrapy.settings import Settings
 from scrapy.utils.request import RequestFingerprinter
-from tbloom.scrapy.errorline import error_line
 
 from tbloom import ConfigMismatch, TimeBloom
 from tbloom.scrapy import ScrapyRedisFingerprinter
 from tbloom.scrapy.connection import address_of, make_client
+from tbloom.scrapy.crawler import error_line
 from tbloom.scrapy.dupefilter.summary import summarize
 from tbloom.scrapy.options import read_options
 from tests.helpers.commands import tbloom
@@ -69,7 +69,7 @@ def test_the_log_names_the_filter_and_a_fingerprinter_that_finds_nothing_in_it(
     [
         ({"TBLOOM_GRANULARITY": "15min", "TBLOOM_SHARDS": 3}, "7 slices of '900s', 1 items"),
         ({"TBLOOM_GRANULARITY": "None"}, "no window, 1 items, 0."),
-        ({"TBLOOM_STORE": "local"}, "1 items, 0.00 MB, at memory"),
+        ({"TBLOOM_STORE": "local"}, "1 items, 0.03 MB, at memory"),
         ({"TBLOOM_STORE": "local", "TBLOOM_PATH": "PATH/%(spider)s"}, "MB, at PATH/shop"),
     ],
 )
@@ -105,7 +105,6 @@ def test_the_address_has_no_password(settings: dict[str, Any], address: str) -> 
         ({"slices": 3}, {}, "TBLOOM_SLICES"),
         ({}, {"TBLOOM_GRANULARITY": "h"}, "TBLOOM_GRANULARITY"),
         ({}, {"TBLOOM_CAPACITY": 5, "TBLOOM_SLICES": 3}, "TBLOOM_CAPACITY, TBLOOM_SLICES"),
-        ({}, {"BLOOMFILTER_BIT": 20}, "BLOOMFILTER_BIT, BLOOMFILTER_HASH_NUMBER"),
         ({}, EXACT, "TBLOOM_KEY"),
     ],
 )
