@@ -54,7 +54,7 @@ def _decimal(rate: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """The parameters of one filter; raises ConfigError where they make no sense.
+    """The parameters of one filter, made by ``configure``; raises ConfigError where they make no sense.
 
     ``capacity``, ``bits`` and ``hashes`` are those of one slice; ``bits`` is rounded up to whole blocks. Without a
     capacity they are those of a filter's first slice, and a later one is made for what the last one held.
@@ -84,11 +84,6 @@ class Config:
 
     def __post_init__(self) -> None:
         window = window_of(self.granularity, self.slices, self.tz)
-        _check_rate(self.error_rate)
-        _check("capacity", self.first_capacity, _MAX_ITEMS)
-        _check("bits", self.bits, _MAX_BITS)
-        _check("hashes", self.hashes, sizing.MAX_HASHES)
-        object.__setattr__(self, "bits", sizing.whole_blocks(self.bits, self.hashes))
         _check("bits", self.bits, _MAX_BITS)
         _check("shards", self.shards, MAX_SHARDS)
         if not isinstance(self.grow, bool):
@@ -197,10 +192,9 @@ def configure(
     """A Config whose size follows from ``capacity`` and ``error_rate``, or is given outright.
 
     ``capacity`` None means that each slice is made for what the last one held, or, with ``bits`` and ``hashes``, the
-    number of items that they hold at ``error_rate``; a higher one is refused. ``error_rate`` None means 1e-4, or, with ``capacity``,
-    ``bits`` and ``hashes``, the one that follows from them. ``hashes`` without ``bits`` gives a size for
-    that number of hashes. ``shards`` None means the fewest that keep each key at 32 MB or less, in a
-    multiple of the cluster's ``masters``.
+    number of items that they hold at ``error_rate``; a higher one is refused. ``error_rate`` None means 1e-4.
+    ``hashes`` without ``bits`` gives a size for that number of hashes. ``shards`` None means the fewest that keep each key
+    at 32 MB or less, in a multiple of the cluster's ``masters``.
     """
     slices = window_of(granularity, slices, tz).slices
     share = sizing.part_share(0) if grow else 1
@@ -213,8 +207,6 @@ def configure(
             raise ConfigError("hashes", hashes, "a whole number, because bits is given")
         _check("bits", bits, _MAX_BITS)
         bits = sizing.whole_blocks(bits, hashes)
-        if error_rate is None and capacity is not None:
-            error_rate = _rate_kept(sizing.rate_at(capacity, bits, hashes) / share, slices)
     error_rate = DEFAULT_ERROR_RATE if error_rate is None else error_rate
     _check_rate(error_rate)
     rate = sizing.slice_rate(error_rate, slices) * share
@@ -234,15 +226,6 @@ def configure(
         shards = sizing.shards_for(bits, masters)
     given = granularity, slices, tz, capacity, error_rate, shards, grow, bits, hashes
     return Config(name, *given, Secret.of(secret))
-
-
-def _rate_kept(rate: float, slices: int) -> float | None:
-    """The error rate of a window of slices with this rate, rounded up; None if it is near 1.
-
-    To 3 digits: all machines come to the same, though their logarithms differ in the last bit.
-    """
-    rounded = float(f"{1.005 * sizing.window_rate([rate] * slices):.2e}")
-    return max(rounded, _MIN_RATE) if rounded <= _MAX_RATE else None
 
 
 def shards_of_earlier(stored: str) -> int:
@@ -266,8 +249,6 @@ def from_stored(name: str, stored: str, key: str = "") -> Config:
             f"a filter of this version of tbloom in {key!r}; an earlier version wrote this one, "
             "which clear(), or 'tbloom clear', removes"
         )
-    if "kind" in values:
-        expected = f"the parameters of a filter with slices in {key!r}, not of one that is {values['kind']!r}"
     layout = [values.pop(name, None) for name in ("layout", "hash")]
     if layout not in ([LAYOUT, HASH_NAME], [LAYOUT, SECRET_HASH_NAME]):
         raise ConfigError("stored", shown, expected)

@@ -79,7 +79,8 @@ def part_share(part: int) -> float:
 
 def window_rate(rates: list[float]) -> float:
     """The rate of a window whose slices have these rates: 1 - (1-p1)(1-p2)..."""
-    return -math.expm1(math.fsum(math.log1p(-rate) if rate < 1 else -math.inf for rate in rates))
+    none = math.fsum(math.log1p(-rate) if rate < 1 else -math.inf for rate in rates)
+    return 0.0 - math.expm1(none)  # an empty window's rate is 0.0, not -0.0
 
 
 def choose(capacity: int, rate: float, hashes: int | None = None) -> Size:
@@ -132,12 +133,6 @@ def rate_of_load(load: float, hashes: int) -> float:
             return min(total, 1.0)
         j += 1
         poisson *= load / j
-
-
-def rate_of_fill(fill: float, hashes: int) -> float:
-    """The rate of blocks in which this share of the columns is set."""
-    # The share that is not set is the mean of (1-1/256)^j, which is e^(-load/256).
-    return rate_of_load(-COLUMNS * math.log1p(-fill), hashes) if fill < 1 else 1.0
 
 
 @lru_cache(maxsize=1024)

@@ -83,7 +83,7 @@ def put(*, path: str, url: str, body: str | None, codec: str, **given: Any) -> N
     given["at"] = given["at"] or calendar.now()
     # All arguments are checked first, so that a wrong one creates no store.
     page.check_page(url, b"", **given)
-    calendar.Calendar(config.given(**like) or config.PagesConfig(None)).slice_of(given["at"])
+    (config.given(**like) or config.PagesConfig(None)).slice_of(given["at"])
     opening.folder(path)
     content = _body(body or "-")
     page.check_page(url, content, **given)

@@ -50,8 +50,8 @@ def import_pages(
     """Stores the pages of WARC files, or of another store.
 
     A source is a WARC file, - for standard input, or a store's folder. A page that the store has, fetched at the same
-    time or later, stays; so after an interruption, the same command goes on. Damaged places are printed. Exit code 1:
-    there are some.
+    time or later, stays; so after an interruption, the same command goes on. A file is read up to a damaged place, which is
+    printed. Exit code 1: there are some.
     """
     reporter = Reporter(stderr=True, quiet=quiet)
     with ExitStack() as stack:
@@ -156,7 +156,7 @@ def _addresses(stack: ExitStack, words: tuple[str, ...], urls: str | None) -> It
 
 
 def _files(stack: ExitStack, word: str, target: Path) -> list[str | BinaryIO]:
-    """The WARC files that a word means; of another store, its own."""
+    """The sources that a word means."""
     source = Path(word)
     if word == "-" or source.is_fifo():
         file = streams.open_file(stack, word)
@@ -170,7 +170,7 @@ def _files(stack: ExitStack, word: str, target: Path) -> list[str | BinaryIO]:
             PageStore(source, readonly=True).close()
         except ConfigError:  # it would name the store to import into
             raise ConfigError("source", word, "a WARC file, or a page store") from None
-        return [str(file) for file in sorted(source.glob("*.warc*"))]
+        return [word]
     streams.open_file(stack, word)  # raises if there is none
     if not is_warc(source):
         raise ConfigError("source", word, "a WARC file, or a page store")
