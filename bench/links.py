@@ -12,6 +12,7 @@ from urllib.parse import unquote, urldefrag, urljoin, urlsplit
 from parsel import Selector
 from scrapy import Request
 from scrapy.settings import Settings
+from scrapy.utils.test import get_crawler
 from scrapy_redis.dupefilter import RFPDupeFilter
 
 from bench.contenders import ERROR_RATE, SLICES
@@ -36,7 +37,7 @@ def call_per_link(dupefilter: Any, pages: Pages) -> int:
 
 def _tbloom(**more: Any) -> Callable[[str], DupeFilter]:
     settings = {"TBLOOM_KEY": "links", "TBLOOM_SLICES": SLICES, "TBLOOM_ERROR_RATE": ERROR_RATE}
-    return lambda url: DupeFilter.from_settings(Settings({"REDIS_URL": url, **settings, **more}))
+    return lambda url: DupeFilter(get_crawler(None, {"REDIS_URL": url, **settings, **more}))
 
 
 def _scrapy_redis(url: str) -> RFPDupeFilter:

@@ -17,7 +17,7 @@ from scrapy import Request
 from scrapy.settings import Settings
 
 from tbloom import ExactFilter
-from tbloom.scrapy.counts.counters import Counters
+from tbloom.scrapy.counts.extension import make_counters
 from tbloom.scrapy.options import read_options
 from tbloom.scrapy.settings import KNOWN
 from tests.helpers.cached import THEIRS, Opened
@@ -115,14 +115,14 @@ def _described(settings: dict[str, Any]) -> list[Any]:
     """All that the settings lead to."""
     read = read_options(Settings(settings), "news")
     seen = read.seen
-    own = [seen.config, seen.circuit.on_error, seen._retry_for]
+    own = [seen.config, read.answers.on_error, seen._retry_for]
     if isinstance(seen, ExactFilter):
         own.append(seen._ttl)
     else:
         own += [seen.session_ttl, seen._cache.size, seen._cache._ttl]
-    counters = Counters(Settings(settings), "news").by_kind.values()
+    counters = make_counters(Settings(settings), "news").values()
     own += [counter.config for counter in counters]
-    others = [getattr(read, name) for name in read.__slots__ if name not in ("seen", "circuit")]
+    others = [getattr(read, name) for name in read.__slots__ if name not in ("seen", "answers")]
     return [*own, *others]
 
 
