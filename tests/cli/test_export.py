@@ -539,7 +539,7 @@ def test_parts_that_the_server_drops_are_noticed(
     assert [] == left_on_server(client, name)
 
 
-def test_what_a_user_needs_to_export_and_restore(name: str, file: str, binary: str) -> None:
+def test_what_a_user_needs_to_export_and_restore(name: str, file: str) -> None:
     """The documented ACL with its documented additions, each of which is necessary."""
     text = (Path(__file__).parents[2] / "SECURITY.md").read_text(encoding="utf-8")
     line, *_others = re.findall(r"^ACL SETUSER .*$", text, re.MULTILINE)
@@ -551,7 +551,7 @@ def test_what_a_user_needs_to_export_and_restore(name: str, file: str, binary: s
         admin.execute_command(*words[:3], "reset", *words[3:], *more)
         return f"redis://crawler:pw@127.0.0.1:{admin.connection_pool.connection_kwargs['port']}"
 
-    with servers.local(binary) as admin:
+    with servers.local(next(iter(servers.BINARIES.values()))) as admin:
         with TimeBloom(admin, name, capacity=500, shards=2) as seen:
             seen.add_many(ITEMS)
         assert main(["export", "--url", user(admin, []), name, file]) == 0
