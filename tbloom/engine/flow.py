@@ -13,7 +13,6 @@ from enum import IntEnum
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
-from tbloom.engine.keys import kind_of
 from tbloom.engine.scripts import Script
 from tbloom.errors import ServerTooOld, TBloomError
 
@@ -233,14 +232,9 @@ def _raise(call: Call, failure: Failure) -> Flow[None]:
         )
         raise type(error)(f"{error} ({where})") from error
     if failure.code == "WRONGTYPE":
-        keys = call.keys if isinstance(call, ScriptCall) else call.words[1:2]
-        types = yield [Command(("TYPE", key)) for key in keys]
-        for key, reply in zip(keys, types, strict=True):
-            kind = "" if isinstance(reply, Failure) else text(reply)
-            if kind not in ("", "none", kind_of(text(key))):
-                explanation = f"WRONGTYPE key {text(key)!r} holds a {kind}, which is not tbloom's"
-                raise type(error)(explanation) from error
-    elif failure.code == "ERR":
+        tag = text(call.key).partition("}")[0]
+        raise type(error)(f"{error} (another program has written to a key of {tag}}})") from error
+    if failure.code == "ERR":
         [server] = yield [Command(("INFO", "server"), call.key)]
         # redis-py makes a dict of it.
         version = re.search(r"redis_version\W+((\d+)\.(\d+)[\d.]*)", str(server))
