@@ -99,8 +99,9 @@ class AsyncDriver(AsyncVerbs, Store["asyncio.Redis | asyncio.RedisCluster", Any]
                 await self._connections.renew()
             if not retries.pending:
                 return retries.replies
-            self._tasks.go_on()
-            await sleep(retries.pause)
-            if isinstance(self.client, asyncio.RedisCluster):
+            if retries.waits:
+                self._tasks.go_on()
+                await sleep(retries.pause)
+            if retries.waits and isinstance(self.client, asyncio.RedisCluster):
                 with suppress(Exception):  # the next try tells
                     await self.client.nodes_manager.initialize()

@@ -10,7 +10,7 @@ from typing import Any
 
 from redis import exceptions
 
-from tbloom.engine.flow import Call, Failure
+from tbloom.engine.flow import Call, Failure, ScriptCall
 
 #: Between two tries of a call (s).
 _LONGEST_PAUSE = 1.0
@@ -36,9 +36,7 @@ def _unwrapped(error: Exception) -> Exception:
 def _failure(error: exceptions.ResponseError, *, answer_lost: bool) -> Failure:
     """The Failure for an error reply."""
     code = ""
-    if isinstance(error, exceptions.NoScriptError):
-        code = "NOSCRIPT"
-    elif type(error) is exceptions.ResponseError and not is_outage(error):
+    if type(error) is exceptions.ResponseError and not is_outage(error):
         code = "WRONGTYPE" if str(error).startswith("WRONGTYPE") else "ERR"
     # A script that raises WRONGTYPE has looked for the answer of an earlier copy.
     return Failure(code, error, answer_lost and code != "WRONGTYPE")
@@ -100,6 +98,8 @@ class Retries:
         self.replies: list[Any] = [None] * len(calls)
         #: True: a server is no master any more, so its connections are to be closed; the address may lead to a new one.
         self.is_demoted = False
+        #: True: the next try comes after a pause.
+        self.waits = False
         #: The longest pause before the next try (s), doubled with each one.
         self._longest = _LONGEST_PAUSE / 128
         self._retry_seconds, self._resends = retry_seconds, resends
@@ -123,9 +123,10 @@ class Retries:
     def take(self, replies: Sequence[Any]) -> None:
         """Takes the reply, or redis-py's error, to each pending call.
 
-        Error replies become Failures. Other errors are raised once ``retry_for`` is over.
+        A script that the server does not know is sent in full. Other error replies become Failures. Other errors are raised once ``retry_for`` is over.
         """
-        now, again, self.is_demoted = time.monotonic(), dict[int, Call](), False
+        now, again = time.monotonic(), dict[int, Call]()
+        self.is_demoted = self.waits = False
         if self._began is None:
             self._began = now
         for (place, call), reply in zip(self._waiting.items(), replies, strict=True):
@@ -134,8 +135,11 @@ class Retries:
                 continue
             error = _unwrapped(reply)
             self.is_demoted |= isinstance(error, exceptions.ReadOnlyError)
-            if _passes(error) and now < self._began + self._retry_seconds():
-                again[place] = call
+            if isinstance(error, exceptions.NoScriptError) and isinstance(call, ScriptCall):
+                # After a SCRIPT FLUSH, a restart or a failover.
+                again[place] = call.with_text()
+            elif _passes(error) and now < self._began + self._retry_seconds():
+                again[place], self.waits = call, True
                 if not isinstance(error, exceptions.ResponseError):
                     self._lost.add(place)
             elif isinstance(error, exceptions.ResponseError):

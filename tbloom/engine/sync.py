@@ -87,7 +87,8 @@ class SyncDriver(SyncVerbs, Store["redis.Redis | redis.RedisCluster", Any]):
                 self._connections.renew()
             if not retries.pending:
                 return retries.replies
-            sleep(retries.pause)
-            if isinstance(self.client, redis.RedisCluster):
+            if retries.waits:
+                sleep(retries.pause)
+            if retries.waits and isinstance(self.client, redis.RedisCluster):
                 with suppress(Exception):  # the next try tells
                     self.client.nodes_manager.initialize()

@@ -61,6 +61,8 @@ def _replies(client: Any, calls: list[Call]) -> list[Any]:
     if any(isinstance(reply, Exception) for reply in replies):
         retries = Retries(calls, lambda: 0.0, resends=True)
         retries.take(replies)
+        while retries.pending:  # scripts that the server does not know
+            retries.take(connections.send(retries.pending))
         return retries.replies
     return replies
 
