@@ -79,7 +79,8 @@ def part_share(part: int) -> float:
 
 def window_rate(rates: list[float]) -> float:
     """The rate of a window whose slices have these rates: 1 - (1-p1)(1-p2)..."""
-    return -math.expm1(math.fsum(math.log1p(-rate) if rate < 1 else -math.inf for rate in rates))
+    none = math.fsum(math.log1p(-rate) if rate < 1 else -math.inf for rate in rates)
+    return 0.0 - math.expm1(none)  # an empty window's rate is 0.0, not -0.0
 
 
 def choose(capacity: int, rate: float, hashes: int | None = None) -> Size:

@@ -138,6 +138,11 @@ def test_window_of_slice_rates(error_rate: float, slices: int) -> None:
     )
 
 
+def test_nothing_is_found_in_an_empty_window() -> None:
+    """The rate is shown to people, who would wonder about -0.0."""
+    assert "0.0" == str(window_rate([0.0, 0.0]))
+
+
 @pytest.mark.parametrize(
     ("bits", "masters", "shards"),
     [

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 _CRAWLS = ["tests.helpers.crawl", "tests.helpers.cachecrawl", "tests.helpers.docs_crawler"]
@@ -33,7 +34,8 @@ class Started:
     def send_signal(self, number: int) -> None:
         if self._process.is_alive():
             assert self._process.pid
-            os.kill(self._process.pid, number)
+            with suppress(ProcessLookupError):  # it has ended meanwhile
+                os.kill(self._process.pid, number)
 
     def kill(self) -> None:
         self._process.kill()
