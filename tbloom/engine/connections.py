@@ -203,12 +203,16 @@ def by_node(client: Any, calls: Sequence[Call]) -> Iterable[tuple[Any, Sequence[
     """The pools that calls are sent to, with the calls' places; of an asyncio cluster, the nodes."""
     if not isinstance(client, RedisCluster | AsyncRedisCluster):
         return [(client.connection_pool, range(len(calls)))]
-    nodes: dict[Any, list[int]] = {}
+    nodes: dict[str, tuple[Any, list[int]]] = {}  # before redis-py 7, a node has no hash
     for place, call in enumerate(calls):
-        nodes.setdefault(client.get_node_from_key(call.key), []).append(place)
+        node: Any = client.get_node_from_key(call.key)
+        nodes.setdefault(node.name, (node, []))[1].append(place)
     if isinstance(client, AsyncRedisCluster):
-        return nodes.items()
-    return [(client.get_redis_connection(node).connection_pool, nodes[node]) for node in nodes]
+        return nodes.values()
+    return [
+        (client.get_redis_connection(node).connection_pool, places)
+        for node, places in nodes.values()
+    ]
 
 
 def as_disconnected(error: BaseException) -> Exception:
