@@ -37,8 +37,9 @@ _CHANGED_NOTHING = (b"-", *[b"*2\r\n:%d\r\n" % status for status in CORRECTIONS]
 _RENEWAL_NS = 60_000_000_000
 #: What redis-py's errors are made of where another thread closes the connection that it uses.
 BROKEN = (OSError, AttributeError, RuntimeError, ValueError, asyncio.TimeoutError)
-#: A pool's ``get_connection`` wants the name of a command, up to redis-py 5.2.
-ANY: tuple[str, ...] = () if hasattr(redis.Connection, "should_reconnect") else ("EVALSHA",)
+_BEFORE_5_3 = tuple(map(int, redis.__version__.split(".")[:2])) < (5, 3)
+#: What a pool's ``get_connection`` wants: the name of a command, before redis-py 5.3.
+ANY: tuple[str, ...] = ("EVALSHA",) if _BEFORE_5_3 else ()
 
 
 def next_renewal() -> int:
