@@ -165,24 +165,6 @@ def test_the_documented_user_has_no_other_store(
             store.open(url, other).add("a")
 
 
-def test_the_documented_user_can_do_nothing_else(admin: redis.Redis, name: str) -> None:
-    url = _set_user(admin, name, shards=1)
-    admin.set("theirs", "x")
-    with redis.Redis.from_url(url) as client:
-        for words in (
-            ("GET", "theirs"),
-            ("EVAL", "return redis.call('GET', KEYS[1])", "1", "theirs"),
-            ("EVAL", "return redis.call('GET', 'theirs')", "0"),
-            ("EVAL", "return redis.call('FLUSHALL')", "0"),
-            ("PUBLISH", "channel", "x"),
-            ("SELECT", "1"),
-            ("KEYS", "*"),
-            ("CONFIG", "GET", "*"),
-        ):
-            with pytest.raises(redis.ResponseError, match=REFUSED):
-                client.execute_command(*words)
-
-
 def test_the_documented_user_of_a_cluster(name: str) -> None:
     if not which("redis-cli") or "redis-server" not in servers.BINARIES:
         missing("redis-server with redis-cli")

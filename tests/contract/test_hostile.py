@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from functools import partial
 from itertools import permutations
 
@@ -109,29 +108,6 @@ def test_a_layout_that_is_none_is_refused(
             own.delete(*keys)
         seen.clear(**({"mapping": True} if planted.store is DISTINCT else {}))
         assert all(seen.add_many(ITEMS))
-
-
-_LANES = ["garbage", "", "1", ":", "x:1", "9" * 30 + ":1", "2:", "2:9", "2:xx", "-1:1", b"\xff"]
-
-
-@each_store
-@pytest.mark.parametrize("value", [*_LANES, "2:11111", "2:9:1", "2:xx:1"], ids=ascii)
-def test_a_lane_that_is_none_ends_clearly(
-    own: redis.Redis, planted: Planted, value: str | bytes
-) -> None:
-    """Number 2 is that of the next call: who knows a lane's name can forge its answer."""
-    for verb in ("add", "add_many", "clear"):
-        seen = planted.filled(own, 1)
-        for key in planted.keys(own, "lane"):
-            own.set(key, value)
-        has_failed = True
-        with suppress(TBloomError, redis.RedisError):
-            planted.verbs[verb](seen)
-            has_failed = False
-        if verb != "clear":
-            assert not any(planted.open(own, 1).add_many(ITEMS))
-        if has_failed:
-            assert seen.add("another") is True  # by another lane
 
 
 @each_number_of_shards

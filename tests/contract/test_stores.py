@@ -4,10 +4,7 @@ The differences, each with its test below:
 
 - ``TimeBloom`` and ``LocalBloom`` forget a whole slice at once, ``ExactFilter`` each item when its time is up;
 - a ``DistinctCounter`` says how many items it has been given, and not of any one of them: it has no ``contains``;
-- the first two may take an item for another one, as seldom as is promised, ``ExactFilter`` never does;
-- the first two are asked for the newest slices with ``within=``, the third is given for how long with ``ttl=``;
-- a ``LocalBloom`` without a path knows nothing of any other, and forgets with its process;
-- claims are ``TimeBloom``'s alone.
+- the first two may take an item for another one, as seldom as is promised, ``ExactFilter`` never does.
 """
 
 from __future__ import annotations
@@ -226,16 +223,6 @@ def test_an_item_is_forgotten_when_its_time_is_up(stores: Stores, clockwork: Any
 
 
 @pytest.mark.parametrize("stores", ["bloom", "local", "local file"], indirect=True)
-def test_those_with_slices_are_asked_for_the_newest(stores: Stores) -> None:
-    seen = stores()
-    assert [True, False] == [seen.add("a", within=1), seen.contains("b", within=2)]
-    with pytest.raises(
-        ConfigError, match=r"^within: expected a whole number of slices from 1 to 2"
-    ):
-        seen.add("a", within=3)
-
-
-@pytest.mark.parametrize("stores", ["bloom", "local", "local file"], indirect=True)
 @pytest.mark.parametrize("shards", [1, 3])
 def test_the_newest_slice_that_holds_an_item(stores: Stores, shards: int, clockwork: Any) -> None:
     """Also where slices have several parts; an item that is seen stays in its slice."""
@@ -261,16 +248,6 @@ def test_the_newest_slice_that_holds_an_item(stores: Stores, shards: int, clockw
     assert seen.last_seen(items[3][0]) == seen.last_seen_many(items[3])[-1]
     assert seen.last_seen("never") is None
     assert [] == seen.last_seen_many([])
-
-
-@pytest.mark.parametrize("stores", ["exact"], indirect=True)
-def test_the_exact_one_is_told_for_how_long(stores: Stores, clockwork: Any) -> None:
-    stores._url = clockwork.server.url
-    seen = stores()
-    clockwork.set("2019-06-03 09:00:00")
-    assert [True, True] == [seen.add("minute", ttl=60), seen.add("two hours")]
-    clockwork.set("2019-06-03 09:01:00")
-    assert [False, True] == seen.contains_many(["minute", "two hours"])
 
 
 @pytest.mark.parametrize("stores", STORES, indirect=True)
