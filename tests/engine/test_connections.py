@@ -224,3 +224,16 @@ def test_clients_that_lose_a_server_do_not_come_back_at_the_same_moment(name: st
     pauses = [seen._retries([]).pause for _ in range(500)]
     assert 400 < len({*pauses})
     assert 0 <= min(pauses) < max(pauses) <= 1
+
+
+@needs_fork
+def test_a_forked_child_has_a_connection_of_its_own(name: str, own_server: LocalRedis) -> None:
+    def connections() -> set[str]:
+        """The other ones, by their ids."""
+        with redis.Redis.from_url(own_server.url, single_connection_client=True) as client:
+            return {one["id"] for one in client.client_list()} - {str(client.client_id())}
+
+    with TimeBloom.from_url(own_server.url, name) as seen:
+        assert [True, True] == [seen.add(item) for item in ("begins", "is prepared")]
+        before = connections()
+        assert in_child(lambda: [seen.add("child"), len(connections() - before)]) == [True, 1]

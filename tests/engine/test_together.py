@@ -110,7 +110,9 @@ async def test_of_tasks_that_add_the_same_item_one_gets_new(
 ) -> None:
     async with store.from_url(url, name) as seen:
         for turn in range(20):
-            answers = await asyncio.gather(*[seen.add(f"item {turn}") for _ in range(10)])
+            adds = [seen.add(f"item {turn}") for _ in range(10)]
+            first, *answers = await asyncio.gather(seen.add(f"alone {turn}"), *adds)
+            assert first
             assert Counter({True: 1, False: 9}) == Counter(answers)
 
 
