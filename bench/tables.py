@@ -1,4 +1,4 @@
-"""Tables of figures: for the terminal, for JSON, and in pages that a person has written around them."""
+"""Tables of figures: for JSON, and in pages that a person has written around them."""
 
 from __future__ import annotations
 
@@ -16,35 +16,18 @@ class Table(NamedTuple):
     columns: dict[str, str]
     rows: list[list[Any]]
 
-    def cells(self) -> list[list[str]]:
-        """The title of each column, and each cell as it is shown; None is an empty one."""
+    def markdown(self) -> str:
+        """The table for a page; None is an empty cell."""
         formats = self.columns.values()
-        return [[*self.columns]] + [
+        cells = [
             [
                 "" if cell is None else format(cell, of)
                 for cell, of in zip(row, formats, strict=True)
             ]
             for row in self.rows
         ]
-
-    def text(self) -> str:
-        """The table for the terminal."""
-        lines = [[cell.replace("`", "") for cell in line] for line in self.cells()]
-        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        aligned = [
-            "  ".join(
-                cell.rjust(width) if of else cell.ljust(width)
-                for cell, width, of in zip(line, widths, self.columns.values(), strict=True)
-            ).rstrip()
-            for line in lines
-        ]
-        return "\n".join([self.name, *aligned])
-
-    def markdown(self) -> str:
-        """The table for a page."""
-        header, *rows = self.cells()
-        rule = ["---:" if of else "---" for of in self.columns.values()]
-        return "\n".join(f"| {' | '.join(line)} |" for line in [header, rule, *rows])
+        rule = ["---:" if of else "---" for of in formats]
+        return "\n".join(f"| {' | '.join(line)} |" for line in [self.columns, rule, *cells])
 
     def records(self) -> list[dict[str, Any]]:
         """The rows for JSON, with the figures as they were measured."""

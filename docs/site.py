@@ -60,8 +60,14 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def on_page_content(html: str, **_: object) -> str:
-    """Tables of words, for a narrow screen: each cell knows the title of its column (site.css)."""
-    return re.sub(r"<table>.*?</table>", _of_words, html, flags=re.DOTALL)
+    """Tables of words, for a narrow screen: each cell knows the title of its column (site.css). Options in one piece."""
+    html = re.sub(r"<table>.*?</table>", _of_words, html, flags=re.DOTALL)
+    return re.sub(r"<code>[^<\n]+</code>", _with_options, html)
+
+
+def _with_options(match: re.Match[str]) -> str:
+    """A browser breaks ``--option`` after a hyphen, if nothing forbids it."""
+    return re.sub(r"(?<![\w-])--?\w[\w-]*", r'<span class="option">\g<0></span>', match[0])
 
 
 def _of_words(match: re.Match[str]) -> str:
@@ -82,7 +88,8 @@ def _code(match: re.Match[str]) -> str:
 
 def commands() -> str:
     """A section for each command."""
-    return "\n".join(_section(name, tbloom.commands[name]) for name in COMMANDS)
+    found = ((name, tbloom.get_command(click.Context(tbloom), name)) for name in COMMANDS)
+    return "\n".join(_section(name, command) for name, command in found if command)
 
 
 def _section(name: str, command: click.Command) -> str:

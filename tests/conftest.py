@@ -267,7 +267,7 @@ def clockwork(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[server
 @pytest.fixture(scope="session")
 def site() -> Iterator[str]:
     """The address of a website that has every page."""
-    with website.served(website.Page, seen=[]) as server:
+    with website.served(website.Page, seen=set()) as server:
         yield f"{server.url}/"
 
 

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from scrapy import Request, Spider
 from scrapy.crawler import CrawlerProcess
@@ -21,6 +21,7 @@ from scrapy.http import Response
 
 from bench.paper.rates import HASHES
 from bench.serving import Server
+from bench.tables import Table
 from tbloom import TimeBloom
 
 CRAWLERS = 2
@@ -30,20 +31,37 @@ SITE_PAGES, PAGES = 300, 100
 BIT = 12
 
 
-def measure(server: Server, noun: str, slices: int, crawls: int, period: int = 4) -> dict[str, Any]:
-    """Makes the crawls, with slices of ``period`` seconds; on a busy machine longer ones, so that each crawl fits into its own.
+class Plan(NamedTuple):
+    """Crawls, one in each slice."""
 
-    ``overlaps``: how many pages each pair of crawls has in common. ``kept``: for each crawl, those whose slices are on the
-    server at its end.
-    """
+    noun: str
+    slices: int
+    #: Seconds of a slice.
+    period: int
+    #: How many pages each pair of crawls has in common.
+    overlaps: list[list[int]]
+    #: For each crawl, those whose slices are on the server at its end.
+    kept: list[list[int]]
+
+
+def measure(server: Server, noun: str, slices: int, crawls: int, period: int = 4) -> Plan:
+    """Makes the crawls; on a busy machine with longer slices, so that each crawl fits into its own."""
     server.empty()
     pages, kept, in_time = _crawls(server, slices, crawls, period)
     if not in_time:
         print(f"a crawl took longer than {period} s: all again, with longer slices")
         return measure(server, noun, slices, crawls, 2 * period)
     overlaps = [[len({*one} & {*other}) for other in pages] for one in pages]
-    about = {"noun": noun, "slices": slices, "period": period}
-    return {**about, "overlaps": overlaps, "kept": kept}
+    return Plan(noun, slices, period, overlaps, kept)
+
+
+def kept(plan: Plan) -> Table:
+    """What is on the server at the end of each crawl."""
+    rows = [
+        [f"day {n}", plan.overlaps[n - 1][n - 1], ", ".join(f"day {day}" for day in days)]
+        for n, days in enumerate(plan.kept, 1)
+    ]
+    return Table("kept", {"": "", "pages": "d", "slices on the server at its end": ""}, rows)
 
 
 def _crawls(

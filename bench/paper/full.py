@@ -6,8 +6,8 @@ import multiprocessing
 import os
 import tempfile
 import time
+from collections.abc import Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
-from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import quantiles
 
@@ -19,11 +19,10 @@ from bench.tables import Table, amount
 from tbloom import TimeBloom
 
 NAME, SLICES, PROCESSES, BATCH = "full", 3, 2, 5000
-#: Of the items: what "at the beginning" and "at the end" mean, and as many strangers are asked for as this is of them.
+#: Of the batches: what "at the beginning" and "at the end" mean. Of the items: as many strangers are asked for.
 _TWENTIETH, _STRANGERS = 1 / 20, 1 / 60
-#: Seconds between two single adds, two looks, and two lines of progress.
-_PAUSE, _LOOK, _PRINT = 0.05, 0.5, 30.0
-_SLOW_US = 500
+#: Seconds between two single adds.
+_PAUSE = 0.05
 
 
 def open_filter(url: str, items: int) -> TimeBloom:
@@ -34,16 +33,18 @@ def open_filter(url: str, items: int) -> TimeBloom:
     )
 
 
-def fill(url: str, items: int, number: int) -> int:
-    """A process: adds its part of each slice's items, the oldest slice first; returns how many were new."""
-    per_slice, new = items // SLICES, 0
+def fill(url: str, items: int, number: int) -> tuple[int, list[float]]:
+    """A process: adds its part of each slice's items, the oldest slice first; returns how many were new, and when each
+    batch was added."""
+    per_slice, new, times = items // SLICES, 0, [time.monotonic()]
     with redis.Redis.from_url(url) as client, open_filter(url, items) as seen:
         for keep in range(1, SLICES + 1):
             for start in range(number * BATCH, per_slice, PROCESSES * BATCH):
                 some = fingerprints(f"{keep} {start}", min(BATCH, per_slice - start))
                 new += sum(seen.add_many(some, keep=keep))
+                times.append(time.monotonic())
                 client.incrby("done", len(some))
-    return new
+    return new, times
 
 
 def ask(url: str, items: int, number: int) -> tuple[int, int]:
@@ -56,50 +57,31 @@ def ask(url: str, items: int, number: int) -> tuple[int, int]:
     return called_seen, len(starts) * BATCH
 
 
-@dataclass
-class Watch:
-    """What is seen of the server while it is filled."""
+def single_adds(filling: list[Future[tuple[int, list[float]]]], seen: TimeBloom) -> Iterator[float]:
+    """Adds single items until all processes are done; yields the seconds that each took."""
+    seen.add("the first, which opens the filter")
+    number = 0
+    while not all(process.done() for process in filling):
+        start = time.perf_counter()
+        seen.add(f"single {number}")
+        yield time.perf_counter() - start
+        time.sleep(_PAUSE)
+        number += 1
+        if number % 600 == 0:
+            print(f"{int(seen.client.get('done') or 0):,} items added", flush=True)
 
-    items: int
-    #: When so many items were added (s).
-    marks: list[tuple[float, int]] = field(default_factory=list)
-    #: Seconds of each single add.
-    adds: list[float] = field(default_factory=list)
-    #: Of one script call (us).
-    longest: int = 0
 
-    def until(self, filling: list[Future[int]], server: Server, seen: TimeBloom) -> None:
-        """Adds single items, and looks at the server now and then, until all processes are done."""
-        looked = printed = time.monotonic()
-        server.client.config_set("slowlog-log-slower-than", _SLOW_US)
-        seen.add("the first, which opens the filter")
-        while not all(process.done() for process in filling):
-            start = time.perf_counter()
-            seen.add(f"single {len(self.adds)}")
-            self.adds.append(time.perf_counter() - start)
-            time.sleep(_PAUSE)
-            now = time.monotonic()
-            if now - looked >= _LOOK:
-                looked = now
-                self._look(server.client, now)
-            if now - printed >= _PRINT:
-                printed = now
-                done = self.marks[-1][1]
-                print(f"{done:,} of {self.items:,} items: {done / self.items:.1%}", flush=True)
+def rate(times: list[list[float]], *, at_end: bool) -> str:
+    """Items a second of all processes in their first batches, or their last."""
+    batches = max(1, round(len(times[0]) * _TWENTIETH))
+    spent = [of[-1] - of[-1 - batches] if at_end else of[batches] - of[0] for of in times]
+    return f"{sum(batches * BATCH / seconds for seconds in spent):,.0f}"
 
-    def _look(self, client: redis.Redis, now: float) -> None:
-        self.marks.append((now, int(client.get("done") or 0)))
-        calls = [call for call in client.slowlog_get(1000) if call["command"].startswith(b"EVAL")]
-        client.slowlog_reset()
-        self.longest = max(self.longest, *(call["duration"] for call in calls), 0)
 
-    def rate(self, begin: float, end: float) -> str:
-        """Items a second between these shares of them; empty: too few to tell."""
-        within = [mark for mark in self.marks if begin < mark[1] / self.items <= end]
-        if len(within) < 2:
-            return ""
-        (start, before), *_, (stop, after) = within
-        return f"{(after - before) / (stop - start):,.0f}"
+def longest(server: Server) -> str:
+    """The longest script call: of all commands, only these take as long."""
+    events = server.client.execute_command("LATENCY", "LATEST")
+    return f"{max((event[3] for event in events if event[0] == b'command'), default=0)} ms"
 
 
 def measure(items: int) -> Table:
@@ -109,15 +91,15 @@ def measure(items: int) -> Table:
         tempfile.TemporaryDirectory(prefix="tbloom-full-") as folder,
         ProcessPoolExecutor(PROCESSES, spawn) as pool,
         # It ends first, and then the processes cannot go on.
-        fresh("--dir", folder) as server,
+        fresh("--dir", folder, "--latency-monitor-threshold", "1") as server,
     ):
-        watch, begun = Watch(items), time.monotonic()
+        begun = time.monotonic()
         with open_filter(server.url, items) as seen:
             filling = [pool.submit(fill, server.url, items, n) for n in range(PROCESSES)]
-            watch.until(filling, server, seen)
-            minutes = (time.monotonic() - begun) / 60
+            adds = [*single_adds(filling, seen)]
+            minutes, longest_call = (time.monotonic() - begun) / 60, longest(server)
             print("full; asking for strangers", flush=True)
-            new = sum(process.result() for process in filling)
+            new, times = zip(*(process.result() for process in filling), strict=True)
             asking = [pool.submit(ask, server.url, items, n) for n in range(PROCESSES)]
             called_seen, asked = map(sum, zip(*(of.result() for of in asking), strict=True))
             held, parts = seen.info().items, max(s.parts for s in seen.info().slices)
@@ -132,16 +114,16 @@ def measure(items: int) -> Table:
         with open_filter(server.url, items) as seen:
             assert held == seen.info().items
     rows = [
-        ["items called new", f"{new:,}"],
+        ["items called new", f"{sum(new):,}"],
         ["memory of the keys", f"{amount(used)}, {used / items:.2f} bytes an item"],
         ["memory of the server", amount(process)],
         ["parts of a slice", f"{parts}"],
         ["minutes", f"{minutes:.1f}"],
-        ["items a second, first twentieth", watch.rate(0, _TWENTIETH)],
-        ["items a second, last twentieth", watch.rate(1 - _TWENTIETH, 1)],
+        ["items a second, first twentieth", rate([*times], at_end=False)],
+        ["items a second, last twentieth", rate([*times], at_end=True)],
         [f"mistakes, of {asked:,} strangers", f"{called_seen / asked:.1e}"],
-        ["longest script call", f"{watch.longest / 1000:.1f} ms"],
-        ["p99 of a single `add` meanwhile", f"{1000 * quantiles(watch.adds, n=100)[-1]:.1f} ms"],
+        ["longest script call", longest_call],
+        ["p99 of a single `add` meanwhile", f"{1000 * quantiles(adds, n=100)[-1]:.1f} ms"],
         ["RDB", f"{amount(on_disk)}, saved in {saved:.1f} s"],
         ["restart with it", f"{restarted:.1f} s"],
         ["load of the machine at the end", f"{os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"],

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
 from typing import Any
 
 from scrapy import Request, Spider
@@ -11,6 +9,7 @@ from scrapy_redis.queue import PriorityQueue
 
 from bench.contest import fingerprints
 from bench.serving import Server
+from bench.tables import Table, amount
 from tbloom import TimeBloom
 from tbloom.bloom import sizing
 
@@ -19,44 +18,29 @@ SIZES = (10**5, 10**6, 10**7, 10**8, 6 * 10**8, 10**9)
 SLICES = 7
 #: Of all items, one in this number is still in the queue.
 ITEMS_PER_WAITING = 10
-#: Memory of a fingerprint in the set, to judge what fits; and the share of the free memory that may be used.
-_SET_BYTES, _SHARE = 110, 0.6
-# Lua's unpack() takes 8,000 at most.
-_BATCH = 5000
-# Texts as long as fingerprints, which take the same memory.
-_ADD = """
-local members = {}
-for i = tonumber(ARGV[1]), tonumber(ARGV[2]) do
-  members[#members + 1] = string.format('%040x', i)
-end
-redis.call('SADD', KEYS[1], unpack(members))
-"""
+_BATCH = 10_000
 
 
-def measure(server: Server, most: int, requests: int) -> dict[str, Any]:
-    """Bytes of sets and windows of up to ``most`` items, as far as the machine's memory allows; beyond, as computed.
-
-    ``request``: bytes of a request in scrapy-redis' queue.
-    """
+def measure(server: Server, most: int, requests: int) -> Table:
+    """What sets and windows of up to ``most`` items take, and beyond as computed; and the queue beside them."""
     server.empty()
-    fitting = [items for items in SIZES if items <= most and items * _SET_BYTES < _SHARE * _free()]
-    windows = [_window(server, items, fill=items in fitting) for items in SIZES]
     request = _queue(server, requests) / requests
+    windows = [_window(server, items, fill=items <= most) for items in SIZES]
+    empty, done, per_item = server.bytes_of_data(), 0, 0.0
+    rows: list[list[Any]] = []
+    for items, window in zip(SIZES, windows, strict=True):
+        while done < min(items, most):
+            server.client.sadd("set", *fingerprints(f"{done}", _BATCH))
+            done += _BATCH
+        if items <= most:
+            per_item = (server.bytes_of_data() - empty) / items
+        of_set = items * per_item
+        taken = [of_set, window, items / ITEMS_PER_WAITING * request]
+        note = "measured" if items <= most else "computed"
+        rows.append([items, note, *(amount(size, 1024) for size in taken), of_set / window])
     server.empty()
-    empty, done, sets = server.bytes_of_data(), 0, []
-    add = server.client.register_script(_ADD)
-    for items in fitting:
-        while done < items:
-            add(keys=["set"], args=[done, min(items, done + _BATCH) - 1])
-            done = min(items, done + _BATCH)
-        sets.append(server.bytes_of_data() - empty)
-    server.empty()
-    sets += [round(sets[-1] / done * items) for items in SIZES[len(sets) :]]
-    sizes = [
-        {"items": items, "measured": items in fitting, "set": of_set, "window": window}
-        for items, of_set, window in zip(SIZES, sets, windows, strict=True)
-    ]
-    return {"sizes": sizes, "request": request}
+    columns = {"items": ",d", "": "", "set": "", "window": "", "queue": "", "set / window": ".0f"}
+    return Table("memory", columns, rows)
 
 
 def _window(server: Server, items: int, *, fill: bool) -> int:
@@ -64,13 +48,12 @@ def _window(server: Server, items: int, *, fill: bool) -> int:
     sizes = {"slices": SLICES, "capacity": -(-items // SLICES)}
     seen = TimeBloom(server.client, "paper", granularity="m", **sizes)
     config = seen.config
-    used = SLICES * config.shards * sizing.allocated(sizing.key_bytes(config.shard_bits))
-    if fill:
-        # A slice has its full size from its first item on. Chance leaves no shard without an item.
-        for slice in seen.info().slices:
-            few = fingerprints(slice.label, 100 * config.shards)
-            seen.import_many(few, slice.label)
-        used = server.bytes_of_keys()
+    if not fill:
+        return SLICES * config.shards * sizing.allocated(sizing.key_bytes(config.shard_bits))
+    # A slice has its full size from its first item on. Chance leaves no shard without an item.
+    for slice in seen.info().slices:
+        seen.import_many(fingerprints(slice.label, 100 * config.shards), slice.label)
+    used = server.bytes_of_keys()
     server.empty()
     return used
 
@@ -81,11 +64,6 @@ def _queue(server: Server, requests: int) -> int:
     before = server.bytes_of_data()
     for digest in fingerprints("request", requests):
         queue.push(Request(f"https://example.com/articles/{digest[:24]}.html", meta={"depth": 3}))
-    return server.bytes_of_data() - before
-
-
-def _free() -> int:
-    """Memory that this machine can still give (bytes); where it does not say so, 2 GB."""
-    path = Path("/proc/meminfo")
-    found = re.search(r"MemAvailable: +(\d+)", path.read_text()) if path.exists() else None
-    return int(found[1]) << 10 if found else 2 << 30
+    used = server.bytes_of_data() - before
+    server.empty()
+    return used

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+
+from bench.paper.crawls import Plan
 
 
-def write(plan: dict[str, Any], path: Path) -> None:
+def write(plan: Plan, path: Path) -> None:
     """How many pages each pair of crawls has in common. (matplotlib is imported here, so that all else runs without it.)"""
     import matplotlib as mpl  # noqa: PLC0415 - see above
     from matplotlib import pyplot as plt  # noqa: PLC0415
 
     mpl.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "tbloom"})
-    overlaps = plan["overlaps"]
-    names = [f"{plan['noun']} {n + 1}" for n in range(len(overlaps))]
+    overlaps = plan.overlaps
+    names = [f"{plan.noun} {n + 1}" for n in range(len(overlaps))]
     plt.figure(figsize=(6, 4))
     plt.imshow(overlaps, cmap="Blues")
     plt.xticks(range(len(names)), names)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import multiprocessing
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
+from typing import Any
 
 import redis
 
 from bench.contest import fingerprints
+from bench.tables import Table
 from tbloom import TimeBloom
 
 PROCESSES = 3
@@ -46,25 +48,26 @@ def _bits(fingerprint: str) -> Iterator[int]:
         yield value & (1 << _BIT) - 1
 
 
-def race(url: str, urls: int) -> dict[str, int]:
-    """How often the answer was "new" with the paper's code, and with tbloom; ``urls`` is right."""
-    answers = {"urls": urls}
+def measure(url: str, urls: int) -> Table:
+    """How often the answer was "new" with the paper's code, and with tbloom."""
+    rows: list[list[Any]] = []
     with ProcessPoolExecutor(PROCESSES, multiprocessing.get_context("spawn")) as pool:
-        for kind in ("paper", "tbloom"):
+        for name in ("the paper's code", "`TimeBloom.add`"):
             with redis.Redis.from_url(url) as client:
                 client.flushall()
-            runs = pool.map(_run, [url] * PROCESSES, [urls] * PROCESSES, [kind] * PROCESSES)
-            answers[kind] = sum(runs)
-    return answers
+            runs = pool.map(_run, [url] * PROCESSES, [urls] * PROCESSES, [name] * PROCESSES)
+            new = sum(runs)
+            rows.append([name, urls, new, new - urls])
+    return Table("raced", {"": "", "URLs": ",d", 'answers "new"': ",d", "too many": ",d"}, rows)
 
 
-def _run(url: str, urls: int, kind: str) -> int:
+def _run(url: str, urls: int, name: str) -> int:
     """A process: adds the URLs once all processes are there; returns how often the answer was "new"."""
     with redis.Redis.from_url(url) as client:
         seen = TimeBloom(client, "race", granularity="m", slices=len(_KEYS))
-        ways: dict[str, Callable[[str], bool]] = {"paper": partial(add, client), "tbloom": seen.add}
+        way = seen.add if name == "`TimeBloom.add`" else partial(add, client)
         items = fingerprints("race", urls)
         client.incr("race:ready")
         while int(client.get("race:ready") or 0) < PROCESSES:
             time.sleep(0.001)
-        return sum(map(ways[kind], items))
+        return sum(map(way, items))

@@ -8,6 +8,7 @@ from typing import Any
 
 import redis
 
+from bench.tables import Table
 from tbloom import TimeBloom
 from tbloom.bloom import sizing
 
@@ -26,14 +27,28 @@ def best(items: int) -> dict[str, Any]:
     return {"items": items, "bits": bits, "classic": classic, **_computed(items, bits, 1)}
 
 
-def measure_best(client: redis.Redis, most: int, asked: int) -> Iterator[dict[str, Any]]:
-    """All sizes; measured on the server up to ``most`` items."""
+def measure(client: redis.Redis, pages: int, bits: int, most: int, asked: int) -> list[Table]:
+    """The rates of an overfilled window and of that of the daily crawls; and of the best sizes, measured up to ``most`` items."""
+    windows = (
+        measure_window(client, 100_000, 845_000, asked),
+        measure_window(client, pages, bits, asked),
+    )
+    rows = [[name, *(window[name] for window in windows)] for name in ("measured", "any", "all")]
+    sizes: list[list[Any]] = []
     for items in SIZES:
         found = best(items)
-        measured = None
-        if items <= most:
-            measured = measure_window(client, items, found["bits"], asked, slices=1)["measured"]
-        yield {**found, "measured": measured}
+        is_measured = items <= most
+        rate = (
+            measure_window(client, items, found["bits"], asked, 1)["measured"]
+            if is_measured
+            else None
+        )
+        sizes.append([items, *(found[name] for name in ("bits", "classic", "any")), rate])
+    columns = {"items": ",d", "bits": ",d", "classic rate": ".4f", "in tbloom's blocks": ".4f"}
+    return [
+        Table("rates", {"": "", "overfilled": ".3g", "the daily crawls'": ".3g"}, rows),
+        Table("best", {**columns, "measured": ".4f"}, sizes),
+    ]
 
 
 def measure_window(
@@ -42,7 +57,9 @@ def measure_window(
     """Fills the slices of a window, and asks it for items that were never added: the share that is called seen."""
     client.flushall()
     bits = sizing.whole_blocks(bits, HASHES)
+    # A rate that any of these windows keeps: what they have is measured.
     sizes: dict[str, Any] = {"capacity": items, "bits": bits, "hashes": HASHES, "slices": slices}
+    sizes["error_rate"] = 0.5
     # By the month: no slice ends while it is filled.
     seen = TimeBloom(client, "paper", granularity="m", grow=False, **sizes)
     for slice in seen.info().slices:

@@ -6,7 +6,7 @@
 -- KEYS[1]    the client's lane (shared/tokens.lua)
 -- KEYS[2]    the filter's parameters
 -- KEYS[3]    the layout (shared/layouts.lua)
--- KEYS[4]    the register of parts, which shows that the server has dropped a part early
+-- KEYS[4]    the register of parts
 -- KEYS[5]    the chosen part: the newest part of the chosen slice, where new items go
 -- KEYS[6..]  all other parts of live slices, the newest first of those of one size
 --
@@ -26,7 +26,6 @@
 --
 -- Reply      {0, answers}     a character per item: 1 new, 0 seen. Fewer characters than items: the chosen part is
 --                             full; the client sends the rest again
---            {0, answers, 1}  the same; the server had dropped the chosen part early, and it was made anew
 --            {1, now}         the server's clock (ms) is not within ARGV[3..4]; nothing changed
 --            {2, parameters}  the filter is stored with other parameters; nothing changed
 --            {3, number}      the lane is at a later call: this is a stray copy of an answered one; nothing changed
@@ -49,8 +48,8 @@ local grows = growth ~= ''
 local stored = redis.call('MGET', config_key, layout_key, lane_key)
 local layout = stored[2] or ''
 local generation = string.sub(layout, 1, 16)
-local earlier, last, dropped = kept_answers(stored[3], number, generation)
-if earlier then return {0, earlier, dropped} end
+local earlier, last = kept_answers(stored[3], number, generation)
+if earlier then return {0, earlier} end
 if last then return {3, last} end
 
 local now = server_time()
@@ -86,8 +85,8 @@ answers = table.concat(answers)
 if change.items == 0 then return {status, answers} end
 
 local held = insert(change, part_bytes)
-if held == change.items then dropped = rarely().begin_part(chosen, register, config_key, layout_key, expires, now) end
+if held == change.items then rarely().begin_part(chosen, register, config_key, layout_key, expires, now) end
 -- Every later call has to know the new part.
 if grows and held >= capacity then rarely().store_grown(layout_key, layout, growth, expires, now) end
-redis.call('SET', lane_key, lane_entry(ARGV[1], answers, generation, dropped), 'PX', math.min(lane_ttl, expires - now))
-return {status, answers, dropped}
+redis.call('SET', lane_key, lane_entry(ARGV[1], answers, generation), 'PX', math.min(lane_ttl, expires - now))
+return {status, answers}

@@ -45,31 +45,19 @@ local function note_new(change, start, block, items, at)
   change.items = change.items + 1
 end
 
--- When a part of the register is dropped (ms); 0 for an entry that is not tbloom's. (As in tbloom/bloom/info.py.)
-local function expiry_of(register, part, value)
-  local tag = string.sub(register, 1, -#'parts' - 1)
-  local label = string.sub(part, 1, #tag) == tag and string.match(part, '^(%w+):?%d*$', #tag + 1)
-  local is_ours = label and (label == 'all' or string.find(label, '^%d'))
-  return is_ours and #value < 16 and tonumber(string.match(value, '^%d+$')) or 0
-end
-
--- Gives a new part its TTL, and enters it into the register; extends the TTL of the parameters and the layout. Returns 1
--- if the register has the part already: the server dropped it early, with what it held.
+-- Gives a new part its TTL, and enters it into the register, without those that have left; extends the TTL of the
+-- parameters and the layout.
 local function begin_part(part, register, config_key, layout_key, expires, now)
   prolong(config_key, expires, now)
   prolong(layout_key, expires, now)
   drop_at(part, expires)
   local known = redis.pcall('HGETALL', register)
-  if known.err then return nil end -- another program's key: the part goes without an entry
-  local dropped = nil
+  if known.err then return end -- another program's key: the part goes without an entry
   for i = 1, #known, 2 do
-    local part_expires = expiry_of(register, known[i], known[i + 1])
-    if part_expires <= now then redis.call('HDEL', register, known[i]) end
-    if known[i] == part and part_expires > now then dropped = 1 end
+    if (tonumber(known[i + 1]) or 0) <= now then redis.call('HDEL', register, known[i]) end
   end
   redis.call('HSET', register, part, expires)
   prolong(register, expires, now)
-  return dropped
 end
 
 -- Inserts the noted items into a part of `part_bytes`: adds their number to its header, and writes their blocks. The first

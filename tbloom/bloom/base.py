@@ -11,7 +11,6 @@ from tbloom.bloom.claims.protocol import Claims
 from tbloom.bloom.claims.sessions import Sessions
 from tbloom.bloom.config import Config, Parameters, configure
 from tbloom.bloom.exchange import FilterExchange
-from tbloom.bloom.reconfigure import finish
 from tbloom.bloom.script_calls import SliceCalls
 from tbloom.bloom.sizing import shards_for
 from tbloom.engine.client import Client, Store, seconds
@@ -72,7 +71,7 @@ class Base(Store[Client, Config]):
             grows; each later one is made for as many as the last one held. Or, with ``bits`` and ``hashes``, what these
             hold at ``error_rate``, which is then the most that can be given.
         :param error_rate: the chance that an item never added is called seen, over the whole window.
-            None, the default: 1e-4, or what follows from ``capacity``, ``bits`` and ``hashes`` where all are given.
+            None, the default: 1e-4.
         :param tz: an IANA time zone (UTC).
         :param shards: independent parts of the filter; on a cluster they spread over its nodes. None,
             the default: those of the stored filter, or as few as keep each key at 32 MB or less, in
@@ -149,15 +148,13 @@ class Base(Store[Client, Config]):
         self._sessions = Sessions(self._claims)
 
     def _agreed(self, ask: Callable[P, Flow[T]], *args: P.args, **arguments: P.kwargs) -> Flow[T]:
-        """The answer of ``ask``. If it meets other parameters, it is asked again with the stored number of shards, or after
-        the end of a ``reconfigure`` to these parameters; else the error is raised."""
+        """The answer of ``ask``; it is asked again with the stored number of shards, where the user gave none."""
         try:
             return (yield from ask(*args, **arguments))
         except ConfigMismatch as error:
-            if self._adopts_shards and error.differences.keys() == {"shards"}:
-                self._use_shards(error.differences["shards"][0])
-            else:
-                yield from finish(self.config, self._exchange.clock, error)
+            if not self._adopts_shards or error.differences.keys() != {"shards"}:
+                raise
+            self._use_shards(error.differences["shards"][0])
         return (yield from ask(*args, **arguments))
 
     def _forget_cached(self) -> None:

@@ -54,7 +54,7 @@ def _decimal(rate: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """The parameters of one filter; raises ConfigError where they make no sense.
+    """The parameters of one filter, made by ``configure``; raises ConfigError where they make no sense.
 
     ``capacity``, ``bits`` and ``hashes`` are those of one slice; ``bits`` is rounded up to whole blocks. Without a
     capacity they are those of a filter's first slice, and a later one is made for what the last one held.
@@ -84,11 +84,6 @@ class Config:
 
     def __post_init__(self) -> None:
         window = window_of(self.granularity, self.slices, self.tz)
-        _check_rate(self.error_rate)
-        _check("capacity", self.first_capacity, _MAX_ITEMS)
-        _check("bits", self.bits, _MAX_BITS)
-        _check("hashes", self.hashes, sizing.MAX_HASHES)
-        object.__setattr__(self, "bits", sizing.whole_blocks(self.bits, self.hashes))
         _check("bits", self.bits, _MAX_BITS)
         _check("shards", self.shards, MAX_SHARDS)
         if not isinstance(self.grow, bool):
@@ -266,8 +261,6 @@ def from_stored(name: str, stored: str, key: str = "") -> Config:
             f"a filter of this version of tbloom in {key!r}; an earlier version wrote this one, "
             "which clear(), or 'tbloom clear', removes"
         )
-    if "kind" in values:
-        expected = f"the parameters of a filter with slices in {key!r}, not of one that is {values['kind']!r}"
     layout = [values.pop(name, None) for name in ("layout", "hash")]
     if layout not in ([LAYOUT, HASH_NAME], [LAYOUT, SECRET_HASH_NAME]):
         raise ConfigError("stored", shown, expected)

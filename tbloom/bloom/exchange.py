@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from tbloom.bloom.config import Config
 from tbloom.bloom.hasher import by_shard, shard_of
-from tbloom.bloom.info import each, entries_of
+from tbloom.bloom.info import each, parts_in
 from tbloom.bloom.layout import Layout, damaged
 from tbloom.bloom.script_calls import CONTAINS, ShardCalls, SliceCalls
 from tbloom.engine.batches import Batch
@@ -17,15 +16,12 @@ from tbloom.engine.exchange import Exchange, refusal
 from tbloom.engine.flow import Command, Flow, Status, chunks, deliver, text
 from tbloom.engine.pending import now_ms
 from tbloom.engine.replicas import Replicas
-from tbloom.engine.server import check_stored
 from tbloom.engine.tokens import CallTemplate, Lane
 from tbloom.errors import FilterFull
 
 #: The limit of looks in one call: a look at each part for each item. A look takes 1 us on Redis 7.0.
 #: The client computes the next call while the server executes one.
 _LOOKS_PER_CALL = 1_000
-
-logger = logging.getLogger(__name__)
 
 
 class Usual(NamedTuple):
@@ -104,7 +100,7 @@ class FilterExchange(Exchange):
         was set back."""
         key = self.config.keys.register(shard)
         [register] = yield from deliver([Command(("HGETALL", key))])
-        return [*entries_of(key, register)[0]]
+        return [*parts_in(key, register)]
 
     def keep_unanswered(self, usual: Usual, digest: bytes, lane: Lane, answers: str) -> None:
         """Keeps an item whose usual call was interrupted; ``answers``: the answer; none if it has not come."""
@@ -146,13 +142,8 @@ class FilterExchange(Exchange):
     ) -> Flow[bool]:
         """Compares the parameters, and begins the current slice. False: another slice is current, or the layout has changed."""
         if not agreed:
-            opening = Batch([], known=current)
-            left = yield from self._deliver({opening: current.open(int(store))}, self._accept)
-            if opening.agreed:  # there is no root, but another client's shards may have outlived it
-                shards = map(self.config.keys.config, range(self.config.shards))
-                yield from check_stored(self.config, shards)
-                left = yield from self._deliver({opening: current.open(2)}, self._accept)
-            if left:
+            call = {Batch([], known=current): current.open(int(store))}
+            if (yield from self._deliver(call, self._accept)):
                 return False
             self._agreed = (current, store)
         return not (store and self._grown) or (yield from self._begin_slices(current, batches))
@@ -179,14 +170,7 @@ class FilterExchange(Exchange):
 
     def _accept(self, batch: Batch, reply: Any) -> bool:
         """Takes a script's reply; False: the call must be made anew."""
-        status, payload, *dropped = reply
-        if dropped:
-            logger.warning(
-                "filter %r: the server has dropped the slice %s early, so what it held is forgotten; "
-                "is its maxmemory-policy noeviction?",
-                self.config.name,
-                batch.known.labels[batch.age],
-            )
+        status, payload = reply
         if status == Status.OK:
             if batch.digests:
                 batch.answers = self._answers(batch, payload)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from tbloom.bloom import sizing
 from tbloom.bloom.config import Config
 from tbloom.bloom.layout import Layout, Part
-from tbloom.bloom.sizing import HEADER_BITS, key_bytes, rate_at, rate_of_fill, window_rate
+from tbloom.bloom.sizing import HEADER_BITS, key_bytes, rate_at, window_rate
 from tbloom.engine.clock import ServerClock
 from tbloom.engine.flow import Command, Flow, deliver, deliver_all, pairs, text
 from tbloom.engine.server import check_stored, evictions
@@ -21,7 +21,7 @@ from tbloom.window import WHOLE, Slice, from_ms
 
 #: The bytes that BITCOUNT reads in about a millisecond.
 _COUNT_BYTES = 1 << 22
-#: An entry of a register behind the hash tag: a part, and when it is dropped (ms). As in lua/shared/blocks.lua.
+#: An entry of a register behind the hash tag: a part, and when it is dropped (ms).
 _ENTRY = re.compile(f"({WHOLE}|[0-9][0-9A-Za-z]*)(:[0-9]+)? [0-9]{{1,15}}")
 #: A part that leaves within this time is not reported as dropped.
 _SOON_MS = 1000
@@ -114,16 +114,15 @@ class Glance(NamedTuple):
     warnings: list[str]
 
 
-def entries_of(key: str, register: Any) -> tuple[dict[str, int], list[str]]:
-    """The parts in a register, with the times at which they are dropped (ms); and its fields that are not tbloom's."""
+def parts_in(key: str, register: Any) -> dict[str, int]:
+    """The parts in a register, with the times at which they are dropped (ms). What is not tbloom's is left out."""
     ours = key.removesuffix("parts")
-    contents = {text(part): text(until) for part, until in pairs(register).items()}
-    entries = {
-        part: int(end)
-        for part, end in contents.items()
-        if part.startswith(ours) and _ENTRY.fullmatch(f"{part[len(ours) :]} {end}")
+    entries = {text(part): text(until) for part, until in pairs(register).items()}
+    return {
+        part: int(until)
+        for part, until in entries.items()
+        if part.startswith(ours) and _ENTRY.fullmatch(f"{part[len(ours) :]} {until}")
     }
-    return entries, [part for part in contents if part not in entries]
 
 
 def glance(config: Config, clock: ServerClock, keys: Iterable[str] = ()) -> Flow[Glance]:
@@ -132,13 +131,8 @@ def glance(config: Config, clock: ServerClock, keys: Iterable[str] = ()) -> Flow
     warnings, now = (yield from evictions(registers)), clock.now()
     parts: list[str] = []
     for key, register in zip(registers, (yield from each("HGETALL", registers)), strict=True):
-        entries, odd = entries_of(key, register)
-        parts += [part for part, until in entries.items() if until > now + _SOON_MS]
-        if odd:
-            warnings.append(
-                f"{key} has entries that are not tbloom's: {len(odd)}, such as {odd[0][:100]!r}; they are removed when a "
-                "slice begins or grows"
-            )
+        entries = parts_in(key, register).items()
+        parts += [part for part, until in entries if until > now + _SOON_MS]
     keys = list(dict.fromkeys([*parts, *keys]))
     sizes = dict(zip(keys, (yield from each("MEMORY USAGE", keys)), strict=True))
     for part in parts:
@@ -237,13 +231,8 @@ class HeldPart(NamedTuple):
 
     @property
     def error_rate(self) -> float:
-        """The rate to be expected of its items; of its bits, where the items can't have set that many."""
-        if not self.items and not self.set_bits:
-            return 0.0
-        bits, hashes = self.part.bits, self.part.hashes
-        if self.set_bits > self.items * hashes:
-            return rate_of_fill(self.set_bits / bits, hashes)
-        return rate_at(self.items, bits, hashes)
+        """The rate to be expected of its items."""
+        return rate_at(self.items, self.part.bits, self.part.hashes)
 
 
 def summed(
@@ -271,11 +260,8 @@ def summed(
 
 
 def _expiry(now: int, ttl: int, zone: tzinfo) -> datetime | None:
-    """When a key with this TTL (ms) is dropped; None if it has no TTL, or one beyond all calendars."""
-    try:
-        return from_ms(now + ttl, zone) if ttl >= 0 else None
-    except OverflowError:
-        return None
+    """When a key with this TTL (ms) is dropped; None if it has no TTL."""
+    return from_ms(now + ttl, zone) if ttl >= 0 else None
 
 
 def each(command: str, keys: list[str], *arguments: str) -> Flow[list[Any]]:

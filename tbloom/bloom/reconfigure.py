@@ -7,13 +7,12 @@ current slice gets a further part of the new size.
 from __future__ import annotations
 
 from tbloom.bloom.config import Config, from_stored
-from tbloom.bloom.info import ask_time, each
 from tbloom.bloom.layout import Layout
 from tbloom.bloom.script_calls import leaves
 from tbloom.engine.clock import ServerClock
-from tbloom.engine.flow import Command, Flow, ScriptCall, Status, corrected, deliver, pairs, text
+from tbloom.engine.flow import Command, Flow, ScriptCall, Status, corrected, deliver, text
 from tbloom.engine.scripts import Script
-from tbloom.errors import ConfigMismatch, TBloomError
+from tbloom.errors import ConfigMismatch
 
 _RECONFIGURE = Script("bloom/reconfigure")
 
@@ -25,28 +24,16 @@ def reconfigure(config: Config, clock: ServerClock) -> Flow[None]:
     """Gives the stored filter the parameters of ``config``.
 
     The root comes first, so that no client agrees on the old parameters any more. Each shard keeps a
-    copy of its own parameters, so a call that did not finish can be made again; ``finish`` does so.
+    copy of its own parameters, so a call that did not finish can be made again.
     """
     root = config.keys.root
     [stored] = yield from deliver([Command(("GET", root))])
-    yield from _check_no_later_slice(config, clock)
     if config.shards > 1 and stored is not None:
         yield from _change(config, clock, text(stored), None)
     for shard in range(config.shards):
         [copy] = yield from deliver([Command(("GET", config.keys.config(shard)))])
         if copy is not None:  # else the shard is empty
             yield from _change(config, clock, text(copy), shard)
-
-
-def finish(config: Config, clock: ServerClock, error: ConfigMismatch) -> Flow[None]:
-    """Finishes a ``reconfigure`` that ended half-way: the root has these parameters, and a shard has others.
-
-    Raises the error if the root has others too.
-    """
-    [stored] = yield from deliver([Command(("GET", config.keys.root))])
-    if stored is None or text(stored) != config.stored:
-        raise error
-    yield from reconfigure(config, clock)
 
 
 def _change(new: Config, clock: ServerClock, stored: str, shard: int | None) -> Flow[None]:
@@ -75,21 +62,6 @@ def _change(new: Config, clock: ServerClock, stored: str, shard: int | None) -> 
         return None
 
     yield from corrected(new.name, "it changed", attempt)
-
-
-def _check_no_later_slice(config: Config, clock: ServerClock) -> Flow[None]:
-    """Raises if a slice later than the current one has parts: it would not get its entry in the layout."""
-    registers = map(config.keys.register, range(config.shards))
-    contents = yield from each("HGETALL", [*registers])
-    parts = {text(part) for register in contents for part in pairs(register)}
-    # After the look, so that a slice that begins now is no later one.
-    yield from ask_time(config, clock)
-    for slice in config.window.ahead(clock.now()):
-        if any(config.keys.slice(slice.label, shard) in parts for shard in range(config.shards)):
-            raise TBloomError(
-                f"filter {config.name!r} can't be reconfigured: the server's clock was set back, and slice "
-                f"{slice.label} is later than the current one; try again once the clock is right"
-            )
 
 
 def _call(old: Config, new: Config, now: int, shard: int | None, layout: Layout) -> ScriptCall:

@@ -135,12 +135,6 @@ def rate_of_load(load: float, hashes: int) -> float:
         poisson *= load / j
 
 
-def rate_of_fill(fill: float, hashes: int) -> float:
-    """The rate of blocks in which this share of the columns is set."""
-    # The share that is not set is the mean of (1-1/256)^j, which is e^(-load/256).
-    return rate_of_load(-COLUMNS * math.log1p(-fill), hashes) if fill < 1 else 1.0
-
-
 @lru_cache(maxsize=1024)
 def load_at(rate: float, hashes: int) -> float:
     """The load (items per block) at which blocks have this rate; by bisection."""

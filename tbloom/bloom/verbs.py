@@ -8,7 +8,7 @@ from datetime import datetime
 from tbloom.bloom.base import Base
 from tbloom.bloom.config import Config, from_stored, shards_of_earlier
 from tbloom.bloom.exchange import FilterExchange
-from tbloom.bloom.info import FilterInfo, ask_time, entries_of, glance, read_info
+from tbloom.bloom.info import FilterInfo, ask_time, glance, parts_in, read_info
 from tbloom.bloom.reconfigure import reconfigure
 from tbloom.bloom.swap import swap
 from tbloom.engine.batches import Answers, answers_of, in_order
@@ -171,10 +171,9 @@ class Verbs(Base[Client]):
         """Gives a stored filter this object's parameters, and keeps what it has seen.
 
         Capacity, error rate, hashes, bits, ``slices`` and ``grow`` may change. Clients with the old
-        parameters get ConfigMismatch from then on. If the call ends half-way, the next client with
-        the new ones finishes it. Raises ConfigMismatch where granularity, time zone or shards differ,
-        because items are found by these, and TBloomError while the filter has slices later than the
-        current one: then the server's clock was set back.
+        parameters get ConfigMismatch from then on. If a call for several shards ends half-way, call it
+        again; until then clients get ConfigMismatch. Raises ConfigMismatch where granularity, time
+        zone or shards differ, because items are found by these.
         """
         return self._agreed(lambda: reconfigure(self.config, self._exchange.clock))
 
@@ -255,7 +254,7 @@ class Verbs(Base[Client]):
         for shard in range(shards):
             own = keys.config(shard), keys.layout(shard), keys.register(shard)
             [register] = yield from deliver([Command(("HGETALL", keys.register(shard)))])
-            parts, _ = entries_of(keys.register(shard), register)
+            parts = parts_in(keys.register(shard), register)
             others = keys.claims(shard), keys.sessions(shard), *parts
             yield from deliver([Command(("UNLINK", *own, *others))])
         # Last: without it the shards are not known.

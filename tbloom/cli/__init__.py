@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import os
+import signal
 import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING
 import click
 
 from tbloom.cli.group import COMMANDS, tbloom
-from tbloom.cli.kit import streams
-from tbloom.cli.kit.command import label
 from tbloom.cli.kit.errors import (
     FAILED,
     INTERRUPTED,
@@ -29,35 +27,26 @@ if TYPE_CHECKING:
 COMPLETE = "_TBLOOM_COMPLETE"
 
 
-def main(argv: Sequence[str] | None = None) -> int:  # noqa: PLR0911 - as many ways to end
+def main(argv: Sequence[str] | None = None) -> int:
     """Runs a command. Returns the exit code: 0 (yes, or done), 1 (no, or failed) or 2 (a user's error)."""
+    if argv is None:
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C
     words = [*(sys.argv[1:] if argv is None else argv)]
-    streams.open_output()
+    if sys.stdin is None or sys.stdout is None:
+        return _failed("standard input or output is closed", USER_ERROR)
     try:
         code = _complete(os.environ[COMPLETE]) if COMPLETE in os.environ else _run(words)
         sys.stdout.flush()  # an error in writing is reported as ours
     except click.exceptions.Exit as done:  # --help, --version
         return done.exit_code
-    except BrokenPipeError:  # the reader of our output has ended, as head(1) does
-        return FAILED
-    except click.UsageError as error:
-        place = error.ctx.command_path if error.ctx else "tbloom"
-        return _failed(place, one_line(_text(error), words), USER_ERROR)
-    except io.UnsupportedOperation:
-        return _failed("tbloom", "standard output is closed", USER_ERROR)
-    except ModuleNotFoundError as error:
-        return _failed("tbloom", _missing(error, words), USER_ERROR)
-    except Exception as error:
-        if not isinstance(error, expected()):
-            raise
-        code = error.exit_code if isinstance(error, CommandError) else USER_ERROR
-        return _failed("tbloom", one_line(error, words), code)
-    except KeyboardInterrupt:
-        return _failed("tbloom", "interrupted", INTERRUPTED)
+    except KeyboardInterrupt as stop:
+        return _failed(": ".join(["interrupted", *map(str, stop.args)]), INTERRUPTED)
+    except Exception as error:  # noqa: BLE001 - those that are none of ours are raised again
+        return _ended_by(error, words)
     else:
         return code
     finally:
-        streams.drop_unwritable()
+        _drop_unwritable()
 
 
 def _run(words: list[str]) -> int:
@@ -74,20 +63,24 @@ def _complete(instruction: str) -> int:
     return 0
 
 
-def _failed(place: str, text: str, code: int) -> int:
+def _ended_by(error: Exception, words: list[str]) -> int:
+    """Prints the error that has ended a command; returns the exit code."""
+    if isinstance(error, BrokenPipeError):  # the reader of our output has ended, as head(1) does
+        return FAILED
+    if isinstance(error, click.UsageError):
+        place = error.ctx.command_path if error.ctx else "tbloom"
+        return _failed(one_line(error.format_message(), words), USER_ERROR, place)
+    if isinstance(error, ModuleNotFoundError):
+        return _failed(_missing(error, words), USER_ERROR)
+    if not isinstance(error, expected()):
+        raise error
+    code = error.exit_code if isinstance(error, CommandError) else USER_ERROR
+    return _failed(one_line(error, words), code)
+
+
+def _failed(text: str, code: int, place: str = "tbloom") -> int:
     click.echo(f"{place}: {text}", err=True)  # nowhere, where the shell has closed standard error
     return code
-
-
-def _text(error: click.UsageError) -> str:
-    """Click's message, with the name of the option or argument in front."""
-    if (
-        isinstance(error, click.BadParameter)
-        and not isinstance(error, click.MissingParameter)
-        and error.param is not None
-    ):
-        return f"{label(error.param)}: {error.message}"
-    return error.format_message()
 
 
 def _missing(error: ModuleNotFoundError, words: list[str]) -> str:
@@ -97,3 +90,11 @@ def _missing(error: ModuleNotFoundError, words: list[str]) -> str:
     if module in {"", "tbloom"} or command is None:
         raise error
     return f"{command!r} needs {module}: pip install 'tbloom[{COMMANDS[command].extra}]'"
+
+
+def _drop_unwritable() -> None:
+    """Keeps Python from reporting the same error again at its exit."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableMapping
 from importlib import import_module
-from typing import NamedTuple, NoReturn, cast
+from typing import NamedTuple, cast
 
 import click
 from click.shell_completion import CompletionItem
@@ -36,14 +35,10 @@ COMMANDS = {
     "count": Entry("count", "Counts distinct members exactly, and combines counters.", "distinct"),
     "pages": Entry("pages", "Stores pages by URL in WARC files, and reads them.", "pages"),
     "metrics": Entry("metrics", "Serves the metrics of filters, for Prometheus.", "metrics"),
-    "compare": Entry(
-        "compare", "Compares a filter with an exact set, and measures its error rate."
-    ),
     "import": Entry(
         "importing", "Imports what scrapy-redis or Scrapy has seen, or a file of items."
     ),
     "doctor": Entry("doctor", "Says what is wrong with a Scrapy project's settings.", "scrapy"),
-    "watch": Entry("watch", "Shows a filter live, with its new items per second."),
     "report": Entry("report", "Writes an HTML page about filters."),
     "export": Entry("export", "Writes a filter into a file."),
     "restore": Entry("restore", "Restores a filter from an exported file."),
@@ -52,29 +47,14 @@ COMMANDS = {
 }
 
 
-class _Commands(MutableMapping[str, click.Command]):
-    """The commands; looking one up imports its module."""
-
-    def __getitem__(self, name: str) -> click.Command:
-        entry = COMMANDS[name]
-        module = import_module(f"tbloom.cli.commands.{entry.module}")
-        return cast("click.Command", getattr(module, entry.function))
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(COMMANDS)
-
-    def __len__(self) -> int:
-        return len(COMMANDS)
-
-    def __setitem__(self, name: str, command: click.Command) -> NoReturn:
-        raise TypeError
-
-    def __delitem__(self, name: str) -> NoReturn:
-        raise TypeError
-
-
 class _Group(click.Group):
     """The group of all commands, whose names and purposes it knows without importing them."""
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
+        if (entry := COMMANDS.get(cmd_name)) is None:
+            return None
+        module = import_module(f"tbloom.cli.commands.{entry.module}")
+        return cast("click.Command", getattr(module, entry.function))
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         return [*COMMANDS]
@@ -94,7 +74,7 @@ class _Group(click.Group):
 
 @click.group(
     cls=_Group,
-    commands=_Commands(),
+    commands=dict.fromkeys(COMMANDS, click.Command(None)),  # for "Did you mean"
     no_args_is_help=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )

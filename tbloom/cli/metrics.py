@@ -18,7 +18,6 @@ from tbloom.errors import ConfigError, TBloomError
 try:
     from prometheus_client.core import GaugeMetricFamily
     from prometheus_client.registry import Collector
-    from prometheus_client.samples import Sample
 except ModuleNotFoundError as error:
     message = f"tbloom.cli.metrics needs {error.name}: pip install 'tbloom[metrics]'"
     raise ModuleNotFoundError(message, name=error.name) from None
@@ -30,8 +29,6 @@ MAX_AGE = 5.0
 #: The errors of ``info()``. (RedisClusterException is no RedisError.)
 _ERRORS = (RedisError, RedisClusterException, TBloomError)
 
-_UP = ("tbloom_up", "1 if Redis answered when the filters were last read, else 0.")
-_FILTER_UP = ("tbloom_filter_up", "1 if the filter could be read, else 0.")
 _OF_FILTER: dict[str, tuple[str, Callable[[FilterInfo], float]]] = {
     "tbloom_window_items": ("Items added in the whole window.", lambda info: info.items),
     "tbloom_window_bytes": ("Memory of all slices in Redis.", lambda info: info.bytes),
@@ -101,7 +98,7 @@ class FilterCollector(Collector):
         self._filters = filters
         self._max_age = max_age
         self._lock = threading.Lock()
-        self._families: list[GaugeMetricFamily] = []
+        self._found: list[GaugeMetricFamily] = []
         self._next_look = 0.0
         self._troubles: dict[str, type[Exception]] = {}
 
@@ -121,32 +118,32 @@ class FilterCollector(Collector):
 
     def describe(self) -> list[GaugeMetricFamily]:
         """The families without values, for a registry that needs their names while Redis may be down."""
-        return _Families().all()
+        return [*_families().values()]
 
     def collect(self) -> list[GaugeMetricFamily]:
         """Called by the registry for each scrape."""
         with self._lock:
             if time.monotonic() >= self._next_look:
-                self._families = self._look()
+                self._found = self._look()
                 self._next_look = time.monotonic() + self._max_age
-            return self._families
+            return self._found
 
     def _look(self) -> list[GaugeMetricFamily]:
-        families, troubles, answered = _Families(), dict[str, Exception](), True
+        families, troubles, answered = _families(), dict[str, Exception](), True
         try:
             for name, info in self.infos():
                 if isinstance(info, Exception):
                     trouble = troubles[f"filter {name!r} can't be read"] = as_redis_error(info)
                     answered &= not is_outage(trouble)
-                families.add(name, info if isinstance(info, FilterInfo) else None)
+                _add(families, name, info if isinstance(info, FilterInfo) else None)
         except _ERRORS as error:
             answered = False
             troubles["the filters can't be found"] = as_redis_error(error)
-        families.up.add_metric([], answered)
-        self._say(troubles)
-        return families.all()
+        families["tbloom_up"].add_metric([], answered)
+        self._log(troubles)
+        return [*families.values()]
 
-    def _say(self, troubles: dict[str, Exception]) -> None:
+    def _log(self, troubles: dict[str, Exception]) -> None:
         """Logs each trouble when it begins, when its kind changes, and when it ends."""
         for what, error in troubles.items():
             # The type is compared, because a cluster's client names another node in each text.
@@ -157,37 +154,27 @@ class FilterCollector(Collector):
         self._troubles = {what: type(error) for what, error in troubles.items()}
 
 
-class _Families:
-    """The metric families of one look."""
+def _families() -> dict[str, GaugeMetricFamily]:
+    """The metric families by name, without values."""
+    helps = [
+        ("tbloom_up", "1 if Redis answered when the filters were last read, else 0.", []),
+        ("tbloom_filter_up", "1 if the filter could be read, else 0.", ["filter"]),
+        *((name, help, ["filter"]) for name, (help, _) in _OF_FILTER.items()),
+        *((name, help, ["filter", "age"]) for name, (help, _) in _OF_SLICE.items()),
+    ]
+    return {name: GaugeMetricFamily(name, help, labels=labels) for name, help, labels in helps}
 
-    def __init__(self) -> None:
-        self.up = GaugeMetricFamily(*_UP)
-        self._filter_up = GaugeMetricFamily(*_FILTER_UP, labels=["filter"])
-        self._of_filter = {
-            name: GaugeMetricFamily(name, help, labels=["filter"])
-            for name, (help, _) in _OF_FILTER.items()
-        }
-        self._of_slice = {
-            name: GaugeMetricFamily(name, help, labels=["filter", "age"])
-            for name, (help, _) in _OF_SLICE.items()
-        }
 
-    def all(self) -> list[GaugeMetricFamily]:
-        return [self.up, self._filter_up, *self._of_filter.values(), *self._of_slice.values()]
-
-    def add(self, filter: str, info: FilterInfo | None) -> None:
-        """Adds a filter; one that can't be read has no values."""
-        self._filter_up.add_metric([filter], info is not None)
-        if info is None:
-            return
-        # Not by add_metric(), which makes a dict of the labels for each of the samples.
-        labels = {"filter": filter}
-        for name, (_, value) in _OF_FILTER.items():
-            self._of_filter[name].samples.append(Sample(name, labels, value(info)))
-        for age, slice in enumerate(reversed(info.slices)):
-            labels = {"filter": filter, "age": str(age)}
-            for name, (_, of_slice) in _OF_SLICE.items():
-                self._of_slice[name].samples.append(Sample(name, labels, of_slice(slice)))
+def _add(families: dict[str, GaugeMetricFamily], filter: str, info: FilterInfo | None) -> None:
+    """Adds a filter; one that can't be read has no values."""
+    families["tbloom_filter_up"].add_metric([filter], info is not None)
+    if info is None:
+        return
+    for name, (_, value) in _OF_FILTER.items():
+        families[name].add_metric([filter], value(info))
+    for age, slice in enumerate(reversed(info.slices)):
+        for name, (_, of_slice) in _OF_SLICE.items():
+            families[name].add_metric([filter, str(age)], of_slice(slice))
 
 
 def _server(client: Any) -> Any:

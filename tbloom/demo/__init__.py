@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING
 import click
 
 from tbloom.cli.kit.errors import CommandError
-from tbloom.cli.kit.interrupts import ended_by_signals
-from tbloom.cli.kit.progress import Reporter
 from tbloom.demo import report
 from tbloom.demo.gazette import TITLE
 from tbloom.demo.localredis import open_redis
@@ -34,21 +32,22 @@ def run(arguments: argparse.Namespace) -> int:
         value = getattr(arguments, name)
         if value is not None and not 1 <= value <= limit:
             raise CommandError(f"--{name}: expected 1 to {limit}, got {value}")
-    reporter = Reporter(stderr=arguments.json)
+
+    def say(text: str) -> None:
+        click.echo(text, err=arguments.json)
+
     with contextlib.ExitStack() as stack:
-        stack.enter_context(ended_by_signals())
         url, what = stack.enter_context(open_redis(arguments.redis))
-        reporter.say(f"Redis: {what}")
+        say(f"Redis: {what}")
         start = first_page(arguments.site)
         server = stack.enter_context(serve(arguments.site))
-        with reporter.count("Counting the pages of the site", None) as advance:
-            site = survey(server, start, advance)
-        reporter.say(
+        site = survey(server, start)
+        say(
             f"Site: {arguments.site or TITLE}: {len(site.pages):,} pages with {site.links:,} links, "
             f"served on {server.url}"
         )
         period = arguments.period or default_period(site, arguments.crawlers)
-        runs = stack.enter_context(Runs(reporter, url, site, arguments.crawlers, period))
+        runs = stack.enter_context(Runs(say, url, site, arguments.crawlers, period))
         figures = {"redis": what, **runs.make()}
     problems = report.problems(figures)
     if arguments.json:
@@ -57,5 +56,5 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         click.echo(f"\n{report.text(figures)}")
         for line in problems or ["Every figure is as promised."]:
-            reporter.say(line)
+            say(line)
     return 1 if problems else 0

@@ -20,9 +20,10 @@ from tbloom.cli.kit.formats import counted
 from tbloom.demo.fleet import fleet
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from typing_extensions import Self
 
-    from tbloom.cli.kit.progress import Reporter
     from tbloom.demo.site import Hit, Survey
 
 _SLICES = 2
@@ -64,9 +65,9 @@ class Runs:
     """The runs on a filter with a random name; a context manager, which deletes all their keys."""
 
     def __init__(
-        self, reporter: Reporter, redis_url: str, site: Survey, crawlers: int, period: int
+        self, say: Callable[[str], None], redis_url: str, site: Survey, crawlers: int, period: int
     ) -> None:
-        self._reporter = reporter
+        self._say = say
         self._redis_url = redis_url
         self._site = site
         self._period = period
@@ -96,7 +97,7 @@ class Runs:
     def make(self) -> dict[str, Any]:
         """Makes the runs, and returns their figures."""
         window = self._filter.config.window
-        self._reporter.say(
+        self._say(
             f"Window: {_SLICES} slices of {self._period} s; an item of one slice is remembered "
             "until the end of the next"
         )
@@ -135,14 +136,16 @@ class Runs:
     def _crawl(self, name: str, begin: int = 0, waiting: str = "") -> Run:
         """Crawls from the time ``begin`` on (the server's, in ms)."""
         if begin:
-            self._reporter.wait(waiting, lambda: (begin - self._now()) / 1000)
+            self._say(f"{waiting}: {max(0, begin - self._now()) / 1000:.0f} s")
+            while (left := begin - self._now()) > 0:
+                time.sleep(left / 1000)
         pages, hits = {*self._site.pages}, self._site.server.hits
         hits.clear()
         self._site.server.begun.clear()
         began = self._now()
         deadline = time.monotonic() + _SLICES * self._period
-        text = f"{name}: {counted(len(self._agents), 'crawler')}"
-        with fleet(self._settings()) as crawlers, self._reporter.count(text, len(pages)) as advance:
+        self._say(f"{name}: {counted(len(self._agents), 'crawler')} ...")
+        with fleet(self._settings()) as crawlers:
             while any(crawler.process.poll() is None for crawler in crawlers):
                 # After the window, pages are new again, and the crawl would never end.
                 if time.monotonic() > deadline:
@@ -150,13 +153,12 @@ class Runs:
                         f"{name}: not done within the window of {_SLICES * self._period} s, so its "
                         f"pages are new again: try --period {2 * self._period}"
                     )
-                advance(len(hits))
                 time.sleep(_POLL_SECONDS)
             stats = [crawler.stats() for crawler in crawlers]
         fetched = [hit for hit in hits if hit.path in pages]
         dead = {hit.path for hit in hits if hit.status == HTTPStatus.NOT_FOUND}
         ended = self._now()
-        self._reporter.say(f"{name}: {len(fetched):,} pages in {(ended - began) / 1000:.1f} s")
+        self._say(f"{name}: {len(fetched):,} pages in {(ended - began) / 1000:.1f} s")
         return Run(began, ended, stats, fetched, dead)
 
     def _settings(self) -> list[dict[str, Any]]:

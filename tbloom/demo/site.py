@@ -25,7 +25,7 @@ from tbloom.cli.kit.errors import CommandError
 from tbloom.demo import gazette
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 # Files that documentation and shops link to, which are never pages.
 _MORE_EXTENSIONS = "txt rst md py js css json xml csv inv whl gz tgz log diff patch".split()  # noqa: SIM905 - one line
@@ -148,8 +148,8 @@ class Survey:
     links: int
 
 
-def survey(server: Server, start: str, advance: Callable[[int], None]) -> Survey:
-    """Follows all links from the path ``start`` by the crawlers' rules; ``advance`` takes the number of pages so far."""
+def survey(server: Server, start: str) -> Survey:
+    """Follows all links from the path ``start`` by the crawlers' rules."""
     opener = build_opener(ProxyHandler({}))
     pages: dict[str, None] = {}
     count = 0
@@ -165,7 +165,6 @@ def survey(server: Server, start: str, advance: Callable[[int], None]) -> Survey
             pages[reply.url.removeprefix(server.url)] = None
             found = links(response, server.url)
             count += len(found)
-            advance(len(pages))
             queue += [link for link in found if link not in met]
             met.update(found)
     return Survey(server, [*pages], len(met), count)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
-from tbloom.distinct.selection import Selection
 from tbloom.distinct.sets import Countable, SetVerbs
 from tbloom.distinct.verbs import CounterVerbs
 from tbloom.engine.aio import AsyncDriver
@@ -19,15 +18,10 @@ if TYPE_CHECKING:
 class AsyncMemberSet(SetVerbs, AsyncVerbs):
     """``MemberSet`` for asyncio: the same verbs, awaited."""
 
-    async def ids(self) -> AsyncIterator[int]:
-        """See ``MemberSet.ids``."""
-        for number in await self.bitmap():
-            yield number
-
     async def pairs(self) -> AsyncIterator[tuple[int, Item]]:
         """See ``MemberSet.pairs``."""
         if self.counter.config.mapping is None:
-            async for number in self.ids():
+            for number in await self.bitmap():
                 yield number, number
             return
         pages = await self.run(self._pages())
@@ -48,7 +42,5 @@ class AsyncDistinctCounter(
 ):
     """``DistinctCounter`` for asyncio: the same verbs, awaited. Any number of tasks may share one."""
 
+    _SETS = AsyncMemberSet
     _OTHER = "DistinctCounter"
-
-    def _set(self, selection: Selection) -> AsyncMemberSet:
-        return AsyncMemberSet(self, selection)

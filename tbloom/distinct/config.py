@@ -1,17 +1,18 @@
-"""The parameters that all clients of a mapping, or of one of its counters, must agree on."""
+"""The parameters that all clients of a mapping, or of one of its counters, must agree on; and the errors for what is stored."""
 
 from __future__ import annotations
 
 import json
 import re
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, NamedTuple
 
-from tbloom.engine.flow import text
+from tbloom.engine.flow import Status, text
 from tbloom.engine.keys import DEFAULT_MAPPING, MappingKeys, check_name
 from tbloom.engine.parameters import differences, read_stored
-from tbloom.errors import ConfigError
+from tbloom.errors import ConfigError, ConfigMismatch, TBloomError
 from tbloom.items import FINGERPRINT_NAME
 from tbloom.window import Window
 
@@ -74,10 +75,6 @@ class CounterConfig:
             own |= {"kind": KIND, "hash": FINGERPRINT_NAME, "keep_members": self.keep_members}
         object.__setattr__(self, "stored_mapping", json.dumps(own, separators=(",", ":")))
 
-    def differences(self, stored: str) -> dict[str, tuple[Any, Any]]:
-        """The parameters that differ from ``stored``: (stored, ours)."""
-        return differences(stored, self.stored)
-
 
 class Entry(NamedTuple):
     """What the server has stored of a counter: its generation, its mapping's, and its parameters."""
@@ -93,20 +90,31 @@ def parse_entry(stored: str | bytes) -> Entry:
     return Entry(*found.groups()) if found else Entry("", "", text(stored))
 
 
-def from_stored(
-    name: str | bytes, mapping: str | None, stored: str | bytes, *, keep_members: bool = False
-) -> CounterConfig:
-    """The parameters in a counter's entry; raises ConfigError if they can't be read, or if the name is no counter's."""
-    entry = parse_entry(stored)
-    try:
+def from_stored(name: str | bytes, mapping: str | None, entry: str | bytes) -> CounterConfig | None:
+    """The parameters in a counter's entry; None: another program's, or the name is no counter's."""
+    with suppress(ConfigError, TypeError, UnicodeDecodeError):
         # No replacement for bytes that are not UTF-8: a counter of that name is another one.
         name = name if isinstance(name, str) else name.decode()
-        values = read_stored(entry.parameters)
-        config = CounterConfig(name, mapping, keep_members=keep_members, **values)
-    except (ConfigError, TypeError, UnicodeDecodeError):
-        config = None
-    if config is None or not entry.of or config.stored != entry.parameters:
-        place = f"{name!r} in the counters of {mapping!r}"
-        expected = "the name and the parameters of a counter that this version of tbloom can read (clear() it in Python)"
-        raise ConfigError(place, text(stored), expected)
-    return config
+        return CounterConfig(name, mapping, **read_stored(parse_entry(entry).parameters))
+    return None
+
+
+def refusal(config: CounterConfig, status: int, payload: Any, *more: Any) -> TBloomError:
+    """The error for a script's reply that no other call can mend; ``more`` is there if it is about the counter."""
+    if status == Status.MISMATCH:
+        stored = text(payload)
+        if more:
+            return ConfigMismatch(config.name, differences(stored, config.stored), stored)
+        differing = differences(stored, config.stored_mapping)
+        return ConfigMismatch(config.mapping or config.name, differing, stored)
+    if status == Status.OTHER_IDS:
+        return TBloomError(
+            f"counter {config.name!r}: the server has lost the ids of the mapping {config.mapping!r} that it counts; "
+            "clear() it (see warnings())"
+        )
+    if status == Status.DAMAGED:
+        return TBloomError(
+            f"counter {config.name!r}: key {text(payload)!r} holds what is not tbloom's, or the server has lost what it "
+            f"held; clear() the counter, or clear(mapping=True) if the key is one of the mapping {config.mapping!r}"
+        )
+    return TBloomError(f"counter {config.name!r}: the server takes a call for a stray copy")

@@ -8,8 +8,7 @@ from struct import pack
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from tbloom.distinct.config import MAX_MEMBERS, CounterConfig
-from tbloom.distinct.refusals import check_default, refusal
+from tbloom.distinct.config import MAX_MEMBERS, CounterConfig, refusal
 from tbloom.distinct.selection import At, label_of
 from tbloom.engine.batches import MOVED, Batch, answers_of
 from tbloom.engine.buckets import BucketExchange, keys_of_halves, packed
@@ -24,8 +23,6 @@ from tbloom.window import ALWAYS, Slice
 
 _CHANGE = Script("distinct/change")
 
-#: The pieces that a slice may have, of 2^28 ids each.
-MAX_PIECES = 16
 #: A bucket with more entries is split. Redis keeps up to 512 in its compact form (a listpack).
 _MAX_ENTRIES = 100
 #: A new member takes the server some 8 us.
@@ -175,13 +172,6 @@ class CountExchange(BucketExchange):
             ),
         )
 
-    def _prepare(self, batches: list[Batch], *, store: bool | None) -> Flow[bool]:
-        """Reads a changed layout; before that, looks for a counter that is not known yet where it was before."""
-        if not self._generation:
-            yield from check_default(self.config)
-        reading = super()._prepare(batches, store=store)
-        return reading is None or (yield from reading)
-
     def forget(self) -> None:
         """The counter is cleared, so no pending answer holds any more."""
         super().forget()
@@ -203,38 +193,29 @@ class CountExchange(BucketExchange):
         return slice, expires
 
     def _live_label(self, at: At) -> Flow[str]:
-        """The label of the slice that contains ``at``; raises ConfigError if it is not live by the server's clock."""
+        """The label of the slice that contains ``at``. Learns the server's time, by which ``_live_slice`` goes."""
         label = label_of(self.config, "at", at)
-        try:
-            self._live_slice(label, at)
-        except ConfigError:
-            # By this client's clock. (Where only the server's says so, it corrects the call.)
-            now = Command(("TIME",), self.config.keys.root)
-            [[seconds, microseconds]] = yield from deliver([now])
-            self.clock.learn(int(seconds) * 1000 + int(microseconds) // 1000)
-            self._live_slice(label, at)
+        now = Command(("TIME",), self.config.keys.root)
+        [[seconds, microseconds]] = yield from deliver([now])
+        self.clock.learn(int(seconds) * 1000 + int(microseconds) // 1000)
         return label
 
-    def _live_slice(self, label: str | None, at: At | None = None) -> Slice:
-        """The live slice with this label; ``at``: what was asked for."""
+    def _live_slice(self, label: str | None) -> Slice:
+        """The live slice with this label; raises ConfigError where there is none."""
         window = self.config.window
         live = window.live(self.clock.now()) if window else []
         for slice in live:
             if slice.label == label:
                 return slice
         expected = f"an instant in a slice of the window, {live[0].label!r} to {live[-1].label!r}"
-        raise ConfigError("at", label if at is None else at, expected)
+        raise ConfigError("at", label, expected)
 
     def _known_of(self, batch: Batch) -> _Known:
         """What its call was made from; the layout is read again, unless the call had too much to do."""
         known: _Known = batch.known
-        if not known.is_left:
-            self._outdate(batch)
-        return known
-
-    def _outdate(self, batch: Batch) -> None:
-        if self.config.mapping is not None:
+        if not known.is_left and self.config.mapping is not None:
             self.outdated.add(batch.shard)
+        return known
 
     def _accept(self, batch: Batch, reply: Any) -> bool:
         """Takes a script's reply; False: the call must be made anew."""
@@ -257,7 +238,7 @@ class CountExchange(BucketExchange):
         if status == Status.LAYOUT:
             self._generation = text(more[0])
             self.pending_answers.note_generation(batch.shard, self._generation)
-            if text(payload) != self.tree().generation:
-                self._outdate(batch)
+            if self.config.mapping is not None and text(payload) != self.tree().generation:
+                self.outdated.add(batch.shard)
             return False
         raise refusal(self.config, status, payload, *more)

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from tbloom.distinct.config import MAX_MEMBERS, CounterConfig
-from tbloom.distinct.refusals import refusal
+from tbloom.distinct.config import MAX_MEMBERS, CounterConfig, refusal
 from tbloom.engine.flow import Command, Flow, Status, deliver, text
 from tbloom.engine.tree import Tree, read_tree
 from tbloom.errors import ConfigError, TBloomError

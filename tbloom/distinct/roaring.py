@@ -19,15 +19,13 @@ if TYPE_CHECKING:
 #: The ids of one chunk.
 CHUNK = 1 << 16
 MAX_SORTED, BITMAP_BYTES = 4096, CHUNK // 8
-#: How the format begins where there may be containers of runs.
-_WITH_RUNS = 12347
-#: With runs and fewer containers than this there are no offsets.
-_LEAST_WITH_OFFSETS = 4
+#: How the format begins, with and without containers of runs.
+_WITH_RUNS, _WITHOUT_RUNS = 12347, 12346
+#: What comes before the bytes of a container, if it is the only one: the number of containers (less 1), which are runs, the
+#: chunk and its number of ids less 1; or the number, chunk and ids, and where the bytes begin.
+_ONE_OF_RUNS, _ONE = struct.Struct("<HHBHH"), struct.Struct("<IIHHI")
 _BITS = [[bit for bit in range(8) if byte >> bit & 1] for byte in range(256)]
 _SIZE = struct.Struct("<H")
-#: The 64-bit format: the number of 32-bit parts; then each, after its upper half.
-_PARTS, _UPPER = struct.Struct("<Q"), struct.Struct("<I")
-_HEAD_64 = _PARTS.size + _UPPER.size
 
 
 def bitmaps() -> type[BitMap]:
@@ -42,72 +40,40 @@ def bitmaps() -> type[BitMap]:
 
 def bitmap_of(containers: Mapping[int, bytes]) -> BitMap:
     """The ids of the containers, by chunk number; raises ValueError for what is no container."""
-    if not containers:
-        return bitmaps()()
-    chunks, count = sorted(containers), len(containers)
-    parts = [_checked(containers[chunk]) for chunk in chunks]
-    runs = sum(1 << i for i, chunk in enumerate(chunks) if containers[chunk][:1] == b"r")
-    described = [
-        half for chunk, (size, _) in zip(chunks, parts, strict=True) for half in (chunk, size - 1)
-    ]
-    head = struct.pack("<HH", _WITH_RUNS, count - 1) + runs.to_bytes((count + 7) // 8, "little")
-    head += struct.pack(f"<{2 * count}H", *described)
-    if count >= _LEAST_WITH_OFFSETS:
-        head += bytes(4 * count)  # needed only by those who skip containers
-    # Since 1.0.1 pyroaring looks at every container.
-    return bitmaps().deserialize(b"".join([head, *(data for _, data in parts)]))
+    parts = []
+    for chunk, container in containers.items():
+        size, data = _checked(container)
+        if container[:1] == b"r":
+            head = _ONE_OF_RUNS.pack(_WITH_RUNS, 0, 1, chunk, size - 1)
+        else:
+            head = _ONE.pack(_WITHOUT_RUNS, 1, chunk, size - 1, _ONE.size)
+        # Since 1.0.1 pyroaring looks at every container.
+        parts.append(bitmaps().deserialize(head + data))
+    return bitmaps()().union(*parts)
 
 
 def containers_of(ids: BitMap) -> dict[int, bytes]:
     """The containers of a bitmap, by chunk number."""
-    if not ids:
-        return {}
-    ids.run_optimize()  # each in its smallest form, so runs are fewer than 2,048
-    data = ids.serialize()
-    [cookie] = struct.unpack_from("<I", data)
-    has_runs, at = cookie & 0xFFFF == _WITH_RUNS, 8
-    count = (cookie >> 16) + 1 if has_runs else struct.unpack_from("<I", data, 4)[0]
-    runs = 0
-    if has_runs:
-        at = 4 + (count + 7) // 8
-        runs = int.from_bytes(data[4:at], "little")
-    descriptions = struct.unpack_from(f"<{2 * count}H", data, at)
-    at += 4 * count
-    if not has_runs or count >= _LEAST_WITH_OFFSETS:
-        at += 4 * count
-    found = {}
-    for i in range(count):
-        chunk, size = descriptions[2 * i], descriptions[2 * i + 1] + 1
-        if runs >> i & 1:
-            kind, length = b"r", 2 + 4 * struct.unpack_from("<H", data, at)[0]
-        elif size <= MAX_SORTED:
-            kind, length = b"a", 2 * size
+    found, at, last = dict[int, bytes](), 0, ids.max() if ids else -1
+    while at <= last:
+        chunk = ids.next_set_bit(at) // CHUNK
+        part = ids & bitmaps()(range(chunk * CHUNK, (chunk + 1) * CHUNK))
+        part.run_optimize()  # in its smallest form, so runs are fewer than 2,048
+        data, size = part.serialize(), len(part)
+        if data.startswith(_SIZE.pack(_WITH_RUNS)):
+            found[chunk] = b"r" + data[_ONE_OF_RUNS.size :]
         else:
-            kind, length = b"b" + _SIZE.pack(size - 1), BITMAP_BYTES
-        found[chunk] = kind + data[at : at + length]
-        at += length
+            kind = b"a" if size <= MAX_SORTED else b"b" + _SIZE.pack(size - 1)
+            found[chunk] = kind + data[_ONE.size :]
+        at = (chunk + 1) * CHUNK
     return found
 
 
-def exported(ids: BitMap, bits: int) -> bytes:
-    """The bitmap in the portable format for 32 or 64 bits."""
-    if type(bits) is not int or bits not in (32, 64):
-        raise ConfigError("bits", bits, "32 or 64")
-    data: bytes = ids.serialize()
-    if bits == 32:  # noqa: PLR2004 - it is in the message above
-        return data
-    return _PARTS.pack(1) + _UPPER.pack(0) + data if ids else _PARTS.pack(0)
-
-
 def imported(data: bytes) -> BitMap:
-    """The bitmap that these bytes describe, in either format."""
+    """The bitmap that these bytes describe, in the portable format for 32 bits."""
     expected = "the bytes of a Roaring bitmap in the portable format, with ids of 0 .. 2^32-1"
     if not isinstance(data, bytes):
         raise ConfigError("data", data, expected)
-    if data == _PARTS.pack(0):
-        return bitmaps()()
-    if data.startswith(_PARTS.pack(1) + _UPPER.pack(0)):
-        data = data[_HEAD_64:]
     try:
         return bitmaps().deserialize(data)
     except (ValueError, IndexError):

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import date, datetime, time
 from typing import Any
 
 from tbloom.distinct.config import CounterConfig
 from tbloom.errors import ConfigError
 from tbloom.items import check_at, check_within
-from tbloom.window import WHOLE, Slice, to_ms
+from tbloom.window import WHOLE, to_ms
 
 #: An instant, a day in the counter's time zone, or a slice's label.
 At = datetime | date | str
@@ -17,14 +17,11 @@ At = datetime | date | str
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Some slices of a counter: of the newest ones, those from ``first`` to ``last``; or the one with this label. Or all ids
-    that its mapping has given."""
+    """Some slices of a counter: the newest ones, or the one with this label. Or all ids that its mapping has given."""
 
     config: CounterConfig
     newest: int = 1
     label: str | None = None
-    first: str = ""
-    last: str = "~"
     is_everyone: bool = False
 
     def labels(self, now: int) -> list[str]:
@@ -34,14 +31,7 @@ class Selection:
             return []
         if self.label is not None or window is None:
             return [self.label or WHOLE]
-        labels = [slice.label for slice in window.live(now, self.newest)]
-        return [label for label in labels if self.first <= label <= self.last]
-
-    def current(self, now: int) -> Slice | None:
-        """The slice that must be current so that ``labels`` is right; None: it is always right."""
-        if self.config.window is None or self.label is not None or self.is_everyone:
-            return None
-        return self.config.window.slice_at(now)
+        return [slice.label for slice in window.live(now, self.newest)]
 
 
 _NO_SLICES = "none: the counter has no slices (see granularity)"
@@ -54,24 +44,6 @@ def select(config: CounterConfig, within: int | None = None) -> Selection:
     if within is not None:
         raise ConfigError("within", within, _NO_SLICES)
     return Selection(config)
-
-
-def select_at(config: CounterConfig, at: At) -> Selection:
-    """The slice that contains ``at``, or that has this label."""
-    return Selection(config, label=label_of(config, "at", at))
-
-
-def select_everyone(config: CounterConfig) -> Selection:
-    """All members of the counter's mapping; of counters of integers, all integers."""
-    return Selection(config, is_everyone=True)
-
-
-def select_between(config: CounterConfig, start: At, end: At) -> Selection:
-    """The live slices from the one that contains ``start``, or has this label, to the one of ``end``."""
-    first, last = label_of(config, "start", start), label_of(config, "end", end)
-    if first > last:
-        raise ConfigError("end", end, f"the slice of start, {first!r}, or a later one")
-    return replace(select(config), first=first, last=last)
 
 
 def label_of(config: CounterConfig, argument: str, at: At) -> str:

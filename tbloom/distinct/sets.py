@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tbloom.distinct.config import MAX_MEMBERS
+from tbloom.distinct.config import MAX_MEMBERS, CounterConfig
 from tbloom.distinct.members import MemberPages, generation_of, id_of
-from tbloom.distinct.reading import Reader
-from tbloom.distinct.roaring import bitmaps, exported
+from tbloom.distinct.reading import Found, Reader
+from tbloom.distinct.roaring import bitmaps
 from tbloom.distinct.selection import Selection
+from tbloom.engine.client import Store
 from tbloom.engine.flow import Flow
 from tbloom.engine.verbs import verb
 from tbloom.errors import ConfigError
@@ -22,8 +23,6 @@ from tbloom.items import Item, check_id
 if TYPE_CHECKING:
     from pyroaring import BitMap
     from typing_extensions import Self
-
-    from tbloom.distinct.verbs import CounterVerbs
 
 S = TypeVar("S", bound="SetVerbs")
 
@@ -52,23 +51,23 @@ class Countable:
 
         :param others: counters of the same mapping, or sets of their members; they are read on this counter's server.
         """
-        return _count(combination("intersection", self, others))
+        return combination("intersection", self, others).counted()
 
     @verb
     def count_or(self, *others: Countable) -> Flow[int]:
         """The number of members that are counted here or in any of the others; see ``count_and``."""
-        return _count(combination("union", self, others))
+        return combination("union", self, others).counted()
 
     @verb
     def count_xor(self, *others: Countable) -> Flow[int]:
         """The number of members that are counted in an odd number of these: of two, in one and not in the other; see
         ``count_and``."""
-        return _count(combination("symmetric_difference", self, others))
+        return combination("symmetric_difference", self, others).counted()
 
     @verb
     def count_andnot(self, *others: Countable) -> Flow[int]:
         """The number of members that are counted here and in none of the others; see ``count_and``."""
-        return _count(combination("difference", self, others))
+        return combination("difference", self, others).counted()
 
 
 def _operator(operation: str) -> Callable[[S, SetVerbs], S]:
@@ -81,9 +80,11 @@ def _operator(operation: str) -> Callable[[S, SetVerbs], S]:
 class SetVerbs(Countable):
     """What both classes of sets have."""
 
-    def __init__(self, counter: CounterVerbs[Any, Any], expression: Expression) -> None:
+    def __init__(
+        self, counter: Store[Any, CounterConfig], reader: Reader, expression: Expression
+    ) -> None:
         #: The counter that reads the set.
-        self.counter = counter
+        self.counter, self._reader = counter, reader
         self.expression = expression
 
     def members(self) -> Self:
@@ -97,7 +98,7 @@ class SetVerbs(Countable):
     @verb
     def count(self) -> Flow[int]:
         """The number of distinct members."""
-        return _count(self)
+        return self.counted()
 
     @verb
     def contains(self, member: Item) -> Flow[bool]:
@@ -105,24 +106,6 @@ class SetVerbs(Countable):
         generation, ids = yield from self._of_generation()
         number = yield from id_of(self.counter.config, generation, member)
         return number is not None and number in ids
-
-    @verb
-    def isdisjoint(self, other: SetVerbs) -> Flow[bool]:
-        """True if the sets have no member in common."""
-        left, right = yield from self._compared(other)
-        return left.isdisjoint(right)
-
-    @verb
-    def issubset(self, other: SetVerbs) -> Flow[bool]:
-        """True if all members are in the other set."""
-        left, right = yield from self._compared(other)
-        return left.issubset(right)
-
-    @verb
-    def jaccard(self, other: SetVerbs) -> Flow[float]:
-        """The members that both have, as a share of those that either has; 1.0 for two empty sets."""
-        left, right = yield from self._compared(other)
-        return left.jaccard_index(right) if left or right else 1.0
 
     @verb
     def min(self) -> Flow[int | None]:
@@ -162,53 +145,43 @@ class SetVerbs(Countable):
 
     @verb
     def bitmap(self) -> Flow[BitMap]:
-        """The ids, as pyroaring's ``BitMap``, which is the caller's."""
-        return bitmaps()((yield from self._evaluated()))
+        """The ids, as pyroaring's ``BitMap``, which is the caller's. It has the comparisons of sets: ``issubset``,
+        ``isdisjoint``, ``jaccard_index``."""
+        return self._evaluated()
 
     @verb
-    def to_roaring(self, bits: int = 32) -> Flow[bytes]:
-        """The ids in Roaring's portable format, which libraries for Java, Go, C, Rust, Node, ClickHouse and Spark read.
+    def to_roaring(self) -> Flow[bytes]:
+        """The ids in Roaring's portable format, which libraries for Java, Go, C, Rust, Node, ClickHouse and Spark read."""
+        return bytes((yield from self._evaluated()).serialize())
 
-        :param bits: 32, or 64 for readers of 64-bit bitmaps (``Roaring64NavigableMap`` in its portable mode, for example).
-        """
-        return exported((yield from self._evaluated()), bits)
+    def counted(self) -> Flow[int]:
+        """The number of distinct members."""
+        if isinstance(self.expression, Selection):
+            return (yield from self._reader.count(self.expression))
+        return len((yield from self._evaluated()))
 
     def combined(self, operation: str, other: SetVerbs, argument: str = "set") -> Self:
         """The set combined with another one (see ``Combination``); ``argument`` names it in errors."""
-        left, right = self.expression, self._checked(other, argument)
-        terms: tuple[Expression, ...] = (left, right)
-        if isinstance(left, Combination) and left.operation == operation:
-            terms = (*left.terms, right)  # one combination, so that a chain may be long
-        return type(self)(self.counter, Combination(operation, terms))
-
-    __or__, __and__ = _operator("union"), _operator("intersection")
-    __sub__, __xor__ = _operator("difference"), _operator("symmetric_difference")
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.expression}>"
-
-    def _checked(self, other: SetVerbs, argument: str) -> Expression:
-        """The other set's expression, if it can be combined with this one's."""
-        if not isinstance(other, SetVerbs):
-            raise ConfigError(argument, other, "a set of members")
         ours, theirs = self.counter.config.mapping, other.counter.config.mapping
         if ours != theirs:
             kind = f"of the same mapping, {ours!r}" if ours is not None else "of integers"
             raise ConfigError(argument, other, f"a set of a counter {kind}")
-        return other.expression
+        left, right = self.expression, other.expression
+        terms: tuple[Expression, ...] = (left, right)
+        if isinstance(left, Combination) and left.operation == operation:
+            terms = (*left.terms, right)  # one combination, so that a chain may be long
+        return type(self)(self.counter, self._reader, Combination(operation, terms))
+
+    __or__, __and__ = _operator("union"), _operator("intersection")
+    __sub__, __xor__ = _operator("difference"), _operator("symmetric_difference")
 
     def _evaluated(self) -> Flow[BitMap]:
-        [ids] = yield from evaluate(self.counter.reader, self.expression)
-        return ids
-
-    def _compared(self, other: SetVerbs) -> Flow[tuple[BitMap, BitMap]]:
-        expressions = self.expression, self._checked(other, "other")
-        left, right = yield from evaluate(self.counter.reader, *expressions)
-        return left, right
+        found = yield from self._reader.read(_selections_of(self.expression))
+        return _value(self.expression, found)
 
     def _pages(self) -> Flow[MemberPages]:
         generation, ids = yield from self._of_generation()
-        return MemberPages(self.counter.config, generation, bitmaps()(ids))
+        return MemberPages(self.counter.config, generation, ids)
 
     def _of_generation(self) -> Flow[tuple[str, BitMap]]:
         """The ids, and the generation of the mapping before they were read: as long as it is the same, they mean the same
@@ -227,23 +200,6 @@ def combination(operation: str, first: Countable, others: Iterable[Countable]) -
     return combined
 
 
-def evaluate(reader: Reader, *expressions: Expression) -> Flow[list[BitMap]]:
-    """The ids of each expression, read together. They must not be changed."""
-    found = yield from reader.read([each for one in expressions for each in _selections_of(one)])
-    return [_value(expression, found) for expression in expressions]
-
-
-def _count(members: SetVerbs) -> Flow[int]:
-    reader, expression = members.counter.reader, members.expression
-    if isinstance(expression, Selection):
-        return (yield from reader.count(expression))
-    # The combination of all is counted, and not made for that.
-    operation, (*first, last) = expression.operation, expression.terms
-    left, right = yield from evaluate(reader, Combination(operation, tuple(first)), last)
-    size: int = getattr(left, f"{operation}_cardinality")(right)
-    return size
-
-
 def _selections_of(expression: Expression) -> Iterator[Selection]:
     if isinstance(expression, Selection):
         yield expression
@@ -252,8 +208,8 @@ def _selections_of(expression: Expression) -> Iterator[Selection]:
             yield from _selections_of(term)
 
 
-def _value(expression: Expression, found: Mapping[Selection, BitMap]) -> BitMap:
+def _value(expression: Expression, found: Found) -> BitMap:
     if isinstance(expression, Selection):
-        return found[expression]
+        return found.ids_of(expression)
     values = [_value(term, found) for term in expression.terms]
     return reduce(getattr(bitmaps(), expression.operation), values)

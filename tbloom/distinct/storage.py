@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-
-from tbloom.distinct.config import CounterConfig, from_stored
-from tbloom.distinct.exchange import MAX_PIECES, CountExchange
-from tbloom.distinct.refusals import refusal
+from tbloom.distinct.config import CounterConfig, from_stored, refusal
+from tbloom.distinct.exchange import CountExchange
+from tbloom.distinct.reading import MAX_PIECES
 from tbloom.engine.buckets import bucket_keys
 from tbloom.engine.flow import (
     Command,
@@ -18,8 +16,7 @@ from tbloom.engine.flow import (
     deliver_all,
 )
 from tbloom.engine.scripts import Script
-from tbloom.engine.tree import Tree, read_tree
-from tbloom.errors import ConfigError, TBloomError
+from tbloom.engine.tree import read_tree
 from tbloom.window import WHOLE
 
 _CLEAR = Script("distinct/clear")
@@ -48,10 +45,8 @@ def clear_counter(exchange: CountExchange) -> Flow[None]:
         ),
     )
     yield from _clear(exchange, call)
-    if entry is not None:
-        with suppress(ConfigError):  # another program's names no slices
-            config = from_stored(config.name, config.mapping, entry)
-    yield from _sweep(config, exchange.clock.now())
+    stored = None if entry is None else from_stored(config.name, config.mapping, entry)
+    yield from _sweep(stored or config, exchange.clock.now())
 
 
 def clear_mapping(exchange: CountExchange) -> Flow[None]:
@@ -94,16 +89,12 @@ def _sweep(config: CounterConfig, now: int) -> Flow[None]:
 def _sweep_mapping(config: CounterConfig, now: int) -> Flow[str]:
     """Deletes the pieces of the mapping's former counters and the buckets of its former layout, whose generation it returns."""
     keys, former = config.keys, (config.keys.forgotten(), config.keys.forgotten_counters())
-    try:
-        tree = yield from read_tree(config.mapping or config.name, former[0])
-    except TBloomError:  # another program's value, which names no buckets
-        tree = Tree("")
-        yield from deliver([Command(("UNLINK", former[0]))])
+    tree = yield from read_tree(config.mapping or config.name, former[0])
     [names] = yield from deliver([Command(("HKEYS", former[1]))])
     for name in names:
         [entry] = yield from deliver([Command(("HGET", former[1], name))])
-        with suppress(ConfigError):  # another program's names no slices
-            yield from _sweep(from_stored(name, config.mapping, entry or b""), now)
+        if counter := from_stored(name, config.mapping, entry or b""):
+            yield from _sweep(counter, now)
     for some in bucket_keys(keys.ids(tree.generation), tree):
         yield from deliver([Command(("UNLINK", *some))])
     return tree.generation

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from tbloom.distinct.selection import Selection
 from tbloom.distinct.sets import Countable, SetVerbs
 from tbloom.distinct.verbs import CounterVerbs
 from tbloom.engine.sync import SyncDriver
@@ -19,8 +18,8 @@ if TYPE_CHECKING:
 class MemberSet(SetVerbs, SyncVerbs):
     """A set of members of counters, or several such sets combined by ``|``, ``&``, ``-`` and ``^``.
 
-    A verb reads what it needs in a few commands, and keeps it: the next verb asks only for what has changed. What is
-    added meanwhile may be missing. The sets must be of one mapping, or all of counters of integers; they are read by the
+    Each verb reads what it needs; what is added meanwhile may be missing. (Who asks much of one set takes its ``bitmap()``.)
+    The sets must be of one mapping, or all of counters of integers; they are read by the
     client of the first one's counter.
     """
 
@@ -30,15 +29,11 @@ class MemberSet(SetVerbs, SyncVerbs):
     def __contains__(self, member: Item) -> bool:
         return self.contains(member)
 
-    def ids(self) -> Iterator[int]:
-        """The ids in order."""
-        return iter(self.bitmap())
-
     def pairs(self) -> Iterator[tuple[int, Item]]:
         """Each id with its member, in no order, read a few thousand at a time: for a mapping with ``keep_members``. (``str``
         for those that are UTF-8.) Of counters of integers, each id with itself."""
         if self.counter.config.mapping is None:
-            yield from ((number, number) for number in self.ids())
+            yield from ((number, number) for number in self.bitmap())
             return
         pages = self.run(self._pages())
         while (page := self.run(pages.read())) is not None:
@@ -64,10 +59,8 @@ class DistinctCounter(
     member.
     """
 
+    _SETS = MemberSet
     _OTHER = "AsyncDistinctCounter"
 
     def __contains__(self, member: Item) -> bool:
         return self.contains(member)
-
-    def _set(self, selection: Selection) -> MemberSet:
-        return MemberSet(self, selection)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 from functools import partial
@@ -14,18 +13,11 @@ from tbloom.distinct.info import CountedSlice, CounterInfo
 from tbloom.distinct.members import digest_of, digests_of
 from tbloom.distinct.reading import Reader
 from tbloom.distinct.roaring import containers_of, imported
-from tbloom.distinct.selection import (
-    At,
-    Selection,
-    select,
-    select_at,
-    select_between,
-    select_everyone,
-)
+from tbloom.distinct.selection import At, Selection, label_of, select
 from tbloom.distinct.storage import clear_counter, clear_mapping, memory
 from tbloom.engine.buckets import bucket_keys
 from tbloom.engine.client import Client, Store
-from tbloom.engine.flow import Command, Flow, deliver
+from tbloom.engine.flow import Command, Flow, deliver, deliver_all
 from tbloom.engine.keys import DEFAULT_MAPPING
 from tbloom.engine.server import evictions
 from tbloom.engine.tree import read_tree
@@ -54,6 +46,9 @@ class CounterArguments(TypedDict, total=False):
 
 class CounterVerbs(Store[Client, CounterConfig], Generic[Client, Sets]):
     """What both classes have."""
+
+    #: The class of its sets.
+    _SETS: Callable[..., Sets]
 
     def __init__(
         self,
@@ -123,16 +118,12 @@ class CounterVerbs(Store[Client, CounterConfig], Generic[Client, Sets]):
 
         :param at: an instant in it, as a datetime with a time zone; a day in it, in the counter's time zone; or its label.
         """
-        return self._set(select_at(self.config, at))
-
-    def between(self, start: At, end: At) -> Sets:
-        """The members of the live slices from that of ``start`` to that of ``end``, both included; see ``slice``."""
-        return self._set(select_between(self.config, start, end))
+        return self._set(Selection(self.config, label=label_of(self.config, "at", at)))
 
     def everyone(self) -> Sets:
         """The set of all members that have an id, from whichever counter of the mapping; so ``everyone() - members()`` is the
         complement. Of a counter of integers: 0 to 2^32 - 1."""
-        return self._set(select_everyone(self.config))
+        return self._set(Selection(self.config, is_everyone=True))
 
     @verb
     def add(self, member: Item, at: At | None = None) -> Flow[bool]:
@@ -177,8 +168,8 @@ class CounterVerbs(Store[Client, CounterConfig], Generic[Client, Sets]):
 
     @verb
     def from_roaring(self, data: bytes) -> Flow[None]:
-        """Counts the ids of a Roaring bitmap, in the portable format for 32 or 64 bits, in the current slice. With a mapping,
-        its members must have these ids."""
+        """Counts the ids of a Roaring bitmap, in the portable format, in the current slice. With a mapping, its members must
+        have these ids."""
         ids = imported(data)
         if ids and self.config.mapping is not None:
             [members] = yield from deliver([Command(("GET", self.config.keys.members()))])
@@ -193,12 +184,12 @@ class CounterVerbs(Store[Client, CounterConfig], Generic[Client, Sets]):
         config, keys, whole = self.config, self.config.keys, select(self.config)
         total = yield from self.reader.count(whole)  # compares the parameters
         slices = []
-        for label, pieces in (yield from self.reader.heads(whole)).items():
-            ids = sum(piece.ids for piece in pieces)
+        found = yield from self.reader.read([whole], lambda _: False)
+        for label, pieces in found.slices[whole].items():
+            fields = yield from deliver_all([Command(("HLEN", piece.key)) for piece in pieces])
+            chunks = sum(number - 1 for number in fields)  # without the heads
             taken = yield from memory([piece.key for piece in pieces])
-            slices.append(
-                CountedSlice(label, ids, sum(piece.fields - 1 for piece in pieces), taken)
-            )
+            slices.append(CountedSlice(label, sum(piece.ids for piece in pieces), chunks, taken))
         [members] = yield from deliver([Command(("GET", keys.members()))])
         tree = yield from read_tree(config.mapping or config.name, keys.layout())
         buckets = [key for some in bucket_keys(keys.ids(tree.generation), tree) for key in some]
@@ -230,9 +221,8 @@ class CounterVerbs(Store[Client, CounterConfig], Generic[Client, Sets]):
         flow = clear_mapping if mapping and self.config.mapping is not None else clear_counter
         return flow(self._exchange)
 
-    @abstractmethod
     def _set(self, selection: Selection) -> Sets:
-        """The set of what is counted in these slices."""
+        return self._SETS(self, self.reader, selection)
 
     def _answer(self, ask: Ask, member: Item) -> Flow[bool]:
         """The answer for the member."""

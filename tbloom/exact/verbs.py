@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, TypedDict
 
@@ -216,7 +216,7 @@ class ExactVerbs(Store[Client, ExactConfig]):
         for batch in (yield from self._look_up(digests, times=True)):
             answers = zip(batch.digests, batch.answers or "", strict=True)
             seen = [key for key, answer in answers if answer == "1"]
-            found.update(zip(seen, map(_instant, batch.times), strict=True))
+            found.update(zip(seen, map(from_ms, batch.times), strict=True))
         return [found.get(key) for key in digests]
 
     def _look_up(self, digests: list[int], *, times: bool = False) -> Flow[list[Batch]]:
@@ -228,13 +228,6 @@ class ExactVerbs(Store[Client, ExactConfig]):
 
 def _warnings(config: ExactConfig) -> Flow[list[str]]:
     return evictions([*map(config.keys.config, range(config.shards))])
-
-
-def _instant(ms: int) -> datetime:
-    try:
-        return from_ms(ms)
-    except OverflowError:  # of an entry that another program has changed
-        return datetime.max.replace(tzinfo=timezone.utc)
 
 
 def _clear(exchange: ExactExchange) -> Flow[None]:

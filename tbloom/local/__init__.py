@@ -4,14 +4,11 @@
 
     contents.py  the parameters, the layouts, and which parts there are
     memory.py    a store in memory
-    regions.py   where regions of a file are, and disk space for them
     file.py      a store in a file: its format, and the order that survives a crash
-    shard.py     parts; those of one shard's live slices, and probes for items in them
-    vectors.py   probes for many items with numpy
-    live.py      the slices, layouts and parts that are live now
+    shard.py     the parts of one shard's live slices, and where an item's bits are in them
     protocol.py  what the verbs do
     merging.py   merge()
-    info.py      info() and keys()
+    info.py      info()
     verbs.py     the verbs, each declared once
     sync.py      LocalBloom
     aio.py       AsyncLocalBloom

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 
 class PartEntry(NamedTuple):
@@ -82,13 +82,12 @@ class Contents:
 
     @classmethod
     def from_text(cls, text: str) -> Contents:
-        """The contents of a text. Raises ValueError, TypeError or AttributeError for one that ``to_text`` did not write."""
-        values: list[Any] = json.loads(text)
-        stored, expires, layouts, parts, epoch = values
+        """The contents of a text that ``to_text`` has written."""
+        stored, expires, layouts, parts, epoch = json.loads(text)
         return cls(
-            str(stored),
-            int(expires),
+            stored,
+            expires,
             {int(shard): LayoutEntry(*entry) for shard, entry in layouts.items()},
-            {key: PartEntry(*map(int, entry)) for key, entry in parts.items()},
-            int(epoch),
+            {key: PartEntry(*entry) for key, entry in parts.items()},
+            epoch,
         )

@@ -19,18 +19,15 @@ class Store(BeginsAnew):
 
     #: Keeps out other threads. A forked child has one of its own: a thread that is gone may have held the parent's.
     guard: Lock
-    #: The process that pending answers belong to; 0: a forked child has a copy of all, pending answers included.
-    process = 0
 
     def __init__(self) -> None:
         self.contents, self.version = Contents(), 0
         self._is_closed = False
         super().__init__()
 
-    @property
-    def generation(self) -> str:
-        """Another one once the filter is cleared, and in a forked child that shares it with its parent."""
-        return f"{self.contents.epoch} {self.process}"
+    def begin(self) -> None:
+        """Makes the guard."""
+        self.guard = threading.Lock()
 
     @abstractmethod
     def locked(self, *, is_change: bool = False) -> Lock:
@@ -61,10 +58,6 @@ class MemoryStore(Store):
     def __init__(self) -> None:
         self._bytes: dict[str, bytearray] = {}
         super().__init__()
-
-    def begin(self) -> None:
-        """Makes the guard."""
-        self.guard = threading.Lock()
 
     def locked(self, *, is_change: bool = False) -> Lock:  # noqa: ARG002
         """The guard: no other process has the store."""

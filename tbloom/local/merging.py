@@ -6,13 +6,14 @@ import math
 import sys
 from typing import NamedTuple
 
+from tbloom.bloom.hasher import HEADER_BYTES
 from tbloom.bloom.layout import Part as Size
 from tbloom.bloom.script_calls import leaves
 from tbloom.bloom.sizing import COLUMNS, key_bytes
 from tbloom.errors import ConfigMismatch, FilterFull
 from tbloom.local.contents import PartEntry
 from tbloom.local.protocol import Protocol
-from tbloom.local.shard import HEADER, key_of, part_of, parts_of
+from tbloom.local.shard import key_of, part_of, parts_of
 
 
 class _Copy(NamedTuple):
@@ -116,4 +117,4 @@ def _write(protocol: Protocol, now: int, merged: _Copies) -> None:
             part = part_of(store, key_of(label, shard, number), copy.size)
             assert part is not None  # noqa: S101 - it was saved
             part.count[0] = copy.items
-            part.buffer[HEADER:] = copy.bits.to_bytes(len(part.buffer) - HEADER, "little")
+            part.buffer[HEADER_BYTES:] = copy.bits.to_bytes(copy.size.bits // 8, "little")

@@ -1,136 +1,103 @@
 """The verbs of a filter without a server.
 
-Items that are asked one call after another get the answers of a filter on Redis, false positives included. A call
-with many items is cut into batches, each under the store's lock, so that other threads and processes get their turn:
-first it probes for all items of a batch, then it adds the new ones. Where these fill the current part, it probes for those
-that are left again, with a further part.
+Items get the answers of a filter on Redis, false positives included. A call with many items is cut into batches, each
+under the store's lock, so that other threads and processes get their turn.
 """
 
 from __future__ import annotations
 
+import os
+import time
 from bisect import bisect_left
-from collections.abc import Callable
-from functools import partial
-from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterator
 
 from tbloom.bloom.config import Config
 from tbloom.bloom.hasher import by_shard
+from tbloom.bloom.layout import Layout
+from tbloom.bloom.script_calls import SliceCalls
+from tbloom.bloom.sizing import key_bytes
 from tbloom.engine.flow import chunks
+from tbloom.engine.pending import PendingAnswers
 from tbloom.engine.tokens import LANE_TTL_MS
-from tbloom.errors import FilterFull
-from tbloom.items import Item, check_keep, check_within
-from tbloom.local.live import Live
+from tbloom.errors import ConfigMismatch, FilterFull
+from tbloom.items import check_keep, check_within
+from tbloom.local.contents import PartEntry
 from tbloom.local.memory import Store
-from tbloom.local.shard import PlainProbes, Shard
+from tbloom.local.shard import Part, Shard, key_of, part_of, parts_of
 from tbloom.window import Period
-
-if TYPE_CHECKING:
-    from tbloom.local.vectors import VectorProbes
 
 #: The items of a batch, which is done under one lock.
 _MAX_BATCH = 2500
-#: Fewer items are not worth numpy's calls.
-_MIN_VECTOR = 8
-#: A shard, and items of it.
-Batch = tuple[int, list[bytes]]
-Probes = Callable[[Shard, list[bytes], int], "PlainProbes | VectorProbes"]
 
 
-def choose_probes() -> Probes:
-    """The way to probe for items: for all together, where numpy is installed and there are enough of them."""
-    try:
-        from tbloom.local.vectors import VectorProbes  # noqa: PLC0415 - numpy is optional
-    except ImportError:
-        return PlainProbes
-
-    def probes(shard: Shard, digests: list[bytes], within: int) -> PlainProbes | VectorProbes:
-        kind = PlainProbes if len(digests) < _MIN_VECTOR else VectorProbes
-        return kind(shard, digests, within)
-
-    return probes
-
-
-class Added(NamedTuple):
-    """How an item was added, in case the answer does not reach the caller."""
-
-    #: What the store was then.
-    generation: str
-    #: When the item is forgotten (ms).
-    until: int
-
-
-class Protocol(Live):
+class Protocol:
     """One filter, in one store."""
 
-    def __init__(self, config: Config, store: Store, *, adopts_shards: bool) -> None:
-        super().__init__(config, store, adopts_shards=adopts_shards)
-        self._probes = choose_probes()
+    def __init__(self, config: Config, store: Store) -> None:
+        self.config, self.store = config, store
+        #: The time (ms). Tests set it.
+        self.clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000
+        #: New items whose answer did not reach the client: kept for the next call, as on Redis.
+        self.pending_answers = PendingAnswers()
+        self._generation = ""
+        #: The current slice and the shards' parts, as they were found at this version of the store.
+        self._current: SliceCalls | None = None
+        #: By their numbers, and the age of the slice that new items go into.
+        self._shards: dict[tuple[int, int], Shard] = {}
+        self._version = -1
 
-    def add(self, item: Item, within: int | None, keep: int | None) -> bool:
-        """Adds the item; True: it is new."""
-        key, slices = self.config.digest(item), self.config.slices
-        if keep is not None:
-            return key in self.add_many([key], within, keep)
-        within = slices if within is None else check_within(within, slices)
-        with self.store.locked(is_change=True):
-            pending = self.pending_answers
-            shard = None if pending.exist and key in pending else self.at_hand(key)
-            new = None if shard is None else shard.add(key, within)
-        return key in self.add_many([key], within) if new is None else new
-
-    def add_many(
-        self, digests: list[bytes], within: int | None, keep: int | None = None
-    ) -> dict[bytes, Added]:
+    def add_many(self, digests: list[bytes], within: int | None, keep: int | None) -> list[bytes]:
         """Adds the items; returns the new ones."""
         age = check_keep(keep, within, self.config.slices)
         within, pending = check_within(within, self.config.slices), self.pending_answers
         if pending.exist:
             pending.check_room(self.config.name, digests)
-        new: dict[bytes, Added] = {}
+        new: list[bytes] = []
         try:
-            self._visit(digests, partial(self._add_batch, (within, age), new), is_change=True)
+            for number, batch in self._batches(digests):
+                with self.store.locked(is_change=True):
+                    now = self.agree()
+                    shard = self._shard_to_add(now, number, age)
+                    for digest in batch:
+                        place = shard.place_of(digest, within)
+                        if place is None:
+                            continue
+                        part = self._part_for_one(now, shard)
+                        # Before its bits: an item that waits for its caller is added again when that asks, but no
+                        # other is.
+                        new.append(digest)
+                        part.add(place)
+                        if self._version != self.store.version:
+                            shard = self._shard_to_add(now, number, age)
         except BaseException:
             self.keep_pending(new)
             raise
-        lasting = Added(self.store.generation, self.clock() + LANE_TTL_MS)
-        return new | dict.fromkeys(pending.take_new(digests), lasting)
-
-    def contains(self, item: Item, within: int | None) -> bool:
-        """True: the item has been seen."""
-        key, slices = self.config.digest(item), self.config.slices
-        within = slices if within is None else check_within(within, slices)
-        with self.store.locked():
-            shard = self.at_hand(key)
-            if shard is not None:
-                return shard.probe(key, within) is None
-        return self.contains_many([key], within)[0]
+        return [*new, *pending.take_new(digests)]
 
     def contains_many(self, digests: list[bytes], within: int | None) -> list[bool]:
         """True for each item that has been seen."""
-        within, unseen = check_within(within, self.config.slices), set[bytes]()
-
-        def probe(now: int, number: int, batch: list[bytes]) -> None:
-            new = self._probes(self.shard(now, number), batch, within).new
-            unseen.update(batch[place] for place in new)
-
-        self._visit(digests, probe)
-        return [key not in unseen for key in digests]
+        within, seen = check_within(within, self.config.slices), set[bytes]()
+        for number, batch in self._batches(digests):
+            with self.store.locked():
+                shard = self._shard(self.agree(), number)
+                seen.update(key for key in batch if shard.place_of(key, within) is None)
+        return [key in seen for key in digests]
 
     def last_seen_many(self, digests: list[bytes]) -> list[Period | None]:
         """The newest live slice that holds each of the items."""
         found: dict[bytes, Period | None] = {}
-
-        def probe(now: int, number: int, batch: list[bytes]) -> None:
-            shard = self.shard(now, number)
-            periods = [*map(self.config.window.period, self.current(now).slices), None]
-            within = range(1, len(periods))
-            for key in batch:
-                # What the newest slices hold, more of them hold too.
-                newer = bisect_left(within, x=True, key=lambda n: shard.probe(key, n) is None)
-                found[key] = periods[newer]
-
-        self._visit(digests, probe)
+        for number, batch in self._batches(digests):
+            with self.store.locked():
+                now = self.agree()
+                shard = self._shard(now, number)
+                periods = [*map(self.config.window.period, self.current(now).slices), None]
+                within = range(1, len(periods))
+                for key in batch:
+                    # What the newest slices hold, more of them hold too.
+                    newer = bisect_left(
+                        within, x=True, key=lambda n: shard.place_of(key, n) is None
+                    )
+                    found[key] = periods[newer]
         return [found[key] for key in digests]
 
     def clear(self) -> None:
@@ -142,74 +109,102 @@ class Protocol(Live):
         """Releases what the store holds."""
         with self.store.guard:
             self.store.close()
-            self.use(self.config)  # drops views of what is closed
+            self._current, self._shards = None, {}  # drops views of what is closed
 
-    def keep_pending(self, new: dict[bytes, Added]) -> None:
+    def keep_pending(self, new: list[bytes]) -> None:
         """Keeps the answers of a call whose caller did not get them, for the next one that asks."""
-        for added in set(new.values()):
-            some = [key for key, how in new.items() if how == added]
-            lasts = max(0, added.until - self.clock())
-            self.pending_answers.keep_new(some, lasts, generation=added.generation)
+        self.pending_answers.keep_new(new, LANE_TTL_MS, generation=self._generation)
 
-    def _add_batch(
-        self,
-        slices: tuple[int, int],
-        new: dict[bytes, Added],
-        now: int,
-        number: int,
-        digests: list[bytes],
-    ) -> list[bytes]:
-        """Adds the items that the part has room for, and puts the new ones into ``new``; returns those that are left.
+    # What follows needs the store's lock.
 
-        ``slices``: the number of newest slices that are asked, and the age of the one that new items go into.
-        """
-        within, age = slices
-        shard = self.shard(now, number, age, begins=True)
-        probes = self._probes(shard, digests, within)
-        room = shard.size.capacity - (shard.current.items if shard.current else 0)
-        if self.config.grow:
-            room = max(room, 1)  # a full part without a successor gets one
-        count = min(len(probes.new), max(room, 0))
-        if count:
-            part = self.part_for(now, shard, number, count)
-            part.count[0] += count
-            added = Added(self.store.generation, self.current(now).expires_at(0, age))
-            # Before their bits: an item that waits for its caller is added again when that asks, but no other is.
-            new.update(dict.fromkeys([digests[place] for place in probes.new[:count]], added))
-            probes.add(count, part)
-        if count == len(probes.new):
-            return []
-        if not self.config.grow:
+    def agree(self) -> int:
+        """Compares the stored parameters with ours; returns the time. Raises ConfigMismatch."""
+        now = self.clock()
+        # Pending answers end with a clear(), and a forked child leaves them to its parent.
+        self._generation = f"{self.store.contents.epoch} {os.getpid()}"
+        self.pending_answers.note_generation(0, self._generation)
+        stored = self.store.contents.parameters(now)
+        if stored not in ("", self.config.stored):
+            place = getattr(self.store, "path", self.config.name)
+            differing = self.config.differences(stored)
+            raise ConfigMismatch(place, differing, stored, "give the same, or take another path")
+        return now
+
+    def current(self, now: int) -> SliceCalls:
+        """The current slice, with the stored layouts; ``agree`` comes first."""
+        current, contents = self._current, self.store.contents
+        if (
+            current is None
+            or self._version != self.store.version
+            or not current.begins <= now < current.ends
+        ):
+            texts = {
+                shard: contents.layout(shard, now)
+                for shard in range(self.config.shards)
+                if contents.stored == self.config.stored
+            }
+            layouts = {
+                shard: Layout(self.config, text, shard) for shard, text in texts.items() if text
+            }
+            current = self._current = SliceCalls(self.config, now, layouts)
+            self._shards, self._version = {}, self.store.version
+        return current
+
+    def _batches(self, digests: list[bytes]) -> Iterator[tuple[int, list[bytes]]]:
+        """The distinct items by shard, in batches."""
+        for number, items in by_shard(digests, self.config.shards).items():
+            for batch in chunks(items, _MAX_BATCH):
+                yield number, list(batch)
+
+    def _shard(self, now: int, number: int, age: int = 0) -> Shard:
+        """The shard's parts, where they are now."""
+        current = self.current(now)
+        shard = self._shards.get((number, age))
+        if shard is None:
+            shard = self._shards[number, age] = Shard(self.store, current, number, age)
+        return shard
+
+    def _shard_to_add(self, now: int, number: int, age: int) -> Shard:
+        """The shard's parts; a slice that begins has its layout."""
+        shard = self._shard(now, number, age)
+        if not shard.begun:
+            self._begin_slice(now, number)
+            shard = self._shard(now, number, age)
+        return shard
+
+    def _part_for_one(self, now: int, shard: Shard) -> Part:
+        """The newest part, begun if need be. Where one more item fills it, the slice gets a further one."""
+        part, capacity, grow = shard.newest, shard.size.capacity, self.config.grow
+        items = part.items if part else 0
+        if items >= capacity and not grow:
             raise FilterFull(self.config.name, self.config.first_capacity)
-        return digests[probes.new[count] :]
+        fills = grow and items + 1 >= capacity
+        if part is not None and not fills:
+            return part
+        contents = self.store.contents.copy(now)
+        expires = self.current(now).expires_at(shard.number, shard.age)
+        if part is None:
+            contents.keep(self.config.stored, expires)
+            contents.parts[shard.key] = PartEntry(expires, key_bytes(shard.size.bits))
+        if fills:
+            contents.keep_layout(shard.number, shard.grown, expires)
+        # All that can fail is done before the first bit is set.
+        self.store.save(contents)
+        part = part_of(self.store, shard.key, shard.size)
+        assert part is not None  # noqa: S101 - it was saved
+        return part
 
-    def _visit(
-        self,
-        digests: list[bytes],
-        work: Callable[[int, int, list[bytes]], list[bytes] | None],
-        *,
-        is_change: bool = False,
-    ) -> None:
-        """Does the work on the items, batch by batch. It gets the time, the shard and items of it; it may return some of
-        them that are left."""
-        config, waiting = None, [(0, digests)]
-        while waiting:
-            with self.store.locked(is_change=is_change):
-                now = self.agree()
-                # At first, and where the stored filter's shards are adopted.
-                if config is not self.config:
-                    config, waiting = self.config, self._batches(waiting)
-                if waiting:
-                    number, batch = waiting.pop()
-                    rest = work(now, number, batch)
-                    if rest:
-                        waiting.append((number, rest))
-
-    def _batches(self, waiting: list[Batch]) -> list[Batch]:
-        """The distinct items by shard, in batches; the first one comes last."""
-        keys = chain.from_iterable(batch for _, batch in reversed(waiting))
-        return [
-            (shard, list(batch))
-            for shard, items in by_shard(keys, self.config.shards).items()
-            for batch in chunks(items, _MAX_BATCH)
-        ][::-1]
+    def _begin_slice(self, now: int, shard: int) -> None:
+        """Gives a slice that begins room for what the last one held, where slices have grown (lua/bloom/begin_slice.lua)."""
+        current = self.current(now)
+        layout, labels = current.layout(shard), current.labels
+        contents = self.store.contents.copy(now)
+        if key_of(labels[0], shard, 0) in contents.parts:  # the clock was set back since it began
+            text = layout.grown(labels[0], labels)
+        else:
+            last = str(current.shard(shard).begins_after)
+            parts = parts_of(self.store, current, last, shard)
+            held = sum(part.items for _, part in parts if part)
+            text = layout.with_parts({labels[0]: [layout.beginning(held)]}, labels)
+        contents.keep_layout(shard, text, current.expires_at(shard))
+        self.store.save(contents)

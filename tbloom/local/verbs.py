@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from contextlib import ExitStack
-from datetime import datetime
-from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from tbloom.bloom.config import Config, Parameters, configure
 from tbloom.bloom.info import FilterInfo
@@ -32,7 +28,7 @@ T = TypeVar("T")
 
 
 class LocalVerbs:
-    """What both classes have; their verbs are flows that send nothing (see ``tbloom.engine.verbs``)."""
+    """What both classes have; their verbs are flows of one step, which sends nothing (see ``tbloom.engine.verbs``)."""
 
     def __init__(
         self,
@@ -54,9 +50,7 @@ class LocalVerbs:
         :raises OSError: where the disk is full, or the machine can't open another file.
         """
         config = configure(name, **parameters)
-        self._arguments: dict[str, Any] = {"name": name, **parameters}
-        store = MemoryStore() if path is None else FileStore(path)
-        self._protocol = Protocol(config, store, adopts_shards=parameters.get("shards") is None)
+        self._protocol = Protocol(config, MemoryStore() if path is None else FileStore(path))
 
     @verb
     def add(self, item: Item, within: int | None = None, keep: int | None = None) -> Flow[bool]:
@@ -77,7 +71,7 @@ class LocalVerbs:
     @verb
     def contains(self, item: Item, within: int | None = None) -> Flow[bool]:
         """True: the item was seen within the window, or the newest ``within`` slices. Changes nothing."""
-        return _flow(lambda: self._protocol.contains(item, within))
+        return _flow(lambda: self._protocol.contains_many([self.config.digest(item)], within)[0])
 
     @verb
     def contains_many(self, items: Iterable[Item], within: int | None = None) -> Flow[list[bool]]:
@@ -95,18 +89,13 @@ class LocalVerbs:
         return _flow(lambda: self._protocol.last_seen_many(self.config.digests_of(items)))
 
     @verb
-    def keys(self, at: datetime | None = None) -> Flow[list[str]]:
-        """The keys that the slices live now, or ``at`` another time, would have in Redis; oldest first."""
-        return _flow(lambda: info.keys(self._protocol, at))
-
-    @verb
-    def info(self, earlier: FilterInfo | None = None) -> Flow[FilterInfo]:
+    def info(self) -> Flow[FilterInfo]:
         """What the filter holds, slice by slice; see ``TimeBloom.info``."""
-        return _flow(lambda: info.overview(self._protocol, earlier))
+        return _flow(lambda: info.overview(self._protocol))
 
     @verb
-    def merge(self, *others: LocalVerbs | str | PathLike[str]) -> Flow[None]:
-        """Adds what other filters, or files of them, hold in slices that are live now: OR of their bits.
+    def merge(self, *others: LocalVerbs) -> Flow[None]:
+        """Adds what other filters hold in slices that are live now: OR of their bits.
 
         Their parameters must be the same: else ConfigMismatch names the filter, and nothing has changed. What does not
         fit into a slice's parts becomes further parts of it; with ``grow=False``, ``FilterFull`` is raised. From then on
@@ -114,9 +103,12 @@ class LocalVerbs:
         above the promised one, where more than two full filters are merged. If the process is killed meanwhile, the
         filter has some of the others' items: merge again. It takes a few times the memory of the filters.
         """
-        with ExitStack() as stack:
-            opened = [self._opened(stack, other) for other in others]
-            yield from _flow(lambda: merge(self._protocol, opened))
+        for i, other in enumerate(others):
+            if not isinstance(other, LocalVerbs):
+                raise ConfigError(
+                    f"others[{i}]", other, "a LocalBloom (LocalBloom(path=...) opens a file)"
+                )
+        return _flow(lambda: merge(self._protocol, [other._protocol for other in others]))  # noqa: SLF001 - filters too
 
     @verb
     def clear(self) -> Flow[None]:
@@ -135,21 +127,6 @@ class LocalVerbs:
             raise
         return in_order(dict.fromkeys(new, True), added)
 
-    def _opened(self, stack: ExitStack, other: LocalVerbs | str | PathLike[str]) -> Protocol:
-        """The filter; one in a file, until the stack ends."""
-        if isinstance(other, LocalVerbs):
-            return other._protocol  # noqa: SLF001 - a filter too
-        try:
-            path = Path(other)
-        except TypeError:
-            raise ConfigError("others", other, "filters, or paths of their files") from None
-        if not path.exists():
-            raise ConfigError("others", other, "the path of a file that exists")
-        opened = LocalVerbs(path=path, **{**self._arguments, "name": str(path)})
-        stack.callback(opened._protocol.close)
-        opened._protocol.clock = self._protocol.clock
-        return opened._protocol
-
     @property
     def path(self) -> str | None:
         """The file's absolute path; None: the filter is in memory."""
@@ -165,19 +142,22 @@ class LocalVerbs:
         """The filter's parameters, the derived ones too."""
         return self._protocol.config
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickles the arguments: in another process the copy opens the same file."""
-        if self.config.secret is not None:
-            raise TypeError("a filter with a secret can't be pickled; open it in the other process")
-        if self.path is None:
-            raise TypeError("a filter in memory can't be pickled; give it a path, to share it")
-        return partial(type(self), path=self.path, **self._arguments), ()
-
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.config!r}>"
 
 
 def _flow(work: Callable[[], T]) -> Flow[T]:
-    """A flow that does the work, and sends nothing."""
-    yield from ()
-    return work()
+    """A flow that does the work in its first step, and sends nothing."""
+    answer = work()
+    yield ()
+    return answer
+
+
+def answer_of(flow: Flow[T]) -> T:
+    """The answer of a flow that has done its work."""
+    try:
+        next(flow)
+    except StopIteration as stop:
+        answer: T = stop.value
+        return answer
+    raise AssertionError("a flow of this room has one step")

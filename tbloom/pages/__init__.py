@@ -8,11 +8,11 @@
     segments.py     the WARC files
     database.py     the index's database, in a process with threads and forks
     index.py        the index: where each page is
-    config.py       the parameters that all users of a store must agree on
-    calendar.py     the slices that are live now
-    lock.py         one writer at a time, and how the last one ended
+    config.py       the parameters of a store, and its window
+    calendar.py     the clock of this machine
+    lock.py         one writer at a time
     recovery.py     the index is brought up to the files
-    opening.py      opens a store, and repairs it
+    opening.py      opens a store
     appending.py    the segments that a writer appends to
     writer.py       puts, deletes, forgets
     reading.py      gets pages, some or all

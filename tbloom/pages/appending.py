@@ -9,9 +9,35 @@ from pathlib import Path
 
 from tbloom.pages import record, segments
 from tbloom.pages.config import PagesConfig
+from tbloom.pages.database import flush
 from tbloom.pages.index import Index
 from tbloom.pages.members import SUFFIXES
 from tbloom.pages.segments import Segment
+
+
+class Appender:
+    """A segment that is being written."""
+
+    def __init__(self, path: Path, known: Segment, identity: str) -> None:
+        self.path, self.segment, self.identity = path, known, identity
+
+    def append(self, data: bytes, sequence: int | None) -> int:
+        """Writes a record at the end, and returns its offset; the first one has no sequence number. Raises OSError."""
+        known, view = self.segment, memoryview(data)
+        offset = known.size
+        fd = os.open(self.path, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            while view:
+                written = os.pwrite(fd, view, offset)
+                offset += written
+                view = view[written:]
+        finally:
+            os.close(fd)
+        self.segment = known._replace(size=offset)
+        if sequence is not None:
+            last = max(known.sequence, sequence)
+            self.segment = self.segment._replace(records=known.records + 1, sequence=last)
+        return known.size
 
 
 class OpenSegments:
@@ -39,10 +65,9 @@ class OpenSegments:
         self._appenders[start] = self._changed[appender.segment.number] = appender
         return appender
 
-    def write(self) -> None:
-        """Writes the records that were added, and notes it in the index. Raises OSError."""
+    def note(self) -> None:
+        """Notes in the index what the current change has written."""
         for appender in self._changed.values():
-            appender.write()
             self.unflushed.add(appender.path)
             self._index.put_segment(appender.segment)
 
@@ -65,9 +90,9 @@ class OpenSegments:
         """Waits until all is on the disk."""
         for path in self.unflushed:
             with suppress(FileNotFoundError):  # its slice has left the window
-                segments.flush(path)
+                flush(path)
         self.unflushed.clear()
-        segments.flush(self._root)
+        flush(self._root)
 
     def remove(self, paths: list[Path]) -> None:
         """Removes segments."""
@@ -83,58 +108,16 @@ class OpenSegments:
             return None
         path = self._root / known.name
         identity = segments.first_of(path).segment
-        if identity is None:
-            return None
-        os.truncate(path, known.size)  # what is behind was never acknowledged
-        return Appender(path, known, identity)
+        return None if identity is None else Appender(path, known, identity)
 
     def _new(self, label: str, start: int) -> Appender:
         number, identity = self.next_number, record.new_id()
         name = segments.name_of(label, number, SUFFIXES[self.codec])
         details = {"parameters": self._config.stored, "slice": label, "start": start}
         appender = Appender(self._root / name, Segment(number, name, start), identity)
-        # First, because an interrupt may come anywhere.
-        self.next_number += 1
+        self.next_number += 1  # first: an interrupt may come anywhere
+        appender.path.open("xb").close()  # raises where another program has one
         self._changed[number] = appender
-        try:
-            appender.path.open("xb").close()
-        except FileExistsError:  # another program's
-            del self._changed[number]
-            raise
         self._index.put_segment(appender.segment)  # the pages of this change are found already
         appender.append(record.of_segment(name, json.dumps(details), identity, self.codec), None)
         return appender
-
-
-class Appender:
-    """A segment that is being written."""
-
-    def __init__(self, path: Path, known: Segment, identity: str) -> None:
-        self.path, self.identity = path, identity
-        #: With the records that are not written yet.
-        self.segment = known
-        self._waiting: list[bytes] = []
-
-    def append(self, data: bytes, sequence: int | None) -> int:
-        """Adds a record to those that ``write`` writes, and returns its offset. The first one has no sequence number."""
-        known = self.segment
-        self._waiting.append(data)
-        self.segment = known._replace(size=known.size + len(data))
-        if sequence is not None:
-            last = max(known.sequence, sequence)
-            self.segment = self.segment._replace(records=known.records + 1, sequence=last)
-        return known.size
-
-    def write(self) -> None:
-        """Writes the added records at the end. Raises OSError; then some may be written."""
-        view = memoryview(b"".join(self._waiting))
-        self._waiting.clear()
-        offset = self.segment.size - len(view)
-        fd = os.open(self.path, os.O_WRONLY | os.O_CLOEXEC)
-        try:
-            while view:
-                written = os.pwrite(fd, view, offset)
-                offset += written
-                view = view[written:]
-        finally:
-            os.close(fd)

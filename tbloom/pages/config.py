@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from tbloom.engine.parameters import differences, read_stored
 from tbloom.errors import ConfigError, ConfigMismatch, TBloomError
 from tbloom.items import FINGERPRINT_NAME
-from tbloom.window import Slice, Window
+from tbloom.pages import calendar
+from tbloom.window import Slice, Window, from_ms, to_ms
 
 LAYOUT = 1
 #: The only slice of a store without slices; any instant lies in it (ms).
@@ -32,17 +33,27 @@ class PagesConfig:
             values[name] = getattr(window, name, None)
         return json.dumps(values, separators=(",", ":"))
 
+    def since(self) -> int:
+        """The start of the oldest live slice (ms)."""
+        return self.window.live(to_ms(calendar.now()))[0].start if self.window else WHOLE.start
+
+    def slice_of(self, at: datetime) -> Slice:
+        """The slice of a page that was fetched at ``at``. Raises ConfigError where it is not kept."""
+        if self.window is None:
+            return WHOLE
+        ms, live = to_ms(at), self.window.live(to_ms(calendar.now()))
+        if ms < live[0].start:
+            expected = f"a time within the window, from {from_ms(live[0].start).isoformat()} on"
+            raise ConfigError("at", at.isoformat(), expected)
+        # Pages may have been fetched in the next slice, because clocks differ.
+        if ms >= live[-1].end and ms >= (until := self.window.slice_at(live[-1].end).end):
+            expected = f"a time before the next slice ends, at {from_ms(until).isoformat()}"
+            raise ConfigError("at", at.isoformat(), expected)
+        return self.window.slice_at(ms)
+
     def slice_at(self, ms: int) -> Slice:
         """The slice of an instant."""
         return self.window.slice_at(ms) if self.window else WHOLE
-
-    def is_in(self, ms: int, label: str) -> bool:
-        """True if the instant lies in the slice with this label."""
-        try:
-            slice = self.slice_at(ms)
-        except OverflowError:  # beyond all calendars
-            return False
-        return slice.label == label and slice.start <= ms
 
 
 def given(

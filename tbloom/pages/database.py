@@ -1,7 +1,7 @@
 """The SQLite database of an index, as readers, a writer and forked children of a process use it.
 
-Commits are not waited for (``synchronous=OFF``): they survive the death of a process, but not of the machine; then the
-index is rebuilt from the segments (``lock``, ``recovery``).
+Commits are not waited for (``synchronous=NORMAL``): they survive the death of a process. After that of the machine the
+index is that of some moment before.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ import sqlite3
 import threading
 import weakref
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from tbloom.errors import TBloomError
 
-_NAME = re.compile(r"index-([1-9][0-9]*)\.sqlite(\.new|\.rows)?(-wal|-shm|-journal)?")
+_NAME = re.compile(r"index-([1-9][0-9]*)\.sqlite(\.new)?(-wal|-shm|-journal)?")
 #: Seconds to wait for a lock: another program may have the database open.
 _TIMEOUT = 60
 #: Bytes of a page of the database: a put writes a page or two, and with 4 KB, SQLite's own, three times as many bytes.
 _PAGE_BYTES = 1024
-#: Pages from which on the log is copied into the database: a small disk has room for them.
+#: Pages from which on the log is copied into the database, and waited for.
 _LOG_PAGES = 2000
 
 
@@ -48,9 +48,8 @@ class Database:
 
     def create(self, schema: str) -> None:
         """Begins another index, which is not used before ``publish``."""
-        remove_stale(
-            self.root
-        )  # SQLite would take a log of an earlier database with this name for its own
+        # SQLite would take a log of an earlier database with this name for its own.
+        remove_stale(self.root)
         newest = newest_of(self.root)
         number = int(newest.stem.partition("-")[2]) if newest else 0
         self._new = self.root / f"index-{number + 1}.sqlite.new"
@@ -62,11 +61,12 @@ class Database:
     def publish(self) -> None:
         """Puts this index in the place of the earlier ones."""
         with self._lock:
-            self.flush()
             self._disconnect()
             if self._new is not None:
+                flush(self._new)
                 self._new.rename(self._new.with_suffix(""))
                 self._new = None
+                flush(self.root)
             self._current()
         remove_stale(self.root)
 
@@ -100,15 +100,8 @@ class Database:
     def flush(self) -> None:
         """Waits until the index is on the disk."""
         with self._lock, errors(self.root):
-            self._current()
-            # Another connection, with SQLite's defaults, waits for the disk.
-            with closing(_connect(self._path, "rw")) as connection:
-                # Else there may be nothing to wait for.
-                connection.execute("UPDATE meta SET flushes = flushes + 1")
-                connection.execute("PRAGMA busy_timeout = 0")
-                _, logged, done = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-        if done < logged:  # a reader has an earlier state
-            os.sync()
+            self._current().execute("PRAGMA wal_checkpoint(PASSIVE)")  # as far as readers let it
+            flush(Path(f"{self._path}-wal"))
 
     def close(self) -> None:
         """Closes the index."""
@@ -151,7 +144,7 @@ class Database:
             for pragma in (
                 f"page_size = {_PAGE_BYTES}",  # of an empty database
                 f"journal_mode = {'OFF' if self._new else 'WAL'}",
-                "synchronous = OFF",
+                f"synchronous = {'OFF' if self._new else 'NORMAL'}",
                 f"wal_autocheckpoint = {_LOG_PAGES}",
             ):
                 connection.execute(f"PRAGMA {pragma}")
@@ -235,6 +228,15 @@ def damaged(root: Path, why: str) -> TBloomError:
     return TBloomError(
         f"the index {str(path)!r} can't be used: {why}; rebuild it from the segments with 'tbloom pages rebuild'"
     )
+
+
+def flush(path: Path) -> None:
+    """Waits until a file, or the names of a folder's files, are on the disk."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def newest_of(root: Path) -> Path | None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tbloom.pages.database import Database, damaged
-from tbloom.pages.segments import Segment, is_name
+from tbloom.pages.segments import Found, Segment, is_name
 
 _SCHEMA = """
 CREATE TABLE meta (parameters TEXT NOT NULL, flushes INTEGER NOT NULL);
@@ -41,6 +41,19 @@ _COUNT = "UPDATE segments SET pages = pages + ? WHERE number = ?"
 _FORGET = """
 DELETE FROM pages WHERE address >= ? AND address < ? AND segment IN (SELECT number FROM segments WHERE start < ?)
 """
+#: Records that the index does not know: of each address the newest one.
+_LEARNED = """
+CREATE TEMP TABLE learned (
+    address BLOB PRIMARY KEY, sequence INTEGER, segment INTEGER, offset INTEGER, length INTEGER, at INTEGER,
+    is_page INTEGER
+) WITHOUT ROWID
+"""
+_LEARN = """
+INSERT INTO learned VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (address) DO UPDATE SET
+sequence = excluded.sequence, segment = excluded.segment, offset = excluded.offset, length = excluded.length,
+at = excluded.at, is_page = excluded.is_page WHERE excluded.sequence > sequence
+"""
+_REPLACED = "FROM pages WHERE address IN (SELECT address FROM learned)"
 #: Addresses, which are digests, are removed in this many steps.
 _STEPS = 256
 #: Earlier than any slice (ms).
@@ -125,6 +138,31 @@ class Index(Database):
             bounds = bytes([step]), bytes([step + 1]) if step + 1 < _STEPS else b"\xff" * 17
             self.rows(_FORGET, *bounds, since)
         self.rows("DELETE FROM segments WHERE start < ?", since)
+
+    @contextmanager
+    def learning(self) -> Iterator[None]:
+        """Adds the records that are given to ``learn`` in the block, all at its end.
+
+        They are newer than those that the index knows: a page takes the place of an earlier one, a deletion removes it.
+        """
+        with self.transaction():
+            self.rows(_LEARNED)
+            yield
+            gone = self.rows(f"SELECT segment, -count(*) {_REPLACED} GROUP BY segment")
+            self.rows(f"DELETE {_REPLACED}")
+            self.rows(
+                "INSERT INTO pages SELECT address, segment, offset, length, at FROM learned WHERE is_page"
+            )
+            come = self.rows("SELECT segment, count(*) FROM learned WHERE is_page GROUP BY segment")
+            for segment, count in [*gone, *come]:
+                self.rows(_COUNT, count, segment)
+            self.rows("DROP TABLE learned")
+
+    def learn(self, segment: int, found: Found) -> None:
+        """Adds a record of a segment."""
+        head = found.head
+        place = segment, found.offset, found.length, head.at
+        self.rows(_LEARN, head.fingerprint, head.sequence, *place, head.kind == "response")
 
     @contextmanager
     def snapshot(self) -> Iterator[Index]:

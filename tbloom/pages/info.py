@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cache
 from itertools import groupby
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from pathlib import Path
 
 from tbloom.pages import members, record, segments
-from tbloom.pages.calendar import Calendar
+from tbloom.pages.config import PagesConfig
 from tbloom.pages.index import Index
-from tbloom.pages.segments import Gap, Progress, Segment, label_of
-from tbloom.window import Slice, Window, from_ms
+from tbloom.pages.segments import Found, Gap, Progress, Segment, label_of
+from tbloom.window import Window, from_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,17 +79,16 @@ class PagesInfo:
         return sum(slice.bytes for slice in self.slices) + self.index_bytes
 
 
-def stats(root: Path, index: Index, calendar: Calendar) -> PagesInfo:
+def stats(root: Path, index: Index, config: PagesConfig) -> PagesInfo:
     """The numbers of a store."""
-    window = calendar.config.window
-    slice_at = cache(window.slice_at) if window else None  # the same ones follow upon many
+    window = config.window
     slices = []
-    for start, group in groupby(index.segments(calendar.since()), attrgetter("start")):
+    for start, group in groupby(index.segments(config.since()), attrgetter("start")):
         several = [*group]
         slices.append(
             PagesSlice(
                 label_of(several[0].name),
-                *_period(window, slice_at, start),
+                *_period(window, start),
                 pages=sum(segment.pages for segment in several),
                 records=sum(segment.records for segment in several),
                 segments=len(several),
@@ -103,67 +100,59 @@ def stats(root: Path, index: Index, calendar: Calendar) -> PagesInfo:
 
 
 def _period(
-    window: Window | None, slice_at: Callable[[int], Slice] | None, start: int
+    window: Window | None, start: int
 ) -> tuple[datetime | None, datetime | None, datetime | None]:
     """The start, the end and the expiry of the slice that begins then (ms)."""
-    if window is None or slice_at is None:
+    if window is None:
         return None, None, None
-    slice = last = slice_at(start)
-    for _ in range(window.slices - 1):
-        last = slice_at(last.end)
-    return (
-        from_ms(slice.start, window.zone),
-        from_ms(slice.end, window.zone),
-        from_ms(last.end, window.zone),
+    slice = window.slice_at(start)
+    at, end, expires = (
+        from_ms(ms, window.zone) for ms in (slice.start, slice.end, window.expires(slice))
     )
+    return at, end, expires
 
 
 def verify(
-    root: Path, index: Index, calendar: Calendar, progress: Progress | None = None
+    root: Path, index: Index, config: PagesConfig, progress: Progress | None = None
 ) -> PagesReport:
     """The numbers of pages and records, and the problems."""
+    pages = records = 0
+    problems: list[str] = []
     with index.snapshot() as snapshot:
-        known = snapshot.segments(calendar.since())
-        #: By slice: problems, records that were read, and pages that are where the index says.
-        problems: dict[int, list[str]] = {segment.start: [] for segment in known}
-        read: Counter[int] = Counter()
-        found: Counter[int] = Counter()
+        known = snapshot.segments(config.since())
         parts = [(segment, 0, segment.size) for segment in known]
-        for segment, one in segments.walk(root, parts, progress):
-            path, start = f"{root}/{segment.name}", segment.start
-            if isinstance(one, Gap):
-                problems[start].append(f"{path}: {one.why}")
-                continue
-            try:
-                record.check(segments.read(path, one.offset, one.length))
-            except (members.Damaged, FileNotFoundError) as error:
-                why = f"the record at {one.offset} is damaged: {error}"
-                problems[start].append(f"{path}: {why}")
-            read[start] += one.head.kind != "warcinfo"
-            if one.head.kind == "response":
-                place = snapshot.find(one.head.fingerprint)
-                here = segment.number, one.offset, one.length, one.head.at
-                found[start] += place is not None and place[2:] == here
-    has = _pages(known)
-    for start in [start for start in has if start < calendar.since()]:
-        del (
-            has[start],
-            problems[start],
-            read[start],
-        )  # it has left since then, perhaps with its files
-    for start, pages in has.items():
-        if pages != found[start]:
-            label = next(label_of(one.name) for one in known if one.start == start)
-            problems[start].append(
-                f"slice {label}: the index has {pages} pages, and {found[start]} of them are where it says"
-            )
-    every = tuple(problem for several in problems.values() for problem in several)
-    return PagesReport(sum(has.values()), sum(read.values()), every)
+        walked = segments.walk(root, parts, progress)
+        for segment, several in groupby(walked, itemgetter(0)):
+            wrong, read, found = _verify(root, snapshot, segment, several)
+            # Else it has left since then, perhaps with its file.
+            if segment.start >= config.since():
+                pages, records = pages + segment.pages, records + read
+                problems += wrong
+                if found != segment.pages:
+                    problems.append(
+                        f"{root / segment.name}: the index has {segment.pages} pages, and {found} of them are where it says"
+                    )
+    return PagesReport(pages, records, tuple(problems))
 
 
-def _pages(known: list[Segment]) -> Counter[int]:
-    """The pages of each slice."""
-    pages: Counter[int] = Counter()
-    for segment in known:
-        pages[segment.start] += segment.pages
-    return pages
+def _verify(
+    root: Path, index: Index, segment: Segment, walked: Iterable[tuple[Segment, Found | Gap]]
+) -> tuple[list[str], int, int]:
+    """The problems of a segment, the number of its records, and of its pages that are where the index says."""
+    problems: list[str] = []
+    records = pages = 0
+    path = root / segment.name
+    for _, one in walked:
+        if isinstance(one, Gap):
+            problems.append(f"{path}: {one.why}")
+            continue
+        try:
+            record.check(segments.read(path, one.offset, one.length))
+        except (members.Damaged, FileNotFoundError) as error:
+            problems.append(f"{path}: the record at {one.offset} is damaged: {error}")
+        records += one.head.kind != "warcinfo"
+        if one.head.kind == "response":
+            place = index.find(one.head.fingerprint)
+            here = segment.number, one.offset, one.length, one.head.at
+            pages += place is not None and place[2:] == here
+    return problems, records, pages

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 import sys
-import threading
+import zlib
 from collections.abc import Iterator, Sequence
 from struct import Struct
 from typing import cast
@@ -51,9 +51,6 @@ _GZIP_HEAD = len(GZIP_MAGIC) + _LENGTHS.size
 _ZSTD_HEAD = len(ZSTD_MAGIC) + _LENGTHS.size + _CHECKSUM_BYTES
 #: In gzip: the CRC-32 and the length of the content.
 _TAIL = Struct("<II")
-TAIL_BYTES = _TAIL.size
-_STORED, _MAX_STORED = Struct("<BHH"), 0xFFFF
-_PIECE = 1 << 20
 #: Bytes of a content that are searched for the end of its headers first.
 _FIRST = 4096
 
@@ -69,16 +66,6 @@ class Damaged(Exception):
     """The bytes are no record."""
 
 
-class _Thread(threading.local):
-    """What each thread has: a compressor has a lock, which a forked child would never get back from another thread."""
-
-    def __init__(self) -> None:
-        self.compressor = zstd.ZstdCompressor(options=_OPTIONS)
-
-
-_thread = _Thread()
-
-
 def check_codec(codec: str) -> None:
     """Raises ConfigError where there is none of this name."""
     if not isinstance(codec, str) or codec not in SUFFIXES:
@@ -90,27 +77,18 @@ def member(codec: str, start: bytes, *rest: bytes) -> bytes:
     if codec == "zstd":
         return _frames([start, b"".join(rest)] if rest else [start])
     content = b"".join((start, *rest))
-    blocks: list[bytes | memoryview]
     if codec == "gzip":
-        blocks = [isal_zlib.compress(content, LEVEL, -15)]
+        deflated = isal_zlib.compress(content, LEVEL, -15)
     else:
-        blocks = [*_stored(memoryview(content))]
+        stored = zlib.compressobj(0, wbits=-15)
+        deflated = stored.compress(content) + stored.flush()
     tail = _TAIL.pack(isal_zlib.crc32(content), len(content))
-    length = _GZIP_HEAD + sum(map(len, blocks)) + TAIL_BYTES
-    return b"".join([GZIP_MAGIC, _LENGTHS.pack(length, len(content)), *blocks, tail])
-
-
-def _stored(content: memoryview) -> Iterator[bytes | memoryview]:
-    for begin in range(0, len(content), _MAX_STORED):
-        piece = content[begin : begin + _MAX_STORED]
-        is_last = begin + _MAX_STORED >= len(content)
-        yield _STORED.pack(is_last, len(piece), len(piece) ^ 0xFFFF)
-        yield piece
+    length = _GZIP_HEAD + len(deflated) + len(tail)
+    return b"".join([GZIP_MAGIC, _LENGTHS.pack(length, len(content)), deflated, tail])
 
 
 def _frames(parts: Sequence[bytes]) -> bytes:
-    compressor = _thread.compressor
-    frames = [compressor.compress(part, compressor.FLUSH_FRAME) for part in parts]
+    frames = [zstd.compress(part, options=_OPTIONS) for part in parts]
     length, held = _ZSTD_HEAD + sum(map(len, frames)), sum(map(len, parts))
     checksum = frames[-1][-_CHECKSUM_BYTES:]
     return b"".join([ZSTD_MAGIC, _LENGTHS.pack(length, held), checksum, *frames])
@@ -124,17 +102,7 @@ def begins(start: bytes) -> bool:
 def length_of(start: bytes) -> int:
     """The length of the member with this start; 0 where it is no member's."""
     head, lengths = _lengths(start)
-    return lengths[0] if lengths[0] > head + TAIL_BYTES else 0
-
-
-def is_whole(start: bytes, end: bytes) -> bool:
-    """True: a member with this start and end was written to its end."""
-    head, lengths = _lengths(start)
-    if len(end) < TAIL_BYTES:
-        return False
-    if head == _GZIP_HEAD:
-        return _TAIL.unpack(end)[1] == lengths[1]  # type: ignore[no-any-return]
-    return start[head - _CHECKSUM_BYTES : head] == end[-_CHECKSUM_BYTES:]
+    return lengths[0] if lengths[0] > head + _TAIL.size else 0
 
 
 def _lengths(start: bytes) -> tuple[int, tuple[int, int]]:
@@ -160,12 +128,6 @@ def content_of(data: bytes, limit: int) -> bytes:
     if size != held:
         raise Damaged(f"its content has not {held} bytes")
     return b"".join(pieces)
-
-
-def check(data: bytes) -> None:
-    """Raises Damaged where a member can't be read to its end. Keeps nothing of its content."""
-    for _ in _pieces(data, _PIECE):
-        pass
 
 
 def start_of(data: bytes, mark: bytes, most: int) -> bytes:

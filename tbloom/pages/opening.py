@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 import os
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 
 from tbloom.errors import ConfigError, TBloomError
@@ -12,9 +11,7 @@ from tbloom.pages import recovery, segments
 from tbloom.pages.config import PagesConfig, agreed
 from tbloom.pages.database import is_index, newest_of, remove_stale
 from tbloom.pages.index import Index
-from tbloom.pages.lock import WriterLock, is_held, is_suspect
-
-logger = logging.getLogger(__name__)
+from tbloom.pages.lock import WriterLock
 
 
 def folder(path: str | os.PathLike[str]) -> Path:
@@ -33,72 +30,52 @@ def folder(path: str | os.PathLike[str]) -> Path:
     return root
 
 
-def is_store(root: Path) -> bool:
-    """True: the folder has a page store, perhaps without its index."""
-    return root.is_dir() and bool(newest_of(root) or segments.stored(root))
-
-
 def to_read(root: Path, wanted: PagesConfig | None) -> tuple[Index, PagesConfig]:
     """The index of a store that exists."""
-    if is_store(root) and is_suspect(root) and not is_held(root):
-        raise TBloomError(
-            f"the machine was started anew since {str(root)!r} was written and not closed: its index can't be trusted; "
-            "open it once to write, or run 'tbloom pages rebuild'"
-        )
     if newest_of(root) is None:
         if not root.is_dir() or recovery.parameters_in_segments(root) is None:
             raise ConfigError("path", str(root), "a folder with a page store")
-        raise TBloomError(
-            f"{str(root)!r} has no index, or that of an earlier version of tbloom; make it anew from the WARC files with "
-            "'tbloom pages rebuild'"
-        )
+        raise _without_index(root)
     return _open(Index(root), wanted)
 
 
 def to_write(root: Path, wanted: PagesConfig | None) -> tuple[Index, PagesConfig, WriterLock]:
     """The index of a store, and its lock; begins a store where there is none."""
     root.mkdir(parents=True, exist_ok=True)
-    is_new = newest_of(root) is None and recovery.parameters_in_segments(root) is None
-    if is_new and _is_foreign(root):
-        raise ConfigError("path", str(root), "a new or empty folder, or a page store")
+    if newest_of(root) is None:
+        if recovery.parameters_in_segments(root) is not None:
+            raise _without_index(root)
+        if _is_foreign(root):
+            raise ConfigError("path", str(root), "a new or empty folder, or a page store")
     lock = WriterLock(root)
     try:
         remove_stale(root)
-        if newest_of(root) is None or lock.is_suspect:
-            stored = _parameters_of(root)
-            if stored is None:
-                with closing(Index.begin(root, (wanted or PagesConfig(None)).stored)) as index:
-                    index.publish()
-            else:
-                config = agreed(str(root), stored, wanted)
-                why = "it has none that can be trusted, or that this version of tbloom reads"
-                logger.warning("the index of %s is made anew: %s", root, why)
-                recovery.rebuild(root, config)
+        if newest_of(root) is None:
+            with closing(Index.begin(root, (wanted or PagesConfig(None)).stored)) as index:
+                index.publish()
         return *_open(Index(root, writes=True), wanted), lock
     except BaseException:
-        lock.release(is_clean=False)
+        lock.release()
         raise
 
 
 def rebuild(root: Path, progress: segments.Progress | None) -> None:
     """Makes the store's index anew from its segments."""
-    if not root.is_dir() or (stored := _parameters_of(root)) is None:
+    stored = recovery.parameters_in_segments(root) if root.is_dir() else None
+    if stored is None:
         raise ConfigError("path", str(root), "a folder with segments of a page store")
     lock = WriterLock(root)
     try:
         recovery.rebuild(root, agreed(str(root), stored, None), progress)
-        lock.mark()  # the next writer waits until all is on the disk
     finally:
-        lock.release(is_clean=False)
+        lock.release()
 
 
-def _parameters_of(root: Path) -> str | None:
-    """The parameters in the segments, or else in the index, if it can be read."""
-    found = recovery.parameters_in_segments(root)
-    if found is None and newest_of(root) is not None:
-        with suppress(TBloomError, OSError), closing(Index(root)) as index:
-            found = index.parameters
-    return found
+def _without_index(root: Path) -> TBloomError:
+    return TBloomError(
+        f"{str(root)!r} has no index, or that of an earlier version of tbloom; make it anew from the WARC files with "
+        "'tbloom pages rebuild'"
+    )
 
 
 def _open(index: Index, wanted: PagesConfig | None) -> tuple[Index, PagesConfig]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import re
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from functools import lru_cache
@@ -31,12 +31,12 @@ _VALUE = re.compile(r"[^\x00\r\n]*")
 _GZIP = {"gzip", "x-gzip"}
 #: Errors of gzip and zlib for bytes that they did not write, or that are cut.
 _CODING_ERRORS = (OSError, EOFError, zlib.error)
+#: Fields that the store writes itself, or that other types of records have: they would mislead a reader.
 _OWN = re.compile(
-    r"(WARC-(Type|Record-ID|Warcinfo-ID|Target-URI|Date|(Payload|Block)-Digest)|Content-.*|X-Tbloom-.*)",
+    r"(WARC-(Type|Record-ID|Warcinfo-ID|Target-URI|Date|(Payload|Block)-Digest|Filename|Segment-.*|Profile)"
+    r"|Content-.*|X-Tbloom-.*)",
     re.IGNORECASE,
 )
-#: Fields of other types of records, or of parts of one: they would mislead a reader of a page's record.
-_OTHERS = re.compile(r"WARC-(Filename|Segment-.*|Profile)", re.IGNORECASE)
 #: The name of a field (ISO 28500; as in HTTP).
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
@@ -77,7 +77,17 @@ class Page:
         codings = ", ".join(named)
         if not self.body or not is_true("content-encoding", codings, self.body):
             return self.body
-        return _decoded(self.body, [one.strip().lower() for one in codings.split(",")])
+        body = self.body
+        for coding in reversed([one.strip().lower() for one in codings.split(",")]):
+            if coding not in _DECODERS:
+                why = f"the Content-Encoding is {coding!r}, and only gzip and deflate are decoded here"
+                raise TBloomError(why)
+            try:
+                body = _DECODERS[coding](body)
+            except _CODING_ERRORS as error:
+                why = f"the Content-Encoding is {coding!r}, and the body is not: {error}"
+                raise TBloomError(why) from None
+        return body
 
 
 def check_page(
@@ -140,7 +150,7 @@ def address_of(key: bytes) -> Item:
 
 @lru_cache(1000)
 def is_own(name: str) -> bool:
-    """True: the store writes this field of a record itself."""
+    """True: a page can't have this field of a record."""
     return _OWN.fullmatch(name) is not None
 
 
@@ -207,7 +217,7 @@ def _fault(name: str, value: str) -> tuple[object, str] | None:
     """The wrong part of a field, and what it should be."""
     if not _TOKEN.fullmatch(name):
         return name, "a name of letters, digits, and !#$%&'*+-.^_`|~"
-    if is_own(name) or _OTHERS.fullmatch(name):
+    if is_own(name):
         return name, "no field that the store writes itself, or that a page's record can't have"
     if not value or not value.isascii():
         return (name, value), "ASCII text that is not empty"
@@ -225,30 +235,17 @@ def _text(text: str | bytes) -> str:
     return text.strip(" \t")
 
 
-def _decoded(body: bytes, codings: Iterable[str]) -> bytes:
-    """The body without these codings, which were applied in this order. Raises TBloomError."""
-    for coding in reversed([*codings]):
-        if coding in {"", "identity"}:
-            continue
-        decode = {"gzip": gzip.decompress, "x-gzip": gzip.decompress, "deflate": _inflate}.get(
-            coding
-        )
-        if decode is None:
-            raise TBloomError(
-                f"the Content-Encoding is {coding!r}, and only gzip and deflate are decoded here"
-            )
-        try:
-            body = decode(body)
-        except _CODING_ERRORS as error:
-            raise TBloomError(
-                f"the Content-Encoding is {coding!r}, and the body is not: {error}"
-            ) from None
-    return body
-
-
 def _inflate(body: bytes) -> bytes:
     """Decodes "deflate" as in the standard, or without zlib's header and checksum, as some servers send it."""
     try:
         return zlib.decompress(body)
     except zlib.error:
         return zlib.decompress(body, -15)
+
+
+#: What undoes a Content-Encoding.
+_DECODERS: dict[str, Callable[[bytes], bytes]] = {
+    **dict.fromkeys(("", "identity"), bytes),
+    **dict.fromkeys(("gzip", "x-gzip"), gzip.decompress),
+    "deflate": _inflate,
+}

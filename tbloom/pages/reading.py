@@ -6,13 +6,12 @@ import logging
 import math
 from collections.abc import Iterator
 from datetime import datetime
-from itertools import groupby
 from pathlib import Path
 
 from tbloom.errors import TBloomError
 from tbloom.items import Item, encode
 from tbloom.pages import members, record, segments
-from tbloom.pages.calendar import Calendar
+from tbloom.pages.config import PagesConfig
 from tbloom.pages.index import Index, Place
 from tbloom.pages.page import Page, fingerprint_of, micros
 from tbloom.pages.segments import Found, Segment
@@ -20,37 +19,31 @@ from tbloom.pages.segments import Found, Segment
 logger = logging.getLogger(__name__)
 
 
-def get_many(root: Path, index: Index, calendar: Calendar, urls: list[Item]) -> list[Page | None]:
+def get_many(root: Path, index: Index, config: PagesConfig, urls: list[Item]) -> list[Page | None]:
     """The pages with these URLs or keys; None where there is none. Raises TBloomError where one is damaged."""
     asked = [(fingerprint_of(url), encode(url)) for url in urls]
-    found: dict[bytes, Page] = {}
-    missing = _read(root, index, calendar, {fingerprint for fingerprint, _ in asked}, found)
-    if missing:  # Their slice has left the window just now, or their file was removed by hand.
-        again = _read(root, index, calendar, {fingerprint for _, fingerprint in missing}, found)
-        if again:
-            raise _damaged(root, again[0][0], "it is missing")
+    since = config.since()
+    looked = (
+        (index.find(fingerprint, since), fingerprint) for fingerprint in {one for one, _ in asked}
+    )
+    places = sorted((place, fingerprint) for place, fingerprint in looked if place is not None)
+    found = {each: _read(root, index, config, place, each) for place, each in places}
     pages = ((found.get(fingerprint), address) for fingerprint, address in asked)
     # It may be another page, with the same BLAKE2b.
     return [page if page and encode(page.address) == address else None for page, address in pages]
 
 
 def _read(
-    root: Path, index: Index, calendar: Calendar, fingerprints: set[bytes], found: dict[bytes, Page]
-) -> list[tuple[Place, bytes]]:
-    """Adds the pages to ``found``; returns the places whose file is missing."""
-    since, missing = calendar.since(), []
-    looked = ((index.find(fingerprint, since), fingerprint) for fingerprint in fingerprints)
-    places = sorted((place, fingerprint) for place, fingerprint in looked if place is not None)
-    for name, group in groupby(places, lambda pair: pair[0].name):
-        several = [*group]
-        extents = [(place.offset, place.length) for place, _ in several]
-        try:
-            records = segments.read_all(f"{root}/{name}", extents)
-            for (place, fingerprint), data in zip(several, records, strict=True):
-                found[fingerprint] = _page(root, place, fingerprint, data)
-        except FileNotFoundError:
-            missing += several
-    return missing
+    root: Path, index: Index, config: PagesConfig, place: Place, fingerprint: bytes
+) -> Page | None:
+    try:
+        data = segments.read(f"{root}/{place.name}", place.offset, place.length)
+    except FileNotFoundError:  # its slice has left the window just now, or somebody has removed it
+        now = index.find(fingerprint, config.since())
+        if now == place:
+            raise _damaged(root, place, "it is missing") from None
+        return None if now is None else _read(root, index, config, now, fingerprint)
+    return _page(root, place, fingerprint, data)
 
 
 def _page(root: Path, place: Place, fingerprint: bytes, data: bytes) -> Page:
@@ -70,17 +63,17 @@ def _damaged(root: Path, place: Place, why: str) -> TBloomError:
     )
 
 
-def addresses(root: Path, index: Index, calendar: Calendar) -> Iterator[Item]:
+def addresses(root: Path, index: Index, config: PagesConfig) -> Iterator[Item]:
     """The pages' addresses, slice by slice, in the order of the files; bodies are not read."""
-    return (found.head.address for _, found in _current(root, index, calendar))
+    return (found.head.address for _, found in _current(root, index, config))
 
 
 def pages(
-    root: Path, index: Index, calendar: Calendar, since: datetime | None, until: datetime | None
+    root: Path, index: Index, config: PagesConfig, since: datetime | None, until: datetime | None
 ) -> Iterator[Page]:
     """The pages fetched within a time, slice by slice, in the order of the files."""
     begin, end = micros(since) if since else -math.inf, micros(until) if until else math.inf
-    for segment, found in _current(root, index, calendar):
+    for segment, found in _current(root, index, config):
         if not begin <= found.head.at < end:
             continue
         try:
@@ -88,24 +81,24 @@ def pages(
             page = record.page_of(data)
         except (members.Damaged, FileNotFoundError):
             why = f"the record at {found.offset} is damaged, or missing"
-            _warn(root, index, calendar, segment, why)
+            _warn(root, index, config, segment, why)
         else:
             yield page
 
 
-def _current(root: Path, index: Index, calendar: Calendar) -> Iterator[tuple[Segment, Found]]:
+def _current(root: Path, index: Index, config: PagesConfig) -> Iterator[tuple[Segment, Found]]:
     """The records of the current pages, with their segments."""
-    parts = [(segment, 0, segment.size) for segment in index.segments(calendar.since())]
+    parts = [(segment, 0, segment.size) for segment in index.segments(config.since())]
     for segment, one in segments.walk(root, parts):
         if not isinstance(one, Found):
-            _warn(root, index, calendar, segment, one.why)
+            _warn(root, index, config, segment, one.why)
         elif one.head.kind == "response":
-            place = index.find(one.head.fingerprint, calendar.since())
+            place = index.find(one.head.fingerprint, config.since())
             if place is not None and (place.segment, place.offset) == (segment.number, one.offset):
                 yield segment, one
 
 
-def _warn(root: Path, index: Index, calendar: Calendar, segment: Segment, why: str) -> None:
+def _warn(root: Path, index: Index, config: PagesConfig, segment: Segment, why: str) -> None:
     """Logs what can't be read, unless its slice has left by now."""
-    if segment.start >= calendar.since() and index.segment(segment.number) is not None:
+    if segment.start >= config.since() and index.segment(segment.number) is not None:
         logger.warning("%s: %s", root / segment.name, why)

@@ -12,8 +12,7 @@ from base64 import b32encode, b64encode
 from collections.abc import Iterable
 from contextlib import suppress
 from datetime import datetime, timezone
-from functools import lru_cache
-from http import HTTPStatus
+from http.client import responses
 from typing import NamedTuple
 from uuid import uuid4
 
@@ -88,7 +87,9 @@ def of_page(page: Page, sequence: int | None, segment: str, codec: str) -> bytes
     """The record of a page; without a sequence number, for a file that is no segment of a store."""
     body = page.body
     headers = [(_stored(name, value, body), value) for name, value in page.headers]
-    http = _lines(f"HTTP/1.1 {_status_line(page.status)}", headers).encode("latin-1")
+    http = _lines(
+        f"HTTP/1.1 {page.status} {responses.get(page.status, '')}".rstrip(), headers
+    ).encode("latin-1")
     number = () if sequence is None else ((SEQUENCE, f"{sequence}"),)
     key = () if page.key is None else ((KEY, page.key.hex()),)
     fields = [
@@ -281,14 +282,6 @@ def _is_compressed(page: Page) -> bool:
     if page.body.startswith(_COMPRESSED):
         return True
     return (page.header("Content-Encoding") or "").strip().lower() in {"br", "zstd"}
-
-
-@lru_cache
-def _status_line(status: int) -> str:
-    try:
-        return f"{status} {HTTPStatus(status).phrase}".strip()
-    except ValueError:
-        return f"{status}"
 
 
 def _stored(name: str, value: str, body: bytes) -> str:

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import lru_cache
-from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from tbloom.errors import TBloomError
 from tbloom.pages import members, record
 
 #: Called with the bytes that are done, and their total.
@@ -24,7 +22,6 @@ Progress = Callable[[int, int], object]
 _STEP = 1_000
 #: Bytes of a record that are read to find its headers. Most need fewer.
 _START = 4096
-_LONG_START = 1 << 20
 _STRIDE = 1 << 20
 #: Numbers of segments have 32 bits, and the last one can't have a successor.
 _MAX_NUMBER = (1 << 32) - 1
@@ -82,15 +79,10 @@ def is_name(name: object, number: int) -> bool:
 
 
 def stored(folder: Path) -> dict[int, Path]:
-    """The folder's segments by number, in order. Raises TBloomError where two have the same number."""
+    """The folder's segments by number, in order."""
     matches = (_NAME.fullmatch(path.name) for path in folder.iterdir() if not path.is_dir())
     numbered = [(int(match[2]), match[0]) for match in matches if match]
     found = sorted((number, name) for number, name in numbered if is_name(name, number))
-    for (number, name), (following, other) in pairwise(found):
-        if number == following:
-            raise TBloomError(
-                f"{str(folder)!r} has {name} and {other}: one of them is a copy, or another store's; move it elsewhere"
-            )
     return {number: folder / name for number, name in found if number < _MAX_NUMBER}
 
 
@@ -99,22 +91,6 @@ def read(path: str | Path, offset: int, length: int) -> bytes:
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         return os.pread(fd, length, offset)
-    finally:
-        os.close(fd)
-
-
-def read_all(path: str, extents: Sequence[tuple[int, int]]) -> Iterator[bytes]:
-    """The bytes of a segment's records, given by offset and length; fewer where the file is cut."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        if hasattr(os, "posix_fadvise"):
-            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)  # the next read is elsewhere
-            for offset, length in extents[
-                1:
-            ]:  # one after the other, a disk takes two to three times as long
-                os.posix_fadvise(fd, offset, length, os.POSIX_FADV_WILLNEED)
-        for offset, length in extents:
-            yield os.pread(fd, length, offset)
     finally:
         os.close(fd)
 
@@ -152,32 +128,19 @@ def _between(path: Path, begin: int, end: int) -> Iterator[Found | Gap]:
 
 
 def records(path: Path, begin: int, end: int) -> Iterator[Found | Gap]:
-    """The records of a segment between two offsets, and the gaps between them; bodies are not read.
-
-    Where the first record is damaged, the record that ends with the file gives the segment's ID: bytes in a page's
-    body that only look like a record do not end there.
-    """
+    """The records of a segment between two offsets, and the gaps between them; bodies are not read."""
     segment = first_of(path).segment
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        if segment is None:
-            size = os.fstat(fd).st_size
-            for found in _all(fd, 0, size, None):
-                if isinstance(found, Found) and found.offset + found.length == size:
-                    segment = found.head.segment
-        yield from _all(fd, begin, end, segment)
+        while begin < end:
+            found: Found | Gap | None = _record_at(fd, begin, end, segment)
+            if found is None:
+                length = _next_record(fd, begin + 1, end, segment) - begin
+                found = Gap(begin, length, f"at {begin}, {length} bytes are no record")
+            yield found
+            begin += found.length
     finally:
         os.close(fd)
-
-
-def _all(fd: int, begin: int, end: int, segment: str | None) -> Iterator[Found | Gap]:
-    while begin < end:
-        found: Found | Gap | None = _record_at(fd, begin, end, segment)
-        if found is None:
-            length = _next_record(fd, begin + 1, end, segment) - begin
-            found = Gap(begin, length, f"at {begin}, {length} bytes are no record")
-        yield found
-        begin += found.length
 
 
 def _record_at(fd: int, offset: int, end: int, segment: str | None) -> Found | None:
@@ -185,17 +148,12 @@ def _record_at(fd: int, offset: int, end: int, segment: str | None) -> Found | N
     length = members.length_of(start)
     if not length or offset + length > end:
         return None
-    tail = os.pread(fd, members.TAIL_BYTES, offset + length - members.TAIL_BYTES)
-    if not members.is_whole(start, tail):
-        return None
-    for limit in (_START, _LONG_START, record.MAX_HEAD):  # a URL may be long
+    for limit in (_START, record.MAX_HEAD):  # a URL may be long
         if limit > _START:
             start = os.pread(fd, min(length, limit), offset)
         with suppress(members.Damaged):
             head = record.head_of(start[:length])
             return Found(offset, length, head) if segment in (None, head.segment) else None
-        if limit >= length:
-            break
     return None
 
 
@@ -216,12 +174,3 @@ def is_torn(path: Path) -> bool:
     """True: the segment ends within its first record."""
     start = read(path, 0, _START)
     return members.begins(start) and not 0 < members.length_of(start) <= path.stat().st_size
-
-
-def flush(path: Path) -> None:
-    """Waits until a file, or the names of a folder's files, are on the disk."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

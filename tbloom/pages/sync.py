@@ -13,7 +13,6 @@ from tbloom.errors import ConfigError, TBloomError
 from tbloom.items import Item, check_at, check_items
 from tbloom.pages import calendar, info, opening, reading
 from tbloom.pages.appending import OpenSegments
-from tbloom.pages.calendar import Calendar
 from tbloom.pages.config import agreed, given
 from tbloom.pages.index import Index
 from tbloom.pages.info import PagesInfo, PagesReport
@@ -79,17 +78,15 @@ class PageStore:
         #: The reason why it can't be written, for errors.
         self._refusal = "was opened to be read only"
         if readonly:
-            self._index, config = opening.to_read(self._root, wanted)
-            self._calendar = Calendar(config)
+            self._index, self._config = opening.to_read(self._root, wanted)
         else:
-            self._index, config, lock = opening.to_write(self._root, wanted)
-            self._calendar = Calendar(config)
+            self._index, self._config, lock = opening.to_write(self._root, wanted)
             try:
-                own = OpenSegments(self._root, config, self._index, segment_bytes, codec)
-                self._writer = Writer(self._root, self._index, self._calendar, lock, own)
+                own = OpenSegments(self._root, self._config, self._index, segment_bytes, codec)
+                self._writer = Writer(self._root, self._index, self._config, lock, own)
             except BaseException:
                 self._index.close()
-                lock.release(is_clean=False)
+                lock.release()
                 raise
         self._is_open = True
         in_child(self._after_fork)
@@ -175,12 +172,12 @@ class PageStore:
         :raises TBloomError: where a record is damaged.
         """
         wanted = [*check_items(urls, "urls")]
-        return reading.get_many(self._root, self._reading(), self._calendar, wanted)
+        return reading.get_many(self._root, self._reading(), self._config, wanted)
 
     def __contains__(self, url: Item) -> bool:
         """True: there is a page with this URL or key."""
         fingerprint = fingerprint_of(url)
-        return self._reading().find(fingerprint, self._calendar.since()) is not None
+        return self._reading().find(fingerprint, self._config.since()) is not None
 
     def delete(self, url: Item) -> bool:
         """Forgets the page with this URL or key; False: there was none. Its bytes leave with its slice.
@@ -191,7 +188,7 @@ class PageStore:
 
     def __len__(self) -> int:
         """The number of pages."""
-        kept = self._reading().segments(self._calendar.since())
+        kept = self._reading().segments(self._config.since())
         return sum(segment.pages for segment in kept)
 
     def __bool__(self) -> bool:
@@ -200,7 +197,7 @@ class PageStore:
 
     def __iter__(self) -> Iterator[Item]:
         """The address of each page, in the order of ``pages``: its URL or its key. Bodies are not read."""
-        return reading.addresses(self._root, self._reading(), self._calendar)
+        return reading.addresses(self._root, self._reading(), self._config)
 
     def pages(self, since: datetime | None = None, until: datetime | None = None) -> Iterator[Page]:
         """All pages, slice by slice, in the order of the files.
@@ -212,7 +209,7 @@ class PageStore:
         :param until: only those that were fetched before.
         """
         times = check_at(since, "since"), check_at(until, "until")
-        return reading.pages(self._root, self._reading(), self._calendar, *times)
+        return reading.pages(self._root, self._reading(), self._config, *times)
 
     def check_parameters(
         self,
@@ -222,11 +219,11 @@ class PageStore:
         tz: str | None = None,
     ) -> None:
         """Raises ConfigError or ConfigMismatch where the store could not be opened with these."""
-        agreed(self.path, self._calendar.config.stored, given(granularity, slices, tz))
+        agreed(self.path, self._config.stored, given(granularity, slices, tz))
 
     def stats(self) -> PagesInfo:
         """Pages, records, files and bytes, slice by slice."""
-        return info.stats(self._root, self._reading(), self._calendar)
+        return info.stats(self._root, self._reading(), self._config)
 
     def verify(self, progress: Progress | None = None) -> PagesReport:
         """Reads all records, and compares them with their digests and with the index; changes nothing.
@@ -235,7 +232,7 @@ class PageStore:
 
         :param progress: called from time to time with the number of bytes that are done, and their total.
         """
-        return info.verify(self._root, self._reading(), self._calendar, progress)
+        return info.verify(self._root, self._reading(), self._config, progress)
 
     def flush(self) -> None:
         """Waits until all pages are on the disk, safe from a power cut. ``close`` does so too."""

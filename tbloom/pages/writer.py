@@ -9,12 +9,10 @@ from pathlib import Path
 from tbloom.errors import TBloomError
 from tbloom.pages import record, recovery, segments
 from tbloom.pages.appending import OpenSegments
-from tbloom.pages.calendar import Calendar
-from tbloom.pages.database import damaged
+from tbloom.pages.config import PagesConfig
 from tbloom.pages.index import EVER, Index, Place
 from tbloom.pages.lock import WriterLock
 from tbloom.pages.page import Page, check_again, fingerprint_of, micros
-from tbloom.pages.segments import Segment
 from tbloom.window import Slice
 
 #: A batch ends with the page that reaches one of these: their records are in memory.
@@ -41,9 +39,9 @@ class Writer:
     """Changes a store. It has the store's lock until ``close``."""
 
     def __init__(
-        self, root: Path, index: Index, calendar: Calendar, lock: WriterLock, own: OpenSegments
+        self, root: Path, index: Index, config: PagesConfig, lock: WriterLock, own: OpenSegments
     ) -> None:
-        self._root, self._index, self._calendar, self._lock = root, index, calendar, lock
+        self._root, self._index, self._config, self._lock = root, index, config, lock
         self._guard = threading.Lock()
         self._segments = own
         #: Slices that began before this (ms) are gone. (The clock may be set back later.)
@@ -51,18 +49,14 @@ class Writer:
         self._is_open = True
         with index.transaction():  # it may be refused
             pass
-        # Before anything changes. (A suspect index has been made anew by now.)
-        lock.mark()
         stored = segments.stored(root)
-        if not lock.was_closed:
-            own.unflushed.update(stored.values())
-        moved = recovery.reconcile(root, index, calendar)
+        own.unflushed.update(stored.values())  # a killed writer's
+        recovery.reconcile(root, index, config)
         known = index.segments()
         own.next_number = max([0, *stored, *(segment.number for segment in known)]) + 1
         #: The sequence number of the last put or delete.
         self._sequence = max((segment.sequence for segment in known), default=0)
         self._forget_old()
-        self._delete_moved(moved)
 
     def put(self, pages: Iterable[Page], *, newer: bool = False) -> int:
         """Stores the pages in one change of the index; returns their number.
@@ -74,25 +68,21 @@ class Writer:
             self._check_open()
             try:
                 self._forget_old()
-                placed = [(page, self._calendar.slice_of(page.at)) for page in pages]
+                placed = [(page, self._config.slice_of(page.at)) for page in pages]
                 with self._index.transaction():
-                    moved, count = [], 0
+                    count = 0
                     for page, slice in placed:
                         fingerprint = fingerprint_of(page.address)
                         had = self._index.find(fingerprint)
                         if newer and had is not None and had.at >= micros(page.at):
                             continue
-                        if had is not None and had.start > slice.start:
-                            moved.append((had, fingerprint, self._next_sequence()))
+                        sequence = self._next_sequence()
                         self._put(slice, page, fingerprint, had)
-                        count += 1
-                    self._segments.write()
-                    # Else an index made anew after an earlier slice has left would have an old page of a later slice
-                    # again. Written last: a kill in between loses no page.
-                    if moved:
-                        for had, fingerprint, sequence in moved:
+                        if had is not None and had.start > slice.start:
+                            # Else an index made anew after the earlier slice has left would have the old page again.
                             self._append_deletion(had, fingerprint, sequence)
-                        self._segments.write()
+                        count += 1
+                    self._segments.note()
             except BaseException:
                 self._take_back()
                 raise
@@ -106,13 +96,13 @@ class Writer:
             try:
                 self._forget_old()
                 with self._index.transaction():
-                    had = self._index.find(fingerprint, self._calendar.since())
+                    had = self._index.find(fingerprint, self._config.since())
                     if had is None:
                         return False
                     sequence = self._next_sequence()
                     self._append_deletion(had, fingerprint, sequence)
                     self._index.remove(fingerprint, had)
-                    self._segments.write()
+                    self._segments.note()
             except BaseException:
                 self._take_back()
                 raise
@@ -129,17 +119,16 @@ class Writer:
         """Waits until all is on the disk, and releases the lock."""
         with self._guard:
             self._check_open()
-            self._is_open = is_clean = False
+            self._is_open = False
             try:
                 self._flush()
-                is_clean = True
             finally:
-                self._lock.release(is_clean=is_clean)
+                self._lock.release()
 
     def abandon(self) -> None:
         """Ends writing in a forked child: the lock is the parent's."""
         self._guard = threading.Lock()
-        self._lock.release(is_clean=False)
+        self._lock.release()
 
     def _take_back(self) -> None:
         self._index.abort()
@@ -165,7 +154,7 @@ class Writer:
         place = Place(slice.start, appender.segment.name, number, offset, len(data), at)
         self._index.put(fingerprint, place, had)
 
-    def _append_deletion(self, had: Place | Segment, fingerprint: bytes, sequence: int) -> None:
+    def _append_deletion(self, had: Place, fingerprint: bytes, sequence: int) -> None:
         """Appends the deletion of a page to the slice that had it."""
         appender = self._segments.of(segments.label_of(had.name), had.start)
         codec = self._segments.codec
@@ -173,27 +162,12 @@ class Writer:
             deletion = record.of_deletion(fingerprint, sequence, appender.identity, codec)
             appender.append(deletion, sequence)
 
-    def _delete_moved(self, moved: list[recovery.Moved]) -> None:
-        """Writes deletions that a killed writer may not have written (see ``put``). More of them do no harm."""
-        for start, fingerprint, sequence in moved:
-            with self._index.transaction():
-                known = self._index.last_segment(start)
-                if known is not None:  # it has not left meanwhile
-                    self._append_deletion(known, fingerprint, sequence - 1)
-                    self._segments.write()
-            self._segments.done()
-
     def _forget_old(self) -> None:
         """Removes the slices that have left the window, and their files first: where the disk is full, they make room."""
-        since = self._calendar.since()
+        since = self._config.since()
         if since == self._forgotten:
             return
         old = [segment for segment in self._index.segments() if segment.start < since]
-        for one in old:  # a damaged start must not delete its files
-            label = segments.label_of(one.name)
-            if not self._calendar.config.is_in(one.start, label):
-                why = f"slice {label!r} does not begin at {one.start}"
-                raise damaged(self._root, why)
         if old:
             self._segments.remove([self._root / one.name for one in old])
             self._index.forget(since)

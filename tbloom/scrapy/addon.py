@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from scrapy.exceptions import NotConfigured
 from scrapy.utils.misc import load_object
@@ -42,11 +42,16 @@ class Addon:
         settings.set("DUPEFILTER_CLASS", DupeFilter, priority="addon")
         chosen = settings.get("DUPEFILTER_CLASS")
         shadow = shadow_setting(settings)
-        if shadow:
-            _set_shadow(settings, chosen)
-        elif not issubclass(load_object(chosen), DupeFilter):
-            message = f"the project sets DUPEFILTER_CLASS to {chosen!r}; without it, tbloom filters"
-            raise NotConfigured(message)
+        if not issubclass(load_object(chosen), DupeFilter):
+            if not shadow:
+                message = (
+                    f"the project sets DUPEFILTER_CLASS to {chosen!r}; without it, tbloom filters"
+                )
+                raise NotConfigured(message)
+            if shadow is True:
+                settings.set("TBLOOM_SHADOW", chosen, settings.getpriority("TBLOOM_SHADOW") or 0)
+            priority = settings.getpriority("DUPEFILTER_CLASS") or 0
+            settings.set("DUPEFILTER_CLASS", DupeFilter, priority)
         if global_object_name(load_object(settings["SCHEDULER"])) == _SCRAPY_REDIS:
             priority = settings.getpriority("SCHEDULER") or 0
             settings.set("SCHEDULER", _OURS, priority)
@@ -60,12 +65,3 @@ class Addon:
             # Nearest to the engine: the first to see a request leave the queue, the last to see its end.
             add("DOWNLOADER_MIDDLEWARES", DownloaderMiddleware, -1000)
             add("SPIDER_MIDDLEWARES", SpiderMiddleware, -999)
-
-
-def _set_shadow(settings: BaseSettings, chosen: Any) -> None:
-    """Puts tbloom's dupefilter beside the one that the project has chosen, if it has."""
-    if issubclass(load_object(chosen), DupeFilter):
-        return
-    if shadow_setting(settings) is True:
-        settings.set("TBLOOM_SHADOW", chosen, settings.getpriority("TBLOOM_SHADOW") or 0)
-    settings.set("DUPEFILTER_CLASS", DupeFilter, settings.getpriority("DUPEFILTER_CLASS") or 0)

@@ -13,9 +13,8 @@ from redis.exceptions import RedisClusterException
 from scrapy import signals
 from scrapy.utils.defer import deferred_from_coro
 
-from tbloom.errors import TBloomError
-from tbloom.scrapy.errorline import error_line
-from tbloom.scrapy.settings import FILTER, Setting
+from tbloom.errors import ConfigError, ConfigMismatch, TBloomError
+from tbloom.scrapy.settings import FILTER, PAGES, Setting
 
 if TYPE_CHECKING:
     from scrapy import Request, Spider
@@ -27,6 +26,20 @@ logger = logging.getLogger(__name__)
 _MENDABLE = (TBloomError, RedisError, RedisClusterException, OSError)
 #: The reason with which a spider is closed when Redis fails and TBLOOM_ON_ERROR is "raise".
 ERROR_REASON = "tbloom_error"
+
+
+def error_line(error: Exception, table: Mapping[str, Setting] = FILTER) -> str:
+    """The error as one line of the log, which begins with the name of a setting; ``table``: those of the store."""
+    if isinstance(error, ConfigMismatch):
+        names = [table[name].name for name in error.differences if name in table]
+        names = [name for name in names if not name.startswith("BLOOMFILTER")] or names
+        return f"{', '.join(names) or table['name'].name}: {error}"
+    if isinstance(error, RedisError | RedisClusterException):
+        return f"Redis: {error}"
+    if isinstance(error, ConfigError):
+        return str(error)
+    is_file = isinstance(error, OSError) or table is PAGES
+    return f"{table['path' if is_file else 'name'].name}: {error}"
 
 
 def is_trial(crawler: Crawler) -> bool:
@@ -49,9 +62,9 @@ def fingerprint(crawler: Crawler, request: Request) -> bytes:
     return crawler.request_fingerprinter.fingerprint(request)
 
 
-def count(crawler: Crawler | None, stat: str, times: int = 1) -> None:
-    """Adds to one of the crawl's stats, if there is a crawl."""
-    if crawler and crawler.stats:
+def count(crawler: Crawler, stat: str, times: int = 1) -> None:
+    """Adds to one of the crawl's stats, if it has begun."""
+    if crawler.stats:
         crawler.stats.inc_value(stat, times)
 
 
@@ -62,14 +75,14 @@ _ending: WeakSet[Crawler] = WeakSet()
 class CrawlEnd:
     """The end of a crawl by an error. (After a mere exception Scrapy would lose the request and end as "finished".)"""
 
-    def __init__(self, crawler: Crawler | None) -> None:
+    def __init__(self, crawler: Crawler) -> None:
         self._crawler = crawler
         #: True if the crawl ends: no request is asked for any more, or marked or released.
         self.has_begun = False
 
     def begin(self) -> None:
-        """Ends the crawl, if there is one."""
-        if self._crawler is None or self.has_begun:
+        """Ends the crawl."""
+        if self.has_begun:
             return
         self.has_begun = True
         engine = self._crawler.engine
@@ -92,10 +105,10 @@ class CrawlEnd:
         try:
             yield
         except _MENDABLE as error:
-            if self._crawler is None or not self._crawler.crawling:
+            if not self._crawler.crawling:
                 raise
-            if not is_logged():
-                logger.error(error_line(error, self._crawler.settings, table))
+            if not is_logged() and self._crawler not in _ending:
+                logger.error(error_line(error, table))
             self.has_begun = True
             _ending.add(self._crawler)
             # A function, because Scrapy's signals keep no method alive, and call one function once.
@@ -117,9 +130,9 @@ async def _end_before_start(sender: Any) -> None:
     _note_failure(sender)
 
 
-def ends_before_start(crawler: Crawler | None) -> bool:
+def ends_before_start(crawler: Crawler) -> bool:
     """Whether an error has ended the crawl before its first request."""
-    return crawler is not None and crawler in _ending
+    return crawler in _ending
 
 
 class OnceLogger:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 from redis import RedisError
@@ -14,8 +15,8 @@ from scrapy.utils.project import get_project_settings, inside_project
 from tbloom import LocalBloom
 from tbloom.errors import ConfigError
 from tbloom.scrapy.addon import Addon
+from tbloom.scrapy.crawler import error_line
 from tbloom.scrapy.dupefilter.dupefilter import DupeFilter
-from tbloom.scrapy.errorline import error_line
 from tbloom.scrapy.options import read_options
 from tbloom.scrapy.settings import MARK, MARKS_DONE
 
@@ -55,14 +56,8 @@ def faults(settings: BaseSettings) -> Iterator[str]:
     if settings.get(MARK.name) in MARKS_DONE and not has_addon:
         yield f"{MARK.name}: 'done' and 'parsed' need ADDONS = {{'tbloom.scrapy.Addon': 500}}"
     try:
-        options = read_options(settings, "spider")
-    except ConfigError as error:
-        yield str(error)
-        return
-    try:
-        if not isinstance(options.seen, LocalBloom):
-            options.seen.client.ping()
-    except (RedisError, RedisClusterException) as error:
-        yield error_line(error, settings)
-    finally:
-        options.close()
+        with closing(read_options(settings, "spider")) as options:
+            if not isinstance(options.seen, LocalBloom):
+                options.seen.client.ping()
+    except (ConfigError, RedisError, RedisClusterException) as error:
+        yield error_line(error)

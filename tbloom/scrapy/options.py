@@ -4,34 +4,28 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from scrapy.settings import BaseSettings
 
 from tbloom import LocalBloom
 from tbloom.errors import ConfigError
-from tbloom.scrapy.circuit import CircuitBreaker
 from tbloom.scrapy.connection import address_of, make_client
-from tbloom.scrapy.errorline import server_setting
 from tbloom.scrapy.meta import KEEP, TTL, WITHIN
+from tbloom.scrapy.outage import Answers
 from tbloom.scrapy.settings import (
-    COUNTS,
-    DEBUG,
     FILTER,
     FLUSH,
-    KNOWN,
     MARK,
     MARKS_DONE,
-    PAGES,
+    ON_ERROR,
     SHADOW,
     STORE,
     TAKE_OVER,
     arguments,
     check_names,
     expand,
-    flag,
     naming_settings,
-    shown,
 )
 from tbloom.scrapy.stores import CrawlBloom, CrawlExact
 
@@ -41,24 +35,14 @@ CACHE_SIZE = 100_000
 _MARKS = ("scheduled", *MARKS_DONE)
 _WINDOW = {"granularity", "slices", "capacity", "error_rate", "tz"}
 _WINDOW |= {"shards", "grow", "bits", "hashes", "secret"}
-_SERVER = {"shards", "retry_for", "replicas", "on_error"}
-
-
-class _Store(NamedTuple):
-    """A value of TBLOOM_STORE: the arguments of its class, and the keys in a request's meta by the arguments of ``add``."""
-
-    arguments: set[str]
-    meta_keys: dict[str, str]
-
-
-_IN_SLICES = {"within": WITHIN, "keep": KEEP}
+#: The arguments of each store's class, by the values of TBLOOM_STORE.
 _STORES = {
-    "bloom": _Store(_WINDOW | _SERVER | {"session_ttl", "cache_size", "cache_ttl"}, _IN_SLICES),
-    "exact": _Store(_SERVER | {"ttl"}, {"ttl": TTL}),
-    "local": _Store(_WINDOW | {"path"}, _IN_SLICES),
+    "bloom": _WINDOW | {"retry_for", "replicas", "session_ttl", "cache_size"},
+    "exact": {"shards", "retry_for", "replicas", "ttl"},
+    "local": _WINDOW | {"path"},
 }
 #: The settings that any store allows: counters and page store have a use for them.
-_ALWAYS = {*COUNTS.values(), *PAGES.values(), FILTER["name"], STORE}
+_SHARED = {"name", "tz", "retry_for"}
 # scrapy-redis-bloomfilter's defaults, where only the other one of the pair is set.
 _OLD_BIT, _OLD_HASHES = 30, 6
 _MIN_BIT, _MAX_BIT = 3, 40  # up to 256 blocks of 512 MB, as that package has it
@@ -71,28 +55,21 @@ class Options:
     seen: CrawlBloom | CrawlExact | LocalBloom
     #: The value of TBLOOM_STORE.
     store: str
-    #: Decides while the server does not answer; a local store always answers.
-    circuit: CircuitBreaker
+    #: Asks the store.
+    answers: Answers
     #: A request is marked when it is done, not when it is scheduled.
     mark_done: bool
-    #: Requests that a dead crawler has left undone are taken over.
-    take_over: bool
     #: The filter is cleared at the start.
     flush: bool
-    debug: bool
 
     @property
     def meta_keys(self) -> dict[str, str]:
         """The keys of a request's meta, by the arguments of ``add``."""
-        return _STORES[self.store].meta_keys
-
-    @property
-    def cache_hits(self) -> int:
-        """Number of answers that came from the local cache."""
-        return self.seen.cache_hits if isinstance(self.seen, CrawlBloom) else 0
+        return {"ttl": TTL} if self.store == "exact" else {"within": WITHIN, "keep": KEEP}
 
     def close(self) -> None:
         """Closes the filter and its client."""
+        self.answers.close()
         self.seen.close()
         if not isinstance(self.seen, LocalBloom):
             self.seen.client.close()
@@ -100,16 +77,10 @@ class Options:
 
 def shadow_setting(settings: BaseSettings) -> Any:
     """TBLOOM_SHADOW: None where it is off, True, or the exact dupefilter that it names."""
-    value = settings.get(SHADOW.name)
-    try:
-        return (flag(value) if isinstance(value, str) else value) or None
-    except ValueError:
-        return value or None
+    return SHADOW.value(settings) or None
 
 
-def read_options(
-    settings: BaseSettings, spider: str | None, suffix: str = "", **own: Any
-) -> Options:
+def read_options(settings: BaseSettings, spider: str, suffix: str = "", **own: Any) -> Options:
     """The options of a crawl.
 
     :param spider: The spider's name.
@@ -117,61 +88,43 @@ def read_options(
     :param own: Arguments of the filter that override the settings.
     :raises ConfigError: if a setting can't be right; it names the setting.
     """
-    store = _checked_store(settings)
-    mark = MARK.value(settings, _MARKS[0])
+    check_names(settings)
+    store = STORE.value(settings, "bloom")
+    if not isinstance(store, str) or store not in _STORES:
+        raise ConfigError(STORE.name, store, " or ".join(map(repr, _STORES)))
+    mark, shadow = MARK.value(settings, _MARKS[0]), shadow_setting(settings)
     if mark not in _MARKS:
         raise ConfigError(MARK.name, mark, " or ".join(map(repr, _MARKS)))
-    mark_done = mark in MARKS_DONE
-    if mark_done and shadow_setting(settings):
-        raise ConfigError(MARK.name, mark, "'scheduled', with TBLOOM_SHADOW")
-    take_over = TAKE_OVER.is_on(settings, default=True)
+    if mark in MARKS_DONE and (shadow or store != "bloom"):
+        other = SHADOW.name if shadow else f"{STORE.name} = {store!r}"
+        raise ConfigError(MARK.name, mark, f"'scheduled', with {other}")
+    if shadow and store != "bloom":
+        raise ConfigError(SHADOW.name, shadow, f"to be left out with {STORE.name} = {store!r}")
+    TAKE_OVER.is_on(settings, default=True)  # else an error names it
     with naming_settings(FILTER):
         seen = _make_filter(settings, spider, store, suffix, own)
     return Options(
         seen,
         store,
-        CircuitBreaker(seen.name, "raise") if isinstance(seen, LocalBloom) else seen.circuit,
-        mark_done=mark_done,
-        take_over=take_over,
-        flush=FLUSH.is_on(settings, default=False),
-        debug=DEBUG.is_on(settings, default=False),
+        Answers(seen, ON_ERROR.value(settings, "raise")),
+        mark_done=mark in MARKS_DONE,
+        flush=FLUSH.is_on(settings),
     )
 
 
-def _checked_store(settings: BaseSettings) -> str:
-    """TBLOOM_STORE, once no setting is set that this store has no use for."""
-    store = STORE.value(settings, "bloom")
-    if not isinstance(store, str) or store not in _STORES:
-        raise ConfigError(STORE.name, store, " or ".join(map(repr, _STORES)))
-    check_names(settings)
-    used = {FILTER[argument] for argument in _STORES[store].arguments} | _ALWAYS
-    used |= {MARK, TAKE_OVER, SHADOW} if store == "bloom" else set()
-    for name in sorted(KNOWN - {setting.name for setting in used}):
-        if name in settings and not _is_default(settings, name):
-            expected = f"to be left out with TBLOOM_STORE = {store!r}"
-            if name == MARK.name:
-                expected = f"{_MARKS[0]!r}, or {expected}"
-            raise ConfigError(name, shown(settings, name), expected)
-    return store
-
-
-def _is_default(settings: BaseSettings, name: str) -> bool:
-    """The setting has the value that leaves it off."""
-    if name == SHADOW.name:
-        return shadow_setting(settings) is None
-    return settings[name] is None or (name, settings[name]) == (MARK.name, _MARKS[0])
-
-
 def _make_filter(
-    settings: BaseSettings, spider: str | None, store: str, suffix: str, own: dict[str, Any]
+    settings: BaseSettings, spider: str, store: str, suffix: str, own: dict[str, Any]
 ) -> CrawlBloom | CrawlExact | LocalBloom:
     found = _filter_arguments(settings)
-    key, now = found.get("name", DEFAULT_KEY), int(time.time())
-    name = expand(FILTER["name"], key, spider, timestamp=now) + suffix
-    found = {key: value for key, value in found.items() if key in _STORES[store].arguments}
+    name = found.get("name", DEFAULT_KEY)
+    name = expand(FILTER["name"], name, spider=spider, timestamp=int(time.time())) + suffix
+    for argument in found.keys() - _STORES[store] - _SHARED:
+        shown = "a value that is not shown" if argument == "secret" else found[argument]
+        raise ConfigError(argument, shown, f"to be left out with {STORE.name} = {store!r}")
+    found = {argument: found[argument] for argument in found.keys() & _STORES[store]}
     if store == "local":
         if "path" in found:
-            found["path"] = expand(FILTER["path"], found["path"], spider)
+            found["path"] = expand(FILTER["path"], found["path"], spider=spider)
         return LocalBloom(name=name, **found)
     client, retry_for = make_client(settings)
     found = {**retry_for, **found, **own}
@@ -179,7 +132,7 @@ def _make_filter(
         seen: CrawlBloom | CrawlExact = CrawlExact(client, name, **found)
     else:
         seen = CrawlBloom(client, name, **{"cache_size": CACHE_SIZE, **found})
-    seen.circuit.place = f"{server_setting(settings)} is {address_of(client)}"
+    seen.circuit.place = address_of(client)
     seen.keep_connections()
     return seen
 

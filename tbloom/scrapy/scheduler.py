@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from scrapy.core.scheduler import BaseScheduler
 from scrapy.core.scheduler import Scheduler as MemoryScheduler
 from scrapy_redis import scheduler as scrapy_redis
 
@@ -13,7 +12,7 @@ from tbloom.scrapy.crawler import CrawlEnd, ends_before_start, is_trial
 from tbloom.scrapy.settings import FLUSH
 
 if TYPE_CHECKING:
-    from scrapy import Request, Spider
+    from scrapy import Spider
     from scrapy.crawler import Crawler
 
 
@@ -27,31 +26,17 @@ class Scheduler(scrapy_redis.Scheduler):  # type: ignore[misc] # it has no types
             return MemoryScheduler.from_crawler(crawler)
         with CrawlEnd(crawler).ending_at_an_error():
             # These name a wrong setting.
-            FLUSH.is_on(crawler.settings, default=False)
+            FLUSH.is_on(crawler.settings)
             make_client(crawler.settings)[0].close()
             return super().from_crawler(crawler)
-        return _NoQueue()
+        return MemoryScheduler.from_crawler(crawler)  # of which nothing is asked
 
     def open(self, spider: Spider) -> None:
-        """Scrapy calls this; it looks into the queue. An error ends the crawl; the log may have the duplicate filter's already."""
-        crawler = spider.crawler
-        with CrawlEnd(crawler).ending_at_an_error(is_logged=lambda: ends_before_start(crawler)):
+        """Scrapy calls this; it looks into the queue. An error ends the crawl."""
+        with CrawlEnd(spider.crawler).ending_at_an_error():
             super().open(spider)
 
     def flush(self) -> None:
         """Clears the queue of all crawlers, unless this crawl ends before its first request."""
         if not ends_before_start(self.spider.crawler):
             super().flush()
-
-
-class _NoQueue(BaseScheduler):
-    """The scheduler of a crawl that ends before its first request."""
-
-    def has_pending_requests(self) -> bool:
-        return False
-
-    def enqueue_request(self, request: Request) -> bool:  # noqa: ARG002
-        return False
-
-    def next_request(self) -> None:
-        return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from typing import Any, NamedTuple
 
@@ -16,10 +16,7 @@ from tbloom.errors import ConfigError
 
 def flag(text: str) -> bool:
     """Scrapy's spellings of a bool on the command line."""
-    known = {"true": True, "1": True, "false": False, "0": False}
-    if text.lower() not in known:
-        raise ValueError
-    return known[text.lower()]
+    return {"true": True, "1": True, "false": False, "0": False}[text.lower()]
 
 
 def period(text: str) -> str | None:
@@ -27,25 +24,11 @@ def period(text: str) -> str | None:
     return None if text in ("", "None", "none") else text
 
 
-def number(text: str) -> int:
+def number(value: str | float) -> int:
     """A whole number, also as ``1e6``."""
-    value = float(text)
-    if not value.is_integer():
-        raise ValueError
-    return int(value)
-
-
-def secret(text: str) -> bytes:
-    """A secret in a setting or an environment variable."""
-    return os.fsencode(text)
-
-
-_EXPECTED = {
-    int: "a whole number",
-    number: "a whole number",
-    float: "a number",
-    flag: "True or False",
-}
+    if float(value).is_integer():
+        return int(float(value))
+    raise ValueError
 
 
 class Setting(NamedTuple):
@@ -55,21 +38,19 @@ class Setting(NamedTuple):
     read: Callable[[str], Any] = str
 
     def value(self, settings: BaseSettings, default: Any = None) -> Any:
-        """The setting's value, or the default where it is not set."""
+        """The setting's value, or the default where it is not set. What can't be read stays: the store names it."""
         value = settings.get(self.name, default)
-        try:
-            if self.read is number and isinstance(value, float):
-                return number(str(value))
-            return self.read(value) if isinstance(value, str) else value
-        except (ValueError, OverflowError):
-            raise ConfigError(self.name, value, _EXPECTED[self.read]) from None
+        with suppress(ValueError, KeyError, OverflowError):
+            if isinstance(value, str) or (self.read is number and isinstance(value, float)):
+                return self.read(value)  # type: ignore[arg-type] # number reads a float, too
+        return value
 
-    def is_on(self, settings: BaseSettings, *, default: bool) -> bool:
+    def is_on(self, settings: BaseSettings, *, default: bool = False) -> bool:
         """The value of a setting that is True or False."""
         value = self.value(settings, default)
         if isinstance(value, int) and value in (0, 1):
             return bool(value)
-        raise ConfigError(self.name, value, _EXPECTED[flag])
+        raise ConfigError(self.name, value, "True or False")
 
 
 #: The arguments of the filters, and their settings.
@@ -84,22 +65,21 @@ FILTER = {
     "grow": Setting("TBLOOM_GROW", flag),
     "bits": Setting("BLOOMFILTER_BIT", int),
     "hashes": Setting("BLOOMFILTER_HASH_NUMBER", int),
-    "secret": Setting("TBLOOM_SECRET", secret),
+    "secret": Setting("TBLOOM_SECRET", os.fsencode),
     "retry_for": Setting("TBLOOM_RETRY_FOR", float),
     "replicas": Setting("TBLOOM_REPLICAS", int),
-    "on_error": Setting("TBLOOM_ON_ERROR"),
     "session_ttl": Setting("TBLOOM_SESSION_TTL", float),
     "cache_size": Setting("TBLOOM_CACHE_SIZE", int),
-    "cache_ttl": Setting("TBLOOM_CACHE_TTL", float),
     "ttl": Setting("TBLOOM_TTL", float),
     "path": Setting("TBLOOM_PATH"),
 }
 STORE, MARK = Setting("TBLOOM_STORE"), Setting("TBLOOM_MARK")
+SHADOW, ON_ERROR = Setting("TBLOOM_SHADOW", flag), Setting("TBLOOM_ON_ERROR")
+TAKE_OVER = Setting("TBLOOM_TAKE_OVER", flag)
 #: The values of TBLOOM_MARK with which requests are claimed, and marked when they are done.
 MARKS_DONE = ("done", "parsed")
-TAKE_OVER, SHADOW = Setting("TBLOOM_TAKE_OVER", flag), Setting("TBLOOM_SHADOW")
-#: Settings of Scrapy's and scrapy-redis'.
-DEBUG, FLUSH = Setting("DUPEFILTER_DEBUG", flag), Setting("SCHEDULER_FLUSH_ON_START", flag)
+#: scrapy-redis' setting.
+FLUSH = Setting("SCHEDULER_FLUSH_ON_START", flag)
 #: The same of the distinct counters.
 COUNTS = {
     "name": Setting("TBLOOM_COUNT_KEY"),
@@ -118,12 +98,11 @@ PAGES = {
     "tz": FILTER["tz"],
     "readonly": Setting("TBLOOM_PAGES_READONLY", flag),
     "codec": Setting("TBLOOM_PAGES_CODEC"),
-    "segment_bytes": Setting("TBLOOM_PAGES_SEGMENT_BYTES", int),
 }
 KNOWN = {
     setting.name
     for table in (FILTER, COUNTS, PAGES)
-    for setting in (*table.values(), STORE, MARK, TAKE_OVER, SHADOW)
+    for setting in (*table.values(), STORE, MARK, SHADOW, ON_ERROR, TAKE_OVER)
 }
 
 
@@ -133,14 +112,8 @@ def check_names(settings: BaseSettings) -> None:
         if name.startswith("TBLOOM_") and name not in KNOWN:
             close = get_close_matches(name, sorted(KNOWN), 1)
             known = close[0] if close else "one of " + ", ".join(sorted(KNOWN))
-            value = shown(settings, name, known)
-            raise ConfigError(name, value, f"{known} (there is no {name})")
-
-
-def shown(settings: BaseSettings, name: str, meant: str = "") -> Any:
-    """The setting's value, for an error; not that of a secret, or of what is ``meant`` to be it."""
-    hidden = FILTER["secret"].name in (name, meant)
-    return "a value that is not shown" if hidden else settings.get(name)
+            # The value may be a secret.
+            raise ConfigError(name, "an unknown setting", known)
 
 
 def arguments(settings: BaseSettings, table: Mapping[str, Setting]) -> dict[str, Any]:
@@ -154,32 +127,25 @@ def arguments(settings: BaseSettings, table: Mapping[str, Setting]) -> dict[str,
     }
 
 
-def expand(setting: Setting, text: Any, spider: str | None, **more: object) -> str:
-    """The setting's text with the spider's name for each ``%(spider)s``; ``more`` names are replaced like it."""
-    if spider is None and isinstance(text, str) and "%(spider)s" in text:
-        raise ConfigError(setting.name, text, "one without %(spider)s where no spider is known")
+def expand(setting: Setting, text: Any, **names: object) -> str:
+    """The setting's text with the value of ``spider`` for each ``%(spider)s``, and so on."""
     # No other formats: %(spider)9999999999s would take 10 GB, and %(spider).2s mix up spiders.
-    known = [f"%({name})s" for name in ("spider", *more)]
-    if not isinstance(text, str) or "%" in re.sub(
-        "|".join(map(re.escape, ["%%", *known])), "", text
-    ):
-        expected = (
-            f"a str in which only {' and '.join(known)} may be replaced, and any other % is %%"
-        )
+    known = [f"%({name})s" for name in names]
+    pieces = "|".join(map(re.escape, ["%%", *known]))
+    if not isinstance(text, str) or "%" in re.sub(pieces, "", text):
+        only = " and ".join(known)
+        expected = f"a str in which only {only} may be replaced, and any other % is %%"
         raise ConfigError(setting.name, text, expected)
-    return text % {"spider": spider, **more}
+    return text % names
 
 
 @contextmanager
 def naming_settings(table: Mapping[str, Setting]) -> Iterator[None]:
     """Within it, a ConfigError names the setting in place of the argument."""
-
-    def name(argument: str) -> str:
-        return table[argument].name if argument in table else argument
-
     try:
         yield
     except ConfigError as error:
-        # The page store's error has a second argument: "because slices is given".
-        expected = re.sub(r"(?<=because )\w+", lambda match: name(match[0]), error.expected)
-        raise ConfigError(name(error.argument), error.value, expected) from None
+        known = table.get(error.argument)
+        raise ConfigError(
+            known.name if known else error.argument, error.value, error.expected
+        ) from None

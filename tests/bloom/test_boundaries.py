@@ -12,7 +12,6 @@ import redis
 from tbloom import Claim, TBloomError, TimeBloom
 from tbloom.bloom.config import configure
 from tbloom.bloom.layout import Layout
-from tbloom.bloom.script_calls import SliceCalls
 from tests.helpers.making import missing
 from tests.helpers.servers import BINARIES, FAKETIME, fast_clock
 
@@ -59,37 +58,25 @@ def june(day: int) -> datetime:
     return datetime(2019, 6, day, tzinfo=timezone.utc)
 
 
-def test_an_item_of_each_live_slice_is_seen(
+def test_each_verb_asks_the_slices_that_it_is_given(
     clockwork: Any, open_one: Callable[..., TimeBloom]
 ) -> None:
-    """By every verb that asks: also of the second newest slice, and of the oldest."""
+    """One item of each day; what has left the window is new."""
     seen = open_one(slices=4)
-    items = [f"item of {day}" for day in range(3, 8)]
-    for day, item in enumerate(items, 3):
+    for day in range(3, 8):
         clockwork.set(NOON.format(day))
-        assert seen.add(item)
-    forgotten, *live = items
-    assert [True] * 4 == seen.contains_many(live)
-    assert [Claim.SEEN] * 4 == seen.claim_many(live)
-    assert [False] * 4 == seen.add_many(live)
-    assert not seen.contains(forgotten)
-    assert Claim.NEW is seen.claim(forgotten)
-    assert seen.add(forgotten)
-
-
-def test_fewer_slices_are_asked_exactly(clockwork: Any, open_one: Callable[..., TimeBloom]) -> None:
-    seen = open_one(slices=4)
-    for day in range(3, 7):
-        clockwork.set(NOON.format(day))
-        seen.add(f"item of {day}")
+        assert seen.add(f"item of {day}")
     for within in range(1, 5):
-        oldest = f"item of {7 - within}"
+        oldest = f"item of {8 - within}"
         assert seen.contains(oldest, within=within)
         assert Claim.SEEN is seen.claim(oldest, within=within)
+        assert not seen.add(oldest, within=within)
         if within > 1:
             assert not seen.contains(oldest, within=within - 1)
             assert Claim.NEW is seen.claim(oldest, within=within - 1)
             seen.release(oldest)
+    assert Claim.NEW is seen.claim("item of 3")
+    assert seen.add("item of 3")
 
 
 @pytest.mark.parametrize("verb", WRITES)
@@ -129,13 +116,6 @@ def test_at_midnight_the_oldest_slice_is_asked_no_more(
         assert not any(seen.contains_many(items))
     else:
         assert {Claim.NEW} == set(seen.claim_many(items))
-
-
-def test_a_slice_is_current_from_its_first_millisecond_to_its_last() -> None:
-    start = 1_559_520_000_000  # 3 June 2019
-    for now in (start, start + 1000, start + 86_399_999):
-        calls = SliceCalls(configure("news"), now, {})
-        assert (start, start + 86_400_000) == (calls.begins, calls.ends)
 
 
 @pytest.mark.parametrize("capacity", [10, 1000])
@@ -190,45 +170,12 @@ def test_the_register_has_the_live_parts_only(
     }
 
 
-def test_the_layout_has_the_live_slices_only(
-    clockwork: Any, open_one: Callable[..., TimeBloom], server: redis.Redis, name: str
-) -> None:
-    """Of a filter that grows every day."""
-    seen = open_one(capacity=10, error_rate=1e-9)
-    for day in range(3, 10):
-        clockwork.set(NOON.format(day))
-        seen.add_many(f"item {i} of {day}" for i in range(15 * (day - 2)))
-    layout = server.get(f"{{{name}}}:layout")
-    _, *entries = layout.split(";")
-    assert ["20190608", "20190609"] == [entry.partition("=")[0] for entry in entries]
-
-
 def test_a_layout_that_a_client_makes_has_the_live_slices_only(name: str) -> None:
     """That of a filter in a file, for example."""
     config = configure(name, capacity=10, slices=2)
     layout = Layout(config, Layout(config).grown("20190608", ["20190608", "20190607"]))
     grown = layout.grown("20190610", ["20190610", "20190609"])
     assert ["20190610"] == [entry.partition("=")[0] for entry in grown.split(";")]
-
-
-def test_a_part_that_the_server_has_dropped_is_noticed_once(
-    clockwork: Any,
-    open_one: Callable[..., TimeBloom],
-    server: redis.Redis,
-    name: str,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    seen = open_one()
-    for day in (3, 4):
-        clockwork.set(NOON.format(day))
-        seen.add("a")
-    clockwork.set(NOON.format(5))
-    seen.add("the first one of the day")
-    assert "dropped" not in caplog.text
-    server.delete(f"{{{name}}}:20190605")
-    seen.add("b")
-    seen.add("c")
-    assert 1 == caplog.text.count("dropped the slice 20190605 early")
 
 
 def test_a_clock_that_runs_away_ends_in_an_error(name: str) -> None:

@@ -53,13 +53,6 @@ async def test_an_item_is_claimed_once_and_seen_once_committed(make: Any) -> Non
     assert not await theirs.add("a")
 
 
-async def test_what_others_claim_is_not_released(make: Any) -> None:
-    ours, theirs = make(), make()
-    assert NEW is await ours.claim("a")
-    await theirs.release("a")
-    assert BUSY is await theirs.claim("a")
-
-
 def test_a_claim_with_the_number_of_another_session_s_is_not_released(url: str, name: str) -> None:
     """It is given up there, as if its answer were lost, after the other session has claimed the item."""
     with TimeBloom.from_url(url, name) as ours, TimeBloom.from_url(url, name) as theirs:
@@ -214,15 +207,6 @@ async def test_what_a_dead_session_had_committed_is_not_taken_over(
     assert 0 == claims_of(client, name)
 
 
-async def test_an_item_is_handed_over(make: Any) -> None:
-    previous, ours = make(), make()
-    assert NEW is await previous.claim("a")
-    assert BUSY is await ours.claim("a")
-    assert NEW is await ours.claim("a", previous_owner=session_of(previous))
-    await previous.release("a")
-    assert BUSY is await make().claim("a")
-
-
 def test_a_forked_process_is_another_session(url: str, name: str) -> None:
     with TimeBloom.from_url(url, name) as seen:
         assert NEW is seen.claim("a")
@@ -249,7 +233,7 @@ async def test_clear_forgets_claims_too(make: Any, client: redis.Redis, name: st
     ours, theirs = make(), make()
     await ours.claim("a")
     await theirs.clear()
-    assert not client.exists(f"{{{name}}}:claims", f"{{{name}}}:sessions")
+    assert not client.exists(f"{{{name}}}:claims")  # a heartbeat may put the session back
     assert NEW is await theirs.claim("a")
 
 
@@ -366,22 +350,6 @@ async def test_a_commit_that_failed_is_made_up_for(make: Any, url: str) -> None:
         await until(lambda: theirs.contains("b"))
 
 
-async def test_a_claims_memory_is_bounded(make: Any, client: redis.Redis, name: str) -> None:
-    """At most 150 bytes a claim and the length of its note; nothing once all is committed."""
-    ours = make(capacity=20_000)
-    items = [f"item {i}" for i in range(10_000)]
-    await ours.claim_many(items)
-    plain = client.memory_usage(f"{{{name}}}:claims", samples=0) / len(items)
-    await ours.release_many(items)
-    await ours.claim_many(items, notes=["x" * 200] * len(items))
-    noted = client.memory_usage(f"{{{name}}}:claims", samples=0) / len(items)
-    print(f"{plain:.0f} bytes a claim, {noted:.0f} with a note of 200 characters")
-    assert plain <= 150
-    assert noted <= 150 + 1.3 * 200
-    await ours.commit_many(items)
-    assert 0 == claims_of(client, name)
-
-
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
@@ -399,12 +367,6 @@ async def test_a_bad_argument_is_named(make: Any, arguments: dict[str, Any], nam
         await ours.claim_many(["a", "b"], notes=["one"])
     with pytest.raises(ConfigError, match="limit: expected"):
         await ours.take_over(0)
-
-
-@pytest.mark.parametrize("value", [0, 0.5, 86_401, "60", True, float("nan"), None])
-def test_a_bad_session_ttl_is_named(url: str, name: str, value: Any) -> None:
-    with pytest.raises(ConfigError, match="session_ttl: expected a number of seconds"):
-        TimeBloom.from_url(url, name, session_ttl=value)
 
 
 async def test_a_session_is_known_to_others_until_it_is_paused_or_ended(make: Any) -> None:

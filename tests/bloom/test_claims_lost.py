@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
-from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
@@ -13,11 +12,8 @@ from typing import Any
 import pytest
 import redis
 
-from tbloom import Claim, FilterFull, TBloomError, TimeBloom
-from tbloom.bloom.claims import held
-from tbloom.bloom.hasher import digest, shard_of
+from tbloom import Claim, TimeBloom
 from tests.helpers import servers
-from tests.helpers.flows import flow_of
 from tests.helpers.making import missing, session_of
 from tests.helpers.proxy import Fault, LossyProxy, Proxy
 
@@ -97,18 +93,6 @@ async def test_what_can_not_be_made_up_for_does_not_end_the_heartbeats(
             assert NEW is not await theirs.claim("mine")
 
 
-async def test_a_commit_is_made_up_for_without_any_claim(make: Any, url: str) -> None:
-    """Also by a filter object that is closed at once."""
-    with LossyProxy(url, lambda number: number in (3, 5)) as proxy:
-        ours = make(url=proxy.url, resend=False, session_ttl=LIFE)
-        theirs = make()
-        await ours.contains("parameters")
-        with pytest.raises(redis.ConnectionError):
-            await ours.commit("a")
-        while not await theirs.contains("a"):  # noqa: ASYNC110 - of another process, as it were
-            await asyncio.sleep(0.05)
-
-
 async def test_claims_outlive_a_short_window(make: Any, client: redis.Redis, name: str) -> None:
     """With one slice of a second, the window ends every second; the session lives on."""
     ours, theirs = (make(granularity="1s", slices=1, session_ttl=60) for _ in range(2))
@@ -117,27 +101,6 @@ async def test_claims_outlive_a_short_window(make: Any, client: redis.Redis, nam
         await asyncio.sleep(0.3)
         assert BUSY is await theirs.claim("a")
     assert client.ttl(f"{{{name}}}:claims") > 60
-
-
-async def test_a_filter_that_adopts_shards_leaves_no_stray_session(
-    make: Any, client: redis.Redis, name: str
-) -> None:
-    await make(shards=3).add("the filter's parameters")
-    ours = make(session_ttl=LIFE)
-    for i in range(20):
-        await ours.claim(f"item {i}")
-    await asyncio.sleep(LIFE)
-    assert {f"{{{name}:{shard}" for shard in range(3)} == {
-        key.split(".")[0].split("}")[0] for key in client.keys(f"{{{name}*:sessions")
-    }
-
-
-def test_claiming_gives_up_what_can_not_be_committed(url: str, name: str) -> None:
-    with TimeBloom.from_url(url, name, capacity=1, grow=False) as seen:
-        seen.add("fills the slice")
-        with pytest.raises(FilterFull), seen.claiming("a"):
-            pass
-        assert NEW is seen.claim("a")
 
 
 def test_closing_does_not_wait_for_a_server_that_is_gone(name: str) -> None:
@@ -196,55 +159,3 @@ def test_a_claim_that_the_caller_assumed_new_stays_claimed(
             clockwork.pass_a_second(name, ours.session)
             assert BUSY is theirs.claim("a")
             assert [] == theirs.take_over()
-
-
-async def test_with_too_many_claims_and_commits_to_be_sent_again_others_are_refused(
-    make: Any, clockwork: servers.Clockwork, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nothing is dropped: those that wait can be called again, and are sent by a heartbeat."""
-    monkeypatch.setattr(held, "MAX_WAITING", 3)
-    is_away, url = False, clockwork.server.url
-    with Proxy(url, lambda _: Fault.CUT_REQUEST if is_away else None) as proxy:
-        ours, theirs = make(url=proxy.url, resend=False, session_ttl=LIFE), make(url=url)
-        assert [NEW, NEW, NEW] == await ours.claim_many(["a", "b", "c"])
-        is_away = True
-        for item in ("a", "b"):
-            with pytest.raises(redis.ConnectionError):
-                await ours.commit(item)
-        for item in ("d", "d"):
-            with pytest.raises(redis.ConnectionError):
-                await ours.claim(item)
-        for verb in (ours.claim, ours.commit):
-            with pytest.raises(TBloomError, match="3 items wait"):
-                await verb("e")
-        is_away = False
-        answers: list[Claim] = []
-        while answers != [SEEN, SEEN]:
-            await asyncio.sleep(0.05)
-            answers = await theirs.claim_many(["a", "b"])
-        assert NEW is await ours.claim("d")
-        await ours.commit("c")
-    assert [SEEN, BUSY] == await theirs.claim_many(["c", "d"])
-
-
-def test_a_full_shard_refuses_its_own_commits_only(
-    url: str, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tbloom.bloom.exchange._LOOKS_PER_CALL", 1)  # a call for each item
-    by_shard = defaultdict[int, list[str]](list)
-    for item in map(str, range(600)):
-        by_shard[shard_of(digest(item), 3)].append(item)
-    with TimeBloom.from_url(url, name, capacity=300, shards=3, grow=False) as ours:
-        wanted = [item for some in by_shard.values() for item in some[:40]]
-        ours.claim_many(wanted)
-        commits = flow_of(ours, "commit_many", wanted)
-        next(commits)
-        commits.close()
-        more = (f"more {i}" for i in range(5 * ours.config.shard_capacity))
-        with pytest.raises(FilterFull):
-            ours.add_many([item for item in more if shard_of(digest(item), 3) == 0])
-        with pytest.raises(FilterFull):
-            ours.run(ours._claims.retry_failed())
-        others = [item for item in wanted if shard_of(digest(item), 3)]
-        assert 80 == ours.contains_many(others).count(True)
-        assert not ours._claims.own.to_commit

@@ -143,34 +143,6 @@ def test_answers_from_before_a_clear_are_not_kept_once_it_is_known(
         assert not any(ours.add_many(items))
 
 
-def test_a_copy_for_an_exact_filter_that_arrives_after_a_clear_changes_nothing(
-    client: redis.Redis, url: str, name: str
-) -> None:
-    with ExactFilter.from_url(url, name) as ours, ExactFilter.from_url(url, name) as theirs:
-        calls = [sent(client, flow_of(ours, "add", "a", None), upto=1)]
-        theirs.add("a")
-        calls.append(sent(client, flow_of(ours, "add", "a", None)))
-        theirs.clear()
-        theirs.add("b")
-        for late in calls:
-            assert [5] == [status for status, *_ in replies_to(client, late)]
-        assert theirs.add("a")
-
-
-def test_a_client_that_clears_drops_its_pending_answers(open_one: Any, url: str) -> None:
-    losing: list[str] = []
-    with LossyProxy(url, lambda _: bool(losing)) as proxy:
-        ours, theirs = open_one(url=proxy.url, retry_for=0), open_one()
-        ours.add("before")
-        losing.append("this reply")
-        with pytest.raises(redis.ConnectionError):
-            ours.add("a")
-        losing.clear()
-        ours.clear()
-        assert theirs.add("a")
-        assert not ours.add("a")
-
-
 def test_a_copy_that_arrives_in_an_empty_filter_puts_nothing_into_it(
     open_one: Any, client: redis.Redis, name: str
 ) -> None:
@@ -185,33 +157,3 @@ def test_a_copy_that_arrives_in_an_empty_filter_puts_nothing_into_it(
     assert [5] == [status for status, *_ in replies_to(client, first)]
     assert 0 == theirs.info().items
     assert theirs.add("a")
-
-
-def test_growth_and_reconfigure_keep_the_generation_and_a_clear_ends_it(
-    open_one: Any, client: redis.Redis, name: str
-) -> None:
-    def generation() -> str:
-        return client.get(f"{{{name}}}:layout")[:16]
-
-    seen, other = open_one(capacity=10), open_one(capacity=20)
-    seen.add("a")
-    first = generation()
-    seen.add_many(f"item {i}" for i in range(100))
-    other.reconfigure()
-    assert first == generation()
-    assert [False] * 100 == other.add_many(f"item {i}" for i in range(100))
-    other.clear()
-    assert other.add("a")
-    assert first < generation()
-
-
-def test_a_filter_whose_layout_the_server_has_dropped_goes_on(
-    open_one: Any, client: redis.Redis, name: str
-) -> None:
-    seen, other = open_one(), open_one(capacity=2000)
-    seen.add("a")
-    client.delete(f"{{{name}}}:layout")
-    assert [False, True] == seen.add_many(["a", "b"])
-    client.delete(f"{{{name}}}:layout")
-    other.reconfigure()
-    assert [False, False, True] == other.add_many(["a", "b", "c"])

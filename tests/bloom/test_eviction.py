@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 import pytest
@@ -26,24 +25,6 @@ def small() -> Any:
         yield client
 
 
-@pytest.mark.parametrize("slices", [3, 7, 14])
-async def test_no_warning_after_slices_have_left_or_the_window_has_changed(
-    make: Any, clockwork: Any, slices: int
-) -> None:
-    seen = make(url=clockwork.server.url, slices=7)
-    for day in range(3, 14):
-        clockwork.set(f"2019-06-{day:02} 12:00:00")
-        await seen.add(f"item of {day}")
-        assert [] == await seen.warnings()
-    other = make(url=clockwork.server.url, slices=slices)
-    await other.reconfigure()
-    await other.add("another")
-    assert [] == await other.warnings()
-    for day in range(14, 30):
-        clockwork.set(f"2019-06-{day} 12:00:00")
-        assert [] == await other.warnings()
-
-
 def test_slices_that_the_server_has_dropped_are_reported(
     small: redis.Redis, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -59,26 +40,6 @@ def test_slices_that_the_server_has_dropped_are_reported(
         if small.exists(f"{{{name}}}:parts"):
             assert [DROPPED in warning for warning in seen.warnings()] == [False, True]
     assert [] == caplog.records
-
-
-async def test_a_current_slice_that_was_dropped_is_reported_by_the_add_that_makes_it_anew(
-    make: Any, client: redis.Redis, name: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    """By a commit as well; once."""
-    seen = make()
-    await seen.add("a")
-    for verb in (seen.add, seen.commit):
-        [key] = client.keys(f"{{{name}}}:2*")
-        client.delete(key)
-        assert [f"the server has dropped {{{name}}}:{key.split(':')[1]} {DROPPED}"] == (
-            await seen.warnings()
-        )
-        caplog.clear()
-        await verb("b")
-        await verb("c")
-        assert [logging.WARNING] == [record.levelno for record in caplog.records]
-        assert "the server has dropped the slice" in caplog.text
-        assert [] == await seen.warnings()
 
 
 def test_scrapy_says_so_at_the_start(crawl: Any, small: redis.Redis) -> None:

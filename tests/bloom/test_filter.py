@@ -8,20 +8,14 @@ from typing import Any
 import pytest
 import redis
 
-from tbloom import ConfigError, ConfigMismatch, TimeBloom
+from tbloom import ConfigMismatch, TimeBloom
+from tbloom.bloom.config import configure
 from tbloom.bloom.hasher import digest
 from tbloom.bloom.layout import Part
 from tbloom.bloom.sizing import COLUMNS, HEADER_BITS
 from tests.helpers.making import Make
 from tests.helpers.places import block_of
 from tests.helpers.stored import snapshot
-
-
-async def test_clear_works_whatever_parameters_are_stored(make: Make) -> None:
-    seen = make(granularity="h", slices=3, capacity=5000)
-    await seen.add("a")
-    await make(granularity="d", slices=2).clear()
-    assert await seen.add("a") is True
 
 
 async def test_keys_are_named_after_their_slices(make: Make, name: str) -> None:
@@ -72,37 +66,18 @@ async def test_a_client_with_other_parameters_is_refused_and_changes_nothing(
     assert before == snapshot(client, name)
 
 
-async def test_a_filter_of_an_older_layout_is_refused(
+async def test_a_client_that_knows_the_layout_is_refused_too(
     make: Make, client: redis.Redis, name: str
 ) -> None:
-    """By every verb; nothing of it is changed."""
-    seen = make()
+    """Other parameters have come to be stored while it was at work."""
+    seen = make(capacity=1000)
     await seen.add("a")
-    older = client.get(f"{{{name}}}:config").replace('"layout":2', '"layout":1')
-    client.set(f"{{{name}}}:config", older)
-    for verb in ("add", "contains", "claim", "reconfigure"):
-        with pytest.raises(ConfigMismatch, match="layout is 1 there and 2 here") as caught:
-            await getattr(seen, verb)(*["a"] * (verb != "reconfigure"))
-        assert {"layout": (1, 2)} == caught.value.differences
-    assert older == client.get(f"{{{name}}}:config")
-
-
-@pytest.mark.parametrize("within", [0, 8, -1, 1.5, True, "2"])
-async def test_within_must_be_a_number_of_slices(make: Make, within: Any) -> None:
-    with pytest.raises(ConfigError, match=r"within.*from 1 to 7"):
-        await make().add("a", within=within)
-
-
-async def test_imported_items_are_seen_and_written_once(make: Make) -> None:
-    seen = make(shards=2)
-    assert 2 == await seen.import_many(iter(["a", "b", "a"]))
-    assert 1 == await seen.import_many(["b", "c"])
-    oldest = (await seen.info()).slices[0].label
-    assert 1 == await seen.import_many(["c", "d"], oldest)
-    assert [True] * 4 == await seen.contains_many("abcd"[i] for i in range(4))
-    assert 1 == (await seen.info()).slices[0].items
-    with pytest.raises(ConfigError, match="slice: expected one that is live"):
-        await seen.import_many(["e"], "19991231")
+    other = configure(name, capacity=2000).stored
+    client.set(f"{{{name}}}:config", other, keepttl=True)
+    for verb in (seen.add, seen.contains, seen.claim, seen.commit):
+        with pytest.raises(ConfigMismatch, match="capacity is 2000 there"):
+            await verb("b")
+    assert other == client.get(f"{{{name}}}:config")
 
 
 def test_an_item_is_seen_only_if_all_its_columns_are_set(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -92,35 +91,3 @@ def test_it_has_no_other_parameters_of_a_window(argument: str, value: Any) -> No
             ConfigError, match=rf"^{argument}: expected none, because granularity is None"
         ):
             make(granularity=None, **{argument: value})
-
-
-def test_commands_say_that_it_never_forgets(url: str, name: str, tmp_path: Path) -> None:
-    made = tbloom("add", "--url", url, name, "--create", "--granularity", "none", stdin="a\nb\n")
-    assert made.stdout == "a\nb\n", made.stderr
-    assert (
-        f"{name}: never forgets, grows, at an error rate of"
-        in tbloom("info", "--url", url, name).stdout
-    )
-    assert json.loads(tbloom("info", "--url", url, name, "--json").stdout)["granularity"] is None
-    assert "never forgets" in tbloom("list", "--url", url).stdout
-    assert (
-        tbloom("report", "--url", url, name, "--output", str(tmp_path / "it.html")).returncode == 0
-    )
-    assert "all: 2" in (tmp_path / "it.html").read_text()
-    assert tbloom("check", "--url", url, name, "--when", stdin="a\n").stdout == "all\t\t\ta\n"
-    planned = tbloom("plan", "--granularity", "none").stdout
-    assert "never forgets" in planned
-    assert "until full" in planned
-
-
-@pytest.mark.parametrize("path", [None, "filter"])
-def test_without_a_server_too(tmp_path: Path, path: str | None) -> None:
-    given = {"path": path and tmp_path / path, **FOREVER}
-    with LocalBloom(**given) as seen:
-        seen._protocol.clock = lambda: 0
-        assert all(seen.add_many(ITEMS))
-        seen._protocol.clock = lambda: 4_000_000_000_000
-        assert not any(seen.add_many(ITEMS))
-        assert ("all", None, None) == seen.last_seen(ITEMS[0])
-        [whole] = seen.info().slices
-        assert (whole.start, whole.expires, whole.items) == (None, None, 1000)

@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tbloom.bloom.hasher import (
-    by_shard,
     columns_of,
     digest,
     packed,
@@ -85,19 +84,6 @@ def test_packed_items_are_columns_and_where_their_blocks_begin(
         )
 
 
-@pytest.mark.parametrize("blocks", [256, 1000, 7217, 2**21])
-def test_blocks_and_shards_are_uniform(blocks: int) -> None:
-    for place in (block_of, shard_of):
-        buckets = [place(each, blocks) * BUCKETS // blocks for each in DIGESTS]
-        assert chi_square(buckets) < BOUND
-
-
-def test_columns_are_uniform() -> None:
-    """In all rows, also those of the further digests."""
-    for columns in zip(*(columns_of(each, 4) for each in DIGESTS), strict=True):
-        assert chi_square([*columns]) < BOUND
-
-
 def test_columns_block_and_shard_are_independent() -> None:
     """One of them says nothing about another: of each pair, sixteenths by sixteenths."""
     places = [
@@ -106,20 +92,3 @@ def test_columns_block_and_shard_are_independent() -> None:
     ]
     for one, other in combinations(zip(*places, strict=True), 2):
         assert chi_square([16 * a + b for a, b in zip(one, other, strict=True)]) < BOUND
-
-
-def test_a_shard_s_items_are_spread_over_its_blocks() -> None:
-    """The items of one shard of two are uniform over blocks, and over columns."""
-    own = by_shard(DIGESTS, 2)[1]
-    assert len(own) == pytest.approx(10_000, abs=6 * 70.7)
-    assert chi_square([block_of(each, BUCKETS) for each in own]) < BOUND
-    assert chi_square([each[0] for each in own]) < BOUND
-
-
-@pytest.mark.parametrize("shards", [1, 3])
-def test_by_shard_has_each_item_once_in_order(shards: int) -> None:
-    found = by_shard([*DIGESTS[:50], *DIGESTS[:50]], shards)
-    assert found == {
-        shard: [each for each in DIGESTS[:50] if shard_of(each, shards) == shard]
-        for shard in range(shards)
-    }

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from itertools import count
 
-import pytest
 import redis
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tbloom import ConfigError, TimeBloom
+from tbloom import TimeBloom
 
 #: Text that a parser on the way might take for its own syntax.
 SNIPPETS = [
@@ -53,15 +52,3 @@ def test_every_item_is_new_once_and_only_the_filters_keys_exist(
     keys = own.keys()
     assert keys
     assert all(key.startswith(f"{{{name}}}:".encode()) for key in keys), keys
-
-
-@given(st.text(max_size=20), st.characters(categories=["Cs"]), st.text(max_size=20))
-def test_a_lone_surrogate_is_refused(
-    own: redis.Redis, before: str, surrogate: str, after: str
-) -> None:
-    own.flushall()
-    seen = TimeBloom(own, "items", capacity=1000)
-    for verb in (seen.add, seen.contains):
-        with pytest.raises(ConfigError, match=r"^item: expected a str that UTF-8 can encode"):
-            verb(before + surrogate + after)
-    assert [] == own.keys()

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import redis
 
-from tbloom import AsyncTimeBloom, ConfigError, FilterFull, TimeBloom
+from tbloom import AsyncTimeBloom, ConfigError, TimeBloom
 from tests.helpers.proxy import LossyProxy
 
 SLICES = 4
@@ -72,75 +72,21 @@ def test_an_item_leaves_after_the_slices_that_it_is_kept_for(
         assert not other.contains(f"kept {keep}"), keep
 
 
-@verbs
-def test_at_midnight_the_item_goes_into_the_slice_that_leaves_after_the_new_day(
-    clockwork: Any, open_one: Callable[..., TimeBloom], verb: str
-) -> None:
-    """The client believes that the day before is current."""
-    seen = open_one()
-    seen.add("shows the client the time")
-    clockwork.set(june(11))
-    WRITES[verb](seen, "a", 1)
-    clockwork.set(june(11, 23))
-    assert seen.contains("a")
-    clockwork.set(june(12))
-    assert not seen.contains("a")
-
-
-def test_the_item_counts_for_the_slice_that_it_leaves_with(
-    open_one: Callable[..., TimeBloom],
-) -> None:
-    """For ``last_seen`` and ``info``, and where few slices are asked."""
-    seen = open_one()
-    seen.add_many(["a", "b"], keep=2)
-    assert june(8) == getattr(seen.last_seen("a"), "start", None)
-    assert {"20190608": 2, "20190610": 0} == {
-        slice.label: slice.items
-        for slice in seen.info().slices
-        if slice.label in ("20190608", "20190610")
-    }
-    assert seen.contains("a", within=3)
-    assert not seen.contains("a", within=2)
-    assert [
-        date.date()
-        for date in [slice.expires for slice in seen.info().slices if slice.items]
-        if date
-    ] == [june(12).date()]
-
-
-def test_a_seen_item_stays_for_as_long_as_it_was_to(
-    clockwork: Any, open_one: Callable[..., TimeBloom]
-) -> None:
-    """``add`` finds it; ``commit`` writes it where it lives longer, and only there."""
-    seen = open_one()
-    seen.add("long")
-    seen.add("short", keep=1)
-    seen.add("longer", keep=1)
-    seen.commit("long", keep=1)
-    assert not seen.add("short")
-    seen.commit("longer", keep=3)
-    assert 4 == seen.info().items
-    clockwork.set(june(11))
-    assert [True, False, True] == seen.contains_many(["long", "short", "longer"])
-
-
-@pytest.mark.parametrize("keep", [0, SLICES + 1, -1, True, 1.5, "2"])
+@pytest.mark.parametrize(
+    ("given", "match"),
+    [
+        *(({"keep": keep}, r"keep.*from 1 to 4") for keep in (0, SLICES + 1, -1, True, 1.5, "2")),
+        ({"keep": 2, "within": 2}, r"within.*left out, because with keep all slices are asked"),
+    ],
+)
 def test_a_keep_that_can_not_be_right_is_refused(
-    open_one: Callable[..., TimeBloom], keep: Any
+    open_one: Callable[..., TimeBloom], given: dict[str, Any], match: str
 ) -> None:
     seen = open_one()
-    for verb in WRITES.values():
-        with pytest.raises(ConfigError, match=r"keep.*from 1 to 4"):
-            verb(seen, "a", keep)
-    assert not seen.contains("a")
-
-
-def test_within_and_keep_do_not_go_together(open_one: Callable[..., TimeBloom]) -> None:
-    seen = open_one()
-    with pytest.raises(
-        ConfigError, match=r"within.*left out, because with keep all slices are asked"
-    ):
-        seen.add("a", within=2, keep=2)
+    verbs = [seen.add, seen.commit] if "within" not in given else [seen.add]
+    for verb in verbs:
+        with pytest.raises(ConfigError, match=match):
+            verb("a", **given)
     assert not seen.contains("a")
 
 
@@ -159,14 +105,6 @@ def test_the_slice_that_it_goes_into_grows(
     assert all(seen.contains_many(items))
     clockwork.set(june(12))
     assert not any(other.contains_many(items))
-
-
-def test_a_slice_that_may_not_grow_is_full(open_one: Callable[..., TimeBloom]) -> None:
-    seen = open_one(capacity=50, grow=False)
-    seen.add_many(f"item {i}" for i in range(50))
-    with pytest.raises(FilterFull):
-        seen.add_many([f"kept {i}" for i in range(51)], keep=2)
-    assert seen.add("of another slice", keep=1)
 
 
 def test_an_item_whose_reply_is_lost_is_new_once_and_leaves_as_asked(

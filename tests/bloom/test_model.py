@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -47,9 +48,12 @@ class Model:
             self.write(item, now, keep)
         return new
 
-    def commit(self, item: str, now: datetime, keep: int | None) -> None:
-        if not self.contains(item, now, 1 + self.slices - (keep or self.slices)):
+    def commit(self, item: str, now: datetime, keep: int | None) -> bool:
+        """True: it was written."""
+        new = not self.contains(item, now, 1 + self.slices - (keep or self.slices))
+        if new:
             self.write(item, now, keep)
+        return new
 
     def write(self, item: str, now: datetime, keep: int | None) -> None:
         """In the slice that leaves after ``keep`` periods."""
@@ -63,13 +67,18 @@ class FilterMachine(RuleBasedStateMachine):
     clock: servers.Clockwork
     now = datetime(2019, 6, 3, tzinfo=timezone.utc)  # goes on from run to run
 
-    @initialize(granularity=st.sampled_from(sorted(PERIODS)), slices=st.integers(1, 5))
-    def start(self, granularity: str, slices: int) -> None:
+    @initialize(
+        granularity=st.sampled_from(sorted(PERIODS)),
+        slices=st.integers(1, 5),
+        capacity=st.sampled_from([None, 2, 100]),
+        shards=st.sampled_from([1, 3]),
+        hashes=st.sampled_from([None, 7]),
+    )
+    def start(self, granularity: str, slices: int, **sizes: Any) -> None:
+        """Of a capacity of 2, slices grow all the time, to parts of many sizes."""
         self.model = Model(PERIODS[granularity], slices)
         url, name = self.clock.server.url, secrets.token_hex(8)
-        parameters = {
-            "granularity": granularity, "slices": slices, "capacity": 100, "error_rate": 1e-12
-        }  # fmt: skip
+        parameters = {"granularity": granularity, "slices": slices, "error_rate": 1e-12, **sizes}
         right = TimeBloom.from_url(url, name, **parameters)
         off = int((self.now + timedelta(hours=30)).timestamp() * 1e9)
         with patch("tbloom.engine.clock.time.time_ns", lambda: off):
@@ -98,6 +107,14 @@ class FilterMachine(RuleBasedStateMachine):
         self.model.commit(item, self.now, keep)
         self.clients[client].commit(item, keep=keep)
 
+    @rule(client=CLIENTS, items=st.lists(ITEMS, max_size=8), keep=st.integers(1, 5))
+    def import_many(self, client: int, items: list[str], keep: int) -> None:
+        """Into the slice with this label."""
+        keep = min(keep, self.model.slices)
+        *_, key = self.clients[client].keys()[: keep * self.clients[client].config.shards]
+        written = sum([self.model.commit(item, self.now, keep) for item in items])
+        assert written == self.clients[client].import_many(items, key.split(":")[-1])
+
     @rule(client=CLIENTS, items=st.lists(ITEMS, max_size=4), within=st.integers(1, 5))
     def contains_many(self, client: int, items: list[str], within: int) -> None:
         within = min(within, self.model.slices)
@@ -112,7 +129,9 @@ class FilterMachine(RuleBasedStateMachine):
 
     @rule(periods=st.floats(0, 2.5) | st.sampled_from([7.0, 50.0]))
     def step(self, periods: float) -> None:
-        seconds = int(self.model.period.total_seconds() * periods)
+        self.wait(int(self.model.period.total_seconds() * periods))
+
+    def wait(self, seconds: int) -> None:
         FilterMachine.now = self.now + timedelta(seconds=seconds)
         self.clock.set(self.now)
 
@@ -120,6 +139,7 @@ class FilterMachine(RuleBasedStateMachine):
     def clear(self, client: int) -> None:
         self.model.written.clear()
         self.clients[client].clear()
+        self.wait(1)  # generations are named by the clock, which stands still here
 
 
 @pytest.fixture(scope="module")

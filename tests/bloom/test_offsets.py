@@ -13,7 +13,6 @@ from tbloom.bloom.layout import Layout
 from tbloom.bloom.script_calls import SliceCalls
 from tbloom.engine import scripts
 from tbloom.engine.batches import Batch
-from tbloom.engine.flow import ScriptCall
 from tbloom.engine.tokens import LanePool
 from tests.engine.test_scripts import plain_text
 
@@ -30,75 +29,34 @@ def calls_of(client: redis.Redis, seen: TimeBloom) -> SliceCalls:
     )
 
 
-def arguments_of(call: ScriptCall) -> tuple[Any, ...]:
-    """Those that come after the keys."""
-    return call.words[3 + len(call.keys) :]
-
-
-class Chooser:
-    """Calls for one item whose block begins at chosen bytes, one for each size of part."""
-
-    def __init__(self, client: redis.Redis, seen: TimeBloom) -> None:
-        self.calls = calls_of(client, seen)
-        self._client, self._lanes = client, LanePool()
-        #: The current part.
-        self.part = self.calls.shard(0).parts(1).keys[0]
-
-    def answer(self, verb: str, *starts: int) -> int | str:
-        batch = Batch([DIGEST], token=self._lanes.take())
-        call: ScriptCall = {
-            "add": lambda: self.calls.add(len(self.calls.labels), batch),
-            "contains": lambda: self.calls.contains(len(self.calls.labels), batch),
-            "last_seen": lambda: self.calls.last_seen(batch),
-            "commit": lambda: self.calls.commit(batch),
-        }[verb]()
-        *args, items = arguments_of(call)
-        assert len(items) == len(DIGEST) + 4 * len(starts)
-        places = b"".join(start.to_bytes(4, "little") for start in starts)
-        status, answers, *_ = self._client.eval(
-            call.script.text, len(call.keys), *call.keys, *args, items[:16] + places
-        )
-        assert status == 0
-        return answers[0] if isinstance(answers, list) else answers
-
-    def bits(self) -> set[int]:
-        """The bits that are set after the part's header."""
-        data = self._client.get(self.part)[8:]
-        return {64 + i for i in range(8 * len(data)) if data[i // 8] & 128 >> i % 8}
-
-
 @pytest.mark.usefixtures("away_from_midnight")
 def test_no_script_computes_where_an_item_is(url: str, name: str) -> None:
     """The same item at other offsets: its bits are there, and nowhere else, also across blocks."""
     with redis.Redis.from_url(url) as client, TimeBloom(client, name, capacity=1000) as seen:
-        chooser = Chooser(client, seen)
-        hashes = seen.config.hashes
+        calls, lanes, hashes = calls_of(client, seen), LanePool(), seen.config.hashes
+        part = calls.shard(0).parts(1).keys[0]
+
+        def bits() -> set[int]:
+            data = client.get(part)[8:]
+            return {64 + i for i in range(8 * len(data)) if data[i // 8] & 128 >> i % 8}
+
+        def answer(verb: str, start: int) -> bytes:
+            batch = Batch([DIGEST], token=lanes.take())
+            call = getattr(calls, verb)(*([] if verb == "commit" else [7]), batch)
+            *args, items = call.words[3 + len(call.keys) :]
+            assert len(items) == len(DIGEST) + 4
+            places = items[:16] + start.to_bytes(4, "little")
+            _, answers, *_ = client.eval(
+                call.script.text, len(call.keys), *call.keys, *args, places
+            )
+            return bytes(answers)
+
         for verb, start in ("add", 8), ("add", 8 + 32 * hashes), ("commit", 999), ("add", 5001):
-            before = chooser.bits()
-            assert chooser.answer("contains", start) == b"0"
-            assert chooser.answer("last_seen", start) == 0
-            assert chooser.answer(verb, start) == b"1"
-            rows = {8 * start + 256 * row + DIGEST[row] for row in range(hashes)}
-            assert chooser.bits() == before | rows
-            assert chooser.answer("contains", start) == b"1"
-            assert chooser.answer("last_seen", start) == 1
-            assert [chooser.answer(verb, start) for verb in ("add", "commit")] == [b"0", b"0"]
+            before = bits()
+            assert [b"0", b"1", b"1"] == [answer(v, start) for v in ("contains", verb, "contains")]
+            assert bits() == before | {8 * start + 256 * row + DIGEST[row] for row in range(hashes)}
+            assert [b"0", b"0"] == [answer(v, start) for v in ("add", "commit")]
         assert "an item" not in seen
-
-
-@pytest.mark.usefixtures("away_from_midnight")
-def test_each_size_of_part_has_an_offset_of_its_own(url: str, name: str) -> None:
-    """The first is that of the part where new items go."""
-    with redis.Redis.from_url(url) as client, TimeBloom(client, name, capacity=100) as seen:
-        seen.add_many(map(str, range(120)))
-        chooser = Chooser(client, seen)
-        assert chooser.answer("add", 8, 77) == b"1"
-        assert [chooser.answer("contains", start, 77) for start in (8, 9)] == [b"1", b"0"]
-        oldest = f"{{{name}}}:{chooser.calls.labels[0]}"
-        for row, column in enumerate(DIGEST):
-            client.setbit(oldest, 8 * 77 + 256 * row + column, 1)
-        assert [chooser.answer("contains", 9, start) for start in (77, 78)] == [b"1", b"0"]
-        assert chooser.answer("add", 9, 77) == b"0"
 
 
 @pytest.fixture

@@ -8,56 +8,8 @@ import pytest
 import redis
 
 from tbloom import Claim, ConfigMismatch, TimeBloom
-from tbloom.bloom.config import configure
-from tbloom.bloom.hasher import digest, shard_of
-from tbloom.engine.keys import SLOTS, Keys, slot
 from tests.helpers.flows import flow_of
 from tests.helpers.making import Make
-from tests.helpers.places import block_of
-
-
-def _tag(key: str) -> str:
-    return key[key.index("{") + 1 : key.index("}")]
-
-
-@pytest.mark.parametrize("shards", [2, 3, 12, 96, 1000])
-@pytest.mark.parametrize("name", ["news", "crawl:images", "bücher"])
-def test_shards_are_spread_evenly_over_the_slots(name: str, shards: int) -> None:
-    """Each shard's tag lies in the shard's own part of the slots (from 256 on: one of 256 parts)."""
-    keys = Keys(name, shards)
-    parts = min(shards, 256)
-    tags = [_tag(keys.slice("20190508", shard)) for shard in range(shards)]
-    assert [shard % parts for shard in range(shards)] == [
-        slot(tag) * parts // SLOTS for tag in tags
-    ]
-    assert shards == len(set(tags))
-    assert all(tag.startswith(f"{name}:{shard}") for shard, tag in enumerate(tags))
-
-
-def test_the_slot_is_redis_own() -> None:
-    assert redis.crc.key_slot(b"{news:3}:20190508") == slot("news:3")
-
-
-async def test_a_sharded_filter_answers_as_any_other(
-    make: Make, client: redis.Redis, name: str
-) -> None:
-    seen, other = make(shards=5, capacity=20_000), make(shards=5, capacity=20_000)
-    items = [f"item {i}" for i in range(3000)]
-    assert [True, False] == [await seen.add("a"), await other.add("a")]
-    assert all(await seen.add_many(items))
-    assert [False, True] == await other.add_many(["item 7", "b"])
-    assert all(await other.contains_many([*items, "a", "b"]))
-    assert not await seen.contains("c")
-    info = await seen.info()
-    assert (3002, 5) == (info.items, info.shards)
-    assert 0 < info.slices[-1].fill_ratio < 0.1
-    keys = await seen.keys()
-    assert 5 * 7 == len(keys) == len(set(keys))
-    assert 5 == len([key for key in keys if client.exists(key)])
-    await other.clear()
-    assert not any(await seen.contains_many(items))
-    assert all(":lane:" in key for key in client.keys(f"*{name}*"))
-    assert await seen.add("a") is True
 
 
 @pytest.mark.parametrize(("stored", "given"), [(1, 4), (4, 1), (4, 8)])
@@ -90,18 +42,6 @@ async def test_without_a_number_the_stored_one_is_taken(make: Make, stored: int)
     ]
 
 
-async def test_a_client_that_outlives_a_clear_notices_other_parameters(make: Make) -> None:
-    """The filter is cleared and made anew with other shards while a client is at work."""
-    old = make(shards=4)
-    await old.add("a")
-    new = make(shards=2)
-    await new.clear()
-    await new.add("b")
-    for verb in ("add", "contains"):
-        with pytest.raises(ConfigMismatch, match="shards is 2 there and 4 here"):
-            await getattr(old, verb)("c")
-
-
 async def test_an_add_in_the_middle_of_a_clear_agrees_anew(
     make: Make, url: str, client: redis.Redis, name: str
 ) -> None:
@@ -123,34 +63,6 @@ async def test_an_add_in_the_middle_of_a_clear_agrees_anew(
         await make(shards=8).add("a")
 
 
-async def test_a_slice_of_a_gigabyte(make: Make, client: redis.Redis) -> None:
-    """2^33 bits are 33 keys; these items touch a few."""
-    parameters = {"bits": 2**33, "hashes": 7, "slices": 2, "capacity": 10**8}
-    seen, config = make(**parameters), configure("x", **parameters)
-    items = [f"item {i}" for i in range(4)]
-    assert [True] * 4 == await seen.add_many(items)
-    assert [False] * 4 == await seen.add_many(items)
-    current = (await seen.keys())[config.shards :]
-    for item in items:
-        key = digest(item)
-        start = 64 + 7 * 256 * block_of(key, config.shard_bits // (7 * 256))
-        slice_key = current[shard_of(key, config.shards)]
-        bits = [start + 256 * row + column for row, column in enumerate(key[:7])]
-        assert [1] * 7 == [client.getbit(slice_key, bit) for bit in bits]
-    await seen.clear()
-
-
-async def test_every_key_of_a_sharded_filter_has_a_ttl(
-    make: Make, client: redis.Redis, name: str
-) -> None:
-    seen = make(shards=3)
-    await seen.add_many(map(str, range(100)))
-    keys = client.keys(f"*{name}*")
-    # The parameters; each shard: a copy, a layout, a register, a lane and a slice.
-    assert len(keys) == 1 + 3 * 5
-    assert all(client.pttl(key) > 0 for key in keys)
-
-
 def test_the_root_lives_as_long_as_the_newest_slice(clockwork: Any, name: str) -> None:
     """A client that goes on from day to day keeps its agreement alive."""
     with (
@@ -164,7 +76,7 @@ def test_the_root_lives_as_long_as_the_newest_slice(clockwork: Any, name: str) -
             assert client.pttl(f"{{{name}}}:config") < 3 * 86_400_000
 
 
-@pytest.mark.parametrize("verb", ["contains", "claim", "commit"])
+@pytest.mark.parametrize("verb", ["add", "contains", "claim", "commit"])
 async def test_a_shard_without_parameters_asks_for_them(make: Make, verb: str) -> None:
     """The filter was cleared and made anew, by an add to another of its shards."""
     old = make(shards=2, capacity=1000)

@@ -16,11 +16,9 @@ from tbloom.bloom.sizing import (
     items_at,
     load_at,
     rate_at,
-    rate_of_fill,
     rate_of_load,
     shards_for,
     slice_rate,
-    whole_blocks,
     window_rate,
 )
 from tests.helpers.places import block_of
@@ -31,15 +29,6 @@ ROUNDING = 1 + 1e-9
 capacities = st.integers(1, 10**9)
 rates = st.floats(1e-9, 0.5)
 hash_counts = st.integers(1, 64)
-
-
-@pytest.mark.parametrize(
-    ("slice_rates", "expected"),
-    [([], 0), ([0.25], 0.25), ([0.5, 0.5], 0.75), ([0.01] * 7, 0.06793465209301), ([0.1, 1.0], 1)],
-)
-def test_window_rate(slice_rates: list[float], expected: float) -> None:
-    """An item is called seen if any slice says so: 1 - (1-p1)(1-p2)..."""
-    assert pytest.approx(expected, rel=1e-12) == window_rate(slice_rates)
 
 
 def simulated(items: int, blocks: int, hashes: int, seed: int) -> list[float]:
@@ -61,33 +50,6 @@ def test_many_blocks_have_the_formula_s_rate(hashes: int, load: int) -> None:
     assert rate_of_load(load, hashes) == pytest.approx(fmean(measured), rel=0, abs=4 * sigma)
 
 
-@pytest.mark.parametrize(("hashes", "load"), [(3, 30), (14, 140), (20, 100)])
-def test_few_blocks_have_a_lower_rate(hashes: int, load: int) -> None:
-    """The items of each are binomially distributed, which has less spread than Poisson's."""
-    items = 3 * load
-    measured = [fmean(simulated(items, 3, hashes, seed)) for seed in range(100)]
-    binomial = math.fsum(
-        math.comb(items, j) * 2 ** (items - j) / 3**items * (1 - (1 - 1 / COLUMNS) ** j) ** hashes
-        for j in range(items + 1)
-    )
-    sigma = stdev(measured) / math.sqrt(len(measured))
-    assert binomial == pytest.approx(fmean(measured), rel=0, abs=4 * sigma)
-    assert binomial < rate_of_load(load, hashes)
-
-
-@given(st.floats(0.01, 0.9), hash_counts)
-def test_rate_of_a_fill(fill: float, hashes: int) -> None:
-    """Blocks of this load have this share of their columns set: the rate of one hash."""
-    load = -COLUMNS * math.log1p(-fill)
-    assert fill == pytest.approx(rate_of_load(load, 1), 1e-9)
-    assert rate_of_fill(fill, hashes) == pytest.approx(rate_of_load(load, hashes), 1e-9)
-
-
-def test_the_ends_of_the_formula() -> None:
-    assert [0, 1] == [rate_of_load(0, 12), rate_of_load(1e9, 12)]
-    assert [0, 1] == [rate_of_fill(0, 12), rate_of_fill(1, 12)]
-
-
 @given(capacities, rates)
 def test_choose_keeps_the_rate_for_little_more_than_the_least_bits(
     capacity: int, rate: float
@@ -97,16 +59,6 @@ def test_choose_keeps_the_rate_for_little_more_than_the_least_bits(
     assert rate_at(capacity, bits, hashes) <= rate * ROUNDING
     least = min(k * COLUMNS / load_at(rate, k) for k in range(max(1, hashes - 9), hashes + 12))
     assert bits <= 1.15 * least * capacity + hashes * COLUMNS
-
-
-@given(capacities, rates, hash_counts)
-def test_choose_for_given_hashes(capacity: int, rate: float, hashes: int) -> None:
-    """For a given number of hashes it takes the fewest blocks that keep the rate."""
-    bits, chosen = choose(capacity, rate, hashes)
-    assert (hashes, bits) == (chosen, whole_blocks(bits, hashes))
-    assert rate_at(capacity, bits, hashes) <= rate * ROUNDING
-    fewer = math.floor(bits * (1 - 2e-6)) - hashes * COLUMNS
-    assert fewer <= 0 or rate_at(capacity, fewer, hashes) * ROUNDING > rate
 
 
 @given(rates, st.integers(1, 10**7), hash_counts)

@@ -10,7 +10,6 @@ import redis
 
 from tbloom import TimeBloom
 from tbloom.bloom.config import Config, configure
-from tbloom.bloom.exchange import items_per_call
 from tbloom.bloom.hasher import digest
 from tbloom.bloom.layout import Layout
 from tbloom.bloom.script_calls import SliceCalls
@@ -57,35 +56,6 @@ def test_the_request_of_an_add_is_small(calls: SliceCalls) -> None:
     assert len(call.packed) < 40 * 1024
     names = sum(len(f"${len(key)}\r\n{key}\r\n") for key in call.keys[1:])
     assert len(call.packed) - names < 1024
-
-
-@pytest.mark.parametrize("verb", ["contains", "last_seen"])
-def test_the_request_of_a_look_is_small(calls: SliceCalls, verb: str) -> None:
-    """``last_seen`` has two bytes more for each part."""
-    batch = Batch([digest("a")])
-    call = calls.contains(SLICES, batch) if verb == "contains" else calls.last_seen(batch)
-    names = sum(map(len, call.keys))
-    assert sum(map(len, call.words)) - names < 1024 + 4 * SLICES
-
-
-def test_a_call_has_few_items(calls: SliceCalls) -> None:
-    """A look at each part for each item: no more than 1000, or one item."""
-    assert items_per_call(calls.shard(0)) == 1
-    usual = SliceCalls(configure("news", slices=7), 1557273600000, {})
-    assert 7 * items_per_call(usual.shard(0)) <= 1000
-
-
-def test_parts_stand_by_size_the_newest_first(calls: SliceCalls) -> None:
-    """The part where new items go is the first; each size is named once."""
-    keys, [newest, *_] = calls.shard(0).parts(SLICES).keys, calls.labels
-    seconds = [f"{{news}}:{label}:1" for label in calls.labels]
-    firsts = [f"{{news}}:{label}" for label in calls.labels]
-    assert [*seconds, *firsts] == [*keys]
-    assert keys[0] == f"{{news}}:{newest}:1"
-    hashes = [part.hashes for part in calls.layout(0).parts(newest)]
-    assert calls.shard(0).parts(SLICES).sizes == f"{hashes[1]}:{SLICES} {hashes[0]}:{SLICES}"
-    chosen = calls.shard(0).parts(3, 2).keys
-    assert [*chosen] == [seconds[2], *seconds[:2], *firsts[:3]]
 
 
 def test_items_are_new_once_in_a_wide_window(

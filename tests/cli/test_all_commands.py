@@ -49,9 +49,7 @@ ON_SERVER = {
     "add": "news",
     "check": "news",
     "metrics": "news",
-    "compare": "news --with-lines -",
     "import": "news --from-lines -",
-    "watch": "news",
     "report": "news",
     "export": "news news.tbloom",
     "restore": "news.tbloom",
@@ -61,7 +59,6 @@ ON_SERVER = {
     "count or": "urls pages",
     "count xor": "urls pages",
     "count andnot": "urls pages",
-    "count funnel": "urls pages",
     "count retention": "urls",
     "count export": "urls --members -",
     "count list": "",
@@ -70,10 +67,9 @@ ON_SERVER = {
 #: Command lines that print, on the server and in the folder of the fixture ``place``.
 PRINTING = [
     *("list", "list --json", "info news", "info exact --json", "add news {urls} --seen"),
-    *("check news {urls} --seen", "reconfigure news --slices 9", "watch news --once", "export news -"),
-    *("compare news --with-lines {urls} --random 10", "import news --from-lines {urls} --json"),
-    *("report news -o -", "count add urls {urls}", "count show urls", "count list", "count or urls"),
-    *("count retention urls", "count funnel urls urls", "plan", "plan --table --json"),
+    *("check news {urls} --seen", "reconfigure news --slices 9", "export news -", "plan"),
+    *("import news --from-lines {urls} --json", "report news -o -", "count add urls {urls}"),
+    *("count show urls", "count list", "count or urls", "count retention urls", "plan --table --json"),
     *("pages get {pages} https://example.com/", "pages ls {pages}", "pages stats {pages}"),
     *("pages verify {pages} --json", "pages export {pages} -o -", "completion bash", "--help"),
     *("count add --help", "--version"),
@@ -81,14 +77,13 @@ PRINTING = [
 #: Command lines that print a table.
 TABLES = [
     *("list", "info news", "info news --all", "info exact", "plan", "plan --table"),
-    *("compare news --with-lines {urls} --random 10", "reconfigure news --slices 9"),
-    *("count show urls", "count list", "count retention urls", "count funnel urls urls"),
+    *("reconfigure news --slices 9", "count show urls", "count list", "count retention urls"),
     "pages stats {pages}",
 ]
 #: Command lines that wait for standard input.
 WAITING = [
-    *("add news", "check news", "count add urls", "compare news --with-lines -"),
-    *("import news --from-lines -", "pages put {pages} https://example.com/"),
+    *("add news", "check news", "count add urls", "import news --from-lines -"),
+    "pages put {pages} https://example.com/",
 ]
 
 
@@ -116,10 +111,11 @@ def words_of(line: str, place: dict[str, str]) -> list[str]:
 
 def of(words: tuple[str, ...]) -> click.Command:
     """The command with these words."""
-    command: click.Command = group
+    command: click.Command | None = group
     for word in words:
         assert isinstance(command, click.Group)
-        command = command.commands[word]
+        command = command.get_command(click.Context(group), word)
+    assert command
     return command
 
 
@@ -206,7 +202,7 @@ def test_unknown_filters_are_refused(command: str, url: str, name: str) -> None:
     more = ON_SERVER[command].split()[1:]
     refused(tbloom(command, "--url", url, name, *more, stdin="a\n"), name, "tbloom list")
     assert name not in tbloom("list", "--url", url).stdout
-    refused(tbloom(command, "--url", url, "\udce9", *more), "NAME: expected UTF-8")
+    refused(tbloom(command, "--url", url, "\udce9", *more), "expected UTF-8")
 
 
 def ended(line: str, place: dict[str, str], out: TextIO | None) -> tuple[int, str]:
@@ -222,11 +218,10 @@ def ended(line: str, place: dict[str, str], out: TextIO | None) -> tuple[int, st
 @pytest.mark.parametrize("line", PRINTING)
 def test_output_that_can_t_be_written_is_an_error(line: str, place: dict[str, str]) -> None:
     """On a full disk, or where the shell has closed it; a reader that has ended is none."""
-    assert (2, "standard output is closed\n") == ended(line, place, None)
+    assert (2, "standard input or output is closed\n") == ended(line, place, None)
     with Path("/dev/full").open("w") as full:
         code, said = ended(line, place, full)
     assert (2, True) == (code, "No space left" in said)
-    assert not said.startswith("-:")  # its name is "standard output"
     reader, writer = os.pipe()
     os.close(reader)
     with os.fdopen(writer, "w") as pipe:
@@ -234,23 +229,20 @@ def test_output_that_can_t_be_written_is_an_error(line: str, place: dict[str, st
 
 
 @pytest.mark.parametrize("line", ["plan --json", "--help"])
-@pytest.mark.parametrize("buffered", ["", "1"])
-def test_python_says_nothing_of_it_at_its_end(line: str, buffered: str) -> None:
+def test_python_says_nothing_of_it_at_its_end(line: str) -> None:
     command = shlex.join([*TBLOOM, *line.split()])
     shell = f"{command} >&-; echo $?; {command} >/dev/full; echo $?; {command} | :"
     done = subprocess.run(
         ["sh", "-c", f"({shell}) 2>&1"],
-        capture_output=True, text=True, check=True, env={**os.environ, "PYTHONUNBUFFERED": buffered},
+        capture_output=True, text=True, check=True,
     )  # fmt: skip
     full = os.strerror(errno.ENOSPC)
-    assert ["tbloom: standard output is closed", "2", f"tbloom: [Errno 28] {full}", "2"] == (
-        done.stdout.splitlines()
-    )
-
-
-def test_an_error_has_its_exit_code_also_where_standard_error_is_closed() -> None:
-    command = shlex.join([*TBLOOM, "plan", "--capacity", "many"])
-    assert 2 == subprocess.run(["sh", "-c", f"{command} 2>&-"], check=False).returncode
+    assert [
+        "tbloom: standard input or output is closed",
+        "2",
+        f"tbloom: [Errno 28] {full}",
+        "2",
+    ] == (done.stdout.splitlines())
 
 
 @pytest.mark.parametrize("line", TABLES)
@@ -274,7 +266,9 @@ def test_ctrl_c_ends_a_command_that_waits(line: str, place: dict[str, str]) -> N
             running.send_signal(signal.SIGINT)
             assert running.wait() == 130
             assert running.stderr
-            assert running.stderr.read().splitlines()[-1] == "tbloom: interrupted"
+            last = running.stderr.read().splitlines()[-1]
+            answers = "(: [01] lines? answered)?" if line.startswith(("add", "check")) else ""
+            assert re.fullmatch(f"tbloom: interrupted{answers}", last)
         finally:
             running.kill()
 
@@ -301,7 +295,7 @@ for line in sys.stdin:
     print(main(line.split()), line.split()[0], flush=True)
 """
 EXTRAS = [
-    *("hiredis", "isal", "jinja2", "numpy", "prometheus_client", "pyroaring", "scrapy"),
+    *("hiredis", "isal", "jinja2", "prometheus_client", "pyroaring", "scrapy"),
     "scrapy_redis",
 ]
 
@@ -310,10 +304,9 @@ def test_a_plain_install_has_the_commands(place: dict[str, str], tmp_path: Path)
     """What needs an extra says so in one line; other commands do without."""
     file, here = place["urls"], f"--url {place['TBLOOM_URL']}"
     works = [
-        "plan", f"list {here} --json", f"info {here} news", f"watch {here} news --once",
+        "plan", f"list {here} --json", f"info {here} news",
         f"add {here} news {file}", f"check {here} news --seen {file}", "completion bash",
         f"export {here} news {tmp_path / 'file'}", f"restore {here} {tmp_path / 'file'} --replace",
-        f"compare {here} news --with-lines {file} --random 10",
         f"import {here} news --from-lines {file}",
         f"count add {here} other {file}", f"count show {here} other",
     ]  # fmt: skip

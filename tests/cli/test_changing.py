@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pty
-import re
 import socket
 from collections.abc import Iterator
 
@@ -97,16 +96,6 @@ def test_a_shorter_window_is_asked_about(url: str, filled: TimeBloom) -> None:
         assert ("1" in seen, len(seen.info().slices)) == (True, 2)
 
 
-def test_reconfigure_keeps_the_hashes_where_only_bits_are_given(
-    url: str, filled: TimeBloom
-) -> None:
-    hashes = filled.config.hashes
-    done = tbloom("reconfigure", "--url", url, filled.name, "--bits", "2^20")
-    assert done.returncode == 0, done.stderr
-    assert re.search(r"bits +[\d,]+ +1,05\d,\d{3}\n", done.stdout)
-    assert re.search(rf"hashes +{hashes} +{hashes}\n", done.stdout)
-
-
 def test_reconfigure_names_what_can_not_change(url: str, name: str) -> None:
     with TimeBloom.from_url(url, name, granularity="15min") as seen:
         seen.add("a")
@@ -116,12 +105,6 @@ def test_reconfigure_names_what_can_not_change(url: str, name: str) -> None:
         refused(tbloom(*change, *option), f"{option[0]}: it can't change", "another name")
     refused(tbloom(*change, "--capacity", "1G"), "shards", "it can't change")
     assert tbloom(*change, "--granularity", "900s", "--slices", "9").returncode == 0
-
-
-def test_other_parameters_are_refused_with_a_remedy(url: str, filled: TimeBloom) -> None:
-    said = ("capacity is 1000 there and 5000000 here", "tbloom reconfigure")
-    create = ["--create", "--capacity", "5M"]
-    refused(tbloom("add", "--url", url, filled.name, *create, stdin="a\n"), *said)
 
 
 @pytest.mark.parametrize("scheme", ["redis", "redis+cluster"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
 import signal
 import subprocess
@@ -18,7 +17,7 @@ import pytest
 import redis
 
 from tbloom import DistinctCounter, ExactFilter, TimeBloom
-from tbloom.cli.kit import formats, streams
+from tbloom.cli.kit import filter_info, filters, formats, streams
 from tbloom.engine.keys import MappingKeys
 from tests.helpers.commands import TBLOOM, process, refused, started, tbloom
 
@@ -28,16 +27,6 @@ def filled(url: str, name: str) -> Any:
     with TimeBloom.from_url(url, name, capacity=1000) as seen:
         seen.add_many(f"item {i}" for i in range(250))
         yield seen
-
-
-def test_a_foreign_key_is_no_filter(url: str, client: redis.Redis, name: str) -> None:
-    """The error has its name; the other filters are listed all the same."""
-    client.set(f"{{{name}}}:config", "mine", ex=60)
-    refused(tbloom("info", "--url", url, name), "mine")
-    done = tbloom("list", "--url", url)
-    assert done.returncode == 1
-    assert name in done.stderr
-    client.delete(f"{{{name}}}:config")
 
 
 def test_planted_names_are_no_commands_to_a_terminal(own: redis.Redis, tmp_path: Path) -> None:
@@ -59,7 +48,6 @@ def test_planted_names_are_no_commands_to_a_terminal(own: redis.Redis, tmp_path:
         (["list", "--url", url, "--json"], 1),
         (["info", "--url", url, odd], 0),
         (["info", "--url", url, odd, "--json"], 0),
-        (["watch", "--url", url, odd, "--once"], 0),
         (["export", "--url", url, odd, file], 0),
         (["restore", "--url", url, file, "--replace"], 0),
         (["report", "--url", url, odd, "-o", file], 0),
@@ -77,7 +65,7 @@ def test_planted_names_are_no_commands_to_a_terminal(own: redis.Redis, tmp_path:
             found = json.loads(done.stdout)
             names = {one["name"] for one in (found if isinstance(found, list) else [found])}
             assert odd in names
-        elif words[0] != "watch":
+        else:
             assert shown in text, (words, text)
 
 
@@ -112,13 +100,6 @@ def test_info_shows_slices_sums_and_parameters(url: str, filled: TimeBloom) -> N
     assert "25 %" in text
 
 
-def test_a_terminal_that_has_only_ascii_gets_the_table(url: str, filled: TimeBloom) -> None:
-    ascii_only = {**os.environ, "PYTHONIOENCODING": "ascii"}
-    done = process("info", "--url", url, filled.name, env=ascii_only)
-    assert (done.returncode, done.stderr) == (0, b"")
-    assert b" 25 %  ??" in done.stdout  # a bar
-
-
 def test_info_warns_of_a_full_slice_that_does_not_grow(url: str, filled: TimeBloom) -> None:
     """One that grows is no reason for a warning."""
     filled.add_many(f"more {i}" for i in range(2000))
@@ -148,8 +129,7 @@ def test_plan_is_what_the_filter_will_be(url: str, name: str) -> None:
     # The key has a name, and an entry in Redis' table.
     assert planned["slice_bytes"] <= info.bytes <= planned["slice_bytes"] + 300
     assert planned["window_bytes"] == 24 * planned["slice_bytes"]
-    assert 0 < planned["lost_per_day"] <= planned["lost_per_day_at_most"]
-    assert planned["lost_per_day_at_most"] == pytest.approx(24 * 1e5 * 1e-3)
+    assert planned["lost_per_slice_at_most"] == pytest.approx(1e5 * 1e-3)
 
 
 def test_plan_answers_the_reverse_question() -> None:
@@ -166,25 +146,18 @@ def test_plan_answers_the_reverse_question() -> None:
     rated = json.loads(tbloom("plan", *given).stdout)
     assert rated["capacity"] == 1_000_000
     assert 0 < rated["error_rate"] < 1e-11
-    tight = json.loads(tbloom("plan", *given[:-1], "--slices", "40", "--json").stdout)
-    assert 1e-3 < tight["error_rate"] < 0.3
-    assert tight["window_bytes"] <= most
-    like = ["--capacity", "1e6", "--error-rate", str(tight["error_rate"]), "--slices", "40"]
-    assert json.loads(tbloom("plan", *like, "--json").stdout) == tight
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (["--capacity", "many"], ["--capacity", "'many'"]),
-        (["--capacity", "0"], ["--capacity", "'0'"]),
-        (["--capacity", "1e400"], ["--capacity", "1e400"]),
-        (["--capacity", "1e12"], ["--capacity", "bits"]),
-        (["--error-rate", "1.5"], ["--error-rate", "1.5"]),
+        (["--capacity", "1e12"], ["--bits", "expected"]),
         (["--error-rate", "1e-300"], ["--error-rate: expected a float from 1e-15", "1e-300"]),
         (["--granularity", "fortnight"], ["granularity", "fortnight"]),
         (["--memory", "lots"], ["--memory", "lots"]),
         (["--memory", "10"], ["--memory", "10 B"]),
+        (["--bits", "2^20"], ["hashes", "bits"]),
         (["--memory", "1GB", "--capacity", "10", "--error-rate", "0.1"], ["--memory"]),
     ],
 )
@@ -292,7 +265,7 @@ def test_ctrl_c_leaves_no_line_added_and_unprinted(url: str, name: str) -> None:
     running.send_signal(signal.SIGINT)
     printed = [first, *running.stdout]
     assert running.wait() == 130
-    assert running.stderr.read() == "tbloom: interrupted\n"
+    assert f": {len(printed):,} lines answered\n" in running.stderr.read()
     writer.join()
     with TimeBloom.from_url(url, name) as seen:
         assert seen.info().items == len(printed) < 1_000_000
@@ -301,16 +274,6 @@ def test_ctrl_c_leaves_no_line_added_and_unprinted(url: str, name: str) -> None:
 def _write(pipe: IO[str], numbers: Iterable[int]) -> None:
     with suppress(BrokenPipeError), pipe:
         pipe.writelines(f"item {i}\n" for i in numbers)
-
-
-def test_info_shows_an_exact_filter(url: str, name: str) -> None:
-    with ExactFilter.from_url(url, name, shards=2) as seen:
-        seen.add_many(["a", "b"])
-        info = seen.info()
-    shown = tbloom("info", "--url", url, name)
-    assert shown.stdout.startswith(f"{name}: an exact filter: 2 items, ")
-    found = json.loads(tbloom("info", "--url", url, name, "--json").stdout)
-    assert ("exact", 2, info.bytes) == tuple(found[key] for key in ("kind", "items", "bytes"))
 
 
 @pytest.mark.parametrize("command", ["add", "check"])
@@ -328,7 +291,7 @@ def test_a_line_of_64_mb_is_read_at_once(tmp_path: Path) -> None:
     """Each byte once: what has been read of a line is not copied again with each piece of it."""
     (tmp_path / "long").write_bytes(bytes(64 << 20) + b"\nb\n")
     with (tmp_path / "long").open("rb") as file:
-        assert [64 << 20, 1] == [len(item) for items, _ in streams.batches(file) for item in items]
+        assert [64 << 20, 1] == [len(item) for items in streams.batches(file) for item in items]
 
 
 def test_answers_that_nobody_gets_are_counted(url: str, name: str) -> None:
@@ -347,7 +310,10 @@ def test_answers_that_nobody_gets_are_counted(url: str, name: str) -> None:
     closed = subprocess.run(
         ["sh", "-c", f"{shlex.join(words)} >&-"], input=b"c\n", stderr=subprocess.PIPE, check=False
     )
-    assert (2, b"tbloom: standard output is closed\n") == (closed.returncode, closed.stderr)
+    assert (2, b"tbloom: standard input or output is closed\n") == (
+        closed.returncode,
+        closed.stderr,
+    )
     with TimeBloom.from_url(url, name) as seen:
         assert "c" not in seen
 
@@ -360,3 +326,33 @@ def test_check_hints_at_fingerprints(url: str, name: str, client: redis.Redis) -
     done = tbloom("check", "--url", url, name, stdin="a\nb\n")
     assert ("b\n", True) == (done.stdout, "fingerprints (a.Fingerprinter)" in done.stderr)
     assert "" == tbloom("check", "--url", url, name, "--quiet", stdin="a\nb\n").stderr
+
+
+@pytest.mark.parametrize("grow", [False, True])
+@pytest.mark.parametrize("capacity", [1, 10, 35, 100, 1000])
+def test_a_filter_that_keeps_its_promise_gets_no_warning_of_it(
+    url: str, name: str, *, capacity: int, grow: bool
+) -> None:
+    """Small ones are full: by chance, their items may set more bits than those of others."""
+    with TimeBloom.from_url(
+        url, name, capacity=capacity, error_rate=0.01, slices=1, grow=grow
+    ) as seen:
+        seen.add_many(map(str, range(10 * capacity if grow else capacity)))
+    with filters.open_filter(url, name) as stored:
+        assert stored.config == seen.config
+        assert not [said for said in filter_info.advice(stored.info()) if "error rate" in said]
+
+
+def test_a_broken_promise_is_told_though_the_slice_has_grown(url: str, name: str) -> None:
+    """The slice was filled under another error rate, and its parts are kept."""
+    old: Any = {"capacity": 1000, "slices": 1, "error_rate": 0.5}
+    with TimeBloom.from_url(url, name, **old) as seen:
+        seen.add_many(map(str, range(1000)))
+    with TimeBloom.from_url(url, name, **{**old, "error_rate": 0.01}) as seen:
+        seen.reconfigure()
+        info = seen.info()
+        assert (2, 0.01) == (info.slices[-1].parts, info.promised_error_rate)
+        printed = tbloom("info", "--url", url, name, "--json").stdout
+        assert any(
+            "more than the promised 1.0e-02" in said for said in json.loads(printed)["warnings"]
+        )

@@ -41,18 +41,8 @@ def test_four_crawlers_fetch_the_python_documentation_exactly_once(url: str) -> 
     """Four processes fetch each of the real pages exactly once."""
     if not DOCUMENTATION.is_dir():
         missing("Debian's package python3.11-doc")
-    words = [
-        "demo",
-        "--site",
-        DOCUMENTATION,
-        "--crawlers",
-        "4",
-        "--json",
-        "--period",
-        "30",
-        "--redis",
-        url,
-    ]
+    words = ["demo", "--site", DOCUMENTATION, "--crawlers", "4", "--json", "--period", "30"]
+    words += ["--redis", url]
     done = process(*words)
     assert done.returncode == 0, done.stderr
     _check(json.loads(done.stdout), pages=526, crawlers=4)  # 4 of the 530 are linked from nowhere

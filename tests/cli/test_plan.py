@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tbloom import TimeBloom
 from tbloom.cli.kit.error_rates import classic_rate
-from tests.helpers.commands import refused, tbloom
+from tests.helpers.commands import tbloom
 
 TABLE = Path(__file__).parents[1] / "data" / "bloom_fpr_table_14_1.csv"
 
@@ -51,34 +50,6 @@ def test_the_table_marks_tblooms_choice() -> None:
         planned = json.loads(tbloom("plan", *one, "--json").stdout)
         assert abs(planned["hashes"] - hashes) <= 1  # the rate is rounded
         assert planned["bits_per_item"] == pytest.approx(int(bits), rel=0.05)
-
-
-def test_a_plan_of_given_bits_is_what_the_filter_will_be(url: str, name: str) -> None:
-    """Capacity and bits of a filter that `add --create` makes with the same options."""
-    like = ["--bits", "2^20", "--hashes", "6", "--slices", "3"]
-    planned = json.loads(tbloom("plan", *like, "--json").stdout)
-    assert tbloom("add", "--url", url, name, "--create", *like, stdin="one\n").returncode == 0
-    with TimeBloom.from_url(url, name, bits=2**20, hashes=6, slices=3) as seen:
-        config = seen.config
-    assert [planned[key] for key in ("bits", "hashes", "capacity", "error_rate")] == [
-        config.bits, 6, config.capacity, 1e-4,
-    ]  # fmt: skip
-    hashes = json.loads(tbloom("plan", "--hashes", "8", "--json").stdout)
-    assert (hashes["hashes"], hashes["capacity"]) == (8, 10**6)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["--bits", "2^x", "--hashes", "6"], ["--bits", "'2^x'"]),
-        (["--bits", "2^20"], ["hashes", "bits"]),
-        (["--bits", "2^80", "--hashes", "6"], ["bits", "expected"]),
-        (["--bits", "2^20", "--hashes", "6", "--memory", "1GB"], ["--memory", "--bits"]),
-        (["--table", "--slices", "3"], ["--table"]),
-    ],
-)
-def test_wrong_sizes_are_refused(arguments: list[str], words: list[str]) -> None:
-    refused(tbloom("plan", *arguments), *words)
 
 
 def test_rate_of_the_older_package_s_default() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import redis
 
-from tbloom import TBloomError, TimeBloom
+from tbloom import TimeBloom
 from tests.helpers.account import FULL, PARAMETERS, Account, names, new_seed
 
 THREE_DAYS = PARAMETERS | {"slices": 3}
@@ -137,25 +137,3 @@ def test_what_is_forgotten_while_the_clock_is_back_includes_later_slices(
         assert [how == "swap"] == seen.contains_many(["kept"])
         assert not any(seen.contains_many(items))
         assert all(seen.add_many(items))
-
-
-@pytest.mark.parametrize("shards", [1, 3])
-def test_reconfigure_is_refused_while_a_later_slice_exists(
-    jumps: Jumps, name: str, shards: int
-) -> None:
-    """It changes nothing then, and works again once the clock is right."""
-    later, parameters = names(50, "of the later slice"), THREE_DAYS | {"shards": shards}
-    with (
-        TimeBloom.from_url(jumps.url, name, **parameters) as seen,
-        TimeBloom.from_url(jumps.url, name, **parameters | {"capacity": 5000}) as other,
-    ):
-        jumps.to("4 00:10")
-        assert all(seen.add_many(later))
-        jumps.to("3 23:50")
-        with pytest.raises(TBloomError, match="slice 20190604 is later than the current one"):
-            other.reconfigure()
-        assert all(seen.add_many(names(300)))
-        jumps.to("4 00:10")
-        other.reconfigure()
-        assert all(other.contains_many(later))
-        assert not any(other.add_many(later + names(300)))

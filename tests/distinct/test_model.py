@@ -264,22 +264,3 @@ def test_a_call_with_too_much_to_do_is_made_in_parts(binary: redis.Redis) -> Non
     assert {"b"} == {*forms(binary, model.name).values()}
     model.ids.update(ids)
     model.check()
-
-
-def test_a_call_with_too_much_to_read_is_made_in_parts(binary: redis.Redis, name: str) -> None:
-    """150 bitmaps in each of two slices, 8 KB each, of which a call reads 128."""
-    counter = DistinctCounter(binary, name, None, granularity="d", slices=2)
-    chunks = range(0, 150 * CHUNK, CHUNK)
-    counter.from_roaring(
-        BitMap(chunk + 3 * low for chunk in chunks for low in range(4097)).serialize()
-    )
-    [piece] = binary.scan_iter(f"{{{name}}}:chunks:*")
-    window, now = counter.config.window, counter._exchange.clock.now()
-    earlier, _ = window.live(now)
-    binary.copy(piece, counter.config.keys.piece(name, earlier.label, 0))
-    assert ([True] * 150, 3) == run(binary, flow_of(counter, "contains_many", chunks))
-    answers, scripts = run(binary, flow_of(counter, "discard_many", [*chunks, 1]))
-    assert [True] * 150 + [False] == answers
-    assert 8 <= scripts <= 16
-    assert ([False] * 150, 3) == run(binary, flow_of(counter, "contains_many", chunks))
-    assert 150 * 4096 == counter.count(1) == counter.count()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ import redis
 from tbloom.distinct import DistinctCounter
 from tbloom.engine.keys import DEFAULT_MAPPING, MappingKeys
 from tbloom.engine.scripts import Script
-from tbloom.errors import MappingFull
 from tests.helpers.localredis import LocalRedis
 from tests.helpers.verbs import verbs_of_counters
 
@@ -100,28 +98,3 @@ def test_a_mapping_takes_32_bytes_a_member_at_most(
         info = counter.info()
         assert (members + max(0, first - 1), len(buckets)) == (info.members, info.buckets)
         assert 0.9 * taken < info.mapping_bytes < 1.1 * taken
-
-
-def test_max_members_bounds_the_mapping_s_memory(own: redis.Redis) -> None:
-    """By any counter: members with an id are counted, new ones are refused."""
-    own.flushall()
-    one = DistinctCounter(own, "one", max_members=1000)
-    with pytest.raises(MappingFull, match=r"'{ids}'.* 1000 members"):
-        one.add_many(map(str, range(1500)))
-    assert 1000 == one.count()
-    known = []
-    for i in range(1500):
-        with suppress(MappingFull):
-            known += [str(i)] * one.add(str(i))
-    assert 1000 == len(known)
-    other = DistinctCounter(own, "other", max_members=1000)
-    assert other.add(known[0])
-    taken = one.info().mapping_bytes
-    for counter in (one, other):
-        for i in range(1500, 1550):
-            with pytest.raises(MappingFull):
-                counter.add(str(i))
-    assert 999 == sum(other.add_many(known))
-    assert not any(one.add_many(known))
-    assert (1000, taken) == (one.info().members, one.info().mapping_bytes)
-    assert DistinctCounter(own, "one", max_members=1001).add("one more")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import operator
 import random
 import struct
@@ -10,8 +9,6 @@ import subprocess
 import sys
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from functools import reduce
 from itertools import count
 from typing import Any
@@ -22,11 +19,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyroaring import BitMap
 
-from tbloom import AsyncDistinctCounter, ConfigError, DistinctCounter, TBloomError
-from tbloom.distinct import Cohort, Retention, funnel, pieces, reading, retention
-from tbloom.distinct import state as states
+from tbloom import ConfigError, DistinctCounter, TBloomError
+from tbloom.distinct import Cohort, Retention, funnel, reading, retention
 from tests.helpers import servers
-from tests.helpers.flows import flow_of, replies_to
 from tests.helpers.making import Make
 from tests.helpers.servers import Cluster
 
@@ -81,7 +76,7 @@ def value(tree: Any, leaves: list[Any]) -> Any:
     return OPERATORS[operation](value(left, leaves), value(right, leaves))
 
 
-@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     counted=st.tuples(_ids, _ids, _ids),
     more=st.sets(st.sampled_from(_CHUNKS).flatmap(lambda n: _low.map(lambda low: n * CHUNK + low))),
@@ -104,10 +99,9 @@ def test_sets_are_pythons(
             found, expected = value(tree, sets), value(tree, truth)
             assert len(expected) == len(found) == found.count()
             assert BitMap(expected) == found.bitmap() == value(tree, [*map(BitMap, truth)])
-            assert sorted(expected) == [*found.ids()] == [*found]
+            assert sorted(expected) == [*found]
             some = next(iter(expected), 7)
             assert (some in expected) is (some in found)
-            assert (3 in expected) is found.contains(3)
             assert BitMap(expected) == BitMap.deserialize(found.to_roaring())
             ordered, absent = sorted(expected), next(id for id in count() if id not in expected)
             assert (min(ordered, default=None), max(ordered, default=None)) == (
@@ -119,10 +113,6 @@ def test_sets_are_pythons(
             for place in {0, len(ordered) // 2, len(ordered) - 1} if ordered else ():
                 assert ordered[place] == found.select(place)
                 assert place + 1 == found.rank(ordered[place])
-            assert expected.isdisjoint(truth[2]) is found.isdisjoint(sets[2])
-            assert expected.issubset(truth[2]) is found.issubset(sets[2])
-            shared, either = len(expected & truth[2]), len(expected | truth[2])
-            assert found.jaccard(sets[2]) == (shared / either if either else 1)
         first, *others = own
         for verb, function in zip(
             ("count_or", "count_and", "count_andnot", "count_xor"), OPERATORS.values(), strict=True
@@ -141,11 +131,9 @@ async def test_both_classes_have_the_same_sets(make_counter: Make) -> None:
     found = (a.members() | b.members()) & c.members() - b.members()
     assert 2000 == await found.count()
     assert {*members[:2000]} == {member async for member in found}
-    assert {*members} == {member async for member in a.members()}
+    pairs = {id: member async for id, member in a.members().pairs()}
+    assert ({*range(3002)}, {*members}) == ({*pairs}, {*pairs.values()})
     assert [True, False, False] == [await found.contains(some) for some in ("7", "2000", "new")]
-    assert await found.issubset(a.members())
-    assert await found.isdisjoint(b.members())
-    assert 2000 / 3002 == await found.jaccard(a.members())
     assert 2000 == len(await found.bitmap()) == len(BitMap.deserialize(await found.to_roaring()))
     assert [2000, 500, 3002, 2502] == [
         await a.count_andnot(b),
@@ -201,12 +189,6 @@ async def test_an_id_or_a_rank_that_is_none_is_refused(make_counter: Make, id: A
             await a.members().select(rank)
 
 
-async def test_members_come_with_their_ids(make_counter: Make) -> None:
-    a = make_counter(keep_members=True)
-    await a.add_many(["x", b"\xff", 7])
-    assert {(0, "x"), (1, b"\xff"), (2, "7")} == {pair async for pair in a.members().pairs()}
-
-
 def test_slices_are_sets(clockwork: servers.Clockwork, name: str) -> None:
     with DistinctCounter.from_url(
         clockwork.server.url, "a", name, granularity="d", slices=7, keep_members=True
@@ -217,13 +199,11 @@ def test_slices_are_sets(clockwork: servers.Clockwork, name: str) -> None:
         monday, tuesday = pages.slice("20190603"), pages.slice("20190604")
         assert {f"page {i}" for i in range(40, 50)} == {*monday & tuesday}
         assert {f"page {i}" for i in range(30, 40)} == {*monday - tuesday}
-        assert {f"page {i}" for i in range(30, 70)} == {*pages.between("20190603", "20190605")}
-        assert 30 == len(pages.within(2)) == len(pages.between("20190608", "20190630"))
+        assert 30 == len(pages.within(2))
         assert 80 == len(pages.members()) == pages.count()
-        assert pages.within(2).issubset(pages.members())
         clockwork.set("2019-06-10 00:00:01")
         assert 70 == len(pages.members())
-        assert not pages.members().isdisjoint(tuesday)
+        assert pages.members() & tuesday
         assert 0 == len(monday) == len(pages.within(1))
 
 
@@ -247,88 +227,33 @@ def test_retention_and_funnel(clockwork: servers.Clockwork, name: str) -> None:
         assert [4, 2, 1] == funnel(first, pages.slice("20190604"), pages.slice("20190606"))
         assert [7] == funnel(pages)
         assert [7, 4] == funnel(pages, first)
-
-        async def awaited() -> tuple[Retention, list[int]]:
-            async with AsyncDistinctCounter.from_url(url, "a", name, **days) as same:
-                return await retention(same, 2), await funnel(same, same.within(1))
-
-        assert (retention(pages, 2), [7, 2]) == asyncio.run(awaited())
     with DistinctCounter.from_url(url, "b", name) as whole:
-        for wrong in (whole, first, None):
-            with pytest.raises(ConfigError, match=r"^counter: expected"):
-                retention(wrong)
+        with pytest.raises(ConfigError, match=r"^counter: expected"):
+            retention(whole)
         with pytest.raises(ConfigError, match=r"^others\[0\]: expected"):
-            funnel(whole, "a")
-        with pytest.raises(ConfigError, match=r"^first: expected"):
-            funnel("a")
-        with pytest.raises(ConfigError, match=r"^within: expected"):
-            retention(pages, 6)
-
-
-def test_what_is_known_is_not_read_again(own: redis.Redis) -> None:
-    def commands() -> dict[str, int]:
-        return {
-            name.split("_")[1]: stats["calls"] for name, stats in own.info("commandstats").items()
-        }
-
-    own.flushall()
-    own.config_resetstat()
-    url = f"redis://127.0.0.1:{own.connection_pool.connection_kwargs['port']}/0"
-    with (
-        DistinctCounter.from_url(url, "a", None) as a,
-        DistinctCounter.from_url(url, "b", None) as b,
-    ):
-        both = a.members() & b.members()
-        for counter, ids in ((a, range(9000)), (b, range(0, 18_000, 2))):
-            counter.from_roaring(BitMap(ids).serialize())
-        own.config_resetstat()
-        assert 4500 == len(both)
-        assert 2 == commands()["hgetall"]
-        own.config_resetstat()
-        assert [4500] * 3 == [len(both) for _ in range(3)]
-        assert 13_500 == len(a.members() | b.members())
-        assert not {"hgetall", "hmget", "hkeys"} & commands().keys()
-        a.add(9_000)
-        own.config_resetstat()
-        assert 4501 == len(both)
-        assert 1 == commands()["hgetall"]
-        a.clear()
-        a.add(2)
-        assert 1 == len(both)
-
-
-def test_what_is_kept_is_bounded(integers: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "MAX_KEPT", 5_000)
-    counters = [integers(own) for own in "abcd"]
-    for counter in counters:
-        counter.from_roaring(BitMap(range(0, 2000, 2)).serialize())
-    union = reduce(operator.or_, [counter.members() for counter in counters])
-    assert [1000, 1000] == [len(union), len(union)]
-    reader = counters[0].reader
-    assert 2 == len(reader._kept)
-    assert 0 < reader._size <= 5_000
+            funnel(whole, "a")  # type: ignore[arg-type]
 
 
 @pytest.fixture
 def while_read(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], None]:
-    """Makes a change, once, while a large slice is read by several commands: before the last of them."""
-    in_parts = pieces._in_parts
+    """Makes a change, once, while slices are read: when it is known which chunks they have, and before these are read."""
+    fetch = reading._fetch
 
     def set_change(change: Callable[[], object]) -> None:
         changes = iter([change])
 
-        def interrupted(key: str) -> Any:
-            flow, replies = in_parts(key), None
+        def interrupted(heads: Any) -> Any:
+            flow, replies = fetch(heads), None
             while True:
                 try:
                     calls = flow.send(replies)
                 except StopIteration as end:
                     return end.value
-                if calls[0].words[0] == "HGET":
+                if calls[0].words[0] == "HMGET":
                     next(changes, lambda: None)()
                 replies = yield calls
 
-        monkeypatch.setattr(pieces, "_in_parts", interrupted)
+        monkeypatch.setattr(reading, "_fetch", interrupted)
 
     return set_change
 
@@ -384,83 +309,14 @@ def test_a_set_has_nothing_of_a_mapping_that_is_cleared_while_it_is_asked(
         assert after[0] not in counter.members()  # it has the id of before[0], which was counted
 
 
-def _clear_all(counters: list[DistinctCounter]) -> None:
-    for counter in counters:
-        counter.clear()
-
-
-@pytest.mark.parametrize(
-    ("change", "after"),
-    [
-        (_clear_all, 0),
-        (lambda counters: counters[0].clear(mapping=True), 0),
-        (lambda counters: counters[2].add(counters[2].name), 3),
-    ],
-    ids=["all counters are cleared", "the mapping is cleared", "a slice gets its first member"],
-)
-def test_a_count_is_of_one_moment_whatever_is_changed_between_its_commands(
-    url: str, name: str, monkeypatch: pytest.MonkeyPatch, change: Any, after: int
-) -> None:
-    """Each command is sent by itself, and the change is made before each of them in turn."""
-    monkeypatch.setattr(states, "_CALLS_PER_TRIP", 1)
-    names = [f"{name} {i}" for i in range(3)]
-    with ExitStack() as stack:
-        raw = stack.enter_context(redis.Redis.from_url(url))
-        opened = [
-            stack.enter_context(DistinctCounter.from_url(url, one, name, granularity="h", slices=3))
-            for one in names
-        ]
-        for changed in count():
-            opened[0].clear(mapping=True)
-            for counter in opened:
-                counter.add(counter.name)
-            union = opened[0].members() | opened[1].members() | opened[2].members()
-            assert len(union) == 3  # what it has read is kept
-            if after:
-                raw.delete(*raw.scan_iter(f"*:chunks:{names[2]}:*"))
-                opened[0].reader.begin()  # nothing is kept
-            counting = flow_of(union, "count")
-            calls = next(counting)
-            for step in count():
-                if step == changed:
-                    change(opened)
-                try:
-                    calls = counting.send(replies_to(raw, calls))
-                except StopIteration as end:
-                    counted = end.value
-                    break
-            if step < changed:  # it had ended before
-                break
-            assert counted in (2 if after else 3, after), changed
-        assert changed > 10
-
-
 def test_a_slice_that_grows_while_it_is_read_has_what_was_there(
     integers: Any, while_read: Any
 ) -> None:
     counter, other = integers(), integers()
     counter.add_many(range(0, 300 * CHUNK, CHUNK))
     while_read(lambda: other.add(7))
-    assert 300 == len(counter.members().bitmap())
-    assert 301 == len(counter.members().bitmap())  # what was between two moments is not kept
-
-
-def test_threads_share_a_counter(integers: Any) -> None:
-    a, b = integers("a"), integers("b")
-    a.from_roaring(BitMap(range(5000)).serialize())
-    both = a.members() & b.members()
-
-    def work(thread: int) -> list[int]:
-        sizes = []
-        for i in range(25):
-            b.add(100 * thread + i)
-            sizes.append(len(both))
-        return sizes
-
-    with ThreadPoolExecutor(4) as pool:
-        for sizes in pool.map(work, range(4)):
-            assert sizes == sorted(sizes)
-    assert 100 == len(both) == len(b.members())
+    assert {*range(0, 300 * CHUNK, CHUNK)} <= {*counter.members()}
+    assert 301 == len(counter.members())
 
 
 def test_a_long_chain_of_sets(integers: Any) -> None:
@@ -486,25 +342,12 @@ def test_only_sets_of_one_mapping_can_be_combined(url: str, name: str) -> None:
         for other in (3, {"x"}, None, a):
             with pytest.raises(TypeError):
                 function(a.members(), other)
-    with pytest.raises(ConfigError, match=r"^other: expected a set of members"):
-        a.members().isdisjoint({"x"})
     with pytest.raises(ConfigError, match=r"^others\[1\]: expected a set of a counter of the same"):
         a.count_or(a, b)
     with pytest.raises(ConfigError, match=r"^keep_members: expected True"):
         [*a.members()]
-    with pytest.raises(ConfigError, match=r"^bits"):
-        a.members().to_roaring(16)
     for one in (a, b, c):
         one.close()
-
-
-@pytest.mark.parametrize("start", ["20190605", None, 3])
-def test_a_period_begins_before_it_ends(url: str, name: str, start: Any) -> None:
-    days = DistinctCounter.from_url(url, "a", name, granularity="d", slices=7)
-    with days, pytest.raises(ConfigError, match=r"^(start|end): expected"):
-        days.between(start, "20190604")
-    with DistinctCounter.from_url(url, "a", name) as whole, pytest.raises(ConfigError):
-        whole.between("20190604", "20190605")
 
 
 def test_sets_on_a_cluster(cluster: Cluster, name: str) -> None:
@@ -521,58 +364,7 @@ def test_sets_on_a_cluster(cluster: Cluster, name: str) -> None:
         assert 2 == days.count()
 
 
-DAMAGED = {
-    "no container": {"0": b"nonsense"},
-    "empty": {"0": b""},
-    "ids out of order": {"0": b"a\2\0\1\0\3\0\4\0"},
-    "half an id": {"0": b"a\1\0\2"},
-    "too short a bitmap": {"0": b"b\xff\xff" + bytes(100)},
-    "a bitmap with another number of ids": {"0": b"b\xff\xff" + bytes(8192)},
-    "a small bitmap with another number of ids": {"0": b"b\3\0" + bytes(8192)},
-    "overlapping runs": {"0": b"r\2\0\0\0\x09\0\5\0\x09\0"},
-    "a run beyond the chunk": {"0": b"r\1\0\xff\xff\3\0"},
-    "more runs than bytes": {"0": b"r\xff\xff\0\0\3\0"},
-    "no chunk": {"x": b"a\1\0"},
-    "a chunk of another piece": {"4096": b"a\1\0\2\0\3\0\4\0"},
-    "another spelling": {"00": b"a\1\0\2\0\3\0\4\0"},
-    "fewer ids than the head says": {"0": b"a\1\0\2\0\3\0"},
-}
-
-
-@pytest.mark.parametrize("stored", DAMAGED.values(), ids=DAMAGED)
-def test_damaged_chunks_are_an_error(url: str, integers: Any, stored: dict[str, bytes]) -> None:
-    counter, other = integers(), integers("b")
-    counter.add_many(range(4))
-    key = counter.config.keys.piece(counter.name, "all")
-    with redis.Redis.from_url(url) as client:
-        client.hdel(key, "0")
-        client.hset(key, mapping=stored)  # type: ignore[arg-type]
-        with pytest.raises(TBloomError, match="holds what is not tbloom's") as error:
-            counter.count_or(other)
-        assert repr(key) in str(error.value)
-    counter.clear()
-    counter.add(1)
-    assert 1 == counter.count_or(other)
-
-
-def test_roaring_bytes_of_32_and_64_bits(integers: Any) -> None:
-    a, b = integers("a"), integers("b")
-    ids = {*range(70_000), 1 << 28, (1 << 32) - 1}
-    a.from_roaring(BitMap(ids).serialize())
-    for bits in (32, 64):
-        b.from_roaring(a.members().to_roaring(bits))
-        assert ids == {*b.members()}
-        b.clear()
-        assert 0 == len(b.members())
-        b.from_roaring(b.members().to_roaring(bits))
-        assert 0 == b.count()
-    for wrong in (b"", b"nonsense", bytes(7), BitMap(ids).serialize()[:-1], "text", None):
-        with pytest.raises(ConfigError, match=r"^data: expected the bytes of a Roaring bitmap"):
-            a.from_roaring(wrong)
-    assert len(ids) == a.count()
-
-
-@pytest.mark.parametrize("runs", [2047, 2048, 8000, 32_768])
+@pytest.mark.parametrize("runs", [2048, 32_768])
 def test_bitmaps_of_many_runs_can_be_changed_once_they_are_imported(
     integers: Any, runs: int
 ) -> None:
@@ -621,20 +413,3 @@ def test_adding_and_counting_need_no_pyroaring(url: str, name: str) -> None:
     assert done.stdout == (
         "True True 1 True 0\nsets of ids need pyroaring: pip install 'tbloom[distinct]'\n"
     )
-
-
-def test_a_version_does_not_come_again_after_a_loss(
-    url: str, name: str, client: redis.Redis
-) -> None:
-    """The server's clock was ahead and is set back; then a restart loses a change, and another one is made."""
-    with DistinctCounter.from_url(url, name, None) as counter:
-        key = counter.config.keys.piece(name, "all", 0)
-        counter.add(1)
-        ids, _, generation = client.hget(key, "head").split()
-        client.hset(key, "head", f"{int(ids)} 3000000000000000 {int(generation)}")
-        saved = client.dump(key)
-        counter.add(2)
-        assert [1, 2] == [*counter.members()]
-        client.restore(key, 0, saved, replace=True)
-        counter.add(3)
-        assert [1, 3] == [*counter.members()]

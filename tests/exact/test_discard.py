@@ -11,15 +11,11 @@ from typing import Any
 
 import pytest
 import redis
-from redis.exceptions import OutOfMemoryError, ReadOnlyError
 
 from tbloom.distinct import DistinctCounter
 from tbloom.exact import ExactFilter
-from tests.helpers import servers
 from tests.helpers.account import names
-from tests.helpers.contents import contents, set_maxmemory
 from tests.helpers.flows import flow_of, replies_to
-from tests.helpers.localredis import LocalRedis
 from tests.helpers.making import Make
 from tests.helpers.proxy import LossyProxy, every
 
@@ -155,28 +151,3 @@ def test_a_late_copy_discards_nothing(
         other.add("item 0")
         assert [5] == [status for status, *_ in replies_to(client, early)]
         assert "item 0" in other
-
-
-def test_a_server_that_refuses_writes_forgets_nothing(
-    server: LocalRedis, binary: str, name: str
-) -> None:
-    with ExactFilter.from_url(server.url, name) as seen:
-        seen.add_many(names(300))
-        before = contents(server.url)
-        set_maxmemory(server, 1)
-        try:
-            for items in (["item 0"], ["none"], names(300)):
-                with pytest.raises(OutOfMemoryError):
-                    seen.discard_many(items)
-            assert before == contents(server.url)
-        finally:
-            set_maxmemory(server, 0)
-        with servers.replica(binary, server) as replica:
-            port = replica.connection_pool.connection_kwargs["port"]
-            with (
-                ExactFilter.from_url(f"redis://127.0.0.1:{port}", name, retry_for=0.1) as copy,
-                pytest.raises(ReadOnlyError),
-            ):
-                copy.discard("item 0")
-            assert "item 0" in seen
-        assert all(seen.discard_many(names(300)))

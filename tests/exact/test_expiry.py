@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import random
 import time
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
@@ -17,8 +15,6 @@ from tbloom.exact.info import ExactInfo
 from tests.helpers.making import Make
 
 START = datetime(2019, 6, 3, tzinfo=timezone.utc)
-#: 1,000,000 in the long form, `TBLOOM_FAULTS=full`.
-ITEMS = 1_000_000 if os.environ.get("TBLOOM_FAULTS") == "full" else 100_000
 
 
 class Clock:
@@ -45,22 +41,6 @@ def seen(clock: Clock, name: str) -> Iterator[ExactFilter]:
         yield seen
 
 
-async def test_an_item_is_seen_until_its_ttl_has_passed_and_not_a_second_longer(
-    make_exact: Make, clock: Clock
-) -> None:
-    """Whichever of the two gave it: the filter, or the call; its other items have their own."""
-    seen = make_exact(url=clock.url, ttl=100)
-    assert await seen.add("default")
-    assert await seen.add("short", ttl=timedelta(seconds=10))
-    assert [True, True] == await seen.add_many(["long", "longer"], ttl=1000.0)
-    items = ["short", "default", "long"]
-    for now, held in ((9, 3), (10, 2), (99, 2), (100, 1), (999, 1), (1000, 0)):
-        clock.set(now)
-        assert [i >= 3 - held for i in range(3)] == await seen.contains_many(items)
-        assert held + (held > 0) == (await seen.info()).items
-    assert [True] * 3 == await seen.add_many(items)
-
-
 async def test_an_item_says_when_it_is_forgotten(make_exact: Make, clock: Clock) -> None:
     """Also in buckets that have been split; and only while it is remembered."""
     seen = make_exact(url=clock.url, ttl=100)
@@ -73,20 +53,6 @@ async def test_an_item_says_when_it_is_forgotten(make_exact: Make, clock: Clock)
     assert [*expected, None, None] == await seen.expires_many(["later", many[7], "never", "short"])
     assert {expected[1]} == {*await seen.expires_many(many)}
     assert [expected[0], None] == [await seen.expires("later"), await seen.expires("short")]
-
-
-async def test_an_item_that_is_seen_again_expires_when_it_would_have(
-    make_exact: Make, clock: Clock
-) -> None:
-    seen = make_exact(url=clock.url)
-    await seen.add("a", ttl=10)
-    clock.set(9)
-    assert await seen.add("a", ttl=1000) is False
-    clock.set(10)
-    assert await seen.contains("a") is False
-    assert await seen.add("a", ttl=10) is True
-    clock.set(19)
-    assert await seen.add("a", ttl=10) is False
 
 
 def test_an_expiry_is_exact_to_the_millisecond(url: str, name: str) -> None:
@@ -167,68 +133,9 @@ def test_parameters_live_as_long_as_any_item(clock: Clock, name: str, shards: in
                 assert other.info().items == len(held)
 
 
-def _calls_until_swept(seen: ExactFilter, most: int) -> tuple[int, ExactInfo]:
-    """How many calls, of an item each, it takes until of ten entries at most one is dead."""
-    for call in range(most + 1):
-        if call % 10 == 0:
-            info = seen.info()
-            if info.dead <= info.items / 10:
-                return call, info
-        seen.add(f"after {call}", ttl=86400)
-    return most, seen.info()
-
-
 def _promised(info: ExactInfo) -> int:
     """After any number of adds by one object, singly or in batches, at most a tenth of the living is dead."""
     return 30 + info.buckets // 32
-
-
-@pytest.mark.busy
-@pytest.mark.timeout(3600)
-@pytest.mark.check
-def test_a_million_items_with_mixed_ttls_are_right_to_the_second(
-    clock: Clock, seen: ExactFilter
-) -> None:
-    """Nine of ten live for seconds, the others for up to a day: while they come, while they go, after a long
-    time without a call, and while others come."""
-    rng = random.Random(1)
-    ttls = [rng.randrange(1, 60) if rng.random() < 0.9 else rng.randrange(80_000, 86_400) for _ in range(ITEMS)]  # fmt: skip
-    expires: list[int] = []
-    step = ITEMS // 10
-    for begin in range(0, ITEMS, step):
-        clock.set(clock.now + 7)
-        by_ttl: dict[int, list[str]] = {}
-        for item in range(begin, begin + step):
-            by_ttl.setdefault(ttls[item], []).append(f"{item}")
-            expires.append(clock.now + ttls[item])
-        for ttl, items in by_ttl.items():
-            assert all(seen.add_many(items, ttl=ttl))
-        _check(seen, expires, clock, rng)
-        info = seen.info()
-        print(f"after {clock.now} s: {info}")
-        assert info.dead <= info.items / 10
-    for now in (clock.now + 1, clock.now + 30, clock.now + 3600):
-        clock.set(now)
-        _check(seen, expires, clock, rng)
-    before = seen.info()
-    calls, info = _calls_until_swept(seen, _promised(before))
-    print(f"before: {before}\nafter {calls} calls (promised: {_promised(before)}): {info}")
-    assert before.dead > before.items
-    assert info.dead <= info.items / 10
-    for now in (79_000, 83_000, 86_000, 86_500):
-        clock.set(now)
-        _check(seen, expires, clock, rng)
-
-
-def _check(seen: ExactFilter, expires: list[int], clock: Clock, rng: random.Random) -> None:
-    """Counted exactly; and of the items, those near their ends and some others are told as they are."""
-    near = [i for i, end in enumerate(expires) if abs(end - clock.now) <= 1]
-    asked = rng.sample(near, min(len(near), 10_000)) + rng.sample(range(len(expires)), 2000)
-    told = seen.contains_many([f"{i}" for i in asked])
-    assert [expires[i] > clock.now for i in asked] == told
-    added_after = seen.contains_many(f"after {call}" for call in range(2000))
-    live = sum(end > clock.now for end in expires) + sum(added_after)
-    assert live == seen.info().items
 
 
 @pytest.mark.busy

@@ -12,7 +12,9 @@ import redis
 
 from tbloom import ConfigError, ConfigMismatch
 from tbloom.exact import ExactFilter
+from tests.helpers.hostile import ITEMS, PLANTED
 from tests.helpers.making import Make
+from tests.helpers.stores import EXACT
 
 each_number_of_shards = pytest.mark.parametrize("shards", [1, 3])
 
@@ -59,6 +61,12 @@ _NO_TTLS = [
 ]
 
 
+_BAD = [
+    *(("shards", value) for value in (0, -1, 1.0, True, "2", None, 10**9)),
+    *(("name", value) for value in ("", "{a}", "a}", None, 7, "\ud800")),
+]
+
+
 @pytest.mark.parametrize("ttl", _NO_TTLS, ids=lambda ttl: repr(ttl)[:20])
 async def test_a_bad_ttl_is_named_and_nothing_is_added(
     make_exact: Make, client: redis.Redis, name: str, ttl: Any
@@ -73,19 +81,20 @@ async def test_a_bad_ttl_is_named_and_nothing_is_added(
     assert [] == client.keys(f"*{name}*")
 
 
-@pytest.mark.parametrize("shards", [0, -1, 1.0, True, "2", None, 10**9])
-def test_a_bad_number_of_shards_is_named(client: redis.Redis, name: str, shards: Any) -> None:
-    with pytest.raises(ConfigError, match=r"^shards: expected a whole number"):
-        ExactFilter(client, name, shards=shards)
+@pytest.mark.parametrize(("argument", "value"), _BAD)
+def test_a_bad_argument_is_named(client: redis.Redis, argument: str, value: Any) -> None:
+    with pytest.raises(ConfigError, match=rf"^{argument}: expected"):
+        ExactFilter(client, **{"name": "a", argument: value})
 
 
-@pytest.mark.parametrize("name", ["", "{a}", "a}", None, 7, "\ud800"])
-def test_a_bad_name_is_named(client: redis.Redis, name: Any) -> None:
-    with pytest.raises(ConfigError, match=r"^name: expected"):
-        ExactFilter(client, name)
-
-
-@each_number_of_shards
-async def test_clients_may_differ_in_the_ttl(make_exact: Make, shards: int) -> None:
-    assert await make_exact(ttl=60, shards=shards).add("a")
-    assert not await make_exact(ttl=90, shards=shards).add("a")
+@pytest.mark.parametrize("kind", ["config", "layout", "bucket"])
+def test_what_the_server_has_dropped_is_new_again(own: redis.Redis, kind: str) -> None:
+    """Without its parameters or its buckets; what else there is stays seen, if it can be found."""
+    for shards in (1, 3):
+        seen = PLANTED[EXACT].filled(own, shards)
+        own.delete(*PLANTED[EXACT].keys(own, kind))
+        told = seen.add_many(ITEMS)
+        assert told == [kind != "config"] * len(ITEMS)
+        assert not any(seen.add_many(ITEMS))
+        assert not any(ExactFilter(own, "planted", shards=shards).add_many(ITEMS))
+        assert len(ITEMS) == seen.info().items

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 import pytest
 import redis
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tbloom import TBloomError
 from tbloom.engine.tree import BITS, Tree, read_tree
 from tbloom.exact import ExactFilter
 from tbloom.items import encode, fingerprint
 from tests.helpers.flows import run
 
-SHARED = (Path(__file__).parents[2] / "lua" / "shared" / "buckets.lua").read_text(encoding="utf-8")
 fingerprints = st.integers(0, (1 << 128) - 1)
 
 
@@ -47,46 +42,6 @@ def test_the_tree_is_what_its_leaves_say(splits: list[int], keys: list[int]) -> 
         assert [*map(leaves.half_of, keys)] == [*map(tree.half_of, keys)]
     by_path = sorted(leaves.paths, key=lambda bucket: leaves.paths[bucket])
     assert by_path == [*tree.buckets()]
-
-
-@given(st.lists(st.integers(0, 1000), max_size=30), st.integers(0, (1 << BITS) - 1))
-def test_from_any_position_all_buckets_come_in_turn(splits: list[int], position: int) -> None:
-    tree, leaves = Tree(""), Leaves()
-    for number in splits:
-        tree.note_splits([leaves.split(number)])
-    met = []
-    for _ in leaves.paths:
-        bucket, position = tree.bucket_after(position)
-        met.append(bucket)
-    assert sorted(leaves.paths) == sorted(met)
-
-
-@given(st.binary(max_size=40), st.lists(fingerprints, max_size=5))
-def test_a_tree_of_any_bits_has_an_end(splits: bytes, keys: list[int]) -> None:
-    tree = Tree("", splits)
-    for key in keys:
-        half = tree.half_of(key)
-        assert half >> (half.bit_length() - 1) == 1
-    assert len([*tree.buckets()]) <= 8 * len(splits) + 1
-
-
-def _lua(client: redis.Redis, code: str, *arguments: Any) -> Any:
-    return client.execute_command("EVAL", f"{SHARED}\n{code}", 0, *arguments)
-
-
-@given(st.lists(st.tuples(fingerprints, st.integers(0, 27)), min_size=1, max_size=50))
-def test_lua_and_python_agree_on_halves(url: str, asked: list[tuple[int, int]]) -> None:
-    """Of the bucket on a fingerprint's way at any level."""
-    buckets = [((1 << BITS) | key % (1 << BITS)) >> (BITS - level) for key, level in asked]
-    halves = [((1 << BITS) | key % (1 << BITS)) >> (BITS - level - 1) & 1 for key, level in asked]
-    code = "local t = {}; for i = 1, #ARGV, 2 do t[#t + 1] = half_of(ARGV[i], tonumber(ARGV[i + 1])) end; return t"
-    words = [
-        word
-        for (key, _), bucket in zip(asked, buckets, strict=True)
-        for word in (key.to_bytes(16, "big"), bucket)
-    ]
-    with redis.Redis.from_url(url) as client:
-        assert halves == _lua(client, code, *words)
 
 
 def _tree(seen: ExactFilter, shard: int = 0) -> Tree:
@@ -137,33 +92,6 @@ def test_clients_with_outdated_knowledge_are_right(client: redis.Redis, name: st
     for other in others:
         assert not other.contains("7")
     assert [True, *[False] * 5] == [other.add("7") for other in others]
-
-
-def test_a_client_learns_the_buckets_that_others_split(client: redis.Redis, name: str) -> None:
-    """Also where it only sweeps, so that it reaches all that is dead."""
-    stale, seen = ExactFilter(client, name), ExactFilter(client, name)
-    stale.add("item")
-    seen.add_many(map(str, range(3000)))
-    for i in range(2000):
-        stale.add("item" if i % 2 else f"also {i}")
-    known = stale._exchange.tree(0)
-    assert [*_tree(seen).buckets()] == [*known.buckets()]
-
-
-def test_a_layout_that_never_stays_ends_in_an_error(
-    client: redis.Redis, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen = ExactFilter(client, name)
-    seen.add("a")
-    monkeypatch.setattr("tbloom.engine.buckets.read_tree", _wrong_tree)
-    client.delete(f"{{{name}}}:layout")
-    with pytest.raises(TBloomError, match="its layout changed 64 times in a row"):
-        seen.add("b")
-
-
-def _wrong_tree(*_: Any) -> Any:
-    yield from ()
-    return Tree("0000000000000001")
 
 
 def test_items_that_were_made_for_one_bucket_are_added_too(

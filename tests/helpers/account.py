@@ -134,20 +134,16 @@ class Account:
                 (self.new if new else self.seen)[item] += 1
         return answers
 
-    def new_again(self) -> int:
-        """The number of answers "new" for items that had been new before."""
-        return self.new.total() - len(self.new)
-
     def check_answers(self, *, again: int = 0) -> None:
         """Each offer has one answer; each item was new, in all at most ``again`` times too often."""
+        new_again = self.new.total() - len(self.new)
         print(
             f"{self.offered.total()} offered = {self.new.total()} new + {self.seen.total()} seen; "
-            f"{len(self.offered)} distinct, {self.new_again()} new again (at most {again}); "
-            f"{self.repeats} calls repeated"
+            f"{new_again} new again (at most {again}); {self.repeats} calls repeated"
         )
         assert self.offered == self.new + self.seen
         assert self.offered.keys() == self.new.keys()
-        assert self.new_again() <= again
+        assert new_again <= again
 
     def check(self, seen: TimeBloom) -> None:
         """The answers are right, and the filter holds each item once."""

@@ -16,11 +16,9 @@ from typing import Any
 from urllib.parse import urldefrag, urljoin
 
 import scrapy
-from scrapy.crawler import CrawlerProcess
 from scrapy.http import HtmlResponse, Response
-from twisted.internet.defer import DeferredList
 
-from tests.helpers.crawl import SETTINGS
+from tests.helpers.crawl import run
 
 
 class Cached(scrapy.Spider):
@@ -71,42 +69,24 @@ def main() -> None:
     job = json.load(sys.stdin)
     if job.get("largest_file"):  # the disk is full for what is larger
         resource.setrlimit(resource.RLIMIT_FSIZE, (job["largest_file"], resource.RLIM_INFINITY))
-    log = io.StringIO()
+    log, got = io.StringIO(), list[list[dict[str, Any]]]()
     logging.basicConfig(stream=log, level=logging.DEBUG)
     # Scrapy's cookies ask it; without a cache of its own it looks for its list on the internet, and logs tracebacks.
     logging.getLogger("tldextract").setLevel(logging.CRITICAL)
-    process = CrawlerProcess(SETTINGS, install_root_handler=False)
-    rounds, results = iter(job["rounds"]), []
 
-    def begin_round(_: object = None) -> None:
-        ended = []
-        for crawl in next(rounds, []):
-            name = crawl.get("name", "tests")
-            own = {"name": name, "custom_settings": crawl["settings"]}
-            crawler = process.create_crawler(type("Own", (Cached,), own))
-            result: dict[str, Any] = {"got": [], "failure": None}
-            results.append((crawler, result))
-            arguments = {"requests": crawl["requests"], "follow": crawl.get("follow", [])}
-            outcome = process.crawl(crawler, got=result["got"], **arguments)
-            outcome.addErrback(
-                lambda failure, result=result: result.update(
-                    failure=f"{failure.type.__name__}: {failure.value}"
-                )
-            )
-            ended.append(outcome)
-        if ended:
-            DeferredList(ended).addBoth(begin_round)
+    def spider(crawl: dict[str, Any]) -> tuple[type[Cached], dict[str, Any]]:
+        own = {"name": crawl.get("name", "tests"), "custom_settings": crawl["settings"]}
+        got.append([])
+        arguments = {"requests": crawl["requests"], "follow": crawl.get("follow", [])}
+        return type("Own", (Cached,), own), {**arguments, "got": got[-1]}
 
-    begin_round()
-    process.start()
-    for crawler, result in results:
-        stats = crawler.stats.get_stats()
-        result["stats"] = {
-            name: value for name, value in stats.items() if isinstance(value, int | float)
-        }
-        result["finish_reason"] = crawler.stats.get_value("finish_reason")
+    results = run([*map(spider, crawls)] for crawls in job["rounds"])
+    crawls = [
+        {**result, "failure": "; ".join(result["failures"]) or None, "got": own}
+        for result, own in zip(results, got, strict=True)
+    ]
     resource.setrlimit(resource.RLIMIT_FSIZE, [resource.RLIM_INFINITY] * 2)  # stdout may be a file
-    print(json.dumps({"crawls": [result for _, result in results], "log": log.getvalue()}))
+    print(json.dumps({"crawls": crawls, "log": log.getvalue()}))
 
 
 if __name__ == "__main__":

@@ -11,6 +11,8 @@ from contextlib import ExitStack
 from typing import Any
 from unittest.mock import patch
 
+import click
+
 from tbloom.cli import main
 from tbloom.cli.group import tbloom as group
 
@@ -20,7 +22,9 @@ _PIPE_BYTES = 1 << 16
 
 #: The commands with sub-commands, with each of these.
 VERBS = [
-    (name, verb) for name in ("count", "pages") for verb in sorted(group.commands[name].commands)
+    (name, verb)
+    for name in ("count", "pages")
+    for verb in sorted(group.get_command(click.Context(group), name).commands)  # type: ignore[union-attr]
 ]
 
 

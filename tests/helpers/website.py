@@ -10,37 +10,31 @@ from typing import Any
 
 
 class Page(BaseHTTPRequestHandler):
-    """Any page; / has links to /a and /b; /status/CODE answers with that code, /to/PATH leads to PATH, /offsite to another host, /self to itself once, /loop/a to
-    /loop/b and back,
-    and /cut says nothing (/cut/once not the first time)."""
+    """Any page; / has links to /a and /b; /status/CODE answers with that code, /to/PATH leads to PATH, /offsite to another
+    host, /self to itself once, /loop/a to /loop/b and back, and /cut says nothing (/cut/once not the first time)."""
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["Content-Length"]))
         self.do_GET()
 
     def do_GET(self) -> None:
-        links = b'<a href="/a">a</a><a href="/b">b</a>' if self.path == "/" else b""
-        body = b"<html><title>page</title>%s</html>" % links
         kind, _, rest = self.path[1:].partition("/")
-        if kind == "cut" and (rest != "once" or not self.server.seen.count(self.path)):
-            self.server.seen.append(self.path)
+        is_first = self.path not in self.server.seen
+        self.server.seen.add(self.path)
+        if kind == "cut" and (rest != "once" or is_first):
             self.close_connection = True
             return
-        if kind == "offsite":
-            self.send_response(302)
-            self.send_header("Location", f"http://localhost:{self.server.server_port}/other")
-            self.end_headers()
-            return
-        if kind == "self":  # leads to itself, the first time
-            self.server.seen.append(self.path)
-            kind, rest = (
-                ("to", self.path[1:]) if self.server.seen.count(self.path) == 1 else ("", "")
-            )
-        if kind == "loop":
-            kind, rest = "to", "loop/b" if rest == "a" else "loop/a"
-        self.send_response(int(rest) if kind == "status" else 302 if kind == "to" else 200)
-        if kind == "to":
-            self.send_header("Location", f"/{rest}")
+        leads_to = {
+            "to": f"/{rest}",
+            "offsite": f"http://localhost:{self.server.server_port}/other",
+            "self": self.path if is_first else None,
+            "loop": "/loop/b" if rest == "a" else "/loop/a",
+        }.get(kind)
+        links = b'<a href="/a">a</a><a href="/b">b</a>' if self.path == "/" else b""
+        body = b"<html><title>page</title>%s</html>" % links
+        self.send_response(int(rest) if kind == "status" else 302 if leads_to else 200)
+        if leads_to:
+            self.send_header("Location", leads_to)
         self.send_header("Content-Type", "text/html")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -60,6 +54,9 @@ class Server(ThreadingHTTPServer):
     def serve_forever(self, poll_interval: float = 0.02) -> None:
         """``shutdown`` waits this long, where socketserver's takes half a second."""
         super().serve_forever(poll_interval)
+
+    def handle_error(self, *_: object) -> None:
+        """A client may close a connection at any time."""
 
 
 @contextmanager

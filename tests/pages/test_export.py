@@ -11,9 +11,9 @@ import pytest
 from warcio.archiveiterator import ArchiveIterator
 
 from tbloom.errors import ConfigError
-from tbloom.pages import Page, PagesExported, PagesImported, PageStore, export_warc, import_warc
-from tests.helpers.pagestores import NOON, bodies, files, url
-from tests.pages.test_warc import PAGES, run
+from tbloom.pages import PagesExported, PagesImported, PageStore, export_warc, import_warc
+from tests.helpers.pagestores import NOON, files, url
+from tests.pages.test_warc import PAGES
 
 pytestmark = pytest.mark.usefixtures("clock")
 
@@ -62,18 +62,6 @@ def test_every_page_comes_back(path: Path, tmp_path: Path, codec: str) -> None:
             assert originals == {page.address: page for page in other.pages()}
 
 
-@pytest.mark.check
-def test_other_tools_read_it(path: Path, tmp_path: Path) -> None:
-    with PageStore(path) as store:
-        store.put_many(
-            Page(address, 200, (), page["body"], NOON) for address, page in KINDS.items()
-        )
-        with (tmp_path / "all.warc.gz").open("wb") as file:
-            assert PagesExported(len(KINDS), ()) == export_warc(store, file)
-    assert "fail" not in run("warcio", "check", "-v", str(tmp_path / "all.warc.gz")).lower()
-    assert len(KINDS) == len(run("cdxj-indexer", str(tmp_path / "all.warc.gz")).splitlines())
-
-
 def test_pages_of_a_time(store: PageStore) -> None:
     """From the first instant on, and without the last one."""
     done, found = exported(store, since=NOON + timedelta(hours=2), until=NOON + timedelta(hours=5))
@@ -90,57 +78,13 @@ def test_pages_by_address(store: PageStore) -> None:
         exported(store, [url(1)], since=NOON)
 
 
-@pytest.mark.parametrize("codec", ["lzma", ["gzip"]])
-def test_a_codec_that_is_none(store: PageStore, codec: object) -> None:
-    with pytest.raises(ConfigError, match="codec: expected gzip or"):
-        exported(store, codec=codec)
-
-
-def test_the_file_is_no_segment(store: PageStore) -> None:
-    """It has nothing of the store but the key of a page."""
-    out = BytesIO()
-    export_warc(store, out)
-    fields = [record.rec_headers.headers for record in ArchiveIterator(BytesIO(out.getvalue()))]
-    ours = [(name, value) for pairs in fields for name, value in pairs if "tbloom" in name.lower()]
-    assert [("X-Tbloom-Key", b"key".hex())] == ours
-
-
-def test_segments_of_another_store(store: PageStore, tmp_path: Path) -> None:
-    """What was deleted there stays so, also where the deletion is in another file."""
-    for n in (1, 9, 3):
-        store.delete(b"key" if n == 9 else url(n))
+def test_another_store_is_imported_as_it_is(store: PageStore, tmp_path: Path) -> None:
+    """What was deleted there stays so; also while it is written."""
+    for n in (1, 3):
+        store.delete(url(n))
     store.put(url(3), b"put again", at=NOON)
-    expected = bodies(store)
-    store.close()
     with PageStore(tmp_path / "other") as other:
-        done = import_warc(other, *files(Path(store.path)))
-        assert expected == bodies(other)
-    assert (8, {"deleted": 3, "metadata": 6, "warcinfo": 1}) == (done.stored, done.skipped)
-
-
-@pytest.mark.parametrize("given", [slice(None), slice(1)], ids=["all", "the first"])
-def test_segments_in_several_files(tmp_path: Path, given: slice) -> None:
-    """What was deleted stays so, also where the file with the deletion is not given."""
-    with PageStore(tmp_path / "store", segment_bytes=1000) as store:
-        store.put(url(1), b"deleted", at=NOON)
-        store.put(url(2), b"kept", at=NOON)
-        while len(files(tmp_path / "store")) == 1:
-            store.put(url(3), b"later", at=NOON)
-        store.delete(url(1))
-        store.delete(url(3))
-    with PageStore(tmp_path / "other") as other:
-        import_warc(other, *files(tmp_path / "store")[given])
-        assert {url(2): b"kept"} == bodies(other)
-
-
-def test_headers_of_an_archive_are_taken_as_they_are(tmp_path: Path) -> None:
-    """A site that sends X-Archive-Orig-..., as the Wayback Machine does, is not one whose record has it from tbloom."""
-    page = Page(url(1), 200, (("X-Archive-Orig-Content-Encoding", "gzip"),), b"x", NOON)
-    for n in range(2):
-        with PageStore(tmp_path / f"{n}") as store:
-            store.put_many([page])
-            with (tmp_path / f"{n}.warc.gz").open("wb") as file:
-                export_warc(store, file)
-        with PageStore(tmp_path / f"{n}-again") as again:
-            import_warc(again, tmp_path / f"{n}.warc.gz")
-            assert [page] == [*again.pages()]
+        done = import_warc(other, store.path, max_body=8)
+        assert PagesImported(8, 0, {"longer than max_body": 1}, ()) == done
+        assert PagesImported(1, 8, {}, ()) == import_warc(other, store.path)
+        assert {*store.pages()} == {*other.pages()}

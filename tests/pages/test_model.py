@@ -164,8 +164,7 @@ class StoreMachine(RuleBasedStateMachine):
             self.reader.close()
             for path in Path(self.folder.name).glob("index-*"):
                 path.unlink()
-        else:
-            PageStore.rebuild(self.folder.name)
+        PageStore.rebuild(self.folder.name)
         self.store = PageStore(self.folder.name, **self.arguments)
         if is_lost:
             self.reader = PageStore(self.folder.name, readonly=True)

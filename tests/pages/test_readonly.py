@@ -99,44 +99,7 @@ WAYS = pytest.mark.parametrize("way", [as_another_user, on_a_readonly_mount])
 
 
 @WAYS
-def test_a_reader_without_write_permission_beside_a_writer(path: Path, way: Any) -> None:
-    """It finds what is acknowledged; and what it reads stays, whatever is put and deleted meanwhile."""
-    filled(path)
-    fingerprints = [fingerprint_of(url(number)) for number in range(50)]
-    (turn, my_turn), (answer, my_answer) = os.pipe(), os.pipe()
-    with way(path) as (seen, become):
-
-        def read() -> None:
-            become()
-            os.close(my_turn)
-            with PageStore(seen, readonly=True) as store:
-                for version in range(1, 4):
-                    with store._index.snapshot() as snapshot:
-                        before = [snapshot.find(each) for each in fingerprints]
-                        assert None not in before
-                        os.write(my_answer, b"r")
-                        assert os.read(turn, 1)  # all was replaced, several times
-                        assert before == [snapshot.find(each) for each in fingerprints]
-                    assert {b"%d" % version} == {*bodies(store).values()}
-                with pytest.raises(OSError, match=r"ermission|ead-only"):
-                    PageStore(seen)
-
-        with PageStore(path) as writer, Child(read) as child:
-            os.close(my_answer)
-            for version in range(1, 4):
-                assert os.read(answer, 1)
-                for _ in range(3):
-                    for number in range(50):
-                        writer.delete(url(number))
-                    put_all(writer, version)
-                os.write(my_turn, b"t")
-            assert 0 == child.wait()
-        for end in (turn, my_turn, answer):
-            os.close(end)
-
-
-@WAYS
-@pytest.mark.parametrize("ends", ["closed", "killed", "rebuilt", "reopened"])
+@pytest.mark.parametrize("ends", ["closed", "killed", "rebuilt"])
 def test_a_reader_without_write_permission_after_a_writer(path: Path, way: Any, ends: str) -> None:
     """It needs no writer that is open. The next one is not hindered, and leaves what is read as it is."""
     filled(path)
@@ -177,18 +140,3 @@ def test_a_reader_without_write_permission_after_a_writer(path: Path, way: Any, 
             assert 0 == child.wait()
         for end in (turn, my_turn, answer):
             os.close(end)
-
-
-@WAYS
-def test_a_copy_that_can_t_be_written(path: Path, way: Any) -> None:
-    """It need not have the lock's file."""
-    filled(path)
-    (path / "lock").unlink()
-    with way(path) as (seen, become):
-
-        def read() -> None:
-            become()
-            with PageStore(seen, readonly=True) as store:
-                assert {b"0"} == {*bodies(store).values()}
-
-        assert 0 == Child(read).wait()

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import copy
 import gzip
 import os
 import random
 import sqlite3
-import subprocess
-import sys
 import tracemalloc
 import zlib
 from collections.abc import Callable, Iterable, Iterator
@@ -16,14 +13,13 @@ from contextlib import closing
 from datetime import datetime, timedelta, timezone, tzinfo
 from http import HTTPStatus
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import pytest
 
-from tbloom.errors import ConfigError, ConfigMismatch, StoreLocked, TBloomError
-from tbloom.pages import Page, PageStore, calendar, members, page, record
-from tests.helpers.pagestores import CODECS, body_of, got
+from tbloom.errors import ConfigError, ConfigMismatch, TBloomError
+from tbloom.pages import Page, PageStore, members, page, record
+from tests.helpers.pagestores import CODECS, got
 
 URL = "https://example.com/a"
 AT = datetime(2019, 6, 3, 4, 5, 6, 789012, tzinfo=timezone.utc)
@@ -74,9 +70,7 @@ HEADERS: list[list[tuple[str, str]]] = [
     [("X-Empty", ""), ("X-After", "x")],
     [("X-Latin", "".join(map(chr, range(0x80, 0x100))).strip()), ("\xc4", "\xdf")],  # latin-1
     [("X-Utf", "é€".encode().decode("latin-1"))],  # looks like UTF-8
-    [("X-Odd", "a\tb\x01\x0b\x0c\x1b\x1c\x1d\x1e\x1f\x7f\x85c")],
     [("Location", "https://example.com:8080/?a=b: c"), ("X", ":")],
-    [("X", "%41%zz%%; filename*=UTF-8''%e2%82%ac")],
     [("X-Long", "x" * 100_000)],
     [(f"X-{n}", f"{n}") for n in range(2000)],
     [  # untrue
@@ -109,7 +103,6 @@ URLS = [
     "http://a",
     "https://EXAMPLE.com/%7e/../?q=a+b#part",
     "https://example.com/münchen/€/𝄞?q=é",
-    "https://example.com/a\u0301\u200b\ufeff\x80",
     "https://user:secret@[::1]:8080/'\"<>{}|\\^`",
     "https://example.com/" + "x" * 70_000,
     "https://example.com/" + random.Random(2).randbytes(2**20).hex(),
@@ -168,66 +161,6 @@ def test_a_page_comes_back(store: PageStore, how: str) -> None:
     assert () == opened.verify().problems
 
 
-def test_what_is_not_given(store: PageStore) -> None:
-    """The time is now; a key that is the URL is none."""
-    before = calendar.now()
-    store.put(URL, b"", key=URL)
-    found = got(store, URL.encode())
-    assert before <= found.at <= calendar.now()
-    assert (None, URL, 200, ()) == (found.key, found.address, found.status, found.headers)
-
-
-@pytest.mark.parametrize(
-    ("key", "address"),
-    [
-        ("https://example.com/b", "https://example.com/b"),
-        ("http://é/€".encode(), "http://é/€"),
-        (b"http://\xff/", b"http://\xff/"),
-        (b"http://a/\xef\xbf\xbd", "http://a/\ufffd"),
-        ("http://a/ b", b"http://a/ b"),
-        ("HTTP://a/", b"HTTP://a/"),
-        ("a key", b"a key"),
-    ],
-)
-def test_an_address_that_is_a_url_is_text(
-    store: PageStore, key: str | bytes, address: str | bytes
-) -> None:
-    """Also as the key of a page with another URL; the key itself is bytes."""
-    store.put(URL, b"", key=key)
-    found = got(store, address)
-    assert ([address], address) == (list(store), found.address)
-    assert key == (found.key if isinstance(key, bytes) else found.key.decode())
-
-
-@pytest.mark.parametrize(
-    "headers",
-    [
-        {"A": " \t1 ", "B\t": "2"},
-        {b"A": b"1", b"B": b"2"},
-        MappingProxyType({"A": "1", "B": "2"}),
-        [(b"A", "1"), ["B", b"2"]],
-        iter([("A", "1"), ("B", "2")]),
-    ],
-    ids=["dict", "bytes", "mapping", "pairs", "iterator"],
-)
-def test_headers_are_a_mapping_or_pairs(store: PageStore, headers: Any) -> None:
-    """Of str or bytes; the space around them is dropped."""
-    store.put(URL, b"", headers=headers)
-    found = got(store, URL)
-    assert (("A", "1"), ("B", "2")) == found.headers
-    assert ("2", None) == (found.header("b"), found.header("c"))
-
-
-@pytest.mark.parametrize("body", [bytearray(b"body"), memoryview(b"bbooddyy")[::2]])
-def test_a_body_is_any_bytes(store: PageStore, body: Any) -> None:
-    """Later changes of a buffer change no page."""
-    store.put(URL, body)
-    if isinstance(body, bytearray):
-        body[:] = b"else"
-    found = got(store, URL)
-    assert (b"body", bytes) == (found.body, type(found.body))
-
-
 class Nowhere(tzinfo):
     """A time zone that does not know its offset."""
 
@@ -237,34 +170,15 @@ class Nowhere(tzinfo):
 
 #: For each argument of ``put`` what it can't be.
 WRONG: dict[str, list[Any]] = {
-    "url": [
-        *("", "example.com", "//example.com/", "ftp://example.com/", "http://", "http:/a", "data:,a", "HTTP://a/"),
-        *(" http://a/", "http://a/ ", "http://a/ b", "http://a/\n", "http://a/\r\nWARC-Type: x"),
-        *("http://a/\x00", "http://a/\x7f", "http://a/\u2028", "http://a/\xa0", "http://a/\x85"),
-        *("http://a/\ud800", b"http://a/", None, 5, ["http://a/"]),
-    ],
-    "body": ["text", None, 5, [1, 2], object()],
-    "status": [99, 1000, 0, -1, 10**400, True, False, 200.0, "200", None],
-    "headers": [
-        *(5, "text", ["A"], [("A",)], [("A", "1", "2")], {"A": None}, {"A": ["1"]}, {1: "1"}),
-        *([("A", "1\n2")], [("A", "1\r\n\r\nbody")], [("A", "\x00")], [("A\n", "1")], [("A:", "1")]),
-        *([("", "1")], [(" ", "1")], [("A\x00", "1")], [("A", "€")], [("€", "1")], [("A\r", "")]),
-        *([(":status", "200")], [("A\x01", "")]),
-    ],
-    "at": [
-        *(datetime(2019, 6, 3), "2019-06-03", 1_559_520_000, 0, "", False),  # noqa: DTZ001 - the fault
-        *(AT.replace(tzinfo=Nowhere()), datetime.max.replace(tzinfo=timezone(-timedelta(hours=5)))),
-        datetime.min.replace(tzinfo=timezone(timedelta(hours=5))),
-    ],
+    "url": ["", "example.com", "ftp://example.com/", "HTTP://a/", "http://a/ b", "http://a/\r\nWARC-Type: x", "http://a/\ud800", b"http://a/"],
+    "body": ["text", None, [1, 2]],
+    "status": [99, 1000, True, 200.0, "200", None],
+    "headers": [5, "text", [("A",)], {"A": None}, [("A", "1\r\n\r\nbody")], [("A:", "1")], [("", "1")], [("A", "€")]],
+    "at": [datetime(2019, 6, 3), "2019-06-03", 0, AT.replace(tzinfo=Nowhere())],  # noqa: DTZ001 - the fault
     "key": ["", b"", True, "\ud800", ["a"]],
     "fields": [
-        *({name: "x"} for name in ("WARC-Type", "warc-record-id", "WARC-TARGET-URI", "WARC-Date")),
-        *({name: "x"} for name in ("WARC-Payload-Digest", "WARC-Block-Digest", "Content-Length")),
-        *({name: "x"} for name in ("content-type", "X-Tbloom-Key", "x-tbloom-deleted", " WARC-Date")),
-        *({name: "x"} for name in ("WARC-Filename", "warc-segment-number", "WARC-Segment-Total-Length")),
-        *({name: "x"} for name in ("WARC-Profile", "WARC-Warcinfo-ID", "a b", "a(b)", "a/b", "[a]", "a\x85")),
-        *({"X-Own": ""}, {"X-Own": " "}, {"X-Own": "é"}, {"é": "x"}, {"X-Own": "a\r\nWARC-Type: b"}),
-        *([("X-Own", "a"), ("x-own", "b")], 5, "text", {"X-Own": None}),
+        *({name: "x"} for name in ("WARC-Type", "content-type", "x-tbloom-deleted", "WARC-Segment-Number", "a b")),
+        *({"X-Own": ""}, {"X-Own": "a\r\nWARC-Type: b"}, [("X-Own", "a"), ("x-own", "b")], 5),
     ],
 }  # fmt: skip
 
@@ -296,16 +210,13 @@ def test_a_wrong_address_is_refused(store: PageStore) -> None:
     ("argument", "arguments"),
     [
         ("granularity", {"granularity": "day", "slices": 7}),
-        ("granularity", {"granularity": 5, "slices": 7}),
-        ("granularity", {"granularity": "", "slices": 7}),
         ("granularity", {"slices": 7}),
-        ("granularity", {"tz": "UTC"}),
-        ("granularity", {"granularity": timedelta(0), "slices": 7}),
         ("slices", {"granularity": "d"}),
-        *(("slices", {"granularity": "d", "slices": n}) for n in (0, -1, 1025, True, 7.0, "7")),
-        *(("tz", {"granularity": "d", "slices": 7, "tz": tz}) for tz in ("Europe/Bonn", 5, "")),
-        *(("segment_bytes", {"segment_bytes": n}) for n in (0, -1, True, 1e6, "1000", None)),
-        *(("readonly", {"readonly": flag}) for flag in (1, 0, None, "yes")),
+        ("tz", {"granularity": "d", "slices": 7, "tz": "Europe/Bonn"}),
+        *(("segment_bytes", {"segment_bytes": n}) for n in (0, True, 1e6)),
+        ("readonly", {"readonly": 1}),
+        ("path", {"path": "a\0b"}),
+        ("path", {"path": ""}),
     ],
 )
 def test_a_wrong_parameter_is_named(
@@ -313,33 +224,9 @@ def test_a_wrong_parameter_is_named(
 ) -> None:
     """No store is begun."""
     with pytest.raises(ConfigError, match=rf"^{argument}: expected ") as caught:
-        PageStore(tmp_path / "store", **arguments)
+        PageStore(**{"path": tmp_path / "store", **arguments})
     assert argument == caught.value.argument
     assert [] == list(tmp_path.iterdir())
-
-
-def test_a_wrong_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An empty one is not the current folder."""
-    monkeypatch.chdir(tmp_path)
-    paths: list[Any] = ["", "a\0b", b"a\0b", "a\ud800", None, 5, ["a"]]
-    for path in paths:
-        for call in (PageStore, PageStore.rebuild):
-            with pytest.raises(ConfigError, match=r"^path: expected the path of a folder"):
-                call(path)
-    assert [] == list(tmp_path.iterdir())
-
-
-def test_a_path_is_anything_that_names_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also bytes; a relative path keeps its meaning after a chdir."""
-    monkeypatch.chdir(tmp_path)
-    with PageStore("a/b") as store:
-        store.put(URL, b"")
-        monkeypatch.chdir("/")
-        assert URL in store
-    assert str(tmp_path / "a" / "b") == store.path
-    for path in (tmp_path / "a" / "b", os.fsencode(tmp_path / "a" / "b")):
-        with PageStore(path) as opened:  # type: ignore[arg-type]
-            assert [URL] == list(opened)
 
 
 def test_the_path_of_a_file(tmp_path: Path) -> None:
@@ -357,16 +244,13 @@ def test_the_path_of_a_file(tmp_path: Path) -> None:
     [
         ["notes.txt"],
         ["crawl-00000001.warc.gz"],
-        ["crawl-9999999999.warc.gz"],
-        ["index-html/page.html"],
         ["index-1.bak/page.html", "lock"],
-        [".hidden"],
     ],
     ids=lambda names: names[0],
 )
-@pytest.mark.parametrize("content", [b"", b"precious"])
-def test_a_foreign_folder(tmp_path: Path, names: list[str], content: bytes) -> None:
+def test_a_foreign_folder(tmp_path: Path, names: list[str]) -> None:
     """It is refused, and left as it is, though its files may have names like a store's."""
+    content = b"precious"
     for name in names:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(content)
@@ -374,28 +258,6 @@ def test_a_foreign_folder(tmp_path: Path, names: list[str], content: bytes) -> N
         with pytest.raises(ConfigError, match=r"^path: expected a .*folder"):
             call(tmp_path)
     assert dict.fromkeys(names, content) == files(tmp_path)
-
-
-FOREIGN = [
-    *("notes.txt", "index-", "index-old", "index-1.bak", "index-notes", "index-2.bak/data.mdb"),
-    *("other-00000099.warc.gz", "other-0000000005.warc.gz", "other-4294967295.warc.gz"),
-    *("other-9999999999.warc.gz", "pages-00000009.warc.gz/file"),
-]
-
-
-def test_foreign_files_in_a_store_stay(tmp_path: Path) -> None:
-    """The store ignores them, also in a rebuild, though some have names like its own."""
-    with PageStore(tmp_path) as store:
-        store.put(URL, b"body")
-    for name in FOREIGN:
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_bytes(b"precious")
-    with PageStore(tmp_path, segment_bytes=1) as store:
-        store.put("http://a/", b"")
-    PageStore.rebuild(tmp_path)
-    with PageStore(tmp_path) as store:
-        assert ([URL, "http://a/"], ()) == (list(store), store.verify().problems)
-    assert {b"precious"} == {(tmp_path / name).read_bytes() for name in FOREIGN}
 
 
 def test_a_store_that_is_not_there_can_t_be_read(tmp_path: Path) -> None:
@@ -444,19 +306,6 @@ def test_a_reader_changes_nothing(store: PageStore) -> None:
         assert (0, None) == (len(reader), reader.get(URL))
 
 
-def test_the_last_put_counts(store: PageStore) -> None:
-    """Whatever its time; a deleted page can be put again."""
-    assert not store.delete(URL)
-    for at, body in ((AT, b"1"), (AT + timedelta(days=9), b"2"), (AT - timedelta(days=9), b"3")):
-        store.put(URL, body, at=at)
-        assert (Page(URL, 200, (), body, at), 1) == (store.get(URL), len(store))
-    assert (True, False) == (store.delete(URL), store.delete(URL.encode()))
-    assert (None, 0, []) == (store.get(URL), len(store), list(store))
-    store.put(URL, b"4", at=AT)
-    assert [Page(URL, 200, (), b"4", AT)] == list(store.pages())
-    assert 6 == store.stats().records  # the deletion stands there twice
-
-
 def _pages(numbers: Iterable[int]) -> Iterator[Page]:
     return (Page(f"http://a/{n}", 200, (), b"%d" % n, AT) for n in numbers)
 
@@ -476,50 +325,6 @@ def test_batches_are_stored_whole_or_not_at_all(store: PageStore) -> None:
     assert 512 == len(store)
     assert 0 == store.put_many([])
     assert () == store.verify().problems
-
-
-def test_many_pages_come_back_in_the_order_of_their_addresses(store: PageStore) -> None:
-    """Also where one is asked for twice, or is not there; a store may be filled with its own pages."""
-    assert 50 == store.put_many(_pages(range(50)))
-    assert 50 == store.put_many(store.pages())
-    numbers = [7, 3, 99, 7, 0]
-    expected = [*_pages([7, 3]), None, *_pages([7, 0])]
-    assert expected == store.get_many(f"http://a/{n}" for n in numbers)
-    assert [] == store.get_many([])
-
-
-def test_newer_leaves_a_newer_page_alone(store: PageStore) -> None:
-    """Also one that was fetched at the same time, and within a batch."""
-    second = timedelta(seconds=1)
-
-    def page(ago: int, body: bytes) -> Page:
-        return Page("http://a/", 200, (), body, AT - ago * second)
-
-    assert 2 == store.put_many(
-        [page(2, b"a"), page(3, b"b"), page(1, b"c"), page(1, b"d")], newer=True
-    )
-    assert b"c" == body_of(store, "http://a/")
-    assert 1 == store.put_many([page(5, b"e")])
-    assert b"e" == body_of(store, "http://a/")
-
-
-@pytest.mark.parametrize(
-    ("argument", "ask"),
-    [
-        ("codec", lambda store: PageStore(store.path, codec="lzma")),
-        ("codec", lambda store: PageStore(store.path, codec=["gzip"])),
-        ("pages", lambda store: store.put_many("http://a/")),
-        ("pages", lambda store: store.put_many(["http://a/"])),
-        ("newer", lambda store: store.put_many([], newer=1)),
-        ("urls", lambda store: store.get_many("http://a/")),
-        ("url", lambda store: store.get_many([""])),
-    ],
-)
-def test_a_wrong_argument_of_many_is_named(
-    store: PageStore, argument: str, ask: Callable[[PageStore], object]
-) -> None:
-    with pytest.raises(ConfigError, match=f"^{argument}: "):
-        ask(store)
 
 
 def test_a_codec_for_new_pages(tmp_path: Path) -> None:
@@ -559,41 +364,6 @@ def test_parameters_are_adopted(tmp_path: Path) -> None:
         with PageStore(tmp_path, **arguments) as store:
             info = store.stats()
             assert ("d", "Europe/Berlin", [URL]) == (info.granularity, info.tz, list(store))
-
-
-def test_for_ever_is_a_parameter_too(tmp_path: Path) -> None:
-    with PageStore(tmp_path) as store:
-        store.put(URL, b"", at=AT.replace(year=1900))
-        [slice] = store.stats().slices
-        assert ("pages", None, None, None) == (slice.label, slice.start, slice.end, slice.expires)
-    with pytest.raises(ConfigMismatch) as caught:
-        PageStore(tmp_path, "d", 7)
-    expected = {"granularity": (None, "d"), "slices": (None, 7), "tz": (None, "UTC")}
-    assert expected == caught.value.differences
-
-
-def test_a_new_segment_at_its_size(tmp_path: Path) -> None:
-    """A file that has grown to it gets no more pages, in this run or the next; all pages stay."""
-    for run in range(2):
-        with PageStore(tmp_path, segment_bytes=10_000) as store:
-            for n in range(40):
-                store.put(f"http://a/{run}/{n}", random.Random(n).randbytes(1000))
-    sizes = [path.stat().st_size for path in sorted(tmp_path.glob("*.warc.gz"))]
-    assert 12 == len(sizes)
-    assert all(10_000 <= size < 12_000 for size in sizes[:-1])
-    with PageStore(tmp_path, segment_bytes=1) as store:
-        expected = [f"http://a/{run}/{n}" for run in range(2) for n in range(40)]
-        assert expected == list(store)
-        [slice] = store.stats().slices
-        assert (len(sizes), sum(sizes), 80, 80) == (
-            slice.segments,
-            slice.bytes,
-            slice.pages,
-            slice.records,
-        )
-        for n in range(3):
-            store.put(f"http://b/{n}", b"")
-        assert len(sizes) + 2 <= store.stats().segments <= len(sizes) + 3
 
 
 def test_addresses_with_the_same_blake2b(store: PageStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -654,8 +424,7 @@ def test_verify_finds_every_damage(tmp_path: Path, codec: str) -> None:
     assert any(str(path) in problem for problem in store.verify().problems)
     path.write_bytes(data[:at] + bytes(100) + data[at + 100 :])
     assert (
-        "slice pages: the index has 5 pages, and 4 of them are where it says"
-        in store.verify().problems
+        f"{path}: the index has 5 pages, and 4 of them are where it says" in store.verify().problems
     )
     assert [f"http://a/{n}" for n in range(4)] == list(store)
     path.unlink()
@@ -674,6 +443,7 @@ def test_an_index_that_can_t_be_read(tmp_path: Path, is_cut: bool) -> None:
     data = tmp_path / "index-1.sqlite"
     if is_cut:
         os.truncate(data, data.stat().st_size // 2)
+        (tmp_path / "index-1.sqlite-wal").unlink()  # has what was cut
     else:
         data.write_bytes(b"x" * 20_000)
     for readonly in (False, True):
@@ -704,15 +474,6 @@ def test_an_index_of_an_earlier_version(tmp_path: Path, is_sqlite: bool) -> None
         assert b"body" == got(store, URL).body
 
 
-def test_an_index_is_a_database_that_any_tool_reads(tmp_path: Path) -> None:
-    with PageStore(tmp_path) as store:
-        store.put_many(_pages(range(10)))
-        store.delete("http://a/3")
-        with closing(sqlite3.connect(tmp_path / "index-1.sqlite")) as tool:
-            assert [(9,)] == tool.execute("SELECT count(*) FROM pages").fetchall()
-            assert [(9,)] == tool.execute("SELECT pages FROM segments").fetchall()
-
-
 @pytest.mark.parametrize("readonly", [True, False])
 def test_a_folder_that_is_moved_while_it_is_open(tmp_path: Path, readonly: bool) -> None:
     PageStore(tmp_path / "old").close()
@@ -726,58 +487,6 @@ def test_a_folder_that_is_moved_while_it_is_open(tmp_path: Path, readonly: bool)
                 call()
         (tmp_path / "new").rename(tmp_path / "old")
         assert store.get(URL) is None
-
-
-def test_a_process_with_little_address_space(tmp_path: Path) -> None:
-    """``ulimit -v``, as shared machines set it."""
-    script = "import sys; from tbloom.pages import PageStore; print(len(PageStore(sys.argv[1])))"
-    command = f"ulimit -v 1000000; exec {sys.executable} -c '{script}' {tmp_path}"
-    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
-    assert ("0\n", "") == (done.stdout, done.stderr)
-
-
-@pytest.mark.parametrize(("pid", "known"), [(7, 7), (None, None), ("7", None), ([7], None)])
-def test_who_has_the_lock(pid: object, known: int | None) -> None:
-    """A number or None, whatever the file has; also in a copied error."""
-    error = copy.copy(StoreLocked("a", pid, "do else"))
-    assert ("a", known, "do else") == (error.path, error.pid, error.otherwise)
-    assert str(StoreLocked("a", pid, "do else")) == str(error)
-
-
-def test_a_copy_of_a_segment_in_the_folder(store: PageStore) -> None:
-    """Both have the same number, so nothing tells which one is the store's."""
-    store.put(URL, b"body")
-    store.close()
-    segment = segment_of(store)
-    copy = segment.with_name(segment.name.replace("pages-", "copy-"))
-    copy.write_bytes(segment.read_bytes())
-    for opening in (PageStore, PageStore.rebuild):
-        with pytest.raises(TBloomError, match=r"copy-00000001.* and pages-00000001.*is a copy"):
-            opening(store.path)
-    copy.unlink()
-    with PageStore(store.path) as opened:
-        assert ([URL], ()) == ([*opened], opened.verify().problems)
-
-
-@pytest.mark.parametrize("headers", [{"A": "a €"}, {"€": "1"}, [("A", "1"), (b"B", "€")]])
-def test_headers_beyond_latin_1(store: PageStore, headers: Any) -> None:
-    """They can be stored as bytes in any encoding."""
-    with pytest.raises(
-        ConfigError, match=r"^headers: expected Latin-1 text, or bytes, got '(a )?€'"
-    ):
-        store.put(URL, b"", headers=headers)
-    pairs = headers.items() if isinstance(headers, dict) else headers
-    as_bytes = [(b"A" if name == "€" else name, value.encode()) for name, value in pairs]
-    store.put(URL, b"", headers=as_bytes)
-
-
-def test_a_body_that_is_too_long(store: PageStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A record is read in one call, and no system does that for 2^31 bytes."""
-    assert 1 << 30 == page.MAX_BYTES
-    monkeypatch.setattr(page, "MAX_BYTES", 1000)
-    store.put(URL, bytes(1000))
-    with pytest.raises(ConfigError, match=r"^body: expected at most 1000 bytes, got '1001 bytes'"):
-        store.put(URL, bytes(1001))
 
 
 def test_a_long_body_is_copied_once(store: PageStore) -> None:

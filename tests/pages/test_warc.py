@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import random
 import struct
 import subprocess
 import sys
@@ -38,15 +37,12 @@ def content() -> dict[str, dict[str, Any]]:
     None has a Content-Encoding of "br": where Google's package brotli is installed, `warcio check` fails at each of
     those, whatever wrote it (webrecorder/warcio#73). ``test_store`` has some.
     """
-    chance = random.Random(5)
     pages: dict[str, dict[str, Any]] = {
         "plain": {"body": HTML, "headers": {"Content-Type": "text/html", "Content-Length": f"{len(HTML)}"}},
         "empty": {"body": b""},
         "empty-gzip": {"body": b"", "headers": {"Content-Encoding": "gzip", "Content-Length": "0"}},
         "empty-chunked": {"body": b"", "headers": {"Transfer-Encoding": "chunked"}},
         "gzip": {"body": gzip.compress(HTML), "headers": {"Content-Encoding": "gzip"}},
-        "gzip-cut": {"body": gzip.compress(HTML)[:-20], "headers": {"Content-Encoding": "gzip"}},
-        "x-gzip": {"body": gzip.compress(HTML), "headers": {"content-encoding": "X-GZIP"}},
         "deflate": {"body": deflated(HTML), "headers": {"Content-Encoding": "deflate"}},
         "decoded": {
             "body": HTML,
@@ -58,22 +54,11 @@ def content() -> dict[str, dict[str, Any]]:
         "identity": {"body": HTML, "headers": {"Content-Encoding": "identity", "Transfer-Encoding": "identity"}},
         "like-chunks": {"body": b"5\r\nhello\r\n0\r\n\r\n", "headers": {"Transfer-Encoding": "Chunked"}},
         "binary": {"body": bytes(range(256)) * 300, "headers": {"Content-Type": "image/png"}},
-        "random": {"body": chance.randbytes(300_000)},
-        "5-MB": {"body": b"<p>paragraph</p>\n" * 300_000},
         "a-warc-file": {"body": record.of_segment("x.warc.gz", "{}", record.new_id(), "gzip") * 3},
         "like-a-record": {"body": b"\r\n\r\nWARC/1.1\r\nWARC-Type: response\r\n\r\n\r\n\r\n"},
         "münchen/€/𝄞": {"body": "grüezi".encode()},
         "?q=%41+b&c[]='\"<>|\\^`{}": {"body": b"odd"},
-        "latin": {"body": b"x", "headers": [(b"X-Name", b"M\xfcnchen \xff\x85\xa0x"), (b"X-Utf", "é€".encode())]},
-        "file": {"body": b"x", "headers": {"Content-Disposition": 'attachment; filename="\xc4 b.pdf"'}},
-        "control": {"body": b"x", "headers": {"X": "a\x01\x0b\x0c\x1c\x1d\x1e\x85b"}},
-        "repeated": {"body": b"x", "headers": [("Set-Cookie", f"{n}") for n in range(3)] + [("X-Empty", "")]},
-        "archived": {"body": b"x", "headers": {"X-Archive-Orig-Content-Encoding": "gzip"}},
-        "long-header": {"body": b"x", "headers": {"X-Long": "x" * 70_000}},
         "keyed": {"body": b"keyed", "key": b"\x00\xff a key", "fields": {"WARC-IP-Address": "127.0.0.1"}},
-        "redirect": {"body": b"", "status": 301, "headers": {"Location": "/else where?ü"}},
-        "no-content": {"body": b"", "status": 204},
-        "old": {"body": b"", "at": AT.replace(year=1950)},
     }  # fmt: skip
     pages |= {f"status/{code}": {"body": b"%d" % code, "status": code} for code in range(100, 1000)}
     return {f"https://example.com/{name}": page for name, page in pages.items()}
@@ -208,7 +193,7 @@ def test_each_record_is_a_gzip_member(store: PageStore) -> None:
 def test_zstd_files_have_the_same_content(tmp_path: Path) -> None:
     """Decompressed, each is a WARC file; each frame has its length and a checksum, and no other part of a record."""
     given = {url: page for url, page in PAGES.items() if "/status/" not in url}
-    with PageStore(tmp_path, codec="zstd", segment_bytes=200_000) as opened:
+    with PageStore(tmp_path, codec="zstd", segment_bytes=5_000) as opened:
         for url, page in given.items():
             opened.put(url, **{"at": AT, **page})
     plain = []
@@ -230,15 +215,3 @@ def test_zstd_files_have_the_same_content(tmp_path: Path) -> None:
                 url = one.rec_headers.get_header("WARC-Target-URI")
                 found[url] = one.raw_stream.read()
     assert {url: page["body"] for url, page in given.items()} | {None: found[None]} == found
-
-
-def test_a_compressed_body_is_stored_as_it_is(tmp_path: Path) -> None:
-    """To deflate it would take time, and save nothing."""
-    body = zlib.compress(HTML)
-    with PageStore(tmp_path) as opened:
-        opened.put("http://a/", gzip.compress(HTML), headers={"Content-Encoding": "gzip"})
-        opened.put("http://b/", body, headers={"content-encoding": "br"})
-        opened.put("http://c/", HTML)
-    [path] = tmp_path.glob("*.warc.gz")
-    data = path.read_bytes()
-    assert (True, True, False) == (gzip.compress(HTML)[10:] in data, body in data, HTML in data)

@@ -7,7 +7,7 @@ from configparser import RawConfigParser
 from pathlib import Path
 
 #: The extras whose users need each version; those of tests and tools need none.
-EXTRAS = ("scrapy", "cli", "local", "metrics", "pages", "distinct")
+EXTRAS = ("scrapy", "cli", "metrics", "pages", "distinct")
 
 setup = RawConfigParser()
 setup.read(Path(__file__).parents[2] / "setup.cfg")

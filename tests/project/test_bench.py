@@ -11,7 +11,7 @@ import pytest
 
 from bench.__main__ import PAGES, SECTIONS
 from bench.contest import rounds_of
-from bench.tables import Table, filled, marked
+from bench.tables import filled, marked
 
 ROOT = Path(__file__).parents[2]
 
@@ -39,13 +39,6 @@ def test_a_run_replaces_its_tables_and_nothing_else() -> None:
     assert new == filled(new, {"asyncio": "| new |"})
 
 
-def test_a_table_shows_words_figures_and_what_is_missing() -> None:
-    table = Table("race", {"": "", "us": ",.1f"}, [["`add`", 1234.56], ["SADD", None]])
-    assert table.markdown() == "|  | us |\n| --- | ---: |\n| `add` | 1,234.6 |\n| SADD |  |"
-    assert table.text() == "race\n           us\nadd   1,234.6\nSADD"
-    assert table.records() == [{"": "`add`", "us": 1234.56}, {"": "SADD", "us": None}]
-
-
 @pytest.mark.parametrize("duplicates", [0, 50, 95])
 def test_rounds_have_their_share_of_items_that_were_asked_before(duplicates: int) -> None:
     stream = rounds_of("test", 1000, duplicates)
@@ -62,7 +55,7 @@ def test_the_steps_are_those_of_the_script() -> None:
     from bench import steps  # noqa: PLC0415 - see above
 
     texts = steps.scripts()
-    assert len(texts) == len(set(texts.values())) + 2  # "all" is twice there, and the empty one
+    assert len(texts) == len(set(texts.values()))
 
 
 @pytest.mark.check

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import configparser
 import re
 import subprocess
 import sys
@@ -18,26 +17,12 @@ from scrapy import Request
 from scrapy.settings import Settings
 
 from tbloom import ExactFilter
-from tbloom.scrapy.counts.counters import Counters
+from tbloom.scrapy.counts.extension import make_counters
 from tbloom.scrapy.options import read_options
 from tbloom.scrapy.settings import KNOWN
 from tests.helpers.cached import THEIRS, Opened
 from tests.helpers.documents import DOCUMENTS, ROOT, Runner, blocks
 
-#: Number of comments whose value is compared with the result of their line.
-COMPARED = {
-    "README.md": 4,
-    "distinct.md": 36,
-    "faq.md": 1,
-    "index.md": 4,
-    "operating.md": 2,
-    "pages.md": 10,
-    "python.md": 2,
-    "quickstart.md": 4,
-    "recipes.md": 5,
-    "scrapy-extensions.md": 1,
-    "stores.md": 10,
-}
 each_document = pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
 
 
@@ -63,13 +48,6 @@ def test_every_link_within_the_project_leads_somewhere(path: Path) -> None:
             titles = re.findall(r"^#+ (.+)$", file.read_text(encoding="utf-8"), re.MULTILINE)
             anchors = [re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in titles]
             assert heading in anchors, (target, heading)
-
-
-@each_document
-def test_every_make_command_that_is_named_exists(path: Path) -> None:
-    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    for command in re.findall(r"`make ([\w-]+)", path.read_text(encoding="utf-8")):
-        assert re.search(rf"^{command}:", makefile, re.MULTILINE), command
 
 
 def crawled(client: redis.Redis, folder: Path) -> None:
@@ -108,16 +86,6 @@ def test_every_block_runs_and_says_the_truth(
     runner = Runner(f"redis://127.0.0.1:{port}/0", site, tmp_path)
     for block in blocks(path):
         runner.run(block)
-    assert runner.compared == COMPARED.get(path.name, 0)
-
-
-@each_document
-def test_every_extra_that_is_to_be_installed_exists(path: Path) -> None:
-    setup = configparser.ConfigParser()
-    setup.read(ROOT / "setup.cfg")
-    named = re.findall(r"tbloom\[([\w,]+)\]", path.read_text(encoding="utf-8"))
-    extras = {extra for names in named for extra in names.split(",")}
-    assert extras <= set(setup["options.extras_require"])
 
 
 ROW = re.compile(r"^\| (`[A-Z]\w+`(?:, `\w+`)*) \| (?:`(.*?)`)? ?\| (.+) \|$", re.MULTILINE)
@@ -147,14 +115,14 @@ def _described(settings: dict[str, Any]) -> list[Any]:
     """All that the settings lead to."""
     read = read_options(Settings(settings), "news")
     seen = read.seen
-    own = [seen.config, seen.circuit.on_error, seen._retry_for]
+    own = [seen.config, read.answers.on_error, seen._retry_for]
     if isinstance(seen, ExactFilter):
         own.append(seen._ttl)
     else:
         own += [seen.session_ttl, seen._cache.size, seen._cache._ttl]
-    counters = Counters(Settings(settings), "news").by_kind.values()
+    counters = make_counters(Settings(settings), "news").values()
     own += [counter.config for counter in counters]
-    others = [getattr(read, name) for name in read.__slots__ if name not in ("seen", "circuit")]
+    others = [getattr(read, name) for name in read.__slots__ if name not in ("seen", "answers")]
     return [*own, *others]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from itertools import takewhile
@@ -59,8 +58,7 @@ def test_wrong_clocks_share_slices_with_right_ones(url: str, name: str, days_off
     ("capacity", "error_rate", "grow", "looks"),
     [
         (5000, 1e-2, True, 20_000),
-        pytest.param(20_000, 1e-3, False, 500_000, marks=pytest.mark.check),
-        pytest.param(20_000, 1e-4, True, 500_000, marks=pytest.mark.check),
+        pytest.param(20_000, 1e-4, False, 500_000, marks=pytest.mark.check),
     ],
 )
 def test_the_promised_error_rate_is_kept_at_capacity(
@@ -80,9 +78,6 @@ def test_the_promised_error_rate_is_kept_at_capacity(
         wrong = 0
         for start in range(0, looks, 20_000):
             wrong += sum(seen.contains_many(f"other {start + i}" for i in range(20_000)))
-    print(
-        f"error_rate {error_rate:g}: measured {wrong / looks:.3g}, estimated {info.error_rate:.3g}"
-    )
     assert wrong / looks <= 1.1 * error_rate
     # A filter that may grow keeps half of the rate for its further parts.
     assert info.error_rate == pytest.approx(error_rate / 2 if grow else error_rate, rel=0.1)
@@ -112,36 +107,3 @@ def test_every_key_has_a_ttl_at_every_moment(url: str, name: str) -> None:
         assert len(seen_ttls) > 10, part
         assert -1 not in seen_ttls, part  # -2: gone between the two looks
         assert max(seen_ttls) <= 2000, part
-
-
-async def test_scripts_load_themselves_when_the_server_forgot_them(
-    make: Any, client: redis.Redis
-) -> None:
-    """All of them. (In the middle of adds: tests/contract/test_restarts.py.)"""
-    seen = make(capacity=100_000)
-    client.script_flush()
-    assert await seen.add("1") is True
-    client.script_flush()
-    assert await seen.contains("1") is True
-    client.script_flush()
-    await seen.clear()
-    assert await seen.contains("1") is False
-
-
-async def test_a_call_carries_fewer_items_the_more_each_costs(
-    make: Any, client: redis.Redis
-) -> None:
-    """What keeps a call within 5 ms: slices and hashes count against what it may carry."""
-    for slices, hashes in ((7, 10), (366, 10), (1024, 64)):
-        seen = make(
-            slices=slices, hashes=hashes, capacity=1000, name=f"size-{slices}-{os.getpid()}"
-        )
-        client.config_resetstat()
-        assert len(await seen.add_many(map(str, range(300)))) == 300
-        calls = sum(
-            stats["calls"]
-            for command, stats in client.info("commandstats").items()
-            if command in ("cmdstat_eval", "cmdstat_evalsha")
-        )
-        assert calls >= 300 * 2 * (slices + hashes) / 6_000
-        await seen.clear()

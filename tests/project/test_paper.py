@@ -15,25 +15,8 @@ from bench.contest import fingerprints
 from bench.paper import __main__ as paper
 from bench.paper import racing, rates
 from bench.tables import marked
-from tbloom.bloom.sizing import rate_at, whole_blocks, window_rate
 
 ROOT = Path(__file__).parents[2]
-
-
-@pytest.mark.parametrize("items", rates.SIZES)
-def test_the_best_size_for_six_hashes(items: int) -> None:
-    """8.66 bits per item; the lowest classic rate, 2^-6, whatever the number of items; blocks add a little."""
-    found = rates.best(items)
-    assert found["bits"] / items == pytest.approx(8.6562, rel=1e-3)
-    assert found["classic"] == pytest.approx(2**-6, rel=5e-3)
-    assert found["any"] == pytest.approx(0.01626, rel=5e-3)
-
-
-def test_the_papers_formula_is_wrong_by_far() -> None:
-    """Of three overfilled slices: 0.0525 as the union has it, 5.7e-6 as the product."""
-    rate = rate_at(100_000, whole_blocks(845_000, 6), 6)
-    assert window_rate([rate] * 3) == pytest.approx(0.0525, rel=1e-3)
-    assert rate**3 == pytest.approx(5.66e-6, rel=1e-3)
 
 
 def test_the_measured_rate_of_a_window_is_the_unions(own: redis.Redis) -> None:
@@ -74,13 +57,15 @@ def test_the_paper_is_reproduced() -> None:
     # 300 pages last for three days: the fourth has only those of the first.
     assert all(found["days"]["overlaps"][n][n + 3] >= 95 for n in range(3))
     assert all(found["hours"]["overlaps"][n][n + 2] > 0 for n in range(2))
-    assert found["race"]["tbloom"] == found["race"]["urls"] < found["race"]["paper"]
-    assert found["full"]["measured"] < 1e-4
-    for of in [*found["best"], found["overfilled"]]:
-        assert of["measured"] in (None, pytest.approx(of["any"], rel=0.15))
-    for size in found["memory"]["sizes"]:
-        assert 20 < size["set"] / size["window"] < 40
-    parts = {"about", "full", *(table.name for table in paper.tables(found))}
+    papers, ours = (row["too many"] for row in found["raced"])
+    assert 0 == ours < papers
+    measured, union, _ = found["rates"]
+    assert measured["the daily crawls'"] < 1e-4
+    assert measured["overfilled"] == pytest.approx(union["overfilled"], rel=0.15)
+    for row in found["best"]:
+        assert row["measured"] in (None, pytest.approx(row["in tbloom's blocks"], rel=0.15))
+    assert all(20 < row["set / window"] < 40 for row in found["memory"])
+    parts = {"about", "full", *found} - {"hours", "days"}
     assert parts == set(marked(paper.PAGE.read_text(encoding="utf-8")))
 
 
@@ -89,7 +74,8 @@ def test_the_largest_figure_is_measured_at_any_size() -> None:
     """Two processes fill three slices, of which an RDB loses nothing; the command ends its server."""
     command = [sys.executable, "-m", "bench.paper", "--full", "--items", "3e4", "--json"]
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
-    found = dict(row.values() for row in json.loads(done.stdout.splitlines()[-1]))
+    table = json.loads(done.stdout.splitlines()[-1])["full"]
+    found = dict(row.values() for row in table)
     assert 29_990 <= int(found["items called new"].replace(",", "")) <= 30_000
     assert "bytes an item" in found["memory of the keys"]
     assert {

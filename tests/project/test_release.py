@@ -14,24 +14,8 @@ from tests.helpers.documents import ROOT
 WORKFLOWS = {
     path.name: path.read_text(encoding="utf-8") for path in (ROOT / ".github/workflows").iterdir()
 }
-CHANGELOG = """# Changelog
-
-## [Unreleased]
-
-## [1.2.0] - 2026-11-21
-
-### Added
-
-- A verb. [Python](docs/python.md#verbs), [RFC](https://www.rfc-editor.org).
-
-## [1.1.0] - 2026-01-01
-
-- Older.
-"""
-NOTES = """### Added
-
-- A verb. [Python](https://git.example/of/us/blob/v1.2.0/docs/python.md#verbs), [RFC](https://www.rfc-editor.org).
-"""
+CHANGELOG = "# Changelog\n\n## [1.2.0] - 2026-11-21\n\n- [A verb](docs/python.md#verbs).\n\n## [1.1.0] - 2026-01-01\n"
+NOTES = "- [A verb](https://git.example/of/us/blob/v1.2.0/docs/python.md#verbs).\n"
 
 
 @pytest.mark.parametrize("workflow", WORKFLOWS)
@@ -51,7 +35,6 @@ def test_a_workflow_calls_what_exists_and_pins_what_is_others(workflow: str) -> 
     [
         ("v1.2.0", CHANGELOG, NOTES),
         ("v1.2.1", CHANGELOG, "The tag is v1.2.1, and tbloom/version.py has 1.2.0\n"),
-        ("1.2.0", CHANGELOG, "The tag is 1.2.0, and tbloom/version.py has 1.2.0\n"),
         ("v1.2.0", CHANGELOG.replace("[1.2.0] - 2026-11-21", "[1.2.0]"), "CHANGELOG.md has no line"),
     ],
 )  # fmt: skip

@@ -5,10 +5,9 @@ from __future__ import annotations
 import hashlib
 from itertools import count
 
-import pytest
 import redis
 
-from tbloom import FilterFull, TimeBloom
+from tbloom import TimeBloom
 from tbloom.bloom.hasher import digest
 from tbloom.bloom.sizing import COLUMNS
 from tests.helpers.places import block_of
@@ -34,13 +33,6 @@ def test_chosen_urls_hide_another_under_scrapys_fingerprints(own: redis.Redis) -
             break
     assert urls <= 14 == seen.config.hashes
     assert victim in seen
-
-
-def test_without_growth_memory_is_bounded(own: redis.Redis) -> None:
-    seen = TimeBloom(own, "bounded", capacity=1000, grow=False)
-    with pytest.raises(FilterFull):
-        seen.add_many(map(str, range(2000)))
-    assert seen.info().items == 1000
 
 
 def test_no_url_is_stored_or_sent_and_every_key_expires(own: redis.Redis) -> None:

@@ -45,12 +45,10 @@ def test_the_sources_spider_fetches_100_pages_and_filters_10(crawl: Any, way: st
     assert "redis.connection" not in result["log"]
 
 
-def test_the_filter_outlives_the_run_and_the_log_says_so_once(crawl: Any, settings: Any) -> None:
+def test_the_filter_outlives_the_run(crawl: Any, settings: Any) -> None:
     first = crawl("pages", settings, ["a", "b"])
     again = crawl("pages", settings, ["a", "c"])
     assert [["a", "b"], ["c"]] == [sorted(first["fetched"]), sorted(again["fetched"])]
-    # Only scrapy-redis' scheduler asks for the data to be cleared at the end.
-    assert first["log"].count("Keeping what filter") == ("SCHEDULER" in settings)
 
 
 def test_flush_on_start_forgets(crawl: Any, settings: Any) -> None:
@@ -66,12 +64,6 @@ def test_a_redis_spider_fetches_each_page_once(crawl: Any, client: redis.Redis, 
     settings = {**SCRAPY_REDIS, "MAX_IDLE_TIME_BEFORE_CLOSE": 1}
     result = crawl("from_redis", settings)
     assert sorted([*map(str, range(1, 16)), "1"]) == sorted(result["fetched"])
-
-
-@ONE_WAY
-def test_the_item_is_scrapys_own_fingerprint(crawl: Any, settings: Any) -> None:
-    """URLs that differ only in the order of their query are one request."""
-    assert ["p?a=1&b=2"] == crawl("pages", settings, ["p?a=1&b=2", "p?b=2&a=1"])["fetched"]
 
 
 @ONE_WAY
@@ -104,21 +96,12 @@ def test_a_request_may_be_kept_for_fewer_slices(
 
 @ONE_WAY
 def test_other_parameters_than_the_stored_stop_the_crawl_at_the_start(
-    crawl: Any, url: str, name: str, settings: Any
+    crawl: Any, name: str, settings: Any
 ) -> None:
     crawl("pages", settings, ["a"])
     result = crawl("pages", {**settings, "TBLOOM_SLICES": 3}, ["b"])
-    expected = (
-        "TBLOOM_SLICES is 3, the stored filter has 7: "
-        f"`tbloom reconfigure {name} --slices 3 --url {url}`, another TBLOOM_KEY, or 7"
-    )
-    assert expected == refusal(result)
-
-
-def test_dupefilter_debug_shows_every_duplicate(crawl: Any, settings: Any) -> None:
-    quiet = crawl("pages", settings, ["a", "a", "a"])
-    loud = crawl("pages", {**settings, "DUPEFILTER_DEBUG": True}, ["b", "b", "b"])
-    assert [1, 2] == [r["log"].count("Filtered duplicate request") for r in (quiet, loud)]
+    expected = f"TBLOOM_SLICES: {name!r} is stored with other parameters: slices is 7 there and 3"
+    assert refusal(result).startswith(expected)
 
 
 @pytest.mark.parametrize(
@@ -151,16 +134,15 @@ def test_without_redis_the_crawl_stops_by_default(crawl: Any) -> None:
     result = crawl(
         "pages", {**SCRAPY, "REDIS_URL": UNREACHABLE, "REDIS_PARAMS": {"retry": None}}, ["a"]
     )
-    assert refusal(result).startswith(
-        f"REDIS_URL is {UNREACHABLE}: the server does not answer, so the crawl ends (TBLOOM_ON_ERROR ="
-    )
+    expected = "127.0.0.1:1/0: the server does not answer, so the crawl ends (TBLOOM_ON_ERROR ="
+    assert refusal(result).startswith(expected)
 
 
 @pytest.mark.parametrize("shadow", [False, True])
 def test_so_does_one_with_scrapy_rediss_scheduler(crawl: Any, *, shadow: bool) -> None:
     """With the add-on: without it, scrapy-redis asks Redis before any code of tbloom's runs."""
     dead = {**SETTINGS["add-on, scrapy-redis"], "REDIS_URL": UNREACHABLE, "TBLOOM_SHADOW": shadow}
-    assert refusal(crawl("pages", dead, ["a"])).startswith("REDIS_URL: Error 111 connecting to 127")
+    assert refusal(crawl("pages", dead, ["a"])).startswith("Redis: Error 111 connecting to 127")
 
 
 @pytest.mark.parametrize("rights", ["+get", "+@all -@sortedset"], ids=["none", "no queue"])
@@ -180,16 +162,7 @@ def test_so_does_one_that_redis_refuses(crawl: Any, own: redis.Redis, rights: st
     ("wrong", "expected"),
     [
         ({"REDIS_PARAMS": {"pasword": "s3cret"}}, "REDIS_PARAMS: expected what redis-py takes"),
-        ({"REDIS_URL": "redis://:s3/cret@127.0.0.1:6379/0"}, "REDIS_URL: expected the number of a"),
-        ({"REDIS_URL": None, "REDIS_PORT": "s3cret"}, "REDIS_PORT: expected a whole number"),
-        (
-            {"REDIS_PARAMS": {"redis_cls": "redis.asyncio.Redis"}},
-            "REDIS_PARAMS: expected a redis-py",
-        ),
-        (
-            {"SCHEDULER_FLUSH_ON_START": "s3cret"},
-            "SCHEDULER_FLUSH_ON_START: expected True or False",
-        ),
+        ({"SCHEDULER_FLUSH_ON_START": "s3"}, "SCHEDULER_FLUSH_ON_START: expected True or False"),
     ],
 )
 def test_a_wrong_redis_setting_is_one_line_with_scrapy_rediss_scheduler(
@@ -221,14 +194,6 @@ def test_a_crawl_that_does_not_begin_clears_nothing(
     client.delete(f"{name}:requests")
 
 
-def test_a_redis_that_fails_in_the_middle_closes_the_spider(crawl: Any, url: str) -> None:
-    """By default: the crawl must not end as "finished" with pages missing."""
-    with LossyProxy(url, lambda number: number > 30) as proxy:
-        settings = {**SCRAPY, "REDIS_URL": proxy.url, "REDIS_PARAMS": {"retry": None}}
-        result = crawl("ten_and_hundred", settings)
-    assert "tbloom_error" == result["finish_reason"]
-
-
 def test_a_full_filter_closes_the_spider(crawl: Any) -> None:
     full = {"TBLOOM_GROW": False, "TBLOOM_CAPACITY": 10}
     result = crawl("ten_and_hundred", {**SCRAPY, **full})
@@ -236,10 +201,9 @@ def test_a_full_filter_closes_the_spider(crawl: Any) -> None:
     assert "the current slice is full" in result["log"]
 
 
-@pytest.mark.parametrize("in_a_row", [pytest.param(1, marks=pytest.mark.check), 3])
-def test_lost_replies_lose_no_page(crawl: Any, url: str, in_a_row: int) -> None:
-    """One reply in 10 calls is lost, or three in a row: also the replies to two retries."""
-    with LossyProxy(url, lambda number: number % 10 < in_a_row) as proxy:
+def test_lost_replies_lose_no_page(crawl: Any, url: str) -> None:
+    """Of 10 replies, three in a row are lost: also the replies to two retries."""
+    with LossyProxy(url, lambda number: number % 10 < 3) as proxy:
         result = crawl("ten_and_hundred", {**SCRAPY, "REDIS_URL": proxy.url})
         assert proxy.lost >= 10
     assert sorted(map(str, range(100))) == sorted(result["fetched"])

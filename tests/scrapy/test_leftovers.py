@@ -22,7 +22,7 @@ def test_nothing_is_left_of_a_crawl(
 ) -> None:
     server = url if reason == "finished" else UNREACHABLE
     own = {"REDIS_URL": server, "TBLOOM_KEY": name, "TBLOOM_RETRY_FOR": 0.1}
-    job = json.dumps({"site": site, "settings": {**settings, **own}})
-    done = forked.run("tests.helpers.leftovers", job)
-    left = json.loads(done.stdout)
-    assert {"reason": reason, "crawler": "None", "threads": ["MainThread"]} == left
+    job = {"spider": "pages", "pages": [["a", {}]], "leftovers": True}
+    job |= {"site": site, "settings": {**settings, **own}}
+    ended = json.loads(forked.run("tests.helpers.crawl", json.dumps(job)).stdout)
+    assert (reason, ["MainThread"]) == (ended["finish_reason"], ended["left"])

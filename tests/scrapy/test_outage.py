@@ -10,6 +10,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
@@ -20,13 +21,14 @@ from scrapy import Request
 from scrapy.utils.request import fingerprint
 from typing_extensions import Self
 
-from tbloom import Claim, FilterFull, TimeBloom
+from tbloom import Claim, TimeBloom
+from tbloom.scrapy.outage import NEW, Answers, Guess
 from tbloom.scrapy.stores import CrawlBloom, CrawlExact
 from tests.helpers.forked import Started
 from tests.helpers.killable import Killable
 from tests.helpers.making import missing
 from tests.helpers.proxy import LossyProxy, Proxy
-from tests.helpers.schedulers import ADDON, SCRAPY, UNREACHABLE
+from tests.helpers.schedulers import ADDON, SCRAPY
 from tests.helpers.servers import BINARIES, Clockwork
 from tests.helpers.website import Server
 
@@ -52,7 +54,7 @@ def server(tmp_path: Path) -> Iterator[Killable]:
 @pytest.fixture(autouse=True)
 def _is_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Until the test says so, however long the machine stands still."""
-    monkeypatch.setattr("tbloom.scrapy.circuit.HOLD_OFF", 3600.0)
+    monkeypatch.setattr("tbloom.scrapy.stores.HOLD_OFF", 3600.0)
 
 
 class Site(Server):
@@ -128,12 +130,11 @@ def result(crawl: Started) -> dict[str, Any]:
 
 
 @MODES
-@pytest.mark.parametrize("links", [5, pytest.param(500, marks=LONG)])
 def test_an_outage_is_waited_for_once_and_ends_the_crawl(
-    server: Killable, start: Any, settings: dict[str, Any], links: int
+    server: Killable, start: Any, settings: dict[str, Any]
 ) -> None:
-    """By default, whatever number of links is pending."""
-    with Site(links) as site:
+    """By default."""
+    with Site() as site:
         crawl = start(site, {**settings, "TBLOOM_RETRY_FOR": 1})
         site.wait_for(30, crawl)
         server.kill()
@@ -203,6 +204,22 @@ def test_while_the_server_is_away_no_page_is_fetched_twice(
         assert not seen.client.exists(f"{{{name}}}:claims")
 
 
+@contextmanager
+def asking(
+    url: str, name: str, policy: str, store: Any = CrawlBloom, **arguments: Any
+) -> Iterator[Answers]:
+    """What asks a crawl's store."""
+    with store.from_url(url, name, retry_for=0, **arguments) as seen:
+        answers = Answers(seen, policy)
+        yield answers
+        answers.close()
+
+
+def ask(answers: Answers, *items: bytes, **given: Any) -> list[bool]:
+    """Whether the items are new."""
+    return [answer in NEW for answer in answers.ask([*items], **given)]
+
+
 @pytest.mark.parametrize("store", [CrawlBloom, CrawlExact])
 @POLICIES
 def test_the_policy_answers_while_the_server_is_down_and_the_server_after(
@@ -216,140 +233,90 @@ def test_the_policy_answers_while_the_server_is_down_and_the_server_after(
     """It is asked once, and then not for a while; each change is said once."""
     caplog.set_level(logging.INFO, "tbloom")
     is_scheduled = policy == "schedule"
-    with store.from_url(server.url, name, on_error=policy, retry_for=0) as seen:
-        circuit = seen.circuit
-        assert seen.add("before")
+    with asking(server.url, name, policy, store) as answers:
+        circuit = answers.circuit
+        assert [True] == ask(answers, b"before")
         server.kill()
         for first in (True, *[False] * 9):
-            assert not seen.add("before")
-            assert seen.add("new") is (is_scheduled and first)
-            assert seen.contains("before")
-            assert not is_scheduled or seen.contains("new")
+            assert [False] == ask(answers, b"before")
+            assert [is_scheduled and first] == ask(answers, b"new")
         assert 1 == circuit.errors
-        assert circuit.answers == (1 if is_scheduled else 30)
         with pytest.raises(redis.ConnectionError):
-            seen.info()  # there is no policy for what it would say
+            answers.seen.info()  # there is no policy for what it would say
         server.restart()
-        assert not seen.add("before")  # not asked yet
         circuit.try_again()  # the time is over
-        assert not seen.add("before")
-        assert seen.add("new") is not is_scheduled
+        assert [False, not is_scheduled] == ask(answers, b"before", b"new")
         assert not circuit.is_open
-    said = [record.getMessage() for record in caplog.records if "filter" in record.getMessage()]
-    assert 2 == len(said)
-    assert "does not answer, so" in said[0]
-    assert "answers again" in said[1]
+    lines = [record.getMessage() for record in caplog.records if "server" in record.getMessage()]
+    assert 2 == len(lines)
+    assert "does not answer, so" in lines[0]
+    assert "answers again" in lines[1]
 
 
 @pytest.mark.parametrize("store", [CrawlBloom, CrawlExact])
 @pytest.mark.parametrize("policy", ["raise", "schedule", "drop"])
 def test_too_few_replicas_are_an_outage(store: Any, url: str, name: str, policy: str) -> None:
-    slow = {"retry_for": 0, "on_error": policy, "replicas": 1}
-    with store.from_url(f"{url}?socket_timeout=0.2", name, **slow) as seen:
+    slow = f"{url}?socket_timeout=0.2"
+    with store.from_url(slow, name, retry_for=0, replicas=1) as seen:
+        answers = Answers(seen, policy)
         if policy == "raise":
             with pytest.raises(redis.ConnectionError, match="0 of 1 replicas have the answer"):
-                seen.add("a")
+                answers.ask([b"a"])
         else:
-            assert [seen.add("a"), seen.add("a")] == [policy == "schedule", False]
-            assert seen.circuit.is_open
-            seen.circuit.on_error = "drop"  # nothing is handed over
+            assert [[policy == "schedule"], [False]] == [ask(answers, b"a"), ask(answers, b"a")]
+        assert seen.circuit.is_open
 
 
 @POLICIES
 def test_claims_while_the_server_is_down(server: Killable, name: str, policy: str) -> None:
     """A page in work is a duplicate, a released one is not. The server gets the claims when it is back."""
-    new, seen_before = Claim.NEW, Claim.SEEN
-    with CrawlBloom.from_url(server.url, name, on_error=policy, retry_for=0) as ours:
-        assert [new, new] == ours.claim_many(["held", "done"])
-        ours.commit_many(["done"])
+    is_scheduled = policy == "schedule"
+    with asking(server.url, name, policy) as ours:
+        seen: Any = ours.seen
+        assert [True, True] == ask(ours, b"held", b"done", notes=["", ""])
+        seen.commit_many([b"done"])
         server.kill()
-        scheduled = new if policy == "schedule" else seen_before
-        assert [seen_before] * 2 == ours.claim_many(["held", "done"])
-        assert [scheduled, seen_before] == ours.claim_many(["later", "later"])
-        assert scheduled is ours.claim("released", note="work")
-        ours.release("released")
-        assert scheduled is ours.claim("released", note="work")
-        assert scheduled is ours.claim("handed over", previous_owner=ours.session)
-        ours.release("held")
+        assert [False, False] == ask(ours, b"held", b"done", notes=["", ""])
+        assert [is_scheduled, False] == ask(ours, b"later", b"later", notes=["", ""])
+        for _ in range(2):
+            assert [is_scheduled] == ask(ours, b"released", notes=["work"])
+            ours.forget([b"released"])
+            with pytest.raises(redis.ConnectionError):
+                seen.release_many([b"released"])
+        from_the_queue = ask(ours, b"held", notes=[""], previous_owner=seen.session)
+        assert [is_scheduled] == from_the_queue  # only the server knows who has it
         server.restart()
         ours.circuit.try_again()
-        assert ours.claim("asked after") is new
+        assert [True] == ask(ours, b"asked after", notes=[""])
         with TimeBloom.from_url(server.url, name) as theirs:
-            claimed = Claim.BUSY if policy == "schedule" else new
-            assert [claimed] * 2 == theirs.claim_many(["later", "released"])
-            assert [seen_before] == theirs.claim_many(["done"])
-
-
-def test_a_server_that_comes_back_empty_learns_what_the_crawl_has_seen(
-    tmp_path: Path, name: str
-) -> None:
-    if "redis-server" not in BINARIES:
-        missing("redis-server")
-    with (
-        Killable(BINARIES["redis-server"], tmp_path) as server,
-        CrawlBloom.from_url(
-            server.url, name, on_error="schedule", retry_for=0, cache_size=100_000
-        ) as seen,
-    ):
-        assert [True, False] == [seen.add("before"), seen.add("before")]
-        server.kill()
-        assert seen.add("meanwhile")
-        server.restart()
-        seen.circuit.try_again()
-        assert seen.add("a")
-        with TimeBloom.from_url(server.url, name, shards=1) as theirs:
-            assert [False] * 3 == theirs.add_many(["before", "meanwhile", "a"])
+            claimed = Claim.BUSY if is_scheduled else Claim.NEW
+            assert [claimed, Claim.NEW] == theirs.claim_many([b"later", b"released"])
+            assert [Claim.SEEN] == theirs.claim_many([b"done"])
 
 
 def test_what_is_remembered_for_an_outage_is_bounded(
     url: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tbloom.scrapy.outage.MAX_ASKED", 10)
-    with CrawlBloom.from_url(url, name, on_error="schedule", retry_for=0) as seen:
-        items = [str(i) for i in range(100)]
-        for item in items:
-            seen.add(item)
-        assert 5 <= len(seen._asked) <= 10
-        assert items[-5:] == [*seen._asked][-5:]
-
-
-@pytest.mark.parametrize(
-    ("store", "parameters", "argument", "seconds"),
-    [
-        (CrawlBloom, {"slices": 3}, None, 3 * 86400),
-        (CrawlBloom, {"slices": 3}, 1, 86400),
-        (CrawlExact, {"ttl": 60}, None, 61),
-        (CrawlExact, {}, 60, 61),
-    ],
-)
-def test_what_has_left_the_window_is_new_without_the_server_too(
-    name: str,
-    monkeypatch: pytest.MonkeyPatch,
-    *,
-    store: Any,
-    parameters: dict[str, Any],
-    argument: Any,
-    seconds: int,
-) -> None:
-    now = 1_600_000_000_000
-    for module in ("outage", "stores"):
-        monkeypatch.setattr(f"tbloom.scrapy.{module}.now_ms", lambda: now)
-    with store.from_url(UNREACHABLE, name, on_error="schedule", retry_for=0, **parameters) as seen:
-        assert [True, False] == [seen.add("a", argument) for _ in range(2)]
-        now += seconds * 1000
-        assert [True, False] == [seen.add("a", argument) for _ in range(2)]
+    with asking(url, name, "schedule") as answers:
+        items = [str(i).encode() for i in range(100)]
+        answers.ask(items)
+        assert 5 <= len(answers._asked) <= 10
+        assert items[-5:] == [*answers._asked][-5:]
 
 
 @POLICIES
 def test_what_was_done_while_the_server_was_down_is_marked_later(
     server: Killable, name: str, policy: str
 ) -> None:
-    items = ["claimed before", "never claimed"]
-    with CrawlBloom.from_url(server.url, name, on_error=policy, retry_for=0, session_ttl=1) as seen:
-        seen.claim("claimed before")
+    items = [b"claimed before", b"never claimed"]
+    with asking(server.url, name, policy, session_ttl=1) as answers:
+        seen: Any = answers.seen
+        answers.ask(items[:1], [""])
         server.kill()
         for item in items:  # the second is not sent
-            seen.commit_many([item])
+            with pytest.raises(redis.ConnectionError):
+                seen.commit_many([item])
         server.restart()
         with TimeBloom.from_url(server.url, name) as other:
             while not all(other.contains_many(items)):
@@ -360,23 +327,17 @@ def test_a_server_that_hangs_is_waited_for_once(server: Killable, name: str) -> 
     """Its time-out is spent on one call, and again on one each HOLD_OFF seconds; not on every one, nor on what is cached."""
     with (
         Proxy(server.url, lambda _: None) as proxy,
-        CrawlBloom.from_url(
-            f"{proxy.url}?socket_timeout=0.2",
-            name,
-            on_error="drop",
-            retry_for=0,
-            cache_size=10,
-        ) as seen,
+        asking(f"{proxy.url}?socket_timeout=0.2", name, "drop", cache_size=10) as answers,
     ):
-        seen.add("cached")
+        answers.ask([b"cached"])
         process = server.process
         os.kill(process.pid, signal.SIGSTOP)
         try:
-            assert [False] * 1000 == [seen.add("a") for _ in range(1000)]
-            assert not seen.add("cached")
+            assert [[Guess.DROPPED]] * 1000 == [answers.ask([b"a"]) for _ in range(1000)]
+            assert [Claim.SEEN] == answers.ask([b"cached"])
         finally:
             os.kill(process.pid, signal.SIGCONT)
-        assert (1, 1000) == (seen.circuit.errors, seen.circuit.answers)
+        assert 1 == answers.circuit.errors
 
 
 @POLICIES
@@ -386,51 +347,38 @@ def test_an_error_that_does_not_pass_comes_through(
     """As does one of another password, or of a user who may not."""
     client.rpush(f"{{{name}}}:config", "x")
     with (
-        CrawlBloom.from_url(url, name, on_error=policy) as seen,
+        asking(url, name, policy) as answers,
         pytest.raises(redis.ResponseError, match="WRONGTYPE"),
     ):
-        seen.add("a")
-
-
-def test_an_error_of_the_filters_own_shows_that_the_server_answers(
-    url: str, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tbloom.scrapy.circuit.HOLD_OFF", 0.0)
-    with CrawlBloom.from_url(url, name, capacity=1, grow=False, on_error="drop") as ours:
-        ours.add("fills the slice")
-        ours.circuit.failed(redis.ConnectionError())
-        with pytest.raises(FilterFull):
-            ours.add("b")
-        assert not ours.circuit.is_open
+        answers.ask([b"a"])
 
 
 def test_an_item_called_new_by_policy_is_not_new_again(url: str, name: str) -> None:
     """Its lost answer was "new" too; the server's next one counts."""
     with (
         LossyProxy(url, lambda number: number == 3) as proxy,
-        CrawlBloom.from_url(proxy.url, name, on_error="schedule", retry_for=0) as ours,
+        asking(proxy.url, name, "schedule") as answers,
     ):
-        ours.contains("parameters")
-        assert ours.add("a")
-        ours.circuit.worked()
-        assert not ours.add("a")
-        assert (1, 1) == (proxy.lost, ours.circuit.answers)
+        answers.seen.contains("parameters")
+        assert [Guess.SCHEDULED] == answers.ask([b"a"])
+        answers.circuit.worked()
+        assert [Claim.SEEN] == answers.ask([b"a"])
+        assert 1 == proxy.lost
 
 
 def test_a_claim_called_new_by_policy_stays_claimed(clockwork: Clockwork, name: str) -> None:
     """The claim reached the server, the reply did not, and the policy answers "new": no other process gets it."""
     with (
         LossyProxy(clockwork.server.url) as proxy,
-        CrawlBloom.from_url(
-            proxy.url, name, on_error="schedule", retry_for=0, session_ttl=2
-        ) as ours,
+        asking(proxy.url, name, "schedule", session_ttl=2) as ours,
         TimeBloom.from_url(clockwork.server.url, name) as theirs,
     ):
-        ours.add("before")
+        ours.ask([b"before"], [""])
         proxy.loses_next = True
-        assert Claim.NEW is ours.claim("a", note="the work")
+        assert [Guess.SCHEDULED] == ours.ask([b"a"], ["the work"])
         assert 1 == proxy.lost
+        seen: Any = ours.seen
         for _ in range(5):
-            clockwork.pass_a_second(name, ours.session)
-            assert Claim.BUSY is theirs.claim("a")
+            clockwork.pass_a_second(name, seen.session)
+            assert Claim.BUSY is theirs.claim(b"a")
             assert [] == theirs.take_over()

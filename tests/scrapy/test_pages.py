@@ -3,37 +3,27 @@
 from __future__ import annotations
 
 import gzip
-import importlib
-import inspect
 import json
 import os
-import re
-import resource
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis.strategies import from_regex
 from scrapy import Request
-from scrapy.http import HtmlResponse, Response, TextResponse, XmlResponse
-from scrapy.settings import Settings
+from scrapy.http import HtmlResponse, Response, XmlResponse
 from scrapy.utils.request import fingerprint
-from w3lib.url import canonicalize_url
 
 from tbloom import ConfigError, ConfigMismatch
-from tbloom.errors import StoreLocked, TBloomError
-from tbloom.pages import Page, PageStore, calendar
-from tbloom.scrapy import PageCacheStorage, ScrapyRedisFingerprinter
-from tbloom.scrapy.errorline import error_line
-from tbloom.scrapy.options import read_options
-from tbloom.scrapy.pages import responses, shared
-from tbloom.scrapy.pages.addresses import KEY, PLAIN, url_of
+from tbloom.errors import StoreLocked
+from tbloom.pages import PageStore, calendar
+from tbloom.scrapy import ScrapyRedisFingerprinter
+from tbloom.scrapy.crawler import error_line
+from tbloom.scrapy.pages import shared
+from tbloom.scrapy.pages.storage import KEY
 from tbloom.scrapy.settings import PAGES
 from tests.helpers import cachesite
 from tests.helpers.cached import DOCUMENTATION, OURS, THEIRS, Opened, a_crawl, comparable, run
@@ -84,9 +74,10 @@ def test_a_second_crawl_of_the_python_documentation_fetches_nothing(tmp_path: Pa
 
 
 def items(result: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The items in order, without the fields that say that they come from the cache."""
+    """The items in order, without what the cache does not keep."""
+    left_out = {"flags", "stamped", "ip", "protocol", "encoding"}
     for item in sorted(result["got"], key=lambda item: item["url"]):
-        yield {key: value for key, value in item.items() if key not in ("flags", "stamped")}
+        yield {key: value for key, value in item.items() if key not in left_out}
 
 
 @pytest.mark.parametrize("policy", [pytest.param(DUMMY, marks=pytest.mark.check), RFC2616])
@@ -130,16 +121,6 @@ def test_spiders_of_one_process_share_the_pages(site: Any, tmp_path: Path) -> No
     assert (tmp_path / "lock").read_text().strip() == ""  # closed by the last one
 
 
-def test_spiders_may_have_a_store_each(site: Any, tmp_path: Path) -> None:
-    crawls, _ = run(
-        [a_crawl(tmp_path / "%(spider)s", [f"{site.url}/plain"], name=name) for name in "ab"]
-    )
-    assert [1, 1] == [one["stats"]["httpcache/store"] for one in crawls]
-    for name in "ab":
-        with PageStore(tmp_path / name) as store:
-            assert [f"{site.url}/plain"] == [*store]
-
-
 def test_a_second_process_stops_at_the_start(site: Any, tmp_path: Path) -> None:
     """With and without the spider's name in the path: nothing is fetched without the cache; one line says why."""
     url = f"{site.url}/plain"
@@ -167,15 +148,6 @@ def test_a_crawl_reads_beside_a_writer(site: Any, tmp_path: Path) -> None:
         assert 1 == len(store)
 
 
-def test_a_crawl_gets_a_page_that_another_program_has_decoded(site: Any, tmp_path: Path) -> None:
-    """For example the library requests, whose headers still say that the body is gzipped."""
-    url = f"{site.url}/plain"
-    with PageStore(tmp_path) as store:
-        store.put(url, b"<p>decoded", headers={"Content-Encoding": "gzip", "Content-Length": "7"})
-    [crawl], _ = run([a_crawl(tmp_path, [url])])
-    assert (["<p>decoded"], {}) == ([item.get("body") for item in crawl["got"]], site.asked)
-
-
 def test_a_full_disk_does_not_stop_the_crawl(site: Any, tmp_path: Path) -> None:
     """All pages are delivered, and those with room are stored."""
     urls = [f"{site.url}/{name}" for name in ("plain", "json")]
@@ -190,14 +162,6 @@ def test_a_full_disk_does_not_stop_the_crawl(site: Any, tmp_path: Path) -> None:
         tuple(one["stats"].get(f"httpcache/{what}") for what in ("firsthand", "hit"))
         for one in crawls
     ]
-
-
-def test_a_wrong_setting_stops_the_crawl_at_the_start(site: Any, tmp_path: Path) -> None:
-    [crawl], log = run([a_crawl(tmp_path, [site.url], TBLOOM_PAGES_SLICES="many")])
-    assert (None, "tbloom_error") == (crawl["failure"], crawl["finish_reason"])
-    assert 1 == log.count("TBLOOM_PAGES_SLICES: expected a whole number")
-    assert "Traceback" not in log
-    assert {} == site.asked
 
 
 # The storage by itself
@@ -215,62 +179,34 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[datetime]]:
 @pytest.mark.parametrize(
     "response",
     [
-        Response(URL, status=299, flags=["a", "caf\xe9, b"], protocol="h2"),
-        TextResponse(URL, body="caf\xe9", encoding="cp1252", protocol="HTTP/1.1"),
-        HtmlResponse(URL, headers={"Content-Type": "image/png"}, body=b"\x00\xff"),
-        XmlResponse(URL, headers={"X-A": ["1", "2"], "x-b": b"\xe9"}, protocol="HTTP/1.0"),
-        type("Own", (HtmlResponse,), {})(URL, body="\u20ac", encoding="utf-8"),
-        Response(URL, headers={"Content-Type": "text/plain"}, body=b"a"),
+        Response(URL, status=299),
+        HtmlResponse(URL, headers={"Content-Type": "text/html"}, body=b"<p>caf\xe9"),
+        XmlResponse(URL, headers={"X-A": ["1", "2"], "x-b": b"\xe9", "Content-Type": "text/xml"}),
         Response("https://b.example/elsewhere#part", headers={"Content-Length": "7"}),
     ],
     ids=lambda response: type(response).__name__,
 )
 def test_what_comes_back(response: Response, tmp_path: Path) -> None:
-    """All but the class if it is not Scrapy's; a plain ``Response`` gets the class that Scrapy chooses."""
-    for address in ("192.0.2.1", "2001:db8::1", None):
-        given = response.replace(ip_address=address and responses.ip_address(address))
-        request = Request(URL)
-        with Opened(tmp_path) as opened:
-            opened.store(request, given)
-            got = opened.retrieve(request)
-        kind = {"Own": HtmlResponse, "Response": None}.get(type(given).__name__, type(given))
-        plain = TextResponse if b"Content-Type" in given.headers else type(got)
-        assert (kind or plain) is type(got)
-        for name in ("url", "status", "headers", "body", "flags", "ip_address", "protocol"):
-            assert getattr(given, name) == getattr(got, name)
-        if isinstance(given, TextResponse):
-            assert (given.encoding, given.text) == (got.encoding, got.text)
-        with PageStore(tmp_path, readonly=True) as store:
-            assert request.meta["cache_timestamp"] == store.get(URL).at.timestamp()
-
-
-def test_a_page_of_another_program_is_a_response_too(tmp_path: Path) -> None:
-    odd = {"X-Scrapy-Flags": "not JSON", "X-Scrapy-Class": "os.system", "WARC-IP-Address": "?"}
-    with PageStore(tmp_path) as store:
-        store.put(URL, b"caf\xe9", headers={"content-type": "text/html"})
-        store.put(f"{URL}?odd=1", b"\x01\xff", fields=odd)
+    request = Request(URL)
     with Opened(tmp_path) as opened:
-        page, other = opened.retrieve(URL), opened.retrieve(f"{URL}?odd=1")
-    assert (HtmlResponse, b"caf\xe9", []) == (type(page), page.body, page.flags)
-    assert (Response, [], None, None) == (
-        type(other),
-        other.flags,
-        other.ip_address,
-        other.protocol,
-    )
+        opened.store(request, response.replace(ip_address=ip_address("192.0.2.1")))
+        got = opened.retrieve(request)
+    assert isinstance(got, type(response))
+    for name in ("url", "status", "headers", "body"):
+        assert getattr(response, name) == getattr(got, name)
+    with PageStore(tmp_path, readonly=True) as store:
+        page = store.get(URL)
+    assert request.meta["cache_timestamp"] == page.at.timestamp()
+    assert ("WARC-IP-Address", "192.0.2.1") in page.fields
 
 
 @pytest.mark.parametrize(
     ("codings", "body", "kept"),
     [
         (["gzip"], b"<p>decoded", []),
-        (["X-GZIP"], b"<p>decoded", []),
-        (["deflate, gzip"], b"<p>decoded", []),
         (["deflate", "gzip"], b"<p>decoded", []),
         (["gzip"], gzip.compress(b"<p>", mtime=0), ["gzip"]),
         (["gzip, br"], b"not looked into", ["gzip, br"]),
-        (["gzip", "br"], b"not looked into", ["gzip", "br"]),
-        (["gzip"], b"", ["gzip"]),
     ],
 )
 def test_an_encoding_that_is_not_the_bodys_is_dropped(
@@ -283,11 +219,6 @@ def test_an_encoding_that_is_not_the_bodys_is_dropped(
     with Opened(tmp_path) as opened:
         response = opened.retrieve(URL)
     assert [one.encode() for one in kept] == response.headers.getlist("Content-Encoding")
-
-
-def test_flags_that_are_no_list_are_none() -> None:
-    page = Page(URL, 200, (), b"", datetime.now(timezone.utc), None, (("X-Scrapy-Flags", "1"),))
-    assert [] == responses.response_of(page).flags
 
 
 def test_a_get_is_addressed_by_its_canonical_url(tmp_path: Path) -> None:
@@ -309,18 +240,6 @@ def test_a_get_is_addressed_by_its_canonical_url(tmp_path: Path) -> None:
     with PageStore(tmp_path) as store:
         assert "http://a.example/led-to" == store.get(url).url
     assert keys | {url, verbatim.url} == addresses
-
-
-@given(from_regex(PLAIN, fullmatch=True))
-def test_a_url_that_is_taken_for_canonical_is(url: str) -> None:
-    assert url == canonicalize_url(url)
-
-
-@pytest.mark.parametrize(
-    "url", ["http://a.example", "http://a.example/b/../c", f"{URL}?b=1&a=2", f"{URL}?a", f"{URL}#b"]
-)
-def test_a_url_that_is_not_canonical_is_made_so(url: str) -> None:
-    assert url != canonicalize_url(url) == url_of(Request(url)).decode()
 
 
 class WithoutSession:
@@ -356,56 +275,12 @@ def test_a_page_expires_by_its_time(tmp_path: Path, clock: list[datetime]) -> No
         assert URL == opened.retrieve(URL).url
 
 
-def test_pages_leave_with_their_slice(tmp_path: Path, clock: list[datetime]) -> None:
-    """The slice is the day in the time zone; the files are removed, too."""
-    slices = {"TBLOOM_PAGES_GRANULARITY": "d", "TBLOOM_PAGES_SLICES": "2"}
-    with Opened(tmp_path, **slices, TBLOOM_TIMEZONE="Asia/Tokyo") as opened:
-        opened.store(URL)
-        first = {path.name for path in tmp_path.glob("*.warc.gz")}
-        clock[0] = datetime(2019, 6, 4, 14, 59, 59, tzinfo=timezone.utc)
-        assert URL == opened.retrieve(URL).url
-        clock[0] = datetime(2019, 6, 4, 15, tzinfo=timezone.utc)
-        assert opened.retrieve(URL) is None
-        opened.store(f"{URL}/b")
-        assert 1 == len(first)
-        assert set() == first & {path.name for path in tmp_path.glob("*.warc.gz")}
-        assert [f"{URL}/b".encode()] == [
-            page.url.encode() for page in opened.storage._shared.store.pages()
-        ]
-
-
-def test_the_size_of_segments_is_a_setting(tmp_path: Path) -> None:
-    with Opened(tmp_path, TBLOOM_PAGES_SEGMENT_BYTES="1000") as opened:
-        for page in range(10):
-            opened.store(f"{URL}{page}")
-    assert 1 < len([*tmp_path.glob("*.warc.gz")])
-
-
-def test_the_codec_is_a_setting(tmp_path: Path) -> None:
-    """Of new pages: those of another codec are read all the same."""
-    body = b"<p>legible" * 1000
-    sizes = []
-    for codec in ("gzip", "zstd", "identity"):
-        before = sum(path.stat().st_size for path in tmp_path.glob("pages-*"))
-        with Opened(tmp_path, TBLOOM_PAGES_CODEC=codec) as opened:
-            opened.store(f"{URL}/{codec}", Response(URL, body=body))
-        sizes.append(sum(path.stat().st_size for path in tmp_path.glob("pages-*")) - before)
-    assert max(sizes[:2]) < 5_000 < len(body) < sizes[2]
-    with Opened(tmp_path) as opened:
-        for codec in ("gzip", "zstd", "identity"):
-            assert body == opened.retrieve(f"{URL}/{codec}").body
-
-
 @pytest.mark.parametrize(
     ("response", "warnings"),
     [
         (Response(URL, headers={"X-A": "a\r\nb"}), 1),
-        (Response(URL, headers={"X:A": "a"}), 1),
-        (Response("http://a.example/a b"), 1),
         (Response(URL, status=99), 1),
-        (Response(URL, protocol="\u20ac"), 1),
         (Response("ftp://a.example/a"), 0),
-        (Response("data:,a"), 0),
     ],
 )
 def test_a_response_that_can_t_be_stored_is_refused(
@@ -430,26 +305,6 @@ def test_what_can_t_be_read_is_fetched(tmp_path: Path, caplog: pytest.LogCapture
     assert 1 == caplog.text.count(warning)
 
 
-def test_where_there_is_no_room_what_was_stored_stays(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    large = Response(URL, body=os.urandom(200_000))
-    with Opened(tmp_path) as opened:
-        opened.store(URL)
-        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (150_000, hard))
-        try:
-            opened.store(URL, large)
-            opened.store(URL, large)
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-        assert b"" == opened.retrieve(URL).body
-        assert {"tbloom/pages/failed": 2} == opened.stats
-        opened.store(URL, large)
-        assert large.body == opened.retrieve(URL).body
-    assert 1 == caplog.text.count("could not be stored")
-
-
 # The settings
 
 SLICES = {"TBLOOM_PAGES_GRANULARITY": "d", "TBLOOM_PAGES_SLICES": 7}
@@ -460,22 +315,13 @@ SLICES = {"TBLOOM_PAGES_GRANULARITY": "d", "TBLOOM_PAGES_SLICES": 7}
     [
         ({"TBLOOM_PAGES_PATH": 5}, "TBLOOM_PAGES_PATH"),
         ({"TBLOOM_PAGES_PATH": "%(name)s"}, "TBLOOM_PAGES_PATH"),
-        ({"TBLOOM_PAGES_PATH": "a\0b"}, "TBLOOM_PAGES_PATH"),
-        ({"TBLOOM_PAGES_PATH": __file__}, "TBLOOM_PAGES_PATH"),
-        ({"TBLOOM_PAGES_PATH": str(Path(__file__).parent)}, "TBLOOM_PAGES_PATH"),
         ({"TBLOOM_PAGES_READONLY": "True"}, "TBLOOM_PAGES_PATH"),  # there is none yet
         (SLICES | {"TBLOOM_PAGES_GRANULARITY": "y"}, "TBLOOM_PAGES_GRANULARITY"),
         (SLICES | {"TBLOOM_PAGES_SLICES": "7.5"}, "TBLOOM_PAGES_SLICES"),
-        (SLICES | {"TBLOOM_PAGES_SLICES": 0}, "TBLOOM_PAGES_SLICES"),
-        (SLICES | {"TBLOOM_TIMEZONE": "Mars"}, "TBLOOM_TIMEZONE"),
+        ({"TBLOOM_PAGES_SLICES": 7}, "TBLOOM_PAGES_GRANULARITY"),
         ({"TBLOOM_PAGES_READONLY": "perhaps"}, "TBLOOM_PAGES_READONLY"),
-        ({"TBLOOM_PAGES_SEGMENT_BYTES": "1 GB"}, "TBLOOM_PAGES_SEGMENT_BYTES"),
-        ({"TBLOOM_PAGES_SEGMENT_BYTES": 0}, "TBLOOM_PAGES_SEGMENT_BYTES"),
         ({"TBLOOM_PAGES_CODEC": "br"}, "TBLOOM_PAGES_CODEC"),
-        ({"TBLOOM_PAGES_CODEC": 6}, "TBLOOM_PAGES_CODEC"),
         ({"TBLOOM_PAGES_SLICE": 7}, "TBLOOM_PAGES_SLICE"),
-        ({"HTTPCACHE_EXPIRATION_SECS": "an hour"}, "HTTPCACHE_EXPIRATION_SECS"),
-        ({"HTTPCACHE_EXPIRATION_SECS": [1]}, "HTTPCACHE_EXPIRATION_SECS"),
     ],
 )
 def test_a_wrong_setting_is_named(settings: dict[str, Any], names: str, tmp_path: Path) -> None:
@@ -484,162 +330,24 @@ def test_a_wrong_setting_is_named(settings: dict[str, Any], names: str, tmp_path
     assert {} == shared._opened
 
 
-@pytest.mark.parametrize(
-    ("settings", "expected"),
-    [
-        (
-            {"TBLOOM_PAGES_SLICES": 7},
-            "TBLOOM_PAGES_GRANULARITY: expected a period such as 'd', because TBLOOM_PAGES_SLICES is given, got None",
-        ),
-        (
-            {"TBLOOM_PAGES_GRANULARITY": "d"},
-            "TBLOOM_PAGES_SLICES: expected a whole number, because TBLOOM_PAGES_GRANULARITY is given, got None",
-        ),
-    ],
-)
-def test_the_error_names_both_settings_of_a_pair(
-    settings: dict[str, Any], expected: str, tmp_path: Path
-) -> None:
-    """Not the arguments of ``PageStore``."""
-    with pytest.raises(ConfigError) as caught:
-        Opened(tmp_path, **settings)
-    assert expected == str(caught.value)
-
-
 def test_other_slices_than_the_stores_are_refused(tmp_path: Path) -> None:
     """Also in the process that has the store open."""
     other = SLICES | {"TBLOOM_PAGES_SLICES": 8}
     with Opened(tmp_path, **SLICES), pytest.raises(ConfigMismatch) as caught:
         Opened(tmp_path, **other)
-    expected = "TBLOOM_PAGES_SLICES is 8, the page store has 7: another TBLOOM_PAGES_PATH, or 7"
-    assert expected == error_line(caught.value, Settings(other), PAGES)
+    assert error_line(caught.value, PAGES).startswith("TBLOOM_PAGES_SLICES: ")
     with pytest.raises(ConfigMismatch):
         Opened(tmp_path, **SLICES, TBLOOM_TIMEZONE="Asia/Tokyo")
     with Opened(tmp_path, TBLOOM_TIMEZONE="Asia/Tokyo") as opened:  # the filter's
         opened.store(URL)
 
 
-def test_crawls_share_a_store_that_refuses_readers(tmp_path: Path) -> None:
-    """Only the process that has made the index trusts it."""
-    with Opened(tmp_path / "pages", **SLICES) as one:
-        one.store(URL)
-        (tmp_path / "pages" / "lock").write_text('{"pid": 1, "boot": "another"}')
-        with pytest.raises(TBloomError, match="can't be trusted"):
-            PageStore(tmp_path / "pages", readonly=True)
-        with Opened(tmp_path / "pages", **SLICES) as other:
-            assert URL == other.retrieve(URL).url
-        with pytest.raises(ConfigMismatch):
-            Opened(tmp_path / "pages", **SLICES | {"TBLOOM_PAGES_SLICES": 8})
-    assert {} == shared._opened
-
-
-def test_by_default_the_pages_are_in_scrapys_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    for settings, folder in (
-        ({}, ".scrapy/httpcache/pages"),
-        ({"HTTPCACHE_DIR": str(tmp_path / "100%(spider)s")}, "100%(spider)s/pages"),
-        ({"TBLOOM_PAGES_PATH": Path("own")}, "own"),
-    ):
-        with Opened(tmp_path, **{"TBLOOM_PAGES_PATH": None, **settings}) as opened:
-            assert str(tmp_path / folder) == opened.storage._shared.store.path
-
-
-def test_the_defaults_in_the_guide_are_right() -> None:
-    """The other settings of the cache have no default."""
-    guide = (Path(__file__).parents[2] / "docs" / "scrapy.md").read_text(encoding="utf-8")
-    for name in ("segment_bytes", "readonly", "codec"):
-        default = inspect.signature(PageStore).parameters[name].default
-        shown = f'"{default}"' if isinstance(default, str) else default
-        assert f"| `TBLOOM_PAGES_{name.upper()}` | `{shown}` |" in guide
-
-
 def test_the_last_one_closes_the_store(tmp_path: Path) -> None:
-    """A storage that is forgotten without a close releases the store, too."""
     with Opened(tmp_path) as one:
         with Opened(tmp_path) as other:
             other.store(URL)
         assert URL == one.retrieve(URL).url
-        forgotten = PageCacheStorage(Settings({"TBLOOM_PAGES_PATH": str(tmp_path)}))
-    with pytest.raises(StoreLocked):
-        PageStore(tmp_path)
-    del forgotten
+        with pytest.raises(StoreLocked):
+            PageStore(tmp_path)
     PageStore(tmp_path).close()
     assert {} == shared._opened
-
-
-def test_a_forked_crawl_does_not_write_with_its_parents(tmp_path: Path) -> None:
-    with Opened(tmp_path):
-        child = os.fork()
-        if not child:
-            code = 1
-            try:
-                Opened(tmp_path)
-            except StoreLocked:
-                code = 0
-            finally:
-                os._exit(code)
-        assert 0 == os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-
-
-def test_scrapy_shell_beside_a_writer(site: Any, tmp_path: Path) -> None:
-    """One line says that the store can't be opened, and what to set; the page is fetched."""
-    settings = {
-        "HTTPCACHE_ENABLED": 1,
-        "HTTPCACHE_STORAGE": "tbloom.scrapy.PageCacheStorage",
-        "TBLOOM_PAGES_PATH": tmp_path,
-        "LOG_LEVEL": "WARNING",
-    }
-    words = [word for name, value in settings.items() for word in ("-s", f"{name}={value}")]
-    code = "(response.status, response.flags)"
-    with PageStore(tmp_path):
-        done = subprocess.run(
-            [sys.executable, "-m", "scrapy", "shell", *words, "-c", code, f"{site.url}/plain"],
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-    assert done.stdout.strip() == "(200, [])"
-    [line] = done.stderr.splitlines()
-    assert "TBLOOM_PAGES_PATH: " in line
-    assert "TBLOOM_PAGES_READONLY = True; until then, all pages are fetched" in line
-
-
-def test_every_store_allows_the_settings_of_the_cache() -> None:
-    """The time zone too, where the filter has no use for it."""
-    cache = {"TBLOOM_PAGES_PATH": "pages", "TBLOOM_TIMEZONE": "Asia/Tokyo"}
-    assert "exact" == read_options(Settings({"TBLOOM_STORE": "exact", **cache}), "tests").store
-
-
-WITHOUT = """
-import sys
-sys.modules["isal"] = None
-from tbloom.scrapy import *
-from scrapy.utils.misc import load_object
-print(DupeFilter.__name__)
-try:
-    load_object("tbloom.scrapy.PageCacheStorage")
-except ImportError as error:
-    print(error)
-"""
-
-
-def test_without_the_extra_it_says_what_to_install() -> None:
-    """The rest of ``tbloom.scrapy`` works, also with ``import *``."""
-    done = subprocess.run(
-        [sys.executable, "-c", WITHOUT], capture_output=True, text=True, check=False
-    )
-    assert ("", 0) == (done.stderr, done.returncode)
-    assert re.fullmatch(
-        r"DupeFilter\ntbloom\.pages needs \w+: pip install 'tbloom\[pages\]'\n", done.stdout
-    )
-
-
-def test_the_public_names_exist() -> None:
-    module = importlib.import_module("tbloom.scrapy")
-    assert sorted(module.__all__) == module.__all__
-    names = [*module.__all__, "PageCacheStorage"]
-    assert all(getattr(module, name).__name__ == name for name in names)
-    with pytest.raises(AttributeError, match="has no attribute 'PageCache'"):
-        _ = module.PageCache

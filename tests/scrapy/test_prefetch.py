@@ -10,7 +10,7 @@ import pytest
 
 from tbloom.scrapy.dupefilter.batches import batches
 from tests.helpers.proxy import Fault, Proxy
-from tests.helpers.schedulers import ADDON, SCRAPY, UNREACHABLE
+from tests.helpers.schedulers import ADDON, SCRAPY
 
 MARKS = pytest.mark.parametrize("mark", ["scheduled", "done"])
 
@@ -111,14 +111,6 @@ def test_the_order_is_kept_and_dont_filter_is_not_asked_for(crawl: Any, mark: st
 
 
 @MARKS
-def test_without_redis_the_policy_decides_for_batches_too(crawl: Any, mark: str) -> None:
-    down = {"TBLOOM_ON_ERROR": "schedule", "REDIS_URL": UNREACHABLE, "TBLOOM_RETRY_FOR": 0}
-    result = crawl("pages", {**ADDON, "TBLOOM_MARK": mark, **down}, ["a", "b", "c"])
-    assert ["a", "b", "c"] == sorted(result["fetched"])
-    assert 1 == result["log"].count("does not answer")
-
-
-@MARKS
 def test_an_error_of_the_filter_ends_the_crawl_with_batches_too(crawl: Any, mark: str) -> None:
     """Here another program changes the filter's parameters."""
     links = {"request": {"cb_kwargs": {"end": "links_after_a_reconfigure"}}}
@@ -126,11 +118,6 @@ def test_an_error_of_the_filter_ends_the_crawl_with_batches_too(crawl: Any, mark
     assert (["a"], "tbloom_error") == (result["fetched"], result["finish_reason"])
     assert "Traceback" not in result["log"]
     assert 1 == result["log"].count("The crawl ends: ")
-
-
-def test_the_local_cache_can_be_switched_off(crawl: Any) -> None:
-    off = crawl("pages", {**ADDON, "TBLOOM_CACHE_SIZE": 0}, ["a"] * 5)
-    assert "tbloom/cache_hits" not in off["stats"]
 
 
 @pytest.mark.parametrize(("settings", "is_said"), [(SCRAPY, True), (ADDON, False)])

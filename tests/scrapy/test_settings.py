@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pytest
@@ -10,9 +9,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from scrapy.settings import Settings
 
-from tbloom import ConfigError, ConfigMismatch, TimeBloom
+from tbloom import ConfigError, TimeBloom
 from tbloom.bloom.config import configure
-from tbloom.scrapy.errorline import error_line
 from tbloom.scrapy.options import read_options
 from tbloom.scrapy.settings import KNOWN
 from tests.helpers.hostile import anything, refused
@@ -22,10 +20,6 @@ SECRET = b"a secret of the crawlers, in ASCII"
 EXACT = {"TBLOOM_STORE": "exact"}
 LOCAL = {"TBLOOM_STORE": "local"}
 _REDIS = ["REDIS_URL", "REDIS_HOST", "REDIS_PORT", "REDIS_DB", "REDIS_ENCODING", "REDIS_PARAMS"]
-_UNKNOWN = (
-    "what redis-py takes (AbstractConnection.__init__() got an unexpected keyword argument '{}"
-)
-OTHER_CLASS = {"REDIS_PARAMS": {"redis_cls": "redis.asyncio.Redis"}}
 
 
 def message(wrong: dict[str, Any]) -> str:
@@ -39,78 +33,30 @@ def message(wrong: dict[str, Any]) -> str:
     ("wrong", "expected"),
     [
         ({"TBLOOM_GRANULARITY": "y"}, "TBLOOM_GRANULARITY: expected 'h', 'd', 'w', 'm'"),
-        ({"TBLOOM_SLICES": 0}, "TBLOOM_SLICES: expected a whole number from 1"),
-        ({"TBLOOM_SLICES": "many"}, "TBLOOM_SLICES: expected a whole number, got 'many'"),
+        ({"TBLOOM_SLICES": "many"}, "TBLOOM_SLICES: expected a whole number from 1"),
         ({"TBLOOM_CAPACITY": -1}, "TBLOOM_CAPACITY: expected a whole number from 1"),
         ({"TBLOOM_ERROR_RATE": 1}, "TBLOOM_ERROR_RATE: expected a float from 1e-15"),
         ({"TBLOOM_TIMEZONE": "Mars/Olympus"}, "TBLOOM_TIMEZONE: expected an IANA time zone"),
         ({"TBLOOM_ON_ERROR": "panic"}, "TBLOOM_ON_ERROR: expected 'raise' or 'schedule' or 'drop'"),
+        ({"TBLOOM_MARK": "never"}, "TBLOOM_MARK: expected 'scheduled' or 'done' or 'parsed'"),
         ({"TBLOOM_KEY": "{a}"}, "TBLOOM_KEY: expected a str that is not empty and has no braces"),
-        ({"TBLOOM_SHARDS": 0}, "TBLOOM_SHARDS: expected a whole number from 1 to 16384"),
         ({"TBLOOM_GROW": "maybe"}, "TBLOOM_GROW: expected True or False, got 'maybe'"),
-        ({"TBLOOM_TAKE_OVER": "maybe"}, "TBLOOM_TAKE_OVER: expected True or False, got 'maybe'"),
-        ({"TBLOOM_CACHE_SIZE": -1}, "TBLOOM_CACHE_SIZE: expected a whole number"),
         ({"TBLOOM_SECRET": "short"}, "TBLOOM_SECRET: expected 16 to 64 bytes, got '5 bytes'"),
-        ({"TBLOOM_REPLICAS": -1}, "TBLOOM_REPLICAS: expected a whole number from 0 to 1000, got -1"),
-        ({"TBLOOM_SECRET": 5}, "TBLOOM_SECRET: expected 16 to 64 bytes, got <class 'int'>"),
-        ({"TBLOOM_SLICE": 4}, "TBLOOM_SLICE: expected TBLOOM_SLICES (there is no TBLOOM_SLICE), got"),
+        ({"TBLOOM_SLICE": 4}, "TBLOOM_SLICE: expected TBLOOM_SLICES, got 'an unknown setting'"),
         ({"BLOOMFILTER_BIT": 41}, "BLOOMFILTER_BIT: expected 3 to 40"),
         ({"BLOOMFILTER_BIT": 20, "TBLOOM_CAPACITY": 10**6}, "TBLOOM_CAPACITY: expected 24608 or less"),
-        ({"BLOOMFILTER_HASH_NUMBER": 0}, "BLOOMFILTER_HASH_NUMBER: expected a whole number from 1"),
-        (OTHER_CLASS, "REDIS_PARAMS: expected a redis-py client"),
         ({"TBLOOM_STORE": "Exact"}, "TBLOOM_STORE: expected 'bloom' or 'exact' or 'local', got 'Ex"),
-        ({"TBLOOM_STORE": ["exact"]}, "TBLOOM_STORE: expected 'bloom' or 'exact' or 'local'"),
-        ({**EXACT, "TBLOOM_TTL": "soon"}, "TBLOOM_TTL: expected a number, got 'soon'"),
-        ({**EXACT, "TBLOOM_TTL": 0}, "TBLOOM_TTL: expected seconds"),
+        ({**EXACT, "TBLOOM_TTL": "soon"}, "TBLOOM_TTL: expected seconds"),
         ({**LOCAL, "TBLOOM_PATH": "%(day)s"}, "TBLOOM_PATH: expected a str in which only %(spider)s"),
-        ({**LOCAL, "TBLOOM_PATH": "/"}, "TBLOOM_PATH: expected "),
         ({"SCHEDULER_FLUSH_ON_START": "x"}, "SCHEDULER_FLUSH_ON_START: expected True or False"),
-        ({"DUPEFILTER_DEBUG": "x"}, "DUPEFILTER_DEBUG: expected True or False, got 'x'"),
+        ({**EXACT, "TBLOOM_CAPACITY": 9}, "TBLOOM_CAPACITY: expected to be left out with TBLOOM_STORE"),
+        ({**EXACT, "TBLOOM_MARK": "done"}, "TBLOOM_MARK: expected 'scheduled', with TBLOOM_STORE = 'ex"),
+        ({**LOCAL, "TBLOOM_SHADOW": True}, "TBLOOM_SHADOW: expected to be left out with TBLOOM_STORE"),
+        ({"TBLOOM_PATH": "seen.tbloom"}, "TBLOOM_PATH: expected to be left out with TBLOOM_STORE = 'bl"),
     ],
 )  # fmt: skip
 def test_a_wrong_setting_is_named(wrong: dict[str, Any], expected: str) -> None:
     assert message(wrong).startswith(expected)
-
-
-@pytest.mark.parametrize(
-    ("url", "shown"),
-    [("localhost:7911", "localhost:7911"), ("10.0.0.1:7911", "10.0.0.1:7911"), ("secret:7911", "***")],
-)  # fmt: skip
-def test_a_url_without_its_scheme_is_shown_if_it_is_no_password(url: str, shown: str) -> None:
-    error = message({"REDIS_URL": url})
-    assert error.startswith("REDIS_URL: expected a URL that starts with redis://")
-    assert error.endswith(f"got {shown!r}")
-
-
-@pytest.mark.parametrize(
-    ("store", "setting", "value"),
-    [
-        ("exact", "TBLOOM_CAPACITY", 1000),
-        ("exact", "BLOOMFILTER_BIT", 20),
-        ("exact", "TBLOOM_MARK", "done"),
-        ("local", "TBLOOM_SHADOW", True),
-        ("local", "TBLOOM_TTL", 60),
-        ("bloom", "TBLOOM_PATH", "seen.tbloom"),
-    ],
-)
-def test_a_setting_without_a_use_in_the_store_is_refused(
-    store: str, setting: str, value: Any
-) -> None:
-    wrong = {"TBLOOM_STORE": store, setting: value}
-    off = "'scheduled', or " if setting == "TBLOOM_MARK" else ""
-    expected = (
-        f"{setting}: expected {off}to be left out with TBLOOM_STORE = {store!r}, got {value!r}"
-    )
-    assert expected == message(wrong)
-
-
-def test_the_key_may_have_the_time_of_the_start() -> None:
-    """As scrapy-redis' has it: a filter of its own for each run."""
-    began = int(time.time())
-    key = {"TBLOOM_KEY": "%(spider)s:%(timestamp)s:100%%", "TBLOOM_STORE": "local"}
-    spider, at, rest = read_options(Settings(key), "tests").seen.name.split(":")
-    assert ("tests", "100%") == (spider, rest)
-    assert began <= int(at) <= time.time()
 
 
 @pytest.mark.parametrize("secret", [SECRET, SECRET.decode()])
@@ -135,27 +81,12 @@ def test_no_error_shows_the_secret(wrong: dict[str, Any]) -> None:
     assert SECRET.decode() not in error
 
 
-def test_another_secret_than_the_stored_filters_stops_the_crawl(url: str, name: str) -> None:
-    with TimeBloom.from_url(url, name, secret=SECRET) as seen:
-        seen.add("a")
-    known = Settings({"REDIS_URL": url, "TBLOOM_KEY": name, "TBLOOM_SECRET": SECRET[::-1]})
-    options = read_options(known, "spider")
-    with pytest.raises(ConfigMismatch) as caught:
-        options.seen.add("a")
-    line = error_line(caught.value, known)
-    assert line.startswith("TBLOOM_SECRET is 'this one', the stored filter has 'another one'")
-    options.close()
-
-
-@pytest.mark.parametrize("store", ["exact", "local"])
-def test_a_setting_that_is_switched_off_has_no_effect(store: str) -> None:
-    off = {"TBLOOM_STORE": store, "TBLOOM_SHADOW": "False", "TBLOOM_MARK": "scheduled"}
-    assert read_options(Settings(off), "tests").store == store
-
-
 def test_a_wrong_setting_stops_the_crawl_at_the_start(crawl: Any) -> None:
     result = crawl("pages", {**SCRAPY, "TBLOOM_SLICES": "many"}, ["a"])
-    assert "TBLOOM_SLICES: expected a whole number, got 'many'" == refusal(result)
+    assert "TBLOOM_SLICES: expected a whole number from 1 to 1024, got 'many'" == refusal(result)
+
+
+TAKES = "what redis-py takes ("
 
 
 @pytest.mark.parametrize(
@@ -165,33 +96,18 @@ def test_a_wrong_setting_stops_the_crawl_at_the_start(crawl: Any) -> None:
         ({"REDIS_URL": "reddis://crawler:secret@127.0.0.1"}, "a URL that starts with"),
         ({"REDIS_URL": "redis://:secret@h:99999/0?password=secret"}, "what redis-py takes"),
         ({"REDIS_URL": "redis://:secret/y@h"}, "the number of a database after"),
-        ({"REDIS_URL": "redis://h?port=six"}, "what redis-py takes"),
-        ({"REDIS_URL": "redis://h?pasword=secret"}, _UNKNOWN.format("pasword")),
         ({"REDIS_URL": "redis://u:secret@h?pasword=secret"}, "what redis-py takes"),
-        ({"REDIS_URL": "redis://u:a?secret=b@h"}, "the number of a database after"),
-        ({"REDIS_URL": "redis://h?pasword=secret", "REDIS_PARAMS": {"db": 1}}, _UNKNOWN.format("pa")),
         ({"REDIS_URL": b"redis://:secret@127.0.0.1"}, "a URL that starts with"),
-        ({"REDIS_URL": 5}, "a URL that starts with"),
-        ({"REDIS_HOST": 5}, "the name or address of a host, got 5"),
-        ({"REDIS_HOST": "a" * 70}, "the name or address of a host"),
-        ({"REDIS_PORT": "six"}, "a whole number from 1 to 65535, got 'six'"),
-        ({"REDIS_PORT": 65536}, "a whole number from 1 to 65535, got 65536"),
-        ({"REDIS_DB": "first"}, "a whole number from 0, got 'first'"),
-        ({"REDIS_DB": -1}, "a whole number from 0, got -1"),
-        ({"REDIS_ENCODING": "utf-9"}, "the name of an encoding, got 'utf-9'"),
+        ({"REDIS_PORT": "six"}, TAKES),
         ({"REDIS_PARAMS": '{"password": "secret"'}, "a dict, or one as JSON, got <class 'str'>"),
         ({"REDIS_PARAMS": ["secret"]}, "a dict, or one as JSON, got <class 'list'>"),
-        ({"REDIS_PARAMS": 5}, "a dict, or one as JSON, got <class 'int'>"),
-        ({"REDIS_PARAMS": {"pasword": "secret"}}, "what redis-py takes (Redis.__init__() got an"),
-        ({"REDIS_PARAMS": {"pasword": 1}, "REDIS_URL": "redis://:secret@h"}, _UNKNOWN.format("pa")),
-        ({"REDIS_PARAMS": {"url": "redis://:secret/y@h"}}, "what redis-py takes, got ['url']"),
-        ({"REDIS_PARAMS": {"redis_cls": "no.such", "password": "secret"}}, "what redis-py takes (No "),
-        ({"REDIS_PARAMS": {"redis_cls": "redis.NoSuch", "x": "secret"}}, "what redis-py takes (Mod"),
-        ({"REDIS_PARAMS": {"redis_cls": 5}}, "what redis-py takes ("),
-        ({"REDIS_PARAMS": {"port": "six"}}, "what redis-py takes (invalid literal for int"),
-        ({"REDIS_PARAMS": {"max_connections": "many"}}, "what redis-py takes ("),
-        ({"REDIS_PARAMS": {"protocol": 9}}, "what redis-py takes (protocol must be"),
-        ({"REDIS_PARAMS": {1: 2, "password": "secret"}}, "what redis-py takes ("),
+        ({"REDIS_PARAMS": {"pasword": "secret"}}, f"{TAKES}Redis.__init__() got an"),
+        ({"REDIS_PARAMS": {"pasword": 1}, "REDIS_URL": "redis://:secret@h"}, f"{TAKES}AbstractConn"),
+        ({"REDIS_PARAMS": {"url": "redis://:secret/y@h"}}, "the number of a database after"),
+        ({"REDIS_PARAMS": {"redis_cls": "no.such", "password": "secret"}}, f"{TAKES}No module"),
+        ({"REDIS_PARAMS": {"redis_cls": "redis.asyncio.Redis"}}, f"{TAKES}redis_cls must be redis."),
+        ({"REDIS_PARAMS": {"port": "six"}}, f"{TAKES}invalid literal for int"),
+        ({"REDIS_PARAMS": {1: 2, "password": "secret"}}, TAKES),
     ],
 )  # fmt: skip
 def test_a_wrong_redis_setting_is_named_without_its_password(
@@ -201,13 +117,8 @@ def test_a_wrong_redis_setting_is_named_without_its_password(
     assert "secret" not in message(wrong)
 
 
-@pytest.mark.parametrize("params", [{"socket_timeout": "soon"}, {"retry": 5}])
-@pytest.mark.parametrize("flush", [False, True], ids=["", "flush"])
-def test_a_redis_parameter_that_fails_at_the_first_call_is_named(
-    crawl: Any, params: dict[str, Any], *, flush: bool
-) -> None:
-    wrong = {"REDIS_PARAMS": params, "SCHEDULER_FLUSH_ON_START": flush}
-    result = crawl("pages", {**SCRAPY, **wrong}, ["a"])
+def test_a_redis_parameter_that_fails_at_the_first_call_is_named(crawl: Any) -> None:
+    result = crawl("pages", {**SCRAPY, "REDIS_PARAMS": {"socket_timeout": "soon"}}, ["a"])
     assert refusal(result).startswith("REDIS_PARAMS: expected what redis-py takes (")
 
 
@@ -215,14 +126,13 @@ def test_a_redis_parameter_that_fails_at_the_first_call_is_named(
 @given(st.dictionaries(st.sampled_from(_REDIS), anything, min_size=1))
 def test_any_redis_setting_works_or_is_named(values: dict[str, Any]) -> None:
     argument = refused(lambda: read_options(Settings(values), "spider"))
-    assert argument in {None, *values}
+    assert {*(argument or "").split(", ")} <= {"", *values}
 
 
-_FORMATS = ["%", "%s", "%d", "%c", "%*d", "%(spider)s%", "%(other)s", "%(spider"]
-_FORMATS += ["%(spider)9999999999s", "%(spider).2s", "%(spider)r", "%(spider)d"]
+_FORMATS = ["%", "%s", "%(spider)s%", "%(other)s", "%(spider", "%(spider)9999999999s"]
 
 
-@pytest.mark.parametrize("key", [*_FORMATS, b"a", 5, True])
+@pytest.mark.parametrize("key", [*_FORMATS, b"a", 5])
 def test_a_key_with_another_format_is_refused(key: Any) -> None:
     expected = "TBLOOM_KEY: expected a str in which only %(spider)s and %(timestamp)s may be"
     assert message({"TBLOOM_KEY": key}).startswith(expected)
@@ -252,12 +162,6 @@ def test_settings_of_the_command_line_are_strings(url: str, name: str) -> None:
     with TimeBloom.from_url(url, name, grow=False, shards=2, **more) as seen:
         given_ = read_options(Settings({"REDIS_URL": url, "TBLOOM_KEY": name, **texts}), "spider")
         assert seen.config == given_.seen.config
-
-
-@pytest.mark.parametrize("capacity", ["1e3", 1e3, "1000", 1000])
-def test_a_capacity_may_be_written_as_a_float(capacity: Any) -> None:
-    settings = Settings({"TBLOOM_STORE": "local", "TBLOOM_CAPACITY": capacity})
-    assert 1000 == read_options(settings, "spider").seen.config.capacity
 
 
 @pytest.mark.parametrize("store", ["bloom", "local"])

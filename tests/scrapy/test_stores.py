@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import redis
 from scrapy import Request
-from scrapy.settings import Settings
+from scrapy.utils.test import get_crawler
 
-from tbloom import ConfigError, ExactFilter, LocalBloom
+from tbloom import ConfigError, ExactFilter
 from tbloom.scrapy import DupeFilter
-from tests.helpers.schedulers import SCRAPY, SETTINGS, UNREACHABLE
+from tests.helpers.schedulers import SCRAPY
 
 BLOOM = {"TBLOOM_STORE": "bloom"}  # test_dupefilter.py has its crawls
 #: The fixture ``crawl`` sets a capacity, which an exact store refuses.
@@ -29,25 +29,6 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any]:
     return {**STORES[request.param], **(path if request.param == "local" else {})}
 
 
-@pytest.mark.parametrize(
-    "way",
-    [*(pytest.param(way, marks=pytest.mark.check) for way in ("scrapy", "scrapy-redis")), "add-on"],
-)
-def test_the_sources_spider_fetches_100_pages_and_filters_10(
-    crawl: Any, way: str, store: dict[str, Any]
-) -> None:
-    result = crawl("ten_and_hundred", {**SETTINGS[way], **store})
-    assert sorted(map(str, range(100))) == sorted(result["fetched"])
-    stats = result["stats"]
-    assert (10, 10) == (stats["bloomfilter/filtered"], stats["dupefilter/filtered"])
-    assert (100, 10, 100) == (
-        stats["tbloom/new"],
-        stats["tbloom/seen"],
-        stats["tbloom/window/items"],
-    )
-    assert [] == result["failures"]
-
-
 def test_what_is_remembered_outlives_the_crawl_until_it_is_flushed(
     crawl: Any, store: dict[str, Any]
 ) -> None:
@@ -56,21 +37,6 @@ def test_what_is_remembered_outlives_the_crawl_until_it_is_flushed(
     first, again = crawl("pages", settings, ["a", "b"]), crawl("pages", settings, ["a", "c"])
     assert [["a", "b"], ["c"]] == [sorted(first["fetched"]), sorted(again["fetched"])]
     assert ["a"] == crawl("pages", flushing, ["a", "a"])["fetched"]
-
-
-def test_a_local_store_without_a_path_lives_as_long_as_the_crawl(crawl: Any) -> None:
-    settings = {**SCRAPY, "TBLOOM_STORE": "local", "REDIS_URL": UNREACHABLE}
-    for _ in range(2):
-        result = crawl("pages", settings, ["a", "a", "b"])
-        assert (["a", "b"], 1) == (sorted(result["fetched"]), result["stats"]["tbloom/seen"])
-
-
-def test_the_path_has_the_spiders_name(crawl: Any, tmp_path: Path) -> None:
-    path = tmp_path / "%(spider)s.tbloom"
-    settings = {**SCRAPY, **STORES["local"], "TBLOOM_PATH": str(path)}
-    crawl("pages", settings, ["a"])
-    with LocalBloom(path=tmp_path / "tests.tbloom", capacity=1000) as seen:
-        assert seen.info().items == 1
 
 
 def test_a_request_limits_how_long_it_is_remembered(
@@ -110,9 +76,8 @@ def test_the_lifetime_of_all_requests_is_a_setting(
 def test_wrong_meta_is_named(
     url: str, name: str, settings: dict[str, Any], meta: dict[str, Any], expected: str
 ) -> None:
-    dupefilter = DupeFilter.from_settings(
-        Settings({"REDIS_URL": url, "TBLOOM_KEY": name, **settings})
-    )
+    own = {"REDIS_URL": url, "TBLOOM_KEY": name, **settings}
+    dupefilter = DupeFilter(get_crawler(None, own))
     [(key, value)] = meta.items()
     request = Request("https://a.example/", meta=meta)
     with pytest.raises(ConfigError) as error:

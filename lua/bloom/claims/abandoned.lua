@@ -13,9 +13,8 @@
 -- ARGV[5..]  two for each session whose claims have all been handled: its name, and until when it counted as alive
 --            then. A session without a heartbeat since is forgotten
 --
--- Reply      {0, {cursor, left, damaged, digest, slices, note, ...}}  cursor: '0' at the end; left: the number of
---                             claims with a note that are not returned; damaged: the number of entries that were
---                             dropped because they are not tbloom's; digests in hexadecimal
+-- Reply      {0, {cursor, left, digest, slices, note, ...}}  cursor: '0' at the end; left: the number of claims with a
+--                             note that are not returned; digests in hexadecimal
 -- Errors     WRONGTYPE, READONLY, before anything is changed
 
 local claims, sessions = KEYS[1], KEYS[2]
@@ -23,17 +22,12 @@ local cursor, count, wanted, prefix, FIRST_HANDLED = ARGV[1], ARGV[2], ARGV[3] =
 local now = server_time()
 
 local all, page = redis.call('HGETALL', sessions), redis.call('HSCAN', claims, cursor, 'COUNT', count)
-local found, alive_until = {page[1], 0, 0}, {}
-local function drop_damaged(hash, field)
-  redis.call('HDEL', hash, field)
-  found[3] = found[3] + 1
-end
-
+local found, alive_until = {page[1], 0}, {}
 for i = 1, #all, 2 do
   local session = all[i]
   alive_until[session] = session_parts(all[i + 1], now)
   local is_damaged = alive_until[session] == 0 or #session ~= 16 or string.find(session, '%X')
-  if is_damaged then drop_damaged(sessions, session) end
+  if is_damaged then redis.call('HDEL', sessions, session) end
 end
 
 for i = FIRST_HANDLED, #ARGV, 2 do
@@ -43,7 +37,7 @@ end
 for i = 1, #page[2], 2 do
   local digest, owner, _, within, note = page[2][i], claim_parts(page[2][i + 1])
   if not owner or #digest ~= 16 then
-    drop_damaged(claims, digest)
+    redis.call('HDEL', claims, digest)
   elseif (alive_until[owner] or 0) <= now then
     if note == '' then
       redis.call('HDEL', claims, digest)

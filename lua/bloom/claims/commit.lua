@@ -5,7 +5,7 @@
 --
 -- KEYS[1]    the filter's parameters
 -- KEYS[2]    the layout (shared/layouts.lua)
--- KEYS[3]    the register of parts, which shows that the server has dropped a part early
+-- KEYS[3]    the register of parts
 -- KEYS[4]    the claims: digest -> session, number, slices, note
 -- KEYS[5]    the newest part of the chosen slice: new items go there
 -- KEYS[6..]  all other parts of the current slice, of the chosen one and of those between, the newest first of those of
@@ -26,7 +26,6 @@
 --
 -- Reply      {0, answers}     a character per item: 1 remembered now, 0 it was before. Fewer characters than items:
 --                             the part is full; the client sends the rest again
---            {0, answers, 1}  the same; the server had dropped the part early, and it was made anew
 --            {1, now}         the server's clock (ms) is not within ARGV[2..3]; nothing changed
 --            {2, parameters}  the filter is stored with other parameters; nothing changed
 --            {4, ''}          no parameters are stored, and the client has not agreed on them; nothing changed
@@ -67,14 +66,13 @@ for at = 1, #items, item_bytes do
   if session ~= '' and owner_of(claims, digest) == session then done[#done + 1] = digest end
 end
 
-local dropped = nil
 if change.items > 0 then
   local held = insert(change, part_bytes)
-  if held == change.items then dropped = rarely().begin_part(part, register, config_key, layout_key, expires, now) end
+  if held == change.items then rarely().begin_part(part, register, config_key, layout_key, expires, now) end
   -- Every later call has to know the new part.
   if grows and held >= capacity then
     rarely().store_grown(layout_key, redis.call('GET', layout_key), growth, expires, now)
   end
 end
 if #done > 0 then redis.call('HDEL', claims, unpack(done)) end
-return {status or 0, table.concat(answers), dropped}
+return {status or 0, table.concat(answers)}

@@ -8,13 +8,6 @@ from contextlib import contextmanager
 from enum import Enum
 from threading import RLock
 
-from tbloom.errors import TBloomError
-
-#: Items to be released or committed: some 150 MB. With more, calls with other items are refused.
-MAX_WAITING = 1_000_000
-#: The number of a call has 8 hexadecimal digits. All later calls have this one, and their late copies are not noticed.
-_MAX_NUMBER = (1 << 32) - 1
-
 
 class Claim(Enum):
     """The answer of ``claim``."""
@@ -59,16 +52,6 @@ class Session:
         self.to_release.clear()
         self.to_commit.clear()
 
-    def check_room(self, name: str, digests: Iterable[bytes]) -> None:
-        """Raises TBloomError if too many items wait to be released or committed, and these are others."""
-        if len(self.to_release) + len(self.to_commit) < MAX_WAITING:
-            return
-        if not any(key in self.to_release or key in self.to_commit for key in digests):
-            raise TBloomError(
-                f"{name!r}: {MAX_WAITING:,} items wait to be released or committed until the server answers; "
-                "call again after the next heartbeat (nothing of this call was done)"
-            )
-
     @contextmanager
     def calling(self, digests: Collection[bytes]) -> Iterator[str]:
         """The number of a call of ``claim``. An exception in it, also after the server's answer, gives up what it claimed.
@@ -109,7 +92,7 @@ class Session:
 
     @property
     def _next_number(self) -> str:
-        return f"{min(self._next, _MAX_NUMBER):08x}"
+        return f"{self._next:08x}"
 
     def give_up(self, digests: Iterable[bytes], number: str | None = None) -> None:
         """Notes claims to be released, because their answers did not reach the client; with ``number``, those of one call."""

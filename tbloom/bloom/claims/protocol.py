@@ -67,7 +67,6 @@ class Claims(BeginsAnew):
         answers = dict.fromkeys(
             digests, Claim.BUSY
         )  # of items that another thread or task here claims
-        session.check_room(self.exchange.config.name, answers)
         if session.to_release and (given_up := session.given_up(answers)):
             yield from self._release(session, given_up, "abandon")
         reserved = session.reserve(answers, number, handed_over=bool(previous_owner))
@@ -108,11 +107,6 @@ class Claims(BeginsAnew):
 
     def commit(self, digests: Iterable[bytes], age: int) -> Flow[None]:
         """The work is done: the items are seen from now on, in the slice of this age."""
-        digests = list(digests)
-        self.own.check_room(self.exchange.config.name, digests)
-        yield from self._commit(digests, age)
-
-    def _commit(self, digests: Iterable[bytes], age: int) -> Flow[None]:
         session, batches = self.own, self.exchange.batches(digests)
         try:
             yield from self.exchange.ask(
@@ -159,7 +153,7 @@ class Claims(BeginsAnew):
             for batch in self.exchange.batches(digests):
                 items = [*batch.digests]
                 try:
-                    yield from self._commit(items, age)
+                    yield from self.commit(items, age)
                 except NotReplicated:  # the next heartbeat tries again
                     pass
                 except TBloomError as error:  # it would fail the next time too

@@ -6,7 +6,6 @@ note wait to be taken over.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
@@ -18,8 +17,6 @@ from tbloom.engine.scripts import Script
 
 _ABANDONED = Script("bloom/claims/abandoned")
 _HEARTBEAT = Script("bloom/claims/heartbeat")
-
-logger = logging.getLogger(__name__)
 
 #: A search for abandoned claims looks at about this many in one call, with this many calls per shard.
 _PAGE, _PAGES = 100, 50
@@ -146,22 +143,14 @@ class Sessions:
         keys, cursor = self._claims.keys_of(shard), search.cursor or "0"
         arguments = (cursor, _PAGE, int(wanted), search.prefix, *forget)
         [[_, reply]] = yield from deliver([ScriptCall(_ABANDONED, keys, arguments)])
-        next_, left, damaged, *words = reply
-        name, slices = self._claims.exchange.config.name, self._claims.exchange.config.slices
-        if damaged:
-            logger.warning(
-                "filter %r: dropped %d claims or sessions that are not tbloom's", name, damaged
-            )
-        rows = zip(words[::3], words[1::3], words[2::3], strict=True)
-        return (
-            text(next_),
-            left,
-            {
-                # The filter may have had more slices when the item was claimed.
-                bytes.fromhex(text(key)): (min(int(text(within), 16) or 1, slices), text(note))
-                for key, within, note in rows
-            },
-        )
+        next_, left, *words = reply
+        slices = self._claims.exchange.config.slices
+        claims = {
+            # The filter may have had more slices when the item was claimed.
+            bytes.fromhex(text(key)): (min(int(text(within), 16) or 1, slices), text(note))
+            for key, within, note in zip(words[::3], words[1::3], words[2::3], strict=True)
+        }
+        return text(next_), left, claims
 
     def _heartbeat(
         self, shards: Iterable[int], ttl_ms: int | None, session: Session | None = None

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
-from collections.abc import Callable
-from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 from redis import ResponseError
 
-from tbloom.cli.commands.cohorts import funnel, retention
+from tbloom.cli.commands.cohorts import retention
 from tbloom.cli.commands.counters import PARAMETERS, Counters, instant_of
 from tbloom.cli.commands.membertable import export
-from tbloom.cli.kit import filters, formats, interrupts, options, output, streams
+from tbloom.cli.kit import filters, formats, options, output, streams
 from tbloom.cli.kit.command import Group, confirm
-from tbloom.cli.kit.errors import CommandError, print_error
-from tbloom.cli.kit.progress import Reporter
+from tbloom.cli.kit.errors import CommandError
 from tbloom.engine.flow import text
 from tbloom.errors import TBloomError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tbloom.cli.kit.filters import Server
     from tbloom.distinct import CounterInfo
 
@@ -36,12 +34,8 @@ def command() -> None:
 
 
 command.add_command(retention)
-command.add_command(funnel)
 command.add_command(export)
 _name = click.argument("name", type=options.text_of)
-_operands = click.argument(
-    "names", metavar="NAME[@LABEL]...", nargs=-1, required=True, type=options.text_of
-)
 
 
 @command.command(example="tbloom count add urls urls.txt --granularity d --slices 7")
@@ -62,17 +56,15 @@ _operands = click.argument(
     help="a new mapping keeps the members themselves, so that sets can be listed",
 )
 @options.as_json
-@options.quiet
 def add(
     name: str,
-    files: tuple[str, ...],
+    files: tuple[BinaryIO, ...],
     url: str,
     mapping: str,
     at: str | None,
     *,
     keep_members: bool,
     as_json: bool,
-    quiet: bool,
     **parameters: Any,
 ) -> None:
     """Counts the lines of files, and prints the number of new members.
@@ -80,75 +72,64 @@ def add(
     A missing counter is created. An instant without an offset is one in the counter's time zone.
     """
     given = {key: value for key in PARAMETERS if (value := parameters[key]) is not None}
-    reporter = Reporter(stderr=True, quiet=quiet)
     total = new = 0
-    with ExitStack() as stack:
-        opened = streams.open_files(stack, files)
-        counters = Counters(stack.enter_context(filters.connect(url)), mapping)
+    with filters.connect(url) as server:
+        counters = Counters(server, mapping)
         counter = counters.open_or_create(name, given, keep_members=keep_members)
         instant = None if at is None else instant_of(counter.config, at)
-        advance = stack.enter_context(reporter.count("Counting", None, "members"))
-        for members in (members for file in opened for members, _ in streams.batches(file)):
-            with interrupts.step():
-                new += sum(counter.add_many(members, instant))
+        for members in streams.batches(*files):
+            new += sum(counter.add_many(members, instant))
             total += len(members)
-            advance(total)
-    if as_json:
-        output.print_json({"read": total, "new": new})
-    else:
-        read = formats.counted(total, "member")
-        output.line(f"{read} read, {new:,} counted for the first time")
+    read = formats.counted(total, "member")
+    shown = f"{read} read, {new:,} counted for the first time"
+    output.show({"read": total, "new": new}, lambda: shown, as_json=as_json)
 
 
 @command.command(example="tbloom count show urls")
 @_name
 @options.url
 @options.mapping
-@click.option("--within", type=int, metavar="N", help="the newest N slices only (all)")
+@options.within
 @options.as_json
 def show(name: str, url: str, mapping: str, within: int | None, *, as_json: bool) -> None:
     """Shows a counter."""
     with filters.connect(url) as server:
         counter = Counters(server, mapping).open(name)
-        count = None if within is None else counter.count(within)
         info = counter.info()
-    if count is not None and within is not None:
-        info = dataclasses.replace(info, count=count, slices=info.slices[-within:])
+        if within is not None:
+            newest = info.slices[-within:]
+            info = dataclasses.replace(info, count=counter.count(within), slices=newest)
     found = {**dataclasses.asdict(info), "bytes": info.bytes}
     output.show(found, lambda: _text(info), as_json=as_json)
 
 
-def _combine(verb: str, example: str, help: str) -> Callable[..., None]:
-    """The command that prints the number of members of a combination."""
+for _verb, _others, _help in (
+    ("and", "urls@20261117", "that all counters have"),
+    ("or", "urls@20261117", "that any of the counters has"),
+    ("xor", "urls@20261117", "that an odd number of counters has; with two, exactly one"),
+    ("andnot", "urls@20261117", "that the first counter has, and none of the others"),
+):
 
-    @command.command(verb, example=f"tbloom count {verb} {example}", help=help)
-    @_operands
+    @command.command(
+        _verb,
+        example=f"tbloom count {_verb} urls@20261116 {_others}",
+        help=f"Prints the number of members {_help}.",
+    )
+    @click.argument(
+        "names", metavar="NAME[@LABEL]...", nargs=-1, required=True, type=options.text_of
+    )
     @options.url
     @options.mapping
     @options.as_json
-    def combine(names: tuple[str, ...], url: str, mapping: str, *, as_json: bool) -> None:
+    @click.pass_context
+    def combine(
+        context: click.Context, names: tuple[str, ...], url: str, mapping: str, *, as_json: bool
+    ) -> None:
+        """Prints a number."""
         with filters.connect(url) as server:
-            counters = Counters(server, mapping)
-            first, *others = map(counters.operand, names)
-            number = getattr(first, f"count_{verb}")(*others)
+            first, *others = map(Counters(server, mapping).operand, names)
+            number = getattr(first, f"count_{context.info_name}")(*others)
         output.show({"count": number}, lambda: f"{number}", as_json=as_json)
-
-    return combine
-
-
-_SLICES = "urls@20261116 urls@20261117"
-_combine("and", _SLICES, "Prints the number of members that all counters have.")
-_combine("or", _SLICES, "Prints the number of members that any of the counters has.")
-_combine(
-    "xor",
-    _SLICES,
-    "Prints the number of members that an odd number of counters has; with two, exactly one.",
-)
-_combine(
-    "andnot",
-    _SLICES,
-    "Prints the number of members that the first counter has, and none of the others.",
-)
 
 
 @command.command("list", example="tbloom count list")
@@ -161,11 +142,13 @@ def list_counters(url: str, mapping: str | None, *, as_json: bool) -> int:
     Exit code 1: a counter can't be read.
     """
     with filters.connect(url) as server:
-        if mapping is not None:
-            Counters(server, mapping).check()
         mappings = server.names(*filters.COUNTERS) if mapping is None else [mapping]
         found = [count for each in mappings for count in _counts(server, each)]
-    return output.show_list(found, dict, _listed, as_json=as_json, empty="no counters here")
+    readable = [count for count in found if count is not None]
+    output.show(readable, lambda: _listed(readable), as_json=as_json)
+    if not found:
+        output.say("no counters here")
+    return 0 if len(readable) == len(found) else 1
 
 
 @command.command(example="tbloom count clear urls --yes")
@@ -180,16 +163,16 @@ def clear(name: str | None, url: str, mapping: str, *, everything: bool, yes: bo
         raise CommandError("NAME: expected either a counter's name or --all")
     with filters.connect(url) as server:
         counters = Counters(server, mapping)
-        if name is None:
-            counters.check()
-            counter = counters.counter(mapping.strip("{}"))  # any name; of integers, theirs
+        if name is not None:
+            counter, cleared = counters.open(name), f"the counter {name!r}"
+        elif counters.exists:
+            # Any name; of integers, theirs.
+            counter, cleared = counters.counter(mapping.strip("{}")), f"the mapping {mapping!r}"
         else:
-            counter = counters.open(name)
-        cleared = f"the mapping {mapping!r}" if name is None else f"the counter {name!r}"
+            raise CommandError(f"--mapping: there is no {mapping!r} on {server.place}")
         confirm(f"Clear {cleared} on {server.place}?", "nothing was deleted", yes=yes)
-        with interrupts.step():
-            counter.clear(mapping=name is None)
-    Reporter(stderr=True).say(f"Cleared {cleared}")
+        counter.clear(mapping=name is None)
+    output.say(f"Cleared {cleared}")
 
 
 def _text(info: CounterInfo) -> str:
@@ -212,30 +195,26 @@ def _slices(info: CounterInfo) -> str:
     return output.table(rows, left=("slice",), totals=row("window", info.count, info.bytes))
 
 
-def _counts(server: Server, mapping: str) -> list[dict[str, Any] | None]:
+def _counts(server: Server, mapping: str) -> Iterator[dict[str, Any] | None]:
     """The mapping's counters; None for each that can't be read, after its error on stderr."""
     counters = Counters(server, mapping)
     try:
         entries = counters.entries()
     except ResponseError as error:  # the key belongs to another program
-        print_error(mapping, error)
-        return [None]
-    if not entries:
-        sys.stderr.write(
-            f"mapping {mapping!r} has ids, but no counters ('clear --all' deletes them)\n"
-        )
-    return [_count(counters, name, entry) for name, entry in entries.items()]
-
-
-def _count(counters: Counters, name: bytes, entry: str) -> dict[str, Any] | None:
-    try:
-        counter = counters.of_entry(name, entry)
-        count = counter.count()
-    except (TBloomError, ResponseError) as error:
-        print_error(text(name), error)
-        return None
-    parameters = {key: getattr(counter.config, key) for key in PARAMETERS}
-    return {"mapping": counter.mapping, "name": counter.name, **parameters, "count": count}
+        output.print_error(mapping, error)
+        yield None
+        return
+    for name, entry in entries.items():
+        try:
+            counter = counters.of_entry(name, entry)
+            count = counter.count()
+        except (TBloomError, ResponseError) as error:  # noqa: PERF203 - each by itself
+            output.print_error(text(name), error)
+            yield None
+        else:
+            parameters = {key: getattr(counter.config, key) for key in PARAMETERS}
+            shown = {"mapping": counter.mapping, "name": counter.name}
+            yield {**shown, **parameters, "count": count}
 
 
 def _listed(found: list[dict[str, Any]]) -> str:
@@ -243,7 +222,7 @@ def _listed(found: list[dict[str, Any]]) -> str:
         {
             "mapping": one["mapping"] or "(integers)",
             "counter": one["name"],
-            "window": f"{one['slices']} x {one['granularity']}" if one["slices"] else "",
+            "window": formats.window(one["slices"], one["granularity"]),
             "count": f"{one['count']:,}",
         }
         for one in found

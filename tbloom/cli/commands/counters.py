@@ -7,11 +7,9 @@ from contextlib import suppress
 from datetime import date, datetime
 from typing import TYPE_CHECKING, Any
 
-from redis import ResponseError
-
 from tbloom import ConfigError, DistinctCounter
 from tbloom.cli.kit import filters
-from tbloom.cli.kit.errors import CommandError, one_line
+from tbloom.cli.kit.errors import CommandError
 from tbloom.engine.flow import text
 from tbloom.engine.keys import MappingKeys
 from tbloom.engine.parameters import read_stored
@@ -25,7 +23,7 @@ if TYPE_CHECKING:
 
 #: The parameters of a counter with slices.
 PARAMETERS = ("granularity", "slices", "tz")
-_MAPPING, _INTEGERS = filters.COUNTERS
+_INTEGERS = filters.COUNTERS[1]
 
 
 class Counters:
@@ -33,27 +31,14 @@ class Counters:
 
     def __init__(self, server: Server, mapping: str) -> None:
         self.server, self.mapping = server, mapping
-        try:
-            self._keys = MappingKeys(mapping)
-        except ConfigError as error:
-            raise ConfigError("mapping", mapping, error.expected) from None
-
-    def exists(self) -> bool:
-        """The mapping exists; raises CommandError where the name is another store's."""
-        kind = self.server.kind(self.mapping)
+        self._keys = MappingKeys(mapping)
+        #: The mapping exists.
+        self.exists = (kind := server.kind(mapping)) is not None
         if kind not in (None, *filters.COUNTERS):
             raise CommandError(
-                f"--mapping: {self.mapping!r} on {self.server.place} is taken by a filter, or another program "
+                f"--mapping: {mapping!r} on {server.place} is taken by a filter, or another program "
                 f"(key {self._keys.root!r}), which a mapping of counters can't share: give the counters another one, "
                 "such as --mapping members"
-            )
-        return kind is not None
-
-    def check(self) -> None:
-        """Raises CommandError where there is no such mapping."""
-        if not self.exists():
-            raise CommandError(
-                f"no mapping {self.mapping!r} on {self.server.place} ('tbloom count list' shows the counters)"
             )
 
     def entries(self) -> dict[bytes, str]:
@@ -83,35 +68,34 @@ class Counters:
         keep = keep_members or stored.get("keep_members") is True
         return DistinctCounter(self.server.client, name, self.mapping, keep_members=keep, **own)
 
-    def open(self, name: str) -> DistinctCounter:
-        """The stored counter of this name."""
-        counter = self.find(name)
-        if counter is None:
-            raise self._unknown(name)
-        return counter
-
     def open_or_create(
         self, name: str, given: dict[str, Any], *, keep_members: bool
     ) -> DistinctCounter:
         """The counter of this name; with the ``given`` parameters, which may be those of a new one."""
-        self.exists()
         entry = None if given else self._entry(name)
-        more: dict[str, Any] = {"retry_for": filters.RETRY_FOR}
         if entry is not None:
-            return self.of_entry(name, entry, **more)
-        counter = self.counter(name, keep_members=keep_members, **given, **more)
+            return self.of_entry(name, entry, retry_for=filters.RETRY_FOR)
+        own = {**given, "retry_for": filters.RETRY_FOR}
+        counter = self.counter(name, keep_members=keep_members, **own)
         counter.contains("any")  # raises ConfigMismatch where it is stored with other parameters
+        return counter
+
+    def open(self, name: str) -> DistinctCounter:
+        """The stored counter of this name."""
+        counter = self.find(name)
+        if counter is None:
+            raise CommandError(
+                f"no counter {name!r} of the mapping {self.mapping!r} on {self.server.place} "
+                "('tbloom count list' shows the counters)"
+            )
         return counter
 
     def operand(self, word: str) -> DistinctCounter | MemberSet:
         """The counter of this name, or the slice ``NAME@LABEL``."""
-        counter = self.find(word)
-        if counter is not None:
-            return counter
         name, _, label = word.rpartition("@")
-        counter = self.find(name) if name else None
-        if counter is None:
-            raise self._unknown(word)
+        if not name or self.find(word) is not None:
+            return self.open(word)
+        counter = self.open(name)
         config = counter.config
         if config.granularity is None or config.slices is None:
             raise CommandError(f"{word!r}: the counter {name!r} has no slices")
@@ -123,7 +107,6 @@ class Counters:
 
     def find(self, name: str) -> DistinctCounter | None:
         """The stored counter; one of integers where the mapping has none of this name."""
-        self.exists()
         entry = self._entry(name)
         if entry is not None:
             return self.of_entry(name, entry)
@@ -132,28 +115,8 @@ class Counters:
         return None
 
     def _entry(self, name: str) -> str | None:
-        key = self._keys.counters()
-        try:
-            entry = self.server.client.hget(key, name)
-        except ResponseError as error:  # of another program
-            raise CommandError(
-                f"--mapping {self.mapping}: key {key!r}: {one_line(error)}"
-            ) from None
+        entry = self.server.client.hget(self._keys.counters(), name)
         return None if entry is None else text(entry)
-
-    def _unknown(self, name: str) -> CommandError:
-        others = [other for other in self.server.names(_MAPPING) if self._is_in(other, name)]
-        hint = f"; --mapping {others[0]} has one of this name" if others else ""
-        return CommandError(
-            f"no counter {name!r} of the mapping {self.mapping!r} on {self.server.place} "
-            f"('tbloom count list' shows the counters{hint})"
-        )
-
-    def _is_in(self, mapping: str, name: str) -> bool:
-        try:
-            return bool(self.server.client.hexists(MappingKeys(mapping).counters(), name))
-        except ResponseError:  # the key belongs to another program
-            return False
 
 
 def instant_of(config: CounterConfig, word: str) -> At:
@@ -165,8 +128,6 @@ def instant_of(config: CounterConfig, word: str) -> At:
         instant = datetime.fromisoformat(re.sub("[Zz]$", "+00:00", word))
     except ValueError:
         return word  # which the counter refuses
-    return (
-        instant
-        if instant.tzinfo or config.window is None
-        else instant.replace(tzinfo=config.window.zone)
-    )
+    if instant.tzinfo or config.window is None:
+        return instant
+    return instant.replace(tzinfo=config.window.zone)

@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-import json
-import time
 from contextlib import ExitStack
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
-from tbloom import TimeBloom
 from tbloom.bloom.fingerprinter import note
-from tbloom.bloom.hasher import Secret
-from tbloom.cli.kit import filters, formats, interrupts, options, output, sources
+from tbloom.cli.kit import filters, formats, options, output, sources, streams
 from tbloom.cli.kit.command import Command
 from tbloom.cli.kit.errors import CommandError
-from tbloom.cli.kit.exportfile import checked_fields
-from tbloom.cli.kit.progress import Reporter
-from tbloom.engine.urls import without_secrets
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tbloom.cli.kit.sources import Source
+    from tbloom import TimeBloom
+    from tbloom.bloom.hasher import Secret
 
 #: What has made the fingerprints in the set of scrapy-redis' dupefilter.
 _SCRAPY_REDIS = "tbloom.scrapy.dupefilter.fingerprinter.ScrapyRedisFingerprinter"
@@ -33,28 +24,42 @@ _SCRAPY_REDIS = "tbloom.scrapy.dupefilter.fingerprinter.ScrapyRedisFingerprinter
 @options.name
 @options.url
 @options.secret
-@sources.options("from", "set", "seen", "lines")
+@click.option(
+    "--from-set",
+    metavar="KEY",
+    help="the Redis set of an exact dupefilter, as scrapy-redis has it: news:dupefilter",
+)
+@click.option(
+    "--from-seen",
+    metavar="FILE",
+    type=click.Path(exists=True),
+    help="Scrapy's requests.seen, or its JOBDIR",
+)
+@click.option(
+    "--from-lines",
+    metavar="FILE",
+    type=click.File("rb"),
+    help="an item in each line; -: standard input",
+)
+@click.option("--from-url", metavar="URL", help="the server of --from-set (--url)")
 @click.option(
     "--slice",
     metavar="LABEL",
     help="the slice to import into, as 'tbloom info' shows it (the current one)",
 )
-@click.option(
-    "--resume",
-    metavar="FILE",
-    type=click.Path(),
-    help="a file that keeps the progress, with which an interrupted import goes on",
-)
 @options.as_json
 @options.quiet
 @options.creation
 def command(
+    *,
     name: str,
     url: str,
     secret: Secret | None,
+    from_set: str | None,
+    from_seen: str | None,
+    from_lines: BinaryIO | None,
+    from_url: str | None,
     slice: str | None,
-    resume: str | None,
-    *,
     as_json: bool,
     quiet: bool,
     create: bool,
@@ -62,49 +67,38 @@ def command(
 ) -> None:
     """Imports what scrapy-redis or Scrapy has seen, or a file of items.
 
-    Such as the requests in the set of scrapy-redis' dupefilter.
+    Such as the requests in the set of scrapy-redis' dupefilter. The same import a second time adds nothing, so that an
+    interrupted one can be started again.
     """
-    reporter = Reporter(stderr=True, quiet=quiet)
-    file = ResumeFile(resume)
+    if sum(source is not None for source in (from_set, from_seen, from_lines)) != 1:
+        raise CommandError("expected one of --from-set, --from-seen, --from-lines")
+    given = options.new(parameters, create=create)
+    other = None
     with ExitStack() as stack:
         # The source is opened first, so that a wrong name changes nothing.
-        is_set, is_file = parameters["source_set"] is not None, parameters["source_lines"] != "-"
-        source = sources.opened(stack, "from", url, parameters)
-        if resume is not None and (not is_file or source.total is None):
-            raise CommandError("--resume: needs a file as the source, not standard input or a pipe")
-        given = options.new(parameters, create=create)
-        target = stack.enter_context(_open_target(url, name, given, secret))
+        if from_set is not None:
+            place = (from_url, "--from-url") if from_url else (url,)
+            batches = sources.stored_set(stack.enter_context(filters.connect(*place)), from_set)
+        elif from_seen is not None:
+            batches = sources.seen_file(stack, from_seen)
+        elif from_lines is not None:
+            batches = streams.batches(from_lines)
+        own = {"retry_for": filters.RETRY_FOR, "secret": secret}
+        target = stack.enter_context(filters.open_or_create(url, name, given, **own))
         target.import_many([], slice)  # raises if there is no such slice
-        # A filter that has vanished, or a file that has become shorter, is imported from the start.
-        exists = bool(target.client.exists(target.config.keys.root))
-        where = f"{name!r} on {without_secrets(url)}{'' if slice is None else f', slice {slice}'}"
-        progress = begun = file.begin(
-            Progress(source.name, where, "" if resume is None else source.mark),
-            is_valid=lambda known: exists and _is_within(source, known.position),
-        )
-        if begun.read:
-            reporter.say(f"Going on after {formats.counted(begun.read, 'item')}")
-        began = time.monotonic()
-        advance = stack.enter_context(reporter.count("Importing", source.total, source.unit))
-        for items, position in source.pages(progress.position):
-            with interrupts.step():
-                new = progress.new + target.import_many(items, slice)
-                read = progress.read + len(items)
-                progress = progress._replace(position=position, read=read, new=new)
-                file.keep(progress)
-            advance(progress.read if source.unit == "items" else progress.position)
-        seconds = max(time.monotonic() - began, 1e-3)
-        other = is_set and progress.read and _other_fingerprinter(target, is_new=not exists)
-    file.remove()
-    seen = progress.read - progress.new
+        is_new = not target.client.exists(target.config.keys.root)
+        read = new = 0
+        for items in batches:
+            new += target.import_many(items, slice)
+            read += len(items)
+        if from_set is not None and read:
+            other = _other_fingerprinter(target, is_new=is_new)
     if as_json:
-        output.print_json({"read": progress.read, "new": progress.new, "seen": seen})
-    reporter.say(
-        f"{formats.counted(progress.read, 'item')} read, {progress.new:,} new, {seen:,} already seen; "
-        f"{(progress.read - begun.read) / seconds:,.0f} items/s"
-    )
+        output.print_json({"read": read, "new": new, "seen": read - new})
+    counts = f"{formats.counted(read, 'item')} read, {new:,} new, {read - new:,} already seen"
+    output.say(counts, quiet=quiet)
     if other:
-        reporter.say(
+        output.say(
             f"Warning: {name!r} was filled with the fingerprints of {other}, these are {_SCRAPY_REDIS}'s: "
             "to a crawl, only those of its own REQUEST_FINGERPRINTER_CLASS are seen"
         )
@@ -117,77 +111,3 @@ def _other_fingerprinter(target: TimeBloom, *, is_new: bool) -> str | None:
     noting = note(keys.fingerprinter(), _SCRAPY_REDIS, left if left > 0 else None, is_new=is_new)
     known = target.run(noting)
     return None if known == _SCRAPY_REDIS else known
-
-
-def _open_target(
-    url: str, name: str, given: dict[str, Any] | None, secret: Secret | None
-) -> TimeBloom:
-    with filters.open_or_create(url, name, given, secret=secret) as seen:
-        known = filters.parameters_of(seen.config)
-    # A client of its own prepares the next request while the server works on the last one.
-    return TimeBloom.from_url(url, name, **known, retry_for=filters.RETRY_FOR)
-
-
-def _is_within(source: Source, position: int) -> bool:
-    """The position is not the start, and the source reaches that far. (A cursor of a set is no offset.)"""
-    return position > 0 and (source.unit != "bytes" or position <= (source.total or 0))
-
-
-class Progress(NamedTuple):
-    """Source, target and position of an import, with its counts."""
-
-    source: str
-    target: str
-    #: ``Source.mark`` when the import began.
-    mark: str
-    position: int = 0
-    read: int = 0
-    new: int = 0
-
-
-class ResumeFile:
-    """The progress, kept in a file; without a path, it is not kept."""
-
-    def __init__(self, path: str | None) -> None:
-        self._path = Path(path) if path is not None else None
-
-    def begin(self, fresh: Progress, *, is_valid: Callable[[Progress], bool]) -> Progress:
-        """The file's progress if it ``is_valid``, else ``fresh``. Raises CommandError where the file can't be written."""
-        known = self._read()
-        if known is not None and (known.source, known.target) != (fresh.source, fresh.target):
-            raise self._error(f"belongs to another import, from {known.source} into {known.target}")
-        is_good = known is not None and known.mark == fresh.mark and is_valid(known)
-        progress = known if known is not None and is_good else fresh
-        self.keep(progress)
-        return progress
-
-    def keep(self, progress: Progress) -> None:
-        """Writes the progress; the file is replaced as a whole."""
-        if self._path is None:
-            return
-        beside = self._path.with_name(f"{self._path.name}.tmp")
-        try:
-            beside.write_text(json.dumps(progress._asdict()), encoding="utf-8")
-            beside.replace(self._path)
-        except OSError as error:
-            raise self._error(error.strerror) from None
-
-    def remove(self) -> None:
-        """Removes the file of a finished import."""
-        if self._path is not None:
-            self._path.unlink(missing_ok=True)
-
-    def _read(self) -> Progress | None:
-        if self._path is None:
-            return None
-        try:
-            return Progress(**checked_fields(Progress, json.loads(self._path.read_bytes())))
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise self._error(error.strerror) from None
-        except (LookupError, TypeError, ValueError):
-            raise self._error("expected a file by 'tbloom import', or a new name") from None
-
-    def _error(self, text: str | None) -> CommandError:
-        return CommandError(f"--resume {self._path}: {text}")

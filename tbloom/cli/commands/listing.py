@@ -9,7 +9,6 @@ import click
 from tbloom.bloom.info import FilterInfo
 from tbloom.cli.kit import filter_info, filters, formats, options, output
 from tbloom.cli.kit.command import Command
-from tbloom.cli.kit.errors import print_error
 
 if TYPE_CHECKING:
     from tbloom.cli.kit.filters import Info
@@ -23,22 +22,30 @@ def list_filters(url: str, *, as_json: bool) -> int:
 
     Mappings of distinct counters are left out: see 'tbloom count list'. Exit code 1: a filter can't be read.
     """
+    found, code = [], 0
     with filters.connect(url) as server:
-        found = [_readable(*found) for found in server.any_infos(server.names())]
-    return output.show_list(
-        found, filter_info.as_dict, _table, as_json=as_json, empty="no filters here"
-    )
+        for name, info in server.infos(server.names()):
+            if isinstance(info, Exception):
+                output.print_error(name, info)
+                code = 1
+            else:
+                found.append(info)
+    shown = [filter_info.as_dict(info) for info in found]
+    output.show(shown, lambda: _table(found), as_json=as_json)
+    if not found:
+        output.say("no filters here")
+    return code
 
 
 @click.command(cls=Command, example="tbloom info news")
 @options.name
 @options.url
-@options.all_slices
+@click.option("--all", "empty", is_flag=True, help="show empty slices too")
 @options.as_json
 def info(name: str, url: str, *, empty: bool, as_json: bool) -> None:
     """Shows a filter, slice by slice.
 
-    An exact filter, which has no slices, is shown too.
+    An exact filter, which has no slices, is shown too. To see it live: watch -n 5 tbloom info NAME.
     """
     with filters.connect(url) as server:
         found = server.any_filter(name).info()
@@ -47,14 +54,6 @@ def info(name: str, url: str, *, empty: bool, as_json: bool) -> None:
         lambda: filter_info.as_text(found, empty=empty),
         as_json=as_json,
     )
-
-
-def _readable(name: str, info: Info | Exception) -> Info | None:
-    """The filter's state; None where it can't be read, after its error on stderr."""
-    if isinstance(info, Exception):
-        print_error(name, info)
-        return None
-    return info
 
 
 def _table(found: list[Info]) -> str:

@@ -2,90 +2,44 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass, replace
-from functools import wraps
-from typing import Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
 from tbloom import FilterFull, Period, TimeBloom
 from tbloom.bloom.fingerprinter import checked
-from tbloom.bloom.hasher import Secret
-from tbloom.cli.kit import filters, formats, interrupts, options, streams
-from tbloom.cli.kit.command import Command, at_most_one
-from tbloom.cli.kit.progress import Reporter
+from tbloom.cli.kit import filters, formats, interrupts, options, output, streams
+from tbloom.cli.kit.command import Command
+from tbloom.cli.kit.errors import CommandError
 
-#: Returns each of the items with its answer: True if it is new.
-Ask = Callable[[TimeBloom, list[bytes]], Iterable[tuple[bytes, bool]]]
+if TYPE_CHECKING:
+    from tbloom.bloom.hasher import Secret
 
-
-@dataclass(frozen=True, slots=True)
-class Lookup:
-    """The lines to look up, and which of them to print."""
-
-    files: tuple[str, ...]
-    #: Print the seen items, not the new ones.
-    seen: bool
-    within: int | None
-    quiet: bool
-
-    def run(self, what: str, opened: AbstractContextManager[TimeBloom], ask: Ask) -> int:
-        """Prints the new items, or the seen ones; returns their number."""
-        streams.check_output()
-        reporter = Reporter(stderr=True, quiet=self.quiet)
-        printed = total = 0
-        with ExitStack() as stack:
-            files = streams.open_files(stack, self.files)
-            filter = stack.enter_context(opened)
-            advance = stack.enter_context(reporter.count(what, None, "lines"))
-            for items in (items for file in files for items, _ in streams.batches(file)):
-                wanted: list[bytes] = []
-                with interrupts.step():
-                    try:
-                        for item, new in ask(filter, items):
-                            if new is not self.seen:
-                                wanted.append(item)
-                    finally:
-                        # Also after an error: an item that was added is never answered new again.
-                        streams.write_lines(wanted)
-                printed += len(wanted)
-                total += len(items)
-                advance(total)
-        kind = "seen" if self.seen else "new"
-        reporter.say(f"{formats.counted(total, 'line')}, {printed:,} {kind}")
-        return printed
-
-
-def lookup_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """NAME, FILE ..., --url, --seen, --within and --quiet; all but the name and the URL as a ``Lookup``."""
-
-    @options.name
-    @options.files
-    @options.url
-    @options.secret
-    @click.option("--seen", is_flag=True, help="print the seen items, not the new ones")
-    @click.option("--within", type=int, metavar="N", help="check the newest N slices only (all)")
-    @options.quiet
-    @wraps(function)
-    def command(files: Any, *, seen: bool, within: int | None, quiet: bool, **others: Any) -> Any:
-        return function(lookup=Lookup(files, seen, within, quiet), **others)
-
-    return command
+_lookup = options.all_of(
+    options.name,
+    options.files,
+    options.url,
+    options.secret,
+    click.option("--seen", is_flag=True, help="print the seen items, not the new ones"),
+    options.within,
+    options.quiet,
+)
 
 
 @click.command(cls=Command, example="tbloom add news < urls.txt > new.txt")
-@lookup_options
+@_lookup
 @click.option("--exit-code", is_flag=True, help="end with 1 if no line was printed, as grep does")
 @options.creation
 def add(
     name: str,
+    files: tuple[BinaryIO, ...],
     url: str,
     secret: Secret | None,
+    within: int | None,
     *,
-    lookup: Lookup,
+    seen: bool,
+    quiet: bool,
     exit_code: bool,
     create: bool,
     **parameters: Any,
@@ -93,8 +47,12 @@ def add(
     """Adds the lines of files, and prints the new ones."""
     given = options.new(parameters, create=create)
     own = {"retry_for": filters.RETRY_FOR, "secret": secret}
-    opened = filters.open_or_create(url, name, given, **own)
-    printed = lookup.run("Adding", opened, lambda seen, items: _add(seen, items, lookup.within))
+    with filters.open_or_create(url, name, given, **own) as filter:
+
+        def ask(items: list[bytes]) -> Iterator[bytes]:
+            return (item for item, is_new in _add(filter, items, within) if is_new is not seen)
+
+        printed = _run(files, ask, quiet=quiet, kind="seen" if seen else "new")
     return 1 if exit_code and not printed else 0
 
 
@@ -108,42 +66,73 @@ def _add(seen: TimeBloom, items: list[bytes], within: int | None) -> Iterator[tu
 
 
 @click.command(cls=Command, example="tbloom check news urls.txt")
-@lookup_options
+@_lookup
 @click.option(
     "--when",
     is_flag=True,
     help="print the seen items, each after the newest slice that holds it: label, start, end and item, with tabs between",
 )
-def check(name: str, url: str, secret: Secret | None, *, lookup: Lookup, when: bool) -> int:
+def check(
+    name: str,
+    files: tuple[BinaryIO, ...],
+    url: str,
+    secret: Secret | None,
+    within: int | None,
+    *,
+    seen: bool,
+    quiet: bool,
+    when: bool,
+) -> int:
     """Prints the new lines of files, without adding them.
 
     Exit code 1: no line was printed.
     """
-    at_most_one(when=when, within=lookup.within)
-
-    def ask(seen: TimeBloom, items: list[bytes]) -> Iterator[tuple[bytes, bool]]:
-        if not when:
-            known = seen.contains_many(items, lookup.within)
-            yield from zip(items, (not one for one in known), strict=True)
-            return
-        for item, period in zip(items, seen.last_seen_many(items), strict=True):
-            yield (_dated(item, period), False) if period else (item, True)
-
+    if when and within is not None:
+        raise CommandError("--when: expected no --within")
     own = {"retry_for": filters.RETRY_FOR, "secret": secret}
-    with filters.open_filter(url, name, **own) as seen:
-        if not lookup.quiet:
-            _hint(seen)
-        lookup = replace(lookup, seen=lookup.seen or when)
-        return 0 if lookup.run("Checking", seen, ask) else 1
+    with filters.open_filter(url, name, **own) as filter:
+        maker = checked(filter.client.get(filter.config.keys.fingerprinter()))
+        if maker:
+            output.say(
+                f"tbloom: a crawler has filled {name!r} with fingerprints ({maker}); lines such as URLs are new to it",
+                quiet=quiet,
+            )
+
+        def ask(items: list[bytes]) -> Iterator[bytes]:
+            if when:
+                found = zip(items, filter.last_seen_many(items), strict=True)
+                return (_dated(item, period) for item, period in found if period)
+            known = zip(items, filter.contains_many(items, within), strict=True)
+            return (item for item, is_known in known if is_known is seen)
+
+        printed = _run(files, ask, quiet=quiet, kind="seen" if seen or when else "new")
+    return 0 if printed else 1
 
 
-def _hint(seen: TimeBloom) -> None:
-    """Says so where the filter has fingerprints: no line is one."""
-    maker = checked(seen.client.get(seen.config.keys.fingerprinter()))
-    if maker:
-        sys.stderr.write(
-            f"tbloom: a crawler has filled {seen.name!r} with fingerprints ({maker}); lines such as URLs are new to it\n"
-        )
+def _run(
+    files: tuple[BinaryIO, ...],
+    ask: Callable[[list[bytes]], Iterable[bytes]],
+    *,
+    quiet: bool,
+    kind: str,
+) -> int:
+    """Prints what ``ask`` answers to the lines of the files; returns the number of lines that were printed."""
+    printed = total = 0
+    try:
+        for items in streams.batches(*files):
+            with interrupts.step():
+                wanted: list[bytes] = []
+                try:
+                    wanted.extend(ask(items))
+                finally:
+                    # Also after an error: an item that was added is never answered new again.
+                    streams.write_lines(wanted)
+                printed += len(wanted)
+                total += len(items)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"{formats.counted(total, 'line')} answered") from None
+    output.say(f"{formats.counted(total, 'line')}, {printed:,} {kind}", quiet=quiet)
+    return printed
 
 
 def _dated(item: bytes, period: Period) -> bytes:

@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import logging
-import sys
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import click
 from prometheus_client import CollectorRegistry, start_http_server
 
-from tbloom.cli.kit import filters, interrupts, numbers, options
+from tbloom.cli.kit import filters, options, output
 from tbloom.cli.kit.command import Command
 from tbloom.cli.kit.errors import CommandError
 from tbloom.cli.metrics import MAX_AGE, FilterCollector
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from threading import Thread
 
     from tbloom.cli.kit.filters import Server
 
 PORT = 9185
-#: Time between two looks for Ctrl-C.
-_LOOK_SECONDS = 0.2
 
 
 @click.command(cls=Command, example="tbloom metrics news --port 9185")
@@ -31,8 +27,8 @@ _LOOK_SECONDS = 0.2
 @options.url
 @click.option(
     "--port",
-    type=numbers.port,
-    default=str(PORT),
+    type=click.IntRange(0, 65535),
+    default=PORT,
     metavar="PORT",
     help=f"({PORT}); 0: any free port",
 )
@@ -41,8 +37,8 @@ _LOOK_SECONDS = 0.2
 )
 @click.option(
     "--every",
-    type=numbers.seconds,
-    default=str(MAX_AGE),
+    type=click.FloatRange(0, 86_400),
+    default=MAX_AGE,
     metavar="SECONDS",
     help=f"least time between two requests to Redis ({MAX_AGE:g})",
 )
@@ -57,14 +53,19 @@ def command(names: tuple[str, ...], url: str, port: int, host: str, every: float
             server.filter(name)
         registry = CollectorRegistry()
         registry.register(OnServer(server, names, every))
-        with _served(host, port, registry) as thread:
-            # The collector's log, on stderr: the begin and the end of an outage.
-            logging.basicConfig(format="tbloom: %(message)s")
-            logging.getLogger("tbloom").setLevel(logging.INFO)
-            with suppress(KeyboardInterrupt), interrupts.held_back() as look:
-                while thread.is_alive():
-                    look()
-                    thread.join(_LOOK_SECONDS)
+        try:
+            served, thread = start_http_server(port, host, registry)
+        except (OSError, UnicodeError) as error:
+            why = getattr(error, "strerror", None) or error
+            raise CommandError(f"--host {host} --port {port}: {why}") from None
+        output.say(f"Serving http://{host}:{served.server_port}/metrics until Ctrl-C")
+        # The collector's log, on stderr: the begin and the end of an outage.
+        logging.basicConfig(format="tbloom: %(message)s")
+        logging.getLogger("tbloom").setLevel(logging.INFO)
+        with suppress(KeyboardInterrupt):
+            thread.join()
+        served.shutdown()
+        served.server_close()
 
 
 class OnServer(FilterCollector):
@@ -85,20 +86,3 @@ class OnServer(FilterCollector):
             first, *others = unread
             yield first, error
             yield from dict.fromkeys(others).items()
-
-
-@contextmanager
-def _served(host: str, port: int, registry: CollectorRegistry) -> Iterator[Thread]:
-    """Serves the registry in a thread, which it yields."""
-    try:
-        server, thread = start_http_server(port, host, registry)
-    except (OSError, UnicodeError) as error:
-        why = getattr(error, "strerror", None) or error
-        raise CommandError(f"--host {host} --port {port}: {why}") from None
-    shown = f"[{host}]" if ":" in host else host
-    sys.stderr.write(f"Serving http://{shown}:{server.server_port}/metrics until Ctrl-C\n")
-    try:
-        yield thread
-    finally:
-        server.shutdown()
-        server.server_close()

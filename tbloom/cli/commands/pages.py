@@ -2,35 +2,48 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import ExitStack
-from typing import Any
+from datetime import datetime, timezone
+from typing import Any, BinaryIO
 
 import click
 
 from tbloom.cli.commands import pagetext, warcs
-from tbloom.cli.kit import formats, interrupts, numbers, options, output, streams
-from tbloom.cli.kit.command import Group, at_most_one
+from tbloom.cli.kit import formats, numbers, options, output
+from tbloom.cli.kit.command import Group
 from tbloom.cli.kit.errors import CommandFailed
-from tbloom.cli.kit.progress import Reporter
-from tbloom.errors import StoreLocked
-from tbloom.pages import PageStore, calendar, config, opening, page
+from tbloom.pages import PageStore
+from tbloom.pages.page import check_page
 
-_READ_BYTES = 1 << 20
+#: A little more than a page may have.
+_MOST_BYTES = (1 << 30) + 1
 #: Commands that warn of pages that they can't read, and go on.
 _WARNING = {"ls", "import", "export"}
 
 
+class _Warnings(logging.Handler):
+    """Prints warnings of the store on stderr, and counts them."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.count = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.count += 1
+        output.say(f"tbloom: {record.getMessage()}")
+
+
 class _Pages(Group):
     def invoke(self, ctx: click.Context) -> Any:
+        warnings, logger = _Warnings(), logging.getLogger("tbloom.pages")
+        logger.addHandler(warnings)
         try:
-            with pagetext.warnings_printed() as warnings:
-                code = super().invoke(ctx)
-        except StoreLocked as error:  # without the advice to open the store readonly
-            raise StoreLocked(error.path, error.pid, otherwise="") from None
-        return 1 if warnings and ctx.invoked_subcommand in _WARNING else code
+            code = super().invoke(ctx)
+        finally:
+            logger.removeHandler(warnings)
+        return 1 if warnings.count and ctx.invoked_subcommand in _WARNING else code
 
 
 @click.group(cls=_Pages)
@@ -56,7 +69,7 @@ def _header(text: str) -> tuple[bytes, bytes]:
 @command.command(example="tbloom pages put pages https://example.com/ page.html")
 @pagetext.path_argument
 @click.argument("url", metavar="URL")
-@click.argument("body", metavar="[FILE]", required=False, type=click.Path())
+@click.argument("body", metavar="[FILE]", default="-", type=click.File("rb"))
 @click.option("--status", type=int, metavar="N", default=200, help="HTTP status (200)")
 @click.option(
     "--header",
@@ -72,34 +85,30 @@ def _header(text: str) -> tuple[bytes, bytes]:
     metavar="TIME",
     help="when it was fetched, such as 2026-11-16T12:00:00Z (now)",
 )
-@pagetext.codec_option("gzip", "gzip")
-@options.slices("store", "pages are kept for ever")
-def put(*, path: str, url: str, body: str | None, codec: str, **given: Any) -> None:
+@pagetext.new_store
+def put(
+    *,
+    path: str,
+    url: str,
+    body: BinaryIO,
+    status: int,
+    headers: tuple[tuple[bytes, bytes], ...],
+    at: datetime | None,
+    **like: Any,
+) -> None:
     """Stores a page, in place of an earlier one of this URL.
 
     The URL is http:// or https://, and not normalized. The body is read from the file, or from standard input.
     """
-    like = {name: given.pop(name) for name in ("granularity", "slices", "tz")}
-    given["at"] = given["at"] or calendar.now()
-    # All arguments are checked first, so that a wrong one creates no store.
-    page.check_page(url, b"", **given)
-    calendar.Calendar(config.given(**like) or config.PagesConfig(None)).slice_of(given["at"])
-    opening.folder(path)
-    content = _body(body or "-")
-    page.check_page(url, content, **given)
-    with PageStore(path, **like, codec=codec) as store, interrupts.step():
+    content = body.read(_MOST_BYTES)
+    given: dict[str, Any] = {
+        "status": status,
+        "headers": headers,
+        "at": at or datetime.now(timezone.utc),
+    }
+    check_page(url, content, **given)  # before a store is made
+    with PageStore(path, **like) as store:
         store.put(url, content, **given)
-
-
-def _body(name: str) -> bytes:
-    """The file's bytes; of a file that is too large, a little more than a page may have."""
-    chunks, size = [], 0
-    with ExitStack() as stack:
-        file = streams.open_file(stack, name)
-        while size <= page.MAX_BYTES and (chunk := file.read(_READ_BYTES)):
-            chunks.append(chunk)
-            size += len(chunk)
-    return b"".join(chunks)
 
 
 @command.command(example="tbloom pages get pages https://example.com/ > page.html")
@@ -112,32 +121,20 @@ def _body(name: str) -> bytes:
 )
 @click.option("--headers", is_flag=True, help="write status line and headers first")
 @click.option("--json", "as_json", is_flag=True, help="write all but the body, as JSON")
-@click.option(
-    "-o",
-    "--output",
-    metavar="FILE",
-    type=click.Path(),
-    default="-",
-    help="where to write it (standard output)",
-)
-def get(*, path: str, url: str, output: str, decoded: bool, headers: bool, as_json: bool) -> None:
+def get(*, path: str, url: str, decoded: bool, headers: bool, as_json: bool) -> None:
     """Writes the body of a page to standard output, as it was stored.
 
     Exit code 1: the store has no such page.
     """
-    at_most_one(headers=headers, json=as_json)
-    at_most_one(json=as_json, decoded=decoded)
     with _reading(path) as store:
         found = store.get(pagetext.address_of(url))
     if found is None:
         raise _none(path, url)
     if as_json:
-        content = f"{pagetext.as_json_line(found)}\n".encode()
-    else:
-        content = pagetext.http_head(found) if headers else b""
-        content += found.decoded() if decoded else found.body
-    with streams.writing(output) as file:
-        file.write(content)
+        output.line(pagetext.as_json_line(found))
+        return
+    content = found.decoded() if decoded else found.body
+    sys.stdout.buffer.write(pagetext.http_head(found) + content if headers else content)
 
 
 @command.command(example="tbloom pages ls pages --long")
@@ -159,15 +156,13 @@ def ls(*, path: str, long: bool, as_json: bool) -> None:
     A page with a key, or with a URL that is not printable, is shown as key:HEX, which get and delete take too. Exit code
     1: a record that it reads is damaged or missing; only --long and --json read bodies.
     """
-    at_most_one(long=long, json=as_json)
     with _reading(path) as store:
-        if long or as_json:
-            printed: Iterator[str] = map(
-                pagetext.as_json_line if as_json else pagetext.as_line, store.pages()
-            )
+        if as_json or long:
+            shown = pagetext.as_json_line if as_json else pagetext.as_line
+            lines = map(shown, store.pages())
         else:  # without reading the bodies
-            printed = map(pagetext.as_word, store)
-        for line in printed:
+            lines = map(pagetext.as_word, store)
+        for line in lines:
             sys.stdout.buffer.write(f"{line}\n".encode())
 
 
@@ -180,9 +175,8 @@ def delete(*, path: str, url: str) -> None:
     Exit code 1: the store has no such page.
     """
     address = pagetext.address_of(url)
-    with _reading(path):  # opened for writing, a missing store would be created
-        pass
-    with PageStore(path) as store, interrupts.step():
+    _reading(path).close()  # opened for writing, a missing store would be created
+    with PageStore(path) as store:
         if not store.delete(address):
             raise _none(path, url)
 
@@ -196,21 +190,18 @@ def verify(*, path: str, as_json: bool, quiet: bool) -> int:
 
     Nothing is changed. Exit code 1: there are problems.
     """
-    reporter = Reporter(stderr=True, quiet=quiet)
-    with _reading(path) as store, reporter.count("Verifying", None, "bytes") as progress:
-        report = store.verify(progress)
+    with _reading(path) as store:
+        report = store.verify()
     if as_json:
-        found = {"pages": report.pages, "records": report.records, "problems": report.problems}
-        output.print_json(found)
+        counts = {"pages": report.pages, "records": report.records}
+        output.print_json({**counts, "problems": report.problems})
     else:
         for problem in report.problems:
             output.line(formats.printable(problem))
-    problems = len(report.problems)
-    reporter.say(
-        f"{formats.counted(report.pages, 'page')}, {formats.counted(report.records, 'record')}: "
-        f"{formats.counted(problems, 'problem') if problems else 'no problems'}"
-    )
-    return 1 if problems else 0
+    counted = [formats.counted(report.pages, "page"), formats.counted(report.records, "record")]
+    problems = formats.counted(len(report.problems), "problem")
+    output.say(f"{', '.join(counted)}: {problems}", quiet=quiet)
+    return 1 if report.problems else 0
 
 
 @command.command(example="tbloom pages rebuild pages")
@@ -221,18 +212,8 @@ def rebuild(*, path: str, quiet: bool) -> None:
 
     The old index stays until the new one is complete.
     """
-    reporter = Reporter(stderr=True, quiet=quiet)
-    with reporter.count("Rebuilding", None, "bytes") as progress, interrupts.held_back() as look:
-
-        def advance(done: int, total: int) -> None:
-            progress(done, total)
-            look()
-
-        info = PageStore.rebuild(path, advance)
-    reporter.say(
-        f"{formats.counted(info.pages, 'page')}, {formats.counted(info.records, 'record')} in "
-        f"{formats.counted(info.segments, 'segment')}; index {formats.size(info.index_bytes)}"
-    )
+    info = PageStore.rebuild(path)
+    output.say(pagetext.totals(info), quiet=quiet)
 
 
 @command.command(example="tbloom pages stats pages")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from bisect import bisect_right
+from typing import Any
 
 import click
 
@@ -14,19 +14,15 @@ from tbloom.cli.kit.command import Command
 from tbloom.cli.kit.errors import CommandError
 from tbloom.errors import ConfigError
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 #: Memory of a fingerprint of 40 hex digits in Redis 7.0: as a member of a set, and as a key with a TTL.
 #: Measured: docs/benchmarks.md, "Memory, and what it buys".
 _SET_BYTES, _KEY_BYTES = 97, 134
 #: Bytes that Redis adds to a string's own, in the same allocation.
 _KEY_OVERHEAD = 10
-_DAY_MS = 86_400_000
+#: More items than any filter may have.
+_MOST = 1 << 50
 #: The items per slice of a plan that is given no capacity.
 _EXAMPLE = 1_000_000
-#: The error rate of a slice that fills up is averaged over this number of moments.
-_MOMENTS = 100
 
 
 @click.command(cls=Command, example="tbloom plan --capacity 1e8 --slices 7")
@@ -45,45 +41,21 @@ _MOMENTS = 100
 @options.as_json
 def command(memory: int | None, *, table: bool, as_json: bool, **parameters: Any) -> None:
     """Computes the memory of a filter, or what fits into a given memory."""
-    given = options.given(parameters)
     if table:
-        if given or memory:
-            raise CommandError("--table: give no parameters; it is the same for all filters")
         rows = error_rates.rows()
-        found = [row._asdict() for row in rows]
-        output.show(found, lambda: error_rates.text(rows), as_json=as_json)
+        output.show(rows, lambda: error_rates.text(rows), as_json=as_json)
         return
+    given = options.given(parameters)
     if given.get("capacity", 0) is None:
         del given["capacity"]
-    is_example = not ({"capacity", "bits"} & given.keys() or memory)
-    if is_example:
-        given["capacity"] = _EXAMPLE
-    made = plan(_config(given, memory))
-    output.show(made, lambda: _text(made, is_example=is_example), as_json=as_json)
-
-
-def plan(config: Config) -> dict[str, Any]:
-    """The memory of a filter (bytes, as Redis allocates it), and the pages lost to its errors."""
-    size = slice_bytes(config)
-    items = config.first_capacity * config.slices
-    names = ("granularity", "slices", "capacity", "error_rate", "bits", "hashes", "shards")
-    # As many new items in each slice as its capacity.
-    is_window = config.granularity is not None
-    span = "per_day" if is_window else "until_full"
-    new = config.first_capacity * (_DAY_MS / _slice_ms(config) if is_window else 1)
-    return {
-        **{name: getattr(config, name) for name in names},
-        "granularity": config.window.granularity,
-        "bits_per_item": config.bits / config.first_capacity,
-        "slice_bytes": size,
-        "window_bytes": size * config.slices,
-        # New pages that are called seen, so not fetched; and their number at the promised error rate.
-        f"lost_{span}": new * _mean_rate(config),
-        f"lost_{span}_at_most": new * config.error_rate,
-        # The window's items as members of a Redis set, and as keys (SET NX EX).
-        "set_bytes": items * _SET_BYTES,
-        "keys_bytes": items * _KEY_BYTES,
-    }
+    if memory is not None:
+        config = _within(memory, given)
+    else:
+        config = configure(
+            "plan", **({"capacity": _EXAMPLE} if "bits" not in given else {}) | given
+        )
+    made = _plan(config)
+    output.show(made, lambda: _text(made), as_json=as_json)
 
 
 def slice_bytes(config: Config) -> int:
@@ -91,104 +63,82 @@ def slice_bytes(config: Config) -> int:
     return config.shards * sizing.allocated(sizing.key_bytes(config.shard_bits) + _KEY_OVERHEAD)
 
 
-def _slice_ms(config: Config) -> float:
-    """Mean length of a slice (ms): months differ."""
-    slices = config.window.live(0)
-    return (slices[-1].end - slices[0].start) / len(slices)
+def _plan(config: Config) -> dict[str, Any]:
+    """The memory of a filter (bytes, as Redis allocates it), and the pages lost to its errors."""
+    size = slice_bytes(config)
+    items = config.first_capacity * config.slices
+    names = ("slices", "capacity", "error_rate", "bits", "hashes", "shards")
+    return {
+        "granularity": config.window.granularity,
+        **{name: getattr(config, name) for name in names},
+        "bits_per_item": config.bits / config.first_capacity,
+        "slice_bytes": size,
+        "window_bytes": size * config.slices,
+        # Of as many new pages as a slice is made for, those that are called seen, so not fetched.
+        "lost_per_slice_at_most": config.first_capacity * config.error_rate,
+        # The window's items as members of a Redis set, and as keys (SET NX EX).
+        "set_bytes": items * _SET_BYTES,
+        "keys_bytes": items * _KEY_BYTES,
+    }
 
 
-def _mean_rate(config: Config) -> float:
-    """Chance that a new item is called seen, averaged over the time in which a slice fills up."""
-    full = sizing.rate_at(config.first_capacity, config.bits, config.hashes)
-    moments = (config.first_capacity * (i + 0.5) / _MOMENTS for i in range(_MOMENTS))
-    now = (sizing.rate_at(items, config.bits, config.hashes) for items in moments)
-    return fmean(sizing.window_rate([*[full] * (config.slices - 1), rate]) for rate in now)
-
-
-def _config(given: dict[str, Any], memory: int | None) -> Config:
-    """The filter; with ``memory``, the one of the largest capacity or lowest error rate that fits."""
-    if memory is None:
-        return _sized(given)
-    if "bits" in given:
-        raise CommandError("--memory: not with --bits, which give the memory already")
-    if "capacity" not in given:
-        # An item takes at least a bit.
-        found = _largest(memory * 8, lambda items: _fitting(memory, given, capacity=items))
-    elif "error_rate" not in given:
-        rates = (10 ** (exponent / 100) for exponent in range(-1500, 0))
-        found = next(
-            (fits for rate in rates if (fits := _fitting(memory, given, error_rate=rate))), None
+def _within(memory: int, given: dict[str, Any]) -> Config:
+    """The filter of the largest capacity that fits into the memory; of a given capacity, that of the lowest error rate."""
+    if "bits" in given or {"capacity", "error_rate"} <= given.keys():
+        raise CommandError(
+            "--memory: expected no --bits, and only one of --capacity and --error-rate; the other is computed"
         )
+    if "capacity" in given:
+        rates = [10 ** (exponent / 100) for exponent in range(-1, -1501, -1)]
+        found = bisect_right(
+            rates, x=False, key=lambda rate: not _fits(memory, given, error_rate=rate)
+        )
+        best: dict[str, Any] = {"error_rate": rates[found - 1]}
     else:
-        raise CommandError(
-            "--memory: give only one of --capacity and --error-rate; the other is computed"
+        sizes = range(1, _MOST)
+        found = bisect_right(
+            sizes, x=False, key=lambda items: not _fits(memory, given, capacity=items)
         )
-    if found is None:
+        best = {"capacity": found}
+    if not found:
         raise CommandError(f"--memory: {formats.size(memory)} is too little for such a filter")
-    return found
+    return configure("plan", **given, **best)
 
 
-def _sized(given: dict[str, Any]) -> Config:
-    try:
-        return configure("plan", **given)
-    except ConfigError as error:
-        if error.argument != "bits" or "bits" in given:
-            raise
-        raise CommandError(
-            f"--capacity: a slice needs {error.value:,} bits, expected {error.expected}"
-        ) from None
-
-
-def _fitting(memory: int, given: dict[str, Any], **more: Any) -> Config | None:
-    """The filter, if its window fits into the memory."""
+def _fits(memory: int, given: dict[str, Any], **more: Any) -> bool:
+    """True if the window of the filter fits into the memory."""
     try:
         config = configure("plan", **given, **more)
     except ConfigError as error:
         if error.argument in {"bits", "capacity", "shards"}:  # more than a filter may have
-            return None
+            return False
         raise
-    return config if slice_bytes(config) * config.slices <= memory else None
+    return slice_bytes(config) * config.slices <= memory
 
 
-def _largest(limit: int, fitting: Callable[[int], Config | None]) -> Config | None:
-    """The filter for the largest number up to ``limit`` for which one fits, by bisection."""
-    low, high, found = 0, limit, None
-    while low < high:
-        middle = (low + high + 1) // 2
-        fits = fitting(middle)
-        if fits is None:
-            high = middle - 1
-        else:
-            low, found = middle, fits
-    return found
-
-
-def _text(made: dict[str, Any], *, is_example: bool) -> str:
+def _text(made: dict[str, Any]) -> str:
     def compared(size: int) -> tuple[str, str]:
         times = size / made["window_bytes"]
         return formats.size(size), f"{times:.0f} times as much (fingerprints of 40 digits)"
 
-    span = "per_day" if made["granularity"] else "until_full"
-    lost, most = made[f"lost_{span}"], made[f"lost_{span}_at_most"]
-    without = "; without --capacity, a slice is made for what the last one held"
-    return output.facts(
-        (
-            "capacity",
-            f"{made['capacity']:,}",
-            f"distinct items per slice{without if is_example else ''}",
-        ),
-        ("window", formats.window(made["slices"], made["granularity"]), ""),
-        ("error rate", formats.rate(made["error_rate"]), "at most, over the whole window"),
-        ("bits", f"{made['bits']:,}", f"{made['bits_per_item']:.2f} an item"),
-        ("hashes", f"{made['hashes']}", ""),
-        ("shards", f"{made['shards']}", "a key each, at most 32 MB" if made["shards"] > 1 else ""),
-        ("memory of a slice", formats.size(made["slice_bytes"]), ""),
-        ("memory of the window", formats.size(made["window_bytes"]), "when every slice is full"),
-        (
-            "pages lost",
-            f"{lost:,.1f} {span.replace('per_', 'a ').replace('_', ' ')}",
-            f"with every slice full; at most {most:,.1f}",
-        ),
-        ("as a Redis set", *compared(made["set_bytes"])),
-        ("as SET NX EX", *compared(made["keys_bytes"])),
-    )
+    lost = f"{made['lost_per_slice_at_most']:,.1f} a slice"
+    shards = "a key each, at most 32 MB" if made["shards"] > 1 else ""
+    rows = {
+        "capacity": (f"{made['capacity']:,}", "distinct items per slice"),
+        "window": (formats.window(made["slices"], made["granularity"]), ""),
+        "error rate": (formats.rate(made["error_rate"]), "at most, over the whole window"),
+        "bits": (f"{made['bits']:,}", f"{made['bits_per_item']:.2f} an item"),
+        "hashes": (f"{made['hashes']}", ""),
+        "shards": (f"{made['shards']}", shards),
+        "memory of a slice": (formats.size(made["slice_bytes"]), ""),
+        "memory of the window": (formats.size(made["window_bytes"]), "when every slice is full"),
+        "pages lost": (lost, "at most, with every slice full"),
+        "as a Redis set": compared(made["set_bytes"]),
+        "as SET NX EX": compared(made["keys_bytes"]),
+    }
+    left = ("plan", "remark")
+    cells = [
+        dict(zip((left[0], "value", left[1]), (name, *row), strict=True))
+        for name, row in rows.items()
+    ]
+    return output.table(cells, left=left, less=left[1:])

@@ -9,10 +9,9 @@ import click
 from tbloom.bloom.config import configure
 from tbloom.bloom.reconfigure import FIXED
 from tbloom.cli.commands.plan import slice_bytes
-from tbloom.cli.kit import filters, formats, interrupts, options, output
+from tbloom.cli.kit import filters, formats, options, output
 from tbloom.cli.kit.command import Command, confirm
 from tbloom.cli.kit.errors import CommandError
-from tbloom.cli.kit.progress import Reporter
 from tbloom.errors import ConfigError
 from tbloom.window import parse_granularity
 
@@ -42,11 +41,8 @@ def command(name: str, url: str, *, yes: bool, **parameters: Any) -> None:
             forgotten = formats.counted(old.slices - new.slices, "slice")
             question = f"Forget the oldest {forgotten} of {name!r} on {server.place}?"
             confirm(question, "nothing was changed", yes=yes)
-        with interrupts.step():
-            filters.of_config(server.client, new).reconfigure()
-    Reporter(stderr=True).say(
-        f"Reconfigured {old.name!r}: start its crawlers with these parameters"
-    )
+        filters.of_config(server.client, new).reconfigure()
+    output.say(f"Reconfigured {old.name!r}: start its crawlers with these parameters")
 
 
 def _changed(old: Config, given: dict[str, Any]) -> Config:
@@ -80,10 +76,9 @@ def _fixed(what: str) -> CommandError:
 
 def _table(old: Config, new: Config) -> str:
     """All parameters that may change."""
-    rows = [
-        {"parameter": name, "old": before, "new": after}
-        for (name, before), after in zip(_shown(old).items(), _shown(new).values(), strict=True)
-    ]
+    shown = {"old": _shown(old), "new": _shown(new)}
+    names = _shown(old)
+    rows = [{"parameter": name, **{at: shown[at][name] for at in shown}} for name in names]
     return output.table(rows, left=("parameter",))
 
 

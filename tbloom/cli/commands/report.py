@@ -11,16 +11,14 @@ import click
 
 from tbloom.bloom.info import FilterInfo
 from tbloom.bloom.sizing import slice_rate
-from tbloom.cli.kit import filters, formats, html, options, streams
+from tbloom.cli.kit import filters, formats, html, options, output, streams
 from tbloom.cli.kit.command import Command
 from tbloom.cli.kit.errors import CommandError
 from tbloom.cli.kit.filter_info import advice
-from tbloom.cli.kit.progress import Reporter
 from tbloom.version import __version__
 
-#: Longer tables of slices, and longer lists of warnings, are folded.
+#: Longer tables of slices are folded.
 _MAX_ROWS = 31
-_MAX_WARNINGS = 5
 #: A line that is this many times as high as the highest bar is left out: no bar could be seen below it.
 _TOO_HIGH = 10
 
@@ -31,12 +29,13 @@ _TOO_HIGH = 10
 @click.option(
     "-o",
     "--output",
+    "file",
     metavar="FILE",
     type=click.Path(),
     default="report.html",
     help="where to write it; -: standard output (report.html)",
 )
-def command(names: tuple[str, ...], url: str, output: str) -> None:
+def command(names: tuple[str, ...], url: str, file: str) -> None:
     """Writes an HTML page about filters.
 
     Without names, about all filters with slices.
@@ -45,10 +44,10 @@ def command(names: tuple[str, ...], url: str, output: str) -> None:
         names = names or (*server.names(filters.WITH_SLICES),)
         if not names:
             raise CommandError(f"no filters on {server.place}")
-        infos = list[FilterInfo]()
-        for _, info in server.infos(names):
-            if isinstance(info, Exception):
-                raise info
+        infos = []
+        for name, info in server.infos(names):
+            if not isinstance(info, FilterInfo):
+                raise info if isinstance(info, Exception) else server.exact(name)
             infos.append(info)
     page = html.page(
         "report.html",
@@ -60,19 +59,17 @@ def command(names: tuple[str, ...], url: str, output: str) -> None:
         charts=charts,
         periods=formats.PERIODS,
         max_rows=_MAX_ROWS,
-        max_warnings=_MAX_WARNINGS,
     )
-    with streams.writing(output) as file:
-        file.write(page)
-    if output != "-":
-        Reporter(stderr=True).say(f"{output}: {', '.join(names)}")
+    with streams.writing(file) as opened:
+        opened.write(page)
+    output.say(f"{file}: {', '.join(names)}", quiet=file == "-")
 
 
 class Bar(NamedTuple):
-    """A slice: its height, and that of the part below the limit (%); the rest has another colour."""
+    """A slice: its height (%), and whether its value is too high."""
 
     height: float
-    below_limit: float
+    is_over: bool
     tip: str
 
 
@@ -93,28 +90,24 @@ class Chart(NamedTuple):
     ends: list[str]
 
 
-class _Line(NamedTuple):
-    name: str
-    value: float
-    #: Values above the line are too high.
-    is_limit: bool = False
-
-
 def charts(info: FilterInfo) -> list[Chart]:
     """Items, error rate, fill ratio and memory of each slice."""
-    slices = info.slices
-    full = capacity = None
-    if info.capacity is not None:
-        # No limit: by chance a full slice has a few more bits set.
-        full = _Line("at capacity", -math.expm1(-info.hashes * info.capacity / info.bits))
-        capacity = _Line("capacity", info.capacity, is_limit=True)
+    slices, capacity = info.slices, info.capacity
     share = slice_rate(info.promised_error_rate, len(slices))
-    allowed = _Line("a slice's share", share, is_limit=True)
+    full = -math.expm1(-info.hashes * capacity / info.bits) if capacity else None
+    items = [slice.items for slice in slices]
+    rates, fills = [s.error_rate for s in slices], [s.fill_ratio for s in slices]
     return [
-        _chart(info, "Items", [s.items for s in slices], capacity, "{:,}".format),
-        _chart(info, "Error rate", [s.error_rate for s in slices], allowed, formats.rate),
-        _chart(info, "Fill ratio", [s.fill_ratio for s in slices], full, _percent),
-        _chart(info, "Memory", [s.bytes for s in slices], None, formats.size),
+        _chart(info, "Items", items, "{:,}".format, line_name="capacity", line=capacity),
+        _chart(info, "Error rate", rates, formats.rate, line_name="a slice's share", line=share),
+        # No limit: by chance a full slice has a few more bits set.
+        _chart(
+            *(info, "Fill ratio", fills, "{:.3%}".format),
+            line_name="at capacity",
+            line=full,
+            is_limit=False,
+        ),
+        _chart(info, "Memory", [s.bytes for s in slices], formats.size),
     ]
 
 
@@ -122,36 +115,29 @@ def _chart(
     info: FilterInfo,
     title: str,
     values: Sequence[float],
-    line: _Line | None,
     written: Callable[[float], str],
+    *,
+    line_name: str = "",
+    line: float | None = None,
+    is_limit: bool = True,
 ) -> Chart:
     names = [slice.label for slice in info.slices]
     highest = max(values)
-    description = (
-        f"{len(values)} slices, from {names[0]} to {names[-1]}. The highest is {written(highest)}"
-    )
-    top, limit, height = highest or 1, math.inf, None
-    if line is not None:
-        limit = line.value if line.is_limit else math.inf
-        above = f"; {sum(value > limit for value in values)} above it" if line.is_limit else ""
-        description += f"; the line, {line.name}, is at {written(line.value)}{above}"
-        if highest * _TOO_HIGH >= line.value or not highest:
-            top = max(highest, line.value)
-            height = 100 * line.value / top
+    line_text = "" if line is None else written(line)
+    shows_line = line is not None and (not highest or line <= _TOO_HIGH * highest)
+    top = max(highest, line or 0) if shows_line else highest
+    limit = line if is_limit and line is not None else math.inf
     return Chart(
         title,
-        line_name=line.name if line else "",
-        line_text=written(line.value) + (" (above)" if height is None else "") if line else "",
-        line=height,
-        top=written(top) if highest or line else "",
-        description=f"{description}.",
-        bars=[
-            Bar(100 * value / top, 100 * min(value, limit) / top, f"{name}: {written(value)}")
+        line_name if line is not None else "",
+        line_text if shows_line or line is None else f"{line_text} (above)",
+        100 * (line or 0) / top if shows_line and top else None,
+        written(top) if top else "",
+        f"{len(values)} slices, from {names[0]} to {names[-1]}. The highest is {written(highest)}"
+        + (f"; the line, {line_name}, is at {line_text}." if line_text else "."),
+        [
+            Bar(100 * value / (top or 1), value > limit, f"{name}: {written(value)}")
             for name, value in zip(names, values, strict=True)
         ],
-        ends=[*dict.fromkeys([names[0], names[-1]])],
+        [*dict.fromkeys([names[0], names[-1]])],
     )
-
-
-def _percent(ratio: float) -> str:
-    return f"{100 * ratio:.3g} %"

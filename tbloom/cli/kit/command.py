@@ -1,10 +1,8 @@
-"""What all commands are made of: an example, and errors that name the argument as the user has typed it."""
+"""What all commands are made of: an example, and errors that name the option or the argument."""
 
 from __future__ import annotations
 
-import re
 import sys
-from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -25,8 +23,12 @@ class Command(click.Command):
         try:
             return super().invoke(ctx)
         except ConfigError as error:
-            shown = {param.name: label(param) for param in self.params}
-            argument = shown.get(error.argument, error.argument)
+            shown = {param.name: param for param in self.params}
+            param, argument = shown.get(error.argument), error.argument
+            if isinstance(param, click.Option):
+                argument = max(param.opts, key=len)
+            elif param is not None:
+                argument = argument.upper()
             if error.value is None:
                 raise CommandError(f"{argument}: expected {error.expected}") from None
             raise ConfigError(argument, error.value, error.expected) from None
@@ -41,42 +43,11 @@ class Group(click.Group):
         super().__init__(name, no_args_is_help=False, **options)
 
 
-def at_most_one(**given: object) -> None:
-    """Raises CommandError where more than one of these options is given (by their names, ``-`` as ``_``)."""
-    names = _given(given)
-    if len(names) > 1:
-        raise CommandError(f"{names[1]}: expected none, because {names[0]} is given")
-
-
-def exactly_one(**given: object) -> None:
-    """The same, and where none is given."""
-    at_most_one(**given)
-    if not _given(given):
-        raise CommandError(f"expected one of {', '.join(map(_option, given))}")
-
-
 def confirm(question: str, failed: str, *, yes: bool) -> None:
     """Asks on the terminal, unless ``yes``; raises CommandFailed unless the answer is yes."""
     if yes:
         return
-    if sys.stdin is None or not sys.stdin.isatty():
+    if not sys.stdin.isatty():
         raise CommandError("--yes: needed where standard input is no terminal")
     if not click.confirm(printable(question), err=True):
         raise CommandFailed(failed)
-
-
-def _given(options: Mapping[str, object]) -> list[str]:
-    return [_option(name) for name, value in options.items() if value not in (None, False, ())]
-
-
-def _option(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
-
-
-def label(param: click.Parameter) -> str:
-    """What a user calls the parameter: ``--capacity``, ``NAME``."""
-    if isinstance(param, click.Option):
-        return max(param.opts, key=len)
-    return "".join(
-        re.findall(r"\w+", param.human_readable_name)[:1]
-    )  # without the brackets of "[FILE]..."

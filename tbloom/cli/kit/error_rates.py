@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any
 
 from tbloom.bloom import sizing
 from tbloom.cli.kit import output
 
 _BITS = range(2, 33)
 _HASHES = range(1, 9)
-_PLAIN_FROM = 1e-3
 _NOTE = (
     "The rate of one full filter, by its bits per item and number of hashes (k), as the classic formula has it. "
     "*: tbloom's number of hashes for this size; the last column is the rate that it has then, in its blocks. "
@@ -18,78 +17,56 @@ _NOTE = (
 )
 
 
-class Row(NamedTuple):
-    """The rates for one number of bits per item."""
-
-    bits_per_item: int
-    #: By the classic formula, for 1 to 8 hashes.
-    rates: list[float]
-    #: The number of hashes that the classic formula has its lowest rate with.
-    best_hashes: int
-    #: tbloom's number of hashes, and the rate of its blocks.
-    tbloom_hashes: int
-    tbloom_rate: float
-
-
 def classic_rate(items: float, bits: int, hashes: int) -> float:
     """The rate of a classic Bloom filter: (1-e^(-kn/m))^k."""
     return float((-math.expm1(-hashes * items / bits)) ** hashes)
 
 
-def classic_hashes(bits: int, capacity: int) -> int:
-    """The number of hashes with the lowest rate in a classic Bloom filter: (m/n) ln 2, one of its two whole neighbours."""
-    low = max(1, math.floor(bits / capacity * math.log(2)))
-    return min((low, low + 1), key=lambda hashes: classic_rate(capacity, bits, hashes))
-
-
-def rows() -> list[Row]:
-    """The table."""
+def rows() -> list[dict[str, Any]]:
+    """The table: for each number of bits per item, the classic rates for 1 to 8 hashes, the number of hashes with the
+    lowest one, and tbloom's number of hashes with the rate of its blocks."""
     return [
-        Row(
-            bits,
-            [classic_rate(1, bits, hashes) for hashes in _HASHES],
-            classic_hashes(bits, 1),
-            *_own(bits),
-        )
+        {
+            "bits_per_item": bits,
+            "rates": [classic_rate(1, bits, hashes) for hashes in _HASHES],
+            "best_hashes": min(range(1, bits + 1), key=lambda k: classic_rate(1, bits, k)),
+            "tbloom_hashes": (hashes := _tbloom_hashes(bits)),
+            "tbloom_rate": _tbloom_rate(bits, hashes),
+        }
         for bits in _BITS
     ]
 
 
-def _own(bits_per_item: int) -> tuple[int, float]:
-    """The number of hashes that tbloom takes for the rate that it has with them; and this rate."""
+def _tbloom_hashes(bits: int) -> int:
+    """The number of hashes that tbloom takes for the rate that it has with them; the lowest such rate."""
 
-    def rate(hashes: int) -> float:
-        return sizing.rate_of_load(hashes * sizing.COLUMNS / bits_per_item, hashes)
+    def missed(hashes: int) -> tuple[int, float]:
+        rate = _tbloom_rate(bits, hashes)
+        return abs(sizing.hashes_for(rate) - hashes), rate
 
-    # The lowest such rate; where none is, the nearest.
-    counts = range(1, sizing.MAX_HASHES + 1)
-    hashes = min(
-        counts, key=lambda count: (abs(sizing.hashes_for(rate(count)) - count), rate(count))
-    )
-    return hashes, rate(hashes)
+    return min(range(1, sizing.MAX_HASHES + 1), key=missed)
 
 
-def text(rows: list[Row]) -> str:
+def _tbloom_rate(bits: int, hashes: int) -> float:
+    return sizing.rate_of_load(hashes * sizing.COLUMNS / bits, hashes)
+
+
+def text(rows: list[dict[str, Any]]) -> str:
     """The table, for 80 columns."""
-    hashes = [f"k={number}" for number in _HASHES]
-    shown = [
-        {
-            "bits": str(row.bits_per_item),
-            **{
-                heading: f"{'*' * (k == row.tbloom_hashes)}{_short(rate)}"
-                for heading, k, rate in zip(hashes, _HASHES, row.rates, strict=True)
-            },
-            "best": str(row.best_hashes),
-            "tbloom": str(row.tbloom_hashes),
-            "rate": _short(row.tbloom_rate),
-        }
-        for row in rows
-    ]
+    shown = []
+    for row in rows:
+        rates = {f"k={k}": f"{rate:.1g}" for k, rate in zip(_HASHES, row["rates"], strict=True)}
+        if (chosen := f"k={row['tbloom_hashes']}") in rates:
+            rates[chosen] = f"*{rates[chosen]}"
+        shown.append(
+            {
+                "bits": str(row["bits_per_item"]),
+                **rates,
+                "best": str(row["best_hashes"]),
+                "tbloom": str(row["tbloom_hashes"]),
+                "rate": f"{row['tbloom_rate']:.2g}",
+            }
+        )
     return "\n".join(
-        [output.table(shown, less=hashes[::-1], gap=1), "", output.sentence(_NOTE, dim=True)]
+        [output.table(shown, less=["k=1", "k=2"]), "", output.sentence(_NOTE, dim=True)]
     )
-
-
-def _short(rate: float) -> str:
-    """Two digits: ``0.0035``, ``5.7e-4``."""
-    return f"{rate:.2g}" if rate >= _PLAIN_FROM else f"{rate:.1e}".replace("e-0", "e-")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -40,11 +39,6 @@ def one_line(error: object, words: Iterable[str] = ()) -> str:
                 for quoted in (written, repr(written)[1:-1]):
                     text = text.replace(quoted, without_secrets(url))
     return printable(" ".join(text.split()))
-
-
-def print_error(name: str, error: Exception) -> None:
-    """Prints the error of one of several filters or counters on stderr."""
-    sys.stderr.write(f"tbloom: {one_line(f'{name}: {error}')}\n")
 
 
 def expected() -> tuple[type[Exception], ...]:

@@ -99,7 +99,7 @@ class Server:
     """A server and its client, whose replies are bytes."""
 
     def __init__(self, url: str, client: Any) -> None:
-        self.url, self.client = url, client
+        self.client = client
         #: For messages: the URL without a password.
         self.place = without_secrets(url)
         #: The parameters by their stored text, which many filters have in common.
@@ -119,7 +119,9 @@ class Server:
 
     def filter(self, name: str, **own: Any) -> TimeBloom:
         """The stored filter of this name; ``own`` are further arguments of ``TimeBloom``."""
-        config = self._with_slices(self._config(name, self.stored(name)))
+        config = self._config(name, self.stored(name))
+        if isinstance(config, ExactConfig):
+            raise self.exact(name)
         return of_config(self.client, config, **own)
 
     def any_filter(self, name: str) -> TimeBloom | ExactFilter:
@@ -129,13 +131,9 @@ class Server:
             return ExactFilter(self.client, name, shards=config.shards)
         return of_config(self.client, config)
 
-    def infos(self, names: Sequence[str]) -> Iterator[tuple[str, FilterInfo | Exception]]:
-        """``info()`` of each filter with slices, or the error that it raises, in few round trips."""
+    def infos(self, names: Sequence[str]) -> Iterator[tuple[str, Info | Exception]]:
+        """``info()`` of each filter, or the error that it raises, in few round trips."""
         return together.answers(self.client, names, self._info)
-
-    def any_infos(self, names: Sequence[str]) -> Iterator[tuple[str, Info | Exception]]:
-        """The same, also of exact filters."""
-        return together.answers(self.client, names, self._any_info)
 
     def names(self, *kinds: str) -> list[str]:
         """The names of the stores of these kinds (all filters), found by SCAN, sorted."""
@@ -149,30 +147,21 @@ class Server:
 
     def now(self, key: str) -> int:
         """The clock (ms); of a cluster, that of the node with the key."""
-        seconds, microseconds = self.client.time(**self.node_of(key))
+        node = getattr(self.client, "get_node_from_key", None)
+        seconds, microseconds = self.client.time(**({"target_nodes": node(key)} if node else {}))
         return int(seconds) * 1000 + int(microseconds) // 1000
 
-    def node_of(self, key: str) -> dict[str, Any]:
-        """Arguments that send a command to the cluster's node that holds the key."""
-        node = getattr(self.client, "get_node_from_key", None)
-        return {"target_nodes": node(key)} if node else {}
-
-    def _info(self, name: str) -> Flow[FilterInfo]:
-        config = self._with_slices(self._config(name, (yield from _stored(name))))
-        return (yield from read_info(config, ServerClock()))
-
-    def _any_info(self, name: str) -> Flow[Info]:
+    def _info(self, name: str) -> Flow[Info]:
         config = self._config(name, (yield from _stored(name)))
         if isinstance(config, Config):
             return (yield from read_info(config, ServerClock()))
         store = ExactFilter(self.client, name, shards=config.shards)
         return (yield from ExactVerbs.info.flow(store))
 
-    def _with_slices(self, config: Config | ExactConfig) -> Config:
-        if isinstance(config, Config):
-            return config
-        raise CommandError(
-            f"{config.name!r} on {self.place} is an exact filter; this command needs one with slices"
+    def exact(self, name: str) -> CommandError:
+        """The error of a command that is no exact filter's."""
+        return CommandError(
+            f"{name!r} on {self.place} is an exact filter; this command needs one with slices"
         )
 
     def _config(self, name: str, stored: str | None) -> Config | ExactConfig:

@@ -18,12 +18,7 @@ def page(template: str, **values: Any) -> bytes:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {
-        "number": "{:,}".format,
-        "size": formats.size,
-        "rate": formats.rate,
-        "one_in": formats.one_in,
-        "moment": formats.moment,
-    }
+    shown = {"size": formats.size, "rate": formats.rate, "moment": formats.moment}
+    environment.filters |= {"number": "{:,}".format, **shown}
     html = environment.get_template(template).render(**values)
     return html.encode(errors="replace")  # a URL may have bytes that are no UTF-8

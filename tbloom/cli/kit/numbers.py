@@ -1,4 +1,4 @@
-"""Numbers, sizes, times and ports as users type them: ``1e8``, ``2GB``, ``2026-11-16``."""
+"""Numbers, sizes and times as users type them: ``1e8``, ``2GB``, ``2026-11-16``."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from datetime import datetime, timezone
 
 import click
 
-_LAST_PORT = 65535
-_MAX_SECONDS = 86_400
 _MAX = 1e30
 _POWERS = {"k": "e3", "m": "e6", "g": "e9"}
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
@@ -43,28 +41,6 @@ def memory(text: str) -> int:
     if size >= 1:
         return int(size)
     raise click.BadParameter(f"expected a size such as 512MB or 2GB, got {text!r}")
-
-
-def port(text: str) -> int:
-    """A TCP port; 0 is any free one."""
-    if re.fullmatch(r"[0-9]{1,5}", text) and (number := int(text)) <= _LAST_PORT:
-        return number
-    raise click.BadParameter(f"expected a port from 0 to {_LAST_PORT}, got {text!r}")
-
-
-def seconds(text: str, shortest: float = 0) -> float:
-    """A duration of at most a day (s)."""
-    with suppress(ValueError):
-        if shortest <= (number := float(text)) <= _MAX_SECONDS:
-            return number
-    raise click.BadParameter(
-        f"expected a number of seconds from {shortest:g} to {_MAX_SECONDS}, got {text!r}"
-    )
-
-
-def pause(text: str) -> float:
-    """A duration of at least a millisecond (s)."""
-    return seconds(text, 0.001)
 
 
 def moment(text: str) -> datetime:

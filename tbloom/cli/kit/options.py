@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
+import sys
 from collections.abc import Callable
 from functools import reduce
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 import click
 
@@ -15,7 +15,6 @@ from tbloom.bloom.hasher import Secret
 from tbloom.cli.kit import names, numbers
 from tbloom.cli.kit.errors import VARIABLES, CommandError
 from tbloom.engine.keys import DEFAULT_MAPPING
-from tbloom.errors import ConfigError
 
 F = TypeVar("F", bound=Callable[..., Any])
 #: More than a secret may have: what is read of its file.
@@ -30,27 +29,15 @@ def text_of(word: str) -> str:
         raise click.BadParameter(f"expected UTF-8, got {word!r}") from None
 
 
-def _each_once(_: click.Context, param: click.Parameter, words: tuple[str, ...]) -> tuple[str, ...]:
-    for word, times in Counter(words).items():
-        if times > 1:
-            raise click.BadParameter(
-                f"expected each filter once, got {word!r} {times} times", param=param
-            )
-    return words
-
-
-def _secret_in(_context: object, _option: object, path: str | None) -> Secret | None:
+def _secret_in(_context: object, _option: object, file: BinaryIO | None) -> Secret | None:
     """The secret that is in a file."""
-    if path is None:
-        return None
-    try:
-        with open(path, "rb") as file:  # noqa: PTH123 - of any kind, such as <(command)
-            return Secret(file.read(_LONGEST_SECRET))
-    except OSError as error:
-        raise click.BadParameter(f"{path}: {error.strerror}") from None
-    except ConfigError as error:
-        expected = f"{error.expected} (a line break at the end counts)"
-        raise click.BadParameter(f"{path}: expected {expected}, got {error.value}") from None
+    return None if file is None else Secret(file.read(_LONGEST_SECRET))
+
+
+def _or_stdin(
+    _context: object, _argument: object, files: tuple[BinaryIO, ...]
+) -> tuple[BinaryIO, ...]:
+    return files or (sys.stdin.buffer,)
 
 
 url = click.option(
@@ -69,12 +56,17 @@ some_names = click.argument(
     nargs=-1,
     type=text_of,
     shell_complete=names.complete,
-    callback=_each_once,
+    callback=lambda _context, _argument, words: tuple(dict.fromkeys(words)),
 )
-#: Files with an item in each line; ``-`` is standard input.
-files = click.argument("files", metavar="[FILE]...", nargs=-1, type=click.Path())
+#: Files with an item in each line, opened at once, so that a wrong name changes nothing; ``-`` is standard input.
+files = click.argument(
+    "files", metavar="[FILE]...", nargs=-1, type=click.File("rb"), callback=_or_stdin
+)
+within = click.option(
+    "--within", type=int, metavar="N", help="look into the newest N slices only (all)"
+)
 as_json = click.option("--json", "as_json", is_flag=True, help="as JSON")
-quiet = click.option("--quiet", is_flag=True, help="no progress bar and no summary")
+quiet = click.option("--quiet", is_flag=True, help="no summary")
 yes = click.option("--yes", is_flag=True, help="don't ask")
 all_slices = click.option("--all", "empty", is_flag=True, help="show empty slices too")
 mapping = click.option(
@@ -88,6 +80,7 @@ secret = click.option(
     "--secret-file",
     "secret",
     metavar="FILE",
+    type=click.File("rb"),
     callback=_secret_in,
     help="a file with the secret of the filter, all of its bytes",
 )
@@ -125,13 +118,13 @@ _PARAMETERS = (
 
 def parameters(function: Any) -> Any:
     """An option for each parameter of a filter."""
-    return all_of(_PARAMETERS)(function)
+    return all_of(*_PARAMETERS)(function)
 
 
 def creation(function: Any) -> Any:
     """--create, and the parameters of the new filter."""
     create = click.option("--create", is_flag=True, help="create a missing filter, with:")
-    return all_of([create, *_PARAMETERS])(function)
+    return all_of(create, *_PARAMETERS)(function)
 
 
 def slices(what: str, without: str) -> Callable[[F], F]:
@@ -140,19 +133,16 @@ def slices(what: str, without: str) -> Callable[[F], F]:
     number = f"of a new {what}: number of slices to keep"
     zone = f"of a new {what}: time zone, such as Europe/Berlin (UTC)"
     return all_of(
-        [
-            click.option("--granularity", metavar="PERIOD", help=period),
-            click.option("--slices", type=int, metavar="N", help=number),
-            click.option("--tz", metavar="ZONE", help=zone),
-        ]
+        click.option("--granularity", metavar="PERIOD", help=period),
+        click.option("--slices", type=int, metavar="N", help=number),
+        click.option("--tz", metavar="ZONE", help=zone),
     )
 
 
 def given(values: dict[str, Any]) -> dict[str, Any]:
     """The parameters that were given, as arguments of ``TimeBloom``."""
     names = [name for name in Parameters.__annotations__ if values.get(name) is not None]
-    found = {name: values[name] for name in names}
-    return {name: None if value == "none" else value for name, value in found.items()}
+    return {name: None if values[name] == "none" else values[name] for name in names}
 
 
 def new(values: dict[str, Any], *, create: bool) -> dict[str, Any] | None:
@@ -162,7 +152,7 @@ def new(values: dict[str, Any], *, create: bool) -> dict[str, Any] | None:
     return given(values) if create else None
 
 
-def all_of(decorators: Any) -> Callable[[Any], Any]:
+def all_of(*decorators: Any) -> Callable[[Any], Any]:
     """All of these options, in the order of the help."""
     return lambda function: reduce(
         lambda made, option: option(made), reversed(decorators), function

@@ -1,4 +1,4 @@
-"""Results on standard output: tables for people, JSON for programs."""
+"""Results on standard output: tables for people, JSON for programs; remarks on standard error."""
 
 from __future__ import annotations
 
@@ -6,26 +6,36 @@ import json
 import shutil
 import sys
 from datetime import datetime
-from textwrap import wrap
-from typing import TYPE_CHECKING, Any, TypeVar
+from textwrap import fill
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from tbloom.cli.kit.formats import columns_of, printable
+from tbloom.cli.kit.errors import one_line
+from tbloom.cli.kit.formats import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-T = TypeVar("T")
 #: Wider than any line.
 _WIDE = 10_000
-#: The columns that a remark needs at least.
-_LEAST_REMARK = 15
+_GAP = 2
+
+
+def say(text: str, *, quiet: bool = False) -> None:
+    """Prints a remark on standard error, unless ``quiet``."""
+    if not quiet:
+        click.echo(printable(text), err=True)
+
+
+def print_error(name: str, error: Exception) -> None:
+    """Prints the error of one of several filters or counters on standard error."""
+    say(f"tbloom: {one_line(f'{name}: {error}')}")
 
 
 def line(text: str) -> None:
     """Prints text; its styles too, where standard output is a terminal."""
-    sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr] # bars, where there is ASCII only
+    sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr] # where there is ASCII only
     click.echo(text, file=sys.stdout)
 
 
@@ -44,38 +54,13 @@ def show(value: Any, text: Callable[[], str], *, as_json: bool) -> None:
     """Prints a result: as JSON, or as text, which is made only then."""
     if as_json:
         print_json(value)
-    else:
+    elif value != []:
         line(text())
-
-
-def show_list(
-    found: list[T | None],
-    as_dict: Callable[[T], dict[str, Any]],
-    text: Callable[[list[T]], str],
-    *,
-    as_json: bool,
-    empty: str,
-) -> int:
-    """Prints a list in the same way; returns 1 if a part of it could not be read (None), else 0."""
-    readable = [one for one in found if one is not None]
-    if as_json:
-        print_json([as_dict(one) for one in readable])
-    elif readable:
-        line(text(readable))
-    elif not found:
-        sys.stderr.write(f"{empty}\n")
-    return 0 if len(readable) == len(found) else 1
-
-
-def dim(text: str) -> str:
-    """Text that is less important."""
-    return click.style(text, dim=True)
 
 
 def sentence(text: str, **style: Any) -> str:
     """Foreign text on as many lines as it needs; ``style`` as for ``click.style``."""
-    shown = printable(text)
-    return click.style("\n".join(wrap(shown, _screen_width())), **style)
+    return click.style(fill(printable(text), _screen_width()), **style)
 
 
 def warnings(sentences: Iterable[str]) -> list[str]:
@@ -89,45 +74,26 @@ def table(
     left: Collection[str] = (),
     less: Iterable[str] = (),
     totals: Mapping[str, str] | None = None,
-    gap: int = 2,
 ) -> str:
     """Rows of cells by their headings, which are in the first line; ``totals`` are in the last one.
 
     :param left: the headings of text; the other columns are aligned on the right.
     :param less: the columns that are left out until the table fits on the screen, the first one first.
-    :param gap: the spaces between two columns.
     """
     headings = {heading: heading for heading in rows[0]}
     lines = [headings, *rows] if totals is None else [headings, *rows, totals]
     cells = {h: [printable(row.get(h, "")) for row in lines] for h in headings}
-    widths = {heading: max(map(columns_of, column)) for heading, column in cells.items()}
+    widths = {heading: max(map(len, column)) for heading, column in cells.items()}
     for heading in less:
-        if sum(widths.values()) + gap * (len(widths) - 1) <= _screen_width():
+        if sum(widths.values()) + _GAP * (len(widths) - 1) <= _screen_width():
             break
         widths.pop(heading, None)
     columns = [
-        [_padded(cell, width, is_left=heading in left) for cell in cells[heading]]
+        [cell.ljust(width) if heading in left else cell.rjust(width) for cell in cells[heading]]
         for heading, width in widths.items()
     ]
-    first, *others = ((" " * gap).join(row).rstrip() for row in zip(*columns, strict=True))
+    first, *others = ((" " * _GAP).join(row).rstrip() for row in zip(*columns, strict=True))
     return "\n".join([click.style(first, bold=True), *others])
-
-
-def facts(*rows: tuple[str, str, str]) -> str:
-    """A name, a figure and, where the screen is wide enough, a remark in each line."""
-    names, figures = (max(len(row[place]) for row in rows) for place in (0, 1))
-    indent = " " * (names + figures + 4)
-    room = _screen_width() - len(indent)
-    lines = []
-    for name, figure, remark in rows:
-        shown = f"\n{indent}".join(wrap(remark, room) if room >= _LEAST_REMARK else [])
-        lines.append(f"{name:{names}}  {figure:>{figures}}  {dim(shown)}")
-    return "\n".join(lines)
-
-
-def _padded(cell: str, width: int, *, is_left: bool) -> str:
-    space = " " * (width - columns_of(cell))
-    return cell + space if is_left else space + cell
 
 
 def _screen_width() -> int:

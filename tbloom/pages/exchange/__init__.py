@@ -3,8 +3,8 @@
 ::
 
     importing.py    feeds a store from a source
-    content.py      the content of WARC files of other tools
-    responses.py    their records as pages
-    warcs.py        the files are a source
+    stream.py       the records of a WARC file of any tool
+    responses.py    records as pages
+    warcs.py        WARC files and other stores are a source
     exporting.py    writes pages into a WARC file
 """

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import islice
 from typing import BinaryIO
 
 from tbloom.errors import ConfigError
@@ -14,8 +13,6 @@ from tbloom.pages import record
 from tbloom.pages.members import check_codec
 from tbloom.pages.page import Page
 from tbloom.pages.sync import PageStore
-
-_BATCH = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +62,9 @@ def export_warc(
 
 
 def _pages(store: PageStore, urls: Iterable[Item], missing: list[Item]) -> Iterator[Page]:
-    rest = iter(urls)
-    while batch := [*islice(rest, _BATCH)]:
-        for url, page in zip(batch, store.get_many(batch), strict=True):
-            if page is None:
-                missing.append(url)
-            else:
-                yield page
+    for url in urls:
+        page = store.get(url)
+        if page is None:
+            missing.append(url)
+        else:
+            yield page

@@ -44,10 +44,10 @@ def import_pages(
 ) -> PagesImported:
     """Stores the pages of a source, except those that the store has, fetched at the same time or later.
 
-    The pages of one address come in the order in which they were fetched. They need not be checked: what the store
-    refuses is skipped and counted.
+    The pages need not be checked: what the store refuses is skipped and counted.
     """
-    importer = _Importer(store)
+    counts, skipped = Counter[str](), Counter[str]()
+    damaged: list[str] = []
     batch: list[Page] = []
     size = 0
     for number, one in enumerate(source, 1):
@@ -55,47 +55,30 @@ def import_pages(
             batch.append(one)
             size += len(one.body)
         else:
-            importer.skip(one)
+            skipped[one.kind] += 1
+            damaged += [one.where] * (one.kind == DAMAGED)
         if not number % BATCH_PAGES or size >= BATCH_BYTES:
-            importer.put(batch)
+            _put(store, batch, counts, skipped)
             progress()
             batch, size = [], 0
-    importer.put(batch)
+    _put(store, batch, counts, skipped)
     progress()
-    return importer.result()
+    return PagesImported(
+        counts["stored"], counts["present"], dict(skipped.most_common()), tuple(damaged)
+    )
 
 
-class _Importer:
-    """Puts pages, and counts."""
-
-    def __init__(self, store: PageStore) -> None:
-        self._store = store
-        self._stored = self._present = 0
-        self._skipped: Counter[str] = Counter()
-        self._damaged: list[str] = []
-
-    def put(self, batch: list[Page]) -> None:
-        """Stores the pages; those that the store refuses are counted."""
-        try:
-            stored = self._store.put_many(batch, newer=True)
-        except ConfigError as error:
-            if len(batch) > 1:  # one of them is refused, and none was stored
-                for page in batch:
-                    self.put([page])
-            else:
-                is_old = error.argument == "at"
-                self._skipped["outside the window" if is_old else f"refused: {error.argument}"] += 1
+def _put(store: PageStore, batch: list[Page], counts: Counter[str], skipped: Counter[str]) -> None:
+    """Stores the pages; those that the store refuses are counted."""
+    try:
+        stored = store.put_many(batch, newer=True)
+    except ConfigError as error:
+        if len(batch) > 1:  # one of them is refused, and none was stored
+            for page in batch:
+                _put(store, [page], counts, skipped)
         else:
-            self._stored += stored
-            self._present += len(batch) - stored
-
-    def skip(self, one: Skipped) -> None:
-        """Counts what is not imported."""
-        self._skipped[one.kind] += 1
-        if one.kind == DAMAGED:
-            self._damaged.append(one.where)
-
-    def result(self) -> PagesImported:
-        """The counts."""
-        skipped = dict(self._skipped.most_common())
-        return PagesImported(self._stored, self._present, skipped, tuple(self._damaged))
+            is_old = error.argument == "at"
+            skipped["outside the window" if is_old else f"refused: {error.argument}"] += 1
+    else:
+        counts["stored"] += stored
+        counts["present"] += len(batch) - stored

@@ -6,7 +6,6 @@ import re
 from collections import Counter
 from datetime import datetime, timezone
 
-from tbloom.pages.exchange.content import BLANK_LINE
 from tbloom.pages.exchange.importing import Skipped
 from tbloom.pages.members import Damaged
 from tbloom.pages.page import Page, Pairs, as_fields
@@ -21,8 +20,9 @@ _DIGITS = 18
 #: The characters of a wrong value that an error shows.
 _SHOWN = 40
 _KINDS = {"continuation", "conversion", "metadata", "request", "resource", "revisit", "warcinfo"}
-_FOLDED = re.compile(rb"\r?\n[ \t]+")
+_BLANK_LINE = re.compile(rb"\n\r?\n")
 _ONCE = ("warc-type", "warc-record-id", "warc-target-uri", "warc-date", "content-length")
+_FOLDED = re.compile(rb"\r?\n[ \t]+")
 _SPACE = " \t\r"
 #: Answers before the answer.
 _INTERIM = re.compile(rb"(?:HTTP/[\d.]+[ \t]+1\d\d\b[^\n]*\n(?:[^\r\n][^\n]*\n)*\r?\n(?=HTTP/))+")
@@ -91,7 +91,7 @@ def page_of(fields: Fields, block: bytes, max_body: int, *, is_ours: bool) -> Pa
         return Skipped("not HTTP")
     if not is_ours and int(status[1]) in _PARTIAL:
         return Skipped(f"status {int(status[1])}")
-    blank = BLANK_LINE.search(block, start)
+    blank = _BLANK_LINE.search(block, start)
     begin = blank.end() if blank else len(block)
     if begin - start > MAX_HEAD:  # its parts would take far more memory
         return Skipped("refused: headers")

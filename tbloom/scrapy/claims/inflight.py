@@ -12,22 +12,20 @@ from scrapy.utils.asyncio import create_looping_call
 
 from tbloom import Claim
 from tbloom.errors import FilterFull, TBloomError
-from tbloom.scrapy.claims.errands import Errands
-from tbloom.scrapy.claims.held import HeldRequests
-from tbloom.scrapy.claims.inwork import PagesInWork
+from tbloom.scrapy.calls import Calls, Errands
+from tbloom.scrapy.claims.pages import ClaimedPages
 from tbloom.scrapy.claims.requests import Note, RequestClaim, note_text
 from tbloom.scrapy.claims.takeover import TakeOver
-from tbloom.scrapy.crawler import count, fingerprint
+from tbloom.scrapy.crawler import fingerprint
 from tbloom.scrapy.meta import CLAIM, WITHIN
+from tbloom.scrapy.outage import NEW, Answer, Answers, Guess
 
 if TYPE_CHECKING:
     from scrapy import Request
     from scrapy.crawler import Crawler
 
-    from tbloom.scrapy.calls import Calls
     from tbloom.scrapy.crawler import CrawlEnd
     from tbloom.scrapy.stores import CrawlBloom
-
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +36,7 @@ _SETTLE_SECONDS = 0.5
 
 
 class InFlight:
-    """The requests that one crawl has claimed.
+    """Follows the requests of one crawl from claim to mark.
 
     If the queue is ``shared`` with other processes, as scrapy-redis' is, the process that takes a request
     out of it claims it anew.
@@ -48,57 +46,52 @@ class InFlight:
         self,
         crawler: Crawler,
         seen: CrawlBloom,
+        answers: Answers,
         end: CrawlEnd,
         calls: Calls,
         *,
-        take_over: bool,
         shared: bool,
     ) -> None:
-        self._crawler, self._seen = crawler, seen
-        self._end = end
-        self._calls, self._errands = calls, Errands(calls, seen.circuit, end)
-        self._shared = shared
-        self._held = HeldRequests(crawler, seen, shared=shared)
-        self._take_over = (
-            TakeOver(crawler, seen, self._errands, self._schedule) if take_over else None
-        )
-        #: The pages in work.
-        self.pages = PagesInWork(crawler, seen, end, self._held, self._errands)
+        self._crawler, self._seen, self._answers = crawler, seen, answers
+        self._end, self._calls, self._shared = end, calls, shared
+        self._errands = Errands(calls, answers, end)
+        self.pages = ClaimedPages(crawler, seen, self._errands, shared=shared)
+        self._take_over = TakeOver(crawler, seen, self._errands, self._schedule)
         self._settling = create_looping_call(self.pages.settle)
         crawler.signals.connect(self._settle_regularly, signals.engine_started)
         #: The request that is just being taken over.
         self._taken: Request | None = None
 
-    def claim(self, request: Request) -> Claim:
+    def claim(self, request: Request) -> Answer:
         """Claims a request that is about to be scheduled."""
         if request is self._taken:
             return Claim.NEW
         own = self._hex(request)
         before = RequestClaim.of(request)
         request.meta.pop(CLAIM, None)  # copied from another request, unless this one was redirected
-        if before is None or not self._held.has(before) or "redirect_urls" not in request.meta:
+        if before is None or not self.pages.has(before) or "redirect_urls" not in request.meta:
             return self._claim(request, (own,))
         if own == before.fingerprints[0]:  # redirected to itself, as for a new cookie
             before.write(request)
-            self._queue_again(before)
+            self.pages.enqueue(before)
             return Claim.NEW
         if own in before.fingerprints:  # a loop
             return Claim.SEEN
         answer = self._claim(request, (own, *before.fingerprints))
         self.pages.forget(before)
-        if answer is not Claim.NEW:  # the claim on the target covers this page
+        if answer not in NEW:  # the claim on the target covers this page
             self._errands.later("marked", partial(self._seen.commit_many, before.items))
         return answer
 
-    async def claim_many(self, requests: list[Request]) -> list[Claim]:
+    async def claim_many(self, requests: list[Request]) -> list[Answer]:
         """Claims requests that are about to be scheduled and carry no claim."""
         items = [fingerprint(self._crawler, request) for request in requests]
-        pairs = zip(requests, items, strict=True)
-        notes = [self._note(request, (item.hex(),)) for request, item in pairs]
-        answers = await self._calls.run(partial(self._seen.claim_many, items, notes=notes))
-        for request, item, answer in zip(requests, items, answers, strict=True):
-            if answer is Claim.NEW:
-                self._held.add(request, (item.hex(),), queued=True)
+        pairs = [*zip(requests, items, strict=True)]
+        notes = [note_text(self._crawler, request, (item.hex(),)) for request, item in pairs]
+        answers = await self._calls.run(partial(self._answers.ask, items, notes))
+        for (request, item), answer in zip(pairs, answers, strict=True):
+            if answer in NEW:
+                self.pages.enqueue(self.pages.add(request, (item.hex(),)))
         return answers
 
     def scheduled(self, request: Request) -> None:
@@ -106,17 +99,13 @@ class InFlight:
         claim = RequestClaim.of(request)
         if claim is None or request is self._taken or not request.dont_filter:
             return  # the dupefilter will be asked
-        if self._held.has(claim) and self._held.belongs_to(request, claim):
-            self._queue_again(claim)
+        has = self.pages.has(claim)
+        if has and self.pages.belongs_to(request, claim):
+            self.pages.enqueue(claim)
             return
         request.meta.pop(CLAIM)
-        if self._hex(request) in claim.fingerprints and not self._held.has(claim):
+        if self._hex(request) in claim.fingerprints and not has:
             self._claim(request, claim.fingerprints)  # tried again after its release
-
-    def _queue_again(self, claim: RequestClaim) -> None:
-        """A request that Scrapy was processing enters the queue once more."""
-        self.pages.leave(claim)
-        self._held.hand_over(claim)
 
     def admit(self, request: Request) -> bool:
         """A request has come out of the queue: returns True if it is to be fetched.
@@ -124,26 +113,28 @@ class InFlight:
         Another crawler or an earlier run may have put it there and died, and others may have taken it over.
         """
         self.pages.settle()
-        take_over = self._take_over
-        if take_over and take_over.is_due():
-            take_over.look_later(len(self._held.numbers))
+        self._take_over.look_later()
         claim = RequestClaim.of(request)
         # Never claimed (dont_filter), or downloaded by a callback with the meta of its page.
-        if claim is None or not self._held.belongs_to(request, claim):
+        if claim is None or not self.pages.belongs_to(request, claim):
             return True
         if claim.session != self._seen.session or self._shared:
             if not self._claim_again(request, claim):
                 return False
-        elif not self._held.has(claim):  # a copy came out of the queue before
+        elif not self.pages.has(claim):  # a copy came out of the queue before
             request.meta.pop(CLAIM)
             return request.dont_filter
-        elif claim.deaths is not None:
-            self._count_death(request, claim)
+        elif claim.deaths is not None:  # if it ends this crawler too, its note will say so
+            note = [self._note_of_running(request, claim)]
+            owner = self._seen.session
+            again = partial(self._seen.claim_many, claim.items[:1], None, note, owner)
+            self._errands.later("noted", again)
         claim = RequestClaim.of(request) or claim
-        self.pages.begin(claim, request)
         own = self._hex(request)
         if own not in claim.fingerprints:  # redirected, with dont_filter
-            claim._replace(fingerprints=(*claim.fingerprints, own)).write(request)
+            claim = claim._replace(fingerprints=(*claim.fingerprints, own))
+            claim.write(request)
+        self.pages.begin(claim, request)
         return True
 
     def continues(self, request: Request, parent: Request) -> bool:
@@ -161,11 +152,11 @@ class InFlight:
         if not self._end.has_begun:
             self._settling.start(_SETTLE_SECONDS, now=False)
 
-    async def finish(self) -> None:
-        """Returns once the feeds are stored, and what can be marked is."""
+    async def finish(self, reason: str) -> None:
+        """Returns once the feeds are stored, and what can be marked is. What is left is for others, unless the crawl is finished."""
         if self._settling.running:
             self._settling.stop()
-        if self._take_over and self._take_over.left:
+        if self._take_over.left:
             message = (
                 "%d requests are left to the next crawl, because several crawlers have died of each"
             )
@@ -175,6 +166,8 @@ class InFlight:
             await self._calls.run(lambda: None)
             self.pages.settle()
         await self._calls.run(lambda: None)
+        if reason == "finished":
+            self.pages.release_left(in_vain=True)
 
     def is_idle(self) -> bool:
         """Nothing is queued or running here, and nothing can be taken over, now or soon."""
@@ -183,81 +176,59 @@ class InFlight:
             return True  # another handler of the signal has found something to do
         self._calls.now(lambda: None)  # what is on its way comes first
         self.pages.settle()
-        self.pages.release(self.pages.left())
+        self.pages.release_left()
         self._calls.now(lambda: None)
         try:
             # A process that shares the queue has lost what is left of it.
-            if self._held.handed_over:
-                self._held.handed_over = False
+            if self.pages.handed_over:
+                self.pages.handed_over = False
                 self._seen.end_session()
-            take_over = self._take_over
-            if take_over is None:
-                return True
-            if take_over.is_looking():
+            if self._take_over.is_looking():
                 return False
-            texts = self._calls.now(take_over.look)
-            return not take_over.take(texts) and take_over.are_all_alive()
+            texts = self._calls.now(self._take_over.look)
+            return not self._take_over.take(texts) and self._take_over.are_all_alive()
         except (RedisError, TBloomError) as error:
             self._errands.failed("looked for", error)
             return not self._end.has_begun
 
-    def release_all(self) -> None:
-        """Releases all claims, except on pages whose items are not stored."""
-        self.pages.release(self.pages.left(in_vain=True))
-        self.pages.clear()
-
-    def _claim(self, request: Request, fingerprints: tuple[str, ...]) -> Claim:
+    def _claim(self, request: Request, fingerprints: tuple[str, ...]) -> Answer:
         """Claims a request that is about to enter the queue."""
-        answer = self._ask(request, fingerprints, self._note(request, fingerprints), "")
-        if answer is Claim.NEW:
-            self._held.add(request, fingerprints, queued=True)
+        answer = self._ask(request, fingerprints, note_text(self._crawler, request, fingerprints))
+        if answer in NEW:
+            self.pages.enqueue(self.pages.add(request, fingerprints))
         return answer
 
     def _ask(
-        self, request: Request, fingerprints: tuple[str, ...], note: str, previous_owner: str
-    ) -> Claim:
-        item, within = bytes.fromhex(fingerprints[0]), request.meta.get(WITHIN)
+        self, request: Request, fingerprints: tuple[str, ...], note: str, previous_owner: str = ""
+    ) -> Answer:
+        given = {"within": request.meta.get(WITHIN), "previous_owner": previous_owner}
+        items = [bytes.fromhex(fingerprints[0])]
         try:
-            claim = partial(self._seen.claim, item, within, note, previous_owner)
-            return self._calls.now(claim)
+            [answer] = self._calls.now(partial(self._answers.ask, items, [note], **given))
         except (RedisError, FilterFull):
-            self.pages.clear()  # their links may be lost: they are not done, and left to the next crawl
+            self.pages.give_up_work()  # their links may be lost: they are not done, and left to the next crawl
             raise
-
-    def _note(self, request: Request, fingerprints: tuple[str, ...]) -> str:
-        return note_text(self._crawler, request, fingerprints) if self._take_over else ""
+        return answer
 
     def _claim_again(self, request: Request, claim: RequestClaim) -> bool:
         """Claims a request that perhaps another process has put into the queue."""
-        guesses = self._seen.circuit.answers
+        note = self._note_of_running(request, claim)
         try:
-            note = self._note_of_running(request, claim)
             answer = self._ask(request, claim.fingerprints, note, claim.session)
         except RedisError:
             self._end.begin()
             if not self._seen.circuit.is_open:
                 raise
             return False
-        if answer is Claim.NEW:
-            self._held.add(request, claim.fingerprints, queued=False, deaths=claim.deaths)
-        if self._seen.circuit.answers > guesses:
+        if answer in NEW:
+            self.pages.add(request, claim.fingerprints, claim.deaths)
+        if isinstance(answer, Guess):
             return True  # only Redis knows who else has it
-        if claim.session != self._seen.session:
-            count(self._crawler, f"tbloom/handed_over/{answer.value}")
         return answer is Claim.NEW
-
-    def _count_death(self, request: Request, claim: RequestClaim) -> None:
-        """The request was taken over: if it ends this crawler too, its note will say so."""
-        item, note = bytes.fromhex(claim.fingerprints[0]), self._note_of_running(request, claim)
-        owner = self._seen.session
-        again = partial(self._seen.claim_many, [item], None, [note], owner)
-        self._errands.later("noted", again)
 
     def _note_of_running(self, request: Request, claim: RequestClaim) -> str:
         deaths = 0 if claim.deaths is None else claim.deaths + 1
-        return (
-            note_text(self._crawler, request, claim.fingerprints, deaths) if self._take_over else ""
-        )
+        return note_text(self._crawler, request, claim.fingerprints, deaths)
 
     def _schedule(self, request: Request, note: Note) -> None:
         """Schedules a request that was taken over, and so is claimed already."""
@@ -267,7 +238,7 @@ class InFlight:
         # After the others: what it may do to the crawler harms no more than it must.
         if note.deaths:
             request.priority -= _SUSPECT
-        self._held.add(request, note.fingerprints, queued=True, deaths=note.deaths)
+        self.pages.enqueue(self.pages.add(request, note.fingerprints, note.deaths))
         self._taken = request
         try:
             engine.crawl(request)

@@ -7,8 +7,8 @@ taken over. Redis keeps the note with the claim.
 
 from __future__ import annotations
 
-import json
 import re
+from ast import literal_eval
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from scrapy import Request
@@ -16,6 +16,7 @@ from scrapy.utils.request import request_from_dict
 
 from tbloom.scrapy.crawler import count, spider_of
 from tbloom.scrapy.meta import CLAIM
+from tbloom.scrapy.settings import TAKE_OVER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 #: Limit for a note (bytes; it has ASCII characters only).
 _MAX_NOTE = 1 << 16
 _DEFAULTS = Request("data:,").to_dict()
+#: What ``literal_eval`` raises for a text that is no literal.
+_NO_LITERAL = (ValueError, TypeError, SyntaxError, MemoryError, RecursionError)
 
 
 class RequestClaim(NamedTuple):
@@ -63,41 +66,11 @@ class RequestClaim(NamedTuple):
 
 
 class Note(NamedTuple):
-    """The request's fingerprints, how many crawlers have died of it if its crawler dies now, and the request as JSON."""
+    """The request's fingerprints, how many crawlers have died of it if its crawler dies now, and the request as a literal."""
 
     fingerprints: tuple[str, ...]
     deaths: int
     request: str
-
-    @classmethod
-    def of(
-        cls, request: Request, fingerprints: tuple[str, ...], spider: Spider, deaths: int = 0
-    ) -> Self | None:
-        """The request's note, or None if JSON can't carry it.
-
-        With pickle, a client that can write to Redis could run code here.
-        """
-        try:
-            fields = request.to_dict(spider=spider)
-            fields |= {
-                "meta": {key: value for key, value in request.meta.items() if key != CLAIM},
-                "body": request.body.decode("latin-1"),
-                "headers": {
-                    name.decode("latin-1"): [value.decode("latin-1") for value in values]
-                    for name, values in request.headers.items()
-                },
-            }
-            fields = {
-                key: value for key, value in fields.items() if value and value != _DEFAULTS.get(key)
-            }
-            text = json.dumps(fields, separators=(",", ":"))
-            # JSON turns tuples into lists and keys into str: that would restore another request.
-            if json.loads(text) != fields:
-                return None
-        except (TypeError, ValueError, RecursionError):
-            return None  # the callback is not the spider's, or a value has another type
-        note = cls(fingerprints, deaths, text)
-        return note if len(note.text(spider)) <= _MAX_NOTE else None
 
     @classmethod
     def read(cls, text: str, spider: Spider) -> Self:
@@ -115,29 +88,37 @@ class Note(NamedTuple):
     def restore(self, spider: Spider) -> Request:
         """The request of the note. Raises ValueError if it can't be restored."""
         try:
-            fields = json.loads(self.request)
+            fields = literal_eval(self.request)
             kind = fields.get("_class")
             if kind is not None and kind not in {f"{c.__module__}.{c.__name__}" for c in _kinds()}:
                 raise ValueError(f"this spider knows no such class of requests: {kind!r}")
-            fields["body"] = fields.get("body", "").encode("latin-1")
-            fields["headers"] = {
-                name.encode("latin-1"): [value.encode("latin-1") for value in values]
-                for name, values in fields.get("headers", {}).items()
-            }
             return request_from_dict(fields, spider=spider)
-        except (TypeError, AttributeError, KeyError, RecursionError) as error:
+        except (*_NO_LITERAL, AttributeError, KeyError) as error:
             raise ValueError(f"not a request: {error}") from None
 
 
 def note_text(
     crawler: Crawler, request: Request, fingerprints: tuple[str, ...], deaths: int = 0
 ) -> str:
-    """The text of the request's note; empty if JSON can't carry it."""
+    """The text of the request's note; empty if none is wanted, if it is too long, or if a literal can't carry it.
+
+    With pickle, a client that can write to Redis could run code here.
+    """
     spider = spider_of(crawler)
-    note = Note.of(request, fingerprints, spider, deaths)
-    if note is None:
+    if not TAKE_OVER.is_on(crawler.settings, default=True):
+        return ""
+    try:
+        fields: dict[str, Any] = request.to_dict(spider=spider)
+        fields["meta"] = {key: value for key, value in request.meta.items() if key != CLAIM}
+        request_text = ascii({k: v for k, v in fields.items() if v and v != _DEFAULTS.get(k)})
+        literal_eval(request_text)
+        text = Note(fingerprints, deaths, request_text).text(spider)
+    except _NO_LITERAL:  # the callback is not the spider's, or a value has another type
+        text = ""
+    if not text or len(text) > _MAX_NOTE:
         count(crawler, "tbloom/not_noted")
-    return note.text(spider) if note else ""
+        return ""
+    return text
 
 
 def prefix(spider: Spider) -> str:

@@ -7,7 +7,6 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tbloom.engine.flow import Command, Flow, deliver_all
 from tbloom.scrapy.claims.requests import Note, prefix
 from tbloom.scrapy.crawler import count, spider_of
 
@@ -18,16 +17,13 @@ if TYPE_CHECKING:
     from scrapy import Request
     from scrapy.crawler import Crawler
 
-    from tbloom import TimeBloom
-    from tbloom.bloom.config import Config
-    from tbloom.scrapy.claims.errands import Errands
+    from tbloom.scrapy.calls import Errands
+    from tbloom.scrapy.stores import CrawlBloom
 
 logger = logging.getLogger(__name__)
 
 #: Number of requests that one look takes over, and time from look to look (seconds).
 _BATCH, _LOOK_SECONDS = 100, 10.0
-#: With this many waiting requests, the next look does not come sooner.
-_ENOUGH = 1000
 #: A request is left to the next crawl once this many crawlers have died while they worked on it.
 _MAX_DEATHS = 5
 
@@ -38,7 +34,7 @@ class TakeOver:
     def __init__(
         self,
         crawler: Crawler,
-        seen: TimeBloom,
+        seen: CrawlBloom,
         errands: Errands,
         schedule: Callable[[Request, Note], None],
     ) -> None:
@@ -52,45 +48,59 @@ class TakeOver:
         #: The sessions without a heartbeat since this crawl became idle, and when each expires.
         self._silent: dict[str, int] | None = None
 
-    def is_due(self) -> bool:
-        """It is time for a look."""
-        return time.monotonic() > self._next_look
-
     def look(self) -> list[str]:
         """The notes of a batch of requests, which are this session's now."""
         return self._seen.take_over(_BATCH, prefix(spider_of(self._crawler)))
 
-    def look_later(self, waiting: int) -> None:
-        """Takes over a batch, while the event loop goes on; ``waiting`` requests wait here already."""
-        self._next_look = time.monotonic() + _LOOK_SECONDS
-        self._looking = self._errands.later(
-            "taken over", self.look, lambda texts: self.take(texts, waiting)
-        )
+    def look_later(self) -> None:
+        """Takes over a batch while the event loop goes on, if it is time. (An idle crawl does so at once.)"""
+        if time.monotonic() > self._next_look:
+            self._next_look = time.monotonic() + min(_LOOK_SECONDS, self._seen.session_ttl / 4)
+            self._looking = self._errands.later("taken over", self.look, self.take)
 
     def is_looking(self) -> bool:
         """A look is on its way, or its requests are not scheduled yet."""
         look = self._looking
         return look is not None and not (look.done() and look.exception())
 
-    def take(self, texts: list[str], waiting: int = 0) -> bool:
+    def take(self, texts: list[str]) -> bool:
         """Schedules the requests of the notes, and returns True if there were any."""
-        spider = spider_of(self._crawler)
         self._silent = self._looking = None
-        looks_at_once = len(texts) == _BATCH and waiting < _ENOUGH
-        pause = 0.0 if looks_at_once else min(_LOOK_SECONDS, self._seen.session_ttl / 4)
-        self._next_look = time.monotonic() + pause
-        found = [pair for pair in map(self._read, texts) if pair]
-        taken = [(note, request) for note, request in found if note.deaths < _MAX_DEATHS]
-        left = [note._replace(deaths=0) for note, _ in found if note.deaths >= _MAX_DEATHS]
-        if notes := left + [note for note, _ in taken]:
+        spider = spider_of(self._crawler)
+        notes: list[Note] = []
+        taken: list[tuple[Request, Note]] = []
+        for text in texts:
+            note = None
+            try:
+                note = Note.read(text, spider)
+                request = note.restore(spider)
+            except ValueError as error:
+                if note:  # as of another version of the spider
+                    item = bytes.fromhex(note.fingerprints[0])
+                    self._errands.later("released", partial(self._seen.release, item))
+                logger.error(
+                    "A dead crawler's request can't be taken over: %s: %.200r", error, text
+                )
+                count(self._crawler, "tbloom/not_taken_over")
+                continue
+            if note.deaths < _MAX_DEATHS:
+                taken.append((request, note))
+            else:
+                message = (
+                    "%d crawlers have died while they worked on %s, which is left to the next crawl"
+                )
+                logger.error(message, note.deaths, request)
+                count(self._crawler, "tbloom/not_taken_over")
+                self.left += 1
+                note = note._replace(deaths=0)
+            notes.append(note)
+        if notes:
             items = [bytes.fromhex(note.fingerprints[0]) for note in notes]
             again = [note.text(spider) for note in notes]
-            owner = self._seen.session
-            renew = partial(self._seen.claim_many, items, notes=again, previous_owner=owner)
+            renew = partial(self._seen.claim_many, items, None, again, self._seen.session)
             self._errands.later("noted", renew)
             logger.info("took over %d requests of crawlers that have ended", len(taken))
-        self.left += len(left)
-        for note, request in taken:
+        for request, note in taken:
             count(self._crawler, "tbloom/taken_over")
             self._schedule(request, note)
         return bool(texts)
@@ -106,34 +116,7 @@ class TakeOver:
         self._silent = {name: until for name, until in others.items() if known.get(name) == until}
         if others and not self._has_said:
             self._has_said = True
-            claims = self._seen.run(_claims(self._seen.config))
             message = "waiting up to %.0f s for %d requests of other crawlers (%d), which are taken over if those have died"
+            claims = self._seen.info().claims
             logger.info(message, self._seen.session_ttl, claims, len(others))
         return not self._silent
-
-    def _read(self, text: str) -> tuple[Note, Request] | None:
-        """The note and its request; None, after a line in the log, if it has none."""
-        spider, note = spider_of(self._crawler), None
-        try:
-            note = Note.read(text, spider)
-            request = note.restore(spider)
-        except ValueError as error:
-            logger.error("A dead crawler's request can't be taken over: %s: %.200r", error, text)
-            count(self._crawler, "tbloom/not_taken_over")
-            if note:
-                item = bytes.fromhex(note.fingerprints[0])
-                self._errands.later("released", partial(self._seen.release, item))
-            return None
-        if note.deaths >= _MAX_DEATHS:
-            message = (
-                "%d crawlers have died while they worked on %s, which is left to the next crawl"
-            )
-            logger.error(message, note.deaths, request)
-            count(self._crawler, "tbloom/not_taken_over")
-        return note, request
-
-
-def _claims(config: Config) -> Flow[int]:
-    """The number of requests that any crawler has claimed."""
-    keys = map(config.keys.claims, range(config.shards))
-    return sum((yield from deliver_all([Command(("HLEN", key)) for key in keys])))

@@ -2,51 +2,57 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from threading import Event, Lock, Thread
-from typing import TYPE_CHECKING
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from redis.exceptions import AuthenticationError, AuthorizationError, NoPermissionError
+from redis.exceptions import RedisClusterException, RedisError
 from scrapy import signals
 from scrapy.exceptions import NotConfigured
 from scrapy.http.request import NO_CALLBACK
-from scrapy.utils.asyncio import is_asyncio_available
+from scrapy.utils.asyncio import create_looping_call
+from scrapy.utils.defer import maybe_deferred_to_future
+from twisted.internet.defer import Deferred
 from twisted.internet.threads import deferToThread
 from w3lib.url import canonicalize_url
 
-from tbloom.errors import ConfigError, ConfigMismatch, MappingFull, ServerTooOld
-from tbloom.scrapy.connection import params_error
-from tbloom.scrapy.counts.counters import KINDS, Counters
-from tbloom.scrapy.crawler import CrawlEnd, OnceLogger, is_trial
-from tbloom.scrapy.settings import COUNTS
+from tbloom import DistinctCounter
+from tbloom.engine.keys import check_name
+from tbloom.engine.retries import is_outage
+from tbloom.errors import TBloomError
+from tbloom.scrapy.connection import make_client, naming_redis
+from tbloom.scrapy.crawler import CrawlEnd, OnceLogger, count, is_trial
+from tbloom.scrapy.settings import COUNTS, arguments, check_names, expand, naming_settings
 
 if TYPE_CHECKING:
     from scrapy import Request
     from scrapy.crawler import Crawler
     from scrapy.http import Response
+    from scrapy.settings import BaseSettings
     from typing_extensions import Self
 
 logger = logging.getLogger(__name__)
 
-#: Redis is asked this often (seconds), or when this many members of a kind are pending.
-_PAUSE, _ENOUGH = 1.0, 500
-#: Limit for the pending members of a kind while Redis does not answer; further ones are not counted.
-MAX_PENDING = 10_000
-#: Redis' replies that will be the same later.
-_REFUSALS = (AuthenticationError, AuthorizationError, NoPermissionError)
+KINDS = ("urls", "hosts")
+_DEFAULTS = {"name": "%(spider)s", "granularity": "d", "slices": 30, "tz": "UTC"}
+#: Members are sent to Redis this often (seconds).
+_PAUSE = 1.0
+_FAILED = "Distinct URLs and hosts can't be counted now; the crawl goes on: %s"
 
-_UNREACHABLE = (
-    "Distinct URLs and hosts can't be counted now; the crawl goes on, and up to "
-    f"{MAX_PENDING} of each are kept for later: %s"
-)
-_FULL = (
-    "New URLs and hosts are not counted any more (TBLOOM_COUNT_MAX_MEMBERS); the crawl goes on: %s"
-)
 
-#: Distinct members by kind, in order.
-Pending = dict[str, dict[bytes, None]]
+def make_counters(settings: BaseSettings, spider: str) -> dict[str, DistinctCounter]:
+    """A counter for each kind. Raises ConfigError that names the setting, if one can't be right."""
+    check_names(settings)
+    found: dict[str, Any] = {**_DEFAULTS, **arguments(settings, COUNTS)}
+    name = found.pop("name")
+    mapping = found.pop("mapping", f"{name}:ids")
+    ids = expand(COUNTS["mapping"], mapping, spider=spider)
+    client, retry_for = make_client(settings)
+    with naming_settings(COUNTS):
+        key = check_name(expand(COUNTS["name"], name, spider=spider))
+        given = {**retry_for, **found}
+        return {kind: DistinctCounter(client, f"{key}:{kind}", ids, **given) for kind in KINDS}
 
 
 class DistinctCounts:
@@ -58,16 +64,15 @@ class DistinctCounts:
 
     def __init__(self, crawler: Crawler) -> None:
         self._crawler = crawler
-        self._counters = Counters(crawler.settings, (crawler.spider or crawler.spidercls).name)
-        self._thread = Thread(target=self._send_until_closing, name="tbloom-counts", daemon=True)
-        self._enough, self._closing = Event(), Event()
-        #: Guards the next two.
-        self._lock = Lock()
-        self._pending = _nothing()
-        self._lost = dict.fromkeys(KINDS, 0)
-        #: Only the thread uses the rest, until it has ended.
-        self._stats: dict[str, int] = dict.fromkeys((f"{kind}/new" for kind in KINDS), 0)
-        self._has_given_up = False
+        spider = (crawler.spider or crawler.spidercls).name
+        self._counters = make_counters(crawler.settings, spider)
+        #: Distinct members by kind, in order.
+        self._pending = defaultdict[str, dict[bytes, None]](dict)
+        #: What the thread has counted as new, and what it could not count.
+        self._new: Counter[str] = Counter()
+        self._lost: Counter[str] = Counter()
+        self._sending: Deferred[Any] | None = None
+        self._timer: Any = None
         self._once = OnceLogger(logger)
 
     @classmethod
@@ -77,136 +82,88 @@ class DistinctCounts:
             raise NotConfigured
         with CrawlEnd(crawler).ending_at_an_error(COUNTS):
             counts = cls(crawler)
-            counts._check()
+            with naming_redis(crawler.settings):
+                counts._check()
+            crawler.signals.connect(counts.spider_opened, signals.spider_opened)
             crawler.signals.connect(counts.response_received, signals.response_received)
             crawler.signals.connect(counts.spider_closed, signals.spider_closed)
             return counts
         raise NotConfigured
 
+    def spider_opened(self) -> None:
+        """Begins to send."""
+        self._timer = create_looping_call(self._send)
+        self._timer.start(_PAUSE, now=False)
+
     def response_received(self, response: Response, request: Request) -> None:
         """Gathers the URL and the host, except for a component's request, as for robots.txt."""
         if request.callback is NO_CALLBACK:
             return
-        for kind, member in zip(KINDS, _members(response.url), strict=True):
-            self._gather(kind, member)
-        if not self._thread.ident:
-            self._thread.start()
+        try:
+            url = canonicalize_url(response.url)
+            members = url.encode(), (urlsplit(url).hostname or "").encode()
+        except ValueError:  # it can't be a URL
+            self._lost["urls"] += 1
+            return
+        for kind, member in zip(KINDS, members, strict=True):
+            if member:  # some URLs have no host
+                self._pending[kind][member] = None
 
     async def spider_closed(self) -> None:
         """Sends the rest to Redis, and sets the stats before Scrapy prints them."""
-        if is_asyncio_available():
-            await asyncio.to_thread(self._end)
-        else:
-            await deferToThread(self._end)
-        if any(self._lost.values()):
+        if self._timer and self._timer.running:
+            self._timer.stop()
+        if self._sending:
+            await maybe_deferred_to_future(self._sending)
+        counts = await maybe_deferred_to_future(deferToThread(self._end))
+        if self._lost:
             message = "Up to %d URLs and %d hosts of this crawl are not counted"
-            logger.warning(message, *self._lost.values())
-        stats = self._crawler.stats
-        if stats:
-            lost = {f"{kind}/lost": number for kind, number in self._lost.items()}
-            for name, value in {**self._stats, **lost}.items():
-                if value:
-                    stats.set_value(f"tbloom/distinct/{name}", value)
+            logger.warning(message, *(self._lost[kind] for kind in KINDS))
+        for kind in KINDS:
+            stats = {"": counts.get(kind), "/window": counts.get(f"{kind}/window")}
+            stats |= {"/new": self._new[kind], "/lost": self._lost[kind]}
+            for what, number in stats.items():
+                if number:
+                    count(self._crawler, f"tbloom/distinct/{kind}{what}", number)
 
     def _check(self) -> None:
         """Raises now if the stored counters have other parameters, or Redis refuses; it may be down."""
         try:
-            self._counters.counts(within=1)
-        except TypeError as error:  # redis-py's connections lack a parameter
-            raise params_error(self._crawler.settings, error) from None
-        except (ConfigError, ConfigMismatch, ServerTooOld, *_REFUSALS):
-            raise
-        except Exception as error:  # noqa: BLE001 - redis-py's of a cluster is no RedisError
-            self._warn(_UNREACHABLE, error)
+            for counter in self._counters.values():
+                counter.count(within=1)
+        except (RedisError, RedisClusterException) as error:
+            if not is_outage(error):
+                raise
+            self._once.log(logging.WARNING, _FAILED, error)
 
-    def _gather(self, kind: str, member: bytes | None) -> None:
-        with self._lock:
-            pending = self._pending[kind]
-            if member == b"" or member in pending:
-                return
-            if member is None or len(pending) >= MAX_PENDING:
-                self._lost[kind] += 1
-                return
-            pending[member] = None
-            if len(pending) == _ENOUGH:
-                self._enough.set()
+    def _send(self) -> None:
+        """Begins to send what is pending, unless the last members are still on their way."""
+        if self._sending is None and self._pending:
+            self._sending = deferToThread(self._count)
+            self._sending.addCallback(self._sent)
 
-    def _send_until_closing(self) -> None:
-        while not self._closing.is_set():
-            self._enough.wait(_PAUSE)
-            self._enough.clear()
-            if self._closing.is_set():
-                return
-            if not self._send():
-                self._has_given_up = self._closing.is_set()
-                self._closing.wait(_PAUSE)
+    def _sent(self, _: object) -> None:
+        self._sending = None
 
-    def _send(self) -> bool:
-        """Counts the pending members. Returns False if Redis does not answer; they stay pending."""
-        with self._lock:
-            batch, self._pending = self._pending, _nothing()
-        try:
-            for kind, members in batch.items():
-                if members:
-                    self._count(kind, members)
-        except Exception as error:  # noqa: BLE001 - the crawl goes on after any error
-            self._warn(_UNREACHABLE, error)
-            self._put_back(batch)
-            return False
-        return True
-
-    def _count(self, kind: str, members: dict[bytes, None]) -> None:
-        """Removes the members that are counted, or lost because the mapping is full."""
-        counter = self._counters.by_kind[kind]
-        try:
-            self._stats[f"{kind}/new"] += sum(counter.add_many(members))
-            members.clear()
-        except MappingFull as error:
-            self._warn(_FULL, error)
-        for member in [*members]:  # members with an id are counted all the same
+    def _count(self) -> None:
+        """Counts the pending members."""
+        batch, self._pending = self._pending, defaultdict(dict)
+        for kind, members in batch.items():
             try:
-                self._stats[f"{kind}/new"] += counter.add(member)
-            except MappingFull:
-                with self._lock:
-                    self._lost[kind] += 1
-            del members[member]
-
-    def _put_back(self, batch: Pending) -> None:
-        with self._lock:
-            for kind, members in batch.items():
-                pending = [*(members | self._pending[kind])]
-                self._lost[kind] += len(pending[MAX_PENDING:])
-                self._pending[kind] = dict.fromkeys(pending[:MAX_PENDING])
-
-    def _end(self) -> None:
-        self._closing.set()
-        self._enough.set()
-        if self._thread.ident:
-            self._thread.join()
-        if not self._has_given_up and self._send():
-            try:
-                self._stats |= self._counters.counts(within=1)
-                window = self._counters.counts()
-                self._stats |= {f"{kind}/window": count for kind, count in window.items()}
-            except Exception as error:  # noqa: BLE001 - the crawl ends after any error
-                self._warn(_UNREACHABLE, error)
-        with self._lock:
-            for kind, members in self._pending.items():
+                self._new[kind] += sum(self._counters[kind].add_many(members))
+            except Exception as error:  # noqa: BLE001, PERF203 - the crawl goes on after any error
                 self._lost[kind] += len(members)
-        self._counters.close()
+                self._once.log(logging.WARNING, _FAILED, error)
 
-    def _warn(self, message: str, error: object) -> None:
-        self._once.log(logging.WARNING, message, error)
-
-
-def _nothing() -> Pending:
-    return {kind: {} for kind in KINDS}
-
-
-def _members(url: str) -> tuple[bytes | None, bytes]:
-    """The canonical URL, or None if it can't be a URL; and its host, or ``b""`` if it has none."""
-    try:
-        canonical = canonicalize_url(url)
-        return canonical.encode(), (urlsplit(canonical).hostname or "").encode()
-    except ValueError:
-        return None, b""
+    def _end(self) -> dict[str, int]:
+        """Counts the rest; returns what the counters say."""
+        counts = dict[str, int]()
+        self._count()
+        try:
+            if not self._lost:  # else don't wait for Redis once more
+                for kind, counter in self._counters.items():
+                    counts[kind], counts[f"{kind}/window"] = counter.count(1), counter.count()
+        except (RedisError, RedisClusterException, TBloomError) as error:
+            self._once.log(logging.WARNING, _FAILED, error)
+        self._counters[KINDS[0]].client.close()
+        return counts

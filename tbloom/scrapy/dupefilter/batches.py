@@ -44,34 +44,23 @@ async def batches(source: AsyncIterator[T], limit: int) -> AsyncIterator[list[T]
     The source runs in a task of its own, never more than ``limit`` objects ahead. Its exception comes
     after what it yielded before.
     """
-    found: list[T] = []
-    moved = asyncio.Event()
-    taken = asyncio.Event()
+    queue: asyncio.Queue[T] = asyncio.Queue(limit - 1)  # and one that the reader has
 
     async def run() -> None:
         async for one in source:
-            found.append(one)
-            moved.set()
-            if len(found) >= limit:
-                taken.clear()
-                await taken.wait()
+            await queue.put(one)
 
     task = asyncio.ensure_future(run())
-    task.add_done_callback(lambda _: moved.set())
     try:
-        while True:
-            while not found and not task.done():
-                moved.clear()
-                await moved.wait()
-            if found:
-                batch = found[:]
-                found.clear()
-                taken.set()
-                yield batch
+        while not (task.done() and queue.empty()):
+            first = asyncio.ensure_future(queue.get())
+            await asyncio.wait({first, task}, return_when=asyncio.FIRST_COMPLETED)
+            if first.done():
+                yield [first.result(), *(queue.get_nowait() for _ in range(queue.qsize()))]
             else:
-                if error := task.exception():
-                    raise error.with_traceback(error.__traceback__ and error.__traceback__.tb_next)
-                return
+                first.cancel()
+        if error := task.exception():
+            raise error.with_traceback(error.__traceback__ and error.__traceback__.tb_next)
     finally:
         if not task.done():
             task.cancel()

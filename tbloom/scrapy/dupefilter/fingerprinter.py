@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
 
 from scrapy_redis.dupefilter import RFPDupeFilter
 
@@ -20,12 +19,7 @@ class ScrapyRedisFingerprinter:
 
     def __init__(self) -> None:
         self._theirs = RFPDupeFilter(server=None, key="")
-        self._known: WeakKeyDictionary[Request, bytes] = WeakKeyDictionary()
 
     def fingerprint(self, request: Request) -> bytes:
-        """scrapy-redis' fingerprint as bytes, computed once for a request, as Scrapy's is."""
-        known = self._known.get(request)
-        if known is None:
-            known = bytes.fromhex(self._theirs.request_fingerprint(request))
-            self._known[request] = known
-        return known
+        """scrapy-redis' fingerprint as bytes."""
+        return bytes.fromhex(self._theirs.request_fingerprint(request))

@@ -8,11 +8,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from pydispatch.dispatcher import getAllReceivers, liveReceivers
-from scrapy import Request, signals
+from scrapy import Request
 from scrapy.downloadermiddlewares.offsite import OffsiteMiddleware
 
-from tbloom import Claim
 from tbloom.scrapy.crawler import fingerprint, spider_of
 from tbloom.scrapy.meta import CLAIM, KEEP, TTL, WITHIN
 
@@ -23,82 +21,57 @@ if TYPE_CHECKING:
 
     from tbloom.scrapy.calls import Calls
     from tbloom.scrapy.claims.inflight import InFlight
-    from tbloom.scrapy.stores import CrawlBloom, CrawlExact
+    from tbloom.scrapy.outage import Answer, Answers
 
 
 class Prefetch:
     """The answers of one crawl that the dupefilter has not been asked for yet."""
 
     def __init__(
-        self,
-        crawler: Crawler,
-        seen: CrawlBloom | CrawlExact,
-        in_flight: InFlight | None,
-        calls: Calls,
+        self, crawler: Crawler, answers: Answers, in_flight: InFlight | None, calls: Calls
     ) -> None:
-        self._crawler = crawler
-        self._seen = seen
-        self._in_flight = in_flight
-        self._calls = calls
+        self._crawler, self._answers = crawler, answers
+        self._in_flight, self._calls = in_flight, calls
         #: In order: a callback may yield the same object twice.
-        self._answers: WeakKeyDictionary[Request, list[Claim]] = WeakKeyDictionary()
-        #: The requests that wait until the call before theirs is answered, and who awaits each.
-        self._waiting: list[tuple[list[Request], asyncio.Future[None]]] = []
+        self._known: WeakKeyDictionary[Request, list[Answer]] = WeakKeyDictionary()
+        #: The requests that wait until the call before theirs is answered; that call, and theirs.
+        self._waiting: list[Request] = []
         self._asking: asyncio.Task[None] | None = None
+        self._next: asyncio.Task[None] | None = None
 
     async def ask(self, found: Iterable[Any]) -> None:
         """Asks for the requests among the objects that the dupefilter will be asked for."""
         requests = [one for one in found if isinstance(one, Request) and self._is_asked_for(one)]
-        if not requests or self._seen.circuit.is_open:
+        if not requests:
             return
-        answered = asyncio.get_running_loop().create_future()
-        self._waiting.append((requests, answered))
-        if self._asking is None:
-            self._asking = asyncio.ensure_future(self._ask_together())
-        await answered
+        self._waiting += requests
+        if self._next is None:
+            self._next = asyncio.ensure_future(self._ask_together(self._asking))
+        await asyncio.shield(self._next)
 
-    def take(self, request: Request) -> Claim | None:
+    def take(self, request: Request) -> Answer | None:
         """The answer for the request, if there is one."""
-        answers = self._answers.get(request)
+        answers = self._known.get(request)
         return answers.pop(0) if answers else None
 
-    async def _ask_together(self) -> None:
-        """Asks until nothing waits. Pages that come while a call is on its way go together in the next one."""
-        while self._waiting:
-            together, self._waiting = self._waiting, []
-            # The dupefilter is asked for each request then, and raises it again for those that it concerns.
-            with suppress(Exception):
-                await self._ask([request for requests, _ in together for request in requests])
-            for _, answered in together:
-                if not answered.done():  # nor cancelled
-                    answered.set_result(None)
-        self._asking = None
+    async def _ask_together(self, before: asyncio.Task[None] | None) -> None:
+        """Asks for what waits. Pages that come while the call before is on its way go together."""
+        if before is not None:
+            await asyncio.wait({before})
+        requests, self._waiting = self._waiting, []
+        self._asking, self._next = self._next, None
+        # The dupefilter is asked for each request then, and raises it again for those that it concerns.
+        with suppress(Exception):
+            await self._ask(requests)
 
     async def _ask(self, requests: list[Request]) -> None:
-        circuit = self._seen.circuit
-        guesses = circuit.answers
-        items = [fingerprint(self._crawler, request) for request in requests]
         if self._in_flight:
             answers = await self._in_flight.claim_many(requests)
-        elif self._adds():
-            are_new = await self._calls.run(partial(self._seen.add_many, items))
-            answers = [Claim.NEW if is_new else Claim.SEEN for is_new in are_new]
         else:
-            are_seen = await self._calls.run(partial(self._seen.contains_many, items))
-            pairs = [*zip(requests, are_seen, strict=True)]
-            requests = [request for request, is_seen in pairs if is_seen]
-            answers = [Claim.SEEN] * len(requests)
-        # What "drop" decides is asked for again, and counted then; what "schedule" does is claimed.
-        if circuit.answers == guesses or circuit.on_error == "schedule":
-            for request, answer in zip(requests, answers, strict=True):
-                self._answers.setdefault(request, []).append(answer)
-
-    def _adds(self) -> bool:
-        """A new request is added at once: nothing can drop it any more, and the filter is not full."""
-        offsite = self._crawler.get_downloader_middleware(OffsiteMiddleware)
-        receivers = liveReceivers(getAllReceivers(self._crawler, signals.request_scheduled))
-        owners = {getattr(receiver, "__self__", None) for receiver in receivers}
-        return owners <= {offsite} and getattr(self._seen.config, "grow", True)
+            items = [fingerprint(self._crawler, request) for request in requests]
+            answers = await self._calls.run(partial(self._answers.ask, items))
+        for request, answer in zip(requests, answers, strict=True):
+            self._known.setdefault(request, []).append(answer)
 
     def _is_asked_for(self, request: Request) -> bool:
         # A request with a claim is the copy of an earlier one: the dupefilter knows what it is.

@@ -6,19 +6,17 @@ import logging
 import secrets
 from collections import Counter
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from redis import RedisError
 from scrapy import signals
 from scrapy.dupefilters import BaseDupeFilter
 from scrapy.utils.misc import build_from_crawler, load_object
 
-from tbloom.bloom.sizing import interval
 from tbloom.errors import ConfigError, TBloomError
 from tbloom.scrapy.crawler import CrawlEnd, OnceLogger, count, fingerprint, spider_of
 from tbloom.scrapy.meta import WITHIN
 from tbloom.scrapy.options import read_options, shadow_setting
-from tbloom.scrapy.settings import FLUSH
 from tbloom.scrapy.stores import CrawlBloom
 
 if TYPE_CHECKING:
@@ -47,105 +45,80 @@ class ShadowDupeFilter(BaseDupeFilter):
     """
 
     def __init__(self, crawler: Crawler, ours: type[BaseDupeFilter], *, shares_queue: bool) -> None:
-        self._crawler = crawler
-        self._settings = crawler.settings
-        self._ours = ours
-        self._shares_queue = shares_queue
+        self._crawler, self._settings = crawler, crawler.settings
+        self._ours, self._shares_queue = ours, shares_queue
         self._counts: Counter[str] = Counter()
         self._once = OnceLogger(logger)
         self._crawl_end = CrawlEnd(crawler)
 
+    # These two are made by open(), because Scrapy hides an error in from_crawler behind one of its own.
+
     @cached_property
-    def _exact(self) -> Any:
-        # Made by open(), because Scrapy hides an error in from_crawler behind one of its own.
-        kind = self._kind()
-        if not self._shares_queue:
-            return build_from_crawler(kind, self._crawler)
-        if hasattr(kind, "from_spider"):  # as scrapy-redis' scheduler makes it
-            return kind.from_spider(spider_of(self._crawler))
-        return kind.from_settings(self._settings)
+    def _exact(self) -> BaseDupeFilter:
+        chosen = shadow_setting(self._settings)
+        default = _SCRAPY_REDIS if self._shares_queue else _SCRAPYS
+        try:
+            kind = load_object(default if chosen is True else chosen)
+            is_exact = not issubclass(kind, self._ours) and hasattr(kind, "request_seen")
+        except (ValueError, TypeError, NameError, ImportError):
+            is_exact = False
+        if not is_exact:
+            raise ConfigError("TBLOOM_SHADOW", chosen, "True, False or an exact dupefilter's class")
+        exact: BaseDupeFilter
+        if self._shares_queue and hasattr(kind, "from_spider"):  # as scrapy-redis' scheduler does
+            exact = kind.from_spider(spider_of(self._crawler))
+        else:
+            exact = build_from_crawler(kind, self._crawler)
+        return exact
 
     @cached_property
     def seen(self) -> CrawlBloom:
-        """The filter that is tried."""
+        """The filter that is tried. Where the exact one forgets after the crawl, it is one of its own."""
+        suffix = ""
+        if self._is_in_memory:
+            suffix = f":shadow-{secrets.token_hex(4)}"
+        elif self._shares_queue and not self._settings.getbool("SCHEDULER_PERSIST"):
+            suffix = ":shadow"
         spider = spider_of(self._crawler).name
-        seen = read_options(
-            self._settings, spider, self._suffix(), on_error="drop", retry_for=0
-        ).seen
+        seen = read_options(self._settings, spider, suffix, retry_for=0).seen
         assert isinstance(seen, CrawlBloom)  # noqa: S101 - the other stores refuse TBLOOM_SHADOW
         seen.circuit.effect = "the crawl goes on without it (TBLOOM_SHADOW)"
         return seen
-
-    def _kind(self) -> Any:
-        chosen = shadow_setting(self._settings)
-        try:
-            if chosen is True:
-                return load_object(_SCRAPY_REDIS if self._shares_queue else _SCRAPYS)
-            kind = load_object(chosen)
-            if not issubclass(kind, self._ours) and hasattr(kind, "request_seen"):
-                return kind
-        except (ValueError, TypeError, NameError, ImportError):
-            pass
-        raise ConfigError("TBLOOM_SHADOW", chosen, "True, False or an exact dupefilter's class")
 
     @property
     def _is_in_memory(self) -> bool:
         return not self._shares_queue and not self._settings.get("JOBDIR")
 
-    def _suffix(self) -> str:
-        """Suffix of the filter's name: where the exact one forgets after the crawl, so must a filter of its own."""
-        if self._is_in_memory:
-            return f":shadow-{secrets.token_hex(4)}"
-        is_cleared = self._shares_queue and not self._settings.getbool("SCHEDULER_PERSIST")
-        return ":shadow" if is_cleared else ""
-
-    def _start(self) -> None:
-        exact, seen = self._exact, self.seen
-        self._crawler.signals.connect(self._end, signals.spider_closed)
-        kind = type(exact)
-        logger.info(
-            "filter %r is only tried, beside %s.%s", seen.name, kind.__module__, kind.__qualname__
-        )
-        if FLUSH.is_on(self._settings, default=False):  # parameters may change then
-            return
-        try:
-            seen.contains(b"tbloom")
-        except RedisError as error:
-            self._warn(error)
-
     def open(self) -> Deferred[None] | None:
         """Ends the crawl now by what a wrong setting would raise later; Redis may be down."""
         with self._crawl_end.ending_at_an_error():
-            self._start()
-        if self._crawl_end.has_begun:
-            return None
-        opened: Deferred[None] | None = self._exact.open()
-        return opened
+            kind, seen = type(self._exact), self.seen
+            self._crawler.signals.connect(self._end, signals.spider_closed)
+            message = "filter %r is only tried, beside %s.%s"
+            logger.info(message, seen.name, kind.__module__, kind.__qualname__)
+        return None if self._crawl_end.has_begun else self._exact.open()
 
     def close(self, reason: str = "") -> Deferred[None] | None:
         """Scrapy's scheduler calls this at the end."""
-        if self._crawl_end.has_begun:
-            return None
-        closed: Deferred[None] | None = self._exact.close(reason)
-        return closed
+        return None if self._crawl_end.has_begun else self._exact.close(reason)
 
     def clear(self) -> None:
         """scrapy-redis' scheduler calls this: both filters forget, so that they can be compared."""
-        if self._crawl_end.has_begun:
-            return
-        self._exact.clear()
-        self._clear()
+        if not self._crawl_end.has_begun:
+            self._exact.clear()  # type: ignore[attr-defined] # scrapy-redis' has it
+            self._ask(self.seen.clear)
 
     def request_seen(self, request: Request) -> bool:
         """The answer of the exact dupefilter."""
         # tbloom's filter looks before the exact one and adds after it. The exact one then has all that
         # tbloom's finds, and a request of another crawler in between never counts as lost.
-        found = self._ask(self.seen.contains, request)
-        seen: bool = self._exact.request_seen(request)
+        item, within = fingerprint(self._crawler, request), request.meta.get(WITHIN)
+        found = self._ask(lambda: self.seen.contains_many([item], within)[0])
+        seen = bool(self._exact.request_seen(request))
         if found is False:
-            new = self._ask(self.seen.add, request)
-            found = None if new is None else bool(seen) and not new
-        self._compare(request, seen=bool(seen), found=found)
+            is_new = self._ask(lambda: self.seen.add_many([item], within)[0])
+            found = None if is_new is None else seen and not is_new
+        self._compare(request, seen=seen, found=found)
         return seen
 
     def log(self, request: Request, spider: Spider) -> None:
@@ -164,50 +137,32 @@ class ShadowDupeFilter(BaseDupeFilter):
         kind = "lost" if found else "again"
         self._count(kind)
         if self._counts[kind] <= _MAX_SHOWN:
-            more = f"; no more of these will be shown, tbloom/shadow/{kind} counts them"
-            end = more if self._counts[kind] == _MAX_SHOWN else ""
-            logger.info("%s %s%s", request, _MEANING[kind], end)
+            logger.info("%s %s", request, _MEANING[kind])
 
-    def _ask(self, verb: Callable[[bytes, int | None], bool], request: Request) -> bool | None:
-        """The filter's answer, or None if it has none."""
-        guesses = self.seen.circuit.answers
+    def _ask(self, call: Callable[[], bool | None]) -> bool | None:
+        """The filter's answer, or None if it has none. Logs the first error that is no outage, which the circuit breaker logs."""
         try:
-            answer = verb(fingerprint(self._crawler, request), request.meta.get(WITHIN))
+            return call()
         except (RedisError, TBloomError) as error:
-            self._warn(error)
+            if not self.seen.circuit.is_open:
+                message = "tbloom's filter fails; the crawl goes on without it: %s"
+                self._once.log(logging.ERROR, message, error)
             return None
-        return None if self.seen.circuit.answers > guesses else answer
-
-    def _warn(self, error: Exception) -> None:
-        """Logs the first error that is no outage, which the circuit breaker logs."""
-        message = "tbloom's filter fails; the crawl goes on without it: %s"
-        self._once.log(logging.ERROR, message, error)
 
     def _count(self, what: str) -> None:
         self._counts[what] += 1
         count(self._crawler, f"tbloom/shadow/{what}")
 
-    def _clear(self) -> None:
-        try:
-            self.seen.clear()
-        except (RedisError, TBloomError) as error:
-            self._warn(error)
-
     def _end(self) -> None:
-        logger.info("filter %r in the shadow: %s", self.seen.name, self._summary())
+        counts = self._counts
+        message = (
+            "filter %r in the shadow: %d requests, %d agreed, %d not answered; would have lost %d of %d new requests "
+            "(promised error rate: %.1e), and fetched %d of %d seen requests again"
+        )
+        rates = counts["lost"], counts["new"], self.seen.config.error_rate
+        values = counts["asked"], counts["agreed"], counts["unanswered"], *rates
+        logger.info(message, self.seen.name, *values, counts["again"], counts["seen"])
         if self._is_in_memory and not self.seen.circuit.is_open:  # otherwise its keys expire
-            self._clear()
+            self._ask(self.seen.clear)
         self.seen.close()
         self.seen.client.close()
-
-    def _summary(self) -> str:
-        counts = self._counts
-        lost, new = counts["lost"], counts["new"]
-        low, high = interval(lost, new)
-        measured = f"{lost / max(1, new):.1e} ({low:.1e} to {high:.1e}, 95 % interval)"
-        return (
-            f"{counts['asked']} requests: {counts['agreed']} agreed, {counts['unanswered']} not answered; "
-            f"would have lost {counts['lost']} of {counts['new']} new requests, and fetched "
-            f"{counts['again']} of {counts['seen']} seen requests again. Error rate: {measured}, "
-            f"promised {self.seen.config.error_rate:.1e}"
-        )

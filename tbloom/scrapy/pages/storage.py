@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import logging
 import os
-import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from scrapy.http import Headers
+from scrapy.responsetypes import responsetypes
 from scrapy.utils.project import data_path
 from scrapy.utils.request import RequestFingerprinter
+from w3lib.url import canonicalize_url
 
 from tbloom.errors import ConfigError, StoreLocked, TBloomError
 from tbloom.pages import calendar
-from tbloom.pages.config import given
+from tbloom.pages.page import is_true
 from tbloom.scrapy.crawler import CrawlEnd, OnceLogger, count
-from tbloom.scrapy.errorline import error_line
-from tbloom.scrapy.pages.addresses import KEY, url_of
-from tbloom.scrapy.pages.responses import fields_of, headers_of, response_of
 from tbloom.scrapy.pages.shared import SharedStore
 from tbloom.scrapy.settings import (
     PAGES,
-    Setting,
     arguments,
     check_names,
     expand,
@@ -34,11 +32,14 @@ if TYPE_CHECKING:
     from scrapy.settings import BaseSettings
     from scrapy.utils.request import RequestFingerprinterProtocol
 
+    from tbloom.pages import Page
+
 logger = logging.getLogger(__name__)
 
+#: Comes before a fingerprint, so that this address of a page is no URL.
+KEY = b"scrapy:"
 _REFUSED = "The page store can't hold %s, which is fetched again each time, and perhaps others: %s"
 _FAILED = "%s could not be stored, and perhaps others; the crawl goes on: %s"
-_WITHOUT = "%s; until then, all pages are fetched"
 _UNREAD = (
     "%s could not be read from the page store, and counts as not stored; perhaps others, too: %s"
 )
@@ -55,44 +56,30 @@ class PageCacheStorage:
     followed by its fingerprint. Responses that are not from http or https, or that a page store can't
     hold, are not stored, and are fetched each time.
 
-    A response comes back with URL, status, headers, body, flags, IP address, protocol and encoding, in one
-    of the classes of ``scrapy.http``.
+    A response comes back with URL, status, headers and body, in the class that Scrapy chooses for these.
     """
 
     def __init__(self, settings: BaseSettings) -> None:
-        """Opens the store; if the path has ``%(spider)s``, checks the settings only. An error waits for ``open_spider``."""
+        self._settings = settings
         self._shared: SharedStore | None = None
         self._fingerprinter: RequestFingerprinterProtocol = RequestFingerprinter()
         self._once = OnceLogger(logger)
-        self._error: Exception | None = None
-        try:
-            check_names(settings)
-            self._expiration = _expiration(settings)
-            self._arguments = _arguments(settings)
-            self._is_readonly: bool = self._arguments["readonly"]
-            if "%(spider)s" not in str(self._arguments["path"]):
-                self._open(None)
-        except (TBloomError, OSError) as error:
-            self._error = error
+        self._is_readonly = False
+        self._expiration = settings.getint("HTTPCACHE_EXPIRATION_SECS")
 
     def open_spider(self, spider: Spider) -> None:
         """Scrapy calls this when a crawl begins. An error ends the crawl; ``scrapy shell`` goes on without the store."""
         crawler = spider.crawler
         self._fingerprinter = crawler.request_fingerprinter or self._fingerprinter
-        try:
-            with CrawlEnd(crawler).ending_at_an_error(PAGES):
-                if self._error is not None:
-                    raise self._error
-                if self._shared is None:
-                    self._open(spider.name)
-        except (TBloomError, OSError) as error:
-            self._error = error
-            logger.error(_WITHOUT, error_line(error, crawler.settings, PAGES))
+        with CrawlEnd(crawler).ending_at_an_error(PAGES):
+            check_names(self._settings)
+            self._is_readonly = PAGES["readonly"].is_on(self._settings)
+            self._open(spider.name)
 
     def close_spider(self, spider: Spider) -> None:  # noqa: ARG002 - the signature is Scrapy's
         """Scrapy calls this when a crawl ends; the last one waits until its pages are on the disk."""
         if self._shared is not None:
-            self._release()
+            self._shared.release()
 
     def retrieve_response(self, spider: Spider, request: Request) -> Response | None:
         """The stored response, or None if there is none that is new enough."""
@@ -110,7 +97,7 @@ class PageCacheStorage:
         if 0 < self._expiration < age:
             return None
         request.meta["cache_timestamp"] = page.at.timestamp()
-        return response_of(page)
+        return _response_of(page)
 
     def store_response(self, spider: Spider, request: Request, response: Response) -> None:
         """Stores the response; if that fails, the crawl goes on."""
@@ -119,16 +106,17 @@ class PageCacheStorage:
         if not response.url.lower().startswith(("http://", "https://")):
             count(spider.crawler, "tbloom/pages/refused")
             return
+        address = response.ip_address
         try:
             self._shared.store.put(
                 response.url,
                 response.body,
                 status=response.status,
-                headers=headers_of(response),
+                headers=[(name, value) for name in response.headers for value in response.headers.getlist(name)],
                 at=calendar.now(),
                 key=self._address(request),
-                fields=fields_of(response),
-            )
+                fields={} if address is None else {"WARC-IP-Address": str(address)},
+            )  # fmt: skip
         except ConfigError as error:
             count(spider.crawler, "tbloom/pages/refused")
             self._warn(spider, _REFUSED, request, error)
@@ -136,48 +124,45 @@ class PageCacheStorage:
             count(spider.crawler, "tbloom/pages/failed")
             self._warn(spider, _FAILED, request, error)
 
-    def _open(self, spider: str | None) -> None:
-        path = expand(PAGES["path"], self._arguments["path"], spider)
+    def _open(self, spider: str) -> None:
+        found = arguments(self._settings, PAGES) | {"readonly": self._is_readonly}
+        if found.keys().isdisjoint({"granularity", "slices"}):  # the zone may be the filter's alone
+            found.pop("tz", None)
+        path = found.pop("path", None)
+        if path is None:
+            path = Path(data_path(self._settings["HTTPCACHE_DIR"]), "pages")
+        else:
+            path = os.fspath(path) if isinstance(path, os.PathLike) else path
+            path = expand(PAGES["path"], path, spider=spider)
         try:
             with naming_settings(PAGES):
-                shared = SharedStore(**{**self._arguments, "path": path})
+                self._shared = SharedStore(path, **found)
         except StoreLocked as error:
             otherwise = "only read it here, with TBLOOM_PAGES_READONLY = True"
             raise StoreLocked(error.path, error.pid, otherwise) from None
-        self._shared = shared
-        # Scrapy does not call close_spider for a crawl that fails before its start.
-        self._release = weakref.finalize(self, shared.release)
-        logger.debug("The HTTP cache is the page store %s", shared.store.path)
+        logger.debug("The HTTP cache is the page store %s", self._shared.store.path)
 
     def _address(self, request: Request) -> bytes:
         # Another fingerprinter may give several URLs the same fingerprint.
         is_scrapys = type(self._fingerprinter) is RequestFingerprinter
-        url = url_of(request) if is_scrapys else None
-        return url or KEY + self._fingerprinter.fingerprint(request)
+        if is_scrapys and request.method == "GET" and not request.body:
+            is_verbatim = request.meta.get("verbatim_url")
+            return (request.url if is_verbatim else canonicalize_url(request.url)).encode()
+        return KEY + self._fingerprinter.fingerprint(request)
 
     def _warn(self, spider: Spider, message: str, request: Request, error: Exception) -> None:
         self._once.log(logging.WARNING, message, request, error, extra={"spider": spider})
 
 
-def _arguments(settings: BaseSettings) -> dict[str, Any]:
-    """The arguments of PageStore, checked as far as is possible without the store; the path has no spider yet."""
-    found = arguments(settings, PAGES)
-    found["readonly"] = PAGES["readonly"].is_on(settings, default=False)
-    if "granularity" not in found:  # the zone may be the filter's alone
-        found.pop("tz", None)
-    with naming_settings(PAGES):
-        given(found.get("granularity"), found.get("slices"), found.get("tz"))
-    if "path" not in found:
-        folder = Path(data_path(settings["HTTPCACHE_DIR"]), "pages")
-        found["path"] = str(folder).replace("%", "%%")
-    elif isinstance(found["path"], os.PathLike):
-        found["path"] = os.fspath(found["path"])
-    return found
-
-
-def _expiration(settings: BaseSettings) -> float:
-    setting = Setting("HTTPCACHE_EXPIRATION_SECS", int)
-    seconds = setting.value(settings)
-    if not isinstance(seconds, int | float):
-        raise ConfigError(setting.name, seconds, "a number of seconds; 0: for ever")
-    return seconds
+def _response_of(page: Page) -> Response:
+    """The response that was stored as this page, or what Scrapy makes of another program's page."""
+    headers = Headers()
+    for name, value in page.headers:
+        headers.appendlist(name, value.encode("latin-1"))
+    codings = b", ".join(headers.getlist(b"Content-Encoding")).decode("latin-1")
+    if codings and page.body and not is_true("Content-Encoding", codings, page.body):
+        # The library requests stores decoded bodies, for example: Scrapy would fail to decode them.
+        del headers["Content-Encoding"]
+    kind: Any = responsetypes.from_args(headers=headers, url=page.url, body=page.body)
+    response: Response = kind(page.url, page.status, headers=headers, body=page.body)
+    return response

@@ -1,8 +1,9 @@
-"""Items that have passed the pipelines, and would be lost if the crawler died now."""
+"""Where items wait that have passed the pipelines, and would be lost if the crawler died now."""
 
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +15,6 @@ from twisted.internet.defer import Deferred
 from tbloom.scrapy.signals import items_buffered, items_flushed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from scrapy.crawler import Crawler
     from scrapy.extensions.feedexport import FeedSlot
 
@@ -25,23 +24,27 @@ logger = logging.getLogger(__name__)
 _LINES = {"csv", "jl", "jsonl", "jsonlines"}
 
 
-class UnstoredItems:
-    """The places in which items of one crawl's pages wait until they are stored.
+@dataclass(eq=False, slots=True)
+class Place:
+    """A feed or a pipeline that keeps items until it stores them all, or loses them."""
 
-    A feed in a local file is flushed. Any other feed (S3, FTP, compressed ones) is a place until Scrapy has stored it;
-    so is a pipeline that sends ``items_buffered``.
+    is_stored: bool = False
+    is_lost: bool = False
+
+
+class Feeds:
+    """The places of one crawl.
+
+    A feed in a local file is none: it is flushed. Any other feed (S3, FTP, compressed ones) is a place until Scrapy has
+    stored it; so is a pipeline that sends ``items_buffered``.
     """
 
     def __init__(self, crawler: Crawler) -> None:
         self._crawler = crawler
         self._exporter: Any = None
         #: The feeds that are not closed yet.
-        self._feeds: set[FeedSlot] = set()
-        self._buffer: object = None
-        #: The places in which items of a page wait, by the page's first fingerprint.
-        self._places: dict[str, set[object]] = {}
-        #: The pages of which items were lost.
-        self._lost: set[str] = set()
+        self._feeds: dict[FeedSlot, Place] = {}
+        self._buffer: Place | None = None
         self._failures = 0
         self._all_closed: Deferred[None] = Deferred()
         connect = crawler.signals.connect
@@ -51,26 +54,20 @@ class UnstoredItems:
         connect(self._buffered, items_buffered)
         connect(self._flushed, items_flushed)
 
-    def add(self, page: str) -> None:
-        """An item of the page has passed the pipelines, and is in the feeds."""
-        self._feeds.update(self._exporter.slots if self._exporter else ())
-        places = self._places.setdefault(page, set())
-        places.update(feed for feed in self._feeds if feed.itemcount and not _is_flushed(feed))
-        if self._buffer is not None:
-            places.add(self._buffer)
+    def places(self) -> set[Place]:
+        """The places of an item that has just passed the pipelines."""
+        for feed in self._exporter.slots if self._exporter else ():
+            self._feeds.setdefault(feed, Place())
+        buffer = {self._buffer} if self._buffer else set()
+        return buffer | {
+            place for feed, place in self._feeds.items() if feed.itemcount and not _is_flushed(feed)
+        }
 
-    def take(self, pages: Iterable[str]) -> tuple[list[str], list[str]]:
-        """The pages whose items are stored, and those of which items were lost. Raises OSError of a local file."""
-        over = [page for page in pages if not self._places.get(page)]
-        if any(page in self._places for page in over):
-            for feed in self._feeds:
-                if _is_flushed(feed) and feed.file is not None and not feed.file.closed:
-                    feed.file.flush()
-        for page in over:
-            self._places.pop(page, None)
-        lost = [page for page in over if page in self._lost]
-        self._lost.difference_update(lost)
-        return [page for page in over if page not in lost], lost
+    def flush(self) -> None:
+        """Flushes the local files. Raises their OSError."""
+        for feed in self._feeds:
+            if _is_flushed(feed) and feed.file is not None and not feed.file.closed:
+                feed.file.flush()
 
     async def closed(self) -> None:
         """Returns once all feeds are stored."""
@@ -80,33 +77,27 @@ class UnstoredItems:
     def _opened(self) -> None:
         self._exporter = self._crawler.get_extension(FeedExporter)
         for feed in self._exporter.slots if self._exporter else ():
-            self._feeds.add(feed)
+            self._feeds[feed] = Place()
             if isinstance(feed.storage, FileFeedStorage) and _is_flushed(feed):
                 _end_line(feed)
 
     def _feed_closed(self, slot: FeedSlot) -> None:
-        self._feeds.discard(slot)
+        place = self._feeds.pop(slot, Place())
         stats = self._crawler.stats.get_stats() if self._crawler.stats else {}
         failures = sum(stats[name] for name in stats if name.startswith("feedexport/failed_count/"))
-        self._leave(slot, are_lost=failures > self._failures)
+        place.is_stored, place.is_lost = True, failures > self._failures
         self._failures = failures
 
     def _exporter_closed(self) -> None:
         self._all_closed.callback(None)
 
     def _buffered(self) -> None:
-        self._buffer = self._buffer or object()
+        self._buffer = self._buffer or Place()
 
     def _flushed(self) -> None:
-        place, self._buffer = self._buffer, None
-        self._leave(place, are_lost=False)
-
-    def _leave(self, place: object, *, are_lost: bool) -> None:
-        for page, places in self._places.items():
-            if place in places:
-                places.discard(place)
-                if are_lost:
-                    self._lost.add(page)
+        if self._buffer:
+            self._buffer.is_stored = True
+        self._buffer = None
 
 
 def _is_flushed(feed: FeedSlot) -> bool:
