@@ -31,6 +31,9 @@ __all__ = [
 
 
 _MAX_SHOWN = 200
+#: The size of a filter, and the parameters that it follows from where it is not given.
+_SIZE = ("bits", "hashes")
+_SIZED_BY = {"capacity", "error_rate", "slices", "grow"}
 
 
 def _shown(value: object) -> str:
@@ -87,9 +90,11 @@ class ConfigMismatch(TBloomError):
         self.remedy = remedy
 
     def __str__(self) -> str:
+        derived = _SIZE if self.differences.keys() & _SIZED_BY else ()
         details = ", ".join(
             f"{parameter} is {_shown(stored)} there and {_shown(given)} here"
             for parameter, (stored, given) in self.differences.items()
+            if parameter not in derived
         )
         layouts = self.differences.get("layout", (0, 0))
         if all(type(layout) is int for layout in layouts) and layouts[0] < layouts[1]:

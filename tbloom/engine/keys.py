@@ -97,7 +97,7 @@ class Keys:
         return f"{self._tag(shard)}:config"
 
     def fingerprinter(self) -> str:
-        """What has filled the filter, if Scrapy has ."""
+        """What has filled the filter, if Scrapy has."""
         return f"{self.tag}{self._inner}:fingerprinter"
 
     def lanes(self, shard: int = 0) -> str:
