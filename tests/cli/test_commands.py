@@ -126,8 +126,8 @@ def test_plan_is_what_the_filter_will_be(url: str, name: str) -> None:
         info.hashes,
         info.shards,
     ]
-    # The key has a name, and an entry in Redis' table.
-    assert planned["slice_bytes"] <= info.bytes <= planned["slice_bytes"] + 300
+    # The key has a name, and an entry in Redis' table. Another allocator than jemalloc rounds up less.
+    assert 0.85 * planned["slice_bytes"] < info.bytes <= planned["slice_bytes"] + 300
     assert planned["window_bytes"] == 24 * planned["slice_bytes"]
     assert planned["lost_per_slice_at_most"] == pytest.approx(1e5 * 1e-3)
 
