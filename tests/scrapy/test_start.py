@@ -75,7 +75,7 @@ def test_the_log_names_the_filter_and_a_fingerprinter_that_finds_nothing_in_it(
         ),
         ({"TBLOOM_GRANULARITY": "None"}, "no window, 1 items (1 in the newest), 0."),
         ({"TBLOOM_STORE": "local"}, ", 0.03 MB, existing, at memory"),
-        ({"TBLOOM_STORE": "local", "TBLOOM_PATH": "PATH/%(spider)s"}, "MB, at PATH/shop"),
+        ({"TBLOOM_STORE": "local", "TBLOOM_PATH": "PATH/%(spider)s"}, "MB, existing, at PATH/shop"),
     ],
 )
 def test_the_line_of_a_filter_of_every_kind(
