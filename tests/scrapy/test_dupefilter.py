@@ -100,7 +100,9 @@ def test_other_parameters_than_the_stored_stop_the_crawl_at_the_start(
 ) -> None:
     crawl("pages", settings, ["a"])
     result = crawl("pages", {**settings, "TBLOOM_SLICES": 3}, ["b"])
-    expected = f"TBLOOM_SLICES: {name!r} is stored with other parameters: slices is 7 there and 3"
+    expected = (
+        f"TBLOOM_SLICES is 3, the stored filter has 7: `tbloom reconfigure {name} --slices 3 "
+    )
     assert refusal(result).startswith(expected)
 
 
