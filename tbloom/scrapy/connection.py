@@ -14,7 +14,7 @@ from scrapy.settings import BaseSettings
 from scrapy.utils.misc import load_object
 
 from tbloom.engine.client import RETRY_FOR
-from tbloom.engine.urls import SOCKET_TIMEOUT, parse_url
+from tbloom.engine.urls import SOCKET_TIMEOUT, parse_url, without_secrets
 from tbloom.engine.urls import make_client as client_of
 from tbloom.errors import ConfigError
 
@@ -32,6 +32,8 @@ _PARAMS = {
     "REDIS_ENCODING": "encoding",
     "REDIS_DECODE_RESPONSES": "decode_responses",
 }
+#: redis-py's parameters that name a server.
+_PLACES = {"url", "host", "port", "unix_socket_path", "startup_nodes"}
 
 
 def make_client(settings: BaseSettings) -> tuple[Any, dict[str, float]]:
@@ -41,6 +43,11 @@ def make_client(settings: BaseSettings) -> tuple[Any, dict[str, float]]:
     except (TypeError, ValueError):  # its message may have a piece of a password
         shown = type(settings["REDIS_PARAMS"])
         raise ConfigError("REDIS_PARAMS", shown, "a dict, or one as JSON") from None
+    port = settings.get("REDIS_PORT")
+    try:
+        range(1 << 16).index(int(port or 0))
+    except (TypeError, ValueError, OverflowError):
+        raise ConfigError("REDIS_PORT", port, "a whole number from 1 to 65535") from None
     # scrapy-redis would wait 30 s for a reply, and block the reactor.
     timeouts = {"socket_timeout": SOCKET_TIMEOUT, "socket_connect_timeout": SOCKET_TIMEOUT}
     named = {param: settings[name] for name, param in _PARAMS.items() if settings.get(name)}
@@ -61,6 +68,19 @@ def make_client(settings: BaseSettings) -> tuple[Any, dict[str, float]]:
         return client, {}
     client.set_retry(Retry(NoBackoff(), 0))
     return client, {"retry_for": RETRY_FOR}
+
+
+def server_settings(settings: BaseSettings) -> str:
+    """The settings that name the server, as they are given, without a password."""
+    params = settings.getdict("REDIS_PARAMS")
+    given = {name: settings.get(name) for name, param in _PARAMS.items() if param in _PLACES}
+    given |= {f"REDIS_PARAMS[{param!r}]": params[param] for param in params if param in _PLACES}
+    shown = [
+        f"{name} is {without_secrets(value) if '://' in str(value) else value}"
+        for name, value in given.items()
+        if value
+    ]
+    return ", ".join(shown) or ("REDIS_PARAMS" if params else "REDIS_URL")
 
 
 def address_of(client: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shlex
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -13,12 +14,15 @@ from redis.exceptions import RedisClusterException
 from scrapy import signals
 from scrapy.utils.defer import deferred_from_coro
 
-from tbloom.errors import ConfigError, ConfigMismatch, TBloomError
-from tbloom.scrapy.settings import FILTER, PAGES, Setting
+from tbloom.engine.urls import without_secrets
+from tbloom.errors import ConfigError, ConfigMismatch, ServerTooOld, TBloomError
+from tbloom.scrapy.connection import server_settings
+from tbloom.scrapy.settings import FILTER, PAGES, STORE, Setting
 
 if TYPE_CHECKING:
     from scrapy import Request, Spider
     from scrapy.crawler import Crawler
+    from scrapy.settings import BaseSettings
 
 logger = logging.getLogger(__name__)
 
@@ -26,20 +30,48 @@ logger = logging.getLogger(__name__)
 _MENDABLE = (TBloomError, RedisError, RedisClusterException, OSError)
 #: The reason with which a spider is closed when Redis fails and TBLOOM_ON_ERROR is "raise".
 ERROR_REASON = "tbloom_error"
+#: The parameters that `tbloom reconfigure` changes.
+_CHANGEABLE = {"slices", "capacity", "error_rate"}
 
 
-def error_line(error: Exception, table: Mapping[str, Setting] = FILTER) -> str:
-    """The error as one line of the log, which begins with the name of a setting; ``table``: those of the store."""
-    if isinstance(error, ConfigMismatch):
-        names = [table[name].name for name in error.differences if name in table]
-        names = [name for name in names if not name.startswith("BLOOMFILTER")] or names
-        return f"{', '.join(names) or table['name'].name}: {error}"
-    if isinstance(error, RedisError | RedisClusterException):
-        return f"Redis: {error}"
+def error_line(
+    error: Exception, settings: BaseSettings, table: Mapping[str, Setting] = FILTER
+) -> str:
+    """The error as one line of the log, which begins with a setting and ends with a remedy; ``table``: those of the store."""
     if isinstance(error, ConfigError):
         return str(error)
-    is_file = isinstance(error, OSError) or table is PAGES
-    return f"{table['path' if is_file else 'name'].name}: {error}"
+    is_file = table is PAGES or (table is FILTER and STORE.value(settings) == "local")
+    place = table["path" if is_file else "name"].name
+    if "(another program has written" in str(error):
+        return f"{place}: {error}; take another one"
+    if isinstance(error, RedisError | RedisClusterException | ServerTooOld):
+        return f"{server_settings(settings)}: {error}"
+    if isinstance(error, ConfigMismatch) and error.differences.keys() <= table.keys():
+        return _mismatch_line(error, settings, table, place)
+    return f"{place}: {error}"  # of a file, or of another program's data
+
+
+def _mismatch_line(
+    error: ConfigMismatch, settings: BaseSettings, table: Mapping[str, Setting], place: str
+) -> str:
+    is_sized = any(name.startswith("BLOOMFILTER_") for name in settings)
+    # These follow from the others.
+    sizes = {"capacity", "error_rate"} if is_sized else {"bits", "hashes"}
+    names = [name for name in error.differences if name not in sizes] or error.differences
+    differing = {name: error.differences[name] for name in names}
+    given = ", ".join(f"{table[name].name} is {own!r}" for name, (_, own) in differing.items())
+    stored = ", ".join(f"{theirs!r}" for theirs, _ in differing.values())
+    remedy = f"another {place}, or {stored}"
+    values = {name: own for name, (_, own) in differing.items() if own is not None}
+    if place == FILTER["name"].name and differing.keys() == values.keys() & _CHANGEABLE:
+        words = ["tbloom", "reconfigure", error.name]
+        for name, own in values.items():
+            words += [f"--{name.replace('_', '-')}", str(own)]
+        if url := settings.get("REDIS_URL"):
+            words += ["--url", without_secrets(url)]
+        remedy = f"`{shlex.join(words)}`, {remedy}"
+    kind = "filter" if table is FILTER else "one"
+    return f"{given}, the stored {kind} has {stored}: {remedy}"
 
 
 def is_trial(crawler: Crawler) -> bool:
@@ -108,7 +140,7 @@ class CrawlEnd:
             if not self._crawler.crawling:
                 raise
             if not is_logged() and self._crawler not in _ending:
-                logger.error(error_line(error, table))
+                logger.error(error_line(error, self._crawler.settings, table))
             self.has_begun = True
             _ending.add(self._crawler)
             # A function, because Scrapy's signals keep no method alive, and call one function once.
@@ -130,7 +162,7 @@ async def _end_before_start(sender: Any) -> None:
     _note_failure(sender)
 
 
-def ends_before_start(crawler: Crawler) -> bool:
+def ends_early(crawler: Crawler) -> bool:
     """Whether an error has ended the crawl before its first request."""
     return crawler in _ending
 

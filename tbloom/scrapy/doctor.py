@@ -60,4 +60,4 @@ def faults(settings: BaseSettings) -> Iterator[str]:
             if not isinstance(options.seen, LocalBloom):
                 options.seen.client.ping()
     except (ConfigError, RedisError, RedisClusterException) as error:
-        yield error_line(error)
+        yield error_line(error, settings)

@@ -10,7 +10,7 @@ from scrapy.settings import BaseSettings
 
 from tbloom import LocalBloom
 from tbloom.errors import ConfigError
-from tbloom.scrapy.connection import address_of, make_client
+from tbloom.scrapy.connection import make_client, server_settings
 from tbloom.scrapy.meta import KEEP, TTL, WITHIN
 from tbloom.scrapy.outage import Answers
 from tbloom.scrapy.settings import (
@@ -132,7 +132,7 @@ def _make_filter(
         seen: CrawlBloom | CrawlExact = CrawlExact(client, name, **found)
     else:
         seen = CrawlBloom(client, name, **{"cache_size": CACHE_SIZE, **found})
-    seen.circuit.place = address_of(client)
+    seen.circuit.place = server_settings(settings)
     seen.keep_connections()
     return seen
 

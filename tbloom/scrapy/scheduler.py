@@ -8,7 +8,7 @@ from scrapy.core.scheduler import Scheduler as MemoryScheduler
 from scrapy_redis import scheduler as scrapy_redis
 
 from tbloom.scrapy.connection import make_client
-from tbloom.scrapy.crawler import CrawlEnd, ends_before_start, is_trial
+from tbloom.scrapy.crawler import CrawlEnd, ends_early, is_trial
 from tbloom.scrapy.settings import FLUSH
 
 if TYPE_CHECKING:
@@ -38,5 +38,5 @@ class Scheduler(scrapy_redis.Scheduler):  # type: ignore[misc] # it has no types
 
     def flush(self) -> None:
         """Clears the queue of all crawlers, unless this crawl ends before its first request."""
-        if not ends_before_start(self.spider.crawler):
+        if not ends_early(self.spider.crawler):
             super().flush()

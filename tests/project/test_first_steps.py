@@ -43,14 +43,14 @@ def test_the_first_minutes_without_a_server_with_one_and_in_a_shell(runner: Runn
 @with_scrapy
 def test_a_scrapy_project_from_its_first_command_to_its_first_mistake(runner: Runner) -> None:
     _make_project(runner, ROOT / "README.md")
-    assert ", 0 items, 0.00 MB, at " in _crawled(runner, 3)
-    assert ", 2 items, 0.03 MB, at " in _crawled(runner, 1)
+    assert ", 0 items (0 in the newest), 0.00 MB, new, at " in _crawled(runner, 3)
+    assert ", 2 items (2 in the newest), 0.03 MB, existing, at " in _crawled(runner, 1)
     local = "-s TBLOOM_STORE=local -s TBLOOM_MARK=scheduled -s REDIS_URL=redis://127.0.0.1:1/0"
     assert "at memory" in _crawled(runner, 3, local)
     for mistake, remedy in {
-        "-s TBLOOM_SLICES=14": "is stored with other parameters: slices is 7 there and 14 here",
+        "-s TBLOOM_SLICES=14": "ERROR: TBLOOM_SLICES is 14, the stored filter has 7: `tbloom recon",
         "-s TBLOOM_SLICE=7": "ERROR: TBLOOM_SLICE: expected TBLOOM_SLICES",
-        "-s TBLOOM_RETRY_FOR=0 -s REDIS_URL=redis://127.0.0.1:1/0": "ERROR: 127.0.0.1:1/0: the server does not answer",
+        "-s TBLOOM_RETRY_FOR=0 -s REDIS_URL=redis://127.0.0.1:1/0": "ERROR: REDIS_URL is redis://",
     }.items():
         assert remedy in _crawled(runner, None, mistake)
     runner.shell("tbloom reconfigure news-spider:tbloom --slices 14")

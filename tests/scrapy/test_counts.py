@@ -114,7 +114,7 @@ def test_other_parameters_than_the_stored_stop_the_crawl_at_the_start(
 ) -> None:
     crawl("pages", own_counters, ["a"])
     result = crawl("pages", {**own_counters, "TBLOOM_COUNT_SLICES": 3}, ["b"])
-    assert refusal(result).startswith("TBLOOM_COUNT_SLICES: ")
+    assert refusal(result).startswith("TBLOOM_COUNT_SLICES is 3, the stored one has 30")
 
 
 @pytest.mark.parametrize(

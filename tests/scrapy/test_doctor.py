@@ -31,7 +31,7 @@ THEIRS = {"DUPEFILTER_CLASS": "scrapy.dupefilters.RFPDupeFilter"}
         ({**ADDON, **THEIRS}, "tbloom's add-on is off: the project sets DUPEFILTER_CLASS"),
         ({**SCRAPY, "TBLOOM_MARK": "done"}, "TBLOOM_MARK: 'done' and 'parsed' need ADDONS ="),
         ({**ADDON, "TBLOOM_SLCES": 3}, "TBLOOM_SLCES: expected TBLOOM_SLICES"),
-        ({**ADDON, "REDIS_URL": UNREACHABLE}, "Redis: Error 111 connecting to 127.0.0.1:1"),
+        ({**ADDON, "REDIS_URL": UNREACHABLE}, "REDIS_URL is redis://127.0.0.1:1/0: Error 111"),
     ],
 )  # fmt: skip
 def test_a_fault_is_one_line(url: str, settings: dict[str, Any], expected: str) -> None:

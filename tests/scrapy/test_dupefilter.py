@@ -100,7 +100,9 @@ def test_other_parameters_than_the_stored_stop_the_crawl_at_the_start(
 ) -> None:
     crawl("pages", settings, ["a"])
     result = crawl("pages", {**settings, "TBLOOM_SLICES": 3}, ["b"])
-    expected = f"TBLOOM_SLICES: {name!r} is stored with other parameters: slices is 7 there and 3"
+    expected = (
+        f"TBLOOM_SLICES is 3, the stored filter has 7: `tbloom reconfigure {name} --slices 3 "
+    )
     assert refusal(result).startswith(expected)
 
 
@@ -134,7 +136,7 @@ def test_without_redis_the_crawl_stops_by_default(crawl: Any) -> None:
     result = crawl(
         "pages", {**SCRAPY, "REDIS_URL": UNREACHABLE, "REDIS_PARAMS": {"retry": None}}, ["a"]
     )
-    expected = "127.0.0.1:1/0: the server does not answer, so the crawl ends (TBLOOM_ON_ERROR ="
+    expected = "REDIS_URL is redis://127.0.0.1:1/0: the server does not answer, so the crawl ends (TBLOOM_ON_ERROR ="
     assert refusal(result).startswith(expected)
 
 
@@ -142,7 +144,8 @@ def test_without_redis_the_crawl_stops_by_default(crawl: Any) -> None:
 def test_so_does_one_with_scrapy_rediss_scheduler(crawl: Any, *, shadow: bool) -> None:
     """With the add-on: without it, scrapy-redis asks Redis before any code of tbloom's runs."""
     dead = {**SETTINGS["add-on, scrapy-redis"], "REDIS_URL": UNREACHABLE, "TBLOOM_SHADOW": shadow}
-    assert refusal(crawl("pages", dead, ["a"])).startswith("Redis: Error 111 connecting to 127")
+    expected = "REDIS_URL is redis://127.0.0.1:1/0: Error 111 connecting to 127"
+    assert refusal(crawl("pages", dead, ["a"])).startswith(expected)
 
 
 @pytest.mark.parametrize("rights", ["+get", "+@all -@sortedset"], ids=["none", "no queue"])

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from scrapy import Request
 from scrapy.http import HtmlResponse, Response, XmlResponse
+from scrapy.settings import Settings
 from scrapy.utils.request import fingerprint
 
 from tbloom import ConfigError, ConfigMismatch
@@ -335,7 +336,8 @@ def test_other_slices_than_the_stores_are_refused(tmp_path: Path) -> None:
     other = SLICES | {"TBLOOM_PAGES_SLICES": 8}
     with Opened(tmp_path, **SLICES), pytest.raises(ConfigMismatch) as caught:
         Opened(tmp_path, **other)
-    assert error_line(caught.value, PAGES).startswith("TBLOOM_PAGES_SLICES: ")
+    line = error_line(caught.value, Settings(other), PAGES)
+    assert line.startswith("TBLOOM_PAGES_SLICES is 8, the stored one has ")
     with pytest.raises(ConfigMismatch):
         Opened(tmp_path, **SLICES, TBLOOM_TIMEZONE="Asia/Tokyo")
     with Opened(tmp_path, TBLOOM_TIMEZONE="Asia/Tokyo") as opened:  # the filter's

@@ -98,7 +98,7 @@ TAKES = "what redis-py takes ("
         ({"REDIS_URL": "redis://:secret/y@h"}, "the number of a database after"),
         ({"REDIS_URL": "redis://u:secret@h?pasword=secret"}, "what redis-py takes"),
         ({"REDIS_URL": b"redis://:secret@127.0.0.1"}, "a URL that starts with"),
-        ({"REDIS_PORT": "six"}, TAKES),
+        ({"REDIS_PORT": "six", "REDIS_PARAMS": {"password": "secret"}}, "a whole number from 1 to 65535, got 'six'"),
         ({"REDIS_PARAMS": '{"password": "secret"'}, "a dict, or one as JSON, got <class 'str'>"),
         ({"REDIS_PARAMS": ["secret"]}, "a dict, or one as JSON, got <class 'list'>"),
         ({"REDIS_PARAMS": {"pasword": "secret"}}, f"{TAKES}Redis.__init__() got an"),

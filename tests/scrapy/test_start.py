@@ -15,7 +15,7 @@ from scrapy.utils.request import RequestFingerprinter
 
 from tbloom import ConfigMismatch, TimeBloom
 from tbloom.scrapy import ScrapyRedisFingerprinter
-from tbloom.scrapy.connection import address_of, make_client
+from tbloom.scrapy.connection import address_of, make_client, server_settings
 from tbloom.scrapy.crawler import error_line
 from tbloom.scrapy.dupefilter.summary import summarize
 from tbloom.scrapy.options import read_options
@@ -46,7 +46,7 @@ def test_it_needs_scrapy_and_not_scrapy_redis() -> None:
 
 @pytest.mark.parametrize(
     ("settings", "kind"),
-    [(ADDON, "7 slices of 'd'"), ({**ADDON, **EXACT}, "exact")],
+    [(ADDON, "7 daily slices"), ({**ADDON, **EXACT}, "exact")],
     ids=["bloom", "exact"],
 )
 def test_the_log_names_the_filter_and_a_fingerprinter_that_finds_nothing_in_it(
@@ -54,10 +54,12 @@ def test_the_log_names_the_filter_and_a_fingerprinter_that_finds_nothing_in_it(
 ) -> None:
     start = f"filter {name!r}: {kind},"
     first = crawl("pages", settings, ["a", "b"])
-    assert said(first, "INFO")[0].startswith(f"{start} 0 items, 0.00 MB, at 127.0.0.1:")
+    assert said(first, "INFO")[0].startswith(f"{start} 0 items")
+    assert ", 0.00 MB, new, at 127.0.0.1:" in said(first, "INFO")[0]
     assert [] == said(first, "WARNING")
     other = crawl("pages", {**settings, **OTHER}, ["c"])
     assert said(other, "INFO")[0].startswith(f"{start} 2 items")
+    assert " MB, existing, at " in said(other, "INFO")[0]
     [warning] = said(other, "WARNING")
     expected = "REQUEST_FINGERPRINTER_CLASS is tbloom.scrapy.dupefilter.fingerprinter.ScrapyRedis"
     assert expected in warning
@@ -67,10 +69,13 @@ def test_the_log_names_the_filter_and_a_fingerprinter_that_finds_nothing_in_it(
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
-        ({"TBLOOM_GRANULARITY": "15min", "TBLOOM_SHARDS": 3}, "7 slices of '900s', 1 items"),
-        ({"TBLOOM_GRANULARITY": "None"}, "no window, 1 items, 0."),
-        ({"TBLOOM_STORE": "local"}, "1 items, 0.03 MB, at memory"),
-        ({"TBLOOM_STORE": "local", "TBLOOM_PATH": "PATH/%(spider)s"}, "MB, at PATH/shop"),
+        (
+            {"TBLOOM_GRANULARITY": "15min", "TBLOOM_SHARDS": 3},
+            "7 900s slices, 1 items (1 in the newest)",
+        ),
+        ({"TBLOOM_GRANULARITY": "None"}, "no window, 1 items (1 in the newest), 0."),
+        ({"TBLOOM_STORE": "local"}, ", 0.03 MB, existing, at memory"),
+        ({"TBLOOM_STORE": "local", "TBLOOM_PATH": "PATH/%(spider)s"}, "MB, existing, at PATH/shop"),
     ],
 )
 def test_the_line_of_a_filter_of_every_kind(
@@ -100,16 +105,40 @@ def test_the_address_has_no_password(settings: dict[str, Any], address: str) -> 
 
 
 @pytest.mark.parametrize(
-    ("stored", "ours", "named"),
+    ("settings", "named"),
     [
-        ({"slices": 3}, {}, "TBLOOM_SLICES"),
-        ({}, {"TBLOOM_GRANULARITY": "h"}, "TBLOOM_GRANULARITY"),
-        ({}, {"TBLOOM_CAPACITY": 5, "TBLOOM_SLICES": 3}, "TBLOOM_CAPACITY, TBLOOM_SLICES"),
-        ({}, EXACT, "TBLOOM_KEY"),
+        ({"REDIS_URL": "redis://u:secret@h:7/2"}, "REDIS_URL is redis://***@h:7/2"),
+        ({"REDIS_HOST": "h", "REDIS_PORT": 7}, "REDIS_HOST is h, REDIS_PORT is 7"),
+        ({"REDIS_PARAMS": {"host": "h", "password": "secret"}}, "REDIS_PARAMS['host'] is h"),
+        ({}, "REDIS_URL"),
     ],
 )
-def test_a_mismatch_names_the_settings(
-    url: str, name: str, stored: dict[str, Any], ours: dict[str, Any], named: str
+def test_a_server_is_called_by_its_settings(settings: dict[str, Any], named: str) -> None:
+    assert named == server_settings(Settings(settings))
+
+
+def test_a_key_of_another_program_is_called_by_the_setting_of_the_filter(
+    url: str, client: redis.Redis, name: str
+) -> None:
+    client.rpush(f"{{{name}}}:config", "")
+    settings = Settings({"REDIS_URL": url, "TBLOOM_KEY": name})
+    with pytest.raises(redis.ResponseError) as error:
+        read_options(settings, "shop").seen.contains("a")
+    assert error_line(error.value, settings).startswith("TBLOOM_KEY: WRONGTYPE ")
+
+
+@pytest.mark.parametrize(
+    ("stored", "ours", "expected"),
+    [
+        ({"slices": 3}, {}, "TBLOOM_SLICES is 7, the stored filter has 3: `tbloom reconfigure NAME --slices 7 --url SERVER`, another TBLOOM_KEY, or 3"),
+        ({"capacity": 5}, {}, "TBLOOM_CAPACITY is None, the stored filter has 5: another TBLOOM_KEY, or 5"),
+        ({}, {"TBLOOM_CAPACITY": 5, "TBLOOM_SLICES": 3}, "TBLOOM_CAPACITY is 5, TBLOOM_SLICES is 3, the stored filter has None, 7: `tbloom reconfigure NAME --capacity 5 --slices 3 "),
+        ({}, {"BLOOMFILTER_BIT": 20}, "BLOOMFILTER_BIT is 1049088, BLOOMFILTER_HASH_NUMBER is 6, the stored filter has"),
+        ({}, EXACT, "TBLOOM_KEY: 'NAME' is stored with other parameters: kind is None there"),
+    ],
+)  # fmt: skip
+def test_a_mismatch_names_the_settings_and_the_remedy(
+    url: str, name: str, stored: dict[str, Any], ours: dict[str, Any], expected: str
 ) -> None:
     with TimeBloom.from_url(url, name, **stored) as seen:
         seen.add("a")
@@ -117,8 +146,8 @@ def test_a_mismatch_names_the_settings(
     settings.setdict({key: value for key, value in ours.items() if value is not None})
     with pytest.raises(ConfigMismatch) as error:
         read_options(settings, "shop").seen.contains("a")
-    line = error_line(error.value)
-    assert line.startswith(f"{named}: {name!r} is stored with other parameters: ")
+    line = error_line(error.value, settings)
+    assert line.startswith(expected.replace("NAME", name).replace("SERVER", url))
 
 
 def finds(seen: Any, fingerprinter: Any) -> str:

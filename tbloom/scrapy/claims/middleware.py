@@ -10,7 +10,7 @@ from scrapy.exceptions import DontCloseSpider, IgnoreRequest, NotConfigured
 from scrapy.http import Response
 
 from tbloom.errors import ConfigError
-from tbloom.scrapy.crawler import CrawlEnd, ends_before_start, is_trial
+from tbloom.scrapy.crawler import CrawlEnd, ends_early, is_trial
 from tbloom.scrapy.meta import CLAIM
 from tbloom.scrapy.settings import MARK
 
@@ -47,7 +47,7 @@ class DownloaderMiddleware(_Middleware):
 
     def opened(self) -> None:
         """Ends the crawl where the scheduler has made no dupefilter of ours."""
-        if hasattr(self, "in_flight") or ends_before_start(self._crawler):
+        if hasattr(self, "in_flight") or ends_early(self._crawler):
             return
         with CrawlEnd(self._crawler).ending_at_an_error():
             settings = self._crawler.settings

@@ -19,7 +19,7 @@ from tbloom.scrapy.calls import Calls
 from tbloom.scrapy.claims.inflight import InFlight
 from tbloom.scrapy.claims.middleware import DownloaderMiddleware, SpiderMiddleware
 from tbloom.scrapy.connection import naming_redis
-from tbloom.scrapy.crawler import CrawlEnd, count, ends_before_start, is_trial
+from tbloom.scrapy.crawler import CrawlEnd, count, ends_early, is_trial
 from tbloom.scrapy.dupefilter.batches import BatchMiddleware
 from tbloom.scrapy.dupefilter.prefetch import Prefetch
 from tbloom.scrapy.dupefilter.shadow import ShadowDupeFilter
@@ -102,7 +102,7 @@ class DupeFilter(RFPDupeFilter):
 
     def open(self) -> None:
         """Scrapy's scheduler calls this at the start. An error ends the crawl."""
-        if ends_before_start(self._crawler):  # by a mistake in another component's settings
+        if ends_early(self._crawler):  # by a mistake in another component's settings
             return
         with self._crawl_end.ending_at_an_error(is_logged=self._is_outage):
             self._start()
@@ -162,12 +162,7 @@ class DupeFilter(RFPDupeFilter):
                 expected = "'scheduled', or tbloom's add-on: ADDONS = {'tbloom.scrapy.Addon': 500}"
                 raise ConfigError(MARK.name, self._settings[MARK.name], expected)
             self._in_flight = InFlight(
-                crawler,
-                seen,
-                self.answers,
-                self._crawl_end,
-                self._calls,
-                shared=self._shares_queue,
+                crawler, seen, self.answers, self._crawl_end, self._calls, shared=self._shares_queue
             )
             downloading.in_flight = parsing.in_flight = self._in_flight
         if batches and self._calls.in_thread:

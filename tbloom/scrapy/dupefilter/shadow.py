@@ -14,7 +14,7 @@ from scrapy.dupefilters import BaseDupeFilter
 from scrapy.utils.misc import build_from_crawler, load_object
 
 from tbloom.errors import ConfigError, TBloomError
-from tbloom.scrapy.crawler import CrawlEnd, OnceLogger, count, fingerprint, spider_of
+from tbloom.scrapy.crawler import CrawlEnd, OnceLogger, count, ends_early, fingerprint, spider_of
 from tbloom.scrapy.meta import WITHIN
 from tbloom.scrapy.options import read_options, shadow_setting
 from tbloom.scrapy.stores import CrawlBloom
@@ -91,6 +91,8 @@ class ShadowDupeFilter(BaseDupeFilter):
 
     def open(self) -> Deferred[None] | None:
         """Ends the crawl now by what a wrong setting would raise later; Redis may be down."""
+        if ends_early(self._crawler):  # by a mistake in another component's settings
+            return None
         with self._crawl_end.ending_at_an_error():
             kind, seen = type(self._exact), self.seen
             self._crawler.signals.connect(self._end, signals.spider_closed)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from redis import RedisError
 
-from tbloom import LocalBloom
+from tbloom import FilterInfo, LocalBloom
 from tbloom.bloom.fingerprinter import note
 from tbloom.bloom.script_calls import leaves
 from tbloom.errors import TBloomError
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 #: A round trip to Redis that is worth a warning (s).
 _FAR = 0.01
+_PERIODS = {"h": "hourly", "d": "daily", "w": "weekly", "m": "monthly"}
 
 
 def summarize(
@@ -30,14 +31,18 @@ def summarize(
     kind = "exact"
     if not isinstance(seen, CrawlExact):
         config = seen.config
-        window = f"{config.slices} slices of {config.granularity!r}"
-        kind = window if config.granularity else "no window"
+        period = config.window.granularity
+        period = _PERIODS.get(str(period), period)
+        kind = f"{config.slices} {period} slices" if period else "no window"
     place = address_of(seen.client) if not isinstance(seen, LocalBloom) else seen.path or "memory"
     warnings, held, is_new = [], "", False
     with suppress(RedisError):
         info = seen.info()
         is_new = not info.bytes
-        held = f", {info.items:,} items, {info.bytes / 2**20:,.2f} MB"
+        held = f", {info.items:,} items"
+        if isinstance(info, FilterInfo):
+            held += f" ({info.slices[-1].items:,} in the newest)"
+        held += f", {info.bytes / 2**20:,.2f} MB, {'new' if is_new else 'existing'}"
         warnings += [] if isinstance(seen, LocalBloom) else seen.warnings()
     if not isinstance(seen, LocalBloom):
         with suppress(RedisError):

@@ -18,13 +18,7 @@ from tbloom.pages import calendar
 from tbloom.pages.page import is_true
 from tbloom.scrapy.crawler import CrawlEnd, OnceLogger, count
 from tbloom.scrapy.pages.shared import SharedStore
-from tbloom.scrapy.settings import (
-    PAGES,
-    arguments,
-    check_names,
-    expand,
-    naming_settings,
-)
+from tbloom.scrapy.settings import PAGES, arguments, check_names, expand, naming_settings
 
 if TYPE_CHECKING:
     from scrapy import Request, Spider
