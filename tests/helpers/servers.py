@@ -15,7 +15,6 @@ from shutil import which
 from typing import Any
 
 import redis
-from redis.sentinel import Sentinel
 from typing_extensions import Self
 
 from tbloom import TimeBloom
@@ -242,12 +241,6 @@ def replica(binary: str, master: LocalRedis) -> Iterator[redis.Redis]:
         while client.info("replication")["master_link_status"] != "up":
             time.sleep(0.05)
         yield client
-
-
-def sentinels_master(*, port: int, **options: Any) -> redis.Redis:
-    """For scrapy-redis, as ``REDIS_PARAMS["redis_cls"]``: a client of what the Sentinel calls the master."""
-    master: redis.Redis = Sentinel([("127.0.0.1", port)]).master_for("main", **options)
-    return master
 
 
 @contextmanager
