@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tbloom.errors import ConfigError
-from tbloom.window import Slice, Window, from_ms, parse_granularity, to_ms
+from tbloom.window import Slice, Window, from_ms, to_ms
 
 MINUTE = 60_000
 HOUR = 60 * MINUTE
@@ -217,15 +217,6 @@ def test_labels_rise(window: Window, at: int) -> None:
     assert sorted(set(labels)) == labels
 
 
-@given(windows, instants)
-def test_live_slices(window: Window, at: int) -> None:
-    """The live slices are the current one and those before it, without a gap."""
-    live = window.live(at)
-    assert window.slices == len(live)
-    assert window.slice_at(at) == live[-1]
-    assert all(older.end == newer.start for older, newer in pairwise(live))
-
-
 @given(windows, instants, st.floats(0, 1, exclude_max=True))
 def test_live_until_it_expires(window: Window, at: int, part: float) -> None:
     """A slice is live from its start until it expires, at the end of the ``slices``-th from it."""
@@ -235,15 +226,6 @@ def test_live_until_it_expires(window: Window, at: int, part: float) -> None:
     between = slice.start + int(part * (expires - slice.start))
     assert all(slice in window.live(then) for then in (slice.start, between, expires - 1))
     assert not any(slice in window.live(then) for then in (slice.start - 1, expires))
-
-
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [("15min", timedelta(minutes=15)), ("900s", "15min"), ("60min", "1h"), ("7d", "1w")],
-)
-def test_one_spelling(one: str | timedelta, other: str | timedelta) -> None:
-    """Equal lengths have one spelling, whatever they were given as."""
-    assert parse_granularity(one) == parse_granularity(other)
 
 
 @pytest.mark.parametrize(
@@ -291,12 +273,6 @@ def test_bad_slices(granularity: str | timedelta, slices: int, right: str) -> No
     assert ("slices", slices) == (caught.value.argument, caught.value.value)
     assert repr(slices) in str(caught.value)
     assert right in str(caught.value)
-
-
-@pytest.mark.parametrize(("granularity", "slices"), [("36525d", 1), ("400d", 91), ("m", 1024)])
-def test_longest_windows(granularity: str, slices: int) -> None:
-    """A century of slices, and 1024 of the calendar's longest, are still a window."""
-    assert slices == len(Window(granularity, slices).live(ms("2019-05-08")))
 
 
 @pytest.mark.parametrize("granularity", ["h", "d", "w", "m", "15min"])

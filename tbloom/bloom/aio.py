@@ -39,7 +39,7 @@ class AsyncTimeBloom(ClaimVerbs["asyncio.Redis | asyncio.RedisCluster"], AsyncDr
         exchange, lane, reply = self._exchange, None, None
         usual = self._usual
         if usual is None and self._connections.keeps:
-            usual = self._usual = exchange.usual_calls(self._connections.of_loop().renewal)
+            usual = self._usual = exchange.usual_calls(self._connections.renewal)
         if (
             usual is not None
             and usual.calls is exchange.calls

@@ -17,7 +17,6 @@ from tbloom.bloom.exchange import Usual
 from tbloom.bloom.verbs import Verbs
 from tbloom.engine.flow import Flow
 from tbloom.engine.sync import SyncDriver
-from tbloom.engine.together import Threads
 from tbloom.errors import TBloomError
 from tbloom.items import Item
 
@@ -40,13 +39,7 @@ class TimeBloom(ClaimVerbs["redis.Redis | redis.RedisCluster"], SyncDriver):
     #: Ends that thread.
     _stop_heartbeat: Callable[[], object] = staticmethod(lambda: None)
 
-    def _begin(self) -> None:
-        super()._begin()
-        self._adds, self._looks = Threads(), Threads()
-
-    def add(  # noqa: C901, PLR0912 - each call costs
-        self, item: Item, within: int | None = None, keep: int | None = None
-    ) -> bool:
+    def add(self, item: Item, within: int | None = None, keep: int | None = None) -> bool:
         """True: the item is new, and remembered from now on. False: seen within the window.
 
         With ``within``, only that number of newest slices is asked. With ``keep``, a new item is remembered for that number
@@ -54,10 +47,9 @@ class TimeBloom(ClaimVerbs["redis.Redis | redis.RedisCluster"], SyncDriver):
         there for ``last_seen``, ``info`` and ``within``. An item that is seen stays for as long as it was to. An item that
         is claimed, and not yet committed, is new: ``add`` does not see claims.
         """
-        usual, kept, exchange = self._usual or self._prepared(), self._kept, self._exchange
+        usual, exchange = self._usual or self._prepared(), self._exchange
         if (
             usual is None
-            or kept is None
             or usual.calls is not exchange.calls
             or within is not None
             or keep is not None
@@ -65,19 +57,14 @@ class TimeBloom(ClaimVerbs["redis.Redis | redis.RedisCluster"], SyncDriver):
             or not usual.begins <= monotonic_ns() < usual.ends
         ):
             return self._in_flow(Verbs.add.flow(self, item, within, keep))
-        key, together = self.config.digest(item), self._adds
+        key = self.config.digest(item)
         if self._cache.size and self._cache.holds(key, usual.calls):
             return False
-        for lock in () if together.waiting else together.alone:
-            if lock.acquire(blocking=False):
-                break
-        else:
-            return together.ask(*self._adding(item))
         lane, reply = None, None
         try:
             lane = exchange.lanes.take()
             request = usual.adding.packed([key], lane)
-            reply = kept.ask(request, _EXPECTED)
+            reply = self._connections.ask(request, _EXPECTED)
             if reply:
                 exchange.lanes.give_back([lane])
                 if self._cache.size:
@@ -94,39 +81,24 @@ class TimeBloom(ClaimVerbs["redis.Redis | redis.RedisCluster"], SyncDriver):
             if lane is not None:
                 exchange.keep_unanswered(usual, key, lane, _ANSWERS.get(reply or b"", ""))
             raise
-        finally:
-            lock.release()
-            if together.waiting:
-                together.wake_next()
 
     def contains(self, item: Item, within: int | None = None) -> bool:
         """Has the item been seen within the window, or the newest ``within`` slices? Changes nothing."""
-        usual, kept, together = self._usual or self._prepared(), self._kept, self._looks
+        usual = self._usual or self._prepared()
         if (
             usual is None
-            or kept is None
             or within is not None
             or self._cache.size
             or not usual.begins <= monotonic_ns() < usual.ends
         ):
             return self._in_flow(Verbs.contains.flow(self, item, within))
-        key = self.config.digest(item)
-        for lock in () if together.waiting else together.alone:
-            if lock.acquire(blocking=False):
-                break
-        else:
-            return together.ask(*self._looking(item))
-        try:
-            request = usual.looking.packed([key])
-            reply = kept.ask(request, _EXPECTED)
-            return reply == _ONE if reply else self._in_flow(Verbs.contains.flow(self, item))
-        finally:
-            lock.release()
-            if together.waiting:
-                together.wake_next()
+        request = usual.looking.packed([self.config.digest(item)])
+        reply = self._connections.ask(request, _EXPECTED)
+        return reply == _ONE if reply else self._in_flow(Verbs.contains.flow(self, item))
 
     def _prepared(self) -> Usual | None:
-        self._usual = self._exchange.usual_calls(self._renewal) if self._kept else None
+        if self._connections.keeps:
+            self._usual = self._exchange.usual_calls(self._connections.renewal)
         return self._usual
 
     def _in_flow(self, flow: Flow[bool]) -> bool:
@@ -158,8 +130,8 @@ class TimeBloom(ClaimVerbs["redis.Redis | redis.RedisCluster"], SyncDriver):
     def close(self) -> None:
         """Ends the session, which frees its claims, and closes the client, if ``from_url`` made it."""
         self._stop_heartbeat()
-        self._heartbeat, self._retry_for = None, 0.0
-        self.keep_connections()  # none from now on
+        self._heartbeat = None
+        self._let_go()
         try:
             with suppress(redis.RedisError, TBloomError):  # without it the session ends by its TTL
                 self.end_session()

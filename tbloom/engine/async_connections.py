@@ -1,124 +1,135 @@
-"""Connections of an asyncio client: who may use one, and those that are kept from call to call (``connections``)."""
+"""The connections of an asyncio client: see ``connections``. Tasks wait where redis-py would raise MaxConnectionsError."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
 from collections import deque
-from collections.abc import Coroutine, Sequence
-from typing import Any, ClassVar, TypeVar
+from collections.abc import Sequence
+from time import monotonic_ns
+from typing import Any
+from weakref import WeakKeyDictionary
 
 from redis import ResponseError
 from redis.asyncio import Redis as AsyncRedis
 from redis.asyncio import RedisCluster as AsyncRedisCluster
 
-from tbloom.engine.connections import mark, next_renewal, window
-from tbloom.engine.flow import CORRECTIONS
-from tbloom.engine.forks import in_child
-from tbloom.engine.together import running_loop
+from tbloom.engine.connections import (
+    ANY,
+    BROKEN,
+    as_disconnected,
+    by_node,
+    in_window,
+    next_renewal,
+)
+from tbloom.engine.flow import CORRECTIONS, Call
+from tbloom.engine.replicas import reply_of, with_behind
+from tbloom.engine.retries import as_redis_error
 
 if sys.version_info >= (3, 11):
     from asyncio import timeout
 else:
     from async_timeout import timeout  # redis-py needs it too
 
-T = TypeVar("T")
-#: The connections of an asyncio client in one event loop, at most; more would make no call faster.
+#: The connections of an asyncio client, at most; more would make no call faster.
 _MOST = 50
-#: Before 3.12, ``wait_for``, with which redis-py sends where there is a time limit, may swallow a cancellation.
-_SWALLOWS = sys.version_info < (3, 12)
-
-
-class OfLoop:
-    """What an event loop has of a client."""
-
-    def __init__(self, size: int) -> None:
-        #: The room for connections in use.
-        self.room = asyncio.Semaphore(size)
-        #: The kept ones that are free.
-        self.free = deque[Any]()
-        #: When connections are closed, so that the address is asked anew (ns, by the monotonic clock).
-        self.renewal = next_renewal()
 
 
 class AsyncConnections:
-    """Who may use a connection of an asyncio client, and those that are kept from call to call.
-
-    Tasks wait where redis-py would raise MaxConnectionsError. Kept connections are of the pool's making; it does not count
-    them among its own.
-    """
-
-    #: Of the parents of this process; never closed, because that would take them out of the selector, which is theirs too.
-    _parents: ClassVar[list[object]] = []
+    """The connections of one client, for the tasks of one event loop; ``keeps``: from call to call."""
 
     def __init__(self, client: AsyncRedis | AsyncRedisCluster) -> None:
+        self._client: Any = client
         self._pool: Any = getattr(client, "connection_pool", None)
-        #: Whether connections are kept.
         self.keeps = False
-        self._size = min(_MOST, getattr(self._pool, "max_connections", _MOST))
+        self._room = asyncio.Semaphore(min(_MOST, getattr(self._pool, "max_connections", _MOST)))
+        self._free = deque[Any]()
+        self._opened: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+        #: When connections are closed, so that the address is asked anew (ns, by the monotonic clock).
+        self.renewal = next_renewal()
         self._time_limit: float | None = None
-        self._loops: dict[asyncio.AbstractEventLoop, OfLoop] = {}
-        in_child(self._leave_to_parent)
 
-    def _leave_to_parent(self) -> None:
-        """Uses none of the parent's connections in a forked child; redis-py's pool would share them."""
-        self._parents.append(self._loops)
-        self._loops = {}
-        if self._pool is not None:
-            self._parents.append(self._pool._available_connections)  # noqa: SLF001
-            self._parents.extend(self._pool._in_use_connections)  # noqa: SLF001
-            self._pool.reset()
-
-    def of_loop(self) -> OfLoop:
-        """What this event loop has."""
-        loop = running_loop()
-        connections = self._loops.get(loop)
-        if connections is None:
-            connections = OfLoop(self._size)
-            lasting = {of: kept for of, kept in self._loops.items() if not of.is_closed()}
-            self._loops = {**lasting, loop: connections}
-        return connections
-
-    async def send(self, calls: Sequence[Any], replies: dict[int, Any], of_loop: OfLoop) -> None:
-        """Adds the reply, or the server's error, to each call."""
-        free = of_loop.free
-        connection = free.pop() if free else await self._open()
-        try:
-            for data in window(calls):
-                replies[len(replies)] = await self._reply(connection, data)
-        except BaseException as error:
-            await connection.disconnect(nowait=True)  # else the next call would read the rest
-            if isinstance(error, Exception):
-                await _close(free)  # the server may have closed these too
-            raise
-        free.append(connection)
-        if not self.keeps or free is not of_loop.free:
-            await _close(free)
+    def keep(self) -> None:
+        """Keeps connections from now on: nothing else uses the client."""
+        self.keeps = True
+        # With a time limit, redis-py would start a task for each request, which may swallow a cancellation (before
+        # Python 3.12).
+        self._time_limit = self._pool.connection_kwargs.get("socket_timeout")
+        self._pool.connection_kwargs["socket_timeout"] = None
 
     async def ask(self, request: bytes) -> Any:
         """The reply to a request, through a kept connection. Empty: the server may have executed the request, and the
         connection is closed. None: nothing was executed."""
-        of_loop = self.of_loop()
-        free = of_loop.free
-        if not free or of_loop.room.locked():
+        free = self._free
+        if not free or self._room.locked():
             return None
-        async with of_loop.room:
+        async with self._room:
             connection = free.pop()
             try:
-                reply = await self._reply(connection, request)
+                reply = await self._read(connection, request)
             except BaseException as error:
-                await connection.disconnect(nowait=True)  # else the next call would read the rest
+                await self._give_up(self._pool, connection)
                 if isinstance(error, Exception):
                     return ()
                 raise
-            free.append(connection)
-            if not self.keeps or free is not of_loop.free:
-                await _close(free)
+            await self._give_back(self._pool, connection, free)
             # A script raises an error before it changes anything.
             is_refused = isinstance(reply, ResponseError) or reply[0] in CORRECTIONS
             return None if is_refused else reply
 
-    async def _reply(self, connection: Any, request: bytes) -> Any:
+    async def send(self, calls: Sequence[Call]) -> list[Any]:
+        """The reply to each call, or the error."""
+        requests, replies, lost = [with_behind(call) for call in calls], dict[int, Any](), None
+
+        async def send() -> None:
+            talks = [
+                self._talk(
+                    pool, {place: (calls[place], requests[place]) for place in places}, replies
+                )
+                for pool, places in by_node(self._client, calls)
+            ]
+            if len(talks) == 1:
+                await talks[0]
+                return
+            for error in await asyncio.gather(*talks, return_exceptions=True):
+                if error is not None:
+                    raise error
+
+        async def again(_: Exception) -> None:
+            """Nothing has to be done between two tries."""
+
+        async with self._room:
+            if monotonic_ns() >= self.renewal:
+                await self.renew()
+            retry = self._client.get_retry() if self._pool is not None else None
+            try:
+                await (retry.call_with_retry(send, again) if retry else send())
+            except Exception as error:  # noqa: BLE001 - Retries raises what is not retried
+                lost = as_redis_error(error)
+        return [replies.get(place, lost) for place in range(len(calls))]
+
+    async def _talk(
+        self, pool: Any, calls: dict[int, tuple[Call, bytes]], replies: dict[int, Any]
+    ) -> None:
+        free, connection = self._free, await self._take(pool)
+        try:
+            window = in_window([request for _, request in calls.values()])
+            data = next(window)
+            for place, (call, _) in calls.items():
+                came = [await self._read(connection, data)]
+                came += [await self._read(connection) for _ in call.behind]
+                replies[place] = reply_of(call, came)
+                data = next(window, b"")
+                if data:
+                    _check_open(connection)
+        except BaseException as error:
+            await self._give_up(pool, connection)
+            if isinstance(error, BROKEN):
+                raise as_disconnected(error) from error
+            raise
+        await self._give_back(pool, connection, free)
+
+    async def _read(self, connection: Any, request: bytes = b"") -> Any:
         """The next reply, or the server's error, after a request, if there is one."""
         async with timeout(self._time_limit):
             if request:
@@ -128,51 +139,57 @@ class AsyncConnections:
             except ResponseError as error:
                 return error
 
-    async def _open(self) -> Any:
-        connection = self._pool.make_connection()
-        try:
-            await cancellable(connection.connect())
-        except BaseException:
-            await connection.disconnect(nowait=True)
-            raise
-        # With a time limit, redis-py would start a task for each request (before Python 3.12).
-        self._time_limit, connection.socket_timeout = connection.socket_timeout, None
+    async def _take(self, pool: Any) -> Any:
+        if self._free:
+            return self._free.pop()
+        if hasattr(pool, "acquire_connection"):  # a cluster's node
+            connection = pool.acquire_connection()
+        else:
+            try:
+                async with timeout(self._time_limit):
+                    connection = await pool.get_connection(*ANY)
+            except BROKEN as error:
+                raise as_disconnected(error) from error
+        if self._opened.setdefault(connection, self.renewal) != self.renewal:
+            await connection.disconnect(nowait=True)  # it connects when it sends
+            self._opened[connection] = self.renewal
         return connection
 
+    async def _give_back(self, pool: Any, connection: Any, free: deque[Any]) -> None:
+        if self.keeps and free is self._free:
+            free.append(connection)
+        else:
+            await _release(pool, connection)
+
+    async def _give_up(self, pool: Any, connection: Any) -> None:
+        """Closes a connection: the next call would read the rest of its replies."""
+        await connection.disconnect(nowait=True)
+        await _release(pool, connection)
+        await self.let_go()  # the server may have closed these too
+
     async def let_go(self) -> None:
-        """Keeps none from now on."""
-        self.keeps = False
-        await _close(self.of_loop().free)
+        """Closes the free ones, and gives them back to the pool."""
+        free, self._free = self._free, deque()
+        for connection in free:
+            await connection.disconnect(nowait=True)
+            await _release(self._pool, connection)
 
     async def renew(self) -> None:
-        """Closes the free connections, and those in use when they come back."""
-        of_loop = self.of_loop()
-        of_loop.renewal = next_renewal()
-        free, of_loop.free = of_loop.free, deque()
-        await _close(free)
-        if self._pool is not None:  # a cluster's client has none; its nodes say where the master is
-            mark(self._pool._in_use_connections)  # noqa: SLF001
-            # In one step: no task takes one of them meanwhile.
-            for connection in self._pool._available_connections:  # noqa: SLF001
-                await connection.disconnect(nowait=True)
+        """Has all connections closed before they are used again."""
+        self.renewal = next_renewal()
+        await self.let_go()
 
 
-async def _close(connections: deque[Any]) -> None:
-    while connections:
-        await connections.pop().disconnect()
+def _check_open(connection: Any) -> None:
+    """Raises OSError if another task has closed it: redis-py would connect again, and lose replies."""
+    if not connection.is_connected:
+        raise OSError("closed by another task")
 
 
-async def cancellable(work: Coroutine[Any, Any, T]) -> T:
-    """The result of redis-py's work; a cancellation that it swallows is raised once it has ended."""
-    if not _SWALLOWS:
-        return await work
-    task = asyncio.create_task(work)
-    try:
-        await asyncio.wait([task])
-    except asyncio.CancelledError:
-        task.cancel()
-        await asyncio.wait([task])
-        if not task.cancelled():
-            task.exception()  # else asyncio logs an error that nobody has asked for
-        raise
-    return task.result()
+async def _release(pool: Any, connection: Any) -> None:
+    if not hasattr(pool, "acquire_connection"):
+        await pool.release(connection)
+    elif hasattr(pool, "release"):
+        pool.release(connection)
+    else:  # redis-py before 7
+        pool._free.append(connection)  # noqa: SLF001

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from redis.exceptions import RedisClusterException
 
-from tbloom.engine.connections import next_renewal
 from tbloom.engine.flow import Call
 from tbloom.engine.parameters import Guarded
 from tbloom.engine.replicas import Replicas
@@ -52,18 +51,12 @@ class Store(Generic[Client, Config]):
 
     def __init__(self, client: Client, *, retry_for: float | None, replicas: int = 0) -> None:
         if not isinstance(client, self._CLIENTS):
-            expected = f"a redis-py client for {type(self).__name__}: " + " or ".join(
-                f"{cls.__module__.split('.client')[0].split('.cluster')[0]}.{cls.__name__}"
-                for cls in self._CLIENTS
-            )
-            raise ConfigError("client", type(client), f"{expected} (else see {self._OTHER})")
+            expected = f"a redis-py client for {type(self).__name__} (else see {self._OTHER})"
+            raise ConfigError("client", type(client), expected)
         #: The redis-py client.
         self.client: Client = client
-        #: When its connections are closed, so that the address is asked anew (ns, by the monotonic clock).
-        self._renewal = next_renewal()
         self._replicas = Replicas.checked(replicas, client)
         self._owned = False
-        self._is_cluster = False
         pool: Any = getattr(client, "connection_pool", None)
         sentinels: Any = getattr(pool, "sentinel_manager", None)
         self._retry_for = RETRY_FOR_FAILOVER if sentinels else 0.0
@@ -106,7 +99,6 @@ class Store(Generic[Client, Config]):
 
     def _spread(self, masters: int) -> None:  # noqa: ARG002 - a subclass uses it
         """Notes that the client is that of a cluster."""
-        self._is_cluster = True
         if not self._retry_for_is_given:
             self._retry_for = RETRY_FOR_FAILOVER
 
@@ -115,9 +107,5 @@ class Store(Generic[Client, Config]):
         return self._retry_for
 
     def _retries(self, calls: Sequence[Call]) -> Retries:
-        return Retries(
-            calls,
-            self.retry_seconds,
-            is_cluster=self._is_cluster,
-            resends=not self._owned,  # a caller's client retries as its caller has set it up
-        )
+        # A caller's client retries as its caller has set it up.
+        return Retries(calls, self.retry_seconds, resends=not self._owned)

@@ -15,7 +15,6 @@ from tbloom.engine.flow import (
     Flow,
     ScriptCall,
     Status,
-    again_in_full,
     raise_first,
     too_many_corrections,
 )
@@ -219,7 +218,7 @@ class Exchange(BeginsAnew):
         first_sent = [batch for batch in batches if not batch.sent]
         for batch in first_sent:
             batch.sent = now_ms()
-        replies = yield from again_in_full(calls, (yield calls))
+        replies = yield calls
         left, errors = list[Batch](), list[TBloomError]()
         for batch, reply in zip(batches, replies, strict=True):
             if isinstance(reply, Failure):

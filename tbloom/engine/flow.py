@@ -13,7 +13,6 @@ from enum import IntEnum
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
-from tbloom.engine.keys import kind_of
 from tbloom.engine.scripts import Script
 from tbloom.errors import ServerTooOld, TBloomError
 
@@ -63,8 +62,7 @@ class Command:
     behind: tuple[Command, ...] = ()
 
     def __init__(self, words: Sequence[Any], key: Any = "") -> None:
-        # hiredis, which redis-py uses, crashes if a signal handler raises while it makes a number's text.
-        self.words = tuple([word if isinstance(word, str | bytes) else str(word) for word in words])
+        self.words = tuple(words)
         #: A key on the node that it asks.
         self.key: Any = key or self.words[1]
 
@@ -142,7 +140,7 @@ def bulks(words: Sequence[Any]) -> bytes:
 
 
 class Failure(NamedTuple):
-    """An error reply: its code, such as ``NOSCRIPT``, and redis-py's error for it.
+    """An error reply: its code, such as ``WRONGTYPE``, and redis-py's error for it.
 
     ``answer_lost``: an earlier copy of the call got no reply, so the server may have executed that one.
     """
@@ -161,7 +159,6 @@ def deliver(calls: Sequence[Call]) -> Flow[Sequence[Any]]:
     """The replies to the calls; raises the first error among them."""
     replies = yield calls
     if Failure in map(type, replies):
-        replies = yield from again_in_full(calls, replies)
         yield from raise_first(calls, replies)
     return replies
 
@@ -186,23 +183,6 @@ def corrected(name: str, change: str, attempt: Callable[[], Flow[T | None]]) -> 
         if answer is not None:
             return answer
     raise too_many_corrections(name, change)
-
-
-def again_in_full(calls: Sequence[Call], replies: Sequence[Any]) -> Flow[Sequence[Any]]:
-    """The replies, after another try with the text of each script that the server does not know (after a SCRIPT FLUSH, a
-    restart or a failover)."""
-    forgotten = {
-        i: call.with_text()
-        for i, (call, reply) in enumerate(zip(calls, replies, strict=True))
-        if isinstance(call, ScriptCall) and isinstance(reply, Failure) and reply.code == "NOSCRIPT"
-    }
-    if forgotten:
-        replies = list(replies)
-        again = yield list(forgotten.values())
-        for i, reply in zip(forgotten, again, strict=True):
-            was_lost = isinstance(reply, Failure) and replies[i].answer_lost
-            replies[i] = reply._replace(answer_lost=True) if was_lost else reply
-    return replies
 
 
 def raise_first(calls: Sequence[Call], replies: Sequence[Any]) -> Flow[None]:
@@ -233,14 +213,9 @@ def _raise(call: Call, failure: Failure) -> Flow[None]:
         )
         raise type(error)(f"{error} ({where})") from error
     if failure.code == "WRONGTYPE":
-        keys = call.keys if isinstance(call, ScriptCall) else call.words[1:2]
-        types = yield [Command(("TYPE", key)) for key in keys]
-        for key, reply in zip(keys, types, strict=True):
-            kind = "" if isinstance(reply, Failure) else text(reply)
-            if kind not in ("", "none", kind_of(text(key))):
-                explanation = f"WRONGTYPE key {text(key)!r} holds a {kind}, which is not tbloom's"
-                raise type(error)(explanation) from error
-    elif failure.code == "ERR":
+        tag = text(call.key).partition("}")[0]
+        raise type(error)(f"{error} (another program has written to a key of {tag}}})") from error
+    if failure.code == "ERR":
         [server] = yield [Command(("INFO", "server"), call.key)]
         # redis-py makes a dict of it.
         version = re.search(r"redis_version\W+((\d+)\.(\d+)[\d.]*)", str(server))

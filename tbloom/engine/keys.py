@@ -21,7 +21,6 @@ _SEGMENTS = 256
 _LIKE_A_SHARD = re.compile(r":[0-9]+(\.[0-9]+)?:*\Z")
 #: A pattern for SCAN: the keys of all filters' parameters, and the shards' copies.
 CONFIGS = "{*}*:config"
-_BUCKET = re.compile(r"\}:exact:\d+:\d+\Z", re.ASCII)
 #: The mapping of counters that name none: a user's name is never all in braces.
 DEFAULT_MAPPING = "{ids}"
 #: What follows the hash tag in its keys, and in no others.
@@ -31,8 +30,6 @@ _INNER_NAME = ":[A-Za-z][A-Za-z0-9_-]*"
 _INNER = f"(?:{_INNER_NAME}|{_DEFAULT_INNER})?"
 _OF_TAG = re.compile(rf"{{([^{{}}]+)}}({_INNER_NAME})")
 _CONFIG = re.compile(rf"{{([^{{}}]+)}}({_INNER}):config")
-_HASHES = re.compile(rf"}}{_INNER}:(parts|claims|sessions|counters|forgotten:counters)\Z")
-_IDS_OR_CHUNKS = re.compile(rf"}}(?:{_DEFAULT_INNER})?:(ids|chunks):")
 
 
 def check_name(name: str, argument: str = "name") -> str:
@@ -100,7 +97,7 @@ class Keys:
         return f"{self._tag(shard)}:config"
 
     def fingerprinter(self) -> str:
-        """What has filled the filter, if Scrapy has (``engine/fingerprinter.py``)."""
+        """What has filled the filter, if Scrapy has."""
         return f"{self.tag}{self._inner}:fingerprinter"
 
     def lanes(self, shard: int = 0) -> str:
@@ -181,13 +178,6 @@ def name_of(key: str) -> str | None:
                 if Keys(name).root == key:
                     return name
     return None
-
-
-def kind_of(key: str) -> str:
-    """The Redis type of one of tbloom's keys."""
-    if _HASHES.search(key) or _IDS_OR_CHUNKS.search(key):
-        return "hash"
-    return "zset" if _BUCKET.search(key) else "string"
 
 
 def slot(tag: str) -> int:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from itertools import islice
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from tbloom.engine.flow import Call, Command
@@ -52,21 +51,19 @@ class Lacking(NamedTuple):
     timeout: float
 
 
-def in_line(calls: Iterable[Call]) -> list[Call]:
-    """The calls, each with the commands behind it."""
-    return [command for call in calls for command in (call, *call.behind)]
+def with_behind(call: Call) -> bytes:
+    """A call in RESP, with the commands behind it."""
+    return b"".join([call.packed, *[command.packed for command in call.behind]])
 
 
-def joined(calls: Sequence[Call], replies: Iterable[Any]) -> list[Any]:
-    """The reply to each call: with commands behind it, the first error, or ``Lacking`` where WAIT says so."""
-    left, answers = iter(replies), []
-    for call in calls:
-        reply, *others = islice(left, 1 + len(call.behind))
-        if errors := [each for each in (reply, *others) if isinstance(each, Exception)]:
-            reply = errors[0]
-        elif others:
-            _, number, timeout_ms = map(str, call.behind[-1].words)
-            if others[-1] < int(number):
-                reply = Lacking(reply, int(number), others[-1], int(timeout_ms) / 1000)
-        answers.append(reply)
-    return answers
+def reply_of(call: Call, replies: Sequence[Any]) -> Any:
+    """The reply to a call, of those to itself and to the commands behind it: the first error, or ``Lacking`` where WAIT
+    says so."""
+    for reply in replies:
+        if isinstance(reply, Exception):
+            return reply
+    if call.behind:
+        _, number, timeout_ms = map(str, call.behind[-1].words)
+        if replies[-1] < int(number):
+            return Lacking(replies[0], int(number), replies[-1], int(timeout_ms) / 1000)
+    return replies[0]

@@ -6,12 +6,11 @@ import random
 import re
 import time
 from collections.abc import Callable, Sequence
-from traceback import walk_tb
 from typing import Any
 
 from redis import exceptions
 
-from tbloom.engine.flow import Call, Failure
+from tbloom.engine.flow import Call, Failure, ScriptCall
 
 #: Between two tries of a call (s).
 _LONGEST_PAUSE = 1.0
@@ -37,9 +36,7 @@ def _unwrapped(error: Exception) -> Exception:
 def _failure(error: exceptions.ResponseError, *, answer_lost: bool) -> Failure:
     """The Failure for an error reply."""
     code = ""
-    if isinstance(error, exceptions.NoScriptError):
-        code = "NOSCRIPT"
-    elif type(error) is exceptions.ResponseError and not is_outage(error):
+    if type(error) is exceptions.ResponseError and not is_outage(error):
         code = "WRONGTYPE" if str(error).startswith("WRONGTYPE") else "ERR"
     # A script that raises WRONGTYPE has looked for the answer of an earlier copy.
     return Failure(code, error, answer_lost and code != "WRONGTYPE")
@@ -59,10 +56,6 @@ _PASSING_CODES = re.compile("(BUSY|CLUSTERDOWN|LOADING|MASTERDOWN|NOREPLICAS|TRY
 # These last until somebody frees memory or disk space.
 _LASTING = exceptions.OutOfMemoryError
 _LASTING_CODE = "MISCONF "
-# On a cluster after these too. RedisClusterException: no node answers, or some slots have no node. The
-# others are bugs of redis-py 8.1: another task or thread closes the connection that it uses, or slots move to a node
-# that it does not know yet.
-_CLUSTER_BUGS = (AttributeError, KeyError, RuntimeError)
 _FINAL = (exceptions.AuthenticationError, exceptions.AuthorizationError)
 
 
@@ -79,22 +72,10 @@ def is_outage(error: Exception) -> bool:
     return is_lasting or _passes(error)
 
 
-def by_redis_py(error: BaseException) -> bool:
-    """Whether redis-py raised the error, or what it called; else it is tbloom's, a bug that no retry mends."""
-    modules = [str(frame.f_globals.get("__name__")) for frame, _ in walk_tb(error.__traceback__)]
-    packages = [module.split(".")[0] for module in modules]
-    return [package for package in packages if package in ("redis", "tbloom")][-1:] == ["redis"]
-
-
-def _is_cluster_s(error: Exception) -> bool:
-    """Whether a call is sent again after the error, on a cluster."""
-    is_bug = isinstance(error, _CLUSTER_BUGS) and by_redis_py(error)
-    return is_bug or isinstance(error, exceptions.RedisClusterException)
-
-
 def as_redis_error(error: Exception) -> Exception:
-    """The error; a ConnectionError for those that ``except RedisError`` would not catch, such as RedisClusterException."""
-    if _is_cluster_s(error):
+    """The error; a ConnectionError for a RedisClusterException, which ``except RedisError`` would not catch: no node
+    answers, or some slots have no node."""
+    if isinstance(error, exceptions.RedisClusterException):
         lost = exceptions.ConnectionError(str(error))
         lost.__cause__ = error
         return lost
@@ -112,15 +93,16 @@ class Retries:
         calls: Sequence[Call],
         retry_seconds: Callable[[], float],
         *,
-        is_cluster: bool,
         resends: bool,
     ) -> None:
         self.replies: list[Any] = [None] * len(calls)
         #: True: a server is no master any more, so its connections are to be closed; the address may lead to a new one.
         self.is_demoted = False
+        #: True: the next try comes after a pause.
+        self.waits = False
         #: The longest pause before the next try (s), doubled with each one.
         self._longest = _LONGEST_PAUSE / 128
-        self._retry_seconds, self._is_cluster, self._resends = retry_seconds, is_cluster, resends
+        self._retry_seconds, self._resends = retry_seconds, resends
         #: The calls that still want a reply, by their places.
         self._waiting = dict(enumerate(calls))
         #: The places of calls without a reply: the server may have executed them.
@@ -141,9 +123,10 @@ class Retries:
     def take(self, replies: Sequence[Any]) -> None:
         """Takes the reply, or redis-py's error, to each pending call.
 
-        Error replies become Failures. Other errors are raised once ``retry_for`` is over.
+        A script that the server does not know is sent in full. Other error replies become Failures. Other errors are raised once ``retry_for`` is over.
         """
-        now, again, self.is_demoted = time.monotonic(), dict[int, Call](), False
+        now, again = time.monotonic(), dict[int, Call]()
+        self.is_demoted = self.waits = False
         if self._began is None:
             self._began = now
         for (place, call), reply in zip(self._waiting.items(), replies, strict=True):
@@ -152,8 +135,11 @@ class Retries:
                 continue
             error = _unwrapped(reply)
             self.is_demoted |= isinstance(error, exceptions.ReadOnlyError)
-            if self._is_retried(error) and now < self._began + self._retry_seconds():
-                again[place] = call
+            if isinstance(error, exceptions.NoScriptError) and isinstance(call, ScriptCall):
+                # After a SCRIPT FLUSH, a restart or a failover.
+                again[place] = call.with_text()
+            elif _passes(error) and now < self._began + self._retry_seconds():
+                again[place], self.waits = call, True
                 if not isinstance(error, exceptions.ResponseError):
                     self._lost.add(place)
             elif isinstance(error, exceptions.ResponseError):
@@ -161,11 +147,6 @@ class Retries:
                 was_lost = self._resends or place in self._lost or bool(call.behind)
                 self.replies[place] = _failure(error, answer_lost=was_lost)
             else:
-                raise as_redis_error(error) if self._is_cluster else error
+                raise error
         self._waiting = again
         self._longest = min(_LONGEST_PAUSE, 2 * self._longest)
-
-    def _is_retried(self, error: Exception) -> bool:
-        if self._is_cluster and _is_cluster_s(error):
-            return not isinstance(error, _FINAL)
-        return _passes(error)

@@ -91,8 +91,7 @@ class AsyncVerbs(_Verbs):
     """A class whose verbs are awaited."""
 
     run: Callable[..., Coroutine[Any, Any, Any]]
-    #: The tasks whose items go together.
-    _together: Callable[[], Tasks]
+    #: The tasks whose items go together, where some may.
     _tasks: Tasks | None = None
 
     @classmethod
@@ -101,14 +100,15 @@ class AsyncVerbs(_Verbs):
 
         async def method(self: AsyncVerbs, /, *args: Any, **arguments: Any) -> Any:
             if self._tasks is not None:
-                await self._together().settle()
+                await self._tasks.settle()
             return await self.run(flow(self, *args, **arguments))
 
         if asked is None:
             return method
 
         async def joining(self: AsyncVerbs, /, *args: Any, **arguments: Any) -> Any:
-            return await self._together().ask(*asked(self, *args, **arguments))
+            assert self._tasks is not None  # noqa: S101 - the driver's
+            return await self._tasks.ask(*asked(self, *args, **arguments))
 
         return joining
 

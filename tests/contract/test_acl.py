@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 import redis
 
-from tbloom import DistinctCounter, NotReplicated, TimeBloom
-from tbloom.cli import main
+from tbloom import NotReplicated, TimeBloom
 from tests.helpers import servers
 from tests.helpers.localredis import LocalRedis
 from tests.helpers.making import missing
@@ -36,10 +35,9 @@ COMMANDS = [
     pytest.param(store, word[1:], id=f"{store}-{word[1:]}")
     for store, line in LINES.items()
     for word in line
-    if word.startswith("+") and word != "+type"
+    if word.startswith("+")
 ]
 CLUSTER = re.search(r"a cluster `(.*?)`", TEXT)[1].split()
-SCRAPY = {"DUPEFILTER_CLASS": "tbloom.scrapy.DupeFilter"}
 
 
 @pytest.fixture
@@ -76,16 +74,6 @@ def test_the_documented_user_can_do_everything(
 ) -> None:
     with redis.Redis.from_url(_set_user(admin, name, store=store, shards=shards)) as client:
         EVERY_VERB[store](client, name, shards)
-
-
-def test_the_documented_user_can_use_the_default_mapping(admin: redis.Redis) -> None:
-    with DistinctCounter.from_url(_set_user(admin, "ids", store=DISTINCT), "users") as users:
-        assert [0, True, 1, 1] == [
-            users.count(),
-            users.add("a"),
-            users.count(),
-            len(users.everyone()),
-        ]
 
 
 @pytest.mark.parametrize("driver", ["async"], indirect=True)
@@ -159,25 +147,13 @@ def test_the_documented_reader_can_read_and_change_nothing(
     assert before == {key: admin.dump(key) for key in admin.scan_iter()}
 
 
-@pytest.mark.parametrize(
-    "command", [word[1:] for word in READER if word[0] == "+" and word != "+type"]
-)
+@pytest.mark.parametrize("command", [word[1:] for word in READER if word[0] == "+"])
 def test_no_documented_command_of_a_reader_can_be_left_out(
     server: LocalRedis, admin: redis.Redis, name: str, command: str
 ) -> None:
     url = _set_reader(server, admin, name, without=command)
     with pytest.raises(redis.ResponseError, match=REFUSED):
         _read(url, name)
-
-
-def test_type_is_needed_to_say_whose_a_key_is(store: Store, admin: redis.Redis, name: str) -> None:
-    key = "config" if store is BLOOM else "layout"
-    for without, explained in (("", True), ("type", False)):
-        url = _set_user(admin, name, store=store, without=without)
-        admin.rpush(f"{{{name}}}:{key}", "theirs")
-        with pytest.raises(redis.ResponseError, match="WRONGTYPE") as caught:
-            store.open(url, name).add("a")
-        assert explained == ("holds a list" in str(caught.value))
 
 
 def test_the_documented_user_has_no_other_store(
@@ -187,42 +163,6 @@ def test_the_documented_user_has_no_other_store(
     for other in (f"{name}2", f"x{name}", f"{name}:1"):
         with pytest.raises(redis.ResponseError, match=REFUSED):
             store.open(url, other).add("a")
-
-
-def test_the_documented_user_can_do_nothing_else(admin: redis.Redis, name: str) -> None:
-    url = _set_user(admin, name, shards=1)
-    admin.set("theirs", "x")
-    with redis.Redis.from_url(url) as client:
-        for words in (
-            ("GET", "theirs"),
-            ("EVAL", "return redis.call('GET', KEYS[1])", "1", "theirs"),
-            ("EVAL", "return redis.call('GET', 'theirs')", "0"),
-            ("EVAL", "return redis.call('FLUSHALL')", "0"),
-            ("PUBLISH", "channel", "x"),
-            ("SELECT", "1"),
-            ("KEYS", "*"),
-            ("CONFIG", "GET", "*"),
-        ):
-            with pytest.raises(redis.ResponseError, match=REFUSED):
-                client.execute_command(*words)
-
-
-def test_a_name_with_pattern_characters_is_escaped(admin: redis.Redis) -> None:
-    url = _set_user(admin, r"a\*\?\[b\]\\", shards=1)
-    TimeBloom.from_url(url, "a*?[b]\\").add("a")
-    with pytest.raises(redis.ResponseError, match=REFUSED):
-        TimeBloom.from_url(url, "axy[b]\\").add("a")
-
-
-def test_another_database_needs_select(admin: redis.Redis, name: str) -> None:
-    assert "Another database needs `+select`" in TEXT
-    url = _set_user(admin, name, "+select")
-    assert TimeBloom.from_url(url.replace("/0", "/1"), name).add("a") is True
-
-
-def test_the_documented_user_can_crawl(admin: redis.Redis, name: str, crawl: Any) -> None:
-    settings = {**SCRAPY, "REDIS_URL": _set_user(admin, name, shards=1)}
-    assert ["a"] == crawl("pages", settings, ["a", "a"])["fetched"]
 
 
 def test_the_documented_user_of_a_cluster(name: str) -> None:
@@ -239,23 +179,6 @@ def test_the_documented_user_of_a_cluster(name: str) -> None:
             else:
                 with pytest.raises(Exception, match=REFUSED + "|cannot be connected"):
                     TimeBloom.from_url(url, name)
-
-
-@pytest.mark.parametrize(("more", "code"), [((), 2), (("+scan",), 0)])
-def test_list_needs_scan(
-    admin: redis.Redis,
-    name: str,
-    more: tuple[str, ...],
-    code: int,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """As the document says."""
-    assert "`tbloom list` `+scan`" in TEXT
-    url = _set_user(admin, name, *more)
-    with TimeBloom.from_url(url, name, capacity=100) as seen:
-        seen.add("a")
-    assert main(["list", "--url", url]) == code
-    assert (name in capsys.readouterr().out) == (code == 0)
 
 
 def test_answers_wait_for_replicas_with_one_more_right(admin: redis.Redis, name: str) -> None:

@@ -28,7 +28,7 @@ from tests.helpers.account import (
     names,
     new_seed,
 )
-from tests.helpers.proxy import Fault, LossyProxy, Proxy
+from tests.helpers.proxy import Fault, Proxy
 from tests.helpers.stores import Store
 
 #: A batch makes a distinct counter's bitmap, and of its calls some are struck, not always the first.
@@ -129,20 +129,6 @@ async def test_the_account_of_many_tasks_is_exact_on_a_bad_network(
     assert set(Fault) == proxy.struck.keys()
     assert account.offered.total() == OFFERS
     store.check(account, url, name)
-
-
-async def test_a_lost_reply_is_answered_as_before_though_another_client_has_asked(
-    store: Store, opened: Any, url: str, name: str
-) -> None:
-    """The client sends the call again: it is new, as it was, though another one has seen it since."""
-    with LossyProxy(url, lambda number: number % 3 == 0) as proxy, store.open(url, name) as other:
-        seen = opened(url=proxy.url)
-        for i in range(30):
-            assert await seen.add(f"{i}") is True
-            assert other.add(f"{i}") is False
-            assert await seen.add(f"{i}") is False
-        assert proxy.lost > 10
-        assert 30 == store.held(other)
 
 
 def _work(seen: TimeBloom, items: list[str], done: Counter[str], seed: int) -> None:

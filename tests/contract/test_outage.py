@@ -6,9 +6,7 @@ import socketserver
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from time import sleep
 from typing import Any, NamedTuple
 
 import pytest
@@ -17,11 +15,10 @@ import redis.asyncio
 import redis.asyncio.sentinel
 import redis.sentinel
 
-from tbloom import AsyncTimeBloom, ConfigError, TimeBloom
 from tbloom.engine import connections
 from tests.helpers import servers
 from tests.helpers.localredis import LocalRedis, free_port
-from tests.helpers.making import Awaited, awaited
+from tests.helpers.making import awaited
 from tests.helpers.proxy import LossyProxy, Proxy
 from tests.helpers.stores import BLOOM, EXACT, Store
 
@@ -56,30 +53,6 @@ async def test_an_address_that_leads_to_a_new_master_is_asked_anew(
         assert await seen.add("after")
         assert not await seen.add("after")
         assert store.held(store.open(new.url, name)) == 1
-
-
-@pytest.mark.parametrize("retry_for", [None, 5])
-async def test_a_caller_s_client_leaves_a_server_that_is_no_master_any_more(
-    driver: str, name: str, retry_for: float | None
-) -> None:
-    """With its connections, so that its next call asks the address anew, where it does not retry this one."""
-    binary = servers.BINARIES[servers.OLDEST]
-    with ExitStack() as stack:
-        old, new = (stack.enter_context(LocalRedis(binary)) for _ in range(2))
-        proxy = stack.enter_context(Proxy(old.url, lambda _: None))
-        if driver == "async":
-            client = redis.asyncio.Redis.from_url(proxy.url)
-            seen: Any = AsyncTimeBloom(client, name, retry_for=retry_for)
-        else:
-            seen = Awaited(TimeBloom(redis.Redis.from_url(proxy.url), name, retry_for=retry_for))
-        assert await seen.add("before")
-        stack.enter_context(redis.Redis.from_url(old.url)).replicaof("127.0.0.1", new.port)
-        proxy.lead_to(new.url)
-        if retry_for is None:
-            with pytest.raises(redis.exceptions.ReadOnlyError):
-                await seen.add("after")
-        assert await seen.add("after")
-        assert not await seen.contains("before")
 
 
 class Moving(NamedTuple):
@@ -125,44 +98,6 @@ async def test_who_only_looks_finds_the_new_master_though_the_old_one_answers(
     while not await seen.contains("after"):
         pass
     assert not await seen.contains("before")
-
-
-@pytest.mark.parametrize("pool", [None, redis.ConnectionPool, redis.BlockingConnectionPool])
-def test_of_many_threads_no_connection_to_the_old_master_is_left(
-    store: Store, moving: Moving, name: str, pool: Any
-) -> None:
-    """While all of them go on to look."""
-    if pool:
-        client = redis.Redis(connection_pool=pool.from_url(moving.proxy.url))
-        seen = store.of_client(client, name)
-    else:
-        seen = store.open(moving.proxy.url, name)
-    done, old = threading.Event(), moving.old.url
-    seen.add("before")
-
-    def look() -> None:
-        while not done.is_set():
-            seen.contains("before")
-
-    with ThreadPoolExecutor(8) as threads:
-        looking = [threads.submit(look) for _ in range(8)]
-        try:
-            while moving.proxy.open[old] < 2:
-                sleep(0.01)
-            moving.move()
-            while moving.proxy.open[old] and not any(job.done() for job in looking):
-                sleep(0.01)
-        finally:
-            done.set()
-        for job in looking:
-            job.result()
-    assert not seen.contains("before")
-
-
-@pytest.mark.parametrize("value", [-1, "5"])
-def test_a_bad_argument_is_named(url: str, name: str, value: Any) -> None:
-    with pytest.raises(ConfigError, match=r"^retry_for: expected"):
-        TimeBloom.from_url(url, name, retry_for=value)
 
 
 @pytest.mark.parametrize("replies", [False, True], ids=["silent", "closes the connection"])

@@ -26,45 +26,6 @@ SPAWN = multiprocessing.get_context("spawn")
 NUMBER = 20_000 if FULL else 4500  # 4,097 make a distinct counter's bitmap
 
 
-@pytest.mark.parametrize("objects", [pytest.param(1, marks=pytest.mark.check), 4])
-def test_of_threads_that_add_the_same_items_one_gets_new(
-    store: Store, url: str, name: str, objects: int
-) -> None:
-    """They share an object, or a few, while the store grows from nothing."""
-    account, items = Account(), names(NUMBER)
-    opened = [store.open(url, name, **store.sharded) for _ in range(objects)]
-    start = threading.Barrier(8)
-
-    def work(thread: int) -> None:
-        start.wait()
-        for piece in pieces(items, thread):
-            account.offer(opened[thread % objects], piece)
-
-    with ThreadPoolExecutor(8) as threads:
-        for job in [threads.submit(work, thread) for thread in range(8)]:
-            job.result()
-    store.check(account, url, name, **store.sharded)
-
-
-def test_the_first_calls_of_all_agree_on_a_beginning(store: Store, url: str, name: str) -> None:
-    """Each of 8 threads may propose it, on objects of their own and on a shared one."""
-
-    def add(seen: Any, start: threading.Barrier) -> bool:
-        start.wait()
-        new: bool = seen.add("a")
-        return new
-
-    for turn in range(30 if FULL else 10):
-        shared = store.open(url, f"{name}-{turn}")
-        opened = [store.open(url, f"{name}-{turn}") for _ in range(4)] + [shared] * 4
-        start = threading.Barrier(8)
-        with ThreadPoolExecutor(8) as threads:
-            jobs = [threads.submit(add, seen, start) for seen in opened]
-            answers = [job.result() for job in jobs]
-        assert Counter({False: 7, True: 1}) == Counter(answers)
-        assert 1 == store.held(shared)
-
-
 def _add(kind: str, url: str, name: str, items: list[str], seed: int) -> list[str]:
     [store] = [store for store in STORES if store.kind == kind]
     with store.open(url, name) as seen:
@@ -107,21 +68,6 @@ def test_forks_that_go_on_with_one_object_are_clients_of_their_own(
     assert [False] * 4500 == in_child(child)
     assert [False] * 5000 + [True] * 1000 == seen.add_many(items)
     assert 6000 == store.held(seen)
-
-
-@pytest.mark.parametrize("driver", ["async"], indirect=True)
-async def test_of_tasks_that_add_the_same_items_one_gets_new(
-    store: Store, opened: Any, url: str, name: str
-) -> None:
-    account, items = Account(), names(NUMBER)
-    async with opened() as seen:
-
-        async def work(task: int) -> None:
-            for piece in pieces(items, task):
-                await account.offer_async(seen, piece)
-
-        await asyncio.gather(*map(work, range(6)))
-    store.check(account, url, name)
 
 
 async def test_an_item_whose_task_was_cancelled_is_new_to_the_next_call(

@@ -126,32 +126,6 @@ async def test_a_server_that_drops_keys_is_warned_of(
 
 
 @contextmanager
-def blocked(server: LocalRedis) -> Iterator[Callable[[], None]]:
-    """A server that a script blocks, so that it refuses all other calls; yields what ends the script."""
-    with (
-        redis.Redis.from_url(server.url) as client,
-        redis.Redis.from_url(server.url, socket_timeout=None) as other,
-        ThreadPoolExecutor(1) as thread,
-    ):
-        client.config_set("lua-time-limit", 1)
-        blocking = thread.submit(other.eval, "while true do end", 0)
-
-        def end() -> None:
-            if not blocking.done():
-                client.script_kill()
-            with pytest.raises(redis.ResponseError):
-                blocking.result()
-            client.config_set("lua-time-limit", 5000)
-
-        try:
-            with pytest.raises(redis.ResponseError, match="BUSY"):
-                all(iter(client.ping, None))  # until it raises
-            yield end
-        finally:
-            end()
-
-
-@contextmanager
 def without_replicas(server: LocalRedis) -> Iterator[Callable[[], None]]:
     """A server that refuses to write because it has no replica; yields what ends that."""
     with redis.Redis.from_url(server.url) as client:
@@ -162,20 +136,17 @@ def without_replicas(server: LocalRedis) -> Iterator[Callable[[], None]]:
             client.config_set("min-replicas-to-write", 0)
 
 
-@pytest.mark.parametrize(
-    ("refusing", "code"), [(blocked, "BUSY"), (without_replicas, "NOREPLICAS")]
-)
 @each_size
 async def test_while_the_server_refuses_all_calls_nothing_is_changed(
-    *, store: Store, opened: Any, server: LocalRedis, name: str, size: int, refusing: Any, code: str
+    *, store: Store, opened: Any, server: LocalRedis, name: str, size: int
 ) -> None:
-    """A script has run for lua-time-limit, or min-replicas-to-write replicas are missing: an error once retry_for is over."""
+    """min-replicas-to-write replicas are missing: an error once retry_for is over."""
     seen, account = opened(url=server.url, retry_for=0.1), Account()
     await account.offer_async(seen, names(1000, "before"))
     before = contents(server.url)
-    with refusing(server):
+    with without_replicas(server):
         for _ in range(2):
-            with pytest.raises(redis.ResponseError, match=code):
+            with pytest.raises(redis.ResponseError, match="NOREPLICAS"):
                 await seen.add_many(names(size))
     assert before == contents(server.url)
     for _ in range(2):
@@ -183,14 +154,13 @@ async def test_while_the_server_refuses_all_calls_nothing_is_changed(
     store.check(account, server.url, name)
 
 
-@pytest.mark.parametrize("refusing", [blocked, without_replicas])
 async def test_a_server_that_refuses_all_calls_for_a_while_is_waited_for(
-    store: Store, opened: Any, server: LocalRedis, name: str, refusing: Any
+    store: Store, opened: Any, server: LocalRedis, name: str
 ) -> None:
     """The call is sent again until it is answered."""
     seen, account = opened(url=server.url, retry_for=60), Account()
     await account.offer_async(seen, names(1000, "before"))
-    with refusing(server) as end, ThreadPoolExecutor(1) as thread:
+    with without_replicas(server) as end, ThreadPoolExecutor(1) as thread:
 
         def end_later() -> None:
             sleep(0.3)

@@ -17,7 +17,6 @@ from tests.helpers.account import FULL, NO_ANSWER, Account, names, pieces
 from tests.helpers.killable import Killable, again_and_again
 from tests.helpers.localredis import LocalRedis, find_binary
 from tests.helpers.making import missing
-from tests.helpers.proxy import LossyProxy
 from tests.helpers.stores import BLOOM, DISTINCT, EXACT, STORES, Store
 
 PERSISTENT = ("--appendonly", "yes", "--appendfsync", "always")
@@ -98,28 +97,6 @@ def test_a_server_that_persists_is_killed_again_and_again_and_nothing_is_lost(
         store.check(account, killable.url, name)
 
 
-@pytest.mark.parametrize("size", [1, 500], ids=["singly", "batch"])
-async def test_a_call_whose_reply_died_with_the_server_gets_an_answer(
-    store: Store, opened: Any, killable: Killable, name: str, size: int
-) -> None:
-    """Its first one, if the server kept it; if not, its items are new, and are added now."""
-    items, account = names(size), Account()
-    losing = threading.Event()
-    with LossyProxy(killable.url, lambda _: losing.is_set()) as proxy:
-        seen = opened(url=proxy.url, resend=False)
-        await opened(url=killable.url, name=f"{name}-other").add("a")  # loads the script
-        losing.set()
-        with pytest.raises(redis.ConnectionError):
-            await seen.add_many(items)
-        losing.clear()
-        killable.kill()
-        killable.restart()
-        for _ in range(2):
-            # The connections that were open get lost first.
-            await account.offer_async(seen, items, repeat_on=NO_ANSWER)
-    store.check(account, killable.url, name)
-
-
 @only_forgotten
 @pytest.mark.parametrize(
     ("store", "parameters"),
@@ -148,26 +125,6 @@ async def test_what_a_server_forgets_is_new_once_more(
             if life < LIVES - 1:
                 killable.kill()
                 killable.restart()
-
-
-@only_forgotten
-def test_an_item_is_new_at_most_once_in_each_life_of_the_server(
-    store: Store, killable: Killable, name: str
-) -> None:
-    """Killed while 4 threads add the same items again and again."""
-    account, items = Account(), names(2000)
-    with store.open(killable.url, name, retry_for=RETRY_FOR) as seen:
-
-        def add(_: int) -> None:
-            while not account.closed:
-                for piece in pieces(items, 0):
-                    account.offer(seen, piece)
-
-        _kill_again_and_again(killable, account, add)
-        account.offer(seen, items)  # what the last life wasn't offered
-        account.check_answers(again=KILLS * len(items))
-        assert max(account.new.values()) <= 1 + KILLS
-        assert store.held(seen) == len(items)
 
 
 @pytest.mark.parametrize(

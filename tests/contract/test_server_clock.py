@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import threading
 from collections import defaultdict
 from collections.abc import Iterator
 from datetime import datetime, timedelta
@@ -14,7 +13,6 @@ import redis
 
 from tbloom import TimeBloom
 from tests.helpers.account import FULL, PARAMETERS, Account, names, new_seed
-from tests.helpers.proxy import LossyProxy
 
 THREE_DAYS = PARAMETERS | {"slices": 3}
 RETENTION = timedelta(days=3)
@@ -67,21 +65,6 @@ def _offer_twice(account: Account, seen: TimeBloom, items: list[str]) -> None:
     account.offer(seen, items)
 
 
-def test_forward_by_a_slice_nothing_is_forgotten_before_its_time(
-    jumps: Jumps, seen: TimeBloom
-) -> None:
-    third, fourth, account = names(300, "of the 3rd"), names(300, "of the 4th"), Account()
-    _offer_twice(account, seen, third)
-    jumps.to("4 00:00")
-    _offer_twice(account, seen, third + fourth)
-    jumps.to("5 23:59")
-    _offer_twice(account, seen, third + fourth)
-    account.check(seen)
-    jumps.to("6 00:00")
-    assert all(seen.contains_many(fourth))
-    assert not any(seen.contains_many(third))
-
-
 def test_forward_over_the_whole_window_each_item_is_new_once_more(
     jumps: Jumps, seen: TimeBloom
 ) -> None:
@@ -96,39 +79,6 @@ def test_forward_over_the_whole_window_each_item_is_new_once_more(
         _offer_twice(account, seen, items)
     account.check_answers(again=2 * len(items))
     assert max(account.new.values()) <= 3
-
-
-def test_back_within_a_slice_changes_nothing(jumps: Jumps, seen: TimeBloom) -> None:
-    account = Account()
-    for n, hour in enumerate(("12", "01", "23", "00", "22", "11")):
-        jumps.to(f"4 {hour}:00")
-        _offer_twice(account, seen, names(200 * (n + 1)))
-    account.check(seen)
-
-
-def test_back_over_a_slice_and_forward_items_of_the_later_one_are_new_once_more(
-    jumps: Jumps, seen: TimeBloom
-) -> None:
-    """At most; others never. When the clock is right again, everything is remembered for its time."""
-    earlier, later, meanwhile = (names(200, when) for when in ("earlier", "later", "back"))
-    account, account_of_later = Account(), Account()
-    _offer_twice(account, seen, earlier)
-    jumps.to("4 00:10")
-    _offer_twice(account_of_later, seen, later)
-    for _ in range(3):
-        jumps.to("3 23:50")
-        _offer_twice(account, seen, earlier + meanwhile)
-        _offer_twice(account_of_later, seen, later)
-        jumps.to("4 00:10")
-        _offer_twice(account, seen, earlier + meanwhile)
-        _offer_twice(account_of_later, seen, later)
-    jumps.to("5 23:59")
-    account.check_answers()
-    account_of_later.check_answers(again=200)
-    assert max(account_of_later.new.values()) <= 2
-    assert all(seen.contains_many(earlier + meanwhile + later))
-    jumps.to("6 23:59")
-    assert all(seen.contains_many(later))
 
 
 def test_wherever_the_clock_jumps_what_the_window_holds_is_seen_and_nothing_else(
@@ -150,33 +100,6 @@ def test_wherever_the_clock_jumps_what_the_window_holds_is_seen_and_nothing_else
     print(f"{forward} times forward and {back} times back over a slice")
     jumps.to("5 23:59")  # the window is the three days
     assert seen.info().items == sum(map(len, held.values()))
-
-
-@pytest.mark.parametrize(("then", "again"), [("5 00:00", 0), ("4 23:30", 0), ("3 23:59", 50)])
-def test_a_call_that_is_repeated_after_a_jump_gets_its_first_answer(
-    jumps: Jumps, name: str, then: str, again: int
-) -> None:
-    """Its reply was lost on 4 June at 23:59. Any client that adds the items later gets the answers that the jump allows."""
-    losing = threading.Event()
-
-    def jump() -> None:
-        losing.clear()
-        jumps.to(then)
-
-    account = Account(before_repeat=jump)
-    jumps.to("4 23:59")
-    with (
-        LossyProxy(jumps.url, lambda _: losing.is_set()) as proxy,
-        TimeBloom.from_url(proxy.url, name, retry_for=0, **THREE_DAYS) as seen,
-    ):
-        seen.add("warm up")  # so that it is not the server's time that gets lost
-        losing.set()
-        for _ in range(2):
-            account.offer(seen, names(50), repeat_on=(redis.ConnectionError,))
-        assert account.repeats == 1
-        account.check_answers(again=again)
-        jumps.to("4 23:59")
-        assert all(seen.contains_many(names(50)))
 
 
 def test_a_slice_that_grows_while_the_clock_is_back_leaves_later_ones_as_they_are(

@@ -71,24 +71,6 @@ def test_every_verb_on_a_cluster(store: Store, cluster: servers.Cluster, name: s
             assert store is not DISTINCT or [0, 0] == sorted(held)[:2]
 
 
-async def test_a_cluster_holds_a_part_of_a_store_on_each_master(
-    store: Store, opened: Any, cluster: servers.Cluster, name: str
-) -> None:
-    """But for a mapping."""
-    shards = {"shards": 6} if store.sharded else {}
-    seen, other = (opened(url=cluster.url, **shards) for _ in range(2))
-    assert all(await seen.add_many(ITEMS))
-    assert not any(await other.add_many(ITEMS))
-    assert [True, False] == [await other.add("one more"), await seen.add("one more")]
-    held = [len(master.keys(f"*{{{name}*")) for master in cluster.masters()]
-    assert bool(store.sharded) == (min(held) > 0)
-    with store.open(cluster.url, name, **shards) as looking:
-        assert len(ITEMS) + 1 == store.held(looking)
-        await other.clear()
-        assert 0 == store.held(looking)
-    assert all(await seen.add_many(ITEMS))
-
-
 def _in_a_slot_that_moves(store: Store, name: str) -> str:
     """A name with a key in one of the first slots."""
     shards = 6 if store.sharded else 1

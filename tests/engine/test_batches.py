@@ -57,18 +57,6 @@ def test_what_is_over_takes_no_memory(clock: list[int], few: int) -> None:
     assert not answers.exist
 
 
-def test_an_answer_is_lost_from_when_its_call_was_sent_on(clock: list[int]) -> None:
-    """The server counts from then: resends may have taken most of the hour."""
-    answers = PendingAnswers()
-    batch = Batch(digests(1), token=LanePool().take(), sent=now_ms())
-    clock[0] += 3_000 * 10**9
-    answers.keep_lost(batch, 10**9)
-    clock[0] += 599 * 10**9
-    assert 1 == len(answers.batches_of(digests(1)))
-    clock[0] += 10**9
-    assert [] == answers.batches_of(digests(1))
-
-
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     monkeypatch.setattr(pending, "MAX_LOST", 100)
@@ -110,12 +98,3 @@ def test_new_items_of_another_generation_are_dropped_also_if_they_are_kept_later
         assert digests(1)[0] not in answers
         assert not answers.knows(digests(1))
         assert [*digests(2, 2), *digests(3, 6)] == [*answers.take_new(digests(10))]
-
-
-def test_new_items_of_another_generation_leave_room_for_others(few: int) -> None:
-    answers = PendingAnswers()
-    answers.keep_new(digests(few), LANE_TTL_MS, generation="1")
-    answers.note_generation(0, "2")
-    answers.check_room("name", digests(1, 1000))
-    assert {} == answers.take_new(digests(few))
-    assert not answers.exist

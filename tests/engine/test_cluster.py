@@ -26,7 +26,6 @@ from tbloom.bloom.hasher import digest, shard_of
 from tbloom.engine.client import RETRY_FOR_FAILOVER
 from tbloom.engine.keys import Keys, slot
 from tests.helpers import servers
-from tests.helpers.account import Account, names
 from tests.helpers.localredis import LocalRedis
 from tests.helpers.making import Make, missing
 
@@ -230,18 +229,6 @@ async def test_each_item_is_new_once_while_slots_move_for_asyncio_too(
     assert dict.fromkeys(items, 1) == Counter(n for claimed in claims for n in claimed)
 
 
-@pytest.mark.parametrize("shards", [12, 96])
-def test_slices_spread_evenly_over_the_masters(
-    cluster: servers.Cluster, name: str, shards: int
-) -> None:
-    """Within 10 % of a third each."""
-    with TimeBloom.from_url(cluster.url, name, capacity=10_000, shards=shards) as seen:
-        assert all(seen.add_many(map(str, range(5000))))
-        current = set(seen.keys()[-shards:])
-    held = [current.intersection(master.keys(f"*{name}*")) for master in cluster.masters()]
-    assert pytest.approx([shards / 3] * 3, rel=0.1) == [len(keys) for keys in held]
-
-
 def test_a_batch_is_one_trip_per_node(cluster: servers.Cluster, name: str) -> None:
     """12 shards on 3 masters: each master gets its 4 calls in one go, and no other command."""
     with TimeBloom.from_url(cluster.url, name, capacity=10_000, shards=12) as seen:
@@ -271,30 +258,6 @@ def test_a_batch_is_one_trip_per_node(cluster: servers.Cluster, name: str) -> No
         assert 4 == stats["cmdstat_evalsha"]["calls"]
 
 
-async def test_a_master_that_loses_its_scripts_gets_them_again(
-    make: Make, cluster: servers.Cluster
-) -> None:
-    """One of three forgets them again and again, in the middle of batches."""
-    seen = make(url=cluster.url, capacity=20_000, shards=12)
-    master, done = cluster.masters()[1], threading.Event()
-
-    def flush() -> None:
-        while not done.is_set():
-            master.script_flush()
-
-    with ThreadPoolExecutor(1) as thread:
-        flushing = thread.submit(flush)
-        try:
-            for start in range(0, 6000, 300):
-                items = [f"item {n}" for n in range(start, start + 300)]
-                assert [True] * 300 == await seen.add_many(items)
-                assert [True] * 300 == await seen.contains_many(items)
-                assert [False] * 20 == [await seen.add(item) for item in items[:20]]
-        finally:
-            done.set()
-        flushing.result()
-
-
 async def test_without_a_number_the_shards_are_a_multiple_of_the_masters(
     make: Make, cluster: servers.Cluster, name: str
 ) -> None:
@@ -310,20 +273,6 @@ async def test_without_a_number_the_shards_are_a_multiple_of_the_masters(
     adopting = make(url=cluster.url, name=other)
     assert await adopting.contains("a")
     assert (await adopting.info()).shards == 5
-
-
-@pytest.mark.check
-async def test_a_cluster_that_is_not_there_is_redis_pys_error(
-    make: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One that can be told from a bug: a RedisError, after all retry_for."""
-    monkeypatch.setattr("tbloom.engine.client.RETRY_FOR_FAILOVER", 1.0)
-    with servers.Cluster(_binary("redis-server")) as cluster:
-        seen = make(url=cluster.url)
-        await seen.add("a")
-    for verb, items in (("add", "a"), ("add_many", map(str, range(100)))):
-        with pytest.raises(redis.ConnectionError):
-            await getattr(seen, verb)(items)
 
 
 async def test_an_error_of_our_own_code_is_raised_as_it_is(
@@ -348,20 +297,6 @@ def test_a_cluster_that_no_client_reaches_is_redis_pys_error(ours: Any) -> None:
         ours.from_url("redis+cluster://127.0.0.1:1", "news")
 
 
-@pytest.mark.parametrize("how", ["host and port", "url"])
-def test_a_crawl_on_a_cluster(crawl: Any, cluster: servers.Cluster, how: str) -> None:
-    """Through scrapy-redis' settings."""
-    node = {"host": "127.0.0.1", "port": cluster.port} if how == "host and port" else {}
-    settings = {
-        "DUPEFILTER_CLASS": "tbloom.scrapy.DupeFilter",
-        "REDIS_URL": None if node else f"redis://127.0.0.1:{cluster.port}",
-        "REDIS_PARAMS": {"redis_cls": "redis.RedisCluster", **node},
-    }
-    result = crawl("ten_and_hundred", settings)
-    assert sorted(map(str, range(100))) == sorted(result["fetched"])
-    assert (100, 10) == (result["stats"]["tbloom/new"], result["stats"]["tbloom/seen"])
-
-
 def test_each_item_is_new_once_though_a_sentinels_master_dies(name: str) -> None:
     """4 threads offer 8,000 items each; the replica is put in the master's place."""
     items, binary = range(8000), _binary("redis-server")
@@ -383,60 +318,3 @@ def test_each_item_is_new_once_though_a_sentinels_master_dies(name: str) -> None
             claims = [claim for each in offers for claim in each.result()]
         assert replica.info("replication")["role"] == "master"
         _assert_only_unreplicated_items_were_new_twice(claims, len(items), replicated)
-
-
-def _offered(account: Account, more: int) -> None:
-    """Waits for this number of further offers."""
-    before = account.offered.total()
-    while account.offered.total() < before + more:
-        sleep(0.05)
-
-
-@pytest.mark.check
-def test_each_item_is_new_once_though_a_sentinel_replaces_a_living_master(name: str) -> None:
-    """The old master has no replica from then on, so it refuses what would be forgotten."""
-    account, binary = Account(), _binary("redis-server")
-    with (
-        LocalRedis(binary, "--min-replicas-to-write", "1") as master,
-        servers.replica(binary, master) as replica,
-        servers.sentinel(master) as port,
-        redis.Redis(port=port) as sentinel,
-        redis.Redis(port=master.port) as old,
-        Sentinel([("127.0.0.1", port)]).master_for("main") as client,
-        ThreadPoolExecutor(4) as threads,
-    ):
-        seen = TimeBloom(client, name, **{**PARAMETERS, "shards": 1})
-
-        def add(thread: int) -> None:
-            for number in count():
-                if account.closed:
-                    return
-                items = names(20, f"of {thread // 2} {number}")  # those of two threads
-                account.offer(seen, items)
-                sleep(0.005)
-
-        adding = [threads.submit(add, thread) for thread in range(4)]
-        try:
-            _offered(account, 2000)
-            kept = {*account.new}
-            _replicated(master.port)
-            while old.role()[0] != b"slave":
-                _, leads = sentinel.sentinel_get_master_addr_by_name("main")
-                if leads == master.port:
-                    with suppress(redis.ResponseError):  # it is at it
-                        sentinel.execute_command("SENTINEL", "FAILOVER", "main")
-                sleep(0.05)
-            forgotten = {*account.offered} - kept  # maybe: what the old master took meanwhile
-            _offered(account, 2000)
-        finally:
-            account.closed = True
-        for job in adding:
-            job.result()
-        assert replica.info("replication")["role"] == "master"
-        account.check_answers(again=len(forgotten))
-        assert {item for item, times in account.new.items() if times > 1} <= forgotten
-        offered = [*account.offered]
-        held = seen.contains_many(offered)
-        assert {
-            item for item, is_held in zip(offered, held, strict=True) if not is_held
-        } <= forgotten

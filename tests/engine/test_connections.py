@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-import gc
 import random
 import signal
 import threading
-import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -20,12 +17,10 @@ import redis.asyncio
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from tbloom import AsyncTimeBloom, Claim, TimeBloom
-from tbloom.engine.async_connections import cancellable
+from tbloom import Claim, TimeBloom
 from tests.helpers.forks import in_child, needs_fork
 from tests.helpers.interrupts import interrupted
 from tests.helpers.localredis import LocalRedis
-from tests.helpers.making import needs_kept
 from tests.helpers.proxy import CountingProxy, Fault, Proxy
 
 
@@ -37,30 +32,6 @@ def connections(client: redis.Redis, name: str) -> list[str]:
 def named(url: str, name: str) -> str:
     """A URL whose connections are found by this name."""
     return f"{url}?client_name={name}"
-
-
-def test_one_connection_serves_all_calls(url: str, name: str, client: redis.Redis) -> None:
-    """Call after call goes over the same connection."""
-    with TimeBloom.from_url(named(url, name), name) as seen:
-        assert seen.add("a")
-        first = connections(client, name)
-        assert [seen.add(item) for item in "abcb"] == [False, True, True, False]
-        assert seen.add_many(map(str, range(1000))) == [True] * 1000
-        assert len(first) == 1
-        assert connections(client, name) == first
-
-
-@pytest.mark.parametrize("retry_for", [0, 5])
-def test_server_has_closed_the_connection(
-    url: str, name: str, client: redis.Redis, retry_for: float
-) -> None:
-    """The call is sent again; or, where it may not be, redis-py's pool has noticed."""
-    with TimeBloom.from_url(named(url, name), name, retry_for=retry_for) as seen:
-        assert seen.add("a")
-        [kept] = connections(client, name)
-        client.client_kill_filter(_id=kept)
-        assert [seen.add("b"), seen.add("b"), seen.add("a")] == [True, False, False]
-        assert kept not in connections(client, name)
 
 
 async def test_late_reply_is_not_the_next_call_s(make: Any, own_server: LocalRedis) -> None:
@@ -85,15 +56,6 @@ def test_error_reply_leaves_the_connection_in_use(url: str, name: str, client: r
         client.script_flush()
         assert seen.add_many(["a", *map(str, range(1000))]) == [False, *[True] * 1000]
         assert connections(client, name) == before
-
-
-async def test_pool_of_a_single_connection(make: Any, url: str) -> None:
-    """Other commands need it too."""
-    seen = make(url=f"{url}?max_connections=1")
-    assert await seen.add("a")
-    assert (await seen.info()).items == 1
-    assert await seen.add_many(map(str, range(1000))) == [True] * 1000
-    assert (await seen.info()).items == 1001
 
 
 def test_pool_that_is_disconnected_in_the_middle_of_a_batch(
@@ -193,21 +155,6 @@ async def test_a_call_that_was_only_refused_leaves_no_pending_answer(
     assert await seen.add("a")
 
 
-@pytest.mark.parametrize("query", ["", "?max_connections=1"])
-def test_adds_use_one_lane(url: str, name: str, client: redis.Redis, query: str) -> None:
-    with TimeBloom.from_url(url + query, name) as seen:
-        assert [True] * 20 == [seen.add(f"item {i}") for i in range(20)]
-    assert len([*client.scan_iter(f"{{{name}}}:lane:*")]) == 1
-
-
-async def test_a_health_check_takes_no_call_s_reply(make: Any, url: str) -> None:
-    """One is due when the second batch is sent."""
-    seen = make(url=f"{url}?health_check_interval=1", capacity=10_000)
-    assert await seen.add_many(map(str, range(1000))) == [True] * 1000
-    await asyncio.sleep(1.1)
-    assert await seen.add_many(map(str, range(500, 1500))) == [False] * 500 + [True] * 500
-
-
 @pytest.mark.parametrize("callers", [False, True], ids=["from_url", "a caller's client"])
 def test_others_wait_for_few_calls(url: str, name: str, *, callers: bool) -> None:
     """The server has at most four of a connection's calls at any moment, however many items are added at once."""
@@ -272,66 +219,6 @@ def test_the_reply_to_a_call_that_was_interrupted_is_not_the_next_call_s(
         assert [False] * size == seen.add_many(items)
 
 
-async def test_an_error_of_a_cancelled_call_is_not_logged() -> None:
-    """By asyncio, as one that nobody has looked at."""
-    logged: list[Any] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: logged.append(context))
-
-    async def fail() -> None:
-        try:
-            await asyncio.sleep(60)
-        except asyncio.CancelledError:
-            raise redis.ConnectionError from None
-
-    task = asyncio.create_task(cancellable(fail()))
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)  # its own task has begun
-    task.cancel()
-    await asyncio.wait([task])
-    assert task.cancelled()
-    del task
-    gc.collect()
-    assert [] == logged
-
-
-async def test_a_cancelled_task_ends_wherever_it_is(url: str, name: str) -> None:
-    """Also where redis-py sends with a time limit, whose ``wait_for`` swallows cancellations before Python 3.12."""
-    async with redis.asyncio.Redis.from_url(url, socket_timeout=2) as client:
-        seen, is_over = AsyncTimeBloom(client, name), False
-
-        async def add(task: int) -> None:
-            while not is_over:
-                await (seen.add("a") if task % 2 else seen.add_many(["a"]))
-
-        tasks = [asyncio.create_task(add(task)) for task in range(10)]
-        await asyncio.sleep(0.3)
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks, timeout=3)
-        is_over = True
-        await asyncio.wait(tasks)
-        assert [True] * len(tasks) == [task.cancelled() for task in tasks]
-
-
-async def test_a_call_whose_first_try_took_longer_than_retry_for_is_sent_again(
-    make: Any, url: str
-) -> None:
-    """As after a process, or its machine, stood still in the middle of it."""
-
-    def late(number: int) -> Fault | None:
-        if number != 2:
-            return None
-        time.sleep(0.1)
-        return Fault.LOSE
-
-    with Proxy(url, late) as proxy:
-        ours = make(url=proxy.url, retry_for=0.01)
-        assert await ours.add("a")
-        assert await ours.add("b")
-        assert not await ours.add("b")
-        assert proxy.struck == {Fault.LOSE: 1}
-
-
 def test_clients_that_lose_a_server_do_not_come_back_at_the_same_moment(name: str) -> None:
     seen = TimeBloom.from_url("redis://127.0.0.1:1", name)
     pauses = [seen._retries([]).pause for _ in range(500)]
@@ -340,29 +227,6 @@ def test_clients_that_lose_a_server_do_not_come_back_at_the_same_moment(name: st
 
 
 @needs_fork
-@needs_kept
-def test_a_child_that_is_forked_while_a_thread_opens_a_connection(url: str, name: str) -> None:
-    with TimeBloom.from_url(url, name) as seen:
-        lock = seen.client.connection_pool._lock
-        has_it, is_over = threading.Event(), threading.Event()
-
-        def open_slowly() -> None:
-            with lock:
-                has_it.set()
-                is_over.wait(60)
-
-        thread = threading.Thread(target=open_slowly)
-        thread.start()
-        try:
-            assert has_it.wait(60)
-            assert in_child(lambda: seen.add("child")) is True
-        finally:
-            is_over.set()
-            thread.join()
-
-
-@needs_fork
-@needs_kept
 def test_a_forked_child_has_a_connection_of_its_own(name: str, own_server: LocalRedis) -> None:
     def connections() -> set[str]:
         """The other ones, by their ids."""

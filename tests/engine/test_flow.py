@@ -2,15 +2,8 @@
 
 from __future__ import annotations
 
-from tbloom.engine.flow import Command, ScriptCall, pack, pairs, unpack
+from tbloom.engine.flow import ScriptCall, pack, pairs, unpack
 from tbloom.engine.scripts import Script
-
-
-def test_no_number_is_given_to_hiredis() -> None:
-    """A signal handler that raises while hiredis makes a number's text crashes the interpreter."""
-    call = ScriptCall(Script("bloom/add"), ("key", b"key"), (1, 2.5, "text", b"bytes", True))
-    command = Command(("BITCOUNT", "key", 8, 16))
-    assert {str, bytes} == {*map(type, (*command.words, *call.words, *call.with_text().words))}
 
 
 def test_a_call_has_its_words() -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import signal
-import threading
 from pathlib import Path
 
 import pytest
@@ -12,40 +10,10 @@ import redis
 
 from tbloom.engine import scripts
 from tbloom.engine.scripts import Script, put_together
-from tests.helpers.forks import in_child, needs_fork
 
 LUA = Path(__file__).parents[2] / "lua"
 FILES = sorted(path.relative_to(LUA).with_suffix("").as_posix() for path in LUA.rglob("*.lua"))
 SCRIPTS = [file for file in FILES if not file.startswith("shared/")]
-
-
-@needs_fork
-def test_a_child_that_is_forked_while_a_script_is_read_reads_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    reading, forked, read = threading.Event(), threading.Event(), scripts._read
-
-    def wait_for_the_fork(name: str) -> str:
-        if threading.current_thread() is reader:
-            reading.set()
-            forked.wait()
-        return read(name)
-
-    def child() -> str:
-        signal.alarm(30)
-        return script.sha
-
-    script = Script("shared/clock")  # which nothing else reads
-    monkeypatch.setattr(scripts, "_read", wait_for_the_fork)
-    reader = threading.Thread(target=lambda: script.sha)
-    reader.start()
-    reading.wait()
-    try:
-        sha = in_child(child)
-    finally:
-        forked.set()
-        reader.join()
-    assert sha == script.sha
 
 
 def _read(file: str) -> str:

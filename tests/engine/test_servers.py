@@ -47,10 +47,3 @@ def test_a_client_of_the_wrong_kind_is_refused(ours: Any, client: Any, name: str
         ConfigError, match=f"^client: expected a redis-py client for {ours.__name__}"
     ):
         ours(instance, name)
-
-
-def test_no_server_is_redis_pys_error(name: str) -> None:
-    retry = redis.retry.Retry(redis.backoff.NoBackoff(), 0)
-    client = redis.Redis(host="127.0.0.1", port=1, retry=retry)
-    with pytest.raises(redis.ConnectionError):
-        TimeBloom(client, name).add("a")

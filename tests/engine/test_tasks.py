@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import random
-import signal
 from collections import Counter
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
@@ -19,9 +19,6 @@ from tbloom import AsyncTimeBloom, TBloomError
 from tbloom.distinct import AsyncDistinctCounter
 from tbloom.exact import AsyncExactFilter
 from tests.helpers.account import NO_ANSWER
-from tests.helpers.forks import in_child, needs_fork
-from tests.helpers.localredis import LocalRedis, find_binary, free_port
-from tests.helpers.making import missing, needs_kept
 from tests.helpers.proxy import CountingProxy
 
 TASKS, TURNS = 100, 10
@@ -168,40 +165,19 @@ async def test_the_server_closes_the_connection_again_and_again(
     assert 1000 == (await seen.info()).items
 
 
-async def test_late_reply_is_not_the_next_call_s(own_server: LocalRedis, name: str) -> None:
-    """After a time-out the connection is given up: what still comes over it is nobody's."""
-    assert own_server.process is not None
-    address = f"{own_server.url}?socket_timeout=0.2"
-    async with AsyncTimeBloom.from_url(address, name, retry_for=0.1) as seen:
-        assert await seen.add("old")
-        own_server.process.send_signal(signal.SIGSTOP)
-        late = await asyncio.gather(*map(seen.contains, "abc"), return_exceptions=True)
-        assert [redis.TimeoutError] * 3 == [*map(type, late)]
-        assert len({*map(id, late)}) == 3
-        own_server.process.send_signal(signal.SIGCONT)
-        assert [await seen.contains("old"), await seen.contains("new")] == [True, False]
+def test_another_event_loop_is_refused(url: str, name: str) -> None:
+    """As in a forked process: redis-py's connections belong to the first one."""
+    seen = AsyncTimeBloom.from_url(url, name)
 
+    async def use() -> None:
+        assert await seen.add("a")
+        for coroutine in (seen.add("b"), seen.info()):
+            with ThreadPoolExecutor(1) as thread, pytest.raises(TBloomError, match="event loop"):
+                thread.submit(asyncio.run, coroutine).result()
+        assert await seen.add("b")
+        await seen.aclose()
 
-@needs_kept
-@pytest.mark.parametrize("killed", [False, True])
-def test_one_event_loop_after_the_other(
-    url: str, name: str, client: redis.Redis, *, killed: bool
-) -> None:
-    """The connection of a closed loop is given up, whether it lasts or not."""
-    seen = AsyncTimeBloom.from_url(f"{url}?client_name={name}", name, error_rate=1e-9)
-    for loop in range(3):
-        items = 1000 * loop + 1000
-        answers = asyncio.run(answers_to(seen, items))
-        assert items == sum(answers.values()) - items
-        assert 1000 == sum(times for (_, new), times in answers.items() if new)
-        for connection in connections(client, name) * killed:
-            client.client_kill_filter(_id=connection)
-
-    async def end() -> int:
-        async with seen:
-            return (await seen.info()).items
-
-    assert 3000 == asyncio.run(end())
+    asyncio.run(use())
 
 
 @pytest.mark.parametrize("verb", ["add", "contains", "claim", "last_seen", "info"])
@@ -211,25 +187,6 @@ def test_without_asyncios_event_loop_one_sentence_says_so(name: str, verb: str) 
     coroutine = getattr(seen, verb)(*([] if verb == "info" else ["a"]))
     with pytest.raises(TBloomError, match="the Async classes need asyncio: its event loop"):
         coroutine.send(None)
-
-
-@needs_fork
-async def test_forked_child_leaves_the_connection_to_its_parent(
-    seen: AsyncTimeBloom, name: str, client: redis.Redis
-) -> None:
-    """The child's loop, and its connection, are others."""
-    assert await seen.add("a")
-    kept = connections(client, name)
-
-    async def work() -> list[bool]:
-        return [await seen.add(item) for item in "abb"]
-
-    def child() -> list[bool]:
-        return asyncio.run(work())
-
-    assert [False, True, False] == in_child(child)
-    assert [await seen.add(item) for item in "bcc"] == [False, True, False]
-    assert kept == connections(client, name)
 
 
 @pytest.mark.parametrize("reader", ["hiredis", "redis-py's own"])
@@ -243,38 +200,3 @@ async def test_every_protocol(url: str, name: str, query: str, reader: str) -> N
         await seen.client.script_flush()
         assert not await seen.add("item 1")
         assert 500 == (await seen.info()).items
-
-
-async def test_a_unix_socket(name: str, tmp_path_factory: pytest.TempPathFactory) -> None:
-    binary, path = find_binary(), tmp_path_factory.mktemp("s") / "redis"
-    if binary is None:
-        missing("A redis-server")
-    with LocalRedis(binary, "--unixsocket", str(path), port=free_port()):
-        async with AsyncTimeBloom.from_url(f"unix://{path}", name, error_rate=1e-9) as seen:
-            assert each_twice(500) == await answers_to(seen, 500)
-
-
-async def test_without_retries_or_in_a_caller_s_client_none_is_kept(
-    url: str, name: str, client: redis.Redis
-) -> None:
-    """The server may have closed it unnoticed; and other code may need it."""
-    async with AsyncTimeBloom.from_url(f"{url}?client_name={name}", name, retry_for=0) as seen:
-        assert await seen.add("a")
-        assert await seen.client.ping()
-        assert len(connections(client, name)) == 1
-    pool = redis.asyncio.BlockingConnectionPool.from_url(url, max_connections=1, timeout=1)
-    async with redis.asyncio.Redis(connection_pool=pool) as own:
-        seen = AsyncTimeBloom(own, name, retry_for=5)
-        assert not await seen.add("a")
-        assert await own.ping()
-
-
-@needs_fork
-async def test_a_forked_child_uses_no_connection_of_its_parent(url: str, name: str) -> None:
-    """redis-py's pool for asyncio gives them to it."""
-    async with redis.asyncio.Redis.from_url(url) as client:
-        seen = AsyncTimeBloom(client, name, error_rate=1e-9)
-        assert await seen.add("parent's")
-        assert in_child(lambda: asyncio.run(seen.add("child's"))) is True
-        items = ["parent's", "child's", "new"]
-        assert [False, False, True] == [await seen.add(item) for item in items]

@@ -14,9 +14,6 @@ import redis
 from tests.helpers import servers
 from tests.helpers.localredis import LocalRedis, free_port
 from tests.helpers.making import Make, missing
-from tests.helpers.schedulers import refusal
-
-SCRAPY = {"DUPEFILTER_CLASS": "tbloom.scrapy.DupeFilter", "REDIS_PARAMS": {"retry": None}}
 
 
 def _certificate(folder: Path, name: str, *options: str) -> str:
@@ -83,38 +80,9 @@ async def test_the_right_authority_is_trusted(make: Make, tls_url: Any) -> None:
     assert 1 == (await seen.info()).items
 
 
-async def test_adds_keep_their_connection_and_their_lane(make: Make, tls_url: Any) -> None:
-    url = tls_url("ca")
-    seen = make(url=url)
-    for item in "ab":
-        await seen.add(item)
-
-    def taken(client: redis.Redis) -> tuple[int, int]:
-        return client.info("stats")["total_connections_received"], len(client.keys("*:lane:*"))
-
-    with redis.Redis.from_url(url) as client:
-        before = taken(client)
-        assert all([await seen.add(f"item {i}") for i in range(20)])
-        assert before == taken(client)
-
-
 async def test_another_authority_is_not(make: Make, tls_url: Any) -> None:
     with pytest.raises(redis.ConnectionError, match="CERTIFICATE_VERIFY_FAILED"):
         await make(url=tls_url("other"), resend=False).add("a")
-
-
-async def test_the_certificate_of_another_host_is_not(make: Make, tls_url: Any) -> None:
-    if int(redis.__version__.split(".")[0]) < 6:
-        pytest.skip("redis-py checks host names from version 6 on")
-    with pytest.raises(redis.ConnectionError, match="Hostname mismatch"):
-        await make(url=tls_url("ca", host="localhost"), resend=False).add("a")
-
-
-def test_in_scrapy(crawl: Any, tls_url: Any) -> None:
-    settings = {**SCRAPY, "REDIS_URL": tls_url("ca")}
-    assert ["a"] == crawl("pages", settings, ["a", "a"])["fetched"]
-    result = crawl("pages", {**SCRAPY, "REDIS_URL": tls_url("other")}, ["b"])
-    assert "CERTIFICATE_VERIFY_FAILED" in refusal(result)
 
 
 async def test_a_wrong_certificate_for_a_while_loses_nothing(

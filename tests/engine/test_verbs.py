@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import pickle
-import traceback
 from typing import Any, get_type_hints
 
 import pytest
@@ -72,15 +70,6 @@ async def test_both_classes_have_the_verb() -> None:
     assert ["hello", "you"] == await Awaiting().greet(name="you")
 
 
-class Quick(Waiting):
-    def greet(self, name: str, *, loud: bool = False) -> list[str]:
-        return ["quick", *super().greet(name, loud=loud)]
-
-
-class Quicker(Quick):
-    pass
-
-
 @pytest.mark.parametrize("cls", [Waiting, Awaiting])
 def test_what_is_asked_of_a_method(cls: Any) -> None:
     method = cls.greet
@@ -106,18 +95,3 @@ def test_both_classes_of_a_store_have_the_same_verbs(sync: Any, aio: Any) -> Non
         assert not inspect.iscoroutinefunction(ours[name])
         assert ours[name].__doc__ == theirs[name].__doc__
         assert ours[name].__doc__ or name.startswith("_")
-
-
-def test_a_class_may_have_a_method_of_its_own() -> None:
-    """Its subclasses have that one, too; the others stay as they are."""
-    assert ["quick", "hello", "you"] == Quicker().greet("you")
-    assert Quicker.greet is Quick.greet
-    assert Quicker.leave is Waiting.leave
-    assert "A greeting for each." == inspect.getdoc(Quick.greet)
-
-
-def test_a_verb_can_be_pickled_and_traced() -> None:
-    assert ["hello", "me"] == pickle.loads(pickle.dumps(Waiting().greet))("me")  # noqa: S301
-    with pytest.raises(TypeError, match=r"Greeting\.greet\(\) missing 1 required") as raised:
-        Waiting().greet()  # type: ignore[call-arg]
-    assert 2 == len(traceback.extract_tb(raised.tb))

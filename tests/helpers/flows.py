@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import redis
+from redis.client import NEVER_DECODE
 
-from tbloom.engine.connections import IN_BYTES
 from tbloom.engine.flow import Call, ScriptCall
 from tbloom.engine.verbs import verb
 
@@ -15,7 +15,7 @@ from tbloom.engine.verbs import verb
 def replies_to(client: redis.Redis, calls: Sequence[Call]) -> list[Any]:
     """What the server says to a flow's calls."""
     in_full = [call.with_text() if isinstance(call, ScriptCall) else call for call in calls]
-    return [client.execute_command(*call.words, **IN_BYTES) for call in in_full]
+    return [client.execute_command(*call.words, **{NEVER_DECODE: True}) for call in in_full]
 
 
 def run(client: redis.Redis, flow: Any, replies: Any = None) -> tuple[Any, int]:

@@ -256,7 +256,7 @@ def test_the_policy_answers_while_the_server_is_down_and_the_server_after(
 @pytest.mark.parametrize("store", [CrawlBloom, CrawlExact])
 @pytest.mark.parametrize("policy", ["raise", "schedule", "drop"])
 def test_too_few_replicas_are_an_outage(store: Any, url: str, name: str, policy: str) -> None:
-    slow = f"{url}?socket_timeout=0.2"
+    slow = f"{url}?socket_timeout=2"
     with store.from_url(slow, name, retry_for=0, replicas=1) as seen:
         answers = Answers(seen, policy)
         if policy == "raise":

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import redis
 
 from tbloom.cli.kit.errors import CommandError
-from tbloom.engine.connections import AT_ONCE, IN_BYTES, options
+from tbloom.engine.connections import AT_ONCE, Connections
 from tbloom.engine.flow import Call, Command, Flow, chunks
 from tbloom.engine.retries import Retries
 from tbloom.errors import TBloomError
@@ -48,34 +48,30 @@ def answers(
 
 def _replies(client: Any, calls: list[Call]) -> list[Any]:
     """The reply to each call; error replies as Failures."""
-    is_cluster = isinstance(client, redis.RedisCluster)
     first: dict[Any, int] = {}
-    same = [
-        first.setdefault(_question(client, call, is_cluster=is_cluster), place)
-        for place, call in enumerate(calls)
-    ]
+    same = [first.setdefault(_question(client, call), i) for i, call in enumerate(calls)]
     quick, slow = list[int](), list[int]()
     for place in first.values():
         (quick if _is_quick(calls[place]) else slow).append(place)
-    came: dict[int, Any] = {}
-    for turn in [*chunks(quick, _QUICK_AT_ONCE), *chunks(slow, AT_ONCE)]:
-        with client.pipeline(transaction=False) as pipeline:
-            for place in turn:
-                given = options(client, calls[place]) if is_cluster else IN_BYTES
-                pipeline.execute_command(*calls[place].words, **given)
-            came |= zip(turn, pipeline.execute(raise_on_error=False), strict=True)
+    came, connections = dict[int, Any](), Connections(client)
+    for places, at_once in (quick, _QUICK_AT_ONCE), (slow, AT_ONCE):
+        asked = [calls[place] for place in places]
+        came |= zip(places, connections.send(asked, at_once), strict=True)
     replies = [came[place] for place in same]
     if any(isinstance(reply, Exception) for reply in replies):
-        retries = Retries(calls, lambda: 0.0, is_cluster=is_cluster, resends=True)
+        retries = Retries(calls, lambda: 0.0, resends=True)
         retries.take(replies)
+        while retries.pending:  # scripts that the server does not know
+            retries.take(connections.send(retries.pending))
         return retries.replies
     return replies
 
 
-def _question(client: Any, call: Call, *, is_cluster: bool) -> Any:
+def _question(client: Any, call: Call) -> Any:
     """Equal for calls of which one is sent for all: INFO, whose reply is long, to one server."""
     if not isinstance(call, Command) or call.words[0] != "INFO":
         return call
+    is_cluster = isinstance(client, redis.RedisCluster)
     return call.words, client.get_node_from_key(call.key).name if is_cluster else ""
 
 

@@ -162,7 +162,8 @@ class ShadowDupeFilter(BaseDupeFilter):
         rates = counts["lost"], counts["new"], self.seen.config.error_rate
         values = counts["asked"], counts["agreed"], counts["unanswered"], *rates
         logger.info(message, self.seen.name, *values, counts["again"], counts["seen"])
-        if self._is_in_memory and not self.seen.circuit.is_open:  # otherwise its keys expire
+        # Otherwise its keys expire, or it has none.
+        if self._is_in_memory and counts["asked"] and not self.seen.circuit.is_open:
             self._ask(self.seen.clear)
         self.seen.close()
         self.seen.client.close()
