@@ -36,8 +36,6 @@ _ONE_DIGEST, _WORTH_TWO = 16, 21
 # was made 100 times too small takes 1.61 x the memory; other series that were tried take 1.59 to 1.64 x.)
 _FIRST_SHARE = 0.5
 _SHARE_DECAY = 0.8
-#: 95 % of a normal distribution is within this number of standard deviations.
-_DEVIATIONS = 1.959964
 #: The least capacity of a slice that follows another one, and the sizes per power of two from there on.
 _LEAST_AFTER, _STEPS = 1000, 16
 #: With this load all columns are set, to the precision of a float.
@@ -152,21 +150,6 @@ def load_at(rate: float, hashes: int) -> float:
         else:
             high = middle
     return low
-
-
-def interval(hits: int, of: int) -> tuple[float, float]:
-    """The 95 % confidence interval of a rate that was measured as ``hits`` out of ``of``.
-
-    Wilson's score interval with continuity correction (Newcombe 1998, method 4). Without the correction it is too narrow
-    where few hits are expected, as here.
-    """
-
-    def lower_end(hits: int) -> float:
-        z = _DEVIATIONS
-        spread = z * z - 2 - 1 / of + 4 * hits * (1 - hits / of + 1 / of)
-        return max(0.0, (2 * hits + z * z - 1 - z * math.sqrt(spread)) / (2 * (of + z * z)))
-
-    return lower_end(hits) if hits else 0.0, 1 - lower_end(of - hits) if hits < of else 1.0
 
 
 def allocated(size: int) -> int:

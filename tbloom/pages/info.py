@@ -12,7 +12,7 @@ from pathlib import Path
 from tbloom.pages import members, record, segments
 from tbloom.pages.config import PagesConfig
 from tbloom.pages.index import Index
-from tbloom.pages.segments import Found, Gap, Progress, Segment, label_of
+from tbloom.pages.segments import Found, Gap, Segment, label_of
 from tbloom.window import Window, from_ms
 
 
@@ -112,16 +112,14 @@ def _period(
     return at, end, expires
 
 
-def verify(
-    root: Path, index: Index, config: PagesConfig, progress: Progress | None = None
-) -> PagesReport:
+def verify(root: Path, index: Index, config: PagesConfig) -> PagesReport:
     """The numbers of pages and records, and the problems."""
     pages = records = 0
     problems: list[str] = []
     with index.snapshot() as snapshot:
         known = snapshot.segments(config.since())
         parts = [(segment, 0, segment.size) for segment in known]
-        walked = segments.walk(root, parts, progress)
+        walked = segments.walk(root, parts)
         for segment, several in groupby(walked, itemgetter(0)):
             wrong, read, found = _verify(root, snapshot, segment, several)
             # Else it has left since then, perhaps with its file.

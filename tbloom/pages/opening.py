@@ -59,14 +59,14 @@ def to_write(root: Path, wanted: PagesConfig | None) -> tuple[Index, PagesConfig
         raise
 
 
-def rebuild(root: Path, progress: segments.Progress | None) -> None:
+def rebuild(root: Path) -> None:
     """Makes the store's index anew from its segments."""
     stored = recovery.parameters_in_segments(root) if root.is_dir() else None
     if stored is None:
         raise ConfigError("path", str(root), "a folder with segments of a page store")
     lock = WriterLock(root)
     try:
-        recovery.rebuild(root, agreed(str(root), stored, None), progress)
+        recovery.rebuild(root, agreed(str(root), stored, None))
     finally:
         lock.release()
 

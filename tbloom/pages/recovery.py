@@ -13,7 +13,7 @@ from tbloom.pages import segments
 from tbloom.pages.config import PagesConfig
 from tbloom.pages.database import remove_stale
 from tbloom.pages.index import Index
-from tbloom.pages.segments import Found, Gap, Progress, Segment
+from tbloom.pages.segments import Found, Gap, Segment
 
 logger = logging.getLogger(__name__)
 
@@ -24,13 +24,13 @@ def parameters_in_segments(root: Path) -> str | None:
     return next((first.parameters for first in firsts if first.parameters is not None), None)
 
 
-def rebuild(root: Path, config: PagesConfig, progress: Progress | None = None) -> None:
+def rebuild(root: Path, config: PagesConfig) -> None:
     """Makes the index anew from the segments, and puts it in the place of the old one."""
     try:
         with closing(Index.begin(root, config.stored)) as index:
             stored = segments.stored(root).items()
             begun = [_begin(config, number, path) for number, path in stored]
-            _learn(root, index, filter(None, begun), progress)
+            _learn(root, index, filter(None, begun))
             index.publish()
     finally:
         remove_stale(root)  # or this one, where it was not finished: it may have filled the disk
@@ -58,7 +58,7 @@ def reconcile(root: Path, index: Index, config: PagesConfig) -> None:
         if number not in known and (begun := _begin(config, number, path)):
             grown.append(begun)
     if grown:
-        _learn(root, index, grown, None)
+        _learn(root, index, grown)
 
 
 def _begin(config: PagesConfig, number: int, path: Path) -> Segment | None:
@@ -80,12 +80,12 @@ def _begin(config: PagesConfig, number: int, path: Path) -> Segment | None:
     return None
 
 
-def _learn(root: Path, index: Index, known: Iterable[Segment], progress: Progress | None) -> None:
+def _learn(root: Path, index: Index, known: Iterable[Segment]) -> None:
     """Adds the records that the index does not know, and cuts off torn ones."""
     parts = [(one, one.size, (root / one.name).stat().st_size) for one in known]
     grown = {one.number: one for one, _, _ in parts}
     with index.learning():
-        for segment, one in segments.walk(root, parts, progress):
+        for segment, one in segments.walk(root, parts):
             if isinstance(one, Gap):
                 logger.warning("%s: %s", root / segment.name, one.why)
                 continue

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
@@ -16,10 +16,6 @@ from typing import NamedTuple
 
 from tbloom.pages import members, record
 
-#: Called with the bytes that are done, and their total.
-Progress = Callable[[int, int], object]
-#: Records between two calls of it.
-_STEP = 1_000
 #: Bytes of a record that are read to find its headers. Most need fewer.
 _START = 4096
 _STRIDE = 1 << 20
@@ -102,22 +98,15 @@ def first_of(path: Path) -> record.First:
 
 
 def walk(
-    root: Path, parts: Iterable[tuple[Segment, int, int]], progress: Progress | None = None
+    root: Path, parts: Iterable[tuple[Segment, int, int]]
 ) -> Iterator[tuple[Segment, Found | Gap]]:
     """The records between two offsets of each segment, and the gaps between them."""
-    parts = [*parts]
-    done, total = 0, sum(end - begin for _, begin, end in parts)
     for segment, begin, end in parts:
         try:
-            for count, one in enumerate(_between(root / segment.name, begin, end), 1):
+            for one in _between(root / segment.name, begin, end):
                 yield segment, one
-                if progress is not None and not count % _STEP:
-                    progress(done + one.offset + one.length - begin, total)
-        except FileNotFoundError:
+        except FileNotFoundError:  # noqa: PERF203
             yield segment, Gap(begin, end - begin, "is missing")
-        done += end - begin
-        if progress is not None:
-            progress(done, total)
 
 
 def _between(path: Path, begin: int, end: int) -> Iterator[Found | Gap]:

@@ -18,7 +18,6 @@ from tbloom.pages.index import Index
 from tbloom.pages.info import PagesInfo, PagesReport
 from tbloom.pages.members import check_codec
 from tbloom.pages.page import Headers, Page, check_page, fingerprint_of
-from tbloom.pages.segments import Progress
 from tbloom.pages.writer import Writer, batches
 
 if TYPE_CHECKING:
@@ -92,16 +91,15 @@ class PageStore:
         in_child(self._after_fork)
 
     @classmethod
-    def rebuild(cls, path: str | os.PathLike[str], progress: Progress | None = None) -> PagesInfo:
+    def rebuild(cls, path: str | os.PathLike[str]) -> PagesInfo:
         """Makes the index of the store anew, from its WARC files alone.
 
-        :param progress: called from time to time with the number of bytes that are done, and their total.
         :returns: the result of ``stats()`` afterwards.
         :raises ConfigError: where the folder has no segments of a store.
         :raises StoreLocked: where somebody writes to it.
         """
         root = opening.folder(path)
-        opening.rebuild(root, progress)
+        opening.rebuild(root)
         with cls(root) as store:
             return store.stats()
 
@@ -225,14 +223,12 @@ class PageStore:
         """Pages, records, files and bytes, slice by slice."""
         return info.stats(self._root, self._reading(), self._config)
 
-    def verify(self, progress: Progress | None = None) -> PagesReport:
+    def verify(self) -> PagesReport:
         """Reads all records, and compares them with their digests and with the index; changes nothing.
 
         What a writer changes meanwhile makes the index's log longer, which is used again only afterwards.
-
-        :param progress: called from time to time with the number of bytes that are done, and their total.
         """
-        return info.verify(self._root, self._reading(), self._config, progress)
+        return info.verify(self._root, self._reading(), self._config)
 
     def flush(self) -> None:
         """Waits until all pages are on the disk, safe from a power cut. ``close`` does so too."""

@@ -15,7 +15,6 @@ from shutil import which
 from typing import Any
 
 import redis
-from redis.sentinel import Sentinel
 from typing_extensions import Self
 
 from tbloom import TimeBloom
@@ -101,10 +100,6 @@ class Clockwork:
         with redis.Redis.from_url(self.server.url) as client:
             while client.time()[0] != int(when.timestamp()):
                 time.sleep(0.01)
-
-    def run_on(self, seconds: float) -> None:
-        """Has the clock run from now on, that far ahead of this machine's, or behind it."""
-        self._write(f"{seconds:+.0f}")
 
     def pass_a_second(self, name: str, session: str) -> None:
         """Moves the clock on by a second, and returns when this session of that filter has sent a heartbeat."""
@@ -242,12 +237,6 @@ def replica(binary: str, master: LocalRedis) -> Iterator[redis.Redis]:
         while client.info("replication")["master_link_status"] != "up":
             time.sleep(0.05)
         yield client
-
-
-def sentinels_master(*, port: int, **options: Any) -> redis.Redis:
-    """For scrapy-redis, as ``REDIS_PARAMS["redis_cls"]``: a client of what the Sentinel calls the master."""
-    master: redis.Redis = Sentinel([("127.0.0.1", port)]).master_for("main", **options)
-    return master
 
 
 @contextmanager

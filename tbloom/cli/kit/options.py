@@ -68,7 +68,6 @@ within = click.option(
 as_json = click.option("--json", "as_json", is_flag=True, help="as JSON")
 quiet = click.option("--quiet", is_flag=True, help="no summary")
 yes = click.option("--yes", is_flag=True, help="don't ask")
-all_slices = click.option("--all", "empty", is_flag=True, help="show empty slices too")
 mapping = click.option(
     "--mapping",
     metavar="MAPPING",

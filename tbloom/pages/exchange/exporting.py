@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import BinaryIO
@@ -33,7 +33,6 @@ def export_warc(
     since: datetime | None = None,
     until: datetime | None = None,
     codec: str = "gzip",
-    progress: Callable[[int], object] | None = None,
 ) -> PagesExported:
     """Writes pages into a WARC file, which ``import_warc`` reads back byte for byte.
 
@@ -42,7 +41,6 @@ def export_warc(
     :param since: only pages that were fetched then or later.
     :param until: only pages that were fetched before.
     :param codec: how they are compressed, as for ``PageStore``.
-    :param progress: called with the number of pages that are written, for each.
     :raises ConfigError: where an argument can't be right, such as URLs and a time too.
     :raises TBloomError: where a page that is asked for is damaged.
     """
@@ -54,10 +52,8 @@ def export_warc(
     missing: list[Item] = []
     pages = store.pages(since, until) if urls is None else _pages(store, urls, missing)
     count = 0
-    for count, page in enumerate(pages, 1):
+    for count, page in enumerate(pages, 1):  # noqa: B007 - the last one
         file.write(record.of_page(page, None, info, codec))
-        if progress is not None:
-            progress(count)
     return PagesExported(count, tuple(missing))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -39,9 +39,7 @@ class PagesImported:
     damaged: tuple[str, ...]
 
 
-def import_pages(
-    store: PageStore, source: Iterable[Page | Skipped], progress: Callable[[], object]
-) -> PagesImported:
+def import_pages(store: PageStore, source: Iterable[Page | Skipped]) -> PagesImported:
     """Stores the pages of a source, except those that the store has, fetched at the same time or later.
 
     The pages need not be checked: what the store refuses is skipped and counted.
@@ -59,10 +57,8 @@ def import_pages(
             damaged += [one.where] * (one.kind == DAMAGED)
         if not number % BATCH_PAGES or size >= BATCH_BYTES:
             _put(store, batch, counts, skipped)
-            progress()
             batch, size = [], 0
     _put(store, batch, counts, skipped)
-    progress()
     return PagesImported(
         counts["stored"], counts["present"], dict(skipped.most_common()), tuple(damaged)
     )

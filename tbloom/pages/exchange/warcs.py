@@ -6,7 +6,7 @@ import io
 import os
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -35,7 +35,6 @@ _REQUESTS = 100
 def import_warc(
     store: PageStore,
     *sources: str | os.PathLike[str] | BinaryIO,
-    progress: Callable[[int, int | None], object] | None = None,
     max_body: int = MAX_BODY,
 ) -> PagesImported:
     """Stores the pages of WARC files, except those that the store has, fetched at the same time or later.
@@ -45,20 +44,12 @@ def import_warc(
 
     :param sources: paths, or files opened to read bytes; compressed with gzip or zstd, or not. Or the folders of other
         stores.
-    :param progress: called from time to time with the number of bytes that are done, and their total; None where it is
-        not known.
     :param max_body: pages with a longer body (in bytes) are skipped, and counted; 128 MB. Their content is not kept in
         memory.
     :raises ConfigError: where one is no WARC file; then nothing has changed.
     :raises OSError: where one can't be read, or the disk is full.
     """
-    source = WarcFiles(sources, max_body)
-
-    def report() -> None:
-        if progress is not None:
-            progress(source.done, source.total)
-
-    return import_pages(store, source, report)
+    return import_pages(store, WarcFiles(sources, max_body))
 
 
 class WarcFiles:
@@ -76,28 +67,11 @@ class WarcFiles:
             raise ConfigError("max_body", max_body, "a whole number of bytes")
         self._max_body = min(max_body, MAX_BYTES)
         self._sources = [_opened(one) for one in sources]
-        sizes = [one.size for one in self._sources]
-        #: Bytes of all; None where one is a pipe.
-        self.total = None if None in sizes else sum(size or 0 for size in sizes)
-
-    @property
-    def done(self) -> int:
-        """Bytes that have been read."""
-        return sum(source.done for source in self._sources)
 
     def __iter__(self) -> Iterator[Page | Skipped]:
         """The pages, and what is skipped."""
         for source in self._sources:
             yield from source.pages(self._max_body)
-
-
-def is_warc(path: Path) -> bool:
-    """True: the file begins with a WARC record."""
-    try:
-        _File(path)
-    except ConfigError:
-        return False
-    return True
 
 
 def _opened(given: str | os.PathLike[str] | BinaryIO) -> _Store | _File:
@@ -110,16 +84,14 @@ class _Store:
     """The pages that another store has."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._path, self.done = path, 0
-        with PageStore(path, readonly=True) as store:
-            self.size: int | None = store.stats().bytes
+        self._path = path
+        PageStore(path, readonly=True).close()  # now, where it can't be read
 
     def pages(self, max_body: int) -> Iterator[Page | Skipped]:
         """The pages, as ``PageStore.pages`` has them."""
         with PageStore(self._path, readonly=True) as store:
             for page in store.pages():
                 yield page if len(page.body) <= max_body else Skipped(TOO_LONG)
-        self.done = self.size or 0
 
 
 class _Kept(io.BufferedReader):
@@ -133,15 +105,12 @@ class _File:
     """A WARC file, by path or open."""
 
     def __init__(self, given: str | os.PathLike[str] | BinaryIO) -> None:
-        self.done = 0
-        self.size: int | None = None
         #: The file, if the caller has opened it.
         self._begun: Records | None = None
         if isinstance(given, str | os.PathLike):
             self._path, self._name = Path(given), os.fspath(given)
             with self._path.open("rb") as file:
                 self._begin(file)
-            self.size = self._path.stat().st_size
         else:
             self._name = str(getattr(given, "name", "the file"))
             readable = given if hasattr(given, "peek") else _Kept(cast("io.RawIOBase", given))
@@ -153,10 +122,7 @@ class _File:
             yield from _Reader(self._name, self._begun, max_body).pages()
             return
         with self._path.open("rb") as file:
-            for one in _Reader(self._name, self._begin(file), max_body).pages():
-                self.done = file.tell()
-                yield one
-        self.done = self.size or 0
+            yield from _Reader(self._name, self._begin(file), max_body).pages()
 
     def _begin(self, file: io.BufferedReader) -> Records:
         try:
