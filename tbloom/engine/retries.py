@@ -38,8 +38,10 @@ def _failure(error: exceptions.ResponseError, *, answer_lost: bool) -> Failure:
     code = ""
     if type(error) is exceptions.ResponseError and not is_outage(error):
         code = "WRONGTYPE" if str(error).startswith("WRONGTYPE") else "ERR"
-    # A script that raises WRONGTYPE has looked for the answer of an earlier copy.
-    return Failure(code, error, answer_lost and code != "WRONGTYPE")
+    # A script that raises WRONGTYPE has looked for the answer of an earlier copy. A server that is no master now may be
+    # one when a late copy of the call comes.
+    was_demoted = isinstance(error, exceptions.ReadOnlyError)
+    return Failure(code, error, was_demoted or (answer_lost and code != "WRONGTYPE"))
 
 
 # After these a call is sent again: the connection failed, slots are moving to another node, the server is no master any

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from tests.helpers import servers
 from tests.helpers.account import Account, names
 from tests.helpers.contents import contents, set_maxmemory
 from tests.helpers.localredis import LocalRedis
+from tests.helpers.proxy import Fault, Proxy
 from tests.helpers.stores import Store
 
 each_size = pytest.mark.parametrize("size", [1, 300], ids=["singly", "batch"])
@@ -105,6 +107,28 @@ async def test_a_replica_changes_nothing_until_it_is_the_master(
         for _ in range(2):
             await account.offer_async(seen, names(size))
         store.check(account, url, name)
+
+
+async def test_a_late_copy_of_a_refused_call_is_executed_for_its_caller(
+    store: Store, opened: Any, server: LocalRedis, binary: str, name: str
+) -> None:
+    """By a server that was a replica at first, and is promoted before the copy comes."""
+    faults = list[Fault]()
+    with servers.replica(binary, server) as client:
+        port = client.connection_pool.connection_kwargs["port"]
+        url = f"redis://127.0.0.1:{port}"
+        await opened(url=server.url).add("before")
+        with Proxy(url, lambda _: faults.pop() if faults else None, late=0.5) as proxy:
+            seen = opened(url=proxy.url, retry_for=0)
+            assert not await seen.add("before")
+            faults.append(Fault.LATE_COPY)
+            with pytest.raises(ReadOnlyError):
+                await seen.add_many(["x", "y"])
+            client.replicaof("NO", "ONE")
+            with store.open(url, name) as looking:
+                while not looking.contains("x"):  # noqa: ASYNC110 - the server tells of no event
+                    await asyncio.sleep(0.01)
+            assert await seen.add_many(["x", "y"]) == [True, True]
 
 
 @pytest.mark.parametrize("policy", ["allkeys-lru", "volatile-ttl", "noeviction"])
