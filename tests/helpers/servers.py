@@ -6,10 +6,11 @@ import os
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime, timedelta, timezone
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 from shutil import which
 from typing import Any
@@ -144,8 +145,8 @@ class Cluster:
         with ExitStack() as stack:
             for node in self._nodes:
                 stack.enter_context(node)
-            addresses = [f"127.0.0.1:{node.port}" for node in self._nodes]
-            self._cli("create", *addresses, "--cluster-replicas", str(int(self._replicas)))
+            others = [f"127.0.0.1:{node.port}" for node in self._nodes[1:]]
+            self._cli("create", *others, "--cluster-replicas", str(int(self._replicas)))
             for node in self._nodes:
                 with redis.Redis.from_url(node.url) as client:
                     while not self._is_ready(client):
@@ -177,13 +178,30 @@ class Cluster:
         ]
 
     def reshard(self, source: redis.Redis, target: redis.Redis, slots: int) -> None:
-        """Moves the first ``slots`` slots of one master to another; raises CalledProcessError."""
-        ends = ["--cluster-from", _id(source), "--cluster-to", _id(target)]
-        self._cli("reshard", f"127.0.0.1:{self.port}", *ends, "--cluster-slots", str(slots))
+        """Moves the first ``slots`` slots of one master to another, and returns when all nodes agree."""
+        ours, theirs = _id(source), _id(target)
+        ranges = source.execute_command("CLUSTER", "SLOTS")
+        own = [range(first, last + 1) for first, last, master, *_ in ranges if master[2] == ours]
+        moved = sorted(chain(*own))[:slots]
+        ends = ["--cluster-from", ours, "--cluster-to", theirs]
+        self._cli("reshard", *ends, "--cluster-slots", str(slots))
+        while self._cli("check", may_fail=True):
+            self._settle(moved, target)
+
+    def _settle(self, slots: Sequence[int], target: redis.Redis) -> None:
+        """Gives each slot to the master that has its keys, else to the target: Redis may leave one to nobody."""
+        masters = self.masters()
+        for slot in slots:
+            count = ("CLUSTER", "COUNTKEYSINSLOT", slot)
+            owner = next((node for node in masters if node.execute_command(*count)), target)
+            for node in (owner, *masters):
+                with suppress(redis.ResponseError):
+                    node.execute_command("CLUSTER", "SETSLOT", slot, "NODE", _id(owner))
+            owner.execute_command("CLUSTER", "BUMPEPOCH")
 
     def fix(self) -> None:
         """Ends what an interrupted ``reshard`` has begun."""
-        self._cli("fix", f"127.0.0.1:{self.port}")
+        self._cli("fix")
 
     def kill(self, master: redis.Redis) -> None:
         """SIGKILL; the master's clients and its replica find out by themselves."""
@@ -207,15 +225,13 @@ class Cluster:
             )
         )
 
-    @staticmethod
-    def _cli(*words: str) -> None:
-        subprocess.run(
-            # A key that an interrupted move has left on both masters is right on its slot's owner.
-            ["redis-cli", "--cluster", *words, "--cluster-yes", "--cluster-replace"],
-            check=True,
-            capture_output=True,
-            timeout=120,
-        )
+    def _cli(self, verb: str, *words: str, may_fail: bool = False) -> int:
+        # A key that an interrupted move has left on both masters is right on its slot's owner.
+        options = [*words, "--cluster-yes", "--cluster-replace"]
+        command = ["redis-cli", "--cluster", verb, f"127.0.0.1:{self.port}", *options]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+        assert may_fail or done.returncode == 0, done.stdout + done.stderr
+        return done.returncode
 
 
 def _id(node: redis.Redis) -> str:
