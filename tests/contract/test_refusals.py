@@ -114,10 +114,10 @@ async def test_a_late_copy_of_a_refused_call_is_executed_for_its_caller(
 ) -> None:
     """By a server that was a replica at first, and is promoted before the copy comes."""
     faults = list[Fault]()
+    await opened(url=server.url).add("before")
     with servers.replica(binary, server) as client:
         port = client.connection_pool.connection_kwargs["port"]
         url = f"redis://127.0.0.1:{port}"
-        await opened(url=server.url).add("before")
         with Proxy(url, lambda _: faults.pop() if faults else None, late=0.5) as proxy:
             seen = opened(url=proxy.url, retry_for=0)
             assert not await seen.add("before")
