@@ -17,6 +17,7 @@ from tbloom import TimeBloom
 from tbloom.bloom.hasher import digests_of
 from tbloom.bloom.layout import Layout
 from tbloom.bloom.script_calls import Parts
+from tbloom.engine.flow import unpack
 from tbloom.engine.scripts import Script
 
 #: What the script may do without, and what stands in its place.
@@ -28,14 +29,14 @@ STEPS = {
 SIZE = 50
 
 
-class _Recorder(redis.Redis):
-    """Keeps the words of the last command."""
+class _Recorder(redis.Connection):
+    """Keeps the last command, in RESP."""
 
-    words: tuple[Any, ...] = ()
+    sent = b""
 
-    def execute_command(self, *words: Any, **options: Any) -> Any:
-        self.words = words
-        return super().execute_command(*words, **options)
+    def send_packed_command(self, command: Any, check_health: bool = True) -> None:
+        _Recorder.sent = b"".join(command)
+        super().send_packed_command(command, check_health)
 
 
 def scripts() -> dict[str, str]:
@@ -50,11 +51,11 @@ def table(server: Server, capacity: int, rounds: int, items: int) -> Table:
     """Processor time for each new item, which other programs on the machine hardly lengthen: medians of the rounds."""
     with (
         after_a_week(server, "steps", capacity) as seen,
-        _Recorder.from_url(server.url) as recorder,
+        redis.Redis.from_url(server.url, connection_class=_Recorder) as recorder,
         server.placed(TOGETHER),
     ):
         TimeBloom(recorder, "steps", **arguments(capacity)).add("one")
-        _, _, number_of_keys, *rest = recorder.words
+        _, _, number_of_keys, *rest = unpack(_Recorder.sent)
         keys, (_, *middle, _) = rest[: int(number_of_keys)], rest[int(number_of_keys) :]
         parts = Parts([("", part, 0) for part in Layout(seen.config).parts("the usual")])
         numbers = count(10**9)

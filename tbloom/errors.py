@@ -140,8 +140,8 @@ class MappingFull(TBloomError):
 class NotReplicated(TBloomError):
     """Too few replicas had new items in time, so that a failover might forget them; the server has them.
 
-    Call again on the same object, as after an error of the server's: an item that was new is told so once enough replicas
-    have it. ``replicas`` is the number that must have it, ``copies`` that of those that had, after ``timeout`` seconds.
+    Call again on the same object, as after an error of the server's: an item that was new is answered so once enough
+    replicas have it. ``replicas`` is the number that must have it, ``copies`` that of those that had, after ``timeout`` seconds.
     """
 
     def __init__(self, name: str, replicas: int, copies: int, timeout: float) -> None:

@@ -60,7 +60,7 @@ if stored[1] ~= config or not stored[2] or layout ~= version and version_of(layo
   return rarely().refusal(config_key, config, agreed, layout_key, version, expires, now)
 end
 
--- First all looks, then all changes.
+-- First all probes, then all changes.
 local groups, item_bytes = groups_of(sizes, FIRST_PART)
 local own, answers, count, status = groups[1], {}, 0, 0
 local rows, bytes, change = own.rows, own.bytes, new_change(chosen, own.bytes, capacity, grows)

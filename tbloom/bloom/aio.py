@@ -96,8 +96,8 @@ class AsyncTimeBloom(ClaimVerbs["asyncio.Redis | asyncio.RedisCluster"], AsyncDr
             await super().aclose()
 
     def _keep_session(self) -> None:
-        """Starts the task that sends heartbeats, if it does not run in this event loop."""
-        task, loop = self._heartbeat, running_loop()
-        if task is None or task.done() or task.get_loop() is not loop:
+        """Starts the task that sends heartbeats, if it does not run."""
+        if self._heartbeat is None or self._heartbeat.done():
             send = weakref.WeakMethod(self._send_heartbeat)
-            self._heartbeat = loop.create_task(run_in_task(send, self._beat_seconds()))
+            beats = run_in_task(send, self._beat_seconds())
+            self._heartbeat = running_loop().create_task(beats)

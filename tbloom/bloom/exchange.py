@@ -19,9 +19,9 @@ from tbloom.engine.replicas import Replicas
 from tbloom.engine.tokens import CallTemplate, Lane
 from tbloom.errors import FilterFull
 
-#: The limit of looks in one call: a look at each part for each item. A look takes 1 us on Redis 7.0.
+#: The limit of probes in one call: one into each part for each item. A probe takes 1 us on Redis 7.0.
 #: The client computes the next call while the server executes one.
-_LOOKS_PER_CALL = 1_000
+_PROBES_PER_CALL = 1_000
 
 
 class Usual(NamedTuple):
@@ -38,13 +38,13 @@ class Usual(NamedTuple):
     ends: int
     calls: SliceCalls
     adding: CallTemplate
-    looking: CallTemplate
+    probing: CallTemplate
 
 
 def items_per_call(shard: ShardCalls) -> int:
     """The limit of items in one call."""
-    # A new item's block is read and written, which takes as long as some looks, the more the larger it is.
-    return max(1, _LOOKS_PER_CALL // (shard.slice_ends[-1] + 5 + shard.current.hashes // 8))
+    # A new item's block is read and written, which takes as long as some probes, the more the larger it is.
+    return max(1, _PROBES_PER_CALL // (shard.slice_ends[-1] + 5 + shard.current.hashes // 8))
 
 
 class FilterExchange(Exchange):
@@ -85,8 +85,8 @@ class FilterExchange(Exchange):
         if not shard.layout.version or shard.begins_after:
             return None
         begins, ends = clock.monotonic_ns(calls.begins), min(until, clock.monotonic_ns(calls.ends))
-        adding, looking = calls.adding(shard, window, batch), calls.looking(CONTAINS, window, batch)
-        return Usual(shard.layout.generation, begins, ends, calls, adding, looking)
+        adding, probing = calls.adding(shard, window, batch), calls.probing(CONTAINS, window, batch)
+        return Usual(shard.layout.generation, begins, ends, calls, adding, probing)
 
     def clear(self, shard: int) -> Flow[None]:
         """Forgets what a shard holds."""

@@ -201,14 +201,14 @@ class SliceCalls:
 
     def contains(self, within: int, batch: Batch) -> ScriptCall:
         """``lua/bloom/contains.lua``."""
-        return self.looking(CONTAINS, within, batch).fill(batch.digests)
+        return self.probing(CONTAINS, within, batch).fill(batch.digests)
 
     def last_seen(self, batch: Batch) -> ScriptCall:
         """``lua/bloom/last_seen.lua``."""
-        return self.looking(_LAST_SEEN, len(self.labels), batch).fill(batch.digests)
+        return self.probing(_LAST_SEEN, len(self.labels), batch).fill(batch.digests)
 
-    def looking(self, script: Script, within: int, batch: Batch) -> CallTemplate:
-        """What the calls of a script that looks for items are made from."""
+    def probing(self, script: Script, within: int, batch: Batch) -> CallTemplate:
+        """What the calls of a script that probes for items are made from."""
         shard = self.shard(batch.shard)
         template = shard.templates.get((script, within, batch.agreed))
         if template is None:

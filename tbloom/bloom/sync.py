@@ -92,7 +92,7 @@ class TimeBloom(ClaimVerbs["redis.Redis | redis.RedisCluster"], SyncDriver):
             or not usual.begins <= monotonic_ns() < usual.ends
         ):
             return self._in_flow(Verbs.contains.flow(self, item, within))
-        request = usual.looking.packed([self.config.digest(item)])
+        request = usual.probing.packed([self.config.digest(item)])
         reply = self._connections.ask(request, _EXPECTED)
         return reply == _ONE if reply else self._in_flow(Verbs.contains.flow(self, item))
 

@@ -72,7 +72,7 @@ class Verbs(Base[Client]):
         return self._agreed(self._contains_one, self.config.digest(item), within)
 
     @contains.together
-    def _looking(self, item: Item, within: int | None = None) -> tuple[Asked, bytes]:
+    def _probing(self, item: Item, within: int | None = None) -> tuple[Asked, bytes]:
         within = check_within(within, self.config.slices)
         asked = Asked(
             ("contains", within),

@@ -87,7 +87,7 @@ class FilterCollector(Collector):
     """Metrics of filters, read when Prometheus scrapes.
 
     A slice is labelled by its age: 0 is the current one, 1 the one before. (Labels with dates would
-    make new time series for ever.) Scrapes within ``max_age`` seconds share one look at Redis.
+    make new time series for ever.) Scrapes within ``max_age`` seconds share one reading.
     """
 
     def __init__(self, *filters: Source, max_age: float = MAX_AGE) -> None:
@@ -99,7 +99,7 @@ class FilterCollector(Collector):
         self._max_age = max_age
         self._lock = threading.Lock()
         self._found: list[GaugeMetricFamily] = []
-        self._next_look = 0.0
+        self._read_again_at = 0.0
         self._troubles: dict[str, type[Exception]] = {}
 
     def infos(self) -> Iterator[tuple[str, Any]]:
@@ -123,12 +123,12 @@ class FilterCollector(Collector):
     def collect(self) -> list[GaugeMetricFamily]:
         """Called by the registry for each scrape."""
         with self._lock:
-            if time.monotonic() >= self._next_look:
-                self._found = self._look()
-                self._next_look = time.monotonic() + self._max_age
+            if time.monotonic() >= self._read_again_at:
+                self._found = self._read()
+                self._read_again_at = time.monotonic() + self._max_age
             return self._found
 
-    def _look(self) -> list[GaugeMetricFamily]:
+    def _read(self) -> list[GaugeMetricFamily]:
         families, troubles, answered = _families(), dict[str, Exception](), True
         try:
             for name, info in self.infos():

@@ -138,7 +138,7 @@ class Exchange(BeginsAnew):
             if isinstance(error, NotReplicated) or not pending.knows(digests):
                 raise
         for batch in batches:
-            if batch.answers:  # a reply that was late may have told of an earlier one since
+            if batch.answers:  # a reply that was late may have answered an earlier one since
                 pending.note_generation(batch.shard, batch.generation)
         try:
             return Answers(answers_of(batches) | pending.take_new(digests), batches)

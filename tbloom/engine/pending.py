@@ -45,7 +45,7 @@ class PendingAnswers(BeginsAnew):
     def __init__(self) -> None:
         #: False: there are none.
         self.exist = False
-        #: What was kept since the last look: batches whose answers are lost; new items, and the batch whose lost answers
+        #: What was kept and is not taken in yet: batches whose answers are lost; new items, and the batch whose lost answers
         #: say so.
         #: The garbage collector may end a call anywhere, so keeping takes no lock.
         self._kept: deque[Batch | tuple[list[Any], Origin, Batch | None]] = deque()
@@ -88,7 +88,7 @@ class PendingAnswers(BeginsAnew):
     def batches_of(self, digests: Iterable[Any]) -> list[Batch]:
         """Copies of the batches without a reply that have one of these items, or of the oldest beyond ``MAX_LOST``."""
         with self._lock:
-            self._look()
+            self._take_in()
             oldest = islice(self._lost, max(0, len(self._lost) - MAX_LOST))
             return self._copies([*digests, *oldest])
 
@@ -97,7 +97,7 @@ class PendingAnswers(BeginsAnew):
         if not self.exist:
             return {}
         with self._lock:
-            self._look()
+            self._take_in()
             new = {key: True for key in digests if self._is_new(key)}
             [*map(self._new.pop, new)]  # in one step, for a signal
             self.exist = False
@@ -109,7 +109,7 @@ class PendingAnswers(BeginsAnew):
     def check_room(self, name: str, digests: Iterable[Any]) -> None:
         """Raises TBloomError if too many items are known to be new, and these are others."""
         with self._lock:
-            self._look()
+            self._take_in()
             if len(self._new) >= MAX_NEW:
                 self._new = {key: self._new[key] for key in self._new if self._is_new(key)}
             if len(self._new) < MAX_NEW or any(map(self._is_new, digests)):
@@ -122,13 +122,13 @@ class PendingAnswers(BeginsAnew):
     def knows(self, digests: Iterable[Any]) -> bool:
         """True: all of these items are known to be new."""
         with self._lock:
-            self._look()
+            self._take_in()
             return all(map(self._is_new, digests))
 
     def forget(self, digests: Iterable[Any]) -> None:
         """Drops the answers to these items."""
         with self._lock:
-            self._look()
+            self._take_in()
             for key in digests:
                 self._lost.pop(key, None)
                 self._new.pop(key, None)
@@ -149,11 +149,11 @@ class PendingAnswers(BeginsAnew):
         if not self.exist:
             return False
         with self._lock:
-            self._look()
+            self._take_in()
             return bool(self._copies([key])) or self._is_new(key)
 
-    def _look(self) -> None:
-        """Takes in what was kept since the last look, and now and then removes what is over."""
+    def _take_in(self) -> None:
+        """Takes in what was kept since it was last called, and now and then removes what is over."""
         while self._kept:
             kept = self._kept[0]
             if isinstance(kept, Batch):

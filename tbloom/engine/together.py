@@ -38,7 +38,7 @@ class Asked(NamedTuple):
     #: The flows for one item, and for several.
     one: Callable[[Any], Flow[bool]]
     many: Callable[[list[Any]], Flow[dict[Any, bool]]]
-    #: Keeps a new item whose task has gone, by the answers that it was among; None: they are only looked up.
+    #: Keeps a new item whose task has gone, by the answers that it was among; None: they are only asked for.
     keep: Callable[[Any, Any], None] | None = None
     #: In place of the flow for one item, where a task asks alone.
     alone: Callable[[Any], Awaitable[bool]] | None = None
@@ -119,7 +119,7 @@ class Tasks:
     async def settle(self, *items: Any) -> None:
         """Waits for the batches that tasks have left; with items, only for theirs.
 
-        Else a further call for such an item would be told that it is seen, before its first answer has come, or is known
+        Else a further call for such an item would be answered that it is seen, before its first answer has come, or is known
         to be lost.
         """
         wanted = {*items}

@@ -118,7 +118,7 @@ class ExactVerbs(Store[Client, ExactConfig]):
         return self._contains_one(fingerprint(encode(item)))
 
     @contains.together
-    def _looking(self, item: Item) -> tuple[Asked, int]:
+    def _probing(self, item: Item) -> tuple[Asked, int]:
         asked = Asked("contains", self.run, self._contains_one, self._contains)
         return asked, fingerprint(encode(item))
 

@@ -169,7 +169,7 @@ class Index(Database):
         """The index as it is now, until the end of the block, whatever is changed meanwhile."""
         with closing(Index(self.root)) as index:
             index.rows("BEGIN")
-            index.segments()  # the first look begins it
+            index.segments()  # the first query begins it
             yield index
 
     def _segments(self, condition: str, *values: object) -> list[Segment]:

@@ -42,7 +42,7 @@ def error_line(
         return str(error)
     is_file = table is PAGES or (table is FILTER and STORE.value(settings) == "local")
     place = table["path" if is_file else "name"].name
-    if "(another program has written" in str(error):
+    if str(error).startswith("WRONGTYPE"):
         return f"{place}: {error}; take another one"
     if isinstance(error, RedisError | RedisClusterException | ServerTooOld):
         return f"{server_settings(settings)}: {error}"

@@ -84,7 +84,7 @@ _ENTRIES: list[tuple[str | bytes, str | bytes]] = [
 def test_an_entry_of_the_register_that_is_none_is_left_out(
     own: redis.Redis, part: str | bytes, value: str | bytes
 ) -> None:
-    """No verb fails or deletes another program's key; parts that were dropped are told as ever."""
+    """No verb fails or deletes another program's key; parts that were dropped are answered as ever."""
     seen = _filled(own)
     own.set("{planted}:theirs", "theirs")
     own.hset(seen.config.keys.register(), part, value)

@@ -55,7 +55,7 @@ def test_the_frames_of_an_add(url: str, name: str) -> None:
 @needs_kept
 def test_the_map_of_the_hot_path(url: str, name: str) -> None:
     entered = frames_of_a_warm_add(url, name)
-    [told] = re.findall(r"\*\*The hot path\*\*.*", CONTRIBUTING)
-    assert [*dict.fromkeys(file for file, _ in entered)] == re.findall(r"`(\w+/\w+\.py)`", told)
-    [number] = re.findall(r"enters (\d+) functions", told)
+    [row] = re.findall(r"\*\*The hot path\*\*.*", CONTRIBUTING)
+    assert [*dict.fromkeys(file for file, _ in entered)] == re.findall(r"`(\w+/\w+\.py)`", row)
+    [number] = re.findall(r"enters (\d+) functions", row)
     assert len(entered) == int(number)

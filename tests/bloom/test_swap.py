@@ -59,7 +59,7 @@ def test_no_item_is_lost_or_new_twice_at_the_moment_of_the_swap(
     live = TimeBloom(client, name, **FOREVER)
     live.add_many([*OLD, *BOTH])
     TimeBloom(client, f"{{{name}}}:new", **FOREVER).add_many([*BUILT, *BOTH])
-    is_over, looks = threading.Event(), [list[list[bool]]() for _ in range(4)]
+    is_over, answers = threading.Event(), [list[list[bool]]() for _ in range(4)]
 
     def look(found: list[list[bool]]) -> None:
         with TimeBloom.from_url(url, name, **FOREVER) as seen:
@@ -67,11 +67,11 @@ def test_no_item_is_lost_or_new_twice_at_the_moment_of_the_swap(
                 held = seen.contains_many([*OLD[:20], *BUILT[:20]])
                 found.append([*held, *seen.add_many(BOTH)])
 
-    threads = [threading.Thread(target=look, args=[found]) for found in looks]
+    threads = [threading.Thread(target=look, args=[found]) for found in answers]
     for thread in threads:
         thread.start()
     for wanted in (3, 6):
-        while min(map(len, looks)) < wanted:
+        while min(map(len, answers)) < wanted:
             time.sleep(0.01)
         if wanted == 3:
             live.swap(f"{{{name}}}:new")
@@ -79,7 +79,7 @@ def test_no_item_is_lost_or_new_twice_at_the_moment_of_the_swap(
     for thread in threads:
         thread.join()
     before, after = ([old] * 20 + [not old] * 20 + [False] * 700 for old in (True, False))
-    for found in looks:
+    for found in answers:
         swaps = found.index(after)
         assert [before] * swaps + [after] * (len(found) - swaps) == found
 

@@ -1,4 +1,4 @@
-"""A window of 672 quarter-hours whose slices have all grown: a call stays small, and its looks are bounded."""
+"""A window of 672 quarter-hours whose slices have all grown: a call stays small, and its probes are bounded."""
 
 from __future__ import annotations
 

@@ -207,10 +207,10 @@ def test_a_wrong_number_of_replicas_is_named(client: redis.Redis, name: str, giv
 
 
 class Crawlers:
-    """Threads that add the same items, pairwise, until they are told to end; how often each item was told new."""
+    """Threads that add the same items, pairwise, until they are told to end; how often each item was new."""
 
     def __init__(self, url: str, name: str) -> None:
-        self.told, self.errors = Counter[str](), list[BaseException]()
+        self.new, self.errors = Counter[str](), list[BaseException]()
         self.lock, self._ended = threading.Lock(), threading.Event()
         arguments = (f"{url}?socket_timeout=2", name)
         self._threads = [
@@ -225,8 +225,8 @@ class Crawlers:
             thread.join()
 
     def wait_for(self, number: int) -> None:
-        """Returns once so many items were told new."""
-        while len(self.told) < number:
+        """Returns once so many items were new."""
+        while len(self.new) < number:
             assert not self.errors
             time.sleep(0.01)
 
@@ -245,13 +245,13 @@ class Crawlers:
             with suppress(NotReplicated):
                 is_new = seen.add(item)
                 with self.lock:
-                    self.told[item] += is_new
+                    self.new[item] += is_new
                 return
 
 
 def test_no_answer_new_is_lost_by_a_failover(binary: str, name: str) -> None:
     """A replica is promoted under load while the master goes on, which then is killed with -9: the replica has what was
-    told, and no item is told new twice."""
+    answered, and no item is new twice."""
     with ExitStack() as stack:
         master = stack.enter_context(LocalRedis(binary))
         following = "--replicaof", "127.0.0.1", str(master.port)
@@ -272,15 +272,15 @@ def test_no_answer_new_is_lost_by_a_failover(binary: str, name: str) -> None:
         master.process.kill()
         master.process.wait()
         with crawlers.lock:
-            told = [item for item, times in crawlers.told.items() if times]
+            new = [item for item, times in crawlers.new.items() if times]
         with TimeBloom.from_url(next_one.url, name) as seen:
-            lost = [item for item in told if not seen.contains(item)]
+            lost = [item for item in new if not seen.contains(item)]
         proxy.lead_to(next_one.url)
-        crawlers.wait_for(len(crawlers.told) + 300)
+        crawlers.wait_for(len(crawlers.new) + 300)
         crawlers.end()
         assert not crawlers.errors
         assert lost == []
-        assert max(crawlers.told.values()) == 1
+        assert max(crawlers.new.values()) == 1
 
 
 @pytest.mark.check

@@ -178,10 +178,10 @@ def test_forked_child_leaves_the_connection_to_its_parent(
     with TimeBloom.from_url(named(url, name), name) as seen:
         assert seen.add("a")
         kept = connections(client, name)
-        told, held = in_child(
+        answers, held = in_child(
             lambda: ([seen.add(item) for item in "abb"], connections(seen.client, name))
         )
-        assert [False, True, False] == told
+        assert [False, True, False] == answers
         assert kept[0] in held
         assert [seen.add("b"), seen.add("c")] == [False, True]
         assert kept[0] in connections(client, name)

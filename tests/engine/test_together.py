@@ -145,8 +145,8 @@ async def test_each_caller_has_its_own_within(name: str, clockwork: Any) -> None
         await asyncio.gather(*[seen.add(f"item {i}") for i in range(20)])
         clockwork.set("2019-06-04 12:00:00")
         await seen.add("today's")
-        looks = [seen.contains(f"item {i}", 1 if i % 2 else None) for i in range(20)]
-        assert [True, False] * 10 == await asyncio.gather(*looks)
+        asked = [seen.contains(f"item {i}", 1 if i % 2 else None) for i in range(20)]
+        assert [True, False] * 10 == await asyncio.gather(*asked)
         adds = [seen.add(f"item {i}", 1 if i % 2 else None) for i in range(20)]
         assert [False, True] * 10 == await asyncio.gather(*adds)
 
@@ -157,11 +157,11 @@ async def test_what_cancelled_tasks_have_added_is_new_for_the_next(
 ) -> None:
     """They are cancelled before their call, in it, and after its reply."""
     async with store.from_url(url, name) as seen:
-        items, told = [f"item {i}" for i in range(600)], Counter[str]()
+        items, new = [f"item {i}" for i in range(600)], Counter[str]()
 
         async def add(item: str) -> None:
             if await seen.add(item):
-                told[item] += 1
+                new[item] += 1
 
         for start in range(0, len(items), 60):
             tasks = [asyncio.create_task(add(item)) for item in items[start : start + 60]]
@@ -173,7 +173,7 @@ async def test_what_cancelled_tasks_have_added_is_new_for_the_next(
             await asyncio.gather(*tasks, return_exceptions=True)
         for item in items:
             await add(item)
-        assert dict.fromkeys(items, 1) == told
+        assert dict.fromkeys(items, 1) == new
 
 
 @each_store

@@ -55,16 +55,16 @@ def test_wrong_clocks_share_slices_with_right_ones(url: str, name: str, days_off
 
 @pytest.mark.busy
 @pytest.mark.parametrize(
-    ("capacity", "error_rate", "grow", "looks"),
+    ("capacity", "error_rate", "grow", "probes"),
     [
         (5000, 1e-2, True, 20_000),
         pytest.param(20_000, 1e-4, False, 500_000, marks=pytest.mark.check),
     ],
 )
 def test_the_promised_error_rate_is_kept_at_capacity(
-    clockwork: Any, name: str, *, capacity: int, error_rate: float, looks: int, grow: bool
+    clockwork: Any, name: str, *, capacity: int, error_rate: float, probes: int, grow: bool
 ) -> None:
-    """7 full slices; of ``looks`` other items at most 1.1 * error_rate are called seen."""
+    """7 full slices; of ``probes`` other items at most 1.1 * error_rate are called seen."""
     parameters = {"slices": 7, "capacity": capacity, "error_rate": error_rate, "grow": grow}
     with TimeBloom.from_url(clockwork.server.url, name, **parameters) as seen:
         for day in range(7):
@@ -76,9 +76,9 @@ def test_the_promised_error_rate_is_kept_at_capacity(
         info = seen.info()
         assert [capacity] * 7 == [slice.items for slice in info.slices]
         wrong = 0
-        for start in range(0, looks, 20_000):
+        for start in range(0, probes, 20_000):
             wrong += sum(seen.contains_many(f"other {start + i}" for i in range(20_000)))
-    assert wrong / looks <= 1.1 * error_rate
+    assert wrong / probes <= 1.1 * error_rate
     # A filter that may grow keeps half of the rate for its further parts.
     assert info.error_rate == pytest.approx(error_rate / 2 if grow else error_rate, rel=0.1)
 
@@ -105,5 +105,5 @@ def test_every_key_has_a_ttl_at_every_moment(url: str, name: str) -> None:
     assert 7990 < sum(answer.result() for answer in answers) <= 8000
     for part, seen_ttls in ttls.items():
         assert len(seen_ttls) > 10, part
-        assert -1 not in seen_ttls, part  # -2: gone between the two looks
+        assert -1 not in seen_ttls, part  # -2: gone between the two calls
         assert max(seen_ttls) <= 2000, part

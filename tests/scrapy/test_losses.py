@@ -126,7 +126,7 @@ def test_a_page_is_marked_while_nothing_else_happens(crawl: Any) -> None:
 def test_an_idle_crawler_that_may_not_look_for_work_says_so(crawl: Any) -> None:
     result = crawl("corners", DONE, ["broken"])
     assert "tbloom_error" == result["finish_reason"]
-    assert "Requests could not be looked for: WRONGTYPE" in result["log"]
+    assert "Requests could not be searched for: WRONGTYPE" in result["log"]
     assert result["has_failed"]  # `scrapy crawl` exits with 1
 
 

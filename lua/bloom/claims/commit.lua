@@ -49,7 +49,7 @@ local reply = refusal(config_key, config, agreed, layout_key, version, expires, 
 if reply then return reply end
 if session ~= '' then redis.call('HLEN', claims) end
 
--- First all looks, then all changes.
+-- First all probes, then all changes.
 local groups, item_bytes = groups_of(sizes, FIRST_PART)
 local own, answers, done, status = groups[1], {}, {}, nil
 local change = new_change(part, own.bytes, capacity, grows)

@@ -63,7 +63,7 @@ files = click.argument(
     "files", metavar="[FILE]...", nargs=-1, type=click.File("rb"), callback=_or_stdin
 )
 within = click.option(
-    "--within", type=int, metavar="N", help="look into the newest N slices only (all)"
+    "--within", type=int, metavar="N", help="search the newest N slices only (all)"
 )
 as_json = click.option("--json", "as_json", is_flag=True, help="as JSON")
 quiet = click.option("--quiet", is_flag=True, help="no summary")

@@ -113,7 +113,7 @@ class InFlight:
         Another crawler or an earlier run may have put it there and died, and others may have taken it over.
         """
         self.pages.settle()
-        self._take_over.look_later()
+        self._take_over.search_later()
         claim = RequestClaim.of(request)
         # Never claimed (dont_filter), or downloaded by a callback with the meta of its page.
         if claim is None or not self.pages.belongs_to(request, claim):
@@ -183,12 +183,12 @@ class InFlight:
             if self.pages.handed_over:
                 self.pages.handed_over = False
                 self._seen.end_session()
-            if self._take_over.is_looking():
+            if self._take_over.is_searching():
                 return False
-            texts = self._calls.now(self._take_over.look)
+            texts = self._calls.now(self._take_over.search)
             return not self._take_over.take(texts) and self._take_over.are_all_alive()
         except (RedisError, TBloomError) as error:
-            self._errands.failed("looked for", error)
+            self._errands.failed("searched for", error)
             return not self._end.has_begun
 
     def _claim(self, request: Request, fingerprints: tuple[str, ...]) -> Answer:

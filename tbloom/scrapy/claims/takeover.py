@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Number of requests that one look takes over, and time from look to look (seconds).
-_BATCH, _LOOK_SECONDS = 100, 10.0
+#: Number of requests that one search takes over, and time from search to search (seconds).
+_BATCH, _SEARCH_SECONDS = 100, 10.0
 #: A request is left to the next crawl once this many crawlers have died while they worked on it.
 _MAX_DEATHS = 5
 
@@ -40,32 +40,32 @@ class TakeOver:
     ) -> None:
         self._crawler, self._seen, self._schedule = crawler, seen, schedule
         self._errands = errands
-        self._next_look = 0.0
-        self._looking: Future[list[str]] | None = None
+        self._next_search = 0.0
+        self._searching: Future[list[str]] | None = None
         self._has_said = False
         #: Number of requests that this crawl leaves to the next one, because crawlers have died of them.
         self.left = 0
         #: The sessions without a heartbeat since this crawl became idle, and when each expires.
         self._silent: dict[str, int] | None = None
 
-    def look(self) -> list[str]:
+    def search(self) -> list[str]:
         """The notes of a batch of requests, which are this session's now."""
         return self._seen.take_over(_BATCH, prefix(spider_of(self._crawler)))
 
-    def look_later(self) -> None:
+    def search_later(self) -> None:
         """Takes over a batch while the event loop goes on, if it is time. (An idle crawl does so at once.)"""
-        if time.monotonic() > self._next_look:
-            self._next_look = time.monotonic() + min(_LOOK_SECONDS, self._seen.session_ttl / 4)
-            self._looking = self._errands.later("taken over", self.look, self.take)
+        if time.monotonic() > self._next_search:
+            self._next_search = time.monotonic() + min(_SEARCH_SECONDS, self._seen.session_ttl / 4)
+            self._searching = self._errands.later("taken over", self.search, self.take)
 
-    def is_looking(self) -> bool:
-        """A look is on its way, or its requests are not scheduled yet."""
-        look = self._looking
-        return look is not None and not (look.done() and look.exception())
+    def is_searching(self) -> bool:
+        """A search is on its way, or its requests are not scheduled yet."""
+        search = self._searching
+        return search is not None and not (search.done() and search.exception())
 
     def take(self, texts: list[str]) -> bool:
         """Schedules the requests of the notes, and returns True if there were any."""
-        self._silent = self._looking = None
+        self._silent = self._searching = None
         spider = spider_of(self._crawler)
         notes: list[Note] = []
         taken: list[tuple[Request, Note]] = []
