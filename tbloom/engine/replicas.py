@@ -53,7 +53,8 @@ class Lacking(NamedTuple):
 
 def with_behind(call: Call) -> bytes:
     """A call in RESP, with the commands behind it."""
-    return b"".join([call.packed, *[command.packed for command in call.behind]])
+    packed = call.packed
+    return packed + b"".join([command.packed for command in call.behind]) if call.behind else packed
 
 
 def reply_of(call: Call, replies: Sequence[Any]) -> Any:
