@@ -37,10 +37,14 @@ logger = logging.getLogger(__name__)
 
 
 class _Trial(RFPDupeFilter):
-    """The duplicate filter of a crawl that only tries a spider: Scrapy's own, in memory."""
+    """The duplicate filter of what only tries a spider: Scrapy's own, in memory; the shell's filters nothing, as in Scrapy."""
 
     def __init__(self, crawler: Crawler) -> None:
         super().__init__(fingerprinter=crawler.request_fingerprinter)
+        self._filters = crawler.crawling
+
+    def request_seen(self, request: Request) -> bool:
+        return self._filters and super().request_seen(request)
 
     def clear(self) -> None:
         """scrapy-redis' scheduler calls this."""
@@ -71,8 +75,7 @@ class DupeFilter(RFPDupeFilter):
         """Scrapy's scheduler calls this: the dupefilter for what is run."""
         if is_trial(crawler):
             logger.info("tbloom's filter is neither asked nor filled by this command of Scrapy's")
-            # The shell filters nothing, as Scrapy has it.
-            return _Trial(crawler) if crawler.crawling else BaseDupeFilter()
+            return _Trial(crawler)
         if shadow_setting(crawler.settings):
             return ShadowDupeFilter(crawler, DupeFilter, shares_queue=shares_queue)
         return cls(crawler, shares_queue=shares_queue)
