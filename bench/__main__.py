@@ -51,7 +51,6 @@ SECTIONS: dict[str, dict[str, tuple[Any, Any]]] = {
         "sizes": ([10_000, 100_000, 1_000_000], [1000, 5000]),
         "gets": (10_000, 1000),
         "rounds": (7, 2),
-        "cached": (1000, 200),
     },
     "startup": {"rounds": (21, 3)},
     "scaling": {},

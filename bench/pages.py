@@ -1,4 +1,4 @@
-"""The page store: the cost of a page among many, and compared with Scrapy's cache storages."""
+"""The page store: the cost of a page among many."""
 
 from __future__ import annotations
 
@@ -13,11 +13,6 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from scrapy import Request
-from scrapy.http import HtmlResponse
-from scrapy.utils.misc import load_object
-from scrapy.utils.test import get_crawler
-
 from bench.links import DOCS
 from bench.serving import Server
 from bench.tables import Table
@@ -25,35 +20,17 @@ from tbloom.pages import PageStore
 
 #: The stores' folder: the system's temporary folder may be in memory.
 FOLDER = Path(__file__).parents[1] / "build"
-FILES = "scrapy.extensions.httpcache.FilesystemCacheStorage"
-OURS = {"HTTPCACHE_STORAGE": "tbloom.scrapy.PageCacheStorage"}
-PEERS: dict[str, dict[str, Any]] = {
-    "`PageCacheStorage`": OURS,
-    '`TBLOOM_PAGES_CODEC = "zstd"`': {**OURS, "TBLOOM_PAGES_CODEC": "zstd"},
-    '`TBLOOM_PAGES_CODEC = "identity"`': {**OURS, "TBLOOM_PAGES_CODEC": "identity"},
-    "`FilesystemCacheStorage`": {"HTTPCACHE_STORAGE": FILES},
-    "`HTTPCACHE_GZIP`": {"HTTPCACHE_STORAGE": FILES, "HTTPCACHE_GZIP": True},
-    "`DbmCacheStorage`": {"HTTPCACHE_STORAGE": "scrapy.extensions.httpcache.DbmCacheStorage"},
-}
 HEADERS = {"Content-Type": "text/html; charset=utf-8", "Cache-Control": "max-age=600"}
 
 
-def measure(
-    _server: Server,
-    *,
-    sizes: list[int],
-    gets: int,
-    rounds: int,
-    cached: int,
-) -> list[Table]:
-    """Stores of ``sizes`` side by side; ``cached`` pages in each round as Scrapy stores them."""
+def measure(_server: Server, *, sizes: list[int], gets: int, rounds: int) -> list[Table]:
+    """Stores of ``sizes`` side by side."""
     bodies = [path.read_bytes() for path in sorted(DOCS.rglob("*.html"))]
     if not bodies:
         sys.exit(f"{DOCS} is missing: Debian's package python3.11-doc has it")
     FOLDER.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir=FOLDER, prefix="pages-") as folder:
-        peers = _peers(Path(folder), bodies, cached, rounds)
-        return [_growth(Path(folder), bodies, sizes, gets, rounds), peers]
+        return [_growth(Path(folder), bodies, sizes, gets, rounds)]
 
 
 def url(number: int) -> str:
@@ -127,47 +104,3 @@ def _growth(folder: Path, bodies: list[bytes], sizes: list[int], gets: int, roun
     columns = {"pages": ",d", "put: us": ".0f", "get: us": ".0f", "in: us": ".1f"}
     columns |= {"not there: us": ".1f", "from the disk: us": ".0f", "bytes a page": ",.0f"}
     return Table("pages", {**columns, "of the index": ".0f"}, rows)
-
-
-def _peers(folder: Path, bodies: list[bytes], pages: int, rounds: int) -> Table:
-    """Each round puts pages into each storage, gets as many, drawn at random, then some from the disk."""
-    storages = {name: _storage(folder / f"peer {name}", more) for name, more in PEERS.items()}
-    costs: dict[str, list[list[float]]] = {name: [] for name in PEERS}
-    for number in range(rounds):
-        numbers = range(number * pages, (number + 1) * pages)
-        for name, (prepare, put, get) in storages.items():
-            given = [prepare(page, bodies[page % len(bodies)]) for page in numbers]
-            spent = [timed(put, given)]
-            random.Random(number).shuffle(given)
-            length = sum(len(response.body) for _, response in given)
-            spent.append(timed(get, given, length))
-            drop_from_memory(folder / f"peer {name}")
-            some = given[:200]
-            spent.append(timed(get, some, sum(len(response.body) for _, response in some)))
-            costs[name].append(spent)
-    rows = []
-    for name, each in costs.items():
-        files = [path for path in (folder / f"peer {name}").rglob("*") if path.is_file()]
-        used = bytes_on_disk(folder / f"peer {name}") / (rounds * pages)
-        rows.append([name, *(median(way) for way in zip(*each, strict=True)), used, len(files)])
-    columns = {"": "", "put: us": ",.0f", "get: us": ",.0f", "from the disk: us": ",.0f"}
-    return Table("pages-scrapy", {**columns, "bytes a page": ",.0f", "files": ",d"}, rows)
-
-
-def _storage(folder: Path, settings: dict[str, Any]) -> tuple[Callable[..., Any], ...]:
-    """As ``HttpCacheMiddleware`` opens it, and calls it: ways to prepare a page, to put it, and to get it."""
-    crawler = get_crawler(settings_dict={"HTTPCACHE_DIR": str(folder), **settings})
-    spider = crawler.spider = crawler._create_spider("bench")
-    storage = load_object(crawler.settings["HTTPCACHE_STORAGE"])(crawler.settings)
-    storage.open_spider(spider)
-
-    def prepare(number: int, body: bytes) -> tuple[Request, HtmlResponse]:
-        request = Request(url(number))
-        crawler.request_fingerprinter.fingerprint(request)  # the dupefilter has asked for it
-        return request, HtmlResponse(request.url, headers=HEADERS, body=body)
-
-    return (
-        prepare,
-        lambda item: storage.store_response(spider, *item),
-        lambda item: len(storage.retrieve_response(spider, item[0]).body),
-    )

@@ -18,14 +18,14 @@ from bench.paper import crawls, full, memory, plots, racing, rates
 from bench.tables import Table, filled
 
 PAGE = Path(__file__).parents[2] / "docs" / "paper.md"
-#: Items of the largest filter, and of the largest set; questions; requests in the queue; URLs of the race.
-FULL = 10**7, 10**7, 1_000_000, 100_000, 3000
-QUICK = 10**6, 10**6, 100_000, 10_000, 500
+#: Items of the largest set; questions; URLs of the race.
+FULL = 10**7, 1_000_000, 3000
+QUICK = 10**6, 100_000, 500
 
 
 def measure(*, quick: bool) -> tuple[str, dict[str, crawls.Plan], list[Table]]:
     """When and how it was measured, the crawls by the hour and by the day, and the tables; by a server of its own."""
-    in_filter, in_set, asked, requests, raced = QUICK if quick else FULL
+    in_set, asked, raced = QUICK if quick else FULL
     begun = time.monotonic()
     with serving.fresh() as server:
         plans = {
@@ -35,8 +35,8 @@ def measure(*, quick: bool) -> tuple[str, dict[str, crawls.Plan], list[Table]]:
         tables = [
             crawls.kept(plans["days"]),
             racing.measure(server.url, raced),
-            *rates.measure(server.client, crawls.PAGES, 1 << crawls.BIT, in_filter, asked),
-            memory.measure(server, in_set, requests),
+            rates.measure(server.client, crawls.PAGES, 1 << crawls.BIT, asked),
+            memory.measure(server, in_set),
         ]
         version = server.version
     about = (

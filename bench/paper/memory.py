@@ -1,11 +1,8 @@
-"""The memory of scrapy-redis' set, of a window that remembers the same items, and of the queue of requests."""
+"""The memory of scrapy-redis' set, and of a window that remembers the same items."""
 
 from __future__ import annotations
 
 from typing import Any
-
-from scrapy import Request, Spider
-from scrapy_redis.queue import PriorityQueue
 
 from bench.contest import fingerprints
 from bench.serving import Server
@@ -16,15 +13,12 @@ from tbloom.bloom import sizing
 #: The paper's largest crawl has 6 * 10^8 requests.
 SIZES = (10**5, 10**6, 10**7, 10**8, 6 * 10**8, 10**9)
 SLICES = 7
-#: Of all items, one in this number is still in the queue.
-ITEMS_PER_WAITING = 10
 _BATCH = 10_000
 
 
-def measure(server: Server, most: int, requests: int) -> Table:
-    """What sets and windows of up to ``most`` items take, and beyond as computed; and the queue beside them."""
+def measure(server: Server, most: int) -> Table:
+    """What sets and windows of up to ``most`` items take, and beyond as computed."""
     server.empty()
-    request = _queue(server, requests) / requests
     windows = [_window(server, items, fill=items <= most) for items in SIZES]
     empty, done, per_item = server.bytes_of_data(), 0, 0.0
     rows: list[list[Any]] = []
@@ -35,11 +29,12 @@ def measure(server: Server, most: int, requests: int) -> Table:
         if items <= most:
             per_item = (server.bytes_of_data() - empty) / items
         of_set = items * per_item
-        taken = [of_set, window, items / ITEMS_PER_WAITING * request]
         note = "measured" if items <= most else "computed"
-        rows.append([items, note, *(amount(size, 1024) for size in taken), of_set / window])
+        rows.append(
+            [items, note, *(amount(size, 1024) for size in (of_set, window)), of_set / window]
+        )
     server.empty()
-    columns = {"items": ",d", "": "", "set": "", "window": "", "queue": "", "set / window": ".0f"}
+    columns = {"items": ",d", "": "", "set": "", "window": "", "set / window": ".0f"}
     return Table("memory", columns, rows)
 
 
@@ -54,16 +49,5 @@ def _window(server: Server, items: int, *, fill: bool) -> int:
     for slice in seen.info().slices:
         seen.import_many(fingerprints(slice.label, 100 * config.shards), slice.label)
     used = server.bytes_of_keys()
-    server.empty()
-    return used
-
-
-def _queue(server: Server, requests: int) -> int:
-    """Memory of scrapy-redis' default queue with that number of requests."""
-    queue = PriorityQueue(server.client, Spider("paper"), "requests")
-    before = server.bytes_of_data()
-    for digest in fingerprints("request", requests):
-        queue.push(Request(f"https://example.com/articles/{digest[:24]}.html", meta={"depth": 3}))
-    used = server.bytes_of_data() - before
     server.empty()
     return used
