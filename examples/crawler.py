@@ -1,5 +1,6 @@
 """A crawler of one site with asyncio and httpx: any number of processes, each page fetched once.
 
+    pip install httpx
     python crawler.py https://example.com/
 
 Start it as often as you like. A process claims the pages that it finds, with their URLs as notes. It abandons those that it
