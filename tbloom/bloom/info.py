@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, tzinfo
@@ -240,6 +239,9 @@ def summed(
 ) -> SliceInfo:
     """The slice, summed over these parts."""
     begun = sum(held.part.bits for held in parts if held.bytes)
+    by_shard: list[list[HeldPart]] = [[] for _ in range(config.shards)]
+    for held in parts:
+        by_shard[held.shard].append(held)
     period = config.window.period(slice)
     return SliceInfo(
         label=period.label,
@@ -248,13 +250,10 @@ def summed(
         expires=expires,
         items=sum(held.items for held in parts),
         capacity=sum(held.part.capacity for held in parts),
-        parts=max(Counter(held.shard for held in parts).values()),
+        parts=max(map(len, by_shard)),
         fill_ratio=sum(held.set_bits for held in parts) / max(1, begun),
         bytes=sum(held.bytes for held in parts),
-        error_rate=fsum(
-            window_rate([held.error_rate for held in parts if held.shard == shard])
-            for shard in range(config.shards)
-        )
+        error_rate=fsum(window_rate([held.error_rate for held in of]) for of in by_shard)
         / config.shards,
     )
 
