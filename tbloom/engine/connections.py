@@ -156,7 +156,7 @@ class Connections(BeginsAnew):
         try:
             return self._free.pop()
         except IndexError:
-            connection = pool.get_connection(*ANY)
+            connection = _connected(pool)
         if self._opened.setdefault(connection, self.renewal) != self.renewal:
             connection.disconnect()  # it connects when it sends
             self._opened[connection] = self.renewal
@@ -183,6 +183,18 @@ class Connections(BeginsAnew):
             while True:
                 connection = connections.pop()
                 self._client.connection_pool.release(connection)
+
+
+def _connected(pool: Any) -> Any:
+    try:
+        return pool.get_connection(*ANY)
+    except redis.RedisError:
+        raise
+    except BaseException:
+        # An interrupt: the pool may have a connection to which redis-py has sent a command, and has not read the reply.
+        with suppress(TypeError):  # older blocking pools take no argument, and check their connections
+            pool.disconnect(inuse_connections=False)
+        raise
 
 
 def _read(connection: Any) -> Any:

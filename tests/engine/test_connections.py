@@ -9,6 +9,7 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
+from itertools import count
 from typing import Any
 
 import pytest
@@ -217,6 +218,32 @@ def test_the_reply_to_a_call_that_was_interrupted_is_not_the_next_call_s(
         assert [False] * 3 == [seen.add(item) for item in ("old", "old 2", "old 3")]
         assert [True] * size == seen.add_many(items)
         assert [False] * size == seen.add_many(items)
+
+
+@pytest.mark.parametrize("number", [1, 2])
+@pytest.mark.parametrize("callers", [False, True], ids=["from_url", "a caller's client"])
+def test_a_connect_that_was_interrupted_leaves_no_reply_to_the_next_call(
+    url: str, name: str, monkeypatch: pytest.MonkeyPatch, *, callers: bool, number: int
+) -> None:
+    """As by Ctrl-C after redis-py has sent one of its first commands, and before it reads the reply."""
+    replies, read = count(1), redis.Connection.read_response
+
+    def interrupted_read(*args: Any, **options: Any) -> Any:
+        if next(replies) == number:
+            raise KeyboardInterrupt
+        return read(*args, **options)
+
+    with ExitStack() as stack:
+        if callers:
+            seen = TimeBloom(stack.enter_context(redis.Redis.from_url(url)), name)
+        else:
+            seen = stack.enter_context(TimeBloom.from_url(url, name))
+        monkeypatch.setattr(redis.Connection, "read_response", interrupted_read)
+        with pytest.raises(KeyboardInterrupt):
+            seen.add("a")
+        assert [True, True] == seen.add_many(["a", "b"])
+        assert [False, False, True] == seen.add_many(["a", "b", "c"])
+        assert [True, False] == seen.contains_many(["c", "d"])
 
 
 def test_clients_that_lose_a_server_do_not_come_back_at_the_same_moment(name: str) -> None:
