@@ -33,6 +33,6 @@ def measure(_server: Server) -> list[Table]:
         row = [name, config.shards, key / 2**20, amount(used), used / items]
         others = [amount(items * size) for size in (SET_BYTES, KEY_BYTES)]
         rows.append([*row, *others, max(masters, -(-used // int(SERVER_BYTES)))])
-    columns = {"items in the window": "", "shards": ",d", "MB of a key": ".1f", "memory": ""}
+    columns = {"items in the window": "", "shards": ",d", "MiB of a key": ".1f", "memory": ""}
     columns |= {"bytes per item": ".1f", "`SADD`": "", "`SET NX EX`": "", "servers of 64 GB": "d"}
     return [Table("scaling", columns, rows)]

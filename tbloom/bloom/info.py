@@ -42,7 +42,7 @@ class SliceInfo:
     items: int
     #: The number of items that its parts have room for.
     capacity: int
-    #: The number of its keys, in the shard that has most: 1, or more where it grew.
+    #: The number of its parts, in the shard that has most: more than 1 where it grew, became full, or was reconfigured.
     parts: int
     #: Bits set / bits, 0 to 1.
     fill_ratio: float

@@ -62,7 +62,7 @@ _OF_SLICE: dict[str, tuple[str, Callable[[SliceInfo], float]]] = {
         lambda slice: slice.error_rate,
     ),
     "tbloom_slice_parts": (
-        "Keys of the slice, in the shard that has most: more than 1 where it grew.",
+        "Parts of the slice, in the shard that has most: more than 1 where it grew, became full, or was reconfigured.",
         lambda slice: slice.parts,
     ),
 }

@@ -192,7 +192,9 @@ def _connected(pool: Any) -> Any:
         raise
     except BaseException:
         # An interrupt: the pool may have a connection to which redis-py has sent a command, and has not read the reply.
-        with suppress(TypeError):  # older blocking pools take no argument, and check their connections
+        with suppress(
+            TypeError
+        ):  # older blocking pools take no argument, and check their connections
             pool.disconnect(inuse_connections=False)
         raise
 

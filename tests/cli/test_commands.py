@@ -287,6 +287,32 @@ def test_a_line_that_is_too_long_is_refused_by_its_number(
     assert f"{tmp_path / 'long'}: line 4: expected at most 64 MB" in done.stderr
 
 
+def test_list_names_filters_with_warnings(own: redis.Redis, name: str) -> None:
+    url = f"redis://127.0.0.1:{own.connection_pool.connection_kwargs['port']}"
+    own.config_set("maxmemory-policy", "allkeys-lru")
+    own.config_set("maxmemory", 100_000_000)
+    try:
+        with TimeBloom.from_url(url, name) as seen:
+            seen.add("a")
+        assert f"Warnings about {name}: see 'tbloom info'" in tbloom("list", "--url", url).stderr
+    finally:
+        own.config_set("maxmemory", 0)
+        own.config_set("maxmemory-policy", "noeviction")
+
+
+@pytest.mark.parametrize("command", [["add"], ["check"], ["import", "--from-lines"]], ids=" ".join)
+def test_what_export_wrote_is_not_taken_for_lines(
+    url: str, filled: TimeBloom, tmp_path: Path, command: list[str]
+) -> None:
+    tbloom("export", "--url", url, filled.name, str(tmp_path / "backup"))
+    verb, *option = command
+    held = filled.info().items
+    done = tbloom(verb, "--url", url, filled.name, *option, str(tmp_path / "backup"))
+    assert (2, "") == (done.returncode, done.stdout)
+    assert "expected lines, got a gzip file ('tbloom restore' takes" in done.stderr
+    assert held == filled.info().items
+
+
 def test_a_line_of_64_mb_is_read_at_once(tmp_path: Path) -> None:
     """Each byte once: what has been read of a line is not copied again with each piece of it."""
     (tmp_path / "long").write_bytes(bytes(64 << 20) + b"\nb\n")

@@ -35,6 +35,8 @@ def list_filters(url: str, *, as_json: bool) -> int:
     output.show(shown, lambda: _table(found), as_json=as_json)
     if not found:
         output.say("no filters here")
+    elif harmed := [info.name for info in found if info.warnings]:
+        output.say(f"Warnings about {', '.join(harmed)}: see 'tbloom info'")
     return code
 
 

@@ -18,17 +18,20 @@ if TYPE_CHECKING:
 #: Bytes per read, and of the longest line.
 _READ_BYTES = 1 << 16
 _LONGEST = 64 << 20
+_COMPRESSED = "expected lines, got a gzip file ('tbloom restore' takes what 'tbloom export' wrote)"
 
 
 def batches(*files: BinaryIO) -> Iterator[list[bytes]]:
     """Batches of the files' lines, as they can be read without waiting, without line ends and empty lines.
 
-    Raises CommandError for a line over 64 MB.
+    Raises CommandError for a line over 64 MB, and for a compressed file.
     """
     for file in files:
         rest: list[bytes] = []
         size, number = 0, 1
         while data := file.read1(_READ_BYTES):  # type: ignore[attr-defined] # of a file, and of standard input
+            if number == 1 and not rest and data.startswith(b"\x1f\x8b"):
+                raise CommandError(f"{file.name}: {_COMPRESSED}")
             ended, end, data = data.rpartition(b"\n")
             if end:
                 whole = b"".join([*rest, ended])
