@@ -45,7 +45,7 @@ class Addon:
         if not issubclass(load_object(chosen), DupeFilter):
             if not shadow:
                 message = (
-                    f"the project sets DUPEFILTER_CLASS to {chosen!r}; without it, tbloom filters"
+                    f"the project sets DUPEFILTER_CLASS to {chosen!r}; remove that line, and tbloom filters"
                 )
                 raise NotConfigured(message)
             if shadow is True:
