@@ -102,6 +102,10 @@ class Clockwork:
             while client.time()[0] != int(when.timestamp()):
                 time.sleep(0.01)
 
+    def run_on(self, seconds: float) -> None:
+        """Has the clock run from now on, that far ahead of this machine's, or behind it."""
+        self._write(f"{seconds:+.0f}")
+
     def pass_a_second(self, name: str, session: str) -> None:
         """Moves the clock on by a second, and returns when this session of that filter has sent a heartbeat."""
         with TimeBloom.from_url(self.server.url, name) as onlooker:
