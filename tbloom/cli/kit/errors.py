@@ -14,9 +14,7 @@ from tbloom.errors import TBloomError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-FAILED = 1
-USER_ERROR = 2
-INTERRUPTED = 130
+FAILED, USER_ERROR, INTERRUPTED = 1, 2, 130
 #: The environment variables with the server's URL.
 VARIABLES = "TBLOOM_URL", "REDIS_URL"
 

@@ -38,9 +38,8 @@ def _names(url: str) -> list[str]:
     from tbloom.cli.kit.filters import connect  # noqa: PLC0415 - the file is read without redis-py
 
     limits = f"socket_timeout={_WAIT_SECONDS}&socket_connect_timeout={_WAIT_SECONDS}"
-    with connect(
-        url if "timeout=" in url else f"{url}{'&' if '?' in url else '?'}{limits}"
-    ) as server:
+    address = url if "timeout=" in url else f"{url}{'&' if '?' in url else '?'}{limits}"
+    with connect(address) as server:
         found = server.names()
     with suppress(OSError):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
