@@ -115,7 +115,7 @@ class SliceCalls:
     def check_live(self, label: str) -> None:
         """Raises ConfigError if the slice is not live."""
         if label not in self.labels:
-            raise ConfigError("label", label, f"one that is live: {', '.join(self.labels)}")
+            raise ConfigError("label", label, f"that of a live slice: {', '.join(self.labels)}")
 
     def expires_at(self, shard: int | None, age: int = 0) -> int:
         """When the shard's keys of a slice are dropped (ms)."""

@@ -32,5 +32,5 @@ def test_nothing_is_lost_or_counted_twice_while_others_add(url: str, name: str) 
     with TimeBloom.from_url(url, name, **parameters) as seen:
         assert seen.info().items == len(items)
         assert all(seen.contains_many(items))
-        with pytest.raises(ConfigError, match="label: expected one that is live: "):
+        with pytest.raises(ConfigError, match="label: expected that of a live slice: "):
             seen.import_many(["a"], "19990101")
