@@ -44,9 +44,7 @@ class Addon:
         shadow = shadow_setting(settings)
         if not issubclass(load_object(chosen), DupeFilter):
             if not shadow:
-                message = (
-                    f"the project sets DUPEFILTER_CLASS to {chosen!r}; remove that line, and tbloom filters"
-                )
+                message = f"the project sets DUPEFILTER_CLASS to {chosen!r}; remove that line, and tbloom filters"
                 raise NotConfigured(message)
             if shadow is True:
                 settings.set("TBLOOM_SHADOW", chosen, settings.getpriority("TBLOOM_SHADOW") or 0)

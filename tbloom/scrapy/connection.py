@@ -48,6 +48,9 @@ def make_client(settings: BaseSettings) -> tuple[Any, dict[str, float]]:
         range(1 << 16).index(int(port or 0))
     except (TypeError, ValueError, OverflowError):
         raise ConfigError("REDIS_PORT", port, "a whole number from 1 to 65535") from None
+    host = settings.get("REDIS_HOST")
+    if host and not isinstance(host, str):
+        raise ConfigError("REDIS_HOST", host, "a server's name or address")
     # scrapy-redis would wait 30 s for a reply, and block the reactor.
     timeouts = {"socket_timeout": SOCKET_TIMEOUT, "socket_connect_timeout": SOCKET_TIMEOUT}
     named = {param: settings[name] for name, param in _PARAMS.items() if settings.get(name)}
