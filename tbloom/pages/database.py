@@ -76,7 +76,12 @@ class Database:
             try:
                 return self._current().execute(statement, values).fetchall()
             except sqlite3.Error as error:  # without ``errors``, which takes longer
-                raise _raised(self.root, error) from error
+                connection = self._connection
+                if connection is None or connection.in_transaction or self._is_newest():
+                    raise _raised(self.root, error) from error
+            return self.rows(
+                statement, *values
+            )  # another index has replaced this one, and removed its log
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -117,9 +122,8 @@ class Database:
 
     def _current(self) -> sqlite3.Connection:
         """The connection; a new one after a fork, and where another index has taken the place of this one."""
-        known, identity = self._connection, self._identity_now()
-        is_newest = identity == self._identity and identity is not None  # None: it was removed
-        if known is not None and (known.in_transaction or is_newest):
+        known = self._connection
+        if known is not None and (known.in_transaction or self._is_newest()):
             return known
         if not self._is_open:  # closed while its pages were listed
             raise TBloomError(f"the page store {str(self.root)!r} is closed")
@@ -149,6 +153,10 @@ class Database:
             ):
                 connection.execute(f"PRAGMA {pragma}")
         self._connection, self._identity = connection, self._identity_now()
+
+    def _is_newest(self) -> bool:
+        identity = self._identity_now()
+        return identity == self._identity and identity is not None  # None: it was removed
 
     def _identity_now(self) -> tuple[int, int] | None:
         """The identity of the database file; None where it is gone."""
