@@ -107,7 +107,7 @@ def capacity_after(items: int) -> int:
 
 def rate_at(items: float, bits: int, hashes: int) -> float:
     """The chance that an item never added is called seen, after ``items``."""
-    return rate_of_load(items * hashes * COLUMNS / bits, hashes)
+    return rate_of_load(items * hashes * COLUMNS / bits, hashes) if items else 0.0
 
 
 def items_at(rate: float, bits: int, hashes: int) -> int:

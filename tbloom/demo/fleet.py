@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 import tempfile
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from tbloom.cli.kit.errors import CommandFailed
@@ -25,6 +26,9 @@ class Crawler:
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
+            cwd=Path(
+                sys.executable
+            ).parent,  # Python looks there first; here may be a clone's folder
             start_new_session=True,  # Ctrl-C goes to the parent only, which ends its children itself
         )
 

@@ -135,7 +135,7 @@ def pairs(reply: Any) -> dict[Any, Any]:
 
 def bulks(words: Sequence[Any]) -> bytes:
     """The words of a command in RESP."""
-    data = [word if isinstance(word, bytes) else str(word).encode() for word in words]
+    data = [word if type(word) is bytes else str(word).encode() for word in words]
     return b"".join([b"$%d\r\n%b\r\n" % (len(word), word) for word in data])
 
 

@@ -13,7 +13,12 @@ from tbloom.cli.kit.command import Command
 
 
 @click.command(cls=Command, example="tbloom demo --crawlers 2")
-@click.option("--site", metavar="DIR", type=click.Path(), help="crawl the HTML files of a folder")
+@click.option(
+    "--site",
+    metavar="DIR",
+    type=click.Path(),
+    help="crawl the HTML files of a folder, from its index.html on (else the first by name)",
+)
 @click.option(
     "--redis",
     metavar="URL",
