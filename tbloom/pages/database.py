@@ -20,7 +20,8 @@ from urllib.parse import quote
 
 from tbloom.errors import TBloomError
 
-_NAME = re.compile(r"index-([1-9][0-9]*)\.sqlite(\.new)?(-wal|-shm|-journal)?")
+#: The name of an index, finished or not, or of its log.
+INDEX_NAME = re.compile(r"index-([1-9][0-9]*)\.sqlite(\.new)?(-wal|-shm|-journal)?")
 #: Seconds to wait for a lock: another program may have the database open.
 _TIMEOUT = 60
 #: Bytes of a page of the database: a put writes a page or two, and with 4 KB, SQLite's own, three times as many bytes.
@@ -248,24 +249,25 @@ def flush(path: Path) -> None:
 
 
 def newest_of(root: Path) -> Path | None:
-    """The file of the store's index; None where it has none."""
-    matches = (_NAME.fullmatch(path.name) for path in root.glob("index-*.sqlite"))
-    numbers = [int(match[1]) for match in matches if match]
+    """The file of the store's index; None where it has none. (An empty one is what ``sqlite3`` makes of a wrong name.)"""
+    matches = (INDEX_NAME.fullmatch(path.name) for path in root.glob("index-*.sqlite"))
+    numbers = [int(match[1]) for match in matches if match and _has_bytes(root / match[0])]
     return root / f"index-{max(numbers)}.sqlite" if numbers else None
+
+
+def _has_bytes(path: Path) -> bool:
+    with suppress(OSError):  # another process may just have removed it
+        return path.stat().st_size > 0
+    return False
 
 
 def remove_stale(root: Path) -> None:
     """Removes all indexes but the newest."""
     newest = newest_of(root)
     for path in sorted(root.glob("index-*")):  # a database before its log
-        match = _NAME.fullmatch(path.name)
+        match = INDEX_NAME.fullmatch(path.name)
         if match and (newest is None or match[2] or f"index-{match[1]}.sqlite" != newest.name):
             path.unlink(missing_ok=True)
-
-
-def is_index(path: Path) -> bool:
-    """True: the name is one of an index, finished or not."""
-    return _NAME.fullmatch(path.name) is not None
 
 
 # Reentrant: a signal may fork.

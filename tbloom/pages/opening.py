@@ -9,7 +9,7 @@ from pathlib import Path
 from tbloom.errors import ConfigError, TBloomError
 from tbloom.pages import recovery, segments
 from tbloom.pages.config import PagesConfig, agreed
-from tbloom.pages.database import is_index, newest_of, remove_stale
+from tbloom.pages.database import INDEX_NAME, newest_of, remove_stale
 from tbloom.pages.index import Index
 from tbloom.pages.lock import WriterLock
 
@@ -89,7 +89,7 @@ def _open(index: Index, wanted: PagesConfig | None) -> tuple[Index, PagesConfig]
 
 def _is_foreign(root: Path) -> bool:
     """True: the folder has files that no writer of a store leaves when it is killed at its start."""
-    names = {path.name for path in root.iterdir() if not is_index(path)}
+    names = {path.name for path in root.iterdir() if not INDEX_NAME.fullmatch(path.name)}
     if "lock" in names:
         names -= {"lock", *(path.name for path in segments.stored(root).values())}
     return bool(names)

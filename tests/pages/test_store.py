@@ -455,6 +455,17 @@ def test_an_index_that_can_t_be_read(tmp_path: Path, is_cut: bool) -> None:
     assert 300 == PageStore.rebuild(tmp_path).pages
 
 
+def test_an_empty_file_is_no_index(tmp_path: Path) -> None:
+    """Such as ``sqlite3`` makes where the name is wrong."""
+    with PageStore(tmp_path) as store:
+        store.put("http://a/", b"a")
+    (tmp_path / "index-7.sqlite").touch()
+    for readonly in (True, False):
+        with PageStore(tmp_path, readonly=readonly) as store:
+            assert store.get("http://a/").body == b"a"
+    assert ["index-1.sqlite"] == [path.name for path in tmp_path.glob("*.sqlite")]
+
+
 @pytest.mark.parametrize("is_sqlite", [False, True])
 def test_an_index_of_an_earlier_version(tmp_path: Path, is_sqlite: bool) -> None:
     """The error names the rebuild, which makes it from the WARC files."""

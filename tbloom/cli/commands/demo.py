@@ -17,7 +17,7 @@ from tbloom.cli.kit.command import Command
     "--site",
     metavar="DIR",
     type=click.Path(),
-    help="crawl the HTML files of a folder, from its index.html on (else the first by name)",
+    help="crawl the HTML files of a folder, from its index.html",
 )
 @click.option(
     "--redis",
