@@ -13,12 +13,7 @@ from tbloom.cli.kit.command import Command
 
 
 @click.command(cls=Command, example="tbloom demo --crawlers 2")
-@click.option(
-    "--site",
-    metavar="DIR",
-    type=click.Path(),
-    help="crawl the HTML files of a folder, from its index.html",
-)
+@click.option("--site", metavar="DIR", type=click.Path(), help="crawl a folder from its index.html")
 @click.option(
     "--redis",
     metavar="URL",
