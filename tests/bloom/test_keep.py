@@ -57,10 +57,10 @@ def losing(clockwork: Any, name: str) -> Iterator[tuple[LossyProxy, TimeBloom]]:
 def test_an_item_leaves_after_the_slices_that_it_is_kept_for(
     clockwork: Any, open_one: Callable[..., TimeBloom], verb: str, cache_size: int
 ) -> None:
-    """Whatever the filter held before, and for others, who ask all slices."""
+    """Whatever the filter held before, and for others, who ask all slices; and with it the slice's key."""
     seen, other = open_one(cache_size=cache_size), open_one()
     seen.add("of the whole window")
-    kept = range(1, SLICES + 1)
+    keys, kept = seen.keys(), range(1, SLICES + 1)
     for keep in kept:
         WRITES[verb](seen, f"kept {keep}", keep)
         assert not seen.add(f"kept {keep}")
@@ -68,8 +68,11 @@ def test_an_item_leaves_after_the_slices_that_it_is_kept_for(
     for keep in kept:
         clockwork.set(june(10 + keep) - timedelta(seconds=1))
         assert seen.contains(f"kept {keep}"), keep
+        assert seen.client.exists(keys[keep - 1]), keep
         clockwork.set(june(10 + keep))
         assert not other.contains(f"kept {keep}"), keep
+        clockwork.set(june(10 + keep) + timedelta(seconds=1))
+        assert not seen.client.exists(keys[keep - 1]), keep
 
 
 @pytest.mark.parametrize(
