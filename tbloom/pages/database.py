@@ -20,7 +20,6 @@ from urllib.parse import quote
 
 from tbloom.errors import TBloomError
 
-#: The name of an index, finished or not, or of its log.
 INDEX_NAME = re.compile(r"index-([1-9][0-9]*)\.sqlite(\.new)?(-wal|-shm|-journal)?")
 #: Seconds to wait for a lock: another program may have the database open.
 _TIMEOUT = 60
@@ -251,13 +250,14 @@ def flush(path: Path) -> None:
 def newest_of(root: Path) -> Path | None:
     """The file of the store's index; None where it has none. (An empty one is what ``sqlite3`` makes of a wrong name.)"""
     matches = (INDEX_NAME.fullmatch(path.name) for path in root.glob("index-*.sqlite"))
-    numbers = [int(match[1]) for match in matches if match and _has_bytes(root / match[0])]
+    numbers = [int(match[1]) for match in matches if match and not _is_empty(root / match[0])]
     return root / f"index-{max(numbers)}.sqlite" if numbers else None
 
 
-def _has_bytes(path: Path) -> bool:
-    with suppress(OSError):  # another process may just have removed it
-        return path.stat().st_size > 0
+def _is_empty(path: Path) -> bool:
+    """False: it has bytes, or was just removed, which who opens it finds out."""
+    with suppress(OSError):
+        return path.stat().st_size == 0
     return False
 
 
