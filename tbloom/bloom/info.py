@@ -107,7 +107,7 @@ class Glance(NamedTuple):
 
     #: By the server's clock (ms).
     now: int
-    #: By key: items, memory in Redis (0: there is no such key), and TTL (ms; negative: none).
+    #: By key, of those that exist: items, memory in Redis, and TTL (ms; negative: none).
     parts: dict[str, tuple[int, int, int]]
     #: About a server that may drop keys, and about slices that it has dropped.
     warnings: list[str]
@@ -124,25 +124,23 @@ def parts_in(key: str, register: Any) -> dict[str, int]:
     }
 
 
-def glance(config: Config, clock: ServerClock, keys: Iterable[str] = ()) -> Flow[Glance]:
-    """What the registers say, and the heads of the parts in them and of the ``keys``; after ``ask_time``."""
+def glance(config: Config, clock: ServerClock) -> Flow[Glance]:
+    """What the registers say, and the heads of the parts in them; after ``ask_time``."""
     registers = [*map(config.keys.register, range(config.shards))]
     warnings, now = (yield from evictions(registers)), clock.now()
-    parts: list[str] = []
+    parts: dict[str, int] = {}
     for key, register in zip(registers, (yield from each("HGETALL", registers)), strict=True):
-        entries = parts_in(key, register).items()
-        parts += [part for part, until in entries if until > now + _SOON_MS]
-    keys = list(dict.fromkeys([*parts, *keys]))
-    sizes = dict(zip(keys, (yield from each("MEMORY USAGE", keys)), strict=True))
-    for part in parts:
-        if sizes[part] is None:
+        parts |= parts_in(key, register)
+    sizes = dict(zip(parts, (yield from each("MEMORY USAGE", [*parts])), strict=True))
+    for part, until in parts.items():
+        if sizes[part] is None and until > now + _SOON_MS:
             warnings.append(f"the server has dropped {part} early: what it held is forgotten")
     there = [key for key, size in sizes.items() if size]
     items = yield from each("BITFIELD_RO", there, "GET", "u48", "0")
     ttls = yield from each("PTTL", there)
-    heads = dict.fromkeys(keys, (0, 0, _MISSING))
-    for key, [count], ttl in zip(there, items, ttls, strict=True):
-        heads[key] = count, sizes[key], ttl
+    heads = {
+        key: (count, sizes[key], ttl) for key, [count], ttl in zip(there, items, ttls, strict=True)
+    }
     return Glance(now, heads, warnings)
 
 
@@ -156,7 +154,7 @@ def read_info(
     texts = yield from each("GET", [config.keys.layout(s) for s in range(config.shards)])
     layouts = [Layout(config, text(known or ""), shard) for shard, known in enumerate(texts)]
     held = {slice: _keys(config, slice, layouts) for slice in live}
-    seen = yield from glance(config, clock, [key for keys in held.values() for key in keys])
+    seen = yield from glance(config, clock)
     known = {slice.label: slice for slice in earlier.slices} if earlier else {}
     slices = []
     for slice in live:
@@ -193,7 +191,8 @@ def _slice_info(
     seen: Glance,
     before: SliceInfo | None,
 ) -> Flow[SliceInfo]:
-    items, sizes, ttls = zip(*map(seen.parts.get, keys), strict=True)
+    heads = [seen.parts.get(key, (0, 0, _MISSING)) for key in keys]
+    items, sizes, ttls = zip(*heads, strict=True)
     expires = _expiry(seen.now, max(ttls), config.window.zone)
     if before and is_unchanged(config, before, sum(items), sum(sizes), len(keys)):
         return replace(before, expires=expires)

@@ -167,14 +167,17 @@ def _families() -> dict[str, GaugeMetricFamily]:
 
 def _add(families: dict[str, GaugeMetricFamily], filter: str, info: FilterInfo | None) -> None:
     """Adds a filter; one that can't be read has no values."""
-    families["tbloom_filter_up"].add_metric([filter], info is not None)
+    labels = {"filter": filter}
+    families["tbloom_filter_up"].add_sample("tbloom_filter_up", labels, info is not None)
     if info is None:
         return
     for name, (_, value) in _OF_FILTER.items():
-        families[name].add_metric([filter], value(info))
+        families[name].add_sample(name, labels, value(info))
     for age, slice in enumerate(reversed(info.slices)):
+        # One for all samples: ten thousand filters have half a million.
+        labels = {"filter": filter, "age": str(age)}
         for name, (_, of_slice) in _OF_SLICE.items():
-            families[name].add_metric([filter, str(age)], of_slice(slice))
+            families[name].add_sample(name, labels, of_slice(slice))
 
 
 def _server(client: Any) -> Any:

@@ -40,9 +40,7 @@ def test_info_after_an_earlier_one_counts_the_bits_of_changed_slices_only(
     """Unchanged slices are not read."""
     with TimeBloom(own, name, capacity=1000) as seen:
         seen.add_many(map(str, range(10)))
-        [*_, current] = seen.keys()
-        older = seen.keys()[2]
-        own.copy(current, older)
+        seen.add("older", keep=3)
 
         def counted(earlier: object) -> int:
             own.config_resetstat()
