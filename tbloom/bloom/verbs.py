@@ -138,7 +138,6 @@ class Verbs(Base[Client]):
 
         Each shard at once; several shards one after another.
         """
-        self._exchange.pending_answers.clear()
         root = self.config.keys.root
         try:
             [stored] = yield from deliver([Command(("GET", root))])

@@ -173,8 +173,7 @@ class CountExchange(BucketExchange):
         )
 
     def forget(self) -> None:
-        """The counter is cleared, so no pending answer holds any more."""
-        super().forget()
+        """The counter is cleared, so another generation begins."""
         self._generation, self._members = "", 0
 
     def _lasts(self, batch: Batch) -> int:  # noqa: ARG002

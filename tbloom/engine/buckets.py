@@ -32,10 +32,6 @@ class BucketExchange(Exchange):
         #: The shards whose layout must be read before the next call.
         self.outdated: set[int] = set()
 
-    def forget(self) -> None:
-        """The store is cleared, so no pending answer holds any more."""
-        self.pending_answers.clear()
-
     def take_out(
         self, digests: list[int], batches: list[Batch], call: Callable[[Batch], ScriptCall]
     ) -> Flow[dict[int, bool]]:

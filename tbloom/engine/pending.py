@@ -137,14 +137,6 @@ class PendingAnswers(BeginsAnew):
         """Notes the shard's present generation: new items of another one no longer wait for their caller."""
         self._generations[shard] = generation
 
-    def clear(self) -> None:
-        """Drops them all."""
-        with self._lock:
-            self._kept.clear()
-            self._lost.clear()
-            self._new.clear()
-            self.exist = False
-
     def __contains__(self, key: Any) -> bool:
         if not self.exist:
             return False

@@ -97,7 +97,6 @@ class ExactExchange(BucketExchange):
 
     def forget(self) -> None:
         """The filter is cleared, so the parameters must be compared again, and other buckets begin."""
-        super().forget()
         self._trees.clear()
         self._agreed = (0.0, 0)
 

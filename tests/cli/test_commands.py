@@ -20,6 +20,7 @@ from tbloom import DistinctCounter, ExactFilter, TimeBloom
 from tbloom.cli.kit import filter_info, filters, formats, streams
 from tbloom.engine.keys import MappingKeys
 from tests.helpers.commands import TBLOOM, process, refused, started, tbloom
+from tests.helpers.proxy import Fault, Proxy
 
 
 @pytest.fixture
@@ -176,6 +177,36 @@ def test_add_prints_the_new_lines(url: str, filled: TimeBloom) -> None:
     assert tbloom("add", "--url", url, filled.name, "--exit-code", stdin=lines).returncode == 1
     assert tbloom("add", "--url", url, filled.name, "--exit-code", stdin="c\n").returncode == 0
     assert filled.contains_many(["new a", "new b"]) == [True, True]
+
+
+def test_add_prints_what_it_added_before_the_server_had_no_more_memory(
+    own: redis.Redis, own_url: str, name: str
+) -> None:
+    """What is remembered then is printed by this run, and the rest by the next one."""
+    lines = [b"item %d" % i for i in range(50_000)]
+    add = ("add", "--url", own_url, name)
+    with TimeBloom(own, name, capacity=1000) as seen:
+        seen.add("before")
+        own.config_set("maxmemory", own.info("memory")["used_memory"] + 400_000)
+        try:
+            first = process(*add, input=b"\n".join(lines))
+        finally:
+            own.config_set("maxmemory", 0)
+        assert (first.returncode, b"maxmemory" in first.stderr) == (2, True), first.stderr
+        assert len(first.stdout.splitlines()) == seen.info().items - 1
+    second = process(*add, input=b"\n".join(lines))
+    printed = first.stdout.splitlines() + second.stdout.splitlines()
+    assert first.stdout
+    assert len(set(printed)) == len(printed) > 0.999 * len(lines)
+
+
+def test_add_says_how_many_answers_an_outage_has_cost(
+    url: str, filled: TimeBloom, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(filters, "RETRY_FOR", 0.1)
+    with Proxy(url, lambda _: Fault.LOSE) as proxy:
+        done = tbloom("add", "--url", proxy.url, filled.name, stdin="item 1\nnew\n")
+    refused(done, "nobody got the answers to 2 lines")
 
 
 def test_check_changes_nothing(url: str, filled: TimeBloom, tmp_path: Any) -> None:

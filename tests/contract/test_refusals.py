@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from time import sleep
 from typing import Any
 
@@ -82,6 +82,36 @@ async def test_memory_that_ends_in_the_middle_of_a_batch_loses_nothing(
     print(f"The numbers of items held when there was no more memory: {held[1:]}")
     assert any(items % 3000 for items in held)
     store.check(account, server.url, name, **parameters)
+
+
+async def test_a_clear_that_is_refused_loses_no_pending_answer(
+    store: Store, opened: Any, server: LocalRedis, name: str
+) -> None:
+    """Of batches that were added in part before there was no more memory, each item is new once, also if it is cleared."""
+    parameters = {"capacity": 500} if store.parameters else {}
+    seen, refused, in_part = opened(url=server.url, **parameters), list[str](), False
+    await seen.add("before")
+    with (
+        redis.Redis.from_url(server.url) as client,
+        store.open(server.url, name, **parameters) as right,
+    ):
+        try:
+            for batch in range(40):
+                items, held = names(3000, f"of {batch}"), store.held(right)
+                set_maxmemory(server, client.info("memory")["used_memory"] + 2000 * batch)
+                try:
+                    await seen.add_many(items)
+                except OutOfMemoryError:
+                    refused += items
+                if in_part := 0 < store.held(right) - held < 3000:
+                    break
+            set_maxmemory(server, 1)
+            with suppress(OutOfMemoryError):
+                await seen.clear()
+        finally:
+            set_maxmemory(server, 0)
+    assert in_part
+    assert [sum(await seen.add_many(refused)) for _ in range(2)] == [len(refused), 0]
 
 
 @each_size

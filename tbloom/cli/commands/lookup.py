@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
+from redis.exceptions import OutOfMemoryError
 
 from tbloom import FilterFull, Period, TimeBloom
 from tbloom.bloom.fingerprinter import checked
@@ -59,10 +60,19 @@ def add(
 def _add(seen: TimeBloom, items: list[bytes], within: int | None) -> Iterator[tuple[bytes, bool]]:
     try:
         yield from zip(items, seen.add_many(items, within), strict=True)
-    except FilterFull:
-        # The items that were added before the filter was full get the same answers again.
+    except (FilterFull, OutOfMemoryError) as error:
+        # The items that were added before there was no more room get the same answers again.
+        has_room = True
         for item in items:
-            yield item, seen.add(item, within)
+            try:
+                yield item, seen.add(item, within)
+            except type(error):
+                has_room = False
+        if not has_room:
+            raise
+    except filters.OUTAGES as error:
+        lost = f"nobody got the answers to {formats.counted(len(items), 'line')}, which may be seen now"
+        raise CommandError(f"{error}; {lost}") from None
 
 
 @click.command(cls=Command, example="tbloom check news urls.txt")
