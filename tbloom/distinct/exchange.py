@@ -62,6 +62,8 @@ class CountExchange(BucketExchange):
         self._members = 0
         #: The current slice, and when it leaves the window (ms; 0: never).
         self._current: tuple[Slice, int] = (ALWAYS, 0)
+        #: The calls that count in past slices: an answer that one of them has lost is one about its slice.
+        self._past: dict[str, CountExchange] = {}
 
     def ask(
         self,
@@ -81,22 +83,23 @@ class CountExchange(BucketExchange):
         id; the values are kept by the mapping."""
         label = None if at is None else (yield from self._live_label(at))
         split = partial(self.batches, values=members, label=label)
-        return (yield from self.add([*members], split, self._call))
+        exchange = self._in_slice(label)
+        return (yield from exchange.add([*members], split, exchange.make_call))
 
     def discard(self, digests: Iterable[int]) -> Flow[dict[int, bool]]:
         """Which of these were counted? They are no more."""
         digests = [*digests]
-        return self.take_out(digests, self.batches(digests, "discard"), self._call)
+        return self.take_out(digests, self.batches(digests, "discard"), self.make_call)
 
     def contains(self, digests: Iterable[int]) -> Flow[dict[int, bool]]:
         """Which of these are counted?"""
         batches = self.batches(digests, "contains")
-        yield from self.ask(batches, self._call)
+        yield from self.ask(batches, self.make_call)
         return answers_of(batches)
 
     def merge(self, containers: Mapping[int, bytes]) -> Flow[None]:
         """Adds the ids of these containers, by their chunks' numbers."""
-        yield from self.send(self.batches(containers, "merge", containers), self._call)
+        yield from self.send(self.batches(containers, "merge", containers), self.make_call)
 
     def batches(
         self,
@@ -113,7 +116,7 @@ class CountExchange(BucketExchange):
         some = chunks([*dict.fromkeys(digests)], size)
         return [Batch([*digests], label=label, known=_Known(verb, values)) for digests in some]
 
-    def _call(self, batch: Batch) -> ScriptCall:
+    def make_call(self, batch: Batch) -> ScriptCall:
         """``lua/distinct/change.lua``."""
         config, keys, digests = self.config, self.config.keys, batch.digests
         tree, (current, expires), verb = self.tree(), self._current_slice(), batch.known.verb
@@ -198,6 +201,21 @@ class CountExchange(BucketExchange):
         [[seconds, microseconds]] = yield from deliver([now])
         self.clock.learn(int(seconds) * 1000 + int(microseconds) // 1000)
         return label
+
+    def _in_slice(self, label: str | None) -> CountExchange:
+        """The calls that count in the slice with this label; None: in the current one."""
+        if label in (None, self._current_slice()[0].label):
+            return self
+        exchange = self._past.get(label)
+        if exchange is None:
+            exchange = CountExchange(self.config, self._max_members)
+            exchange.clock, exchange._trees, exchange.outdated = (
+                self.clock,
+                self._trees,
+                self.outdated,
+            )
+            exchange = self._past.setdefault(label, exchange)
+        return exchange
 
     def _live_slice(self, label: str | None) -> Slice:
         """The live slice with this label; raises ConfigError where there is none."""

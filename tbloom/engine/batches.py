@@ -10,6 +10,8 @@ from typing import Any
 from tbloom.engine.flow import ScriptCall
 from tbloom.engine.tokens import Lane
 
+#: The answer for an item that is not new.
+SEEN = "0"
 #: The answer for an item that is in another bucket than the client thought; it is sent again.
 MOVED = "2"
 

@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
-from tbloom.engine.batches import Answers, Batch, answers_of
+from tbloom.engine.batches import MOVED, SEEN, Answers, Batch, answers_of
 from tbloom.engine.flow import (
     CALLS_AT_ONCE,
     MAX_CORRECTIONS,
@@ -112,7 +112,7 @@ class Exchange(BeginsAnew):
                 return made
             # What is known may come from a reply that was late.
             yield from self._learn_generation(batch.shard)
-        batch.answers = ""
+        batch.answers = SEEN * len(batch.digests)
         return None
 
     def add(
@@ -181,8 +181,14 @@ class Exchange(BeginsAnew):
             if batch.answers is not None:
                 answers = zip(batch.digests, batch.answers, strict=False)
                 new = [key for key, answer in answers if answer == "1"]
+                # Without a new item the server keeps no answers: another copy may yet be executed, with the items in other
+                # places.
+                settled = new or (
+                    MOVED not in batch.answers and len(batch.answers) == len(batch.digests)
+                )
+                first = batch.first if settled else None
                 self.pending_answers.keep_new(
-                    new, self._lasts(batch), batch.first, batch.shard, batch.generation
+                    new, self._lasts(batch), first, batch.shard, batch.generation
                 )
             elif batch.sent and not batch.first:  # the first one is kept
                 self.pending_answers.keep_lost(batch, self._lasts(batch))
@@ -231,7 +237,8 @@ class Exchange(BeginsAnew):
             except TBloomError as error:  # raised after all replies were accepted
                 errors.append(error)
                 if batch.first and batch.answers is None:
-                    batch.answers = ""  # refused, so no earlier copy was executed
+                    # Refused, so no earlier copy was executed.
+                    batch.answers = SEEN * len(batch.digests)
             if own is not reply and set(confirmed) & set(batch.answers or ""):
                 errors.append(NotReplicated(self._name, *reply[1:]))
                 batch.answers = None  # as if the reply were lost

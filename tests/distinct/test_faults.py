@@ -35,7 +35,7 @@ def test_a_stray_copy_of_a_call_changes_nothing(
     with redis.Redis.from_url(url) as own, DistinctCounter.from_url(url, "one", name) as counter:
         counter.add("first")
         exchange = counter._exchange
-        monkeypatch.setattr(exchange, "_call", _noting(exchange._call, sent))
+        monkeypatch.setattr(exchange, "make_call", _noting(exchange.make_call, sent))
         counter.add_many(names(10))
         counter.discard_many(names(5))
         counter.add_many(names(20))
@@ -57,7 +57,7 @@ def test_a_copy_of_a_call_from_before_a_clear_counts_nothing(
     with redis.Redis.from_url(url) as own, DistinctCounter.from_url(url, "one", name) as counter:
         counter.add_many(names(20))
         exchange = counter._exchange
-        monkeypatch.setattr(exchange, "_call", _noting(exchange._call, sent))
+        monkeypatch.setattr(exchange, "make_call", _noting(exchange.make_call, sent))
         assert [is_new] * 20 == counter.add_many(names(20, "more" if is_new else "item"))
         other = DistinctCounter(own, "one", name)
         other.clear(mapping=mapping)
@@ -74,6 +74,7 @@ def test_a_copy_of_a_call_from_before_a_clear_counts_nothing(
 def test_an_add_to_a_past_day_without_an_answer_is_answered_when_it_is_repeated(
     url: str, name: str
 ) -> None:
+    """For that day: today's answers are others."""
     yesterday = datetime.now(timezone.utc) - timedelta(days=1)
     loses: list[bool] = []
     with (
@@ -86,9 +87,11 @@ def test_an_add_to_a_past_day_without_an_answer_is_answered_when_it_is_repeated(
         loses.append(True)
         with pytest.raises(redis.ConnectionError):
             counter.add_many(["a", "b"], at=yesterday)
+        assert DistinctCounter.from_url(url, "one", name, granularity="d", slices=3).add("a")
+        assert [False, True] == counter.add_many(["a", "b"])
         for is_new in (True, False):
             assert [is_new] * 2 == counter.add_many(["a", "b"], at=yesterday)
-        assert [0, 2, 1] == [one.count for one in counter.info().slices]
+        assert [0, 2, 3] == [one.count for one in counter.info().slices]
 
 
 @pytest.mark.parametrize("mapping", [False, True])

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import redis
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tbloom import DistinctCounter
 from tbloom.engine.tree import BITS, Tree, read_tree
 from tbloom.exact import ExactFilter
 from tbloom.items import encode, fingerprint
-from tests.helpers.flows import run
+from tests.helpers.flows import flow_of, replies_to, run
 
 fingerprints = st.integers(0, (1 << 128) - 1)
 
@@ -108,3 +111,32 @@ def test_items_that_were_made_for_one_bucket_are_added_too(
     assert len(items) > 150
     assert all(seen.add_many(items))
     assert len(items) == seen.info().items
+
+
+@pytest.mark.parametrize("store", [ExactFilter, DistinctCounter])
+def test_a_lost_answer_stays_pending_while_its_items_move(
+    client: redis.Redis, name: str, store: Any
+) -> None:
+    """One call learns that they have moved, and before it asks there a copy of the lost one is executed, and lost too."""
+    seen, other, items = store(client, name), store(client, name), [f"lost {i}" for i in range(20)]
+    seen.add("before")
+    first = flow_of(seen, "add_many", items)
+    next(first)
+    lose(first)
+    other.add_many(map(str, range(1000)))
+    one = flow_of(seen, "add_many", items)
+    layout = one.send(replies_to(client, next(one)))
+    calls = one.send(replies_to(client, layout))
+    copy = flow_of(seen, "add_many", items)
+    replies_to(client, next(copy))
+    lose(copy)
+    answers, _ = run(client, one, replies_to(client, calls))
+    assert sum(answers) < 20
+    assert sum(answers) + sum(seen.add_many(items)) == 20
+    assert not any(seen.add_many(items) + other.add_many(items))
+
+
+def lose(flow: Any) -> None:
+    """The reply to its calls is lost."""
+    with pytest.raises(redis.ConnectionError):
+        flow.throw(redis.ConnectionError())
