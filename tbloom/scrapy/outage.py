@@ -101,12 +101,11 @@ class Answers:
 
     def close(self) -> None:
         """After an outage, tries the server once more, and gives it what it does not know."""
-        if self.on_error == "raise" or not (self.circuit.is_open or self._unsent):
+        if not self._unsent:
             return
         self.circuit.try_again()
         try:
             self._hand_over()
-            self.seen.contains_many([b"a"])
         except (RedisError, TBloomError) as error:
             message = "filter %r: what this crawler has scheduled meanwhile is new to others: %s"
             logger.warning(message, self.seen.name, error)

@@ -282,6 +282,10 @@ class Corners(Pages):
         asyncio.get_running_loop().call_later(0.1, client.client_unpause)
         yield from map(self.page, ("b", "child"))
 
+    def on_wrong_meta(self, response: Response) -> Iterator[scrapy.Request]:
+        self.note(response)
+        yield self.page("b", meta={"tbloom_within": 8})
+
     def on_unknown(self, _: Response) -> Iterator[scrapy.Request]:
         yield from map(self.page, ("b", "unknown", "child"))
 

@@ -144,6 +144,7 @@ def test_an_outage_is_waited_for_once_and_ends_the_crawl(
     [error] = ended["errors"]
     assert "the server does not answer, so the crawl ends" in error
     assert "Traceback" not in ended["log"]
+    assert ("pages were fetched and not marked" in ended["log"]) is (settings is DONE)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ import redis
 from scrapy import Request
 from scrapy.utils.test import get_crawler
 
-from tbloom import ConfigError, ExactFilter
+from tbloom import ExactFilter
 from tbloom.scrapy import DupeFilter
 from tests.helpers.schedulers import SCRAPY
 
@@ -73,16 +74,25 @@ def test_the_lifetime_of_all_requests_is_a_setting(
         (BLOOM, {"tbloom_ttl": 60}, "to be left out with TBLOOM_STORE = 'bloom'"),
     ],
 )
-def test_wrong_meta_is_named(
-    url: str, name: str, settings: dict[str, Any], meta: dict[str, Any], expected: str
+def test_wrong_meta_is_named_and_ends_the_crawl(
+    *,
+    url: str,
+    name: str,
+    settings: dict[str, Any],
+    meta: dict[str, Any],
+    expected: str,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     own = {"REDIS_URL": url, "TBLOOM_KEY": name, **settings}
-    dupefilter = DupeFilter(get_crawler(None, own))
+    crawler = get_crawler(None, own)
+    crawler.engine = SimpleNamespace(spider=None)  # before the crawl begins
+    dupefilter = DupeFilter(crawler)
     [(key, value)] = meta.items()
     request = Request("https://a.example/", meta=meta)
-    with pytest.raises(ConfigError) as error:
-        dupefilter.request_seen(request)
-    start = f"meta[{key!r}] of <GET https://a.example/>: expected {expected}"
-    assert str(error.value).startswith(start)
-    assert str(error.value).endswith(f", got {value}")
-    assert dupefilter.request_seen(Request("https://a.example/")) is False
+    assert dupefilter.request_seen(request)
+    [said] = caplog.messages
+    assert said.startswith(
+        f"The crawl ends: meta[{key!r}] of <GET https://a.example/>: expected {expected}"
+    )
+    assert said.endswith(f", got {value}")
+    assert dupefilter.request_seen(Request("https://b.example/"))  # it has ended

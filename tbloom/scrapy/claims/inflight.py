@@ -11,7 +11,7 @@ from scrapy import signals
 from scrapy.utils.asyncio import create_looping_call
 
 from tbloom import Claim
-from tbloom.errors import FilterFull, TBloomError
+from tbloom.errors import TBloomError
 from tbloom.scrapy.calls import Calls, Errands
 from tbloom.scrapy.claims.pages import ClaimedPages
 from tbloom.scrapy.claims.requests import Note, RequestClaim, note_text
@@ -205,8 +205,8 @@ class InFlight:
         items = [bytes.fromhex(fingerprints[0])]
         try:
             [answer] = self._calls.now(partial(self._answers.ask, items, [note], **given))
-        except (RedisError, FilterFull):
-            self.pages.give_up_work()  # their links may be lost: they are not done, and left to the next crawl
+        except (RedisError, TBloomError):
+            self.pages.give_up_work()
             raise
         return answer
 

@@ -158,7 +158,7 @@ class ClaimedPages:
         self._pages.pop(claim.fingerprints[0], None)
 
     def give_up_work(self) -> None:
-        """Nothing that is in work now will be marked: its links may be lost."""
+        """Nothing that is in work now will be marked: its links may be lost. The next crawl takes it over."""
         for page in self._pages.values():
             page.request = None
 
@@ -171,6 +171,10 @@ class ClaimedPages:
             and not page.is_done
             and (in_vain or self._failures[first] < _MAX_FAILURES)
         )
+
+    def unmarked(self) -> int:
+        """The number of pages that are done and not marked."""
+        return self._seen.uncommitted + sum(page.is_done for page in self._pages.values())
 
     async def stored(self) -> None:
         """Returns once the feeds are stored."""
@@ -197,7 +201,7 @@ class ClaimedPages:
 
     def _mark(self) -> None:
         """Marks the pages whose items are stored; those that come while a call is on its way go in the next one."""
-        if self._marking and not self._marking.done():
+        if (self._marking and not self._marking.done()) or self._errands.end.has_begun:
             return
         done = [
             page

@@ -186,23 +186,22 @@ class DupeFilter(RFPDupeFilter):
         if self._crawl_end.has_begun:
             return Guess.DROPPED
         keys = self._options.meta_keys
-        for other in ({WITHIN, KEEP, TTL} - set(keys.values())) & request.meta.keys():
-            expected = f"to be left out with TBLOOM_STORE = {self._options.store!r}"
-            raise ConfigError(f"meta[{other!r}] of {request}", request.meta[other], expected)
         try:
+            for other in ({WITHIN, KEEP, TTL} - set(keys.values())) & request.meta.keys():
+                expected = f"to be left out with TBLOOM_STORE = {self._options.store!r}"
+                raise ConfigError(f"meta[{other!r}] of {request}", request.meta[other], expected)
             if self._in_flight:
                 return self._in_flight.claim(request)
             items = [self.fingerprinter.fingerprint(request)]
             given = {name: request.meta[key] for name, key in keys.items() if key in request.meta}
             [answer] = self._calls.now(partial(self.answers.ask, items, **given))
-        except ConfigError as error:
-            if error.argument not in keys:
-                raise
-            argument = f"meta[{keys[error.argument]!r}] of {request}"
-            raise ConfigError(argument, error.value, error.expected) from None
         except (RedisError, TBloomError) as error:
+            if isinstance(error, ConfigError) and error.argument in keys:
+                error.argument = f"meta[{keys[error.argument]!r}] of {request}"
             if not self._is_outage():  # which the log has
                 logger.error("The crawl ends: %s", error)
+            if self._in_flight:
+                self._in_flight.pages.give_up_work()
             self._crawl_end.begin()
             return Guess.DROPPED
         return answer
@@ -230,3 +229,6 @@ class DupeFilter(RFPDupeFilter):
             stats.set_value("tbloom/errors", errors)
         self._calls.close()
         self._options.close()
+        if self._in_flight and (unmarked := self._in_flight.pages.unmarked()):
+            message = "%d pages were fetched and not marked: the next crawl fetches them again"
+            logger.warning(message, unmarked)
