@@ -72,7 +72,7 @@ PRINTING = [
     *("count show urls", "count list", "count or urls", "count retention urls", "plan --table --json"),
     *("pages get {pages} https://example.com/", "pages ls {pages}", "pages stats {pages}"),
     *("pages verify {pages} --json", "pages export {pages} -o -", "completion bash", "--help"),
-    *("count add --help", "--version"),
+    *("count add --help", "--version", "count export numbers --members -"),
 ]  # fmt: skip
 #: Command lines that print a table.
 TABLES = [
@@ -94,11 +94,13 @@ def place(own_url: str, tmp_path: Path) -> dict[str, str]:
         redis.Redis.from_url(own_url) as client,
         TimeBloom(client, "news", capacity=10**6) as news,
         DistinctCounter(client, "urls", granularity="d", slices=30) as urls,
+        DistinctCounter(client, "numbers", None) as numbers,
         PageStore(tmp_path / "pages", "15min", 30) as store,
     ):
         news.add_many(map(str, range(20)))
         ExactFilter(client, "exact").add("a")
         urls.add("a")
+        numbers.add(1)
         store.put("https://example.com/", b"a page")
     (tmp_path / "lines").write_text("1\n2\n")
     paths = {"urls": str(tmp_path / "lines"), "pages": str(tmp_path / "pages")}

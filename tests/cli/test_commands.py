@@ -318,14 +318,15 @@ def test_a_line_that_is_too_long_is_refused_by_its_number(
     assert f"{tmp_path / 'long'}: line 4: expected at most 64 MB" in done.stderr
 
 
-def test_list_names_filters_with_warnings(own: redis.Redis, name: str) -> None:
-    url = f"redis://127.0.0.1:{own.connection_pool.connection_kwargs['port']}"
+def test_list_names_filters_with_warnings(own: redis.Redis, own_url: str, name: str) -> None:
     own.config_set("maxmemory-policy", "allkeys-lru")
     own.config_set("maxmemory", 100_000_000)
     try:
-        with TimeBloom.from_url(url, name) as seen:
+        with TimeBloom.from_url(own_url, name) as seen:
             seen.add("a")
-        assert f"Warnings about {name}: see 'tbloom info'" in tbloom("list", "--url", url).stderr
+        assert (
+            f"Warnings about {name}: see 'tbloom info'" in tbloom("list", "--url", own_url).stderr
+        )
     finally:
         own.config_set("maxmemory", 0)
         own.config_set("maxmemory-policy", "noeviction")

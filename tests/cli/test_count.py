@@ -368,6 +368,8 @@ def test_counters_of_integers_and_of_kept_members(alone: str) -> None:
     refused(tbloom("info", "--url", alone, "numbers"), "'numbers'", "tbloom count")
     with DistinctCounter.from_url(alone, "kept", keep_members=True) as kept:
         assert {"a", "b"} == {*kept.members()}
+    other = ("clear", "--url", alone, "numbers", "--mapping", "other", "--yes")
+    refused(tbloom("count", *other), "no counter 'numbers' of the mapping 'other'")
     count("clear", "--url", alone, "numbers", "--yes")
     assert "numbers" not in count("list", "--url", alone)
 
@@ -412,9 +414,10 @@ def test_ids_and_members_are_a_table(alone: str, tmp_path: Path, pyarrow: Any) -
     table = tmp_path / "pages.csv"
     count("export", "--url", alone, "pages", "--members", str(table))
     for text in (
-        table.read_text("utf-8"),
+        table.read_bytes().decode(),
         count("export", "--url", alone, "pages", "--members", "-"),
     ):
+        assert "\r" not in text
         head, *rows = csv.reader(text.splitlines())
         assert ["id", "member"] == head
         assert sorted(expected) == sorted(map(tuple, rows))

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tbloom.pages import Page, PageStore
+from tbloom.pages.members import GZIP_MAGIC
 from tests.helpers.commands import process, started, tbloom, tbloom_bytes
 from tests.helpers.commands import refused as refused_with
 from tests.helpers.foreignwarcs import MEMBERS, record, response
@@ -289,6 +290,10 @@ def test_rebuild_makes_the_index_from_the_files(filled: Path) -> None:
     assert (0, b"") == (done.code, done.out)
     assert before == run("ls", filled, "--json")
     assert Done(0, b"", "") == run("rebuild", filled, "--quiet")
+    segment = segment_of(filled)
+    flip(segment, segment.read_bytes().rindex(GZIP_MAGIC))
+    done = run("rebuild", filled)
+    assert (1, True) == (done.code, "bytes are no record" in done.err)
 
 
 def test_stats_has_a_line_for_each_slice(path: Path) -> None:

@@ -11,7 +11,7 @@ from tbloom import ConfigError, DistinctCounter
 from tbloom.cli.kit import filters
 from tbloom.cli.kit.errors import CommandError
 from tbloom.engine.flow import text
-from tbloom.engine.keys import MappingKeys
+from tbloom.engine.keys import DEFAULT_MAPPING, MappingKeys
 from tbloom.engine.parameters import read_stored
 from tbloom.window import Window
 
@@ -106,11 +106,11 @@ class Counters:
         return counter.slice(label)
 
     def find(self, name: str) -> DistinctCounter | None:
-        """The stored counter; one of integers where the mapping has none of this name."""
+        """The stored counter; one of integers where no mapping is named, and the default one has none of this name."""
         entry = self._entry(name)
         if entry is not None:
             return self.of_entry(name, entry)
-        if self.mapping != name and self.server.kind(name) == _INTEGERS:
+        if self.mapping == DEFAULT_MAPPING and self.server.kind(name) == _INTEGERS:
             return Counters(self.server, name).find(name)
         return None
 

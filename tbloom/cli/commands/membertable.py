@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import csv
-import io
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, BinaryIO
 
 import click
@@ -50,14 +50,13 @@ def export(name: str, url: str, mapping: str, file: str, *, quiet: bool) -> None
 
 def _csv(out: BinaryIO, pairs: Pairs) -> None:
     # Members that are not UTF-8 are written as the bytes that they are.
-    text = io.TextIOWrapper(out, encoding="utf-8", errors="surrogateescape", newline="")
-    table = csv.writer(text)
+    file = SimpleNamespace(write=lambda row: out.write(row.encode(errors="surrogateescape")))
+    table = csv.writer(file, lineterminator="\n")
     table.writerow(_COLUMNS)
     for id, member in pairs:
         if isinstance(member, bytes):
             member = member.decode(errors="surrogateescape")  # noqa: PLW2901
         table.writerow((id, member))
-    text.detach()  # flushes; the file stays open
 
 
 def _arrow(out: BinaryIO, pairs: Pairs) -> None:

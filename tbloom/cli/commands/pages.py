@@ -20,7 +20,7 @@ from tbloom.pages.page import check_page
 #: A little more than a page may have.
 _MOST_BYTES = (1 << 30) + 1
 #: Commands that warn of pages that they can't read, and go on.
-_WARNING = {"ls", "import", "export"}
+_WARNING = {"ls", "import", "export", "rebuild"}
 
 
 class _Warnings(logging.Handler):
