@@ -65,7 +65,7 @@ class Crawler:
             return
         print(url, flush=True)  # here you would keep the page
         found = {
-            urldefrag(urljoin(url, link)).url
+            urldefrag(urljoin(str(response.url), link)).url  # it may have been redirected
             for link in re.findall(r'href="([^"]+)"', response.text)
         }
         site = urlsplit(self.start).netloc

@@ -1,5 +1,6 @@
 """A consumer of a Redis stream that acts on each event once, though the stream delivers some again.
 
+    redis-cli XGROUP CREATE events workers 0 MKSTREAM    # once
     python stream_consumer.py consumer-1
 
 A producer that repeats an XADD makes two entries of one event, and a group delivers the entries of a dead consumer again. So

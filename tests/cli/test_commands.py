@@ -183,11 +183,11 @@ def test_add_prints_what_it_added_before_the_server_had_no_more_memory(
     own: redis.Redis, own_url: str, name: str
 ) -> None:
     """What is remembered then is printed by this run, and the rest by the next one."""
-    lines = [b"item %d" % i for i in range(50_000)]
+    lines = [b"item %d" % i for i in range(100_000)]
     add = ("add", "--url", own_url, name)
     with TimeBloom(own, name, capacity=1000) as seen:
         seen.add("before")
-        own.config_set("maxmemory", own.info("memory")["used_memory"] + 400_000)
+        own.config_set("maxmemory", own.info("memory")["used_memory"] + 250_000)
         try:
             first = process(*add, input=b"\n".join(lines))
         finally:

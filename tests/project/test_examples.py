@@ -114,14 +114,20 @@ def test_pages_that_stay_the_same_are_fetched_less_often() -> None:
 
 
 class Pages(BaseHTTPRequestHandler):
-    """Pages that link to others; all requests are counted."""
+    """Pages in a folder, with links relative to it; its start is elsewhere, and leads there. All requests are counted."""
 
     def do_GET(self) -> None:
-        page = int(self.path[1:] or 0)
-        self.server.requests.append(page)
+        folder, _, page = self.path.rpartition("/")
+        if folder != "/pages":
+            self.send_response(302)
+            self.send_header("Location", "/pages/0")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
+        self.server.requests.append(int(page))
         sleep(0.02)
-        links = {(3 * page + step) % PAGES for step in (1, 2, 3)}
-        body = "".join(f'<a href="/{link}#top">{link}</a>' for link in links).encode()
+        links = {(3 * int(page) + step) % PAGES for step in (1, 2, 3)}
+        body = "".join(f'<a href="{link}#top">{link}</a>' for link in links).encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -135,7 +141,7 @@ class Pages(BaseHTTPRequestHandler):
 def test_crawlers_fetch_every_page_though_one_is_killed_and_one_is_stopped(own_url: str) -> None:
     requests: list[int] = []
     with served(Pages, requests=requests) as server:
-        address = f"{server.url}/0"
+        address = f"{server.url}/start"
         killed, stopped, last = (start("crawler.py", address, url=own_url) for _ in range(3))
         for crawler, pages in ((killed, PAGES // 4), (stopped, PAGES // 2)):
             while len(requests) < pages:
