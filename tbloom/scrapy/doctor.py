@@ -59,5 +59,6 @@ def faults(settings: BaseSettings) -> Iterator[str]:
         with closing(read_options(settings, "spider")) as options:
             if not isinstance(options.seen, LocalBloom):
                 options.seen.client.ping()
+                yield from options.seen.warnings()
     except (ConfigError, RedisError, RedisClusterException) as error:
         yield error_line(error, settings)

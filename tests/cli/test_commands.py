@@ -341,7 +341,7 @@ def test_what_export_wrote_is_not_taken_for_lines(
     held = filled.info().items
     done = tbloom(verb, "--url", url, filled.name, *option, str(tmp_path / "backup"))
     assert (2, "") == (done.returncode, done.stdout)
-    assert "expected lines, got a gzip file ('tbloom restore' takes" in done.stderr
+    assert "expected lines, got a gzip file (see zcat; 'tbloom restore' takes" in done.stderr
     assert held == filled.info().items
 
 

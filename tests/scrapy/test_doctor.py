@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 from scrapy.settings import Settings
 
 from tbloom.scrapy.doctor import faults
@@ -38,6 +39,17 @@ def test_a_fault_is_one_line(url: str, settings: dict[str, Any], expected: str) 
     found = [*faults(Settings({"REDIS_URL": url, **settings}))]
     assert len(found) == bool(expected)
     assert "".join(found).startswith(expected)
+
+
+def test_a_server_that_may_drop_slices_is_a_fault(own: redis.Redis, own_url: str) -> None:
+    own.config_set("maxmemory", 100_000_000)
+    own.config_set("maxmemory-policy", "allkeys-lru")
+    try:
+        [fault] = faults(Settings({**ADDON, "REDIS_URL": own_url}))
+    finally:
+        own.config_set("maxmemory-policy", "noeviction")
+        own.config_set("maxmemory", 0)
+    assert "set noeviction" in fault
 
 
 def test_it_reads_the_project_in_the_folder(tmp_path: Path) -> None:

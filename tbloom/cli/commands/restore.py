@@ -61,7 +61,7 @@ def command(file: str, url: str, name: str | None, *, replace: bool, quiet: bool
     """Restores a filter from an exported file.
 
     - is standard input. Each slice expires at its old time. Don't crawl with the filter meanwhile: items that are added
-    make the restore fail, or are forgotten. Needs room for the whole filter in the folder of temporary files.
+    are forgotten, or make the restore fail, when --replace has deleted the old filter already. Needs room for the whole filter in the folder of temporary files.
     """
     with filters.connect(url) as server, ExitStack() as stack:
         manifest, tar = exportfile.opened(stack, file)

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 #: Bytes per read, and of the longest line.
 _READ_BYTES = 1 << 16
 _LONGEST = 64 << 20
-_COMPRESSED = "expected lines, got a gzip file ('tbloom restore' takes what 'tbloom export' wrote)"
+_COMPRESSED = (
+    "expected lines, got a gzip file (see zcat; 'tbloom restore' takes what 'tbloom export' wrote)"
+)
 
 
 def batches(*files: BinaryIO) -> Iterator[list[bytes]]:
