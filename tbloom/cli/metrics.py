@@ -6,11 +6,12 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import Any
 
 from redis import RedisError
 from redis.exceptions import RedisClusterException
 
+from tbloom import TimeBloom
 from tbloom.bloom.info import FilterInfo, SliceInfo
 from tbloom.engine.retries import as_redis_error, is_outage
 from tbloom.errors import ConfigError, TBloomError
@@ -68,21 +69,6 @@ _OF_SLICE: dict[str, tuple[str, Callable[[SliceInfo], float]]] = {
 }
 
 
-class Source(Protocol):
-    """A filter, such as a TimeBloom; ``info`` raises redis-py's errors and TBloomError."""
-
-    @property
-    def name(self) -> str:
-        """The filter's name."""
-
-    @property
-    def client(self) -> Any:
-        """The client; if its server does not answer, other filters on that server are not asked."""
-
-    def info(self) -> FilterInfo:
-        """What the filter holds."""
-
-
 class FilterCollector(Collector):
     """Metrics of filters, read when Prometheus scrapes.
 
@@ -90,7 +76,7 @@ class FilterCollector(Collector):
     make new time series for ever.) Scrapes within ``max_age`` seconds share one reading.
     """
 
-    def __init__(self, *filters: Source, max_age: float = MAX_AGE) -> None:
+    def __init__(self, *filters: TimeBloom, max_age: float = MAX_AGE) -> None:
         names = [one.name for one in filters]
         for name in names:
             if names.count(name) > 1:
