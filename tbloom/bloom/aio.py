@@ -92,6 +92,7 @@ class AsyncTimeBloom(ClaimVerbs["asyncio.Redis | asyncio.RedisCluster"], AsyncDr
         try:
             with suppress(RedisError, TBloomError):  # without it the session ends by its TTL
                 await self.end_session()
+            self._warn_of_uncommitted()
         finally:
             await super().aclose()
 

@@ -135,6 +135,7 @@ class TimeBloom(ClaimVerbs["redis.Redis | redis.RedisCluster"], SyncDriver):
         try:
             with suppress(redis.RedisError, TBloomError):  # without it the session ends by its TTL
                 self.end_session()
+            self._warn_of_uncommitted()
         finally:
             super().close()
 

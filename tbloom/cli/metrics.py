@@ -78,9 +78,9 @@ class FilterCollector(Collector):
 
     def __init__(self, *filters: TimeBloom, max_age: float = MAX_AGE) -> None:
         names = [one.name for one in filters]
-        for name in names:
-            if names.count(name) > 1:
-                raise ConfigError("filters", name, "each name once")
+        for one in filters:
+            if names.count(one.name) > 1 or not isinstance(one, TimeBloom):
+                raise ConfigError("filters", one.name, "a TimeBloom of each name, once")
         self._filters = filters
         self._max_age = max_age
         self._lock = threading.Lock()

@@ -23,6 +23,7 @@ from tbloom.scrapy.settings import MARK, MARKS_DONE
 if TYPE_CHECKING:
     from scrapy.settings import BaseSettings
 
+_PERSIST = "SCHEDULER_PERSIST"
 _OFF = (
     "tbloom is off: neither ADDONS nor DUPEFILTER_CLASS names it{}. Set ADDONS = {{'tbloom.scrapy.Addon': 500}}, "
     "once: a later line such as ADDONS = {{}}, which scrapy startproject writes, undoes it"
@@ -55,6 +56,13 @@ def faults(settings: BaseSettings) -> Iterator[str]:
         return
     if settings.get(MARK.name) in MARKS_DONE and not has_addon:
         yield f"{MARK.name}: 'done' and 'parsed' need ADDONS = {{'tbloom.scrapy.Addon': 500}}"
+    kinds = load_object(settings["SCHEDULER"]).__mro__
+    is_shared = any(kind.__module__.startswith("scrapy_redis.") for kind in kinds)
+    if is_shared and settings.get(MARK.name) not in MARKS_DONE and not settings.getbool(_PERSIST):
+        yield (
+            f"{_PERSIST}: without it, scrapy-redis deletes the queue where a crawl is stopped, and its pages count as seen for "
+            f"the whole window: set it to True, or {MARK.name} = 'done'"
+        )
     try:
         with closing(read_options(settings, "spider")) as options:
             if not isinstance(options.seen, LocalBloom):

@@ -232,7 +232,7 @@ def test_a_collector_serves_in_ones_own_process(url: str, name: str) -> None:
             ("tbloom_filter_up", second.name): 0,
         } | expected(seen.info())
         assert len(tries) == 1
-        with pytest.raises(ConfigError, match=f"each name once, got '{name}'"):
+        with pytest.raises(ConfigError, match=f"a TimeBloom of each name, once, got '{name}'"):
             FilterCollector(seen, first, seen)
 
 

@@ -187,20 +187,23 @@ def test_a_child_does_not_keep_the_lock(path: Path) -> None:
     with pipe() as (inbox, outbox), pipe() as (hold_in, hold_out):
 
         def live_on() -> None:
+            outbox.write(os.getpid().to_bytes(4, "big"))  # it has run what follows a fork
             hold_out.close()
             hold_in.read(1)
 
         def write() -> None:
-            store = PageStore(path)
-            child = Child(live_on)
-            store.put(url("more"), b"more")
-            outbox.write(child.pid.to_bytes(4, "big"))
-            signal.pause()
+            with PageStore(path) as store:
+                Child(live_on)
+                store.put(url("more"), b"more")
+                signal.pause()
 
         with Child(write) as parent:
             outbox.close()
             grandchild = int.from_bytes(inbox.read(4), "big")
             assert grandchild
+            with PageStore(path, readonly=True) as reader:
+                while url("more") not in reader:
+                    pass
             parent.kill()
         with PageStore(path) as store:
             os.kill(grandchild, 0)

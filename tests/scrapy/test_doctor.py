@@ -15,6 +15,7 @@ from tests.helpers.commands import TBLOOM
 from tests.helpers.schedulers import ADDON, SCRAPY, UNREACHABLE
 
 OFF = "tbloom is off: neither ADDONS nor DUPEFILTER_CLASS names it"
+SHARED = {"SCHEDULER": "scrapy_redis.scheduler.Scheduler"}
 THEIRS = {"DUPEFILTER_CLASS": "scrapy.dupefilters.RFPDupeFilter"}
 
 
@@ -32,6 +33,9 @@ THEIRS = {"DUPEFILTER_CLASS": "scrapy.dupefilters.RFPDupeFilter"}
         ({**ADDON, **THEIRS}, "tbloom's add-on is off: the project sets DUPEFILTER_CLASS"),
         ({**SCRAPY, "TBLOOM_MARK": "done"}, "TBLOOM_MARK: 'done' and 'parsed' need ADDONS ="),
         ({**ADDON, "TBLOOM_SLCES": 3}, "TBLOOM_SLCES: expected TBLOOM_SLICES"),
+        ({**ADDON, **SHARED}, "SCHEDULER_PERSIST: without it, scrapy-redis deletes the queue"),
+        ({**ADDON, **SHARED, "SCHEDULER_PERSIST": True}, ""),
+        ({**ADDON, **SHARED, "TBLOOM_MARK": "done"}, ""),
         ({**ADDON, "REDIS_URL": UNREACHABLE}, "REDIS_URL is redis://127.0.0.1:1/0: Error 111"),
     ],
 )  # fmt: skip

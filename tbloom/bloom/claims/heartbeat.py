@@ -26,7 +26,8 @@ def run_in_thread(method: WeakMethod[Callable[[], None]], closed: Event, interva
         try:
             send()
         except Exception as error:  # noqa: BLE001 - the next one may succeed
-            logger.warning(_FAILED, error)
+            if not closed.is_set():  # else close() may have taken its connection
+                logger.warning(_FAILED, error)
         del send
 
 

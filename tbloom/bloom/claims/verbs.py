@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 
@@ -13,9 +14,19 @@ from tbloom.engine.verbs import verb
 from tbloom.errors import ConfigError
 from tbloom.items import Item, check_keep, check_note, check_notes, check_within
 
+logger = logging.getLogger(__name__)
+
 
 class ClaimVerbs(Verbs[Client]):
     """What both classes have."""
+
+    def _warn_of_uncommitted(self) -> None:
+        """At the end: nobody will send these commits again."""
+        if left := len(self._claims.own.to_commit):
+            message = (
+                "%r: the commits of %d items have failed; they are new once their claims expire"
+            )
+            logger.warning(message, self.name, left)
 
     @verb
     def claim(
