@@ -350,6 +350,24 @@ async def test_a_commit_that_failed_is_made_up_for(make: Any, url: str) -> None:
         await until(lambda: theirs.contains("b"))
 
 
+async def now(verb: Any, *arguments: Any) -> Any:
+    """The answer, awaited if it must be."""
+    answer = verb(*arguments)
+    return await answer if asyncio.iscoroutine(answer) else answer
+
+
+@pytest.mark.parametrize("kind", [TimeBloom, AsyncTimeBloom])
+async def test_a_commit_that_close_can_not_send_is_told(
+    url: str, name: str, kind: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Proxy(url, lambda _: Fault.CUT_REQUEST) as proxy:
+        seen = kind.from_url(proxy.url, name, retry_for=0)
+        with pytest.raises(redis.ConnectionError):
+            await now(seen.commit, "a")
+        await now(seen.close if kind is TimeBloom else seen.aclose)
+    assert f"{name!r}: the commits of 1 items have failed" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [

@@ -234,6 +234,8 @@ def test_a_collector_serves_in_ones_own_process(url: str, name: str) -> None:
         assert len(tries) == 1
         with pytest.raises(ConfigError, match=f"a TimeBloom of each name, once, got '{name}'"):
             FilterCollector(seen, first, seen)
+        with pytest.raises(ConfigError, match="a TimeBloom of each name, once, got 'exact'"):
+            FilterCollector(ExactFilter(seen.client, "exact"))  # type: ignore[arg-type]
 
 
 def test_a_user_that_may_only_read_suffices(own: redis.Redis) -> None:

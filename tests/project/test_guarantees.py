@@ -15,8 +15,11 @@ from tbloom import TimeBloom
 
 
 @pytest.mark.parametrize("verb", ["add", "contains", "claim", "commit", "release"])
-def test_a_verb_is_one_round_trip(url: str, client: redis.Redis, name: str, verb: str) -> None:
-    """Once the client knows the server's clock: one command per call, new or seen, and no other."""
+def test_a_verb_is_one_round_trip(
+    url: str, client: redis.Redis, name: str, verb: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once the client knows the server's clock: one command per call, new or seen, and no other but heartbeats."""
+    monkeypatch.setattr("tbloom.bloom.claims.heartbeat._FIRST", 60.0)
     with TimeBloom.from_url(f"{url}?client_name={name}", name) as seen:
         call = getattr(seen, verb)
         items = [f"item {i}" for i in range(100)]
