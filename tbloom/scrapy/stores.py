@@ -128,11 +128,6 @@ class CrawlExact(CrawlStore, ExactFilter):
 class CrawlBloom(CrawlStore, TimeBloom):
     """A crawl's ``TimeBloom``."""
 
-    @property
-    def uncommitted(self) -> int:
-        """The number of items whose commit has failed, and which a heartbeat has not made up for."""
-        return len(self._claims.own.to_commit)
-
     def release_many(self, items: Iterable[Item]) -> None:
         """See ``TimeBloom.release_many``; a heartbeat makes up for one that fails."""
         items = list(items)

@@ -173,8 +173,8 @@ class ClaimedPages:
         )
 
     def unmarked(self) -> int:
-        """The number of pages that are done and not marked."""
-        return self._seen.uncommitted + sum(page.is_done for page in self._pages.values())
+        """The number of pages that are done and not marked, or about to be."""
+        return sum(page.is_done for page in self._pages.values())
 
     async def stored(self) -> None:
         """Returns once the feeds are stored."""
