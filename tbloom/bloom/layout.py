@@ -29,7 +29,7 @@ _ENTRY = re.compile(
 )
 _VERSION = re.compile(r"(\d{16})(\.\d{16})?(?=;|$)", re.ASCII)
 # Far more than a slice whose parts double can have, and 1024 such slices.
-_MAX_PARTS, _MAX_TEXT = 1024, 1 << 20
+MAX_PARTS, _MAX_TEXT = 1024, 1 << 20
 
 
 class Part(NamedTuple):
@@ -169,7 +169,7 @@ def _read(config: Config, text: str, shard: int) -> dict[str, list[Part]]:
         parts = [Part(*map(int, part.split(":"))) for part in match[2].split(",")] if match else []
         if (
             not match
-            or len(parts) > _MAX_PARTS
+            or len(parts) > MAX_PARTS
             or not all(
                 part.capacity
                 and 1 <= part.bits <= MAX_SHARD_BITS

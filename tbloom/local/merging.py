@@ -7,10 +7,11 @@ import sys
 from typing import NamedTuple
 
 from tbloom.bloom.hasher import HEADER_BYTES
+from tbloom.bloom.layout import MAX_PARTS
 from tbloom.bloom.layout import Part as Size
 from tbloom.bloom.script_calls import leaves
 from tbloom.bloom.sizing import COLUMNS, key_bytes
-from tbloom.errors import ConfigMismatch, FilterFull
+from tbloom.errors import ConfigMismatch, FilterFull, TBloomError
 from tbloom.local.contents import PartEntry
 from tbloom.local.protocol import Protocol
 from tbloom.local.shard import key_of, part_of, parts_of
@@ -70,16 +71,24 @@ def _joined(protocol: Protocol, own: list[_Copy], others: list[_Copy]) -> list[_
     into it, else as further parts."""
     parts, config = [*own], protocol.config
     for other in others:
-        for number, part in enumerate(parts):
-            if part.size == other.size:
-                both = _both(part, other)
-                if both.items <= max(part.items, part.size.capacity):
-                    parts[number] = both
-                    break
+        same_size = [(number, part) for number, part in enumerate(parts) if part.size == other.size]
+        both = [(number, part.items, _both(part, other)) for number, part in same_size]
+        fitting = [
+            (one.items - items, number, one)
+            for number, items, one in both
+            if one.items <= max(items, other.items, one.size.capacity)
+        ]
+        if fitting:
+            # Where most of its items are already: else filters that merge each other again and again would get ever more parts.
+            _, number, parts[number] = min(fitting)
+        elif parts and not config.grow:
+            raise FilterFull(config.name, config.first_capacity)
         else:
-            if parts and not config.grow:
-                raise FilterFull(config.name, config.first_capacity)
             parts.append(other)
+    if len(parts) > MAX_PARTS:
+        raise TBloomError(
+            f"merge: a slice would have {len(parts)} parts, and may have {MAX_PARTS}; give the filter a larger capacity"
+        )
     return parts
 
 
@@ -87,6 +96,8 @@ def _both(one: _Copy, other: _Copy) -> _Copy:
     """The items of two parts of one size. Their number is estimated from the bits: the share that is not set is
     e^(-load / 256)."""
     size, bits = one.size, one.bits | other.bits
+    if bits in (one.bits, other.bits):
+        return one if bits == one.bits else other
     unset = 1 - bits.bit_count() / size.bits
     estimate = math.ceil(-math.log(unset) * COLUMNS * size.blocks) if unset else sys.maxsize
     least, most = max(one.items, other.items), one.items + other.items

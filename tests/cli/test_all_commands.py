@@ -230,6 +230,16 @@ def test_output_that_can_t_be_written_is_an_error(line: str, place: dict[str, st
         assert 1 == ended(line, place, pipe)[0]
 
 
+def test_a_page_that_does_not_fit_is_an_error_without_buffers_too(tmp_path: Path) -> None:
+    """As with PYTHONUNBUFFERED: then a write may be short. The limit of a file's size stands for the end of a disk."""
+    with PageStore(tmp_path / "pages") as store:
+        store.put("https://example.com/", bytes(3_000_000))
+    get = f"{shlex.join(TBLOOM)} pages get {tmp_path / 'pages'} https://example.com/"
+    shell = f"trap '' XFSZ; ulimit -f 1000; PYTHONUNBUFFERED=1 {get} > {tmp_path / 'page'}"
+    done = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, check=False)
+    assert (2, True) == (done.returncode, "File too large" in done.stderr)
+
+
 @pytest.mark.parametrize("line", ["plan --json", "--help"])
 def test_python_says_nothing_of_it_at_its_end(line: str) -> None:
     command = shlex.join([*TBLOOM, *line.split()])

@@ -8,7 +8,14 @@ from typing import Any
 
 import pytest
 
-from tbloom import AsyncLocalBloom, ConfigError, ConfigMismatch, FilterFull, LocalBloom
+from tbloom import (
+    AsyncLocalBloom,
+    ConfigError,
+    ConfigMismatch,
+    FilterFull,
+    LocalBloom,
+    TBloomError,
+)
 from tbloom.window import to_ms
 
 START = datetime(2019, 6, 3, 12, tzinfo=timezone.utc)
@@ -118,6 +125,31 @@ def test_other_parameters_are_refused_by_name_and_change_nothing(tmp_path: Path)
         with pytest.raises(ConfigError, match=r"^others\[1\]: expected a LocalBloom"):
             one.merge(good, wrong)  # type: ignore[arg-type]
     assert [False, False] == one.contains_many(["a", "b"])
+
+
+def test_filters_that_merge_each_other_again_and_again_stay_small(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They keep their rate, and all items. A merge that would make too many parts is refused, and changes nothing."""
+    filters = [LocalBloom(capacity=1000) for _ in range(3)]
+    items: list[str] = []
+    for turn in range(8):
+        for number, one in enumerate(filters):
+            added = [f"{turn} {number} {i}" for i in range(700)]
+            one.add_many(added)
+            items += added
+        for one in filters:
+            one.merge(*(other for other in filters if other is not one))
+    one, *others = filters
+    info = one.info()
+    assert len(items) <= info.items < 2 * len(items)
+    assert info.slices[-1].parts <= 20
+    assert info.error_rate <= info.promised_error_rate
+    monkeypatch.setattr("tbloom.local.merging.MAX_PARTS", 3)
+    with pytest.raises(TBloomError, match=r"merge: a slice would have \d+ parts, and may have 3"):
+        one.merge(*others)
+    assert one.info() == info
+    assert all(one.contains_many(items))
 
 
 async def test_an_asyncio_filter_merges_others() -> None:

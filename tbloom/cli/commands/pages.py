@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 import click
 
 from tbloom.cli.commands import pagetext, warcs
-from tbloom.cli.kit import formats, numbers, options, output
+from tbloom.cli.kit import formats, numbers, options, output, streams
 from tbloom.cli.kit.command import Group
 from tbloom.cli.kit.errors import CommandFailed
 from tbloom.pages import PageStore
@@ -126,7 +126,7 @@ def get(*, path: str, url: str, decoded: bool, headers: bool, as_json: bool) -> 
 
     Exit code 1: the store has no such page.
     """
-    with _reading(path) as store:
+    with PageStore(path, readonly=True) as store:
         found = store.get(pagetext.address_of(url))
     if found is None:
         raise _none(path, url)
@@ -134,7 +134,7 @@ def get(*, path: str, url: str, decoded: bool, headers: bool, as_json: bool) -> 
         output.line(pagetext.as_json_line(found))
         return
     content = found.decoded() if decoded else found.body
-    sys.stdout.buffer.write(pagetext.http_head(found) + content if headers else content)
+    streams.write(pagetext.http_head(found) + content if headers else content)
 
 
 @command.command(example="tbloom pages ls pages --long")
@@ -156,7 +156,7 @@ def ls(*, path: str, long: bool, as_json: bool) -> None:
     A page with a key, or with a URL that is not printable, is shown as key:HEX, which get and delete take too. Exit code
     1: a record that it reads is damaged or missing; only --long and --json read bodies.
     """
-    with _reading(path) as store:
+    with PageStore(path, readonly=True) as store:
         if as_json or long:
             shown = pagetext.as_json_line if as_json else pagetext.as_line
             lines = map(shown, store.pages())
@@ -175,7 +175,7 @@ def delete(*, path: str, url: str) -> None:
     Exit code 1: the store has no such page.
     """
     address = pagetext.address_of(url)
-    _reading(path).close()  # opened for writing, a missing store would be created
+    PageStore(path, readonly=True).close()  # opened for writing, a missing store would be created
     with PageStore(path) as store:
         if not store.delete(address):
             raise _none(path, url)
@@ -190,7 +190,7 @@ def verify(*, path: str, as_json: bool, quiet: bool) -> int:
 
     Nothing is changed. Exit code 1: there are problems.
     """
-    with _reading(path) as store:
+    with PageStore(path, readonly=True) as store:
         report = store.verify()
     if as_json:
         counts = {"pages": report.pages, "records": report.records}
@@ -221,13 +221,9 @@ def rebuild(*, path: str, quiet: bool) -> None:
 @options.as_json
 def stats(*, path: str, as_json: bool) -> None:
     """Shows pages, files and bytes, slice by slice."""
-    with _reading(path) as store:
+    with PageStore(path, readonly=True) as store:
         info = store.stats()
     output.show(pagetext.as_dict(info), lambda: pagetext.as_text(info), as_json=as_json)
-
-
-def _reading(path: str) -> PageStore:
-    return PageStore(path, readonly=True)
 
 
 def _none(path: str, url: str) -> CommandFailed:

@@ -76,7 +76,11 @@ def writing(file: str) -> Iterator[BinaryIO]:
 
 def write_lines(lines: Iterable[bytes]) -> None:
     """Writes lines at once; raises CommandError that says how many of them nobody got."""
-    data = b"".join(line + b"\n" for line in lines)
+    write(b"".join(line + b"\n" for line in lines), "answer")
+
+
+def write(data: bytes, line: str = "") -> None:
+    """Writes all of the bytes at once; raises CommandError. ``line``: what each line is, to count those that nobody got."""
     sys.stdout.flush()
     raw = getattr(sys.stdout.buffer, "raw", sys.stdout.buffer)
     written = 0
@@ -86,5 +90,6 @@ def write_lines(lines: Iterable[bytes]) -> None:
     except BrokenPipeError:
         raise
     except OSError as error:
-        lost = counted(data.count(b"\n", written), "answer")
-        raise CommandError(f"standard output: {error.strerror}: nobody got {lost}") from None
+        left = data.count(b"\n", written)
+        lost = f": nobody got {counted(left, line)}" if line else ""
+        raise CommandError(f"standard output: {error.strerror}{lost}") from None
