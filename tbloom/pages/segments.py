@@ -142,8 +142,20 @@ def _record_at(fd: int, offset: int, end: int, segment: str | None) -> Found | N
             start = os.pread(fd, min(length, limit), offset)
         with suppress(members.Damaged):
             head = record.head_of(start[:length])
-            return Found(offset, length, head) if segment in (None, head.segment) else None
+            is_ours = segment in (None, head.segment) and _is_long(fd, offset, length, end)
+            return Found(offset, length, head) if is_ours else None
     return None
+
+
+def _is_long(fd: int, offset: int, length: int, end: int) -> bool:
+    """True: the record has this length. A wrong one would hide the next record."""
+    behind = offset + length
+    if behind == end or members.begins(os.pread(fd, members.MAGIC_BYTES, behind)):
+        return True
+    with suppress(members.Damaged):
+        record.block_of(os.pread(fd, length, offset))
+        return True
+    return False
 
 
 def _next_record(fd: int, begin: int, end: int, segment: str | None) -> int:

@@ -15,6 +15,7 @@ from tests.helpers.pagestores import (
     NOON,
     bodies,
     files,
+    url,
 )
 
 BANK, EVIL = "http://bank/", "http://evil/"
@@ -61,6 +62,25 @@ def test_a_damaged_page_that_was_put_again_is_not_taken_for_deleted(tmp_path: Pa
     PageStore.rebuild(tmp_path)
     with PageStore(tmp_path, readonly=True) as store, pytest.raises(TBloomError, match="damaged"):
         store.get(BANK)
+
+
+@pytest.mark.parametrize("codec", members.SUFFIXES)
+def test_a_wrong_length_of_a_record_hides_no_other(tmp_path: Path, codec: str) -> None:
+    """Any bit of the record's first bytes is wrong: a rebuild has all other pages."""
+    path = tmp_path / "pages"
+    with PageStore(path, codec=codec) as store:
+        for page in range(4):
+            store.put(url(page), b"%d" % page * 300)
+    [segment] = files(path)
+    whole = segment.read_bytes()
+    damaged = [match.start() for match in members.MAGIC.finditer(whole)][2]
+    for bit in range(8 * 32):
+        changed = bytearray(whole)
+        changed[damaged + bit // 8] ^= 1 << bit % 8
+        segment.write_bytes(changed)
+        assert PageStore.rebuild(path).pages in (3, 4)
+        with PageStore(path, readonly=True) as store:
+            assert all(url(page) in store for page in (0, 2, 3))
 
 
 def test_a_segment_whose_first_record_is_damaged_gets_no_more(tmp_path: Path) -> None:
