@@ -72,8 +72,8 @@ _OF_SLICE: dict[str, tuple[str, Callable[[SliceInfo], float]]] = {
 class FilterCollector(Collector):
     """Metrics of filters, read when Prometheus scrapes.
 
-    A slice is labelled by its age: 0 is the current one, 1 the one before. (Labels with dates would
-    make new time series for ever.) Scrapes within ``max_age`` seconds share one reading.
+    A slice is labelled by its age: 0 is the current one. (Dates would make new time series for ever.) Scrapes within
+    ``max_age`` seconds share one reading.
     """
 
     def __init__(self, *filters: TimeBloom, max_age: float = MAX_AGE) -> None:
