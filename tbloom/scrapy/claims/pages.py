@@ -62,6 +62,8 @@ class ClaimedPages:
         self._failures: Counter[str] = Counter()
         self._feeds = Feeds(crawler)
         self._marking: Future[object] | None = None
+        #: The number of pages that are on their way to be marked, or could not be.
+        self._sent = 0
         self._numbers = itertools.count()
         #: True if other processes are to end claims of this one.
         self.handed_over = False
@@ -173,8 +175,9 @@ class ClaimedPages:
         )
 
     def unmarked(self) -> int:
-        """The number of pages that are done and not marked, or about to be."""
-        return sum(page.is_done for page in self._pages.values())
+        """The number of pages whose callback has ended well, and that are not marked."""
+        left = [page for page in self._pages.values() if page.claim and page.went_well]
+        return self._sent + len(left)
 
     async def stored(self) -> None:
         """Returns once the feeds are stored."""
@@ -227,9 +230,10 @@ class ClaimedPages:
         def commit() -> None:
             for keep, of_pages in items.items():
                 self._seen.commit_many(of_pages, keep)
+            self._sent -= pages  # no other thread changes it meanwhile
 
         if items:
-            pages = sum(page.is_done for page in done)
+            self._sent += (pages := sum(page.is_done for page in done))
             counted = partial(count, self._crawler, "tbloom/done", pages)
             self._marking = self._errands.later("marked", commit, lambda _: counted())
 
