@@ -23,8 +23,7 @@
 
 try:
     from tbloom.pages.exchange.exporting import PagesExported, export_warc
-    from tbloom.pages.exchange.importing import PagesImported
-    from tbloom.pages.exchange.warcs import import_warc
+    from tbloom.pages.exchange.importing import PagesImported, import_warc
     from tbloom.pages.info import PagesInfo, PagesReport, PagesSlice
     from tbloom.pages.page import Page
     from tbloom.pages.sync import PageStore

@@ -17,7 +17,7 @@ from tbloom.pages.config import agreed, given
 from tbloom.pages.index import Index
 from tbloom.pages.info import PagesInfo, PagesReport
 from tbloom.pages.members import check_codec
-from tbloom.pages.page import Headers, Page, check_page, fingerprint_of
+from tbloom.pages.page import Headers, Page, check_again, check_page, fingerprint_of
 from tbloom.pages.writer import Writer, batches
 
 if TYPE_CHECKING:
@@ -151,11 +151,9 @@ class PageStore:
         if not isinstance(newer, bool):
             raise ConfigError("newer", newer, "True or False")
         self._writing()
+        checked = map(check_again, check_items(pages, "pages"))
         # Anew for each batch: the iterable may have forked.
-        return sum(
-            self._writing().put(batch, newer=newer)
-            for batch in batches(check_items(pages, "pages"))
-        )
+        return sum(self._writing().put(batch, newer=newer) for batch in batches(checked))
 
     def get(self, url: Item) -> Page | None:
         """The page with this URL or key; None: there is none within the window.

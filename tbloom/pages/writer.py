@@ -12,7 +12,7 @@ from tbloom.pages.appending import OpenSegments
 from tbloom.pages.config import PagesConfig
 from tbloom.pages.index import EVER, Index, Place
 from tbloom.pages.lock import WriterLock
-from tbloom.pages.page import Page, check_again, fingerprint_of, micros
+from tbloom.pages.page import Page, fingerprint_of, micros
 from tbloom.window import Slice
 
 #: A batch ends with the page that reaches one of these: their records are in memory.
@@ -22,11 +22,11 @@ _COPIES = 2
 
 
 def batches(pages: Iterable[Page]) -> Iterator[list[Page]]:
-    """The pages, checked like the arguments of a new one, in lists that are stored together."""
+    """The pages in lists that are stored together."""
     batch: list[Page] = []
     size = 0
     for page in pages:
-        batch.append(check_again(page))
+        batch.append(page)
         size += len(page.body)
         if len(batch) >= BATCH_PAGES or size >= BATCH_BYTES:
             yield batch

@@ -20,8 +20,8 @@ from warcio.warcwriter import WARCWriter
 
 from tbloom.errors import ConfigError
 from tbloom.pages import Page, PagesImported, PageStore, import_warc
-from tbloom.pages.exchange.importing import Skipped
-from tbloom.pages.exchange.warcs import WarcFiles
+from tbloom.pages.exchange.importing import pages_of
+from tbloom.pages.exchange.responses import Skipped
 from tests.helpers.foreignwarcs import FORMS, MEMBERS, PLAIN, ZSTD, Form, record, response
 from tests.helpers.making import missing
 from tests.helpers.oddsite import answers, served
@@ -243,11 +243,11 @@ def test_a_file_is_read_up_to_the_damage(store: PageStore, form: Form, damage: b
 def test_no_bit_can_be_wrong_unnoticed() -> None:
     """In a gzipped file; no page is another one, and where one is lost, the place is named."""
     data, begin = MEMBERS.packed(PAGES), len(MEMBERS.packed(PAGES[:1]))
-    originals = {page for page in WarcFiles([BytesIO(data)]) if isinstance(page, Page)}
+    originals = {page for page in pages_of([BytesIO(data)]) if isinstance(page, Page)}
     for bit in random.Random(1).sample(range(8 * begin, 8 * len(data)), 300):
         wrong = bytearray(data)
         wrong[bit // 8] ^= 1 << bit % 8
-        found = [*WarcFiles([BytesIO(wrong)])]
+        found = [*pages_of([BytesIO(wrong)])]
         pages = {page for page in found if isinstance(page, Page)}
         assert pages <= originals
         assert len(pages) == 6 or any(isinstance(one, Skipped) for one in found)

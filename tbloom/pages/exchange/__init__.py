@@ -2,9 +2,8 @@
 
 ::
 
-    importing.py    feeds a store from a source
     stream.py       the records of a WARC file of any tool
     responses.py    records as pages
-    warcs.py        WARC files and other stores are a source
+    importing.py    stores the pages of WARC files and other stores
     exporting.py    writes pages into a WARC file
 """

@@ -1,28 +1,37 @@
-"""Feeds a store from anything that has pages."""
+"""Imports WARC files of any tool, and other stores."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
+import io
+import os
+import re
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from itertools import chain
+from pathlib import Path
+from typing import BinaryIO, cast
 
 from tbloom.errors import ConfigError
-from tbloom.pages.page import Page
+from tbloom.pages import record
+from tbloom.pages.exchange import responses
+from tbloom.pages.exchange.responses import DAMAGED, TOO_LONG, Fields, Skipped
+from tbloom.pages.exchange.stream import Records
+from tbloom.pages.members import Damaged
+from tbloom.pages.page import MAX_BYTES, Page
 from tbloom.pages.sync import PageStore
-from tbloom.pages.writer import BATCH_BYTES, BATCH_PAGES
+from tbloom.pages.writer import batches
 
-#: The kind of what can't be read.
-DAMAGED = "damaged"
-
-
-class Skipped(NamedTuple):
-    """Something in a source that is not imported."""
-
-    #: What is counted: "request", "revisit", ``DAMAGED``, ...
-    kind: str
-    #: Of damage: the file, the offset, and what is wrong.
-    where: str = ""
+_OURS = f"software: {record.SOFTWARE}".encode()
+#: The longest warcinfo that is read.
+_MAX_INFO = 1 << 16
+#: The longest body that is imported, if nothing else is said.
+MAX_BODY = 1 << 27
+_METHOD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+) ")
+#: Bytes of a request in which its method stands.
+_METHOD_BYTES = 32
+#: Requests that are remembered: the response is near.
+_REQUESTS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,26 +48,36 @@ class PagesImported:
     damaged: tuple[str, ...]
 
 
-def import_pages(store: PageStore, source: Iterable[Page | Skipped]) -> PagesImported:
-    """Stores the pages of a source, except those that the store has, fetched at the same time or later.
+def import_warc(
+    store: PageStore,
+    *sources: str | os.PathLike[str] | BinaryIO,
+    max_body: int = MAX_BODY,
+) -> PagesImported:
+    """Stores the pages of WARC files, except those that the store has, fetched at the same time or later.
 
-    The pages need not be checked: what the store refuses is skipped and counted.
+    After an interruption, the same import goes on. Damaged pages are skipped, and a file is read up to the place where
+    its records end in damage; the result lists both.
+
+    :param sources: paths, or files opened to read bytes; compressed with gzip or zstd, or not. Or the folders of other
+        stores.
+    :param max_body: pages with a longer body (in bytes) are skipped, and counted; 128 MB. Their content is not kept in
+        memory.
+    :raises ConfigError: where one is no WARC file; then nothing has changed.
+    :raises OSError: where one can't be read, or the disk is full.
     """
     counts, skipped = Counter[str](), Counter[str]()
     damaged: list[str] = []
-    batch: list[Page] = []
-    size = 0
-    for number, one in enumerate(source, 1):
-        if isinstance(one, Page):
-            batch.append(one)
-            size += len(one.body)
-        else:
-            skipped[one.kind] += 1
-            damaged += [one.where] * (one.kind == DAMAGED)
-        if not number % BATCH_PAGES or size >= BATCH_BYTES:
-            _put(store, batch, counts, skipped)
-            batch, size = [], 0
-    _put(store, batch, counts, skipped)
+
+    def pages() -> Iterator[Page]:
+        for one in pages_of(sources, max_body):
+            if isinstance(one, Page):
+                yield one
+            else:
+                skipped[one.kind] += 1
+                damaged.extend([one.where] * (one.kind == DAMAGED))
+
+    for batch in batches(pages()):
+        _put(store, batch, counts, skipped)
     return PagesImported(
         counts["stored"], counts["present"], dict(skipped.most_common()), tuple(damaged)
     )
@@ -78,3 +97,134 @@ def _put(store: PageStore, batch: list[Page], counts: Counter[str], skipped: Cou
     else:
         counts["stored"] += stored
         counts["present"] += len(batch) - stored
+
+
+def pages_of(
+    sources: Iterable[str | os.PathLike[str] | BinaryIO], max_body: int = MAX_BODY
+) -> Iterator[Page | Skipped]:
+    """The pages in WARC files and stores, one after the other, and what is skipped. Opens each source at once.
+
+    :raises ConfigError: where one is no WARC file.
+    :raises OSError: where one can't be read.
+    """
+    if not isinstance(max_body, int) or isinstance(max_body, bool) or max_body < 0:
+        raise ConfigError("max_body", max_body, "a whole number of bytes")
+    limit = min(max_body, MAX_BYTES)
+    return chain.from_iterable([_opened(one, limit) for one in sources])
+
+
+def _opened(given: str | os.PathLike[str] | BinaryIO, max_body: int) -> Iterator[Page | Skipped]:
+    """The pages of a source, which is found to be one now."""
+    if not isinstance(given, str | os.PathLike):
+        readable = given if hasattr(given, "peek") else _Kept(cast("io.RawIOBase", given))
+        name = str(getattr(given, "name", "the file"))
+        return _begun(cast("io.BufferedReader", readable), name, max_body).pages()
+    path = Path(given)
+    if path.is_dir():
+        PageStore(path, readonly=True).close()
+        return _of_store(path, max_body)
+    with path.open("rb") as file:
+        _begun(file, os.fspath(given), max_body)
+    return _of_file(path, os.fspath(given), max_body)
+
+
+def _of_store(path: Path, max_body: int) -> Iterator[Page | Skipped]:
+    """The pages of another store, as ``PageStore.pages`` has them."""
+    with PageStore(path, readonly=True) as store:
+        for page in store.pages():
+            yield page if len(page.body) <= max_body else Skipped(TOO_LONG)
+
+
+def _of_file(path: Path, name: str, max_body: int) -> Iterator[Page | Skipped]:
+    with path.open("rb") as file:
+        yield from _begun(file, name, max_body).pages()
+
+
+def _begun(file: io.BufferedReader, name: str, max_body: int) -> _Reader:
+    try:
+        return _Reader(name, Records(file), max_body)
+    except Damaged as error:
+        raise ConfigError("source", name, f"a WARC file ({error})") from None
+
+
+class _Kept(io.BufferedReader):
+    """Reads ahead in a file of the caller's, and leaves it open."""
+
+    def close(self) -> None:
+        """Does nothing."""
+
+
+class _Reader:
+    """The pages of a file, and what is skipped."""
+
+    def __init__(self, name: str, records: Records, max_body: int) -> None:
+        self._name, self._records, self._max_body = name, records, max_body
+        #: True: tbloom wrote the records.
+        self._is_ours = False
+        #: True for a GET: the last requests, by their IDs and those of their responses.
+        self._requests: OrderedDict[str, bool] = OrderedDict()
+
+    def pages(self) -> Iterator[Page | Skipped]:
+        """The answers to GET, and what is skipped. A request stands before its response, or behind it."""
+        waiting: tuple[Fields, Page] | None = None
+        for fields, found in self._all():
+            if isinstance(found, Page) and fields is not None:
+                if waiting is not None:
+                    yield self._answered(*waiting)
+                waiting = fields, found
+            else:
+                yield found
+        if waiting is not None:
+            yield self._answered(*waiting)
+
+    def _answered(self, fields: Fields, page: Page) -> Page | Skipped:
+        """The page, if no request is known that is no GET."""
+        known = [self._requests[one] for one in fields.concurrent if one in self._requests]
+        return page if all(known) else Skipped("not GET")
+
+    def _all(self) -> Iterator[tuple[Fields | None, Page | Skipped]]:
+        """The records, up to the place where they end in damage."""
+        try:
+            while (head := self._records.head()) is not None:
+                fields = Fields(head)
+                block = self._block(fields)
+                self._records.end()
+                yield fields, self._page(fields, block)
+                del block  # a copy of the page
+        except Damaged as error:
+            yield None, self._damaged(f"{error}; what follows was not read")
+
+    def _damaged(self, why: str) -> Skipped:
+        return Skipped(DAMAGED, f"{self._name}: at {self._records.place}: {why}")
+
+    def _block(self, fields: Fields) -> bytes | Skipped:
+        """What the fields describe, if it may be a page; else it is passed over."""
+        skipped, length = fields.skipped(self._max_body), fields.length
+        if skipped is None:
+            return self._records.block(length)
+        if skipped.kind == "warcinfo" and length < _MAX_INFO:
+            block = self._records.block(length)
+            self._is_ours = any(line.startswith(_OURS) for line in block.splitlines())
+            return skipped
+        if skipped.kind == "request":
+            start = self._records.block(min(length, _METHOD_BYTES))
+            length -= len(start)
+            if method := _METHOD.match(start):
+                self._requests.update(dict.fromkeys(fields.concurrent, method[1] == b"GET"))
+            while len(self._requests) > _REQUESTS:
+                self._requests.popitem(last=False)
+        self._records.skip(length)
+        return skipped
+
+    def _page(self, fields: Fields, block: bytes | Skipped) -> Page | Skipped:
+        """The page of a record, or why there is none; the next record can be read all the same."""
+        if isinstance(block, Skipped):
+            return block
+        digest = fields.get("WARC-Block-Digest")
+        if not self._records.has_checksums and record.is_digest(digest, block) is False:
+            return self._damaged("its digest is that of other bytes")
+        is_ours = self._is_ours or bool(fields.get(record.SEQUENCE))
+        try:
+            return responses.page_of(fields, block, self._max_body, is_ours=is_ours)
+        except Damaged as error:
+            return self._damaged(str(error))

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections import Counter
 from datetime import datetime, timezone
+from typing import NamedTuple
 
-from tbloom.pages.exchange.importing import Skipped
 from tbloom.pages.members import Damaged
 from tbloom.pages.page import Page, Pairs, as_fields
 from tbloom.pages.record import KEY, MAX_HEAD, ORIGINAL, is_digest
 
+#: The kind of what can't be read.
+DAMAGED = "damaged"
 #: The kind of a page whose body is longer than is wanted.
 TOO_LONG = "longer than max_body"
 #: Answers that have not the whole page, or nothing of it.
@@ -34,6 +36,15 @@ _CHUNK, _CHUNK_END = (
     re.compile(rb"0*([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\r\n]*)?(?:\r\n|\r?\Z)"),
     re.compile(rb"\r\n|\r?\Z"),
 )
+
+
+class Skipped(NamedTuple):
+    """Something in a source that is not imported."""
+
+    #: What is counted: "request", "revisit", ``DAMAGED``, ...
+    kind: str
+    #: Of damage: the file, the offset, and what is wrong.
+    where: str = ""
 
 
 class Fields:
