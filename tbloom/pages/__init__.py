@@ -11,8 +11,7 @@
     config.py       the parameters of a store, and its window
     calendar.py     the clock of this machine
     lock.py         one writer at a time
-    recovery.py     the index is brought up to the files
-    opening.py      opens a store
+    opening.py      opens a store; its index is brought up to the files
     appending.py    the segments that a writer appends to
     writer.py       puts, deletes, forgets
     reading.py      gets pages, some or all

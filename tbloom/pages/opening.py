@@ -1,17 +1,22 @@
-"""Opens the folder of a store, and repairs what a killed writer has left."""
+"""Opens the folder of a store, and brings the index up to the segments: after a writer was killed, or from nothing."""
 
 from __future__ import annotations
 
+import logging
 import os
+from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
 
 from tbloom.errors import ConfigError, TBloomError
-from tbloom.pages import recovery, segments
+from tbloom.pages import segments
 from tbloom.pages.config import PagesConfig, agreed
 from tbloom.pages.database import INDEX_NAME, newest_of, remove_stale
 from tbloom.pages.index import Index
 from tbloom.pages.lock import WriterLock
+from tbloom.pages.segments import Found, Gap, Segment
+
+logger = logging.getLogger(__name__)
 
 
 def folder(path: str | os.PathLike[str]) -> Path:
@@ -33,17 +38,17 @@ def folder(path: str | os.PathLike[str]) -> Path:
 def to_read(root: Path, wanted: PagesConfig | None) -> tuple[Index, PagesConfig]:
     """The index of a store that exists."""
     if newest_of(root) is None:
-        if not root.is_dir() or recovery.parameters_in_segments(root) is None:
+        if not root.is_dir() or _parameters(root) is None:
             raise ConfigError("path", str(root), "a folder with a page store")
         raise _without_index(root)
-    return _open(Index(root), wanted)
+    return _open(root, wanted)
 
 
 def to_write(root: Path, wanted: PagesConfig | None) -> tuple[Index, PagesConfig, WriterLock]:
     """The index of a store, and its lock; begins a store where there is none."""
     root.mkdir(parents=True, exist_ok=True)
     if newest_of(root) is None:
-        if recovery.parameters_in_segments(root) is not None:
+        if _parameters(root) is not None:
             raise _without_index(root)
         if _is_foreign(root):
             raise ConfigError("path", str(root), "a new or empty folder, or a page store")
@@ -51,9 +56,8 @@ def to_write(root: Path, wanted: PagesConfig | None) -> tuple[Index, PagesConfig
     try:
         remove_stale(root)
         if newest_of(root) is None:
-            with closing(Index.begin(root, (wanted or PagesConfig(None)).stored)) as index:
-                index.publish()
-        return *_open(Index(root, writes=True), wanted), lock
+            _make_index(root, wanted or PagesConfig(None))
+        return *_open(root, wanted, writes=True), lock
     except BaseException:
         lock.release()
         raise
@@ -61,12 +65,12 @@ def to_write(root: Path, wanted: PagesConfig | None) -> tuple[Index, PagesConfig
 
 def rebuild(root: Path) -> None:
     """Makes the store's index anew from its segments."""
-    stored = recovery.parameters_in_segments(root) if root.is_dir() else None
+    stored = _parameters(root) if root.is_dir() else None
     if stored is None:
         raise ConfigError("path", str(root), "a folder with segments of a page store")
     lock = WriterLock(root)
     try:
-        recovery.rebuild(root, agreed(str(root), stored, None))
+        _make_index(root, agreed(str(root), stored, None))
     finally:
         lock.release()
 
@@ -78,13 +82,21 @@ def _without_index(root: Path) -> TBloomError:
     )
 
 
-def _open(index: Index, wanted: PagesConfig | None) -> tuple[Index, PagesConfig]:
+def _open(
+    root: Path, wanted: PagesConfig | None, *, writes: bool = False
+) -> tuple[Index, PagesConfig]:
+    index = Index(root, writes=writes)
     try:
         index.segment(0)  # that of an earlier version has other columns
-        return index, agreed(str(index.root), index.parameters, wanted)
+        config = agreed(str(root), index.parameters, wanted)
+        if writes:
+            with index.transaction():  # it may be refused
+                pass
+            _reconcile(root, index, config)
     except BaseException:
         index.close()
         raise
+    return index, config
 
 
 def _is_foreign(root: Path) -> bool:
@@ -93,3 +105,90 @@ def _is_foreign(root: Path) -> bool:
     if "lock" in names:
         names -= {"lock", *(path.name for path in segments.stored(root).values())}
     return bool(names)
+
+
+def _parameters(root: Path) -> str | None:
+    """The parameters in the newest segment that has them; None where none has."""
+    firsts = map(segments.first_of, reversed(segments.stored(root).values()))
+    return next((first.parameters for first in firsts if first.parameters is not None), None)
+
+
+def _make_index(root: Path, config: PagesConfig) -> None:
+    """Makes an index from the segments, and puts it in the place of an old one."""
+    try:
+        with closing(Index.begin(root, config.stored)) as index:
+            _reconcile(root, index, config)
+            index.publish()
+    finally:
+        remove_stale(root)  # or this one, where it was not finished: it may have filled the disk
+
+
+def _reconcile(root: Path, index: Index, config: PagesConfig) -> None:
+    """Adds to the index what it does not know, such as what a killed writer had written, and cuts off a torn record.
+
+    Raises TBloomError where a segment is shorter than the index knows, unless its slice has left the window.
+    """
+    known = {segment.number: segment for segment in index.segments()}
+    files = segments.stored(root)
+    grown: list[Segment] = []
+    for segment in known.values():
+        path = root / segment.name
+        size = path.stat().st_size if files.get(segment.number) == path else 0
+        if size < segment.size and segment.start >= config.since():
+            raise TBloomError(
+                f"{str(path)!r} has {size} bytes, and the index knows of {segment.size}: put the file back, or make "
+                "the index anew from what is there with 'tbloom pages rebuild'"
+            )
+        if size > segment.size:
+            grown.append(segment)
+    for number, path in files.items():
+        if number not in known and (begun := _begin(config, number, path)):
+            grown.append(begun)
+    if grown:
+        _learn(root, index, grown)
+
+
+def _begin(config: PagesConfig, number: int, path: Path) -> Segment | None:
+    """A segment that the index does not know; None: it has no records of tbloom."""
+    first = segments.first_of(path)
+    if first.start is not None:
+        return Segment(number, path.name, first.start)
+    found = segments.records(path, 0, path.stat().st_size)
+    kinds = {one.head.kind: one.head.at for one in found if isinstance(one, Found)}
+    if "response" in kinds:  # its first record is damaged; the time of a page tells the slice
+        slice = config.slice_at(kinds["response"] // 1000)
+        if slice.label == segments.label_of(path.name):
+            return Segment(number, path.name, slice.start)
+    if not kinds and segments.is_torn(path):
+        logger.warning("%s is removed: its first record is torn", path)
+        path.unlink()
+    else:
+        logger.warning("%s is left out: tbloom did not write it", path)
+    return None
+
+
+def _learn(root: Path, index: Index, known: Iterable[Segment]) -> None:
+    """Adds the records that the index does not know, and cuts off torn ones."""
+    parts = [(one, one.size, (root / one.name).stat().st_size) for one in known]
+    grown = {one.number: one for one, _, _ in parts}
+    with index.learning():
+        for segment, one in segments.walk(root, parts):
+            if isinstance(one, Gap):
+                logger.warning("%s: %s", root / segment.name, one.why)
+                continue
+            is_entry, had = one.head.kind != "warcinfo", grown[segment.number]
+            grown[segment.number] = had._replace(
+                size=one.offset + one.length,
+                records=had.records + is_entry,
+                sequence=max(had.sequence, one.head.sequence),
+            )
+            if is_entry:
+                index.learn(segment.number, one)
+        for segment in grown.values():
+            index.put_segment(segment)
+    for segment, _, end in parts:
+        path, size = root / segment.name, grown[segment.number].size
+        # A segment whose first record is damaged gets no more records: nothing to cut.
+        if size < end and segments.first_of(path).segment is not None:
+            logger.warning("%s: they are cut off", path)
+            os.truncate(path, size)

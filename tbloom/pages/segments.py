@@ -1,7 +1,7 @@
 """The files of the pages: ``SLICE-NUMBER.warc.gz``, or ``.warc.zst``, one record after the other.
 
 A file only grows. Bytes behind the last record that the index knows were being written when the writer was killed:
-the next writer looks through them when it opens the store (see ``recovery``).
+the next writer looks through them when it opens the store (see ``opening``).
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from tbloom.errors import TBloomError
-from tbloom.pages import record, recovery, segments
+from tbloom.pages import record, segments
 from tbloom.pages.appending import OpenSegments
 from tbloom.pages.config import PagesConfig
 from tbloom.pages.index import EVER, Index, Place
@@ -47,11 +47,8 @@ class Writer:
         #: Slices that began before this (ms) are gone. (The clock may be set back later.)
         self._forgotten = EVER
         self._is_open = True
-        with index.transaction():  # it may be refused
-            pass
         stored = segments.stored(root)
         own.unflushed.update(stored.values())  # a killed writer's
-        recovery.reconcile(root, index, config)
         known = index.segments()
         own.next_number = max([0, *stored, *(segment.number for segment in known)]) + 1
         #: The sequence number of the last put or delete.
