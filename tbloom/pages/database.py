@@ -36,7 +36,7 @@ class Database:
         """It is opened when it is used."""
         self.root = root
         self._writes = writes
-        #: The index that is being built, until it is published.
+        #: The index that is being built, until it is complete.
         self._new: Path | None = None
         self._lock = threading.RLock()
         self._connection: sqlite3.Connection | None = None
@@ -46,29 +46,29 @@ class Database:
         with _guard:
             _databases.add(self)
 
-    def create(self, schema: str) -> None:
-        """Begins another index, which is not used before ``publish``."""
+    @contextmanager
+    def creating(self, schema: str) -> Iterator[None]:
+        """Begins another index, and puts it in the place of the earlier ones at the end of the block."""
         # SQLite would take a log of an earlier database with this name for its own.
         remove_stale(self.root)
         newest = newest_of(self.root)
         number = int(newest.stem.partition("-")[2]) if newest else 0
-        self._new = self.root / f"index-{number + 1}.sqlite.new"
-        self._new.write_bytes(b"")
-        with self.transaction():
-            for statement in schema.split(";"):
-                self.rows(statement)
-
-    def publish(self) -> None:
-        """Puts this index in the place of the earlier ones."""
-        with self._lock:
-            self._disconnect()
-            if self._new is not None:
-                flush(self._new)
-                self._new.rename(self._new.with_suffix(""))
+        new = self._new = self.root / f"index-{number + 1}.sqlite.new"
+        new.write_bytes(b"")
+        try:
+            with self._lock, errors(self.root):
+                self._current().executescript(schema)
+            yield
+            with self._lock:
+                self._disconnect()
+                flush(new)
+                new.rename(new.with_suffix(""))
                 self._new = None
                 flush(self.root)
-            self._current()
-        remove_stale(self.root)
+                self._current()
+        finally:
+            # Or this one, where it was not finished: it may have filled the disk.
+            remove_stale(self.root)
 
     def rows(self, statement: str, *values: object) -> list[Any]:
         """The rows of a statement."""

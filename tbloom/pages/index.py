@@ -79,16 +79,12 @@ class Index(Database):
     """The index of a store."""
 
     @classmethod
-    def begin(cls, root: Path, parameters: str) -> Index:
-        """Begins another index; it is not used before ``publish``."""
-        index = cls(root, writes=True)
-        try:
-            index.create(_SCHEMA)
+    @contextmanager
+    def anew(cls, root: Path, parameters: str) -> Iterator[Index]:
+        """Another index, which takes the place of the earlier ones at the end of the block."""
+        with closing(cls(root, writes=True)) as index, index.creating(_SCHEMA):
             index.rows("INSERT INTO meta VALUES (?, 0)", parameters)
-        except BaseException:
-            index.close()
-            raise
-        return index
+            yield index
 
     @property
     def parameters(self) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterable
-from contextlib import closing
 from pathlib import Path
 
 from tbloom.errors import ConfigError, TBloomError
@@ -56,7 +55,8 @@ def to_write(root: Path, wanted: PagesConfig | None) -> tuple[Index, PagesConfig
     try:
         remove_stale(root)
         if newest_of(root) is None:
-            _make_index(root, wanted or PagesConfig(None))
+            with Index.anew(root, (wanted or PagesConfig(None)).stored):
+                pass
         return *_open(root, wanted, writes=True), lock
     except BaseException:
         lock.release()
@@ -70,7 +70,9 @@ def rebuild(root: Path) -> None:
         raise ConfigError("path", str(root), "a folder with segments of a page store")
     lock = WriterLock(root)
     try:
-        _make_index(root, agreed(str(root), stored, None))
+        config = agreed(str(root), stored, None)
+        with Index.anew(root, config.stored) as index:
+            _reconcile(root, index, config)
     finally:
         lock.release()
 
@@ -111,16 +113,6 @@ def _parameters(root: Path) -> str | None:
     """The parameters in the newest segment that has them; None where none has."""
     firsts = map(segments.first_of, reversed(segments.stored(root).values()))
     return next((first.parameters for first in firsts if first.parameters is not None), None)
-
-
-def _make_index(root: Path, config: PagesConfig) -> None:
-    """Makes an index from the segments, and puts it in the place of an old one."""
-    try:
-        with closing(Index.begin(root, config.stored)) as index:
-            _reconcile(root, index, config)
-            index.publish()
-    finally:
-        remove_stale(root)  # or this one, where it was not finished: it may have filled the disk
 
 
 def _reconcile(root: Path, index: Index, config: PagesConfig) -> None:
