@@ -48,14 +48,15 @@ class OpenSegments:
     ) -> None:
         self._root, self._config, self._index = root, config, index
         self._segment_bytes, self.codec = segment_bytes, codec
+        stored = segments.stored(root)
         #: The number of the next segment.
-        self.next_number = 1
+        self._next_number = 1 + max([0, *stored, *(known.number for known in index.segments())])
         #: By the start of the slice.
         self._appenders: dict[int, Appender] = {}
         #: Those to which the current change writes, by number.
         self._changed: dict[int, Appender] = {}
-        #: Segments that may not be on the disk yet.
-        self.unflushed: set[Path] = set()
+        #: Segments that may not be on the disk yet; at first also those of a killed writer.
+        self._unflushed = {*stored.values()}
 
     def of(self, label: str, start: int) -> Appender:
         """The segment for the next record of a slice."""
@@ -68,7 +69,7 @@ class OpenSegments:
     def note(self) -> None:
         """Notes in the index what the current change has written."""
         for appender in self._changed.values():
-            self.unflushed.add(appender.path)
+            self._unflushed.add(appender.path)
             self._index.put_segment(appender.segment)
 
     def done(self) -> None:
@@ -88,17 +89,17 @@ class OpenSegments:
 
     def flush(self) -> None:
         """Waits until all is on the disk."""
-        for path in self.unflushed:
+        for path in self._unflushed:
             with suppress(FileNotFoundError):  # its slice has left the window
                 flush(path)
-        self.unflushed.clear()
+        self._unflushed.clear()
         flush(self._root)
 
     def remove(self, paths: list[Path]) -> None:
         """Removes segments."""
         self._appenders.clear()
         for path in paths:
-            self.unflushed.discard(path)
+            self._unflushed.discard(path)
             path.unlink(missing_ok=True)
 
     def _last(self, start: int) -> Appender | None:
@@ -111,11 +112,11 @@ class OpenSegments:
         return None if identity is None else Appender(path, known, identity)
 
     def _new(self, label: str, start: int) -> Appender:
-        number, identity = self.next_number, record.new_id()
+        number, identity = self._next_number, record.new_id()
         name = segments.name_of(label, number, SUFFIXES[self.codec])
         details = {"parameters": self._config.stored, "slice": label, "start": start}
         appender = Appender(self._root / name, Segment(number, name, start), identity)
-        self.next_number += 1  # first: an interrupt may come anywhere
+        self._next_number += 1  # first: an interrupt may come anywhere
         appender.path.open("xb").close()  # raises where another program has one
         self._changed[number] = appender
         self._index.put_segment(appender.segment)  # the pages of this change are found already

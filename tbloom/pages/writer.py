@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 from tbloom.errors import TBloomError
 from tbloom.pages import record, segments
@@ -15,6 +16,7 @@ from tbloom.pages.lock import WriterLock
 from tbloom.pages.page import Page, fingerprint_of, micros
 from tbloom.window import Slice
 
+_T = TypeVar("_T")
 #: A batch ends with the page that reaches one of these: their records are in memory.
 BATCH_PAGES, BATCH_BYTES = 256, 1 << 22
 #: A deletion is written twice: if one of its records is damaged, a rebuild must not bring the page back.
@@ -47,12 +49,8 @@ class Writer:
         #: Slices that began before this (ms) are gone. (The clock may be set back later.)
         self._forgotten = EVER
         self._is_open = True
-        stored = segments.stored(root)
-        own.unflushed.update(stored.values())  # a killed writer's
-        known = index.segments()
-        own.next_number = max([0, *stored, *(segment.number for segment in known)]) + 1
         #: The sequence number of the last put or delete.
-        self._sequence = max((segment.sequence for segment in known), default=0)
+        self._sequence = max((segment.sequence for segment in index.segments()), default=0)
         self._forget_old()
 
     def put(self, pages: Iterable[Page], *, newer: bool = False) -> int:
@@ -61,50 +59,37 @@ class Writer:
         With ``newer``, a page stays whose stored copy was fetched at the same time or later. Raises OSError, with
         nothing changed, where there is no room for them.
         """
-        with self._guard:
-            self._check_open()
-            try:
-                self._forget_old()
-                placed = [(page, self._config.slice_of(page.at)) for page in pages]
-                with self._index.transaction():
-                    count = 0
-                    for page, slice in placed:
-                        fingerprint = fingerprint_of(page.address)
-                        had = self._index.find(fingerprint)
-                        if newer and had is not None and had.at >= micros(page.at):
-                            continue
-                        sequence = self._next_sequence()
-                        self._put(slice, page, fingerprint, had)
-                        if had is not None and had.start > slice.start:
-                            # Else an index made anew after the earlier slice has left would have the old page again.
-                            self._append_deletion(had, fingerprint, sequence)
-                        count += 1
-                    self._segments.note()
-            except BaseException:
-                self._take_back()
-                raise
-            self._segments.done()
-        return count
+
+        def change() -> int:
+            placed = [(page, self._config.slice_of(page.at)) for page in pages]
+            count = 0
+            for page, slice in placed:
+                fingerprint = fingerprint_of(page.address)
+                had = self._index.find(fingerprint)
+                if newer and had is not None and had.at >= micros(page.at):
+                    continue
+                sequence = self._next_sequence()
+                self._put(slice, page, fingerprint, had)
+                if had is not None and had.start > slice.start:
+                    # Else an index made anew after the earlier slice has left would have the old page again.
+                    self._append_deletion(had, fingerprint, sequence)
+                count += 1
+            return count
+
+        return self._changed(change)
 
     def delete(self, fingerprint: bytes) -> bool:
         """Deletes the page with this address; False: there was none."""
-        with self._guard:
-            self._check_open()
-            try:
-                self._forget_old()
-                with self._index.transaction():
-                    had = self._index.find(fingerprint, self._config.since())
-                    if had is None:
-                        return False
-                    sequence = self._next_sequence()
-                    self._append_deletion(had, fingerprint, sequence)
-                    self._index.remove(fingerprint, had)
-                    self._segments.note()
-            except BaseException:
-                self._take_back()
-                raise
-            self._segments.done()
-        return True
+
+        def change() -> bool:
+            had = self._index.find(fingerprint, self._config.since())
+            if had is None:
+                return False
+            self._append_deletion(had, fingerprint, self._next_sequence())
+            self._index.remove(fingerprint, had)
+            return True
+
+        return self._changed(change)
 
     def flush(self) -> None:
         """Waits until all is on the disk."""
@@ -124,12 +109,23 @@ class Writer:
 
     def abandon(self) -> None:
         """Ends writing in a forked child: the lock is the parent's."""
-        self._guard = threading.Lock()
         self._lock.release()
 
-    def _take_back(self) -> None:
-        self._index.abort()
-        self._segments.take_back()
+    def _changed(self, change: Callable[[], _T]) -> _T:
+        """The result of a change, which is made whole or not at all."""
+        with self._guard:
+            self._check_open()
+            try:
+                self._forget_old()
+                with self._index.transaction():
+                    result = change()
+                    self._segments.note()
+            except BaseException:
+                self._index.abort()
+                self._segments.take_back()
+                raise
+            self._segments.done()
+        return result
 
     def _check_open(self) -> None:
         if not self._is_open:  # closed by another thread
