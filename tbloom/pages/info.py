@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby
 from operator import attrgetter, itemgetter
-from pathlib import Path
 
 from tbloom.pages import members, record, segments
 from tbloom.pages.config import PagesConfig
@@ -79,7 +78,7 @@ class PagesInfo:
         return sum(slice.bytes for slice in self.slices) + self.index_bytes
 
 
-def stats(root: Path, index: Index, config: PagesConfig) -> PagesInfo:
+def stats(index: Index, config: PagesConfig) -> PagesInfo:
     """The numbers of a store."""
     window = config.window
     slices = []
@@ -96,7 +95,7 @@ def stats(root: Path, index: Index, config: PagesConfig) -> PagesInfo:
             )
         )
     granularity, tz = (window.granularity, window.tz) if window else (None, None)
-    return PagesInfo(str(root), granularity, tz, tuple(slices), index.bytes)
+    return PagesInfo(str(index.root), granularity, tz, tuple(slices), index.bytes)
 
 
 def _period(
@@ -112,34 +111,34 @@ def _period(
     return at, end, expires
 
 
-def verify(root: Path, index: Index, config: PagesConfig) -> PagesReport:
+def verify(index: Index, config: PagesConfig) -> PagesReport:
     """The numbers of pages and records, and the problems."""
     pages = records = 0
     problems: list[str] = []
     with index.snapshot() as snapshot:
         known = snapshot.segments(config.since())
         parts = [(segment, 0, segment.size) for segment in known]
-        walked = segments.walk(root, parts)
+        walked = segments.walk(index.root, parts)
         for segment, several in groupby(walked, itemgetter(0)):
-            wrong, read, found = _verify(root, snapshot, segment, several)
+            wrong, read, found = _verify(snapshot, segment, several)
             # Else it has left since then, perhaps with its file.
             if segment.start >= config.since():
                 pages, records = pages + segment.pages, records + read
                 problems += wrong
                 if found != segment.pages:
                     problems.append(
-                        f"{root / segment.name}: the index has {segment.pages} pages, and {found} of them are where it says"
+                        f"{index.root / segment.name}: the index has {segment.pages} pages, and {found} of them are where it says"
                     )
     return PagesReport(pages, records, tuple(problems))
 
 
 def _verify(
-    root: Path, index: Index, segment: Segment, walked: Iterable[tuple[Segment, Found | Gap]]
+    index: Index, segment: Segment, walked: Iterable[tuple[Segment, Found | Gap]]
 ) -> tuple[list[str], int, int]:
     """The problems of a segment, the number of its records, and of its pages that are where the index says."""
     problems: list[str] = []
     records = pages = 0
-    path = root / segment.name
+    path = index.root / segment.name
     for _, one in walked:
         if isinstance(one, Gap):
             problems.append(f"{path}: {one.why}")

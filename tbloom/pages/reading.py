@@ -6,7 +6,6 @@ import logging
 import math
 from collections.abc import Iterator
 from datetime import datetime
-from pathlib import Path
 
 from tbloom.errors import TBloomError
 from tbloom.items import Item, encode
@@ -19,86 +18,77 @@ from tbloom.pages.segments import Found, Segment
 logger = logging.getLogger(__name__)
 
 
-def get_many(root: Path, index: Index, config: PagesConfig, urls: list[Item]) -> list[Page | None]:
+def get_many(index: Index, config: PagesConfig, urls: list[Item]) -> list[Page | None]:
     """The pages with these URLs or keys; None where there is none. Raises TBloomError where one is damaged."""
     asked = [(fingerprint_of(url), encode(url)) for url in urls]
     since = config.since()
-    looked = (
-        (index.find(fingerprint, since), fingerprint) for fingerprint in {one for one, _ in asked}
-    )
-    places = sorted((place, fingerprint) for place, fingerprint in looked if place is not None)
-    found = {each: _read(root, index, config, place, each) for place, each in places}
+    looked = {fingerprint: index.find(fingerprint, since) for fingerprint in dict(asked)}
+    places = sorted((place, each) for each, place in looked.items() if place is not None)
+    found = {each: _read(index, config, place, each) for place, each in places}
     pages = ((found.get(fingerprint), address) for fingerprint, address in asked)
     # It may be another page, with the same BLAKE2b.
     return [page if page and encode(page.address) == address else None for page, address in pages]
 
 
-def _read(
-    root: Path, index: Index, config: PagesConfig, place: Place, fingerprint: bytes
-) -> Page | None:
+def _read(index: Index, config: PagesConfig, place: Place, fingerprint: bytes) -> Page | None:
     try:
-        data = segments.read(f"{root}/{place.name}", place.offset, place.length)
+        data = segments.read(f"{index.root}/{place.name}", place.offset, place.length)
+        page = record.page_of(data)
     except FileNotFoundError:  # its slice has left the window just now, or somebody has removed it
         now = index.find(fingerprint, config.since())
         if now == place:
-            raise _damaged(root, place, "it is missing") from None
-        return None if now is None else _read(root, index, config, now, fingerprint)
-    return _page(root, place, fingerprint, data)
-
-
-def _page(root: Path, place: Place, fingerprint: bytes, data: bytes) -> Page:
-    try:
-        page = record.page_of(data)
+            raise _damaged(index, place, "it is missing") from None
+        return None if now is None else _read(index, config, now, fingerprint)
     except members.Damaged as error:
-        raise _damaged(root, place, str(error)) from None
+        raise _damaged(index, place, str(error)) from None
     if fingerprint_of(page.address) != fingerprint:
-        raise _damaged(root, place, "it has another page")
+        raise _damaged(index, place, "it has another page")
     return page
 
 
-def _damaged(root: Path, place: Place, why: str) -> TBloomError:
+def _damaged(index: Index, place: Place, why: str) -> TBloomError:
     return TBloomError(
-        f"{str(root / place.name)!r} is damaged at {place.offset}, or the index is not that of this file: {why}; "
+        f"{str(index.root / place.name)!r} is damaged at {place.offset}, or the index is not that of this file: {why}; "
         "'tbloom pages verify' tells more, 'tbloom pages rebuild' makes the index anew"
     )
 
 
-def addresses(root: Path, index: Index, config: PagesConfig) -> Iterator[Item]:
+def addresses(index: Index, config: PagesConfig) -> Iterator[Item]:
     """The pages' addresses, slice by slice, in the order of the files; bodies are not read."""
-    return (found.head.address for _, found in _current(root, index, config))
+    return (found.head.address for _, found in _current(index, config))
 
 
 def pages(
-    root: Path, index: Index, config: PagesConfig, since: datetime | None, until: datetime | None
+    index: Index, config: PagesConfig, since: datetime | None, until: datetime | None
 ) -> Iterator[Page]:
     """The pages fetched within a time, slice by slice, in the order of the files."""
     begin, end = micros(since) if since else -math.inf, micros(until) if until else math.inf
-    for segment, found in _current(root, index, config):
+    for segment, found in _current(index, config):
         if not begin <= found.head.at < end:
             continue
         try:
-            data = segments.read(f"{root}/{segment.name}", found.offset, found.length)
+            data = segments.read(f"{index.root}/{segment.name}", found.offset, found.length)
             page = record.page_of(data)
         except (members.Damaged, FileNotFoundError):
             why = f"the record at {found.offset} is damaged, or missing"
-            _warn(root, index, config, segment, why)
+            _warn(index, config, segment, why)
         else:
             yield page
 
 
-def _current(root: Path, index: Index, config: PagesConfig) -> Iterator[tuple[Segment, Found]]:
+def _current(index: Index, config: PagesConfig) -> Iterator[tuple[Segment, Found]]:
     """The records of the current pages, with their segments."""
     parts = [(segment, 0, segment.size) for segment in index.segments(config.since())]
-    for segment, one in segments.walk(root, parts):
+    for segment, one in segments.walk(index.root, parts):
         if not isinstance(one, Found):
-            _warn(root, index, config, segment, one.why)
+            _warn(index, config, segment, one.why)
         elif one.head.kind == "response":
             place = index.find(one.head.fingerprint, config.since())
             if place is not None and (place.segment, place.offset) == (segment.number, one.offset):
                 yield segment, one
 
 
-def _warn(root: Path, index: Index, config: PagesConfig, segment: Segment, why: str) -> None:
+def _warn(index: Index, config: PagesConfig, segment: Segment, why: str) -> None:
     """Logs what can't be read, unless its slice has left by now."""
     if segment.start >= config.since() and index.segment(segment.number) is not None:
-        logger.warning("%s: %s", root / segment.name, why)
+        logger.warning("%s: %s", index.root / segment.name, why)

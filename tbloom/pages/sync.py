@@ -168,7 +168,7 @@ class PageStore:
         :raises TBloomError: where a record is damaged.
         """
         wanted = [*check_items(urls, "urls")]
-        return reading.get_many(self._root, self._reading(), self._config, wanted)
+        return reading.get_many(self._reading(), self._config, wanted)
 
     def __contains__(self, url: Item) -> bool:
         """True: there is a page with this URL or key."""
@@ -193,7 +193,7 @@ class PageStore:
 
     def __iter__(self) -> Iterator[Item]:
         """The address of each page, in the order of ``pages``: its URL or its key. Bodies are not read."""
-        return reading.addresses(self._root, self._reading(), self._config)
+        return reading.addresses(self._reading(), self._config)
 
     def pages(self, since: datetime | None = None, until: datetime | None = None) -> Iterator[Page]:
         """All pages, slice by slice, in the order of the files.
@@ -205,7 +205,7 @@ class PageStore:
         :param until: only those that were fetched before.
         """
         times = check_at(since, "since"), check_at(until, "until")
-        return reading.pages(self._root, self._reading(), self._config, *times)
+        return reading.pages(self._reading(), self._config, *times)
 
     def check_parameters(
         self,
@@ -219,14 +219,14 @@ class PageStore:
 
     def stats(self) -> PagesInfo:
         """Pages, records, files and bytes, slice by slice."""
-        return info.stats(self._root, self._reading(), self._config)
+        return info.stats(self._reading(), self._config)
 
     def verify(self) -> PagesReport:
         """Reads all records, and compares them with their digests and with the index; changes nothing.
 
         What a writer changes meanwhile makes the index's log longer, which is used again only afterwards.
         """
-        return info.verify(self._root, self._reading(), self._config)
+        return info.verify(self._reading(), self._config)
 
     def flush(self) -> None:
         """Waits until all pages are on the disk, safe from a power cut. ``close`` does so too."""
