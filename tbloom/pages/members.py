@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 import sys
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from struct import Struct
 from typing import cast
 
@@ -119,15 +119,20 @@ def content_of(data: bytes, limit: int) -> bytes:
     _, (_, held) = _lengths(data)
     if held > limit:
         raise Damaged(f"its content has {held} bytes, more than it may have")
-    pieces, size = [], 0
-    for piece in _pieces(data, held + 1):
-        pieces.append(piece)
-        size += len(piece)
-        if size > held:
-            break
+    parts, size, rest = [], 0, _compressed(data)
+    try:
+        while rest and size <= held:
+            decompressor = _decompressor(data)
+            parts.append(decompressor.decompress(rest, held + 1))
+            size += len(parts[-1])
+            if size <= held and not decompressor.eof:
+                raise Damaged("it is cut")
+            rest = decompressor.unused_data
+    except _ERRORS as error:
+        raise Damaged(str(error)) from None
     if size != held:
         raise Damaged(f"its content has not {held} bytes")
-    return b"".join(pieces)
+    return b"".join(parts)
 
 
 def start_of(data: bytes, mark: bytes, most: int) -> bytes:
@@ -141,22 +146,6 @@ def start_of(data: bytes, mark: bytes, most: int) -> bytes:
     except _ERRORS as error:
         raise Damaged(str(error)) from None
     return content
-
-
-def _pieces(data: bytes, size: int) -> Iterator[bytes]:
-    """The content in pieces of at most ``size`` bytes. Raises Damaged."""
-    rest = _compressed(data)
-    try:
-        while rest:
-            decompressor = _decompressor(data)
-            while not decompressor.eof:
-                yield decompressor.decompress(rest, size)
-                if decompressor.needs_input and not decompressor.eof:
-                    raise Damaged("it is cut")
-                rest = b""
-            rest = decompressor.unused_data
-    except _ERRORS as error:
-        raise Damaged(str(error)) from None
 
 
 def _decompressor(data: bytes) -> igzip_lib.IgzipDecompressor | zstd.ZstdDecompressor:
