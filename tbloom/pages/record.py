@@ -11,12 +11,13 @@ import json
 from base64 import b32encode, b64encode
 from collections.abc import Iterable
 from contextlib import suppress
-from datetime import datetime, timezone
+from datetime import datetime
 from http.client import responses
 from typing import NamedTuple
 from uuid import uuid4
 
 from tbloom.items import Item
+from tbloom.pages import calendar
 from tbloom.pages.members import Damaged, content_of, member, start_of
 from tbloom.pages.page import (
     MAX_BYTES,
@@ -111,32 +112,29 @@ def of_page(page: Page, sequence: int | None, segment: str, codec: str) -> bytes
 def of_deletion(fingerprint: bytes, sequence: int, segment: str, codec: str) -> bytes:
     """The record of a deletion."""
     fields = [
-        *_fields("metadata", new_id(), _now()),
+        *_fields("metadata", new_id(), calendar.now()),
         ("WARC-Target-URI", f"urn:tbloom:{fingerprint.hex()}"),
         (_SEGMENT, segment),
         (SEQUENCE, f"{sequence}"),
         (_DELETED, fingerprint.hex()),
     ]
-    return _of_values(fields, {"deleted": "yes"}, codec)
+    return _of_values(fields, (("deleted", "yes"),), codec)
 
 
 def of_segment(filename: str, details: str, segment: str, codec: str) -> bytes:
     """The first record of a segment."""
-    return _of_info(segment, (("WARC-Filename", filename),), {_DETAILS: details}, codec)
+    return of_info(segment, codec, (("WARC-Filename", filename),), ((_DETAILS, details),))
 
 
-def of_export(identity: str, codec: str) -> bytes:
-    """The first record of a file that is no segment of a store."""
-    return _of_info(identity, (), {}, codec)
+def of_info(identity: str, codec: str, fields: Pairs = (), values: Pairs = ()) -> bytes:
+    """The first record of a file."""
+    known = ("software", SOFTWARE + __version__), ("format", "WARC File Format 1.1")
+    begin = _fields("warcinfo", identity, calendar.now())
+    return _of_values([*begin, *fields], (*known, *values), codec)
 
 
-def _of_info(identity: str, more: Pairs, values: dict[str, str], codec: str) -> bytes:
-    values = {"software": SOFTWARE + __version__, "format": "WARC File Format 1.1", **values}
-    return _of_values([*_fields("warcinfo", identity, _now()), *more], values, codec)
-
-
-def _of_values(fields: list[tuple[str, str]], values: dict[str, str], codec: str) -> bytes:
-    block = "".join(f"{name}: {value}\r\n" for name, value in values.items()).encode()
+def _of_values(fields: list[tuple[str, str]], values: Pairs, codec: str) -> bytes:
+    block = "".join(f"{name}: {value}\r\n" for name, value in values).encode()
     fields += [
         ("WARC-Block-Digest", _digest(block)),
         ("Content-Type", "application/warc-fields"),
@@ -167,10 +165,6 @@ def is_digest(digest: str, data: bytes | memoryview) -> bool | None:
         return None
     forms = b32encode(found), b64encode(found), found.hex().encode(), found.hex().upper().encode()
     return value.rstrip("=").encode() in {form.rstrip(b"=") for form in forms}
-
-
-def _now() -> datetime:
-    return datetime.now(timezone.utc)
 
 
 def head_of(start: bytes) -> Head:

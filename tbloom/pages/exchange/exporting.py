@@ -48,7 +48,7 @@ def export_warc(
         raise ConfigError("urls", "given", "either URLs, or since and until")
     check_codec(codec)
     info = record.new_id()
-    file.write(record.of_export(info, codec))
+    file.write(record.of_info(info, codec))
     missing: list[Item] = []
     pages = store.pages(since, until) if urls is None else _pages(store, urls, missing)
     count = 0
