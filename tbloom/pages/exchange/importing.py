@@ -187,21 +187,20 @@ class _Reader:
         try:
             while (head := self._records.head()) is not None:
                 fields = Fields(head)
-                block = self._block(fields)
+                found = self._skipped(fields) or self._page(fields)
                 self._records.end()
-                yield fields, self._page(fields, block)
-                del block  # a copy of the page
+                yield fields, found
         except Damaged as error:
             yield None, self._damaged(f"{error}; what follows was not read")
 
     def _damaged(self, why: str) -> Skipped:
         return Skipped(DAMAGED, f"{self._name}: at {self._records.place}: {why}")
 
-    def _block(self, fields: Fields) -> bytes | Skipped:
-        """What the fields describe, if it may be a page; else it is passed over."""
+    def _skipped(self, fields: Fields) -> Skipped | None:
+        """Passes over what the fields describe, if it is no page; else None."""
         skipped, length = fields.skipped(self._max_body), fields.length
         if skipped is None:
-            return self._records.block(length)
+            return None
         if skipped.kind == "warcinfo" and length < _MAX_INFO:
             block = self._records.block(length)
             self._is_ours = any(line.startswith(_OURS) for line in block.splitlines())
@@ -216,10 +215,9 @@ class _Reader:
         self._records.skip(length)
         return skipped
 
-    def _page(self, fields: Fields, block: bytes | Skipped) -> Page | Skipped:
+    def _page(self, fields: Fields) -> Page | Skipped:
         """The page of a record, or why there is none; the next record can be read all the same."""
-        if isinstance(block, Skipped):
-            return block
+        block = self._records.block(fields.length)
         digest = fields.get("WARC-Block-Digest")
         if not self._records.has_checksums and record.is_digest(digest, block) is False:
             return self._damaged("its digest is that of other bytes")
