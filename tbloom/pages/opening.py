@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from tbloom.errors import ConfigError, TBloomError
@@ -20,18 +21,13 @@ logger = logging.getLogger(__name__)
 
 def folder(path: str | os.PathLike[str]) -> Path:
     """The store's folder, which need not exist. Raises ConfigError."""
-    try:
+    with suppress(TypeError, ValueError, OSError):
         name = os.fsdecode(path)
         root = Path(name).absolute()
-        is_taken = root.exists() and not root.is_dir()
         is_path = bool(name) and b"\0" not in os.fsencode(name)
-    except (TypeError, ValueError, OSError):
-        is_path = False
-    if not is_path:
-        raise ConfigError("path", path, "the path of a folder")
-    if is_taken:
-        raise ConfigError("path", path, "a folder, or a place for one")
-    return root
+        if is_path and (root.is_dir() or not root.exists()):
+            return root
+    raise ConfigError("path", path, "a folder, or a place for one")
 
 
 def to_read(root: Path, wanted: PagesConfig | None) -> tuple[Index, PagesConfig]:
