@@ -102,18 +102,16 @@ def walk(
 ) -> Iterator[tuple[Segment, Found | Gap]]:
     """The records between two offsets of each segment, and the gaps between them."""
     for segment, begin, end in parts:
+        path = root / segment.name
         try:
-            for one in _between(root / segment.name, begin, end):
+            size = path.stat().st_size
+            if size < end:
+                why = f"has {size} bytes, and the index knows of {end}"
+                yield segment, Gap(size, end - size, why)
+            for one in records(path, begin, min(size, end)):
                 yield segment, one
-        except FileNotFoundError:  # noqa: PERF203
+        except FileNotFoundError:
             yield segment, Gap(begin, end - begin, "is missing")
-
-
-def _between(path: Path, begin: int, end: int) -> Iterator[Found | Gap]:
-    size = path.stat().st_size
-    if size < end:
-        yield Gap(size, end - size, f"has {size} bytes, and the index knows of {end}")
-    yield from records(path, begin, min(size, end))
 
 
 def records(path: Path, begin: int, end: int) -> Iterator[Found | Gap]:
