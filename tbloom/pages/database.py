@@ -79,9 +79,8 @@ class Database:
                 connection = self._connection
                 if connection is None or connection.in_transaction or self._is_newest():
                     raise _raised(self.root, error) from error
-            return self.rows(
-                statement, *values
-            )  # another index has replaced this one, and removed its log
+            # Another index has replaced this one, and removed its log.
+            return self.rows(statement, *values)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:

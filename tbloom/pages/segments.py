@@ -117,8 +117,8 @@ def walk(
 def records(path: Path, begin: int, end: int) -> Iterator[Found | Gap]:
     """The records of a segment between two offsets, and the gaps between them; bodies are not read."""
     segment = first_of(path).segment
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
+    with path.open("rb", buffering=0) as file:
+        fd = file.fileno()
         while begin < end:
             found: Found | Gap | None = _record_at(fd, begin, end, segment)
             if found is None:
@@ -126,8 +126,6 @@ def records(path: Path, begin: int, end: int) -> Iterator[Found | Gap]:
                 found = Gap(begin, length, f"at {begin}, {length} bytes are no record")
             yield found
             begin += found.length
-    finally:
-        os.close(fd)
 
 
 def _record_at(fd: int, offset: int, end: int, segment: str | None) -> Found | None:
