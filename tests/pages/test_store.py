@@ -434,24 +434,47 @@ def test_verify_finds_every_damage(tmp_path: Path, codec: str) -> None:
     store.close()
 
 
-@pytest.mark.parametrize("is_cut", [False, True])
-def test_an_index_that_can_t_be_read(tmp_path: Path, is_cut: bool) -> None:
+def _cut(index: Path) -> None:
+    os.truncate(index, index.stat().st_size // 2)
+    index.with_name("index-1.sqlite-wal").unlink()  # has what was cut
+
+
+def _changed(statement: str) -> Callable[[Path], None]:
+    def change(index: Path) -> None:
+        with closing(sqlite3.connect(index)) as tool, tool:
+            tool.execute(statement)
+
+    return change
+
+
+def _read_all(path: Path, *, readonly: bool) -> None:
+    with PageStore(path, readonly=readonly) as store:
+        store.get_many(f"http://a/{n}" for n in range(300))
+        store.stats()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        _cut,
+        lambda index: index.write_bytes(b"x" * 20_000),
+        _changed("UPDATE meta SET parameters = '{}'"),
+        _changed("UPDATE segments SET name = '../pages-00000001.warc.gz'"),
+        _changed("UPDATE segments SET size = -1"),
+        _changed("UPDATE pages SET offset = 'x'"),
+        _changed("DROP TABLE pages"),
+        _changed("DELETE FROM meta"),
+    ],
+)
+def test_an_index_that_can_t_be_read(tmp_path: Path, damage: Callable[[Path], object]) -> None:
     """The error names the rebuild, and no page is lost."""
     with PageStore(tmp_path) as store:
         for n in range(300):
             store.put(f"http://a/{n}", b"")
-    data = tmp_path / "index-1.sqlite"
-    if is_cut:
-        os.truncate(data, data.stat().st_size // 2)
-        (tmp_path / "index-1.sqlite-wal").unlink()  # has what was cut
-    else:
-        data.write_bytes(b"x" * 20_000)
+    damage(tmp_path / "index-1.sqlite")
     for readonly in (False, True):
-        with (
-            pytest.raises(TBloomError, match="rebuild'"),
-            PageStore(tmp_path, readonly=readonly) as store,
-        ):
-            store.get_many(f"http://a/{n}" for n in range(300))
+        with pytest.raises(TBloomError, match="rebuild'"):
+            _read_all(tmp_path, readonly=readonly)
     assert 300 == PageStore.rebuild(tmp_path).pages
 
 
