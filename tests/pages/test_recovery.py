@@ -10,23 +10,12 @@ import pytest
 
 from tbloom import TBloomError
 from tbloom.pages import PageStore, members, page, record, segments
-from tests.helpers.pagestores import (
-    DAY,
-    NOON,
-    bodies,
-    files,
-    url,
-)
+from tests.helpers.pagestores import NOON, bodies, files, url
 
 BANK, EVIL = "http://bank/", "http://evil/"
 
 
 pytestmark = pytest.mark.usefixtures("clock")
-
-
-def segment_of(path: Path) -> Path:
-    [found] = files(path)
-    return found
 
 
 @pytest.mark.parametrize("codec", ["identity", "zstd"])
@@ -39,7 +28,7 @@ def test_records_within_a_body_are_none(tmp_path: Path, codec: str) -> None:
         store.put(BANK, b"the real one")
         store.put(EVIL, hostile)
         store.put("http://last/", b"last")
-    path = segment_of(tmp_path)
+    [path] = files(tmp_path)
     data = bytearray(path.read_bytes())
     *_, evil, _ = segments.records(path, 0, len(data))
     data[evil.offset] ^= 1
@@ -87,7 +76,7 @@ def test_a_segment_whose_first_record_is_damaged_gets_no_more(tmp_path: Path) ->
     """Its ID is lost, so records in a page's body could not be told from its own."""
     with PageStore(tmp_path) as store:
         store.put(BANK, b"bank")
-    path = segment_of(tmp_path)
+    [path] = files(tmp_path)
     data = path.read_bytes()
     path.write_bytes(data[:30] + b"\x00" * 9 + data[39:])
     with PageStore(tmp_path) as store:
@@ -126,35 +115,17 @@ def test_puts_that_wait_while_a_store_closes_are_refused(tmp_path: Path) -> None
         assert done == set(bodies(store))
 
 
-def damage_last_record(path: Path) -> None:
-    data = bytearray(path.read_bytes())
-    begin = [*members.MAGIC.finditer(data)][-1].start()
-    data[begin + 30 : begin + 60] = bytes(30)
-    path.write_bytes(data)
-
-
 def test_a_damaged_deletion_does_not_bring_its_page_back(tmp_path: Path) -> None:
     """It stands in the file twice."""
     with PageStore(tmp_path) as store:
         store.put(BANK, b"bank")
         store.put(EVIL, b"evil")
         store.delete(EVIL)
-    damage_last_record(segment_of(tmp_path))
+    [path] = files(tmp_path)
+    data = bytearray(path.read_bytes())
+    begin = [*members.MAGIC.finditer(data)][-1].start()
+    data[begin + 30 : begin + 60] = bytes(30)
+    path.write_bytes(data)
     PageStore.rebuild(tmp_path)
     with PageStore(tmp_path) as store:
         assert {BANK: b"bank"} == bodies(store)
-
-
-def test_pages_in_any_order_of_time_open_each_file_a_few_times(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Over more slices than files may be open; the start of each file is read once at most."""
-    reads = []
-    first_of = segments.first_of
-    monkeypatch.setattr(segments, "first_of", lambda p: reads.append(p) or first_of(p))
-    chance = random.Random(1)
-    with PageStore(tmp_path, "h", 100) as store:
-        for n in range(1_000):
-            store.put(f"http://a/{n}", b"", at=NOON - chance.randrange(90) * DAY / 24)
-        assert 1_000 == len(store)
-    assert len(reads) <= len(files(tmp_path))

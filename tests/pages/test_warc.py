@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import struct
 import subprocess
 import sys
 import sysconfig
@@ -12,7 +11,6 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +22,6 @@ from tbloom.pages.members import zstd
 
 AT = datetime(2019, 6, 3, 4, 5, 6, 789012, tzinfo=timezone.utc)
 HTML = b"<html><title>page</title>\r\n\r\n</html>" * 100
-HEAD = struct.Struct("<4sIBBH2sHII")
-
-
-def deflated(data: bytes) -> bytes:
-    return zlib.compress(data)
 
 
 def content() -> dict[str, dict[str, Any]]:
@@ -43,7 +36,7 @@ def content() -> dict[str, dict[str, Any]]:
         "empty-gzip": {"body": b"", "headers": {"Content-Encoding": "gzip", "Content-Length": "0"}},
         "empty-chunked": {"body": b"", "headers": {"Transfer-Encoding": "chunked"}},
         "gzip": {"body": gzip.compress(HTML), "headers": {"Content-Encoding": "gzip"}},
-        "deflate": {"body": deflated(HTML), "headers": {"Content-Encoding": "deflate"}},
+        "deflate": {"body": zlib.compress(HTML), "headers": {"Content-Encoding": "deflate"}},
         "decoded": {
             "body": HTML,
             "headers": {"Content-Encoding": "gzip", "Content-Length": "77", "Transfer-Encoding": "chunked"},
@@ -170,42 +163,16 @@ def test_the_content_is_what_a_browser_shows(store: PageStore, name: str) -> Non
         assert [f"X-Archive-Orig-{header}" for header in expected] == headers
 
 
-def test_each_record_is_a_gzip_member(store: PageStore) -> None:
-    """Python's gzip reads the whole file; the extra field has the lengths of each member and of its content."""
-    records = 0
-    for path in paths(store):
-        data = Path(path).read_bytes()
-        whole = gzip.decompress(data)
-        held = 0
-        while data:
-            magic, _, _, _, extra, name, size, length, inflated = HEAD.unpack_from(data)
-            assert (b"\x1f\x8b\x08\x04", 12, b"sl", 8) == (magic, extra, name, size)
-            block = gzip.decompress(data[:length])
-            assert inflated == len(block)
-            assert whole[held : held + inflated] == block
-            held += inflated
-            data = data[length:]
-            records += 1
-        assert held == len(whole)
-    assert records == 2 * len(PAGES) + 60 + len(paths(store))
-
-
 def test_zstd_files_have_the_same_content(tmp_path: Path) -> None:
-    """Decompressed, each is a WARC file; each frame has its length and a checksum, and no other part of a record."""
+    """Decompressed, each is a WARC file."""
     given = {url: page for url, page in PAGES.items() if "/status/" not in url}
     with PageStore(tmp_path, codec="zstd", segment_bytes=5_000) as opened:
         for url, page in given.items():
             opened.put(url, **{"at": AT, **page})
     plain = []
     for path in tmp_path.glob("*.warc.zst"):
-        data = path.read_bytes()
-        assert zstd.get_frame_info(data).decompressed_size == 0
-        content = zstd.decompress(data)
         plain.append(str(path.with_suffix("")))
-        Path(plain[-1]).write_bytes(content)
-        starts = [found.offset for found in segments.records(path, 0, len(data))]
-        blocks = map(zstd.decompress, (data[a:b] for a, b in pairwise([*starts, len(data)])))
-        assert [content] == [b"".join(block for block in blocks if block.startswith(b"WARC/1.1"))]
+        Path(plain[-1]).write_bytes(zstd.decompress(path.read_bytes()))
     assert len(plain) > 1
     assert "fail" not in run("warcio", "check", "-v", *plain).lower()
     found = {}
