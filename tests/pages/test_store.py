@@ -327,21 +327,6 @@ def test_batches_are_stored_whole_or_not_at_all(store: PageStore) -> None:
     assert () == store.verify().problems
 
 
-def test_a_codec_for_new_pages(tmp_path: Path) -> None:
-    """Stored pages stay as they are; zstd has files of its own, and any reader reads all."""
-    pages = {n: b"<p>page</p>" * 2**n for n in range(18)}
-    for n, body in pages.items():
-        with PageStore(tmp_path, codec=CODECS[n // 2 % 3]) as store:
-            store.put(f"http://a/{n}", body)
-    assert [".gz", ".zst"] * 3 == [path.suffix for path in sorted(tmp_path.glob("*.warc.*"))]
-    for _ in range(2):
-        with PageStore(tmp_path, readonly=True) as store:
-            found = store.get_many(f"http://a/{n}" for n in pages)
-            assert [*pages.values()] == [one.body for one in found if one]
-            assert () == store.verify().problems
-        PageStore.rebuild(tmp_path)
-
-
 def test_parameters_are_adopted(tmp_path: Path) -> None:
     """Without parameters, those of the store count. Other ones are refused by name, and nothing has changed."""
     with PageStore(tmp_path, "d", 7, tz="Europe/Berlin") as store:
