@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from warcio.archiveiterator import ArchiveIterator
 
-from tbloom.pages import Page, PageStore, record, segments
+from tbloom.pages import PageStore, record, segments
 from tbloom.pages.members import zstd
 
 AT = datetime(2019, 6, 3, 4, 5, 6, 789012, tzinfo=timezone.utc)
@@ -76,13 +76,6 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> PageStore:
     return store
 
 
-@pytest.fixture(scope="module")
-def pages(store: PageStore) -> dict[str, Page]:
-    with PageStore(store.path, readonly=True) as opened:
-        assert () == opened.verify().problems
-        return {page.url: page for page in opened.pages()}
-
-
 def paths(store: PageStore) -> list[str]:
     found = sorted(str(path) for path in Path(store.path).glob("*.warc.gz"))
     assert len(found) > 1
@@ -127,8 +120,11 @@ def records(store: PageStore, **options: bool) -> Iterator[Any]:
             yield from ArchiveIterator(file, **options)
 
 
-def test_warcio_reads_the_same(store: PageStore, pages: dict[str, Page]) -> None:
+def test_warcio_reads_the_same(store: PageStore) -> None:
     """URL, status and body of each page; and the kinds of all records."""
+    with PageStore(store.path, readonly=True) as opened:
+        assert () == opened.verify().problems
+        pages = {page.url: page for page in opened.pages()}
     found: dict[str, tuple[str, bytes]] = {}
     kinds: Counter[str] = Counter()
     for one in records(store, check_digests=True):
