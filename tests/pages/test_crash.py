@@ -365,27 +365,23 @@ def _put_until_full(store: PageStore, seed: int) -> tuple[dict[str, bytes], dict
 def test_a_full_disk(tmp_path: Path) -> None:
     """Nothing acknowledged is lost, however little room is left, and puts work again when there is some."""
     with small_disk(tmp_path / "disk", "1M") as disk:
-        _fill_again_and_again(disk)
-
-
-def _fill_again_and_again(disk: Path) -> None:
-    path, ballast = disk / "store", disk / "ballast"
-    expected: dict[str, bytes] = {}
-    with PageStore(path, segment_bytes=20_000) as store:
-        store.put(url("first"), b"first")
-        expected[url("first")] = b"first"
-        for run in range(4):
-            free = os.statvfs(disk).f_bavail * 4096
-            ballast.write_bytes(bytes(max(0, free - 4096 * (run + 1) * 6)))
-            done, there = _put_until_full(store, run)
-            expected.update(done)
-            assert expected == there
-            assert () == store.verify().problems
-            ballast.unlink()
-            store.put(url(f"after-{run}"), body(run, 100))
-            expected[url(f"after-{run}")] = body(run, 100)
-    assert expected == check(path)
-    check_warcs(path)
+        path, ballast = disk / "store", disk / "ballast"
+        expected: dict[str, bytes] = {}
+        with PageStore(path, segment_bytes=20_000) as store:
+            store.put(url("first"), b"first")
+            expected[url("first")] = b"first"
+            for run in range(4):
+                free = os.statvfs(disk).f_bavail * 4096
+                ballast.write_bytes(bytes(max(0, free - 4096 * (run + 1) * 6)))
+                done, there = _put_until_full(store, run)
+                expected.update(done)
+                assert expected == there
+                assert () == store.verify().problems
+                ballast.unlink()
+                store.put(url(f"after-{run}"), body(run, 100))
+                expected[url(f"after-{run}")] = body(run, 100)
+        assert expected == check(path)
+        check_warcs(path)
 
 
 # Interrupts
