@@ -77,7 +77,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _no_thread_is_left(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+def _no_thread_is_left() -> Iterator[None]:
     """Fails a test that leaves a thread or a heartbeat, which would disturb another test. (The loop of a test ends its tasks.)"""
     before = {*threading.enumerate()}
     yield
@@ -86,8 +86,6 @@ def _no_thread_is_left(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
         for thread in {*threading.enumerate()} - before
         if not thread.daemon or "(run_in_thread)" in thread.name  # a heartbeat
     ]
-    if left:
-        caplog.get_records("call").clear()  # the errors in them refer to filters
     deadline = time.monotonic() + 60  # it may be in the midst of its retries
     while left := [thread for thread in left if thread.is_alive()]:
         assert time.monotonic() < deadline, left

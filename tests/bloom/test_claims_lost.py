@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
@@ -121,6 +123,26 @@ def test_the_heartbeat_stops_with_its_object(url: str, name: str) -> None:
     del seen
     heartbeat.join(10)
     assert not heartbeat.is_alive()
+
+
+def test_a_heartbeat_that_fails_does_not_keep_its_object(
+    name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nor does a handler that keeps what is logged, as pytest's does."""
+    if "redis-server" not in servers.BINARIES:
+        missing("redis-server")
+    with servers.local(servers.BINARIES["redis-server"]) as client:
+        port = client.connection_pool.connection_kwargs["port"]
+        seen = sync(f"redis://127.0.0.1:{port}", name, retry_for=0, session_ttl=LIFE)
+        seen.claim("a")
+    heartbeat = seen._heartbeat
+    assert heartbeat is not None
+    while "a heartbeat failed" not in caplog.text:
+        time.sleep(0.01)
+    del seen
+    while heartbeat.is_alive():
+        gc.collect()
+        heartbeat.join(0.1)
 
 
 def test_threads_that_make_their_first_claims_at_once_start_one_heartbeat(

@@ -27,7 +27,7 @@ def run_in_thread(method: WeakMethod[Callable[[], None]], closed: Event, interva
             send()
         except Exception as error:  # noqa: BLE001 - the next one may succeed
             if not closed.is_set():  # else close() may have taken its connection
-                logger.warning(_FAILED, error)
+                _warn(error)
         del send
 
 
@@ -40,6 +40,11 @@ async def run_in_task(
         try:
             await send()
         except Exception as error:  # noqa: BLE001 - the next one may succeed
-            logger.warning(_FAILED, error)
+            _warn(error)
         del send
         await sleep(interval)
+
+
+def _warn(error: Exception) -> None:
+    # As text: a handler that keeps the error would keep the object, and with it the heartbeats.
+    logger.warning(_FAILED, str(error))
