@@ -6,7 +6,6 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable
-from copy import copy
 from dataclasses import dataclass, field
 from datetime import timedelta
 from decimal import Decimal
@@ -146,13 +145,6 @@ class Config:
         """The bits of one shard of a slice, in proportion to its capacity."""
         bits = -(-self.bits * self.shard_capacity // self.first_capacity)
         return sizing.whole_blocks(bits, self.hashes)
-
-    def named(self, name: str) -> Config:
-        """The same parameters, for a filter of another name; faster than checking them again."""
-        other = copy(self)
-        object.__setattr__(other, "name", name)
-        object.__setattr__(other, "keys", Keys(name, self.shards))
-        return other
 
     def differences(self, stored: str) -> dict[str, tuple[Any, Any]]:
         """The parameters that differ from those in ``stored``: (stored, own) by name."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 import redis
@@ -179,7 +180,7 @@ class Server:
             if config := exact_from_stored(name, stored):
                 return config
             self._configs[stored] = from_stored(name, stored)
-        return self._configs[stored].named(name)
+        return replace(self._configs[stored], name=name)
 
 
 def _stored(name: str) -> Flow[str | None]:
