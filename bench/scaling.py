@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from bench.serving import Server
 from bench.tables import Table, amount
 from tbloom.bloom.config import configure
-from tbloom.bloom.sizing import key_bytes
+from tbloom.bloom.sizing import key_bytes, shards_for
 
 #: Items, and the masters of the cluster.
 SIZES = {
@@ -27,7 +28,8 @@ def measure(_server: Server) -> list[Table]:
     """The memory of 7 slices, beside what the same items take in sets and keys. (An allocator rounds keys up.)"""
     rows: list[list[Any]] = []
     for name, (items, masters) in SIZES.items():
-        config = configure("plan", slices=SLICES, capacity=-(-items // SLICES), masters=masters)
+        config = configure("plan", slices=SLICES, capacity=-(-items // SLICES))
+        config = replace(config, shards=shards_for(config.bits, masters))
         key = key_bytes(config.shard_bits)
         used = SLICES * config.shards * key
         row = [name, config.shards, key / 2**20, amount(used), used / items]

@@ -179,15 +179,13 @@ def configure(
     bits: int | None = None,
     hashes: int | None = None,
     secret: bytes | Secret | None = None,
-    masters: int = 1,
 ) -> Config:
     """A Config whose size follows from ``capacity`` and ``error_rate``, or is given outright.
 
     ``capacity`` None means that each slice is made for what the last one held, or, with ``bits`` and ``hashes``, the
     number of items that they hold at ``error_rate``; a higher one is refused. ``error_rate`` None means 1e-4, or, with ``capacity``,
     ``bits`` and ``hashes``, the one that follows from them. ``hashes`` without ``bits`` gives a size for
-    that number of hashes. ``shards`` None means the fewest that keep each key at 32 MB or less, in a
-    multiple of the cluster's ``masters``.
+    that number of hashes. ``shards`` None means the fewest that keep each key at 32 MB or less.
     """
     slices = window_of(granularity, slices, tz).slices
     share = sizing.part_share(0) if grow else 1
@@ -218,7 +216,7 @@ def configure(
             raise ConfigError("capacity", capacity, expected)
     if shards is None:
         _check("bits", bits, _MAX_BITS)
-        shards = sizing.shards_for(bits, masters)
+        shards = sizing.shards_for(bits)
     given = granularity, slices, tz, capacity, error_rate, shards, grow, bits, hashes
     return Config(name, *given, Secret.of(secret))
 
