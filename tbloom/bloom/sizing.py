@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import NamedTuple
 
 #: The header of a slice's key: a u48 count of the items in it, and 16 bits in reserve.
 HEADER_BITS = 64
@@ -52,13 +51,6 @@ def whole_blocks(bits: int, hashes: int) -> int:
     return -(-bits // (hashes * COLUMNS)) * hashes * COLUMNS
 
 
-class Size(NamedTuple):
-    """The size of one slice."""
-
-    bits: int
-    hashes: int
-
-
 def slice_rate(error_rate: float, slices: int) -> float:
     """The error rate that each of ``slices`` slices may have, so that the window keeps ``error_rate``.
 
@@ -81,11 +73,14 @@ def window_rate(rates: list[float]) -> float:
     return 0.0 - math.expm1(none)  # an empty window's rate is 0.0, not -0.0
 
 
-def choose(capacity: int, rate: float, hashes: int | None = None) -> Size:
-    """The fewest whole blocks that keep ``rate`` at ``capacity`` items; ``hashes`` None: a good number of them."""
+def choose(capacity: int, rate: float, hashes: int | None = None) -> tuple[int, int]:
+    """The fewest whole blocks, in bits, that keep ``rate`` at ``capacity`` items, and their hashes.
+
+    ``hashes`` None: a good number of them.
+    """
     if hashes is None:
         hashes = hashes_for(rate)
-    return Size(math.ceil(capacity / load_at(rate, hashes)) * hashes * COLUMNS, hashes)
+    return math.ceil(capacity / load_at(rate, hashes)) * hashes * COLUMNS, hashes
 
 
 def hashes_for(rate: float) -> int:
