@@ -218,7 +218,8 @@ def configure(
         _check("bits", bits, _MAX_BITS)
         shards = sizing.shards_for(bits)
     given = granularity, slices, tz, capacity, error_rate, shards, grow, bits, hashes
-    return Config(name, *given, Secret.of(secret))
+    own = secret if secret is None or isinstance(secret, Secret) else Secret(secret)
+    return Config(name, *given, own)
 
 
 def _rate_kept(rate: float, slices: int) -> float | None:

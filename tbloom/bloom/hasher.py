@@ -61,11 +61,6 @@ class Secret:
             check = blake2b(b"tbloom: check value", digest_size=8, key=key).hexdigest()
         self._key, self.check = key, check
 
-    @staticmethod
-    def of(secret: bytes | Secret | None) -> Secret | None:
-        """The secret that an argument gives."""
-        return secret if secret is None or isinstance(secret, Secret) else Secret(secret)
-
     def digest(self, item: Item) -> bytes:
         """The item's digest: its 128-bit BLAKE2b with this key."""
         return self._digest(encode(item))
