@@ -349,7 +349,7 @@ def test_a_claim_is_asked_for_again_while_a_heartbeat_gives_it_up(
 def test_a_commit_that_has_failed_outlives_its_session(ours: TimeBloom, theirs: TimeBloom) -> None:
     """Which ends while the server does not answer."""
     ours.claim("a", note="the work")
-    for flow in (flow_of(ours, "commit", "a"), ours._sessions.end()):
+    for flow in (flow_of(ours, "commit", "a"), flow_of(ours, "end_session")):
         next(flow)
         flow.close()
     ours._send_heartbeat()

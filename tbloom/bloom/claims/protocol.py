@@ -46,13 +46,6 @@ class Claims(BeginsAnew):
         for digest in digests:
             session.claimed.pop(digest, None)
 
-    def begin_session(self) -> Session:
-        """Begins another session; returns the claims of the old one. Commits that have failed are still to be sent."""
-        old, new = self.own, Session()
-        new.to_commit |= old.to_commit
-        self.own = new
-        return old
-
     def claim(
         self,
         session: Session,

@@ -48,42 +48,14 @@ class Sessions:
         session = self._claims.own
         if not session.is_busy and not session.shards:
             return
-        known = yield from self._heartbeat(session.shards, self._claims.ttl_ms)
+        known = yield from self.heartbeat(session, self._claims.ttl_ms)
         if any(until <= now for now, others in known.values() for until in others.values()):
             yield from self._search(known, 0, "")
         yield from self._claims.retry_failed()
 
-    def others(self) -> Flow[dict[str, int]]:
-        """The other living sessions, and until when each counts as alive (ms, by the server's clock)."""
-        known = yield from self._heartbeat(range(self._claims.exchange.config.shards), None)
-        alive_until: dict[str, int] = {}
-        for now, sessions in known.values():
-            for name, until in sessions.items():
-                if until > now:
-                    alive_until[name] = max(until, alive_until.get(name, until))
-        alive_until.pop(self._claims.own.name, None)
-        return alive_until
-
-    def pause(self) -> Flow[None]:
-        """Takes the session off the server while it claims nothing. No other thread or task may claim meanwhile."""
-        session = self._claims.own
-        if not session.is_busy and not session.handed_over:
-            yield from self._heartbeat(session.shards, -1)
-            session.shards.clear()
-
-    def end(self) -> Flow[None]:
-        """Ends the session. Its remaining claims are treated as a dead session's."""
-        try:
-            yield from self._claims.retry_failed()
-        finally:
-            old = self._claims.begin_session()
-        ttl_ms = 0 if old.is_busy or old.handed_over else -1
-        yield from self._heartbeat(old.shards, ttl_ms, old)
-
     def take_over(self, limit: int, prefix: str) -> Flow[list[str]]:
         """Claims at most ``limit`` items that dead sessions have left with a note; returns the notes."""
-        known = yield from self._heartbeat(range(self._claims.exchange.config.shards), None)
-        return (yield from self._search(known, limit, prefix))
+        return (yield from self._search((yield from self.heartbeat()), limit, prefix))
 
     def _search(
         self, known: dict[int, tuple[int, dict[str, int]]], limit: int, prefix: str
@@ -152,18 +124,20 @@ class Sessions:
         }
         return text(next_), left, claims
 
-    def _heartbeat(
-        self, shards: Iterable[int], ttl_ms: int | None, session: Session | None = None
+    def heartbeat(
+        self, session: Session | None = None, ttl_ms: int = 0
     ) -> Flow[dict[int, tuple[int, dict[str, int]]]]:
-        """Sends a heartbeat, or with ``ttl_ms`` None just asks; returns each shard's clock (ms) and sessions."""
-        session = session or self._claims.own
-        name = "" if ttl_ms is None else session.name
-        slice_calls, shards = self._claims.exchange.current_calls(), list(shards)
+        """Sends a heartbeat of the session, or without one just asks; returns each shard's clock (ms) and sessions."""
+        exchange = self._claims.exchange
+        slice_calls, shards = exchange.current_calls(), [*range(exchange.config.shards)]
+        name, least = "", "0"
+        if session is not None:
+            name, least, shards = session.name, session.least, [*session.shards]
         calls = [
             ScriptCall(
                 _HEARTBEAT,
                 self._claims.keys_of(shard),
-                (name, ttl_ms or 0, slice_calls.expires_at(shard), session.least),
+                (name, ttl_ms, slice_calls.expires_at(shard), least),
             )
             for shard in shards
         ]

@@ -6,7 +6,7 @@ import logging
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 
-from tbloom.bloom.claims.held import Claim
+from tbloom.bloom.claims.held import Claim, Session
 from tbloom.bloom.verbs import Verbs
 from tbloom.engine.client import Client
 from tbloom.engine.flow import Flow
@@ -131,7 +131,14 @@ class ClaimVerbs(Verbs[Client]):
     @verb
     def other_sessions(self) -> Flow[dict[str, int]]:
         """The other living sessions, and until when each counts as alive (ms, by the server's clock)."""
-        return (yield from self._sessions.others())
+        known = yield from self._sessions.heartbeat()
+        alive_until: dict[str, int] = {}
+        for now, sessions in known.values():
+            for name, until in sessions.items():
+                if until > now:
+                    alive_until[name] = max(until, alive_until.get(name, until))
+        alive_until.pop(self.session, None)
+        return alive_until
 
     @verb
     def pause_session(self) -> Flow[None]:
@@ -139,12 +146,22 @@ class ClaimVerbs(Verbs[Client]):
 
         The next claim puts it back. No other thread or task may claim meanwhile.
         """
-        yield from self._sessions.pause()
+        session = self._claims.own
+        if not session.is_busy and not session.handed_over:
+            yield from self._sessions.heartbeat(session, -1)
+            session.shards.clear()
 
     @verb
     def end_session(self) -> Flow[None]:
         """Ends this session. Its remaining claims are treated as a dead session's. The next claim begins another one."""
-        yield from self._sessions.end()
+        try:
+            yield from self._claims.retry_failed()
+        finally:
+            old, new = self._claims.own, Session()
+            new.to_commit |= old.to_commit  # commits that have failed are still to be sent
+            self._claims.own = new
+        ttl_ms = 0 if old.is_busy or old.handed_over else -1
+        yield from self._sessions.heartbeat(old, ttl_ms)
 
     @abstractmethod
     def _keep_session(self) -> None:
