@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from datetime import datetime, tzinfo
+from datetime import datetime
 from math import fsum
 from typing import Any, NamedTuple
 
@@ -193,8 +193,11 @@ def _slice_info(
 ) -> Flow[SliceInfo]:
     heads = [seen.parts.get(key, (0, 0, _MISSING)) for key in keys]
     items, sizes, ttls = zip(*heads, strict=True)
-    expires = _expiry(seen.now, max(ttls), config.window.zone)
-    if before and is_unchanged(config, before, sum(items), sum(sizes), len(keys)):
+    ttl = max(ttls)
+    expires = from_ms(seen.now + ttl, config.window.zone) if ttl >= 0 else None
+    # Only new items set bits.
+    held = sum(items), sum(sizes), len(keys)
+    if before and held == (before.items, before.bytes, before.parts * config.shards):
         return replace(before, expires=expires)
     parts = []
     for (key, (shard, part)), count, size in zip(keys.items(), items, sizes, strict=True):
@@ -210,11 +213,6 @@ def _keys(config: Config, slice: Slice, layouts: list[Layout]) -> dict[str, tupl
         for shard, layout in enumerate(layouts)
         for number, part in enumerate(layout.parts(slice.label))
     }
-
-
-def is_unchanged(config: Config, before: SliceInfo, items: int, size: int, parts: int) -> bool:
-    """True if the slice has the same items, bytes and parts as ``before``: only new items set bits."""
-    return (items, size, parts) == (before.items, before.bytes, before.parts * config.shards)
 
 
 class HeldPart(NamedTuple):
@@ -255,11 +253,6 @@ def summed(
         error_rate=fsum(window_rate([held.error_rate for held in of]) for of in by_shard)
         / config.shards,
     )
-
-
-def _expiry(now: int, ttl: int, zone: tzinfo) -> datetime | None:
-    """When a key with this TTL (ms) is dropped; None if it has no TTL."""
-    return from_ms(now + ttl, zone) if ttl >= 0 else None
 
 
 def each(command: str, keys: list[str], *arguments: str) -> Flow[list[Any]]:
