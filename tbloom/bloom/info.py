@@ -14,8 +14,8 @@ from tbloom.bloom.config import Config
 from tbloom.bloom.layout import Layout, Part
 from tbloom.bloom.sizing import HEADER_BITS, key_bytes, rate_at, window_rate
 from tbloom.engine.clock import ServerClock
-from tbloom.engine.flow import Command, Flow, deliver, deliver_all, pairs, text
-from tbloom.engine.server import check_stored, evictions
+from tbloom.engine.flow import Command, Flow, deliver_all, pairs, text
+from tbloom.engine.server import ask_time, check_stored, evictions
 from tbloom.window import WHOLE, Slice, from_ms
 
 #: The bytes that BITCOUNT reads in about a millisecond.
@@ -94,12 +94,6 @@ class FilterInfo:
     def error_rate(self) -> float:
         """The chance that an item never added is called seen, as the window is now."""
         return sizing.window_rate([slice.error_rate for slice in self.slices])
-
-
-def ask_time(config: Config, clock: ServerClock) -> Flow[None]:
-    """Sets the clock by the server that holds the filter."""
-    [[seconds, microseconds]] = yield from deliver([Command(("TIME",), config.keys.root)])
-    clock.learn(int(seconds) * 1000 + int(microseconds) // 1000)
 
 
 class Glance(NamedTuple):

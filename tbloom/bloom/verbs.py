@@ -8,14 +8,14 @@ from datetime import datetime
 from tbloom.bloom.base import Base
 from tbloom.bloom.config import Config, from_stored, shards_of_earlier
 from tbloom.bloom.exchange import FilterExchange
-from tbloom.bloom.info import FilterInfo, ask_time, glance, parts_in, read_info
+from tbloom.bloom.info import FilterInfo, glance, parts_in, read_info
 from tbloom.bloom.reconfigure import reconfigure
 from tbloom.bloom.swap import swap
 from tbloom.engine.batches import Answers, answers_of, in_order
 from tbloom.engine.client import Client
 from tbloom.engine.flow import Command, Flow, deliver, text
 from tbloom.engine.keys import Keys
-from tbloom.engine.server import check_stored
+from tbloom.engine.server import ask_time, check_stored
 from tbloom.engine.together import Asked
 from tbloom.engine.verbs import verb
 from tbloom.errors import ConfigMismatch

@@ -14,8 +14,9 @@ from tbloom.engine.batches import MOVED, Batch, answers_of
 from tbloom.engine.buckets import BucketExchange, keys_of_halves, packed
 from tbloom.engine.clock import ServerClock
 from tbloom.engine.exchange import CLOCK_CHANGED
-from tbloom.engine.flow import Command, Flow, ScriptCall, Status, chunks, deliver, text
+from tbloom.engine.flow import Flow, ScriptCall, Status, chunks, text
 from tbloom.engine.scripts import Script
+from tbloom.engine.server import ask_time
 from tbloom.engine.tokens import LANE_TTL_MS
 from tbloom.engine.tree import LAST_BUCKET, Tree
 from tbloom.errors import ConfigError, MappingFull
@@ -197,9 +198,7 @@ class CountExchange(BucketExchange):
     def _live_label(self, at: At) -> Flow[str]:
         """The label of the slice that contains ``at``. Learns the server's time, by which ``_live_slice`` goes."""
         label = label_of(self.config, "at", at)
-        now = Command(("TIME",), self.config.keys.root)
-        [[seconds, microseconds]] = yield from deliver([now])
-        self.clock.learn(int(seconds) * 1000 + int(microseconds) // 1000)
+        yield from ask_time(self.config, self.clock)
         return label
 
     def _in_slice(self, label: str | None) -> CountExchange:

@@ -1,12 +1,19 @@
-"""Checks of a server: stored parameters, and whether it evicts keys."""
+"""What a server is asked: the time, stored parameters, and whether it evicts keys."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
 
-from tbloom.engine.flow import Command, Flow, deliver_all, text
+from tbloom.engine.clock import ServerClock
+from tbloom.engine.flow import Command, Flow, deliver, deliver_all, text
 from tbloom.engine.parameters import Guarded, mismatch
+
+
+def ask_time(config: Guarded, clock: ServerClock) -> Flow[None]:
+    """Sets the clock by the server that holds the store."""
+    [[seconds, microseconds]] = yield from deliver([Command(("TIME",), config.keys.root)])
+    clock.learn(int(seconds) * 1000 + int(microseconds) // 1000)
 
 
 def check_stored(config: Guarded, keys: Iterable[str] = ()) -> Flow[None]:
