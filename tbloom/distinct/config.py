@@ -7,7 +7,7 @@ import re
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import Any
 
 from tbloom.engine.flow import Status, text
 from tbloom.engine.keys import DEFAULT_MAPPING, MappingKeys, check_name
@@ -76,18 +76,12 @@ class CounterConfig:
         object.__setattr__(self, "stored_mapping", json.dumps(own, separators=(",", ":")))
 
 
-class Entry(NamedTuple):
-    """What the server has stored of a counter: its generation, its mapping's, and its parameters."""
-
-    generation: str
-    of: str
-    parameters: str
-
-
-def parse_entry(stored: str | bytes) -> Entry:
-    """The entry of a counter; with nothing but ``parameters`` if it is not tbloom's."""
-    found = re.fullmatch(r"([0-9]+) ([0-9-]+) (.*)", text(stored), re.DOTALL)
-    return Entry(*found.groups()) if found else Entry("", "", text(stored))
+def parse_entry(stored: str | bytes) -> tuple[str, str, str]:
+    """What the server has stored of a counter: its generation, its mapping's, and its parameters; only these if it is not
+    tbloom's."""
+    entry = text(stored)
+    found = re.fullmatch(r"([0-9]+) ([0-9-]+) (.*)", entry, re.DOTALL)
+    return (found[1], found[2], found[3]) if found else ("", "", entry)
 
 
 def from_stored(name: str | bytes, mapping: str | None, entry: str | bytes) -> CounterConfig | None:
@@ -95,7 +89,8 @@ def from_stored(name: str | bytes, mapping: str | None, entry: str | bytes) -> C
     with suppress(ConfigError, TypeError, UnicodeDecodeError):
         # No replacement for bytes that are not UTF-8: a counter of that name is another one.
         name = name if isinstance(name, str) else name.decode()
-        return CounterConfig(name, mapping, **read_stored(parse_entry(entry).parameters))
+        _, _, parameters = parse_entry(entry)
+        return CounterConfig(name, mapping, **read_stored(parameters))
     return None
 
 
