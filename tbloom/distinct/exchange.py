@@ -82,7 +82,10 @@ class CountExchange(BucketExchange):
     ) -> Flow[dict[int, bool]]:
         """Which of these are counted for the first time in the slice of ``at``, or in the current one? By digest, or by
         id; the values are kept by the mapping."""
-        label = None if at is None else (yield from self._live_label(at))
+        label = None
+        if at is not None:
+            label = label_of(self.config, "at", at)
+            yield from ask_time(self.config, self.clock)  # ``_live_slice`` goes by it
         split = partial(self.batches, values=members, label=label)
         exchange = self._in_slice(label)
         return (yield from exchange.add([*members], split, exchange.make_call))
@@ -194,12 +197,6 @@ class CountExchange(BucketExchange):
             expires = window.expires(slice)
             self._current = slice, expires
         return slice, expires
-
-    def _live_label(self, at: At) -> Flow[str]:
-        """The label of the slice that contains ``at``. Learns the server's time, by which ``_live_slice`` goes."""
-        label = label_of(self.config, "at", at)
-        yield from ask_time(self.config, self.clock)
-        return label
 
     def _in_slice(self, label: str | None) -> CountExchange:
         """The calls that count in the slice with this label; None: in the current one."""
