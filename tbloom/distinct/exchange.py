@@ -84,7 +84,7 @@ class CountExchange(BucketExchange):
         id; the values are kept by the mapping."""
         label = None
         if at is not None:
-            label = label_of(self.config, "at", at)
+            label = label_of(self.config, at)
             yield from ask_time(self.config, self.clock)  # ``_live_slice`` goes by it
         split = partial(self.batches, values=members, label=label)
         exchange = self._in_slice(label)

@@ -46,11 +46,11 @@ def select(config: CounterConfig, within: int | None = None) -> Selection:
     return Selection(config)
 
 
-def label_of(config: CounterConfig, argument: str, at: At) -> str:
+def label_of(config: CounterConfig, at: At) -> str:
     """The label of the slice that contains ``at``; or ``at``, if it is a label."""
     window = config.window
     if window is None:
-        raise ConfigError(argument, at, _NO_SLICES)
+        raise ConfigError("at", at, _NO_SLICES)
     if isinstance(at, str) and window.is_label(at):
         return at
     instants: list[Any] = [at]
@@ -59,12 +59,11 @@ def label_of(config: CounterConfig, argument: str, at: At) -> str:
     if at is None or isinstance(at, str):
         example = window.slice_at(0).label
         expected = f"a slice's label such as {example!r}, a date, or a datetime with a time zone"
-        raise ConfigError(argument, at, expected)
+        raise ConfigError("at", at, expected)
     for instant in instants:
-        check_at(instant, argument)
+        check_at(instant)
     first, *others = [window.slice_at(to_ms(instant)).label for instant in instants]
     if others and others != [first]:
-        raise ConfigError(
-            argument, at, f"a datetime: the day is in slices {first!r} to {others[0]!r}"
-        )
+        expected = f"a datetime: the day is in slices {first!r} to {others[0]!r}"
+        raise ConfigError("at", at, expected)
     return first

@@ -118,7 +118,7 @@ class CounterVerbs(Store[Client, CounterConfig], Generic[Client, Sets]):
 
         :param at: an instant in it, as a datetime with a time zone; a day in it, in the counter's time zone; or its label.
         """
-        return self._set(Selection(self.config, label=label_of(self.config, "at", at)))
+        return self._set(Selection(self.config, label=label_of(self.config, at)))
 
     def everyone(self) -> Sets:
         """The set of all members that have an id, from whichever counter of the mapping; so ``everyone() - members()`` is the
