@@ -51,23 +51,23 @@ class Countable:
 
         :param others: counters of the same mapping, or sets of their members; they are read on this counter's server.
         """
-        return combination("intersection", self, others).counted()
+        return SetVerbs.count.flow(combination("intersection", self, others))
 
     @verb
     def count_or(self, *others: Countable) -> Flow[int]:
         """The number of members that are counted here or in any of the others; see ``count_and``."""
-        return combination("union", self, others).counted()
+        return SetVerbs.count.flow(combination("union", self, others))
 
     @verb
     def count_xor(self, *others: Countable) -> Flow[int]:
         """The number of members that are counted in an odd number of these: of two, in one and not in the other; see
         ``count_and``."""
-        return combination("symmetric_difference", self, others).counted()
+        return SetVerbs.count.flow(combination("symmetric_difference", self, others))
 
     @verb
     def count_andnot(self, *others: Countable) -> Flow[int]:
         """The number of members that are counted here and in none of the others; see ``count_and``."""
-        return combination("difference", self, others).counted()
+        return SetVerbs.count.flow(combination("difference", self, others))
 
 
 def _operator(operation: str) -> Callable[[S, SetVerbs], S]:
@@ -98,7 +98,9 @@ class SetVerbs(Countable):
     @verb
     def count(self) -> Flow[int]:
         """The number of distinct members."""
-        return self.counted()
+        if isinstance(self.expression, Selection):
+            return (yield from self._reader.count(self.expression))
+        return len((yield from self._evaluated()))
 
     @verb
     def contains(self, member: Item) -> Flow[bool]:
@@ -153,12 +155,6 @@ class SetVerbs(Countable):
     def to_roaring(self) -> Flow[bytes]:
         """The ids in Roaring's portable format, which libraries for Java, Go, C, Rust, Node, ClickHouse and Spark read."""
         return bytes((yield from self._evaluated()).serialize())
-
-    def counted(self) -> Flow[int]:
-        """The number of distinct members."""
-        if isinstance(self.expression, Selection):
-            return (yield from self._reader.count(self.expression))
-        return len((yield from self._evaluated()))
 
     def combined(self, operation: str, other: SetVerbs, argument: str = "set") -> Self:
         """The set combined with another one (see ``Combination``); ``argument`` names it in errors."""
