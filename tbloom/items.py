@@ -90,27 +90,24 @@ def check_items(items: Iterable[T], argument: str = "items") -> Iterable[T]:
     return items
 
 
-def rereadable(values: Iterable[T]) -> Iterable[T]:
-    """The values; as a list if they come from an iterator, which can be read only once."""
-    return list(values) if isinstance(values, Iterator) else values
-
-
-def encode_all(items: Iterable[Item], argument: str = "items", first: int = 0) -> list[bytes]:
-    """The bytes of each item; for errors, ``first`` is the first one's number and ``argument`` their name."""
-    items = rereadable(check_items(items, argument))
+def encode_all(items: Iterable[Item], argument: str = "items") -> list[bytes]:
+    """The bytes of each item; ``argument`` names them in errors."""
+    items = check_items(items, argument)
+    if isinstance(items, Iterator):  # it can be read only once
+        items = list(items)
     try:
         data = [*map(str.encode, items)]  # type: ignore[arg-type]
     except (TypeError, UnicodeEncodeError):
         data = list(items) if {*map(type, items)} == {bytes} else [b""]  # type: ignore[arg-type]
     # One by one takes twice as long.
     if not all(data):
-        data = [encode(item, f"{argument}[{i}]") for i, item in enumerate(items, first)]
+        data = [encode(item, f"{argument}[{i}]") for i, item in enumerate(items)]
     return data
 
 
-def fingerprints_of(items: Iterable[Item], argument: str = "items") -> list[int]:
-    """The fingerprint of each item; ``argument`` names them in errors."""
-    return [*map(fingerprint, encode_all(items, argument))]
+def fingerprints_of(items: Iterable[Item]) -> list[int]:
+    """The fingerprint of each item."""
+    return [*map(fingerprint, encode_all(items))]
 
 
 def check_id(number: Any, argument: str = "member") -> int:
