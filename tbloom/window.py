@@ -19,6 +19,7 @@ gets a letter: ``2019102702``, then ``2019102702b``, then ``2019102703``.
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta, timezone, tzinfo
 from typing import NamedTuple
@@ -79,20 +80,15 @@ def from_ms(ms: int, zone: tzinfo = timezone.utc) -> datetime:
 
 def parse_granularity(granularity: str | timedelta) -> str:
     """The canonical spelling of a granularity: ``"h" "d" "w" "m"``, or seconds, ``"900s"``."""
-    if isinstance(granularity, str):
+    length = timedelta(0)
+    if isinstance(granularity, timedelta):
+        length = granularity
+    elif isinstance(granularity, str):
         if granularity in _LONGEST:
             return granularity
-        match = re.fullmatch(r"(\d{1,9})(s|min|h|d|w)", granularity, re.ASCII)
-        if not match:
-            raise ConfigError("granularity", granularity, _GRANULARITIES)
-        try:
-            length = timedelta(seconds=int(match[1]) * _UNITS[match[2]])
-        except OverflowError:
-            raise ConfigError("granularity", granularity, _GRANULARITIES) from None
-    elif isinstance(granularity, timedelta):
-        length = granularity
-    else:
-        raise ConfigError("granularity", granularity, _GRANULARITIES)
+        if match := re.fullmatch(r"(\d{1,9})(s|min|h|d|w)", granularity, re.ASCII):
+            with suppress(OverflowError):
+                length = timedelta(seconds=int(match[1]) * _UNITS[match[2]])
     seconds, rest = divmod(length, timedelta(seconds=1))
     if seconds < 1 or rest:
         raise ConfigError("granularity", granularity, _GRANULARITIES)
