@@ -19,6 +19,7 @@ gets a letter: ``2019102702``, then ``2019102702b``, then ``2019102703``.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta, timezone, tzinfo
@@ -227,12 +228,9 @@ class Window:
         return from_ms(ms, self._zone).utcoffset() or timedelta(0)
 
     def _clock_change(self, low: int, high: int) -> int:
-        """The first instant in (low, high] with another UTC offset than ``low``, by bisection."""
-        offset = self._offset(low)
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if self._offset(middle) == offset else (low, middle)
-        return high
+        """The first instant in (low, high] with another UTC offset than ``low``."""
+        offset, after = self._offset(low), range(low + 1, high)
+        return low + 1 + bisect_left(after, x=True, key=lambda ms: self._offset(ms) != offset)
 
 
 class NoWindow(Window):
