@@ -114,15 +114,14 @@ class Window:
     length has no zone, so its ``tz`` is ``"UTC"``. ``NoWindow`` has None as granularity.
     """
 
-    __slots__ = ("_length", "_live", "_unit", "_zone", "granularity", "slices", "tz")
-
     def __init__(self, granularity: str | timedelta, slices: int, tz: str = "UTC") -> None:
         self.granularity: str | None = parse_granularity(granularity)
         self._unit = self.granularity
         zone = parse_zone(tz)
         fixed = self._unit.endswith("s")
         self._length = int(self._unit[:-1]) * 1000 if fixed else 0
-        self._zone = timezone.utc if fixed else zone
+        #: The time zone that slices begin and end in.
+        self.zone = timezone.utc if fixed else zone
         self.tz = "UTC" if fixed else tz
         if not isinstance(slices, int) or isinstance(slices, bool) or not 1 <= slices <= MAX_SLICES:
             raise ConfigError("slices", slices, f"a whole number from 1 to {MAX_SLICES}")
@@ -133,14 +132,9 @@ class Window:
         #: The live slices of the last call that asked for all.
         self._live: list[Slice] = []
 
-    @property
-    def zone(self) -> tzinfo:
-        """The time zone that slices begin and end in."""
-        return self._zone
-
     def period(self, slice: Slice) -> Period:
         """The slice, for people."""
-        return Period(slice.label, from_ms(slice.start, self._zone), from_ms(slice.end, self._zone))
+        return Period(slice.label, from_ms(slice.start, self.zone), from_ms(slice.end, self.zone))
 
     def is_label(self, text: str) -> bool:
         """True if the text can be a slice's label."""
@@ -185,7 +179,7 @@ class Window:
         It begins at the first midnight, where clocks that go back give two. A day that a zone skipped
         (Samoa, 30 December 2011) is empty, so no instant lies in it.
         """
-        first = self._floor(from_ms(ms, self._zone).date())
+        first = self._floor(from_ms(ms, self.zone).date())
         while self._midnight(first) > ms:
             first = self._floor(first - timedelta(days=1))
         after = self._next(first)
@@ -206,7 +200,7 @@ class Window:
 
     def _midnight(self, day: date) -> int:
         # fold=0: the first of two midnights; for a skipped one, the instant of the jump.
-        return to_ms(datetime(day.year, day.month, day.day, tzinfo=self._zone))
+        return to_ms(datetime(day.year, day.month, day.day, tzinfo=self.zone))
 
     def _hour(self, ms: int) -> Slice:
         """The hour between two full hours on the zone's clocks, cut where the clocks change."""
@@ -217,7 +211,7 @@ class Window:
             start = self._clock_change(start, ms)
         if self._offset(end - 1) != offset:
             end = self._clock_change(ms, end - 1)
-        local, before = from_ms(start, self._zone), from_ms(start - 1, self._zone)
+        local, before = from_ms(start, self.zone), from_ms(start - 1, self.zone)
         label = local.strftime("%Y%m%d%H")
         if local.fold or before.strftime("%Y%m%d%H") == label:
             previous = self._hour(start - 1).label
@@ -225,7 +219,7 @@ class Window:
         return Slice(label, start, end)
 
     def _offset(self, ms: int) -> timedelta:
-        return from_ms(ms, self._zone).utcoffset() or timedelta(0)
+        return from_ms(ms, self.zone).utcoffset() or timedelta(0)
 
     def _clock_change(self, low: int, high: int) -> int:
         """The first instant in (low, high] with another UTC offset than ``low``."""
@@ -236,11 +230,9 @@ class Window:
 class NoWindow(Window):
     """One slice, which any instant lies in: nothing ever leaves."""
 
-    __slots__ = ()
-
     def __init__(self) -> None:
         self.granularity, self.slices, self.tz = None, 1, "UTC"
-        self._zone, self._live = timezone.utc, []
+        self.zone, self._live = timezone.utc, []
 
     def is_label(self, text: str) -> bool:
         """True if the text is its slice's label."""
