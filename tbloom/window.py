@@ -35,7 +35,9 @@ _MS = timedelta(milliseconds=1)
 _HOUR = 3_600_000
 _UNITS = {"s": 1, "min": 60, "h": 3600, "d": 86400, "w": 604800}
 _LONGEST = {"h": 1 / 24, "d": 1, "w": 7, "m": 31}  # days
-_LABELS = {"h": r"\d{10}[b-z]?", "d": r"\d{8}", "w": r"\d{4}W\d\d", "m": r"\d{6}"}
+#: The label of the only slice of a store without a window.
+WHOLE = "all"
+_LABELS = {"h": r"\d{10}[b-z]?", "d": r"\d{8}", "w": r"\d{4}W\d\d", "m": r"\d{6}", WHOLE: WHOLE}
 _FIXED = r"\d{8}T\d{6}"
 _GRANULARITIES = (
     "'h', 'd', 'w', 'm', a whole number of seconds or more such as '90s', '15min', '2h', '3d', "
@@ -52,9 +54,7 @@ class Slice:
     end: int
 
 
-#: The label of the only slice of a store without a window.
-WHOLE = "all"
-#: That slice: any instant lies in it, and scripts never drop what leaves at its end.
+#: The only slice of a store without a window: any instant lies in it, and scripts never drop what leaves at its end.
 ALWAYS = Slice(WHOLE, 0, 999_999_999_999_999)
 
 
@@ -232,11 +232,7 @@ class NoWindow(Window):
 
     def __init__(self) -> None:
         self.granularity, self.slices, self.tz = None, 1, "UTC"
-        self.zone, self._live = timezone.utc, []
-
-    def is_label(self, text: str) -> bool:
-        """True if the text is its slice's label."""
-        return text == WHOLE
+        self._unit, self.zone, self._live = WHOLE, timezone.utc, []
 
     def slice_at(self, ms: int) -> Slice:  # noqa: ARG002
         """Its slice."""
