@@ -18,18 +18,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = [
-    "ConfigError",
-    "ConfigMismatch",
-    "FilterFull",
-    "MappingFull",
-    "NotReplicated",
-    "ServerTooOld",
-    "StoreLocked",
-    "TBloomError",
-]
-
-
 _MAX_SHOWN = 200
 #: The size of a filter, and the parameters that it follows from where it is not given.
 _SIZE = ("bits", "hashes")
