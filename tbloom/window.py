@@ -129,7 +129,7 @@ class Window:
         if days * slices > _MAX_WINDOW.days:
             raise ConfigError("slices", slices, "a window of at most 100 years")
         self.slices = slices
-        #: The live slices of the last call that asked for all.
+        #: The live slices of the last call that asked for them.
         self._live: list[Slice] = []
 
     def period(self, slice: Slice) -> Period:
@@ -148,16 +148,15 @@ class Window:
             return Slice(label, start, start + self._length)
         return self._hour(ms) if self._unit == "h" else self._period(ms)
 
-    def live(self, ms: int, newest: int | None = None) -> list[Slice]:
-        """The live slices at an instant, or the ``newest`` of them, oldest first; the last one is current."""
+    def live(self, ms: int) -> list[Slice]:
+        """The live slices at an instant, oldest first; the last one is current."""
         known = self._live
         if known and known[-1].start <= ms < known[-1].end:
-            return known[-(newest or self.slices) :]
+            return [*known]
         slices = [self.slice_at(ms)]
-        while len(slices) < (newest or self.slices):
+        while len(slices) < self.slices:
             slices.append(self.slice_at(slices[-1].start - 1))
-        if len(slices) == self.slices:
-            self._live = slices[::-1]
+        self._live = slices[::-1]
         return slices[::-1]
 
     def ahead(self, ms: int) -> list[Slice]:

@@ -31,7 +31,7 @@ class Selection:
             return []
         if self.label is not None or window is None:
             return [self.label or WHOLE]
-        return [slice.label for slice in window.live(now, self.newest)]
+        return [slice.label for slice in window.live(now)[-self.newest :]]
 
 
 _NO_SLICES = "none: the counter has no slices (see granularity)"

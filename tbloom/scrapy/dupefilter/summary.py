@@ -100,5 +100,5 @@ def _lasts_ms(config: Config) -> int | None:
     if config.granularity is None:
         return None
     now = time.time_ns() // 1_000_000
-    [current] = config.window.live(now, newest=1)
+    current = config.window.slice_at(now)
     return leaves(config, config.window.expires(current), None) - now
