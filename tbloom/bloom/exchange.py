@@ -152,12 +152,12 @@ class FilterExchange(Exchange):
         """Begins the current slice with room for as many items as the last one held, in shards that have grown."""
         items: dict[int, int] = {}
         for shard in {batch.shard for batch in pending}:
-            last = current.shard(shard).begins_after
-            if (
-                last is not None and current.layout(shard).version
-            ):  # else the filter begins with the first call
-                count = _count_items(self.config, shard, last, current.layout(shard))
-                items[shard] = yield from count
+            last, layout = current.shard(shard).begins_after, current.layout(shard)
+            if last is not None and layout.version:  # else the filter begins with the first call
+                numbers = range(len(layout.parts(last)))
+                keys = [self.config.keys.slice(last, shard, number) for number in numbers]
+                counts = yield from each("BITFIELD_RO", keys, "GET", "u48", "0")
+                items[shard] = sum(count for [count] in counts)
         if not items:
             return True
         calls = {
@@ -224,10 +224,3 @@ class FilterExchange(Exchange):
         if current is None or not current.begins <= now < current.ends:
             current = self.calls = SliceCalls(self.config, now, self._layouts)
         return current
-
-
-def _count_items(config: Config, shard: int, label: str, layout: Layout) -> Flow[int]:
-    """The number of items in one shard of a slice."""
-    numbers = range(len(layout.parts(label)))
-    keys = [config.keys.slice(label, shard, number) for number in numbers]
-    return sum(count for [count] in (yield from each("BITFIELD_RO", keys, "GET", "u48", "0")))
