@@ -215,7 +215,6 @@ def configure(
             expected = f"{most} or less, {kept} more (without bits and hashes, the size follows)"
             raise ConfigError("capacity", capacity, expected)
     if shards is None:
-        _check("bits", bits, _MAX_BITS)
         shards = sizing.shards_for(bits)
     given = granularity, slices, tz, capacity, error_rate, shards, grow, bits, hashes
     own = secret if secret is None or isinstance(secret, Secret) else Secret(secret)
