@@ -20,7 +20,7 @@ from tbloom.engine.server import ask_time
 from tbloom.engine.tokens import LANE_TTL_MS
 from tbloom.engine.tree import LAST_BUCKET, Tree
 from tbloom.errors import ConfigError, MappingFull
-from tbloom.window import ALWAYS, Slice
+from tbloom.window import ALWAYS, Slice, Window
 
 _CHANGE = Script("distinct/change")
 
@@ -130,7 +130,7 @@ class CountExchange(BucketExchange):
         if config.window and verb in _ON_ALL_SLICES:
             labels = [slice.label for slice in config.window.live(self.clock.now())]
         elif config.window and batch.label not in (None, current.label):
-            past = self._live_slice(batch.label)
+            past = self._live_slice(config.window, batch.label)
             labels, expires = [past.label], config.window.expires(past)
         halves = list[int]()
         if verb == "merge":
@@ -213,10 +213,9 @@ class CountExchange(BucketExchange):
             exchange = self._past.setdefault(label, exchange)
         return exchange
 
-    def _live_slice(self, label: str | None) -> Slice:
+    def _live_slice(self, window: Window, label: str | None) -> Slice:
         """The live slice with this label; raises ConfigError where there is none."""
-        window = self.config.window
-        live = window.live(self.clock.now()) if window else []
+        live = window.live(self.clock.now())
         for slice in live:
             if slice.label == label:
                 return slice
