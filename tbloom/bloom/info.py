@@ -147,13 +147,16 @@ def read_info(
     yield from check_stored(config)
     texts = yield from each("GET", [config.keys.layout(s) for s in range(config.shards)])
     layouts = [Layout(config, text(known or ""), shard) for shard, known in enumerate(texts)]
-    held = {slice: _keys(config, slice, layouts) for slice in live}
     seen = yield from glance(config, clock)
     known = {slice.label: slice for slice in earlier.slices} if earlier else {}
     slices = []
     for slice in live:
-        before = known.get(slice.label)
-        slices.append((yield from _slice_info(config, slice, held[slice], seen, before)))
+        keys = {
+            config.keys.slice(slice.label, shard, number): (shard, part)
+            for shard, layout in enumerate(layouts)
+            for number, part in enumerate(layout.parts(slice.label))
+        }
+        slices.append((yield from _slice_info(config, slice, keys, seen, known.get(slice.label))))
     claims = yield from each("HLEN", [*map(config.keys.claims, range(config.shards))])
     return filter_info(config, slices, sum(claims), seen.warnings)
 
@@ -185,6 +188,7 @@ def _slice_info(
     seen: Glance,
     before: SliceInfo | None,
 ) -> Flow[SliceInfo]:
+    """One slice; ``keys``: those of its parts, each with its shard."""
     heads = [seen.parts.get(key, (0, 0, _MISSING)) for key in keys]
     items, sizes, ttls = zip(*heads, strict=True)
     ttl = max(ttls)
@@ -198,15 +202,6 @@ def _slice_info(
         bits = (yield from _count_bits(part.bits, key)) if count else 0
         parts.append(HeldPart(shard, part, count, size, bits))
     return summed(config, slice, parts, expires)
-
-
-def _keys(config: Config, slice: Slice, layouts: list[Layout]) -> dict[str, tuple[int, Part]]:
-    """The keys of a slice's parts, each with its shard."""
-    return {
-        config.keys.slice(slice.label, shard, number): (shard, part)
-        for shard, layout in enumerate(layouts)
-        for number, part in enumerate(layout.parts(slice.label))
-    }
 
 
 class HeldPart(NamedTuple):
