@@ -39,13 +39,6 @@ class Claims(BeginsAnew):
         self.exchange = exchange
         self.own.shards.clear()
 
-    def hand_over(self, digests: Iterable[bytes]) -> None:
-        """Leaves these claims to other sessions to end; this session keeps them alive until then."""
-        session = self.own
-        session.handed_over = True
-        for digest in digests:
-            session.claimed.pop(digest, None)
-
     def claim(
         self,
         session: Session,

@@ -114,7 +114,10 @@ class ClaimVerbs(Verbs[Client]):
     def hand_over(self, items: Iterable[Item]) -> None:
         """Hands claimed items over to another process, which claims them with this session as
         ``previous_owner``. Until then this session keeps the claims alive, and asks Redis about them."""
-        self._claims.hand_over(self.config.digests_of(items))
+        session, digests = self._claims.own, self.config.digests_of(items)
+        session.handed_over = True
+        for digest in digests:
+            session.claimed.pop(digest, None)
 
     @verb
     def take_over(self, limit: int = 100, prefix: str = "") -> Flow[list[str]]:
