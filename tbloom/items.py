@@ -144,9 +144,8 @@ def check_notes(digests: list[bytes], notes: Iterable[str] | None) -> dict[bytes
     """The notes, by their items' digests."""
     if notes is None:
         return {}
-    if isinstance(notes, str):
-        raise ConfigError("notes", notes, "an iterable of notes, not a single one")
-    checked = [check_note(note, f"notes[{i}]") for i, note in enumerate(notes)]
+    given = enumerate(check_items(notes, "notes"))
+    checked = [check_note(note, f"notes[{i}]") for i, note in given]
     if len(checked) != len(digests):
         raise ConfigError("notes", notes, f"as many as there are items, {len(digests)}")
     # A repeated item gets its first note.
