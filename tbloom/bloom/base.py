@@ -139,12 +139,13 @@ class Base(Store[Client, Config]):
             self._use_shards(shards_for(self.config.bits, masters))
 
     def _use_shards(self, shards: int) -> None:
-        """Switches to another number of shards."""
+        """Switches to another number of shards, before anything is claimed."""
         if shards == self.config.shards:
             return
         self.config = replace(self.config, shards=shards)
         self._exchange = FilterExchange(self.config, self._replicas)
-        self._claims.use(self._exchange)
+        self._claims.exchange = self._exchange
+        self._claims.own.shards.clear()
         self._sessions = Sessions(self._claims)
 
     def _agreed(self, ask: Callable[P, Flow[T]], *args: P.args, **arguments: P.kwargs) -> Flow[T]:

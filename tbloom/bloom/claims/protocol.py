@@ -34,11 +34,6 @@ class Claims(BeginsAnew):
         """A forked process begins with no claims, in a session of its own."""
         self.own = Session()
 
-    def use(self, exchange: FilterExchange) -> None:
-        """Switches to an exchange with another number of shards, before anything is claimed."""
-        self.exchange = exchange
-        self.own.shards.clear()
-
     def claim(
         self,
         session: Session,
