@@ -34,14 +34,16 @@ class Script:
         self.name = name
 
     @property
+    @cache  # noqa: B019 - scripts are few, and made once
     def text(self) -> str:
         """The script, after the functions that it calls."""
-        return _text(self.name)
+        return put_together(_read(self.name))
 
     @property
+    @cache  # noqa: B019
     def sha(self) -> str:
         """The SHA-1 of the text, in hexadecimal."""
-        return _sha(self.name)
+        return sha1(self.text.encode(), usedforsecurity=False).hexdigest()
 
 
 def put_together(body: str) -> str:
@@ -58,16 +60,6 @@ def put_together(body: str) -> str:
         returned = ", ".join(f"{function} = {function}" for function in rare)
         texts.append(f"local function rarely()\n{made}\nreturn {{{returned}}}\nend")
     return "\n\n".join([*texts, body])
-
-
-@cache
-def _text(name: str) -> str:
-    return put_together(_read(name))
-
-
-@cache
-def _sha(name: str) -> str:
-    return sha1(_text(name).encode(), usedforsecurity=False).hexdigest()
 
 
 def _included(text: str, files: dict[str, str]) -> dict[str, str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+from hashlib import sha1
 from typing import Any
 
 import pytest
@@ -11,8 +13,8 @@ from tbloom import Claim, TimeBloom
 from tbloom.bloom.hasher import digest
 from tbloom.bloom.layout import Layout
 from tbloom.bloom.script_calls import SliceCalls
-from tbloom.engine import scripts
 from tbloom.engine.batches import Batch
+from tbloom.engine.scripts import Script
 from tbloom.engine.tokens import LanePool
 from tests.engine.test_scripts import plain_text
 
@@ -62,13 +64,10 @@ def test_no_script_computes_where_an_item_is(url: str, name: str) -> None:
 @pytest.fixture
 def plain(monkeypatch: pytest.MonkeyPatch) -> None:
     """Scripts are put together as docs/format.md says, and not as Python does it."""
-    shas: dict[str, str] = {}
-    monkeypatch.setattr(scripts, "_text", plain_text)
-    monkeypatch.setattr(
-        scripts,
-        "_sha",
-        lambda name: shas.setdefault(name, scripts.sha1(plain_text(name).encode()).hexdigest()),
-    )
+    text = cache(lambda script: plain_text(script.name))
+    sha = cache(lambda script: sha1(script.text.encode(), usedforsecurity=False).hexdigest())
+    monkeypatch.setattr(Script, "text", property(text))
+    monkeypatch.setattr(Script, "sha", property(sha))
 
 
 @pytest.mark.usefixtures("plain", "away_from_midnight")
