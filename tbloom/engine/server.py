@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 
 from tbloom.engine.clock import ServerClock
 from tbloom.engine.flow import Command, Flow, deliver, deliver_all, text
@@ -16,12 +15,11 @@ def ask_time(config: Guarded, clock: ServerClock) -> Flow[None]:
     clock.learn(int(seconds) * 1000 + int(microseconds) // 1000)
 
 
-def check_stored(config: Guarded, keys: Iterable[str] = ()) -> Flow[None]:
-    """Raises ConfigMismatch where the root, or one of these keys, has other parameters."""
-    keys = [*keys] or [config.keys.root]
-    for stored in (yield from deliver_all([Command(("GET", key)) for key in keys])):
-        if stored is not None and text(stored) != config.stored:
-            raise mismatch(config, stored)
+def check_stored(config: Guarded) -> Flow[None]:
+    """Raises ConfigMismatch where the root has other parameters."""
+    [stored] = yield from deliver([Command(("GET", config.keys.root))])
+    if stored is not None and text(stored) != config.stored:
+        raise mismatch(config, stored)
 
 
 def evictions(keys: list[str]) -> Flow[list[str]]:
