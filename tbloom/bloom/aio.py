@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from asyncio import Task
+from asyncio import Task, create_task
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from time import monotonic_ns
@@ -16,7 +16,6 @@ from tbloom.bloom.claims.held import Claim
 from tbloom.bloom.claims.verbs import ClaimVerbs
 from tbloom.bloom.exchange import Usual
 from tbloom.engine.aio import AsyncDriver
-from tbloom.engine.together import running_loop
 from tbloom.errors import TBloomError
 from tbloom.items import Item
 
@@ -99,6 +98,6 @@ class AsyncTimeBloom(ClaimVerbs["asyncio.Redis | asyncio.RedisCluster"], AsyncDr
     def _keep_session(self) -> None:
         """Starts the task that sends heartbeats, if it does not run."""
         if self._heartbeat is None or self._heartbeat.done():
+            self._tasks.check_loop()
             send = weakref.WeakMethod(self._send_heartbeat)
-            beats = run_in_task(send, self._beat_seconds())
-            self._heartbeat = running_loop().create_task(beats)
+            self._heartbeat = create_task(run_in_task(send, self._beat_seconds()))

@@ -17,17 +17,6 @@ from tbloom.errors import NotReplicated, TBloomError
 MOST = 500
 
 
-def running_loop() -> asyncio.AbstractEventLoop:
-    """The event loop; raises TBloomError if none of asyncio's runs."""
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        message = (
-            "the Async classes need asyncio: its event loop does not run here (Trio's is another)"
-        )
-        raise TBloomError(message) from None
-
-
 class Asked(NamedTuple):
     """How an item is asked for."""
 
@@ -106,8 +95,14 @@ class Tasks:
         self._left: dict[asyncio.Task[None], set[Any]] = {}
 
     def check_loop(self) -> None:
-        """Raises TBloomError in another event loop than the first one, where redis-py's connections don't work."""
-        loop = running_loop()
+        """Raises TBloomError if no event loop of asyncio's runs, or another one than the first, where redis-py's connections
+        don't work."""
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            raise TBloomError(
+                "the Async classes need asyncio: its event loop does not run here (Trio's is another)"
+            ) from None
         if self._loop is not loop:
             if self._loop is not None:
                 raise TBloomError(
