@@ -28,18 +28,13 @@ class AsyncDriver(AsyncVerbs, Store["asyncio.Redis | asyncio.RedisCluster", Any]
 
     _CLIENTS = (asyncio.Redis, asyncio.RedisCluster)
     _RETRY = Retry
+    _connections: AsyncConnections
+    _cluster_unknown: bool
     _tasks: Tasks
 
-    def __init__(
-        self,
-        client: asyncio.Redis | asyncio.RedisCluster,
-        *,
-        retry_for: float | None,
-        replicas: int = 0,
-    ) -> None:
-        super().__init__(client, retry_for=retry_for, replicas=replicas)
-        self._cluster_unknown = isinstance(client, asyncio.RedisCluster)
-        self._connections = AsyncConnections(client)
+    def _begin(self) -> None:
+        self._connections = AsyncConnections(self.client)
+        self._cluster_unknown = isinstance(self.client, asyncio.RedisCluster)
         self._tasks = Tasks()
 
     def _own_client(self) -> None:

@@ -26,22 +26,14 @@ class SyncDriver(SyncVerbs, Store["redis.Redis | redis.RedisCluster", Any]):
 
     _CLIENTS = (redis.Redis, redis.RedisCluster)
     _RETRY = Retry
-
-    def __init__(
-        self,
-        client: redis.Redis | redis.RedisCluster,
-        *,
-        retry_for: float | None,
-        replicas: int = 0,
-    ) -> None:
-        super().__init__(client, retry_for=retry_for, replicas=replicas)
-        self._connections = Connections(client)
+    _connections: Connections
 
     def _own_client(self) -> None:
         super()._own_client()
         self.keep_connections()
 
     def _begin(self) -> None:
+        self._connections = Connections(self.client)
         if isinstance(self.client, redis.RedisCluster):
             self._spread(len(self.client.get_primaries()))  # type: ignore[no-untyped-call]
 
