@@ -98,12 +98,6 @@ class ScriptCall:
         return (text(name), *others)
 
     @property
-    def keys(self) -> tuple[str | bytes, ...]:
-        """The keys of the call."""
-        words = self.words
-        return words[3 : 3 + int(words[2])]
-
-    @property
     def key(self) -> Any:
         """The first key."""
         return next(islice(unpack(self.packed), 3, None))

@@ -17,6 +17,7 @@ from tbloom.engine.batches import Batch
 from tbloom.engine.scripts import Script
 from tbloom.engine.tokens import LanePool
 from tests.engine.test_scripts import plain_text
+from tests.helpers.flows import keys_of
 
 DIGEST = digest("an item")
 
@@ -45,11 +46,11 @@ def test_no_script_computes_where_an_item_is(url: str, name: str) -> None:
         def answer(verb: str, start: int) -> bytes:
             batch = Batch([DIGEST], token=lanes.take())
             call = getattr(calls, verb)(*([] if verb == "commit" else [7]), batch)
-            *args, items = call.words[3 + len(call.keys) :]
+            *args, items = call.words[3 + len(keys_of(call)) :]
             assert len(items) == len(DIGEST) + 4
             places = items[:16] + start.to_bytes(4, "little")
             _, answers, *_ = client.eval(
-                call.script.text, len(call.keys), *call.keys, *args, places
+                call.script.text, len(keys_of(call)), *keys_of(call), *args, places
             )
             return bytes(answers)
 

@@ -20,7 +20,7 @@ from tbloom import (
 from tbloom.engine import exchange as engine_exchange
 from tbloom.engine import pending
 from tbloom.engine.flow import ScriptCall, text
-from tests.helpers.flows import flow_of, replies_to
+from tests.helpers.flows import flow_of, keys_of, replies_to
 from tests.helpers.making import needs_kept
 from tests.helpers.proxy import Fault, LossyProxy, Proxy
 from tests.helpers.stored import snapshot
@@ -255,7 +255,7 @@ def test_a_stray_copy_of_an_earlier_call_changes_nothing(
 
 
 def lanes_of(call: ScriptCall) -> list[str]:
-    return [key for key in map(text, call.keys) if ":lane:" in key]
+    return [key for key in map(text, keys_of(call)) if ":lane:" in key]
 
 
 @both

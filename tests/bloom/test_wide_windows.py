@@ -15,6 +15,7 @@ from tbloom.bloom.layout import Layout
 from tbloom.bloom.script_calls import SliceCalls
 from tbloom.engine.batches import Batch
 from tbloom.engine.tokens import LanePool
+from tests.helpers.flows import keys_of
 
 SLICES = 672
 PARAMETERS: dict[str, Any] = {"granularity": "15min", "slices": SLICES, "capacity": 50}
@@ -52,9 +53,9 @@ def planted(url: str, name: str) -> Iterator[tuple[redis.Redis, SliceCalls]]:
 def test_the_request_of_an_add_is_small(calls: SliceCalls) -> None:
     """Less than 40 KB; what is not the names of keys has at most 1 KB."""
     call = calls.add(SLICES, Batch([digest("a")], token=LanePool().take()))
-    assert len(call.keys) == 4 + 2 * SLICES
+    assert len(keys_of(call)) == 4 + 2 * SLICES
     assert len(call.packed) < 40 * 1024
-    names = sum(len(f"${len(key)}\r\n{key}\r\n") for key in call.keys[1:])
+    names = sum(len(f"${len(key)}\r\n{key}\r\n") for key in keys_of(call)[1:])
     assert len(call.packed) - names < 1024
 
 

@@ -30,6 +30,11 @@ def run(client: redis.Redis, flow: Any, replies: Any = None) -> tuple[Any, int]:
         replies = replies_to(client, calls)
 
 
+def keys_of(call: Call) -> tuple[Any, ...]:
+    """The keys of a call of a script."""
+    return call.words[3 : 3 + int(call.words[2])]
+
+
 def script_of(call: Call) -> str:
     """The name of the script that a call is one of; '' for a plain command."""
     return call.script.name if isinstance(call, ScriptCall) else ""
