@@ -120,8 +120,9 @@ class AsyncConnections:
                 came += [await self._read(connection) for _ in call.behind]
                 replies[place] = reply_of(call, came)
                 data = next(window, b"")
-                if data:
-                    _check_open(connection)
+                if data and not connection.is_connected:
+                    # Another task has closed it: redis-py would connect again, and lose replies.
+                    raise OSError("closed by another task")  # noqa: TRY301
         except BaseException as error:
             await self._give_up(pool, connection)
             if isinstance(error, BROKEN):
@@ -178,12 +179,6 @@ class AsyncConnections:
         """Has all connections closed before they are used again."""
         self.renewal = next_renewal()
         await self.let_go()
-
-
-def _check_open(connection: Any) -> None:
-    """Raises OSError if another task has closed it: redis-py would connect again, and lose replies."""
-    if not connection.is_connected:
-        raise OSError("closed by another task")
 
 
 async def _release(pool: Any, connection: Any) -> None:
