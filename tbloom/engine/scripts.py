@@ -49,7 +49,8 @@ class Script:
 def put_together(body: str) -> str:
     """The text of a script whose own file has this content."""
     body = _LOOP.sub(_written_out, body)
-    functions = _included(body, {})
+    functions: dict[str, str] = {}
+    _include(body, functions)
     called = _called_in(body, functions, {})
     texts, rare = [*called.values()], _CALLED_RARELY.findall(body)
     if rare:
@@ -62,27 +63,16 @@ def put_together(body: str) -> str:
     return "\n\n".join([*texts, body])
 
 
-def _included(text: str, files: dict[str, str]) -> dict[str, str]:
-    """The functions, and other locals, of the files that the header of a text names, by name."""
-    functions: dict[str, str] = {}
-    _include(text, files)
-    for file, content in files.items():
-        for paragraph in content.strip().split("\n\n")[1:]:
-            if name := _NAME.search(paragraph):
-                if name[1] in functions:
-                    raise ValueError(
-                        f"lua/shared/{file}.lua defines {name[1]}, as another file does"
-                    )
-                functions[name[1]] = paragraph
-    return functions
-
-
-def _include(text: str, files: dict[str, str]) -> None:
+def _include(text: str, functions: dict[str, str]) -> None:
+    """Adds the functions, and other locals, of the files that the header of a text names, by name."""
     header = _INCLUDES.search(text)
     for file in header[1].split(", ") if header and header[1] != "none" else ():
-        if file not in files:
-            files[file] = _LOOP.sub(_written_out, _read(f"shared/{file}"))
-            _include(files[file], files)
+        content = _LOOP.sub(_written_out, _read(f"shared/{file}"))
+        for paragraph in content.strip().split("\n\n")[1:]:
+            name = _NAME.search(paragraph)
+            if name and functions.setdefault(name[1], paragraph) != paragraph:
+                raise ValueError(f"lua/shared/{file}.lua defines {name[1]}, as another file does")
+        _include(content, functions)
 
 
 def _called_in(text: str, functions: dict[str, str], found: dict[str, str]) -> dict[str, str]:
