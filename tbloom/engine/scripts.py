@@ -103,11 +103,8 @@ def _written_out(loop: re.Match[str]) -> str:
 
 
 def _read(name: str) -> str:
-    return _folder().joinpath(f"{name}.lua").read_text(encoding="utf-8")
-
-
-def _folder() -> Path:
-    """``lua/`` in the package where it is installed, else in the checkout
+    """A file of ``lua/`` in the package where it is installed, else in the checkout
     (an editable install doesn't map that folder into the package: setuptools #4943)."""
     packaged, checkout = (Path(__file__).parents[up] / "lua" for up in (1, 2))
-    return packaged if packaged.is_dir() else checkout
+    folder = packaged if packaged.is_dir() else checkout
+    return folder.joinpath(f"{name}.lua").read_text(encoding="utf-8")
