@@ -133,9 +133,7 @@ class FilterExchange(Exchange):
         """Shortens a batch to its first ``limit`` items; returns batches of the others."""
         left = batch.digests[limit:]
         del batch.digests[limit:]
-        return [
-            rest for part in chunks(left, limit) for rest in self._batch_of_rest(batch, [*part])
-        ]
+        return [self._batch_of_rest(batch, [*part]) for part in chunks(left, limit)]
 
     def _agree_and_begin(
         self, current: SliceCalls, batches: list[Batch], *, store: bool, agreed: bool
@@ -216,7 +214,7 @@ class FilterExchange(Exchange):
             return []
         left = batch.digests[len(batch.answers) :]
         del batch.digests[len(batch.answers) :]
-        return self._batch_of_rest(batch, left)
+        return [self._batch_of_rest(batch, left)]
 
     def current_calls(self) -> SliceCalls:
         """The calls of the slice that the client believes current."""

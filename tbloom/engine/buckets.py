@@ -87,9 +87,8 @@ class BucketExchange(Exchange):
             return []
         known, pairs = self._known_of(batch), zip(batch.digests, answers, strict=True)
         rest = self._batch_of_rest(batch, [key for key, answer in pairs if answer == MOVED])
-        for more in rest:
-            more.known = known
-        return rest
+        rest.known = known
+        return [rest]
 
 
 def keys_of_halves(prefix: str, halves: list[int]) -> list[str]:
