@@ -222,12 +222,10 @@ class CountExchange(BucketExchange):
         expected = f"an instant in a slice of the window, {live[0].label!r} to {live[-1].label!r}"
         raise ConfigError("at", label, expected)
 
-    def _known_of(self, batch: Batch) -> _Known:
-        """What its call was made from; the layout is read again, unless the call had too much to do."""
-        known: _Known = batch.known
-        if not known.is_left and self.config.mapping is not None:
-            self.outdated.add(batch.shard)
-        return known
+    def _note_moved(self, batch: Batch) -> None:
+        """The layout is read again, unless the call had too much to do."""
+        if not batch.known.is_left and self.config.mapping is not None:
+            super()._note_moved(batch)
 
     def _accept(self, batch: Batch, reply: Any) -> bool:
         """Takes a script's reply; False: the call must be made anew."""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any
 
 from tbloom.engine.batches import MOVED, Batch, answers_of
 from tbloom.engine.exchange import Exchange
@@ -76,18 +74,19 @@ class BucketExchange(Exchange):
         assert batch.token is not None  # noqa: S101 - it was given one
         return self._keys.lanes(batch.shard) + batch.token.name
 
-    @abstractmethod
-    def _known_of(self, batch: Batch) -> Any:
-        """What the next call with the batch's moved items goes by (``Batch.known``)."""
+    def _note_moved(self, batch: Batch) -> None:
+        """Has the layout read again before the next call, because items of this batch have moved."""
+        self.outdated.add(batch.shard)
 
     def _rest_of(self, batch: Batch) -> list[Batch]:
         """The items that are in other buckets than the client thought."""
         answers = batch.answers or ""
         if MOVED not in answers:
             return []
-        known, pairs = self._known_of(batch), zip(batch.digests, answers, strict=True)
+        self._note_moved(batch)
+        pairs = zip(batch.digests, answers, strict=True)
         rest = self._batch_of_rest(batch, [key for key, answer in pairs if answer == MOVED])
-        rest.known = known
+        rest.known = batch.known
         return [rest]
 
 

@@ -124,10 +124,6 @@ class ExactExchange(BucketExchange):
             batch.agreed = True
         return True
 
-    def _known_of(self, batch: Batch) -> None:
-        """Returns None, and marks the layout to be read again before the next call."""
-        self.outdated.add(batch.shard)
-
     def _accept(self, batch: Batch, reply: Any) -> bool:
         """Takes a script's reply; False: the call must be made anew."""
         status, payload, *more = reply
