@@ -34,35 +34,30 @@ class Prefetch:
         self._in_flight, self._calls = in_flight, calls
         #: In order: a callback may yield the same object twice.
         self._known: WeakKeyDictionary[Request, list[Answer]] = WeakKeyDictionary()
-        #: The requests that wait until the call before theirs is answered; that call, and theirs.
+        #: The requests that wait until the call before theirs is answered.
         self._waiting: list[Request] = []
-        self._asking: asyncio.Task[None] | None = None
-        self._next: asyncio.Task[None] | None = None
+        self._asking = asyncio.Lock()
 
     async def ask(self, found: Iterable[Any]) -> None:
         """Asks for the requests among the objects that the dupefilter will be asked for."""
         requests = [one for one in found if isinstance(one, Request) and self._is_asked_for(one)]
-        if not requests:
-            return
-        self._waiting += requests
-        if self._next is None:
-            self._next = asyncio.ensure_future(self._ask_together(self._asking))
-        await asyncio.shield(self._next)
+        if requests:
+            self._waiting += requests
+            await asyncio.shield(self._ask_together(requests))
 
     def take(self, request: Request) -> Answer | None:
         """The answer for the request, if there is one."""
         answers = self._known.get(request)
         return answers.pop(0) if answers else None
 
-    async def _ask_together(self, before: asyncio.Task[None] | None) -> None:
+    async def _ask_together(self, requests: list[Request]) -> None:
         """Asks for what waits. Pages that come while the call before is on its way go together."""
-        if before is not None:
-            await asyncio.wait({before})
-        requests, self._waiting = self._waiting, []
-        self._asking, self._next = self._next, None
-        # The dupefilter is asked for each request then, and raises it again for those that it concerns.
-        with suppress(Exception):
-            await self._ask(requests)
+        async with self._asking:
+            if requests[0] in self._waiting:  # else they went with those of an earlier page
+                waiting, self._waiting = self._waiting, []
+                # The dupefilter is asked for each request then, and raises it again for those that it concerns.
+                with suppress(Exception):
+                    await self._ask(waiting)
 
     async def _ask(self, requests: list[Request]) -> None:
         if self._in_flight:
