@@ -23,8 +23,7 @@ from tbloom.errors import StoreLocked
 from tbloom.pages import PageStore, calendar
 from tbloom.scrapy import ScrapyRedisFingerprinter
 from tbloom.scrapy.crawler import error_line
-from tbloom.scrapy.pages import shared
-from tbloom.scrapy.pages.storage import KEY
+from tbloom.scrapy.pages.storage import KEY, _opened
 from tbloom.scrapy.settings import PAGES
 from tests.helpers import cachesite
 from tests.helpers.cached import DOCUMENTATION, OURS, THEIRS, Opened, a_crawl, comparable, run
@@ -174,7 +173,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[datetime]]:
     times = [datetime(2019, 6, 3, 12, tzinfo=timezone.utc)]
     monkeypatch.setattr(calendar, "now", lambda: times[0])
     yield times
-    assert {} == shared._opened
+    assert {} == _opened
 
 
 @pytest.mark.parametrize(
@@ -235,7 +234,7 @@ def test_a_get_is_addressed_by_its_canonical_url(tmp_path: Path) -> None:
         asked = [*posts, *more, verbatim]
         assert [True] * 5 == [opened.retrieve(request) is not None for request in asked]
         assert opened.retrieve(URL) is None
-        addresses = {*opened.storage._shared.store}
+        addresses = {*opened.storage._store}
     keys = {KEY + fingerprint(request) for request in (*posts, *more)}
     url = "http://a.example/b?x=2&y=1"
     with PageStore(tmp_path) as store:
@@ -256,7 +255,7 @@ def test_another_fingerprinter_decides_which_requests_are_the_same(tmp_path: Pat
         assert f"{URL}?session=1" == opened.retrieve(f"{URL}?session=2").url
         opened.store(URL)
         assert URL == opened.retrieve(f"{URL}?session=1").url
-        assert [KEY + fingerprint(Request(URL))] == [*opened.storage._shared.store]
+        assert [KEY + fingerprint(Request(URL))] == [*opened.storage._store]
     with Opened(tmp_path, ScrapyRedisFingerprinter()) as opened:
         assert opened.retrieve(URL) is None
 
@@ -328,7 +327,7 @@ SLICES = {"TBLOOM_PAGES_GRANULARITY": "d", "TBLOOM_PAGES_SLICES": 7}
 def test_a_wrong_setting_is_named(settings: dict[str, Any], names: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=rf"^{names}: expected"):
         Opened(tmp_path / "new", **settings)
-    assert {} == shared._opened
+    assert {} == _opened
 
 
 def test_other_slices_than_the_stores_are_refused(tmp_path: Path) -> None:
@@ -352,4 +351,4 @@ def test_the_last_one_closes_the_store(tmp_path: Path) -> None:
         with pytest.raises(StoreLocked):
             PageStore(tmp_path)
     PageStore(tmp_path).close()
-    assert {} == shared._opened
+    assert {} == _opened

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +15,10 @@ from scrapy.utils.request import RequestFingerprinter
 from w3lib.url import canonicalize_url
 
 from tbloom.errors import ConfigError, StoreLocked, TBloomError
-from tbloom.pages import calendar
+from tbloom.pages import PageStore, calendar
+from tbloom.pages.opening import folder
 from tbloom.pages.page import is_true
 from tbloom.scrapy.crawler import CrawlEnd, OnceLogger, count
-from tbloom.scrapy.pages.shared import SharedStore
 from tbloom.scrapy.settings import PAGES, arguments, check_names, expand, naming_settings
 
 if TYPE_CHECKING:
@@ -38,6 +39,10 @@ _UNREAD = (
     "%s could not be read from the page store, and counts as not stored; perhaps others, too: %s"
 )
 
+#: The stores that this process has open, by folder and whether they are only read; and the number of crawls that use each.
+_opened: dict[tuple[str, bool], PageStore] = {}
+_users: Counter[tuple[str, bool]] = Counter()
+
 
 class PageCacheStorage:
     """Keeps the responses of Scrapy's HTTP cache as pages of a ``PageStore``, under all of its policies.
@@ -55,7 +60,7 @@ class PageCacheStorage:
 
     def __init__(self, settings: BaseSettings) -> None:
         self._settings = settings
-        self._shared: SharedStore | None = None
+        self._store: PageStore | None = None
         self._fingerprinter: RequestFingerprinterProtocol = RequestFingerprinter()
         self._once = OnceLogger(logger)
         self._is_readonly = False
@@ -72,15 +77,18 @@ class PageCacheStorage:
 
     def close_spider(self, spider: Spider) -> None:  # noqa: ARG002 - the signature is Scrapy's
         """Scrapy calls this when a crawl ends; the last one waits until its pages are on the disk."""
-        if self._shared is not None:
-            self._shared.release()
+        if self._store is None:
+            return
+        _users[self._key] -= 1
+        if not _users[self._key]:
+            _opened.pop(self._key).close()
 
     def retrieve_response(self, spider: Spider, request: Request) -> Response | None:
         """The stored response, or None if there is none that is new enough."""
-        if self._shared is None:
+        if self._store is None:
             return None
         try:
-            page = self._shared.store.get(self._address(request))
+            page = self._store.get(self._address(request))
         except (TBloomError, OSError) as error:
             count(spider.crawler, "tbloom/pages/unread")
             self._warn(spider, _UNREAD, request, error)
@@ -95,14 +103,14 @@ class PageCacheStorage:
 
     def store_response(self, spider: Spider, request: Request, response: Response) -> None:
         """Stores the response; if that fails, the crawl goes on."""
-        if self._shared is None or self._is_readonly:
+        if self._store is None or self._is_readonly:
             return
         if not response.url.lower().startswith(("http://", "https://")):
             count(spider.crawler, "tbloom/pages/refused")
             return
         address = response.ip_address
         try:
-            self._shared.store.put(
+            self._store.put(
                 response.url,
                 response.body,
                 status=response.status,
@@ -119,7 +127,8 @@ class PageCacheStorage:
             self._warn(spider, _FAILED, request, error)
 
     def _open(self, spider: str) -> None:
-        found = arguments(self._settings, PAGES) | {"readonly": self._is_readonly}
+        found = arguments(self._settings, PAGES)
+        found.pop("readonly", None)
         if found.keys().isdisjoint({"granularity", "slices"}):  # the zone may be the filter's alone
             found.pop("tz", None)
         path = found.pop("path", None)
@@ -130,11 +139,18 @@ class PageCacheStorage:
             path = expand(PAGES["path"], path, spider=spider)
         try:
             with naming_settings(PAGES):
-                self._shared = SharedStore(path, **found)
+                self._key = os.path.realpath(folder(path)), self._is_readonly
+                if self._key in _opened:  # the first user's codec counts
+                    found.pop("codec", None)
+                    _opened[self._key].check_parameters(**found)
+                else:
+                    _opened[self._key] = PageStore(path, readonly=self._is_readonly, **found)
         except StoreLocked as error:
             otherwise = "only read it here, with TBLOOM_PAGES_READONLY = True"
             raise StoreLocked(error.path, error.pid, otherwise) from None
-        logger.debug("The HTTP cache is the page store %s", self._shared.store.path)
+        _users[self._key] += 1
+        self._store = _opened[self._key]
+        logger.debug("The HTTP cache is the page store %s", self._store.path)
 
     def _address(self, request: Request) -> bytes:
         # Another fingerprinter may give several URLs the same fingerprint.
