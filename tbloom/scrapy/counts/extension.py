@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -11,9 +12,7 @@ from redis.exceptions import RedisClusterException, RedisError
 from scrapy import signals
 from scrapy.exceptions import NotConfigured
 from scrapy.http.request import NO_CALLBACK
-from scrapy.utils.asyncio import create_looping_call
 from scrapy.utils.defer import maybe_deferred_to_future
-from twisted.internet.defer import Deferred
 from twisted.internet.threads import deferToThread
 from w3lib.url import canonicalize_url
 
@@ -71,8 +70,8 @@ class DistinctCounts:
         #: What the thread has counted as new, and what it could not count.
         self._new: Counter[str] = Counter()
         self._lost: Counter[str] = Counter()
-        self._sending: Deferred[Any] | None = None
-        self._timer: Any = None
+        self._closed = threading.Event()
+        self._sender = threading.Thread(target=self._send, name="tbloom-counts", daemon=True)
         self._once = OnceLogger(logger)
 
     @classmethod
@@ -92,8 +91,7 @@ class DistinctCounts:
 
     def spider_opened(self) -> None:
         """Begins to send."""
-        self._timer = create_looping_call(self._send)
-        self._timer.start(_PAUSE, now=False)
+        self._sender.start()
 
     def response_received(self, response: Response, request: Request) -> None:
         """Gathers the URL and the host, except for a component's request, as for robots.txt."""
@@ -111,10 +109,7 @@ class DistinctCounts:
 
     async def spider_closed(self) -> None:
         """Sends the rest to Redis, and sets the stats before Scrapy prints them."""
-        if self._timer and self._timer.running:
-            self._timer.stop()
-        if self._sending:
-            await maybe_deferred_to_future(self._sending)
+        self._closed.set()
         counts = await maybe_deferred_to_future(deferToThread(self._end))
         if self._lost:
             message = "Up to %d URLs and %d hosts of this crawl are not counted"
@@ -137,13 +132,9 @@ class DistinctCounts:
             self._once.log(logging.WARNING, _FAILED, error)
 
     def _send(self) -> None:
-        """Begins to send what is pending, unless the last members are still on their way."""
-        if self._sending is None and self._pending:
-            self._sending = deferToThread(self._count)
-            self._sending.addCallback(self._sent)
-
-    def _sent(self, _: object) -> None:
-        self._sending = None
+        """Sends what is pending, until the crawl is closed."""
+        while not self._closed.wait(_PAUSE):
+            self._count()
 
     def _count(self) -> None:
         """Counts the pending members."""
@@ -157,6 +148,8 @@ class DistinctCounts:
 
     def _end(self) -> dict[str, int]:
         """Counts the rest; returns what the counters say."""
+        if self._sender.is_alive():
+            self._sender.join()
         counts = dict[str, int]()
         self._count()
         try:
