@@ -206,7 +206,7 @@ class InFlight:
         try:
             [answer] = self._calls.now(partial(self._answers.ask, items, [note], **given))
         except (RedisError, TBloomError):
-            self.pages.give_up_work()
+            self._end.begin()
             raise
         return answer
 
@@ -216,7 +216,6 @@ class InFlight:
         try:
             answer = self._ask(request, claim.fingerprints, note, claim.session)
         except RedisError:
-            self._end.begin()
             if not self._seen.circuit.is_open:
                 raise
             return False

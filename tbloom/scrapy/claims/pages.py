@@ -132,9 +132,12 @@ class ClaimedPages:
             self._release([claim.fingerprints[0]])
 
     def settle(self) -> None:
-        """Marks the pages that Scrapy has processed, and releases requests that something has dropped."""
+        """Marks the pages that Scrapy has processed, and releases requests that something has dropped.
+
+        Once the crawl ends by an error, it leaves them to the next one: links of theirs may be lost.
+        """
         engine = self._crawler.engine
-        if engine is None or engine.scraper.slot is None:
+        if engine is None or engine.scraper.slot is None or self._errands.end.has_begun:
             return
         claims = map(RequestClaim.of, engine.downloader.active | engine.scraper.slot.active)
         busy = {claim.fingerprints[0] for claim in claims if claim}
@@ -158,11 +161,6 @@ class ClaimedPages:
     def forget(self, claim: RequestClaim) -> None:
         """The claim has ended."""
         self._pages.pop(claim.fingerprints[0], None)
-
-    def give_up_work(self) -> None:
-        """Nothing that is in work now will be marked: its links may be lost. The next crawl takes it over."""
-        for page in self._pages.values():
-            page.request = None
 
     def release_left(self, *, in_vain: bool = False) -> None:
         """Releases the claims that are not done; ``in_vain``: also those on pages that have failed too often."""
@@ -204,7 +202,7 @@ class ClaimedPages:
 
     def _mark(self) -> None:
         """Marks the pages whose items are stored; those that come while a call is on its way go in the next one."""
-        if (self._marking and not self._marking.done()) or self._errands.end.has_begun:
+        if self._marking and not self._marking.done():
             return
         done = [
             page

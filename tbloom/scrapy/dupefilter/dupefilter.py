@@ -200,8 +200,6 @@ class DupeFilter(RFPDupeFilter):
                 error.argument = f"meta[{keys[error.argument]!r}] of {request}"
             if not self._is_outage():  # which the log has
                 logger.error("The crawl ends: %s", error)
-            if self._in_flight:
-                self._in_flight.pages.give_up_work()
             self._crawl_end.begin()
             return Guess.DROPPED
         return answer
