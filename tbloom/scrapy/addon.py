@@ -13,8 +13,7 @@ from tbloom.errors import ConfigError
 from tbloom.scrapy.claims.middleware import DownloaderMiddleware, SpiderMiddleware
 from tbloom.scrapy.dupefilter.batches import BatchMiddleware
 from tbloom.scrapy.dupefilter.dupefilter import DupeFilter
-from tbloom.scrapy.options import shadow_setting
-from tbloom.scrapy.settings import MARK, MARKS_DONE
+from tbloom.scrapy.settings import MARK, MARKS_DONE, SHADOW
 
 if TYPE_CHECKING:
     from scrapy.crawler import Crawler
@@ -41,13 +40,13 @@ class Addon:
         """
         settings.set("DUPEFILTER_CLASS", DupeFilter, priority="addon")
         chosen = settings.get("DUPEFILTER_CLASS")
-        shadow = shadow_setting(settings)
+        shadow = SHADOW.value(settings)
         if not issubclass(load_object(chosen), DupeFilter):
             if not shadow:
                 message = f"the project sets DUPEFILTER_CLASS to {chosen!r}; remove that line, and tbloom filters"
                 raise NotConfigured(message)
             if shadow is True:
-                settings.set("TBLOOM_SHADOW", chosen, settings.getpriority("TBLOOM_SHADOW") or 0)
+                settings.set(SHADOW.name, chosen, settings.getpriority(SHADOW.name) or 0)
             priority = settings.getpriority("DUPEFILTER_CLASS") or 0
             settings.set("DUPEFILTER_CLASS", DupeFilter, priority)
         if global_object_name(load_object(settings["SCHEDULER"])) == _SCRAPY_REDIS:

@@ -75,11 +75,6 @@ class Options:
             self.seen.client.close()
 
 
-def shadow_setting(settings: BaseSettings) -> Any:
-    """TBLOOM_SHADOW: None where it is off, True, or the exact dupefilter that it names."""
-    return SHADOW.value(settings) or None
-
-
 def read_options(settings: BaseSettings, spider: str, suffix: str = "", **own: Any) -> Options:
     """The options of a crawl.
 
@@ -92,7 +87,7 @@ def read_options(settings: BaseSettings, spider: str, suffix: str = "", **own: A
     store = STORE.value(settings, "bloom")
     if not isinstance(store, str) or store not in _STORES:
         raise ConfigError(STORE.name, store, " or ".join(map(repr, _STORES)))
-    mark, shadow = MARK.value(settings, _MARKS[0]), shadow_setting(settings)
+    mark, shadow = MARK.value(settings, _MARKS[0]), SHADOW.value(settings)
     if mark not in _MARKS:
         raise ConfigError(MARK.name, mark, " or ".join(map(repr, _MARKS)))
     if mark in MARKS_DONE and (shadow or store != "bloom"):

@@ -25,9 +25,9 @@ from tbloom.scrapy.dupefilter.prefetch import Prefetch
 from tbloom.scrapy.dupefilter.shadow import ShadowDupeFilter
 from tbloom.scrapy.dupefilter.summary import summarize, window_stats
 from tbloom.scrapy.meta import KEEP, TTL, WITHIN
-from tbloom.scrapy.options import Options, read_options, shadow_setting
+from tbloom.scrapy.options import Options, read_options
 from tbloom.scrapy.outage import NEW, Answer, Answers, Guess
-from tbloom.scrapy.settings import MARK
+from tbloom.scrapy.settings import MARK, SHADOW
 from tbloom.scrapy.stores import CrawlBloom, CrawlExact
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class DupeFilter(RFPDupeFilter):
         if is_trial(crawler):
             logger.info("tbloom's filter is neither asked nor filled by this command of Scrapy's")
             return _Trial(crawler)
-        if shadow_setting(crawler.settings):
+        if SHADOW.value(crawler.settings):
             return ShadowDupeFilter(crawler, DupeFilter, shares_queue=shares_queue)
         return cls(crawler, shares_queue=shares_queue)
 

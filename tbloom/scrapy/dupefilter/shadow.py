@@ -16,7 +16,8 @@ from scrapy.utils.misc import build_from_crawler, load_object
 from tbloom.errors import ConfigError, TBloomError
 from tbloom.scrapy.crawler import CrawlEnd, OnceLogger, count, ends_early, fingerprint, spider_of
 from tbloom.scrapy.meta import WITHIN
-from tbloom.scrapy.options import read_options, shadow_setting
+from tbloom.scrapy.options import read_options
+from tbloom.scrapy.settings import SHADOW
 from tbloom.scrapy.stores import CrawlBloom
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ class ShadowDupeFilter(BaseDupeFilter):
 
     @cached_property
     def _exact(self) -> BaseDupeFilter:
-        chosen = shadow_setting(self._settings)
+        chosen = SHADOW.value(self._settings)
         default = _SCRAPY_REDIS if self._shares_queue else _SCRAPYS
         try:
             kind = load_object(default if chosen is True else chosen)
@@ -63,7 +64,7 @@ class ShadowDupeFilter(BaseDupeFilter):
         except (ValueError, TypeError, NameError, ImportError):
             is_exact = False
         if not is_exact:
-            raise ConfigError("TBLOOM_SHADOW", chosen, "True, False or an exact dupefilter's class")
+            raise ConfigError(SHADOW.name, chosen, "True, False or an exact dupefilter's class")
         exact: BaseDupeFilter
         if self._shares_queue and hasattr(kind, "from_spider"):  # as scrapy-redis' scheduler does
             exact = kind.from_spider(spider_of(self._crawler))
