@@ -57,10 +57,6 @@ class Options:
     store: str
     #: Asks the store.
     answers: Answers
-    #: A request is marked when it is done, not when it is scheduled.
-    mark_done: bool
-    #: The filter is cleared at the start.
-    flush: bool
 
     @property
     def meta_keys(self) -> dict[str, str]:
@@ -95,16 +91,11 @@ def read_options(settings: BaseSettings, spider: str, suffix: str = "", **own: A
         raise ConfigError(MARK.name, mark, f"'scheduled', with {other}")
     if shadow and store != "bloom":
         raise ConfigError(SHADOW.name, shadow, f"to be left out with {STORE.name} = {store!r}")
-    TAKE_OVER.is_on(settings, default=True)  # else an error names it
+    FLUSH.is_on(settings)  # else an error names it
+    TAKE_OVER.is_on(settings, default=True)
     with naming_settings(FILTER):
         seen = _make_filter(settings, spider, store, suffix, own)
-    return Options(
-        seen,
-        store,
-        Answers(seen, ON_ERROR.value(settings, "raise")),
-        mark_done=mark in MARKS_DONE,
-        flush=FLUSH.is_on(settings),
-    )
+    return Options(seen, store, Answers(seen, ON_ERROR.value(settings, "raise")))
 
 
 def _make_filter(

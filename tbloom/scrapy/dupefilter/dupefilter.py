@@ -27,7 +27,7 @@ from tbloom.scrapy.dupefilter.summary import summarize, window_stats
 from tbloom.scrapy.meta import KEEP, TTL, WITHIN
 from tbloom.scrapy.options import Options, read_options
 from tbloom.scrapy.outage import NEW, Answer, Answers, Guess
-from tbloom.scrapy.settings import MARK, SHADOW
+from tbloom.scrapy.settings import FLUSH, MARK, MARKS_DONE, SHADOW
 from tbloom.scrapy.stores import CrawlBloom, CrawlExact
 
 if TYPE_CHECKING:
@@ -146,8 +146,9 @@ class DupeFilter(RFPDupeFilter):
         # close() would be too early: claims may be settled after it, and scrapy-redis does not call it.
         self._crawler.signals.connect(self._closed, signals.spider_closed)
         with naming_redis(self._settings):
-            first = seen.clear if self._options.flush else partial(seen.contains_many, [b"a"])
-            if not self.answers.attempt(first) and self._options.flush:
+            flush = FLUSH.is_on(self._settings)
+            first = seen.clear if flush else partial(seen.contains_many, [b"a"])
+            if not self.answers.attempt(first) and flush:
                 logger.error("The filter could not be cleared at the start")
         if not self._is_outage():
             self._report(seen)
@@ -158,12 +159,13 @@ class DupeFilter(RFPDupeFilter):
         batches = crawler.get_spider_middleware(BatchMiddleware)
         is_remote = not isinstance(seen, LocalBloom)  # a local one needs no round trips
         self._calls = Calls(in_thread=bool(batches) and is_remote and is_asyncio_available())
-        if self._options.mark_done and isinstance(seen, CrawlBloom):
+        mark = self._settings.get(MARK.name)
+        if mark in MARKS_DONE and isinstance(seen, CrawlBloom):
             downloading = crawler.get_downloader_middleware(DownloaderMiddleware)
             parsing = crawler.get_spider_middleware(SpiderMiddleware)
             if downloading is None or parsing is None:
                 expected = "'scheduled', or tbloom's add-on: ADDONS = {'tbloom.scrapy.Addon': 500}"
-                raise ConfigError(MARK.name, self._settings[MARK.name], expected)
+                raise ConfigError(MARK.name, mark, expected)
             self._in_flight = InFlight(
                 crawler, seen, self.answers, self._crawl_end, self._calls, shared=self._shares_queue
             )
