@@ -30,10 +30,10 @@ MAX_ASKED = 200_000
 
 
 class Guess(Enum):
-    """What is decided without the server's answer; the value is its stat."""
+    """What is decided without the server's answer; the value is its stat, after ``tbloom/``."""
 
-    SCHEDULED = "tbloom/errors/scheduled"
-    DROPPED = "tbloom/errors/dropped"
+    SCHEDULED = "errors/scheduled"
+    DROPPED = "errors/dropped"
 
 
 #: The answer for a request.

@@ -12,6 +12,7 @@ import pytest
 
 from tbloom import Claim, TimeBloom
 from tbloom.scrapy.counts.extension import KINDS
+from tbloom.scrapy.outage import Guess
 from tests.helpers.schedulers import SETTINGS
 
 ROOT = Path(__file__).parents[2]
@@ -26,7 +27,7 @@ UNREACHABLE = "redis://127.0.0.1:1/0"
 
 def test_the_page_has_every_stat_and_no_other() -> None:
     """Those whose names are in the code of tbloom.scrapy."""
-    answers = [claim.value for claim in Claim]
+    answers = [answer.value for answer in (*Claim, *Guess)]
     kinds = ("asked", "unanswered", "new", "seen", "agreed", "lost", "again")
     distinct = [f"{of}{what}" for of in KINDS for what in ("", "/window", "/new", "/lost")]
     in_code = {

@@ -124,10 +124,7 @@ class DupeFilter(RFPDupeFilter):
         """
         answer = (self._prefetch and self._prefetch.take(request)) or self._ask(request)
         self._dropped = request if answer is Guess.DROPPED else None
-        if isinstance(answer, Guess):
-            count(self._crawler, answer.value)
-        else:
-            count(self._crawler, f"tbloom/{answer.value}")
+        count(self._crawler, f"tbloom/{answer.value}")
         return answer not in NEW
 
     def log(self, request: Request, spider: Spider) -> None:
