@@ -18,7 +18,6 @@ from tbloom.engine.flow import Flow
 from tbloom.engine.retries import is_outage
 from tbloom.engine.sync import SyncDriver
 from tbloom.errors import ConfigMismatch, FilterFull, NotReplicated
-from tbloom.exact.verbs import DEFAULT_TTL
 from tbloom.items import Item
 
 T = TypeVar("T")
@@ -119,10 +118,10 @@ class CrawlStore(SyncDriver):
 class CrawlExact(CrawlStore, ExactFilter):
     """A crawl's ``ExactFilter``."""
 
-    def __init__(self, *args: Any, ttl: Any = DEFAULT_TTL, **arguments: Any) -> None:
-        super().__init__(*args, ttl=ttl, **arguments)
-        #: How long an item is remembered by default.
-        self.ttl = ttl
+    @property
+    def lasts_ms(self) -> int:
+        """How long an item is remembered by default."""
+        return self._ttl
 
 
 class CrawlBloom(CrawlStore, TimeBloom):

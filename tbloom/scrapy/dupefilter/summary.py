@@ -12,7 +12,6 @@ from tbloom import FilterInfo, LocalBloom
 from tbloom.bloom.fingerprinter import note
 from tbloom.bloom.script_calls import leaves
 from tbloom.errors import TBloomError
-from tbloom.items import check_ttl
 from tbloom.scrapy.connection import address_of
 from tbloom.scrapy.stores import CrawlBloom, CrawlExact
 
@@ -68,7 +67,7 @@ def _other_fingerprinter(
 ) -> list[str]:
     """A warning if another fingerprinter has filled the filter; else notes ours, with a TTL as what is added has."""
     ours = f"{type(fingerprinter).__module__}.{type(fingerprinter).__qualname__}"
-    ttl = check_ttl(seen.ttl) if isinstance(seen, CrawlExact) else _lasts_ms(seen.config)
+    ttl = seen.lasts_ms if isinstance(seen, CrawlExact) else _lasts_ms(seen.config)
     known = seen.run(note(seen.config.keys.fingerprinter(), ours, ttl, is_new=is_new))
     if known == ours:
         return []
