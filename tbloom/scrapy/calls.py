@@ -27,11 +27,8 @@ class Calls:
 
     def __init__(self, *, in_thread: bool) -> None:
         self._thread = ThreadPoolExecutor(1, "tbloom-calls") if in_thread else None
-
-    @property
-    def in_thread(self) -> bool:
-        """The event loop does not wait for ``run`` and ``begin``."""
-        return self._thread is not None
+        #: The event loop does not wait for ``run`` and ``begin``.
+        self.in_thread = in_thread
 
     async def run(self, call: Callable[[], T]) -> T:
         """The result of a call, awaited."""
