@@ -8,13 +8,12 @@ from contextlib import contextmanager
 from typing import Any
 
 from redis import Redis, RedisCluster
-from redis.backoff import NoBackoff
 from redis.retry import Retry
 from scrapy.settings import BaseSettings
 from scrapy.utils.misc import load_object
 
 from tbloom.engine.client import RETRY_FOR
-from tbloom.engine.urls import SOCKET_TIMEOUT, parse_url, without_secrets
+from tbloom.engine.urls import SOCKET_TIMEOUT, parse_url, without_retries, without_secrets
 from tbloom.engine.urls import make_client as client_of
 from tbloom.errors import ConfigError
 
@@ -69,7 +68,7 @@ def make_client(settings: BaseSettings) -> tuple[Any, dict[str, float]]:
             pool.connection_class(**pool.connection_kwargs)  # which does not connect
     if pool is None or hasattr(pool, "sentinel_manager") or "retry" in params:
         return client, {}
-    client.set_retry(Retry(NoBackoff(), 0))
+    client.set_retry(without_retries(Retry))
     return client, {"retry_for": RETRY_FOR}
 
 
