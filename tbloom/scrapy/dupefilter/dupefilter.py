@@ -11,7 +11,6 @@ from scrapy import Spider, signals
 from scrapy.crawler import Crawler
 from scrapy.dupefilters import BaseDupeFilter, RFPDupeFilter
 from scrapy.utils.asyncio import is_asyncio_available
-from scrapy.utils.request import RequestFingerprinter
 
 from tbloom import LocalBloom
 from tbloom.errors import ConfigError, TBloomError
@@ -57,8 +56,8 @@ class DupeFilter(RFPDupeFilter):
     """
 
     def __init__(self, crawler: Crawler, *, shares_queue: bool = False) -> None:
-        known = crawler.request_fingerprinter or RequestFingerprinter()
-        super().__init__(debug=crawler.settings.getbool("DUPEFILTER_DEBUG"), fingerprinter=known)
+        debug = crawler.settings.getbool("DUPEFILTER_DEBUG")
+        super().__init__(debug=debug, fingerprinter=crawler.request_fingerprinter)
         self._crawler, self._settings = crawler, crawler.settings
         self._shares_queue = shares_queue
         self._crawl_end = CrawlEnd(crawler)
