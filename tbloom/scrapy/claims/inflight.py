@@ -161,7 +161,7 @@ class InFlight:
                 "%d requests are left to the next crawl, because several crawlers have died of each"
             )
             logger.warning(message, self._take_over.left)
-        await self.pages.stored()
+        await self.pages.feeds.closed()
         for _ in range(2):  # what is on its way comes first
             await self._calls.run(lambda: None)
             self.pages.settle()

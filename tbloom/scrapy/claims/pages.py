@@ -60,7 +60,7 @@ class ClaimedPages:
         self._errands, self._shared = errands, shared
         self._pages = defaultdict[str, _Page](_Page)
         self._failures: Counter[str] = Counter()
-        self._feeds = Feeds(crawler)
+        self.feeds = Feeds(crawler)
         self._marking: Future[object] | None = None
         #: The number of pages that are on their way to be marked, or could not be.
         self._sent = 0
@@ -123,7 +123,7 @@ class ClaimedPages:
         """An item of the request's page has passed the pipelines."""
         if page := self._page_of(request):
             page.items -= 1
-            page.places |= self._feeds.places()
+            page.places |= self.feeds.places()
 
     def failed(self, request: Request) -> None:
         """The request has failed; the next crawler that meets its URL may try."""
@@ -177,10 +177,6 @@ class ClaimedPages:
         left = [page for page in self._pages.values() if page.claim and page.went_well]
         return self._sent + len(left)
 
-    async def stored(self) -> None:
-        """Returns once the feeds are stored."""
-        await self._feeds.closed()
-
     def _page_of(self, request: Request) -> _Page | None:
         """The request's page, if the crawl has claimed it: the claim may be in a shared queue again."""
         claim = RequestClaim.of(request)
@@ -211,7 +207,7 @@ class ClaimedPages:
         ]
         try:
             if done:
-                self._feeds.flush()
+                self.feeds.flush()
         except OSError as error:  # a full disk: they are left to the next crawl
             message = "Pages are not marked, because their items could not be written: %s"
             logger.error(message, error)
