@@ -59,6 +59,7 @@ class InFlight:
         self._take_over = TakeOver(crawler, seen, self._errands, self._schedule)
         self._settling = create_looping_call(self.pages.settle)
         crawler.signals.connect(self._settle_regularly, signals.engine_started)
+        crawler.signals.connect(self._scheduled, signals.request_scheduled)
         #: The request that is just being taken over.
         self._taken: Request | None = None
 
@@ -94,8 +95,8 @@ class InFlight:
                 self.pages.enqueue(self.pages.add(request, (item.hex(),)))
         return answers
 
-    def scheduled(self, request: Request) -> None:
-        """A request is about to enter the queue, unless the dupefilter has seen it."""
+    def _scheduled(self, request: Request) -> None:
+        """A request, a retry or a redirect is about to enter the queue, unless the dupefilter has seen it."""
         claim = RequestClaim.of(request)
         if claim is None or request is self._taken or not request.dont_filter:
             return  # the dupefilter will be asked

@@ -42,7 +42,6 @@ class DownloaderMiddleware(_Middleware):
     def __init__(self, crawler: Crawler) -> None:
         super().__init__(crawler)
         crawler.signals.connect(self.opened, signals.spider_opened)
-        crawler.signals.connect(self.scheduled, signals.request_scheduled)
         crawler.signals.connect(self.idle, signals.spider_idle)
 
     def opened(self) -> None:
@@ -65,10 +64,6 @@ class DownloaderMiddleware(_Middleware):
     def process_exception(self, request: Request, exception: Exception) -> None:
         """The download has failed for good, or the request was dropped."""
         self.in_flight.pages.failed(request)
-
-    def scheduled(self, request: Request) -> None:
-        """A request, a retry or a redirect is about to enter the queue."""
-        self.in_flight.scheduled(request)
 
     def idle(self) -> None:
         """Keeps the crawl open while the work of a silent crawler may have to be taken over."""
