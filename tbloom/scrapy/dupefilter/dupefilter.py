@@ -217,12 +217,10 @@ class DupeFilter(RFPDupeFilter):
             self._end()
 
     def _end(self) -> None:
-        hits = self.seen.cache_hits if isinstance(self.seen, CrawlBloom) else 0
-        errors, stats = self.answers.circuit.errors, self._crawler.stats
-        if stats and hits:
-            stats.set_value("tbloom/cache_hits", hits)
-        if stats and errors:
-            stats.set_value("tbloom/errors", errors)
+        if isinstance(self.seen, CrawlBloom) and (hits := self.seen.cache_hits):
+            count(self._crawler, "tbloom/cache_hits", hits)
+        if errors := self.answers.circuit.errors:
+            count(self._crawler, "tbloom/errors", errors)
         self._calls.close()
         self._options.close()
         if self._in_flight and (unmarked := self._in_flight.pages.unmarked()):
