@@ -64,9 +64,9 @@ def faults(settings: BaseSettings) -> Iterator[str]:
             f"the whole window: set it to True, or {MARK.name} = 'done'"
         )
     try:
-        with closing(read_options(settings, "spider")) as options:
-            if not isinstance(options.seen, LocalBloom):
-                options.seen.client.ping()
-                yield from options.seen.warnings()
+        with closing(read_options(settings, "spider")) as answers:
+            if not isinstance(answers.seen, LocalBloom):
+                answers.seen.client.ping()
+                yield from answers.seen.warnings()
     except (ConfigError, RedisError, RedisClusterException) as error:
         yield error_line(error, settings)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from typing import Any
 
 from scrapy.settings import BaseSettings
@@ -11,7 +10,6 @@ from scrapy.settings import BaseSettings
 from tbloom import LocalBloom
 from tbloom.errors import ConfigError
 from tbloom.scrapy.connection import make_client, server_settings
-from tbloom.scrapy.meta import KEEP, TTL, WITHIN
 from tbloom.scrapy.outage import Answers
 from tbloom.scrapy.settings import (
     FILTER,
@@ -48,31 +46,8 @@ _OLD_BIT, _OLD_HASHES = 30, 6
 _MIN_BIT, _MAX_BIT = 3, 40  # up to 256 blocks of 512 MB, as that package has it
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What the settings describe."""
-
-    seen: CrawlBloom | CrawlExact | LocalBloom
-    #: The value of TBLOOM_STORE.
-    store: str
-    #: Asks the store.
-    answers: Answers
-
-    @property
-    def meta_keys(self) -> dict[str, str]:
-        """The keys of a request's meta, by the arguments of ``add``."""
-        return {"ttl": TTL} if self.store == "exact" else {"within": WITHIN, "keep": KEEP}
-
-    def close(self) -> None:
-        """Closes the filter and its client."""
-        self.answers.close()
-        self.seen.close()
-        if not isinstance(self.seen, LocalBloom):
-            self.seen.client.close()
-
-
-def read_options(settings: BaseSettings, spider: str, suffix: str = "", **own: Any) -> Options:
-    """The options of a crawl.
+def read_options(settings: BaseSettings, spider: str, suffix: str = "", **own: Any) -> Answers:
+    """What asks the store that the options of a crawl describe.
 
     :param spider: The spider's name.
     :param suffix: Is put after the filter's name.
@@ -95,7 +70,7 @@ def read_options(settings: BaseSettings, spider: str, suffix: str = "", **own: A
     TAKE_OVER.is_on(settings, default=True)
     with naming_settings(FILTER):
         seen = _make_filter(settings, spider, store, suffix, own)
-    return Options(seen, store, Answers(seen, ON_ERROR.value(settings, "raise")))
+    return Answers(seen, ON_ERROR.value(settings, "raise"))
 
 
 def _make_filter(

@@ -100,15 +100,17 @@ class Answers:
             self._unsent.pop(item, None)
 
     def close(self) -> None:
-        """After an outage, tries the server once more, and gives it what it does not know."""
-        if not self._unsent:
-            return
-        self.circuit.try_again()
+        """After an outage, tries the server once more, and gives it what it does not know. Closes the store and its client."""
+        if self._unsent:
+            self.circuit.try_again()
         try:
             self._hand_over()
         except (RedisError, TBloomError) as error:
             message = "filter %r: what this crawler has scheduled meanwhile is new to others: %s"
             logger.warning(message, self.seen.name, error)
+        self.seen.close()
+        if not isinstance(self.seen, LocalBloom):
+            self.seen.client.close()
 
     def _ask(
         self, items: list[bytes], notes: list[str] | None, given: dict[str, Any]

@@ -19,7 +19,7 @@ from scrapy.settings import Settings
 from tbloom import ExactFilter
 from tbloom.scrapy.counts.extension import make_counters
 from tbloom.scrapy.options import read_options
-from tbloom.scrapy.settings import KNOWN
+from tbloom.scrapy.settings import FLUSH, KNOWN, MARK
 from tests.helpers.cached import THEIRS, Opened
 from tests.helpers.documents import DOCUMENTS, ROOT, Runner, blocks
 
@@ -113,17 +113,17 @@ def test_the_defaults_in_the_scrapy_guide_are_right(setting: str, url: str) -> N
 
 def _described(settings: dict[str, Any]) -> list[Any]:
     """All that the settings lead to."""
-    read = read_options(Settings(settings), "news")
-    seen = read.seen
-    own = [seen.config, read.answers.on_error, seen._retry_for]
+    read_from = Settings(settings)
+    answers = read_options(read_from, "news")
+    seen = answers.seen
+    own = [seen.config, answers.on_error, seen._retry_for]
     if isinstance(seen, ExactFilter):
         own.append(seen._ttl)
     else:
         own += [seen.session_ttl, seen._cache.size, seen._cache._ttl]
-    counters = make_counters(Settings(settings), "news").values()
+    counters = make_counters(read_from, "news").values()
     own += [counter.config for counter in counters]
-    others = [getattr(read, name) for name in read.__slots__ if name not in ("seen", "answers")]
-    return [*own, *others]
+    return [*own, type(seen), MARK.value(read_from, "scheduled"), FLUSH.is_on(read_from)]
 
 
 @pytest.mark.check

@@ -11,7 +11,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
@@ -213,10 +213,9 @@ def asking(
     url: str, name: str, policy: str, store: Any = CrawlBloom, **arguments: Any
 ) -> Iterator[Answers]:
     """What asks a crawl's store."""
-    with store.from_url(url, name, retry_for=0, **arguments) as seen:
-        answers = Answers(seen, policy)
+    seen = store.from_url(url, name, retry_for=0, **arguments)
+    with closing(Answers(seen, policy)) as answers:
         yield answers
-        answers.close()
 
 
 def ask(answers: Answers, *items: bytes, **given: Any) -> list[bool]:

@@ -64,11 +64,11 @@ def test_a_wrong_setting_is_named(wrong: dict[str, Any], expected: str) -> None:
 def test_crawlers_share_a_secret(url: str, name: str, store: str, secret: Any) -> None:
     """Bytes in the settings and a text of the command line are the same one."""
     known = {"REDIS_URL": url, "TBLOOM_KEY": name, "TBLOOM_STORE": store, "TBLOOM_SECRET": secret}
-    options = read_options(Settings(known), "spider")
-    assert options.seen.add("a")
+    answers = read_options(Settings(known), "spider")
+    assert answers.seen.add("a")
     own = configure(name, secret=SECRET)
-    assert options.seen.config.digest("a") == own.digest("a")
-    options.close()
+    assert answers.seen.config.digest("a") == own.digest("a")
+    answers.close()
 
 
 @pytest.mark.parametrize(

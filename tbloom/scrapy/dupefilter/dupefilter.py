@@ -24,9 +24,9 @@ from tbloom.scrapy.dupefilter.prefetch import Prefetch
 from tbloom.scrapy.dupefilter.shadow import ShadowDupeFilter
 from tbloom.scrapy.dupefilter.summary import summarize, window_stats
 from tbloom.scrapy.meta import KEEP, TTL, WITHIN
-from tbloom.scrapy.options import Options, read_options
+from tbloom.scrapy.options import read_options
 from tbloom.scrapy.outage import NEW, Answer, Answers, Guess
-from tbloom.scrapy.settings import FLUSH, MARK, MARKS_DONE, SHADOW
+from tbloom.scrapy.settings import FLUSH, MARK, MARKS_DONE, SHADOW, STORE
 from tbloom.scrapy.stores import CrawlBloom, CrawlExact
 
 if TYPE_CHECKING:
@@ -87,20 +87,16 @@ class DupeFilter(RFPDupeFilter):
         return dupefilter
 
     @cached_property
-    def _options(self) -> Options:
-        # Read by open(), because Scrapy hides an error in from_crawler behind one of its own.
+    def answers(self) -> Answers:
+        """What asks the filter."""
+        # Made by open(), because Scrapy hides an error in from_crawler behind one of its own.
         spider = self._crawler.spider or self._crawler.spidercls
         return read_options(self._settings, spider.name)
 
     @property
     def seen(self) -> CrawlBloom | CrawlExact | LocalBloom:
         """The filter."""
-        return self._options.seen
-
-    @property
-    def answers(self) -> Answers:
-        """What asks the filter."""
-        return self._options.answers
+        return self.answers.seen
 
     def open(self) -> None:
         """Scrapy's scheduler calls this at the start. An error ends the crawl."""
@@ -133,7 +129,7 @@ class DupeFilter(RFPDupeFilter):
             count(self._crawler, "bloomfilter/filtered")
 
     def _is_outage(self) -> bool:
-        return "_options" in self.__dict__ and self.answers.circuit.is_open
+        return "answers" in self.__dict__ and self.answers.circuit.is_open
 
     def _start(self) -> None:
         """Raises now what the first request would raise: a Redis that is down, other parameters."""
@@ -183,10 +179,12 @@ class DupeFilter(RFPDupeFilter):
         """The answer; "dropped" if the crawl ends by an error. (Scrapy hangs where the dupefilter raises too many.)"""
         if self._crawl_end.has_begun:
             return Guess.DROPPED
-        keys = self._options.meta_keys
+        is_exact = isinstance(self.seen, CrawlExact)
+        keys = {"ttl": TTL} if is_exact else {"within": WITHIN, "keep": KEEP}
         try:
             for other in ({WITHIN, KEEP, TTL} - set(keys.values())) & request.meta.keys():
-                expected = f"to be left out with TBLOOM_STORE = {self._options.store!r}"
+                store = STORE.value(self._settings, "bloom")
+                expected = f"to be left out with TBLOOM_STORE = {store!r}"
                 raise ConfigError(f"meta[{other!r}] of {request}", request.meta[other], expected)
             if self._in_flight:
                 return self._in_flight.claim(request)
@@ -222,7 +220,7 @@ class DupeFilter(RFPDupeFilter):
         if errors := self.answers.circuit.errors:
             count(self._crawler, "tbloom/errors", errors)
         self._calls.close()
-        self._options.close()
+        self.answers.close()
         if self._in_flight and (unmarked := self._in_flight.pages.unmarked()):
             message = "%d pages were fetched and not marked: the next crawl fetches them again"
             logger.warning(message, unmarked)
