@@ -212,15 +212,12 @@ class DupeFilter(RFPDupeFilter):
                 for name, value in window.items():
                     stats.set_value(name, value)
         finally:
-            self._end()
-
-    def _end(self) -> None:
-        if isinstance(self.seen, CrawlBloom) and (hits := self.seen.cache_hits):
-            count(self._crawler, "tbloom/cache_hits", hits)
-        if errors := self.answers.circuit.errors:
-            count(self._crawler, "tbloom/errors", errors)
-        self._calls.close()
-        self.answers.close()
+            if isinstance(self.seen, CrawlBloom) and (hits := self.seen.cache_hits):
+                count(self._crawler, "tbloom/cache_hits", hits)
+            if errors := self.answers.circuit.errors:
+                count(self._crawler, "tbloom/errors", errors)
+            self._calls.close()
+            self.answers.close()
         if self._in_flight and (unmarked := self._in_flight.pages.unmarked()):
             message = "%d pages were fetched and not marked: the next crawl fetches them again"
             logger.warning(message, unmarked)
