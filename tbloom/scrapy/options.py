@@ -76,7 +76,13 @@ def read_options(settings: BaseSettings, spider: str, suffix: str = "", **own: A
 def _make_filter(
     settings: BaseSettings, spider: str, store: str, suffix: str, own: dict[str, Any]
 ) -> CrawlBloom | CrawlExact | LocalBloom:
-    found = _filter_arguments(settings)
+    found = arguments(settings, FILTER)
+    if found.keys() & {"bits", "hashes"}:
+        bit = found.get("bits", _OLD_BIT)
+        if not isinstance(bit, int) or not _MIN_BIT <= bit <= _MAX_BIT:
+            raise ConfigError("bits", bit, f"{_MIN_BIT} to {_MAX_BIT} (2**BIT bits a slice)")
+        found["bits"] = 1 << bit
+        found.setdefault("hashes", _OLD_HASHES)
     name = found.get("name", DEFAULT_KEY)
     name = expand(FILTER["name"], name, spider=spider, timestamp=int(time.time())) + suffix
     for argument in found.keys() - _STORES[store] - _SHARED:
@@ -96,14 +102,3 @@ def _make_filter(
     seen.circuit.place = server_settings(settings)
     seen.keep_connections()
     return seen
-
-
-def _filter_arguments(settings: BaseSettings) -> dict[str, Any]:
-    found = arguments(settings, FILTER)
-    if found.keys() & {"bits", "hashes"}:
-        bit = found.get("bits", _OLD_BIT)
-        if not isinstance(bit, int) or not _MIN_BIT <= bit <= _MAX_BIT:
-            raise ConfigError("bits", bit, f"{_MIN_BIT} to {_MAX_BIT} (2**BIT bits a slice)")
-        found["bits"] = 1 << bit
-        found.setdefault("hashes", _OLD_HASHES)
-    return found
