@@ -77,7 +77,6 @@ class Feeds:
     def _opened(self) -> None:
         self._exporter = self._crawler.get_extension(FeedExporter)
         for feed in self._exporter.slots if self._exporter else ():
-            self._feeds[feed] = Place()
             if isinstance(feed.storage, FileFeedStorage) and _is_flushed(feed):
                 _end_line(feed)
 
