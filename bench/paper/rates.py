@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import redis
 
+from bench.contest import fingerprints
 from bench.tables import Table
 from tbloom import TimeBloom
 from tbloom.bloom import sizing
 
 HASHES, SLICES = 6, 3
-_BATCH = 50_000
 
 
 def measure(client: redis.Redis, pages: int, bits: int, asked: int) -> Table:
@@ -35,15 +34,9 @@ def measure_window(client: redis.Redis, items: int, bits: int, asked: int) -> di
     # By the month: no slice ends while it is filled.
     seen = TimeBloom(client, "paper", granularity="m", grow=False, **sizes)
     for slice in seen.info().slices:
-        for some in _batches(f"item of {slice.label}", items):
-            seen.import_many(some, slice.label)
-    called_seen = sum(sum(seen.contains_many(some)) for some in _batches("stranger", asked))
+        seen.import_many(fingerprints(f"item of {slice.label}", items), slice.label)
+    called_seen = sum(seen.contains_many(fingerprints("stranger", asked)))
     rate = sizing.rate_at(items, bits, HASHES)
     # An item is seen if it is in any slice; the paper's formula is as if it had to be in all.
     computed = {"any": sizing.window_rate([rate] * SLICES), "all": rate**SLICES}
     return {**computed, "measured": called_seen / asked}
-
-
-def _batches(prefix: str, count: int) -> Iterator[list[str]]:
-    for start in range(0, count, _BATCH):
-        yield [f"{prefix} {n}" for n in range(start, min(count, start + _BATCH))]
