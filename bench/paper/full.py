@@ -47,16 +47,6 @@ def fill(url: str, items: int, number: int) -> tuple[int, list[float]]:
     return new, times
 
 
-def ask(url: str, items: int, number: int) -> tuple[int, int]:
-    """A process: asks for its part of the strangers; returns how many were called seen, and how many it asked for."""
-    strangers, called_seen = round(items * _STRANGERS), 0
-    with open_filter(url, items) as seen:
-        starts = range(number * BATCH, strangers, PROCESSES * BATCH)
-        for start in starts:
-            called_seen += sum(seen.contains_many(fingerprints(f"other {start}", BATCH)))
-    return called_seen, len(starts) * BATCH
-
-
 def single_adds(filling: list[Future[tuple[int, list[float]]]], seen: TimeBloom) -> Iterator[float]:
     """Adds single items until all processes are done; yields the seconds that each took."""
     seen.add("the first, which opens the filter")
@@ -100,8 +90,10 @@ def measure(items: int) -> Table:
             minutes, longest_call = (time.monotonic() - begun) / 60, longest(server)
             print("full; asking for strangers", flush=True)
             new, times = zip(*(process.result() for process in filling), strict=True)
-            asking = [pool.submit(ask, server.url, items, n) for n in range(PROCESSES)]
-            called_seen, asked = map(sum, zip(*(of.result() for of in asking), strict=True))
+            called_seen, asked = 0, round(items * _STRANGERS)
+            for start in range(0, asked, BATCH):
+                strangers = fingerprints(f"other {start}", min(BATCH, asked - start))
+                called_seen += sum(seen.contains_many(strangers))
             held, parts = seen.info().items, max(s.parts for s in seen.info().slices)
         used, process = server.bytes_of_keys(), server.client.info("memory")["used_memory"]
         started = time.monotonic()
