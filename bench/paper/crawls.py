@@ -83,9 +83,6 @@ def _crawls(
         "BLOOMFILTER_HASH_NUMBER": HASHES,
         "TELNETCONSOLE_ENABLED": False,
         "LOG_LEVEL": "ERROR",
-        "PAPER_PAGES": PAGES // CRAWLERS,
-        # Scrapy fetches these without a web server.
-        "PAPER_URLS": [f"data:,page-{n}" for n in range(SITE_PAGES)],
     }
     command = [sys.executable, "-m", "bench.paper.crawls", json.dumps(settings)]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
@@ -130,13 +127,13 @@ class ListSpider(Spider):
 
     async def start(self) -> AsyncIterator[Any]:
         """Yields the requests of each crawl."""
-        urls, count = self.settings.getlist("PAPER_URLS"), self.settings.getint("PAPER_PAGES")
+        urls = [f"data:,page-{n}" for n in range(SITE_PAGES)]  # these need no web server
         print("[]", flush=True)  # it is ready
         while await asyncio.to_thread(sys.stdin.readline):
             self.fetched, before = list[str](), self._enqueued()
             for url in random.sample(urls, len(urls)):
                 # The scheduler has answered for each request before the next one is asked for.
-                if self._enqueued() - before == count:
+                if self._enqueued() - before == PAGES // CRAWLERS:
                     break
                 yield Request(url)
             while len(self.fetched) < self._enqueued() - before:  # noqa: ASYNC110 - nothing to wait for
