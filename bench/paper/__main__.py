@@ -6,7 +6,6 @@ Puts the figures and plots into docs/paper.md, and leaves the words there as the
 from __future__ import annotations
 
 import argparse
-import json
 import signal
 import sys
 import time
@@ -53,7 +52,6 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="smaller amounts: two minutes")
     parser.add_argument("--full", action="store_true", help="only the 600 million; hours")
     parser.add_argument("--items", type=float, default=6e8, help="of --full (%(default)g)")
-    parser.add_argument("--json", action="store_true", help="print the figures, write nothing")
     arguments = parser.parse_args()
     parts: dict[str, str] = {}
     plans: dict[str, crawls.Plan] = {}
@@ -63,10 +61,6 @@ def main() -> None:
         tables = [full.measure(int(arguments.items))]
     else:
         parts["about"], plans, tables = measure(quick=arguments.quick)
-    if arguments.json:
-        found = {table.name: table.records() for table in tables}
-        print(json.dumps({**found, **{noun: plan._asdict() for noun, plan in plans.items()}}))
-        return
     parts |= {table.name: table.markdown() for table in tables}
     PAGE.write_text(filled(PAGE.read_text(encoding="utf-8"), parts), encoding="utf-8")
     for noun, plan in plans.items():

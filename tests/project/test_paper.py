@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from itertools import product
-from pathlib import Path
 
 import pytest
 import redis
 
 from bench.contest import fingerprints
 from bench.paper import __main__ as paper
-from bench.paper import racing, rates
+from bench.paper import full, racing, rates
 from bench.tables import marked
-
-ROOT = Path(__file__).parents[2]
 
 
 def test_the_measured_rate_of_a_window_is_the_unions(own: redis.Redis) -> None:
@@ -42,38 +36,34 @@ def test_the_papers_code_is_right_alone_and_wrong_in_a_race(own: redis.Redis) ->
 @pytest.mark.timeout(1500)
 def test_the_paper_is_reproduced() -> None:
     """Crawls within a window share no page, others may; one process is told "new"; rates are the union's."""
-    command = [sys.executable, "-m", "bench.paper", "--quick", "--json"]
-    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
-    found = json.loads(done.stdout.splitlines()[-1])
-    for plan in (found["hours"], found["days"]):
-        overlaps = plan["overlaps"]
+    _, plans, tables = paper.measure(quick=True)
+    for plan in plans.values():
+        overlaps = plan.overlaps
         numbers = range(len(overlaps))
         for one, other in product(numbers, repeat=2):
-            if 0 < abs(one - other) < plan["slices"]:
+            if 0 < abs(one - other) < plan.slices:
                 assert overlaps[one][other] == 0
         # An error of the filter may hide a page.
         assert all(95 <= overlaps[n][n] <= 100 for n in numbers)
-        assert plan["kept"] == [[*range(max(1, n - plan["slices"] + 2), n + 2)] for n in numbers]
+        assert plan.kept == [[*range(max(1, n - plan.slices + 2), n + 2)] for n in numbers]
     # 300 pages last for three days: the fourth has only those of the first.
-    assert all(found["days"]["overlaps"][n][n + 3] >= 95 for n in range(3))
-    assert all(found["hours"]["overlaps"][n][n + 2] > 0 for n in range(2))
+    assert all(plans["days"].overlaps[n][n + 3] >= 95 for n in range(3))
+    assert all(plans["hours"].overlaps[n][n + 2] > 0 for n in range(2))
+    found = {table.name: table.records() for table in tables}
     papers, ours = (row["too many"] for row in found["raced"])
     assert 0 == ours < papers
     measured, union, _ = found["rates"]
     assert measured["the daily crawls'"] < 1e-4
     assert measured["overfilled"] == pytest.approx(union["overfilled"], rel=0.15)
     assert all(20 < row["set / window"] < 40 for row in found["memory"])
-    parts = {"about", "full", *found} - {"hours", "days"}
+    parts = {"about", "full", *found}
     assert parts == set(marked(paper.PAGE.read_text(encoding="utf-8")))
 
 
 @pytest.mark.check
 def test_the_largest_figure_is_measured_at_any_size() -> None:
-    """Two processes fill three slices, of which an RDB loses nothing; the command ends its server."""
-    command = [sys.executable, "-m", "bench.paper", "--full", "--items", "3e4", "--json"]
-    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
-    table = json.loads(done.stdout.splitlines()[-1])["full"]
-    found = dict(row.values() for row in table)
+    """Two processes fill three slices, of which an RDB loses nothing."""
+    found = dict(row.values() for row in full.measure(30_000).records())
     assert 29_990 <= int(found["items called new"].replace(",", "")) <= 30_000
     assert "bytes an item" in found["memory of the keys"]
     assert {
