@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 import redis
@@ -55,26 +54,6 @@ def after_a_week(server: Server, name: str, capacity: int, **others: Any) -> Tim
     for key in older:
         server.client.copy("full slice", key, replace=True)
     return seen
-
-
-@contextmanager
-def everybody(server: Server, capacity: int) -> Iterator[list[Contender]]:
-    """All contenders, each with ``capacity`` items on its server already (tbloom in each of its slices)."""
-    stock = fingerprints("stock", capacity)
-    with (
-        after_a_week(server, "one", capacity) as seen,
-        after_a_week(server, "many", capacity) as many,
-        after_a_week(server, "cached", capacity, cache_size=100_000) as cached,
-    ):
-        yield [
-            Contender(ADD, one_by_one(seen.add)),
-            Contender(ADD_MANY, in_batches(many.add_many)),
-            Contender(ADD_CACHED, one_by_one(cached.add)),
-            *scrapy_redis(server.url, stock),
-            set_nx_ex(server.url, stock),
-            scrapy_redis_bloomfilter(server.url),
-            *(redisbloom(server.url, capacity, stock) if server.redisbloom else ()),
-        ]
 
 
 def scrapy_redis(url: str, stock: Sequence[str]) -> Iterator[Contender]:

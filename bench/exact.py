@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -36,7 +35,15 @@ def _memory(server: Server, sizes: list[int]) -> Table:
     """Bytes per item by store and number of items, that live for 1 to 24 hours."""
     everyone, rows = contest.fingerprints("exact", max(sizes)), dict[str, list[Any]]()
     for size in (WARM, *sizes):  # the 0.5 MB that a server allocates once belong to no item
-        with _stores(server.url) as stores:
+        with (
+            ExactFilter.from_url(server.url, "exact") as seen,
+            redis.Redis.from_url(server.url) as client,
+        ):
+            stores: dict[str, Fill] = {
+                EXACT: seen.add_many,
+                SADD: lambda some, _, client=client: client.sadd("dupefilter", *some),
+                contenders.SET: partial(contenders.set_many, client),
+            }
             for name, fill in stores.items():
                 before = server.bytes_of_data()
                 _fill(fill, everyone[:size])
@@ -54,19 +61,25 @@ def _fill(fill: Fill, items: Sequence[str]) -> None:
         fill(items[start : start + contest.BATCH], chance.randrange(SHORTEST, LONGEST))
 
 
-@contextmanager
-def _stores(url: str) -> Iterator[dict[str, Fill]]:
-    with ExactFilter.from_url(url, "exact") as seen, redis.Redis.from_url(url) as client:
-        yield {
-            EXACT: seen.add_many,
-            SADD: lambda some, _: client.sadd("dupefilter", *some),
-            contenders.SET: partial(contenders.set_many, client),
-        }
-
-
 def _speed(server: Server, stock: int, rounds: int, items: int) -> Table:
-    """The time of new items, and of seen ones, from call to answer."""
-    with _contenders(server, stock) as everybody:
+    """The time of new items, and of seen ones, from call to answer; each contender has ``stock`` items (TimeBloom in each slice)."""
+    everyone = contest.fingerprints("stock", stock)
+    with (
+        ExactFilter.from_url(server.url, "exact one") as one,
+        ExactFilter.from_url(server.url, "exact many") as many,
+        contenders.after_a_week(server, "one", stock) as seen,
+        contenders.after_a_week(server, "many", stock) as seen_many,
+    ):
+        for exact in (one, many):
+            _fill(exact.add_many, everyone)
+        everybody = [
+            contest.Contender(f"{EXACT}: {ADD}", contest.one_by_one(one.add)),
+            contest.Contender(f"{EXACT}: {ADD_MANY}", contest.in_batches(many.add_many)),
+            contest.Contender(f"`TimeBloom`: {ADD}", contest.one_by_one(seen.add)),
+            contest.Contender(f"`TimeBloom`: {ADD_MANY}", contest.in_batches(seen_many.add_many)),
+            *contenders.scrapy_redis(server.url, everyone),
+            contenders.set_nx_ex(server.url, everyone),
+        ]
         costs = {
             kind: contest.hold(server, everybody, rounds=rounds, items=items, duplicates=share)
             for kind, share in {"new": 0, "seen": 100}.items()
@@ -79,25 +92,3 @@ def _speed(server: Server, stock: int, rounds: int, items: int) -> Table:
     ]
     columns = {f"{placement}: {kind}": ".1f" for placement, kind in ways}
     return Table("exact-speed", {"us": "", **columns}, rows)
-
-
-@contextmanager
-def _contenders(server: Server, stock: int) -> Iterator[list[contest.Contender]]:
-    """The contenders, each with ``stock`` items already (TimeBloom in each of its slices)."""
-    everyone = contest.fingerprints("stock", stock)
-    with (
-        ExactFilter.from_url(server.url, "exact one") as one,
-        ExactFilter.from_url(server.url, "exact many") as many,
-        contenders.after_a_week(server, "one", stock) as seen,
-        contenders.after_a_week(server, "many", stock) as seen_many,
-    ):
-        for exact in (one, many):
-            _fill(exact.add_many, everyone)
-        yield [
-            contest.Contender(f"{EXACT}: {ADD}", contest.one_by_one(one.add)),
-            contest.Contender(f"{EXACT}: {ADD_MANY}", contest.in_batches(many.add_many)),
-            contest.Contender(f"`TimeBloom`: {ADD}", contest.one_by_one(seen.add)),
-            contest.Contender(f"`TimeBloom`: {ADD_MANY}", contest.in_batches(seen_many.add_many)),
-            *contenders.scrapy_redis(server.url, everyone),
-            contenders.set_nx_ex(server.url, everyone),
-        ]

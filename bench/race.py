@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
-from bench import contest
-from bench.contenders import SADD, everybody
+from bench import contenders, contest
+from bench.contenders import ADD, ADD_CACHED, ADD_MANY, SADD, after_a_week
 from bench.serving import Server
 from bench.tables import Table
 
 
 def measure(server: Server, *, capacity: int, rounds: int, items: int) -> list[Table]:
-    """The figures of all contenders: medians of the rounds."""
-    with everybody(server, capacity) as contenders:
-        costs = contest.hold(server, contenders, rounds=rounds, items=items)
+    """Medians of the rounds, each contender with ``capacity`` items on its server already (tbloom in each of its slices)."""
+    stock = contest.fingerprints("stock", capacity)
+    with (
+        after_a_week(server, "one", capacity) as seen,
+        after_a_week(server, "many", capacity) as many,
+        after_a_week(server, "cached", capacity, cache_size=100_000) as cached,
+    ):
+        everybody = [
+            contest.Contender(ADD, contest.one_by_one(seen.add)),
+            contest.Contender(ADD_MANY, contest.in_batches(many.add_many)),
+            contest.Contender(ADD_CACHED, contest.one_by_one(cached.add)),
+            *contenders.scrapy_redis(server.url, stock),
+            contenders.set_nx_ex(server.url, stock),
+            contenders.scrapy_redis_bloomfilter(server.url),
+            *(contenders.redisbloom(server.url, capacity, stock) if server.redisbloom else ()),
+        ]
+        costs = contest.hold(server, everybody, rounds=rounds, items=items)
     server.empty()
-    rows = [[each.name, *contest.cells(costs, each.name, SADD)] for each in contenders]
+    rows = [[each.name, *contest.cells(costs, each.name, SADD)] for each in everybody]
     return [Table("race", {"": "", **contest.COLUMNS}, rows)]
