@@ -8,11 +8,9 @@ from click.shell_completion import get_completion_class
 from tbloom.cli.kit import output
 from tbloom.cli.kit.command import Command
 
-_SHELLS = ("bash", "zsh", "fish")
-
 
 @click.command(cls=Command, example="tbloom completion bash > tbloom.bash")
-@click.argument("shell", type=click.Choice(_SHELLS))
+@click.argument("shell", type=click.Choice(("bash", "zsh", "fish")))
 @click.pass_context
 def command(context: click.Context, shell: str) -> None:
     """Prints a script that completes commands in a shell.

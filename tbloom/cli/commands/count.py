@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tbloom.distinct import CounterInfo
 
 
-@click.group(cls=Group)
+@click.group(cls=Group, no_args_is_help=False)
 def command() -> None:
     """Counts distinct members exactly, and combines counters.
 

@@ -39,9 +39,6 @@ class Group(click.Group):
 
     command_class = Command
 
-    def __init__(self, name: str | None, **options: Any) -> None:
-        super().__init__(name, no_args_is_help=False, **options)
-
 
 def confirm(question: str, failed: str, *, yes: bool) -> None:
     """Asks on the terminal, unless ``yes``; raises CommandFailed unless the answer is yes."""
