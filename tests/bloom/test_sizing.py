@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-from statistics import fmean, stdev
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tbloom.bloom.hasher import columns_of, digest, digests_for
 from tbloom.bloom.sizing import (
     COLUMNS,
     choose,
@@ -18,10 +16,8 @@ from tbloom.bloom.sizing import (
     rate_at,
     rate_of_load,
     shards_for,
-    slice_rate,
     window_rate,
 )
-from tests.helpers.places import block_of
 
 #: What rounding of floats may do to a promise about rates; bits are whole, so usually nothing.
 ROUNDING = 1 + 1e-9
@@ -29,25 +25,6 @@ ROUNDING = 1 + 1e-9
 capacities = st.integers(1, 10**9)
 rates = st.floats(1e-9, 0.5)
 hash_counts = st.integers(1, 64)
-
-
-def simulated(items: int, blocks: int, hashes: int, seed: int) -> list[float]:
-    """The exact rate of each block, after items went through the hasher."""
-    rows = [[0] * hashes for _ in range(blocks)]
-    for number in range(items):
-        known = digest(f"{seed}/{number}")
-        block = rows[block_of(known, blocks)]
-        columns = columns_of(known, digests_for(hashes))
-        for row in range(hashes):
-            block[row] |= 1 << columns[row]
-    return [math.prod(row.bit_count() / COLUMNS for row in block) for block in rows]
-
-
-@pytest.mark.parametrize(("hashes", "load"), [(3, 30), (7, 70), (12, 120), (14, 140), (20, 200)])
-def test_many_blocks_have_the_formula_s_rate(hashes: int, load: int) -> None:
-    measured = simulated(300 * load, 300, hashes, 0)
-    sigma = stdev(measured) / math.sqrt(len(measured))
-    assert rate_of_load(load, hashes) == pytest.approx(fmean(measured), rel=0, abs=4 * sigma)
 
 
 @given(capacities, rates)
@@ -80,14 +57,6 @@ def test_a_load_for_any_rate(rate: float, hashes: int) -> None:
     assert 0 < load
     assert rate_of_load(load, hashes) <= rate
     assert math.frexp(load)[0] * 2**21 % 1 == 0
-
-
-@given(st.floats(1e-300, 1, exclude_max=True), st.integers(1, 1024))
-def test_window_of_slice_rates(error_rate: float, slices: int) -> None:
-    """Whatever the number of slices, their rates make up the window's."""
-    assert pytest.approx(error_rate, rel=1e-9) == window_rate(
-        [slice_rate(error_rate, slices)] * slices
-    )
 
 
 def test_nothing_is_found_in_an_empty_window() -> None:
