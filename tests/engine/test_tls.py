@@ -74,12 +74,6 @@ def tls_url(tls_port: int, authorities: Path) -> Any:
     return url
 
 
-async def test_the_right_authority_is_trusted(make: Make, tls_url: Any) -> None:
-    seen = make(url=tls_url("ca"))
-    assert [True, False] == [await seen.add("a"), await seen.add("a")]
-    assert 1 == (await seen.info()).items
-
-
 async def test_another_authority_is_not(make: Make, tls_url: Any) -> None:
     with pytest.raises(redis.ConnectionError, match="CERTIFICATE_VERIFY_FAILED"):
         await make(url=tls_url("other"), resend=False).add("a")
