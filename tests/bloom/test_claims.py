@@ -189,7 +189,7 @@ async def test_claims_without_notes_of_the_dead_are_swept(
 async def test_notes_of_another_kind_are_left_to_others(make: Any) -> None:
     dead, ours = make(), make()
     await dead.claim_many(["a", "b"], notes=["news a", "shop b"])
-    await (dead.close() if hasattr(dead, "_seen") else dead.aclose())
+    await dead.aclose()
     assert ["shop b"] == await ours.take_over(prefix="shop")
     assert [] == await ours.take_over(prefix="shop")
     assert ["news a"] == await make().take_over(prefix="news")
@@ -202,7 +202,7 @@ async def test_what_a_dead_session_had_committed_is_not_taken_over(
     dead, ours = make(), make()
     await dead.claim("a", note="a")
     await ours.commit("a")
-    await (dead.close() if hasattr(dead, "_seen") else dead.aclose())
+    await dead.aclose()
     assert [] == await ours.take_over()
     assert 0 == claims_of(client, name)
 
@@ -350,21 +350,14 @@ async def test_a_commit_that_failed_is_made_up_for(make: Any, url: str) -> None:
         await until(lambda: theirs.contains("b"))
 
 
-async def now(verb: Any, *arguments: Any) -> Any:
-    """The answer, awaited if it must be."""
-    answer = verb(*arguments)
-    return await answer if asyncio.iscoroutine(answer) else answer
-
-
-@pytest.mark.parametrize("kind", [TimeBloom, AsyncTimeBloom])
 async def test_a_commit_that_close_can_not_send_is_told(
-    url: str, name: str, kind: Any, caplog: pytest.LogCaptureFixture
+    make: Any, url: str, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with Proxy(url, lambda _: Fault.CUT_REQUEST) as proxy:
-        seen = kind.from_url(proxy.url, name, retry_for=0)
+        seen = make(url=proxy.url, resend=False)
         with pytest.raises(redis.ConnectionError):
-            await now(seen.commit, "a")
-        await now(seen.close if kind is TimeBloom else seen.aclose)
+            await seen.commit("a")
+        await seen.aclose()
     assert f"{name!r}: the commits of 1 items have failed" in caplog.text
 
 

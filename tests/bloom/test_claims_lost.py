@@ -23,11 +23,6 @@ NEW, SEEN, BUSY = Claim.NEW, Claim.SEEN, Claim.BUSY
 LIFE = 1.0  # seconds: the shortest that a session may have
 
 
-def end(seen: Any) -> Any:
-    """Ends the session."""
-    return seen.close() if hasattr(seen, "_seen") else seen.aclose()
-
-
 def sync(url: str, name: str, **arguments: Any) -> TimeBloom:
     return TimeBloom.from_url(url, name, capacity=1000, **arguments)
 
@@ -47,7 +42,7 @@ async def test_a_take_over_that_fails_half_way_loses_nothing(make: Any, url: str
     dead = make(shards=4, session_ttl=LIFE)
     notes = [f"note {i}" for i in range(40)]
     await dead.claim_many(map(str, range(40)), notes=notes)
-    await end(dead)
+    await dead.aclose()
     with LossyProxy(url, lambda number: number == 9) as proxy:
         ours = make(url=proxy.url, shards=4, resend=False, session_ttl=LIFE)
         taken: list[str] = []

@@ -115,7 +115,7 @@ async def test_it_takes_one_round_trip(store: str, pair: Any, name: str) -> None
         assert (request.count(b"EVALSHA"), request.count(b"WAIT")) == (1, 1)
         assert not await seen.contains("c")
         assert b"WAIT" not in proxy.requests[-1]
-        await getattr(seen, "aclose" if store.startswith("Async") else "close")()
+        await seen.aclose()
 
 
 def test_an_answer_is_not_lost_where_only_wait_fails(pair: Any, name: str) -> None:
@@ -312,4 +312,4 @@ async def test_a_node_of_a_cluster_waits_for_its_own_replica(store: str, name: s
             *(200 * [True]),
             *(200 * [False]),
         ]
-        await getattr(seen, "aclose" if store.startswith("Async") else "close")()
+        await seen.aclose()

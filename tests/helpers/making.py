@@ -71,6 +71,9 @@ class Awaited:
 
         return direct if verb in self._SETS else awaited
 
+    async def aclose(self) -> None:
+        self._seen.close()
+
     async def __aiter__(self) -> Any:
         for member in self._seen:
             yield member
