@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
-import redis
 
 from tbloom import AsyncTimeBloom, ConfigError, TimeBloom
 from tests.helpers.proxy import LossyProxy
@@ -35,21 +33,10 @@ def open_one(clockwork: Any, name: str) -> Callable[..., TimeBloom]:
     clockwork.set(june(10, 12))
 
     def open_one(**parameters: Any) -> TimeBloom:
-        parameters = {"slices": SLICES, "capacity": 1000, **parameters}
-        return TimeBloom.from_url(clockwork.server.url, name, **parameters)
+        given = {"url": clockwork.server.url, "slices": SLICES, "capacity": 1000, **parameters}
+        return TimeBloom.from_url(given.pop("url"), name, **given)
 
     return open_one
-
-
-@contextmanager
-def losing(clockwork: Any, name: str) -> Iterator[tuple[LossyProxy, TimeBloom]]:
-    """A client whose calls are not sent again, behind a proxy that can lose replies."""
-    parameters = {"slices": SLICES, "capacity": 1000, "retry_for": 0}
-    with (
-        LossyProxy(clockwork.server.url) as proxy,
-        TimeBloom.from_url(proxy.url, name, **parameters) as seen,
-    ):
-        yield proxy, seen
 
 
 @verbs
@@ -111,14 +98,12 @@ def test_the_slice_that_it_goes_into_grows(
 
 
 def test_an_item_whose_reply_is_lost_is_new_once_and_leaves_as_asked(
-    clockwork: Any, open_one: Callable[..., TimeBloom], name: str
+    clockwork: Any, open_one: Callable[..., TimeBloom]
 ) -> None:
     other = open_one()
-    with losing(clockwork, name) as (proxy, seen):
+    with LossyProxy(clockwork.server.url) as proxy, open_one(url=proxy.url, retry_for=0) as seen:
         seen.add("before")
-        proxy.loses_next = True
-        with pytest.raises(redis.ConnectionError):
-            seen.add("a", keep=1)
+        proxy.lose(seen.add, "a", keep=1)
         assert other.contains("a")
         assert seen.add("a", keep=1)
         assert not seen.add("a", keep=1)
@@ -127,16 +112,14 @@ def test_an_item_whose_reply_is_lost_is_new_once_and_leaves_as_asked(
 
 
 def test_a_commit_that_failed_is_repeated_for_the_same_time(
-    clockwork: Any, open_one: Callable[..., TimeBloom], name: str
+    clockwork: Any, open_one: Callable[..., TimeBloom]
 ) -> None:
     other = open_one()
-    with losing(clockwork, name) as (proxy, seen):
+    with LossyProxy(clockwork.server.url) as proxy, open_one(url=proxy.url, retry_for=0) as seen:
         seen.claim("a")
         seen.claim("b")
         for item, keep in (("a", 1), ("b", None)):
-            proxy.loses_next = True
-            with pytest.raises(redis.ConnectionError):
-                seen.commit(item, keep=keep)
+            proxy.lose(seen.commit, item, keep=keep)
         other.clear()  # so that only what is sent again can be seen
         seen._send_heartbeat()
         assert [True, True] == other.contains_many(["a", "b"])

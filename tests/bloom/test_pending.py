@@ -26,24 +26,17 @@ from tests.helpers.proxy import Fault, LossyProxy, Proxy
 from tests.helpers.stored import snapshot
 
 both = pytest.mark.parametrize("store", [TimeBloom, ExactFilter])
-Losing = tuple[Any, Callable[..., None]]
 
 
 @contextmanager
-def losing(store: Any, url: str, name: str, **parameters: Any) -> Iterator[Losing]:
+def losing(store: Any, url: str, name: str, **parameters: Any) -> Iterator[tuple[Any, Any]]:
     """A client whose calls are not sent again; and what makes a call, of which the reply is lost."""
     with (
         LossyProxy(url) as proxy,
         store.from_url(proxy.url, name, retry_for=0, **parameters) as seen,
     ):
-
-        def lose(verb: Callable[..., Any], *arguments: Any) -> None:
-            proxy.loses_next = True
-            with pytest.raises(redis.ConnectionError):
-                verb(*arguments)
-
         seen.add("before")
-        yield seen, lose
+        yield seen, proxy.lose
 
 
 @pytest.fixture

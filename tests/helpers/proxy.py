@@ -13,9 +13,11 @@ from contextlib import suppress
 from enum import Enum
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import hiredis
+import pytest
 import redis
 from typing_extensions import Self
 
@@ -192,6 +194,12 @@ class LossyProxy(Proxy):
             for script in _scripts():
                 client.script_load(script.text)
         return super().__enter__()
+
+    def lose(self, call: Callable[..., object], *arguments: Any, **more: Any) -> None:
+        """Makes a call, of a client that does not send it again, and loses its reply."""
+        self.loses_next = True
+        with pytest.raises(redis.ConnectionError):
+            call(*arguments, **more)
 
     @property
     def lost(self) -> int:
