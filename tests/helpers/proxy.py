@@ -62,7 +62,8 @@ class Proxy:
         self._choose = choose
         self._late = late
         self._lock = threading.Lock()
-        self._calls = 0
+        #: How many were made; those that arrive together are one.
+        self.calls = 0
         #: How often each fault has happened.
         self.struck: Counter[Fault] = Counter()
         #: The connections that are open, by the URL that they lead to.
@@ -126,8 +127,8 @@ class Proxy:
         if b"EVALSHA" not in data:
             return None
         with self._lock:
-            self._calls += 1
-            fault = self._choose(self._calls)
+            self.calls += 1
+            fault = self._choose(self.calls)
             if fault:
                 self.struck[fault] += 1
             return fault
