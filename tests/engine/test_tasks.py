@@ -124,9 +124,10 @@ async def test_others_wait_for_few_calls(url: str, name: str, *, callers: bool) 
     assert proxy.most == 4
 
 
-async def test_a_cancelled_task_takes_no_reply_from_others(seen: AsyncTimeBloom) -> None:
+@pytest.mark.parametrize("kind", [AsyncTimeBloom, AsyncExactFilter])
+async def test_a_cancelled_task_takes_no_reply_from_others(url: str, name: str, kind: Any) -> None:
     """Whenever that is; its item is new to the next call."""
-    rng, account = random.Random(18), Counter[tuple[str, bool]]()
+    seen, rng, account = kind.from_url(url, name), random.Random(18), Counter[tuple[str, bool]]()
     for turn in range(TURNS):
         items = [f"{turn} {i}" for i in range(TASKS)]
         tasks = [asyncio.create_task(seen.add(item)) for item in items]
@@ -143,6 +144,7 @@ async def test_a_cancelled_task_takes_no_reply_from_others(seen: AsyncTimeBloom)
     new = [item for (item, is_new), times in account.items() if is_new for _ in range(times)]
     assert len(new) == len({*new}) == TURNS * TASKS
     assert TURNS * TASKS == (await seen.info()).items
+    await seen.aclose()
 
 
 async def test_the_server_closes_the_connection_again_and_again(

@@ -132,31 +132,6 @@ async def test_each_caller_has_its_own_within(name: str, clockwork: Any) -> None
 
 
 @each_store
-async def test_what_cancelled_tasks_have_added_is_new_for_the_next(
-    store: Any, url: str, name: str
-) -> None:
-    """They are cancelled before their call, in it, and after its reply."""
-    async with store.from_url(url, name) as seen:
-        items, new = [f"item {i}" for i in range(600)], Counter[str]()
-
-        async def add(item: str) -> None:
-            if await seen.add(item):
-                new[item] += 1
-
-        for start in range(0, len(items), 60):
-            tasks = [asyncio.create_task(add(item)) for item in items[start : start + 60]]
-            for number, task in enumerate(tasks):
-                if number % 3 == 0:
-                    await asyncio.sleep(0)
-                if number % 2:
-                    task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-        for item in items:
-            await add(item)
-        assert dict.fromkeys(items, 1) == new
-
-
-@each_store
 async def test_an_outage_is_each_task_s_own(store: Any, name: str, own_server: LocalRedis) -> None:
     """Tasks that come while another one's call is tried again neither fail with it nor wait for it."""
     async with store.from_url(own_server.url, name, retry_for=60) as patient:
