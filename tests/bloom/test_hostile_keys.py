@@ -11,7 +11,6 @@ import redis.asyncio
 
 from tbloom import ConfigMismatch, TBloomError, TimeBloom
 from tests.helpers.hostile import ITEMS, LABEL, PLANTED
-from tests.helpers.making import Awaited
 from tests.helpers.stores import BLOOM
 
 VERBS = PLANTED[BLOOM].verbs
@@ -104,10 +103,10 @@ async def test_bytes_that_are_no_text_are_no_error_of_a_client_that_decodes(
 ) -> None:
     """Of tbloom's own client, and of a caller's."""
     url = f"redis://127.0.0.1:{own.connection_pool.connection_kwargs['port']}"
-    client = redis.Redis.from_url(url, decode_responses=True)
-    seen = make(url=f"{url}?decode_responses=True", shards=shards)
+    decoding = f"{url}?decode_responses=True"
+    seen = make(url=decoding, shards=shards)
     if callers:
-        seen = Awaited(TimeBloom(client, name, shards=shards))
+        seen = BLOOM.awaited(decoding, name, callers=True, shards=shards)
     assert all(await seen.add_many(ITEMS))
     keys = TimeBloom(own, name, shards=shards).config.keys
     own.hset(keys.register(0), b"\xff", b"\xff")

@@ -85,12 +85,7 @@ def moving(monkeypatch: pytest.MonkeyPatch) -> Iterator[Moving]:
 async def test_who_only_looks_finds_the_new_master_though_the_old_one_answers(
     store: Store, driver: str, moving: Moving, name: str, *, own: bool
 ) -> None:
-    if own:
-        library: Any = redis.asyncio if driver == "async" else redis
-        made = store.of_client(library.Redis.from_url(moving.proxy.url), name)
-    else:
-        made = store.open(moving.proxy.url, name, driver=driver)
-    seen = made if driver == "async" else awaited(made)
+    seen = store.awaited(moving.proxy.url, name, driver=driver, callers=own)
     assert await seen.add("before")
     assert await seen.contains("before")
     moving.move()

@@ -19,11 +19,11 @@ import pytest
 import redis
 
 from tbloom import AsyncTimeBloom, Claim, ConfigError, ExactFilter, NotReplicated, TimeBloom
-from tbloom.exact import AsyncExactFilter
 from tests.helpers import servers
 from tests.helpers.localredis import LocalRedis
-from tests.helpers.making import Awaited, missing
+from tests.helpers.making import missing
 from tests.helpers.proxy import Proxy
+from tests.helpers.stores import BLOOM, EXACT
 
 #: A time limit for replies by which WAIT ends soon.
 SOON = "?socket_timeout=0.4"
@@ -50,16 +50,12 @@ def pair(binary: str) -> Iterator[tuple[LocalRedis, redis.Redis]]:
         yield master, replica
 
 
-def _own_client(url: str, name: str, **arguments: Any) -> TimeBloom:
-    return TimeBloom(redis.Redis.from_url(url), name, **arguments)
-
-
 STORES = {
-    "TimeBloom": lambda *args, **more: Awaited(TimeBloom.from_url(*args, **more)),
-    "AsyncTimeBloom": AsyncTimeBloom.from_url,
-    "ExactFilter": lambda *args, **more: Awaited(ExactFilter.from_url(*args, **more)),
-    "AsyncExactFilter": AsyncExactFilter.from_url,
-    "a client of the caller's own": lambda *args, **more: Awaited(_own_client(*args, **more)),
+    "TimeBloom": BLOOM.awaited,
+    "AsyncTimeBloom": partial(BLOOM.awaited, driver="async"),
+    "ExactFilter": EXACT.awaited,
+    "AsyncExactFilter": partial(EXACT.awaited, driver="async"),
+    "a client of the caller's own": partial(BLOOM.awaited, callers=True),
 }
 
 

@@ -16,10 +16,9 @@ import redis.asyncio
 from redis._parsers import _AsyncRESP2Parser
 
 from tbloom import AsyncTimeBloom, TBloomError
-from tbloom.distinct import AsyncDistinctCounter
 from tbloom.exact import AsyncExactFilter
 from tests.helpers.account import NO_ANSWER
-from tests.helpers.proxy import CountingProxy
+from tests.helpers.stores import DISTINCT, EXACT, Store
 
 TASKS, TURNS = 100, 10
 
@@ -77,19 +76,14 @@ async def test_few_connections_serve_all_tasks(
     assert 1002 == (await seen.info()).items
 
 
-def store(kind: Any, url: str, name: str, *, callers: bool) -> Any:
-    """One that makes its client, or is given one."""
-    return kind(redis.asyncio.Redis.from_url(url), name) if callers else kind.from_url(url, name)
-
-
 @pytest.mark.parametrize("callers", [False, True], ids=["from_url", "a caller's client"])
-@pytest.mark.parametrize("kind", [AsyncExactFilter, AsyncDistinctCounter])
+@pytest.mark.parametrize("kind", [EXACT, DISTINCT], ids=str)
 @pytest.mark.parametrize(("tasks", "query"), [(2000, ""), (30, "?max_connections=1")])
 async def test_many_tasks_wait_for_a_connection(
-    url: str, name: str, kind: Any, tasks: int, query: str, *, callers: bool
+    url: str, name: str, kind: Store, tasks: int, query: str, *, callers: bool
 ) -> None:
     """More than the pool may have at once: no call fails."""
-    kept = store(kind, url + query, name, callers=callers)
+    kept = kind.open(url + query, name, driver="async", callers=callers)
     items = [f"item {i // 2}" for i in range(tasks)]
     assert tasks // 2 == sum(await asyncio.gather(*map(kept.add, items)))
     assert [True] * tasks == await asyncio.gather(*map(kept.contains, items))
@@ -109,19 +103,6 @@ async def test_cancelled_while_they_wait_for_a_connection(url: str, name: str) -
         assert [True] * 15 == answers[1::2]
         assert {asyncio.CancelledError} == {*map(type, answers[::2])}
         assert not await seen.add("a")
-
-
-@pytest.mark.parametrize("callers", [False, True], ids=["from_url", "a caller's client"])
-async def test_others_wait_for_few_calls(url: str, name: str, *, callers: bool) -> None:
-    """The server has at most four of a connection's calls at any moment, however many items are added at once."""
-    items = [f"item {i}" for i in range(5000)]
-    with CountingProxy(url) as proxy:
-        seen = store(AsyncTimeBloom, proxy.url, name, callers=callers)
-        assert await seen.add_many(items) == [True] * 5000
-        assert await seen.contains_many(items) == [True] * 5000
-        await seen.aclose()
-        await seen.client.aclose()
-    assert proxy.most == 4
 
 
 @pytest.mark.parametrize("kind", [AsyncTimeBloom, AsyncExactFilter])

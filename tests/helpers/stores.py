@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import redis
+import redis.asyncio
 
 from tbloom import AsyncTimeBloom, TimeBloom
 from tbloom.distinct import AsyncDistinctCounter, DistinctCounter
@@ -30,13 +31,21 @@ class Store:
     def __str__(self) -> str:
         return self.kind
 
-    def open(self, url: str, name: str, *, driver: str = "sync", **parameters: Any) -> Any:
-        """A client of the store of that name; of counters, of the one named ``one``."""
+    def open(
+        self, url: str, name: str, *, driver: str = "sync", callers: bool = False, **parameters: Any
+    ) -> Any:
+        """A client of the store of that name; of counters, of the one named ``one``.
+
+        ``callers``: through a redis-py client of the caller's own.
+        """
+        if callers:
+            library: Any = redis.asyncio if driver == "async" else redis
+            return self.of_client(library.Redis.from_url(url), name, **parameters)
         made = self.aio if driver == "async" else self.sync
         return made.from_url(url, *self._names(name), **{**self.parameters, **parameters})
 
     def of_client(self, client: Any, name: str, **parameters: Any) -> Any:
-        """The same, through a client of the caller's own."""
+        """The same, through this client."""
         made = self.sync if isinstance(client, redis.Redis) else self.aio
         return made(client, *self._names(name), **{**self.parameters, **parameters})
 
