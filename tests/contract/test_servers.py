@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -31,35 +32,20 @@ def _client(url: str, *, decode: bool, protocol: int, hiredis: bool) -> redis.Re
 
 
 CLIENTS = [*product((False, True), (2, 3), (False, True))]
-#: Two that differ in everything.
+#: Two that differ in everything are all that `make test` has.
 FEW = [each for each in CLIENTS if each[0] == (each[1] == 3) != each[2]]
-OTHERS = [
-    pytest.param(servers.OLDEST, *each, marks=pytest.mark.check)
-    for each in CLIENTS
-    if each not in FEW
-]
 
 
-def _check_every_verb(
+@pytest.mark.parametrize(
+    ("decode", "protocol", "hiredis"),
+    [pytest.param(*each, marks=() if each in FEW else pytest.mark.check) for each in CLIENTS],
+)
+def test_every_verb_on_every_server_by_every_client(
     store: Store, server: LocalRedis, name: str, *, decode: bool, protocol: int, hiredis: bool
 ) -> None:
     with _client(server.url, decode=decode, protocol=protocol, hiredis=hiredis) as client:
         EVERY_VERB[store](client, name, 1)
         EVERY_VERB[store](client, f"{name}-3", 3)
-
-
-@pytest.mark.parametrize(("decode", "protocol", "hiredis"), FEW)
-def test_every_verb_on_every_server(
-    store: Store, server: LocalRedis, name: str, *, decode: bool, protocol: int, hiredis: bool
-) -> None:
-    _check_every_verb(store, server, name, decode=decode, protocol=protocol, hiredis=hiredis)
-
-
-@pytest.mark.parametrize(("kind", "decode", "protocol", "hiredis"), OTHERS, indirect=["kind"])
-def test_every_verb_by_every_client(
-    store: Store, server: LocalRedis, name: str, *, decode: bool, protocol: int, hiredis: bool
-) -> None:
-    _check_every_verb(store, server, name, decode=decode, protocol=protocol, hiredis=hiredis)
 
 
 def test_every_verb_on_a_cluster(store: Store, cluster: servers.Cluster, name: str) -> None:
@@ -83,7 +69,7 @@ def _in_a_slot_that_moves(store: Store, name: str) -> str:
 
 
 def test_nothing_is_lost_while_slots_move(
-    store: Store, cluster: servers.Cluster, name: str
+    store: Store, driver: str, cluster: servers.Cluster, name: str
 ) -> None:
     """The store's among them, from the first master to the second and back, while two threads add."""
     one, two = cluster.masters()[:2]
@@ -92,16 +78,16 @@ def test_nothing_is_lost_while_slots_move(
     done, new = threading.Event(), [0, 0]
     offered = [f"{name} {i}" for i in range(2000)]
 
-    def add(seed: int) -> None:
-        rng = random.Random(seed)
-        with store.open(cluster.url, name, **shards) as seen:
-            for item in rng.sample(offered, len(offered)):
-                new[seed] += seen.add(item)
-            while not done.is_set():
-                assert not any(seen.add_many(rng.sample(offered, 200)))
+    async def add(seed: int) -> None:
+        rng, seen = random.Random(seed), store.awaited(cluster.url, name, driver=driver, **shards)
+        for item in rng.sample(offered, len(offered)):
+            new[seed] += await seen.add(item)
+        while not done.is_set():
+            assert not any(await seen.add_many(rng.sample(offered, 200)))
+        await seen.aclose()
 
     with ThreadPoolExecutor(2) as threads:
-        adding = [threads.submit(add, seed) for seed in range(2)]
+        adding = [threads.submit(asyncio.run, add(seed)) for seed in range(2)]
         try:
             cluster.reshard_all(one, two, MOVING_SLOTS)
             cluster.reshard_all(two, one, MOVING_SLOTS)
