@@ -78,25 +78,6 @@ def test_each_item_is_in_its_bucket_and_no_bucket_is_large(
     _check_layout(seen, url, items)
 
 
-def test_clients_with_outdated_knowledge_are_right(client: redis.Redis, name: str) -> None:
-    """One knows nothing, one knows the only bucket that there was, one has seen a few more."""
-    others = [ExactFilter(client, name) for _ in range(6)]
-    assert [False, False] == others[0].contains_many(["0", "1"])
-    assert others[1].add("first")
-    assert all(others[2].add_many(f"a few {i}" for i in range(300)))
-    seen, items = ExactFilter(client, name), [*map(str, range(10_000))]
-    assert all(seen.add_many(items))
-    assert all(others[0].contains_many(items))
-    assert not any(others[1].add_many(items))
-    assert [False, True] == [others[2].add("7"), others[2].add("another")]
-    assert [True, False] == [others[3].contains("8"), others[3].contains("b")]
-    assert others[4].info().items == 10_302
-    others[5].clear()
-    for other in others:
-        assert not other.contains("7")
-    assert [True, *[False] * 5] == [other.add("7") for other in others]
-
-
 def test_items_that_were_made_for_one_bucket_are_added_too(
     client: redis.Redis, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
