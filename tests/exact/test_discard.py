@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -85,29 +83,6 @@ def test_of_threads_that_discard_and_add_the_same_items_one_gets_each_answer(
         assert Counter(held) == new - gone
         assert 2400 + len(held) == right.info().items
     assert gone.total() >= 150
-
-
-@contextmanager
-def _losing(url: str, name: str, **parameters: Any) -> Iterator[tuple[LossyProxy, ExactFilter]]:
-    with (
-        LossyProxy(url) as proxy,
-        ExactFilter.from_url(proxy.url, name, **parameters) as seen,
-    ):
-        yield proxy, seen
-
-
-def test_a_resent_call_gets_its_first_answer(url: str, name: str) -> None:
-    """Though another client has added the item since."""
-    with _losing(url, name) as (proxy, seen), ExactFilter.from_url(url, name) as other:
-        seen.add_many(names(200))
-        for turn in range(3):
-            proxy.loses_next = True
-            assert seen.discard(f"item {turn}")
-            proxy.loses_next = True
-            assert [True, True, False] == seen.discard_many(
-                [f"item {10 + turn}", f"item {20 + turn}", "none"]
-            )
-        assert 191 == other.info().items
 
 
 @pytest.mark.parametrize("kind", [ExactFilter, DistinctCounter])
