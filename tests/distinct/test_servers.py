@@ -1,4 +1,4 @@
-"""Distinct counters on every server and kind of client, and on clusters; the keys that their scripts touch, and memory."""
+"""The keys that the scripts of distinct counters touch, and the memory that they take."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import re
 from concurrent.futures import ThreadPoolExecutor
 from itertools import takewhile
 from pathlib import Path
-from typing import Any
 
 import pytest
 import redis
@@ -18,9 +17,6 @@ from tests.helpers.localredis import LocalRedis
 from tests.helpers.verbs import verbs_of_counters
 
 pytestmark = pytest.mark.usefixtures("away_from_midnight")
-MANY, FEW = [*map(str, range(5000))], [*map(str, range(4800, 5200))]
-#: A day of many slices, for one that is sliced.
-DAYS: Any = {"granularity": "d", "slices": 3}
 
 
 def test_every_key_of_a_call_is_declared_and_in_the_mapping_s_slot(
@@ -76,10 +72,9 @@ def test_a_mapping_takes_32_bytes_a_member_at_most(
 ) -> None:
     """Of all its keys, overhead included; and each bucket is in the server's compact form. From the id 2^31 on, one more."""
     with redis.Redis.from_url(server.url) as client:
-        client.flushall()
-        counter = DistinctCounter(client, "one")
+        counter, mapping = DistinctCounter(client, "one"), MappingKeys(DEFAULT_MAPPING)
         counter.add("0")
-        client.set(MappingKeys(DEFAULT_MAPPING).members(), first or 1)
+        client.set(mapping.members(), first or 1)
         assert all(counter.add_many(map(str, range(1, members))))
         buckets = [*client.scan_iter("{ids}:_:ids:*", 1000)]
         with client.pipeline() as pipeline:
@@ -88,11 +83,7 @@ def test_a_mapping_takes_32_bytes_a_member_at_most(
                 pipeline.memory_usage(key, samples=0)
             replies = pipeline.execute()
         assert {b"listpack", b"ziplist"} >= {*replies[::2]}
-        others = [
-            MappingKeys(DEFAULT_MAPPING).layout(),
-            MappingKeys(DEFAULT_MAPPING).members(),
-            MappingKeys(DEFAULT_MAPPING).config(),
-        ]
+        others = [mapping.layout(), mapping.members(), mapping.config()]
         taken = sum(replies[1::2]) + sum(client.memory_usage(key) for key in others)
         assert members * 20 < taken <= members * most
         info = counter.info()
