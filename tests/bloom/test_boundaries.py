@@ -12,6 +12,7 @@ import redis
 from tbloom import Claim, TBloomError, TimeBloom
 from tbloom.bloom.config import configure
 from tbloom.bloom.layout import Layout
+from tests.helpers.contents import keys_of
 from tests.helpers.making import missing
 from tests.helpers.servers import BINARIES, FAKETIME, fast_clock
 
@@ -49,8 +50,7 @@ def expiries(server: redis.Redis, name: str) -> dict[str, datetime]:
     return {
         key.partition(":")[2]: datetime.fromtimestamp(seconds, timezone.utc)
         + timedelta(milliseconds=server.pttl(key))
-        for key in server.keys(f"{{{name}}}:*")
-        if ":lane:" not in key
+        for key in keys_of(server, name)
     }
 
 

@@ -13,9 +13,9 @@ from tbloom.bloom.config import configure
 from tbloom.bloom.hasher import digest
 from tbloom.bloom.layout import Part
 from tbloom.bloom.sizing import COLUMNS, HEADER_BITS
+from tests.helpers.contents import snapshot
 from tests.helpers.making import Make
 from tests.helpers.places import block_of
-from tests.helpers.stored import snapshot
 
 
 async def test_keys_are_named_after_their_slices(make: Make, name: str) -> None:

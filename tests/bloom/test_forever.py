@@ -10,6 +10,7 @@ import redis
 
 from tbloom import Claim, ConfigError, FilterFull, LocalBloom, TimeBloom
 from tests.helpers.commands import tbloom
+from tests.helpers.contents import keys_of
 
 FOREVER: dict[str, Any] = {"granularity": None, "capacity": 100}
 ITEMS = [f"item {i}" for i in range(1000)]
@@ -17,11 +18,7 @@ ITEMS = [f"item {i}" for i in range(1000)]
 
 def lasting(client: redis.Redis, name: str) -> dict[Any, int]:
     """The TTL of each of the filter's keys (ms); calls' answers left out."""
-    return {
-        key: client.pttl(key)
-        for key in client.scan_iter(f"{{{name}*", count=1000)
-        if ":lane:" not in key
-    }
+    return {key: client.pttl(key) for key in keys_of(client, name)}
 
 
 @pytest.mark.parametrize("shards", [1, 3])

@@ -20,10 +20,10 @@ from tbloom import (
 from tbloom.engine import exchange as engine_exchange
 from tbloom.engine import pending
 from tbloom.engine.flow import ScriptCall, text
+from tests.helpers.contents import snapshot
 from tests.helpers.flows import flow_of, keys_of, replies_to
 from tests.helpers.making import needs_kept
 from tests.helpers.proxy import Fault, LossyProxy, Proxy
-from tests.helpers.stored import snapshot
 
 both = pytest.mark.parametrize("store", [TimeBloom, ExactFilter])
 

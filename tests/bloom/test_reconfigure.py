@@ -10,6 +10,7 @@ import pytest
 import redis
 
 from tbloom import ConfigMismatch, TimeBloom
+from tests.helpers.contents import keys_of
 from tests.helpers.flows import flow_of, replies_to, script_of
 from tests.helpers.making import Make
 
@@ -176,4 +177,4 @@ def test_a_filter_that_is_cleared_meanwhile_is_not_made_anew(
     ):
         old.add("a")
         interrupted(client, flow_of(ours, "reconfigure"), old.clear)
-        assert [] == [key for key in client.keys(f"*{name}*") if ":lane:" not in key]
+        assert [] == keys_of(client, name)

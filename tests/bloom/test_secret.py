@@ -10,6 +10,7 @@ import redis
 
 from tbloom import ConfigError, ConfigMismatch, TimeBloom
 from tbloom.bloom.hasher import Secret
+from tests.helpers.contents import snapshot
 
 SECRET, OTHER = b"a secret of 32 bytes, for tests.", b"another one, of 32 bytes, again."
 CHOSEN = b"https://news.example/election"
@@ -22,11 +23,6 @@ def shows_a_secret(text: str) -> bool:
     """True if the text has a secret or its check value."""
     secrets = [secret.decode() for secret in (SECRET, OTHER)]
     return any(word in text for word in [*secrets, *CHECKS])
-
-
-def contents(client: redis.Redis, name: str) -> dict[str, Any]:
-    """All keys of a filter."""
-    return {key: client.dump(key) for key in client.scan_iter(f"{{{name}}}*")}
 
 
 async def test_a_chosen_item_is_called_seen_without_a_secret(make: Any) -> None:
@@ -53,7 +49,7 @@ async def test_another_secret_is_refused_and_changes_nothing(
     stored, given = secrets
     parameters = {"url": own_url, "shards": shards}
     await make(secret=stored, **parameters).add("a")
-    before = contents(own, name)
+    before = snapshot(own, name)
     other = make(secret=given, **parameters)
     there, here = stored and "another one", given and "this one"
     expected = (
@@ -67,7 +63,7 @@ async def test_another_secret_is_refused_and_changes_nothing(
         assert error.differences == {"secret": (there, here)}
         assert str(error) == expected
         assert not shows_a_secret(f"{error!r} {error.args}")
-    assert contents(own, name) == before
+    assert snapshot(own, name) == before
 
 
 @pytest.mark.parametrize(

@@ -12,17 +12,13 @@ import redis
 
 from tbloom import Claim, ConfigError, ConfigMismatch, TBloomError, TimeBloom
 from tests.helpers import servers
+from tests.helpers.contents import keys_of
 from tests.helpers.flows import flow_of, replies_to
 from tests.helpers.proxy import LossyProxy
 
 FOREVER: dict[str, Any] = {"granularity": None, "capacity": 500, "error_rate": 1e-9, "shards": 1}
 WINDOWS = [FOREVER, {**FOREVER, "granularity": "d", "slices": 3}]
 OLD, BOTH, BUILT = ([f"{kind} {i}" for i in range(700)] for kind in ("old", "both", "built"))
-
-
-def keys_of(client: Any, name: str) -> list[str]:
-    """The filter's keys, without calls' answers."""
-    return sorted(key for key in client.scan_iter(f"{{{name}*", count=1000) if ":lane:" not in key)
 
 
 @pytest.mark.parametrize("given", WINDOWS)

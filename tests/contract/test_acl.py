@@ -15,6 +15,7 @@ import redis
 
 from tbloom import NotReplicated, TimeBloom
 from tests.helpers import servers
+from tests.helpers.contents import snapshot
 from tests.helpers.localredis import LocalRedis
 from tests.helpers.making import missing
 from tests.helpers.stores import BLOOM, DISTINCT, STORES, Store
@@ -137,14 +138,14 @@ def test_the_documented_reader_can_read_and_change_nothing(
 ) -> None:
     url = _set_reader(server, admin, name)
     _read(url, name)
-    before = {key: admin.dump(key) for key in admin.scan_iter()}
+    before = snapshot(admin)
     for own, shards in ((name, 1), (f"{name}:3", 3)):
         with TimeBloom.from_url(url, own, capacity=200, shards=shards) as reader:
             verbs = partial(reader.add, "new"), partial(reader.claim, "new"), reader.clear
             for verb in verbs:
                 with pytest.raises(redis.ResponseError, match=REFUSED):
                     verb()
-    assert before == {key: admin.dump(key) for key in admin.scan_iter()}
+    assert before == snapshot(admin)
 
 
 @pytest.mark.parametrize("command", [word[1:] for word in READER if word[0] == "+"])

@@ -9,9 +9,9 @@ import pytest
 import redis
 
 from tbloom import ConfigError, ConfigMismatch, TBloomError
+from tests.helpers.contents import snapshot
 from tests.helpers.hostile import ITEMS, LABEL, PLANTED, Planted
 from tests.helpers.making import Make
-from tests.helpers.stored import snapshot
 from tests.helpers.stores import BLOOM, DISTINCT, EXACT
 
 pytestmark = pytest.mark.usefixtures("away_from_midnight")
@@ -20,10 +20,6 @@ _IN_STEPS = {"clear", "clear_mapping", "reconfigure"}
 each_store = pytest.mark.parametrize("planted", PLANTED.values(), ids=str)
 with_buckets = pytest.mark.parametrize("planted", [PLANTED[EXACT], PLANTED[DISTINCT]], ids=str)
 each_number_of_shards = pytest.mark.parametrize("shards", [1, 3])
-
-
-def _contents(own: redis.Redis) -> dict[bytes, bytes | None]:
-    return {key: own.dump(key) for key in own.scan_iter() if b":lane:" not in key}
 
 
 def _plant_lists(own: redis.Redis, keys: list[str]) -> None:
@@ -46,14 +42,14 @@ def test_a_key_of_another_type_is_named_and_left_alone(
         planted.filled(own, shards)
         keys = planted.keys(own, part)
         _plant_lists(own, keys)
-        seen, before = planted.open(own, shards), _contents(own)
+        seen, before = planted.open(own, shards), snapshot(own, lanes=False)
         if verb in planted.parts[part][1]:
             call(seen)
             continue
         with pytest.raises(redis.ResponseError, match=r"WRONGTYPE .* a key of {planted"):
             call(seen)
         assert [b"list"] * len(keys) == [own.type(key) for key in keys]
-        assert verb in _IN_STEPS or before == _contents(own)
+        assert verb in _IN_STEPS or before == snapshot(own, lanes=False)
 
 
 _NO_CONFIGS = [
@@ -72,10 +68,10 @@ def test_a_config_that_is_none_is_refused(
             planted.filled(own, shards)
             for key in planted.keys(own, "config"):
                 own.set(key, text)
-            before = _contents(own)
+            before = snapshot(own, lanes=False)
             with pytest.raises((ConfigMismatch, ConfigError), match="planted"):
                 call(planted.open(own, shards))
-            assert before == _contents(own)
+            assert before == snapshot(own, lanes=False)
 
 
 @pytest.mark.parametrize(
@@ -95,7 +91,7 @@ def test_a_layout_that_is_none_is_refused(
             keys = planted.keys(own, "layout")
             for key in keys:
                 own.set(key, text)
-            seen, before = planted.open(own, shards), _contents(own)
+            seen, before = planted.open(own, shards), snapshot(own, lanes=False)
             if verb in planted.without_layout:
                 call(seen)
             else:
@@ -103,7 +99,7 @@ def test_a_layout_that_is_none_is_refused(
                     call(seen)
                 named = [key for key in keys if repr(key) in str(caught.value)]
                 assert named or planted.store is DISTINCT
-                assert verb in _IN_STEPS or before == _contents(own)
+                assert verb in _IN_STEPS or before == snapshot(own, lanes=False)
         if planted.store is BLOOM:
             own.delete(*keys)
         seen.clear(**({"mapping": True} if planted.store is DISTINCT else {}))

@@ -14,6 +14,7 @@ from tbloom import TBloomError
 from tbloom.distinct import DistinctCounter
 from tbloom.engine.keys import MappingKeys
 from tbloom.items import encode, fingerprint
+from tests.helpers.contents import keys_of, snapshot
 from tests.helpers.hostile import ITEMS, PLANTED
 from tests.helpers.ids import ids_of
 from tests.helpers.stores import DISTINCT
@@ -29,10 +30,6 @@ def _filled(own: redis.Redis) -> tuple[DistinctCounter, DistinctCounter]:
     return PLANTED[DISTINCT].filled(own, 1), DistinctCounter(own, "two", "planted")
 
 
-def _contents(own: redis.Redis) -> dict[bytes, bytes | None]:
-    return {key: own.dump(key) for key in own.scan_iter() if b":lane:" not in key}
-
-
 def _ends_clearly(own: redis.Redis, damage: Callable[[], Any]) -> set[str]:
     """Each verb after the damage: its error is tbloom's and changes nothing, and clear(mapping=True) mends it.
 
@@ -42,17 +39,16 @@ def _ends_clearly(own: redis.Redis, damage: Callable[[], Any]) -> set[str]:
     for verb, call in VERBS.items():
         one, _ = _filled(own)
         damage()
-        before = _contents(own)
+        before = snapshot(own, lanes=False)
         try:
             call(one)
             answered.add(verb)
         except TBloomError as error:
             assert re.search("'one'|planted", str(error))  # noqa: PT017 - not each verb raises
-            assert verb.startswith("clear") or before == _contents(own)
+            assert verb.startswith("clear") or before == snapshot(own, lanes=False)
         one.clear(mapping=True)
-        assert all(
-            b":ids:" in key for key in _contents(own)
-        )  # buckets that a damaged layout does not name
+        # What a damaged layout does not name.
+        assert all(b":ids:" in key for key in keys_of(own))
         assert all(one.add_many(ITEMS))
         assert len(ITEMS) == one.count()
     return answered
@@ -80,7 +76,7 @@ def test_no_field_hinders_a_clear_of_the_mapping(own: redis.Redis, name: str | b
     one, _ = _filled(own)
     own.hset(KEYS.counters(), name, b"\xff")
     one.clear(mapping=True)
-    assert {} == _contents(own)
+    assert [] == keys_of(own)
     assert one.add("7")
 
 
@@ -141,11 +137,11 @@ def test_a_lost_layout_or_number_of_members_is_an_error(own: redis.Redis) -> Non
     for key in (KEYS.layout(), KEYS.members()):
         one, two = _filled(own)
         own.delete(key)
-        before = _contents(own)
+        before = snapshot(own, lanes=False)
         for counter in (one, two):
             with pytest.raises(TBloomError, match=r"the server has lost .* 'planted'|planted"):
                 counter.add("7")
-        assert before == _contents(own)
+        assert before == snapshot(own, lanes=False)
         one.clear(mapping=True)
         assert all(one.add_many(ITEMS))
 

@@ -17,6 +17,7 @@ from tbloom import ConfigError, MappingFull
 from tbloom.distinct import DistinctCounter, exchange
 from tbloom.distinct.members import generation_of, id_of
 from tbloom.distinct.roaring import containers_of
+from tests.helpers.contents import keys_of
 from tests.helpers.flows import flow_of, run
 from tests.helpers.ids import counted
 from tests.helpers.making import Make
@@ -113,7 +114,7 @@ def test_every_sequence_of_verbs_is_answered_as_by_a_set(
                 model.clear(chosen)
         model.check()
         model.clear()
-        assert [] == [key for key in client.keys(f"*{model.name}*") if b":lane:" not in key]
+        assert [] == keys_of(client, model.name)
 
 
 def test_each_form_becomes_the_others(binary: redis.Redis) -> None:
@@ -247,7 +248,7 @@ async def test_integers_need_no_mapping(make_counter: Make, client: redis.Redis)
     with pytest.raises(ConfigError, match="keep_members"):
         make_counter(name, mapping=None, keep_members=True)
     await numbers.clear(mapping=True)
-    assert [] == [key for key in client.keys(f"*{name}*") if ":lane:" not in key]
+    assert [] == keys_of(client, name)
 
 
 def test_a_call_with_too_much_to_do_is_made_in_parts(binary: redis.Redis) -> None:
