@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -11,8 +10,7 @@ import redis
 
 from tbloom import Claim, DistinctCounter, ExactFilter, TimeBloom
 from tbloom.engine import exchange as engine_exchange
-from tbloom.engine.flow import ScriptCall
-from tests.helpers.flows import flow_of, replies_to, run
+from tests.helpers.flows import flow_of, replies_to, run, sent
 from tests.helpers.proxy import LossyProxy
 
 some_shards = pytest.mark.parametrize("shards", [1, 3])
@@ -34,16 +32,6 @@ def open_one(url: str, name: str) -> Iterator[Callable[..., TimeBloom]]:
         seen.close()
 
 
-def sent(client: redis.Redis, flow: Any, *, upto: int = 100) -> list[ScriptCall]:
-    """Runs a flow, for this number of round trips; returns its last script calls."""
-    calls = next(flow)
-    with suppress(StopIteration):
-        for _ in range(upto):
-            last = calls
-            calls = flow.send(replies_to(client, calls))
-    return [call for call in last if isinstance(call, ScriptCall)]
-
-
 @some_shards
 @pytest.mark.parametrize("was_seen", [False, True])
 @pytest.mark.parametrize("verb", ["add", "claim", "commit"])
@@ -55,7 +43,7 @@ def test_a_copy_that_arrives_after_a_clear_changes_nothing(
     theirs.add("the filter's parameters")
     if was_seen:
         theirs.add("a")
-    calls = sent(client, flow_of(ours, verb, "a"))
+    calls = sent(client, flow_of(ours, verb, "a"))[-1:]
     theirs.clear()
     theirs.add_many(f"item {i}" for i in range(30))
     assert 0 not in [status for status, *_ in replies_to(client, calls)]
@@ -144,9 +132,9 @@ def test_a_copy_that_arrives_in_an_empty_filter_puts_nothing_into_it(
 ) -> None:
     """Not even parameters. A first call's copy, which knows of no clear, begins a filter without items."""
     ours, theirs = open_one(), open_one()
-    first = sent(client, flow_of(ours, "add", "a"), upto=1)
+    first = sent(client, flow_of(ours, "add", "a"))[:1]
     theirs.add("the filter's parameters")
-    calls = sent(client, flow_of(ours, "add", "a"))
+    calls = sent(client, flow_of(ours, "add", "a"))[-1:]
     theirs.clear()
     assert [5] == [status for status, *_ in replies_to(client, calls)]
     assert all(":lane:" in key for key in client.keys(f"*{name}*"))

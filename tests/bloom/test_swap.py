@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ import redis
 from tbloom import Claim, ConfigError, ConfigMismatch, TBloomError, TimeBloom
 from tests.helpers import servers
 from tests.helpers.contents import keys_of
-from tests.helpers.flows import flow_of, replies_to
+from tests.helpers.flows import flow_of, replies_to, sent
 from tests.helpers.proxy import LossyProxy
 
 FOREVER: dict[str, Any] = {"granularity": None, "capacity": 500, "error_rate": 1e-9, "shards": 1}
@@ -95,15 +94,9 @@ def test_a_late_copy_of_a_swap_changes_nothing(client: redis.Redis, name: str) -
     live, new = (TimeBloom(client, one, **FOREVER) for one in (name, f"{{{name}}}:new"))
     live.add_many(OLD)
     new.add_many(BUILT)
-    sent: list[Any] = []
-    swap = flow_of(live, "swap", new.name)
-    calls = next(swap)
-    with suppress(StopIteration):
-        while True:
-            sent = calls
-            calls = swap.send(replies_to(client, calls))
+    [*_, swap] = sent(client, flow_of(live, "swap", new.name))
     new.add("next")
-    replies_to(client, sent)
+    replies_to(client, [swap])
     assert all(live.contains_many(BUILT))
     assert [False, True] == [live.contains("next"), new.contains("next")]
 

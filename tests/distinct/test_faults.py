@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta, timezone
-from typing import Any
 
 import pytest
 import redis
@@ -11,63 +10,30 @@ import redis
 from tbloom.distinct import DistinctCounter
 from tests.helpers import servers
 from tests.helpers.account import NO_ANSWER, names
-from tests.helpers.contents import keys_of, snapshot
+from tests.helpers.contents import keys_of
+from tests.helpers.flows import flow_of, replies_to, sent
 from tests.helpers.ids import check
 from tests.helpers.localredis import LocalRedis
 from tests.helpers.making import Make
 from tests.helpers.proxy import LossyProxy
 
 
-def _noting(make: Any, sent: list[tuple[Any, ...]]) -> Any:
-    def noted(*arguments: Any, **more: Any) -> Any:
-        call = make(*arguments, **more)
-        sent.append(call.words)
-        return call
-
-    return noted
-
-
-def test_a_stray_copy_of_a_call_changes_nothing(
-    url: str, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of adds and discards; the last one gets its first answer."""
-    sent: list[tuple[Any, ...]] = []
-    with redis.Redis.from_url(url) as own, DistinctCounter.from_url(url, "one", name) as counter:
-        counter.add("first")
-        exchange = counter._exchange
-        monkeypatch.setattr(exchange, "make_call", _noting(exchange.make_call, sent))
-        counter.add_many(names(10))
-        counter.discard_many(names(5))
-        counter.add_many(names(20))
-        before = snapshot(own)
-        replies = [own.execute_command(*words) for words in sent]
-        assert before == snapshot(own)
-        assert [3, 3] == [reply[0] for reply in replies[:-1]]
-        assert [0, b"1" * 5 + b"0" * 5 + b"1" * 10] == replies[-1][:2]
-        assert 21 == counter.count()
-
-
 @pytest.mark.parametrize("mapping", [False, True])
 @pytest.mark.parametrize("is_new", [True, False])
 def test_a_copy_of_a_call_from_before_a_clear_counts_nothing(
-    url: str, name: str, monkeypatch: pytest.MonkeyPatch, *, is_new: bool, mapping: bool
+    url: str, name: str, *, is_new: bool, mapping: bool
 ) -> None:
     """Whether it answered True, or only False, so that the server has noted nothing of it."""
-    sent: list[tuple[Any, ...]] = []
     with redis.Redis.from_url(url) as own, DistinctCounter.from_url(url, "one", name) as counter:
         counter.add_many(names(20))
-        exchange = counter._exchange
-        monkeypatch.setattr(exchange, "make_call", _noting(exchange.make_call, sent))
-        assert [is_new] * 20 == counter.add_many(names(20, "more" if is_new else "item"))
+        calls = sent(own, flow_of(counter, "add_many", names(20, "more" if is_new else "item")))
         other = DistinctCounter(own, "one", name)
         other.clear(mapping=mapping)
         for _ in range(2):
-            for words in sent:
-                own.execute_command(*words)
+            replies_to(own, calls)
             assert 0 == other.count()
         assert [True] * 20 == other.add_many(names(20))
-        for words in sent:
-            own.execute_command(*words)
+        replies_to(own, calls)
         assert 20 == other.count()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import redis
@@ -33,6 +34,16 @@ def run(client: redis.Redis, flow: Any, replies: Any = None) -> tuple[Any, int]:
 def keys_of(call: Call) -> tuple[Any, ...]:
     """The keys of a call of a script."""
     return call.words[3 : 3 + int(call.words[2])]
+
+
+def sent(client: redis.Redis, flow: Any) -> list[ScriptCall]:
+    """Runs the flow; returns the script calls that it made."""
+    calls, made = next(flow), list[ScriptCall]()
+    with suppress(StopIteration):
+        while True:
+            made += [call for call in calls if isinstance(call, ScriptCall)]
+            calls = flow.send(replies_to(client, calls))
+    return made
 
 
 def script_of(call: Call) -> str:
