@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tbloom import AsyncLocalBloom, ConfigError, FilterFull, LocalBloom, TBloomError, TimeBloom
+from tbloom import AsyncLocalBloom, FilterFull, LocalBloom, TBloomError, TimeBloom
 from tbloom.bloom import hasher
 from tbloom.bloom.hasher import digest
 from tbloom.engine import pending
@@ -165,17 +165,20 @@ def steps(seed: int, time: str) -> Iterator[tuple[Any, ...]]:
     chance, day = random.Random(seed), 0
     pool = [f"item {i}" for i in range(2000)]
     for _ in range(80):
-        verb = chance.choice(["contains", "add", "add_many", "add_many", "contains_many", "clock", "info"])  # fmt: skip
-        within = chance.choice([None, None, 1, 2])
+        verb = chance.choice(["contains", "add", "add_many", "add_many", "contains_many", "last_seen_many", "clock", "info"])  # fmt: skip
+        limits = chance.choice([(None,), (None,), (1,), (2,)])
+        if verb.startswith("add") and limits == (None,):
+            limits = (None, chance.choice([None, 1, 2, 3]))  # for how many slices items are kept
         if verb in ("add", "contains"):
-            yield from ((verb, chance.choice(pool), within) for _ in range(5))
+            yield from ((verb, chance.choice(pool), *limits) for _ in range(5))
         elif verb == "clock" and time != "still":
             day = chance.randrange(3) if time == "jumps" else day + chance.choice([1, 1, 1, 2, 5])
             yield verb, START + timedelta(days=day, hours=12)
         elif verb in ("clock", "info"):
             yield ("info",)
         else:  # no batch is so large that Redis is asked in several calls
-            yield verb, chance.choices(pool, k=chance.choice([3, 30, 60])), within
+            limits = () if verb == "last_seen_many" else limits
+            yield verb, chance.choices(pool, k=chance.choice([3, 30, 60])), *limits
 
 
 def play(
@@ -296,33 +299,6 @@ def test_a_batch_that_is_interrupted_loses_no_item(monkeypatch: pytest.MonkeyPat
                 seen.add_many(items)
         assert [True] * 20 == seen.add_many(items)
         assert [False] * 20 == seen.add_many(items)
-
-
-def test_an_item_leaves_after_the_slices_that_it_is_kept_for(
-    local: Callable[..., LocalBloom], clock: Clock
-) -> None:
-    """Also where its slice grows for it; ``last_seen`` and ``info`` have it in the slice that it leaves with."""
-    seen = local(slices=4, capacity=50, error_rate=1e-6)
-    items = {
-        keep: [f"{keep} {i}" for i in range(10 if keep == 4 else 120)] for keep in (1, 2, 3, 4)
-    }
-    for keep, some in items.items():
-        assert seen.add(some[0], keep=keep)
-        assert seen.add_many(some, keep=keep) == [False] + [True] * (len(some) - 1)
-        assert not any(seen.add_many(some))
-    assert [120, 120, 120, 10] == [slice.items for slice in seen.info().slices]
-    assert START - 2 * DAY == getattr(seen.last_seen("2 0"), "start", None)
-    for keep in (1, 2, 3, 4):
-        assert all(seen.contains_many(items[keep]))
-        clock.now = START + keep * DAY
-        assert not any(seen.contains_many(items[keep]))
-    for wrong in (0, 5, True, "2"):
-        with pytest.raises(
-            ConfigError, match=r"^keep: expected a whole number of slices from 1 to 4"
-        ):
-            seen.add("a", keep=wrong)
-    with pytest.raises(ConfigError, match=r"^within: expected left out"):
-        seen.add_many(["a"], within=2, keep=2)
 
 
 def test_without_a_capacity_a_slice_is_made_for_what_the_last_one_held(
