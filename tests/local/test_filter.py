@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tbloom import AsyncLocalBloom, FilterFull, LocalBloom, TBloomError, TimeBloom
+from tbloom import AsyncLocalBloom, ConfigError, FilterFull, LocalBloom, TBloomError, TimeBloom
 from tbloom.bloom import hasher
 from tbloom.bloom.hasher import digest
 from tbloom.engine import pending
@@ -168,7 +168,8 @@ def steps(seed: int, time: str) -> Iterator[tuple[Any, ...]]:
         verb = chance.choice(["contains", "add", "add_many", "add_many", "contains_many", "last_seen_many", "clock", "info"])  # fmt: skip
         limits = chance.choice([(None,), (None,), (1,), (2,)])
         if verb.startswith("add") and limits == (None,):
-            limits = (None, chance.choice([None, 1, 2, 3]))  # for how many slices items are kept
+            # For how many slices items are kept; 4 are more than there are.
+            limits = (None, chance.choice([None, 1, 2, 3, 4]))
         if verb in ("add", "contains"):
             yield from ((verb, chance.choice(pool), *limits) for _ in range(5))
         elif verb == "clock" and time != "still":
@@ -204,10 +205,10 @@ def _second(at: datetime | None) -> int | None:
 
 
 def answer(verb: Callable[..., Any], *arguments: Any) -> Any:
-    """What the verb returns, or the text of its FilterFull."""
+    """What the verb returns, or the text of its error."""
     try:
         return verb(*arguments)
-    except FilterFull as error:
+    except (ConfigError, FilterFull) as error:
         return str(error)
 
 
