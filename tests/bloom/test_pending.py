@@ -152,29 +152,6 @@ def test_an_answer_from_before_a_clear_is_not_given_though_the_clock_was_set_bac
         assert [True, False] == [ours.add("b"), ours.add("a")]
 
 
-@pytest.mark.check
-def test_a_large_batch_that_ends_in_an_error_forgets_none_of_its_new_items(
-    url: str, name: str
-) -> None:
-    """More than 300,000: each is new to the repeat."""
-    items = [str(i) for i in range(310_000)]
-    is_lost, parameters = [True], {"slices": 1, "capacity": 400_000, "error_rate": 1e-9}
-    with TimeBloom.from_url(url, name, **parameters) as other:
-
-        def lose(_: int) -> bool:
-            return bool(is_lost) and other.info().items > 305_000 and is_lost.pop()
-
-        with (
-            LossyProxy(url, lose) as proxy,
-            TimeBloom.from_url(proxy.url, name, retry_for=0, **parameters) as seen,
-        ):
-            with pytest.raises(redis.ConnectionError):
-                seen.add_many(items)
-            assert all(seen.add_many(items))
-            assert not any(seen.add_many(items[::100]))
-        assert len(items) == other.info().items
-
-
 @both
 def test_lost_answers_beyond_their_limit_are_fetched_by_the_next_call(
     store: Any, url: str, name: str, monkeypatch: pytest.MonkeyPatch
