@@ -71,44 +71,26 @@ def in_child(work: Callable[[], object]) -> Any:
     return process
 
 
-def test_of_many_processes_exactly_one_answers_new(path: Path) -> None:
-    """4 processes make the filter, and offer the same items while it grows: each is new once."""
+@pytest.mark.parametrize("is_forked", [False, True])
+def test_of_many_processes_exactly_one_answers_new(path: Path, is_forked: bool) -> None:
+    """4 processes make the filter, or go on with their parent's, and offer the same items while it grows: each is new once."""
     items = [f"item {i}" for i in range(5000)]
     queue = FORK.SimpleQueue()
+    parents = LocalBloom(path=path, capacity=1000, error_rate=1e-9) if is_forked else None
 
     def child(seed: int) -> None:
-        with LocalBloom(path=path, capacity=1000, error_rate=1e-9) as seen:
+        with parents or LocalBloom(path=path, capacity=1000, error_rate=1e-9) as seen:
             queue.put(offer(seen, items, seed))
 
     children = [in_child(partial(child, seed)) for seed in range(4)]
-    new = [item for _ in children for item in queue.get()]
+    new = offer(parents, items, 9) if parents else []
+    new += [item for _ in children for item in queue.get()]
     for process in children:
         process.join()
     assert dict.fromkeys(items, 1) == Counter(new)
     with LocalBloom(path=path, capacity=1000, error_rate=1e-9) as seen:
         assert all(seen.contains_many(items))
         assert len(items) == seen.info().items
-
-
-def test_forked_children_share_it(path: Path) -> None:
-    """An object made before a fork goes on in parent and child; each item is new once."""
-    items = [f"item {i}" for i in range(3000)]
-    with LocalBloom(path=path, capacity=500, error_rate=1e-9) as seen:
-        assert seen.add("of the parent")
-        queue = FORK.SimpleQueue()
-
-        def child(seed: int) -> None:
-            queue.put((offer(seen, items, seed), "of the parent" in seen))
-
-        children = [in_child(partial(child, seed)) for seed in range(3)]
-        new = offer(seen, items, 9)
-        for _ in children:
-            of_child, knows = queue.get()
-            new += of_child
-            assert knows
-        for process in children:
-            process.join()
-        assert dict.fromkeys(items, 1) == Counter(new)
 
 
 def test_a_dropped_filter_releases_its_file(path: Path) -> None:
