@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from time import sleep
@@ -33,37 +32,6 @@ def _binary() -> str:
     return str(binary)
 
 
-@pytest.fixture(params=[PERSISTENT, ()], ids=["kept", "forgotten"])
-def killable(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Killable]:
-    """A server that keeps everything when it is killed, and one that forgets everything."""
-    with Killable(_binary(), tmp_path, *request.param) as server:
-        yield server
-
-
-only_kept = pytest.mark.parametrize("killable", [PERSISTENT], ids=["kept"], indirect=True)
-only_forgotten = pytest.mark.parametrize("killable", [()], ids=["forgotten"], indirect=True)
-
-
-def _kill_again_and_again(killable: Killable, account: Account, add: Callable[[int], None]) -> None:
-    """While four threads add, each until it is told to stop by ``account.closed``."""
-    with ThreadPoolExecutor(4) as threads:
-        adding = [threads.submit(add, thread) for thread in range(4)]
-        try:
-            for _ in range(KILLS):
-                before = account.offered.total()
-                # (A thread that is done has failed.)
-                while account.offered.total() < before + 2000 and not any(
-                    job.done() for job in adding
-                ):
-                    sleep(0.01)
-                killable.kill()
-                killable.restart()
-        finally:
-            account.closed = True
-        for job in adding:
-            job.result()
-
-
 async def test_scripts_that_are_forgotten_all_the_time_lose_nothing(
     store: Store, opened: Any, url: str, client: redis.Redis, name: str
 ) -> None:
@@ -76,13 +44,16 @@ async def test_scripts_that_are_forgotten_all_the_time_lose_nothing(
     store.check(account, url, name)
 
 
-@only_kept
 def test_a_server_that_persists_is_killed_again_and_again_and_nothing_is_lost(
-    store: Store, killable: Killable, name: str
+    store: Store, tmp_path: Path, name: str
 ) -> None:
     """4 threads add without a pause, and notice nothing: a call under way gets its first answer."""
     account = Account()
-    with store.open(killable.url, name, retry_for=RETRY_FOR) as seen:
+    with (
+        Killable(_binary(), tmp_path, *PERSISTENT) as killable,
+        store.open(killable.url, name, retry_for=RETRY_FOR) as seen,
+        ThreadPoolExecutor(4) as threads,
+    ):
 
         def add(thread: int) -> None:
             number = 0
@@ -93,11 +64,22 @@ def test_a_server_that_persists_is_killed_again_and_again_and_nothing_is_lost(
                     account.offer(seen, piece)
                 number += 1
 
-        _kill_again_and_again(killable, account, add)
+        adding = [threads.submit(add, thread) for thread in range(4)]
+        try:
+            for _ in range(KILLS):
+                wanted = account.offered.total() + 2000
+                # (A thread that is done has failed.)
+                while account.offered.total() < wanted and not any(job.done() for job in adding):
+                    sleep(0.01)
+                killable.kill()
+                killable.restart()
+        finally:
+            account.closed = True
+        for job in adding:
+            job.result()
         store.check(account, killable.url, name)
 
 
-@only_forgotten
 @pytest.mark.parametrize(
     ("store", "parameters"),
     [
@@ -109,12 +91,15 @@ def test_a_server_that_persists_is_killed_again_and_again_and_nothing_is_lost(
     ids=["bloom", "exact", "distinct", "bloom, shards", "exact, shards", "bloom, grown"],
 )
 async def test_what_a_server_forgets_is_new_once_more(
-    store: Store, opened: Any, killable: Killable, name: str, parameters: dict[str, Any]
+    store: Store, opened: Any, tmp_path: Path, name: str, parameters: dict[str, Any]
 ) -> None:
     """Each life of the server has an exact account, with the same objects: one that adds, and one that has only looked."""
     items = names(4500 if store is DISTINCT else 2000)  # 4,097 make a bitmap
-    seen = opened(url=killable.url, **parameters)
-    with store.open(killable.url, name, **parameters) as looking:
+    with (
+        Killable(_binary(), tmp_path) as killable,
+        store.open(killable.url, name, **parameters) as looking,
+    ):
+        seen = opened(url=killable.url, **parameters)
         for life in range(LIVES):
             account = Account()
             assert 0 == store.held(looking)
