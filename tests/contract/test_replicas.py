@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
-from itertools import count
 from shutil import which
 from typing import Any
 
@@ -20,6 +19,7 @@ import redis
 
 from tbloom import AsyncTimeBloom, Claim, ConfigError, ExactFilter, NotReplicated, TimeBloom
 from tests.helpers import servers
+from tests.helpers.killable import again_and_again
 from tests.helpers.localredis import LocalRedis
 from tests.helpers.making import missing
 from tests.helpers.proxy import Proxy
@@ -202,53 +202,34 @@ def test_a_wrong_number_of_replicas_is_named(client: redis.Redis, name: str, giv
             store(client, name, replicas=given)
 
 
-class Crawlers:
-    """Threads that add the same items, pairwise, until they are told to end; how often each item was new."""
+class Crawler:
+    """Adds an item of its own and another crawler's, or asks again for the last one; notes how often each was new."""
 
-    def __init__(self, url: str, name: str) -> None:
-        self.new, self.errors = Counter[str](), list[BaseException]()
-        self.lock, self._ended = threading.Lock(), threading.Event()
-        arguments = (f"{url}?socket_timeout=2", name)
-        self._threads = [
-            threading.Thread(target=self._crawl, args=(number, *arguments)) for number in range(6)
-        ]
-        for thread in self._threads:
-            thread.start()
+    def __init__(
+        self, seen: TimeBloom, number: int, new: Counter[str], lock: threading.Lock
+    ) -> None:
+        self._seen, self._new, self._lock = seen, new, lock
+        self._number, self._page = number, 0
 
-    def end(self) -> None:
-        self._ended.set()
-        for thread in self._threads:
-            thread.join()
-
-    def wait_for(self, number: int) -> None:
-        """Returns once so many items were new."""
-        while len(self.new) < number:
-            assert not self.errors
-            time.sleep(0.01)
-
-    def _crawl(self, number: int, url: str, name: str) -> None:
-        try:
-            with TimeBloom.from_url(url, name, replicas=1, retry_for=600) as seen:
-                for page in count():
-                    if self._ended.is_set():
-                        return
-                    self._add(seen, f"{number // 2} {page}")
-        except BaseException as error:  # noqa: BLE001 - the test shows it
-            self.errors.append(error)
-
-    def _add(self, seen: TimeBloom, item: str) -> None:
-        while not self._ended.is_set():
-            with suppress(NotReplicated):
-                is_new = seen.add(item)
-                with self.lock:
-                    self.new[item] += is_new
-                return
+    def __call__(self) -> None:
+        item = f"{self._number // 2} {self._page}"
+        with suppress(NotReplicated):
+            is_new = self._seen.add(item)
+            with self._lock:
+                self._new[item] += is_new
+            self._page += 1
 
 
 def test_no_answer_new_is_lost_by_a_failover(binary: str, name: str) -> None:
     """A replica is promoted under load while the master goes on, which then is killed with -9: the replica has what was
     answered, and no item is new twice."""
-    with ExitStack() as stack:
+    new, lock = Counter[str](), threading.Lock()
+
+    def wait_for(number: int) -> None:
+        while len(new) < number:
+            time.sleep(0.01)
+
+    with ExitStack() as stack, ExitStack() as crawling:
         master = stack.enter_context(LocalRedis(binary))
         following = "--replicaof", "127.0.0.1", str(master.port)
         next_one = stack.enter_context(LocalRedis(binary, *following))
@@ -258,25 +239,27 @@ def test_no_answer_new_is_lost_by_a_failover(binary: str, name: str) -> None:
         old.set("a", 1)
         old.wait(1, 0)
         proxy = stack.enter_context(Proxy(master.url, lambda _: None))
-        crawlers = Crawlers(proxy.url, name)
-        stack.callback(crawlers.end)
-        crawlers.wait_for(300)
+        patient = {"replicas": 1, "retry_for": 600}
+        for number in range(6):
+            seen = TimeBloom.from_url(f"{proxy.url}?socket_timeout=2", name, **patient)
+            crawler = Crawler(crawling.enter_context(seen), number, new, lock)
+            crawling.enter_context(again_and_again(crawler))
+        wait_for(300)
         promoted.execute_command("REPLICAOF", "NO", "ONE")
         executed = old.info("stats")["total_commands_processed"]
         while old.info("stats")["total_commands_processed"] < executed + 50:
             time.sleep(0.01)
         master.process.kill()
         master.process.wait()
-        with crawlers.lock:
-            new = [item for item, times in crawlers.new.items() if times]
+        with lock:
+            answered = [item for item, times in new.items() if times]
         with TimeBloom.from_url(next_one.url, name) as seen:
-            lost = [item for item in new if not seen.contains(item)]
+            lost = [item for item in answered if not seen.contains(item)]
         proxy.lead_to(next_one.url)
-        crawlers.wait_for(len(crawlers.new) + 300)
-        crawlers.end()
-        assert not crawlers.errors
+        wait_for(len(new) + 300)
+        crawling.close()
         assert lost == []
-        assert max(crawlers.new.values()) == 1
+        assert max(new.values()) == 1
 
 
 @pytest.mark.check

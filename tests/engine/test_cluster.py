@@ -6,11 +6,9 @@ import multiprocessing
 import os
 import random
 import subprocess
-import threading
 from collections import defaultdict
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from itertools import count
 from shutil import which
 from time import sleep, time
@@ -25,6 +23,7 @@ from tbloom.bloom.hasher import digest, shard_of
 from tbloom.engine.client import RETRY_FOR_FAILOVER
 from tbloom.engine.keys import Keys, slot
 from tests.helpers import servers
+from tests.helpers.killable import again_and_again
 from tests.helpers.localredis import LocalRedis
 from tests.helpers.making import Make, missing
 
@@ -51,24 +50,17 @@ def moving_name(name: str) -> str:
     )
 
 
-class _Mover(threading.Thread):
-    """Moves the first slots of the first master to the second and back, as often as it can."""
+class _Mover:
+    """Moves the first slots of the first master to the second, or back."""
 
     def __init__(self, cluster: servers.Cluster) -> None:
-        super().__init__()
         self._cluster = cluster
         self._ends = cluster.masters()[:2]
-        self._done = threading.Event()
+        self._is_whole = True
         self.moves = 0
 
-    def run(self) -> None:
-        whole = True
-        while not self._done.is_set():
-            whole = self._move() if whole else self._fix()
-
-    def stop(self) -> None:
-        self._done.set()
-        self.join()
+    def __call__(self) -> None:
+        self._is_whole = self._move() if self._is_whole else self._fix()
 
     def _move(self) -> bool:
         with suppress(subprocess.SubprocessError):  # redis-cli wants to see all masters
@@ -84,16 +76,6 @@ class _Mover(threading.Thread):
             self._cluster.fix()
             return True
         return False
-
-
-@contextmanager
-def _moving_slots(cluster: servers.Cluster) -> Iterator[_Mover]:
-    mover = _Mover(cluster)
-    mover.start()
-    try:
-        yield mover
-    finally:
-        mover.stop()
 
 
 class _Claim(NamedTuple):
@@ -123,12 +105,6 @@ def _offer_from_a_process(url: str, name: str, items: int, seed: int, claims: An
     order = [*rng.sample(range(half), half), *rng.sample(range(half, items), half)]
     with TimeBloom.from_url(url, name, **PARAMETERS) as seen:
         claims.put(_offer(seen, order, 500))
-
-
-def _offer_from_threads(seen: TimeBloom, items: range, threads: Any) -> list[Any]:
-    """Four of them, each in an order of its own."""
-    orders = [random.Random(seed).sample(items, len(items)) for seed in range(4)]
-    return [threads.submit(_offer, seen, order, 50) for order in orders]
 
 
 def _replicated(port: int) -> float:
@@ -174,9 +150,10 @@ def test_each_item_is_new_once_while_slots_move_and_a_master_dies(moving_name: s
         ]
         for process in processes:
             process.start()
+        mover = _Mover(cluster)
         with (
             TimeBloom.from_url(cluster.url, moving_name, **PARAMETERS) as seen,
-            _moving_slots(cluster) as mover,
+            again_and_again(mover),
         ):
             while seen.info().items < 0.55 * items:
                 sleep(0.1)
@@ -268,7 +245,8 @@ def test_each_item_is_new_once_though_a_sentinels_master_dies(name: str) -> None
         assert seen._retry_for == RETRY_FOR_FAILOVER
         seen._retry_for = 600  # a machine may stand still for longer
         with ThreadPoolExecutor(4) as threads:
-            offers = _offer_from_threads(seen, items, threads)
+            orders = [random.Random(seed).sample(items, len(items)) for seed in range(4)]
+            offers = [threads.submit(_offer, seen, order, 50) for order in orders]
             while seen.info().items < len(items) / 2:
                 sleep(0.01)
             replicated = _replicated(master.port)
