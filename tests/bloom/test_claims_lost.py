@@ -16,7 +16,7 @@ import redis
 
 from tbloom import Claim, TimeBloom
 from tests.helpers import servers
-from tests.helpers.making import missing, session_of
+from tests.helpers.making import needed, session_of
 from tests.helpers.proxy import Fault, LossyProxy, Proxy
 
 NEW, SEEN, BUSY = Claim.NEW, Claim.SEEN, Claim.BUSY
@@ -101,9 +101,7 @@ async def test_claims_outlive_a_short_window(make: Any, client: redis.Redis, nam
 
 
 def test_closing_does_not_wait_for_a_server_that_is_gone(name: str) -> None:
-    if "redis-server" not in servers.BINARIES:
-        missing("redis-server")
-    with servers.local(servers.BINARIES["redis-server"]) as client:
+    with servers.local(needed("redis-server")) as client:
         port = client.connection_pool.connection_kwargs["port"]
         seen = sync(f"redis://127.0.0.1:{port}", name, retry_for=3600)
         seen.claim("a")

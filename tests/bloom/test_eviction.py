@@ -9,7 +9,7 @@ import redis
 
 from tbloom import TimeBloom
 from tests.helpers import servers
-from tests.helpers.making import missing
+from tests.helpers.making import needed
 
 POLICY = "the server drops keys once it uses"
 DROPPED = "early: what it held is forgotten"
@@ -18,10 +18,8 @@ DROPPED = "early: what it held is forgotten"
 @pytest.fixture
 def small() -> Any:
     """A server with 8 MB, which drops keys beyond that."""
-    if "redis-server" not in servers.BINARIES:
-        missing("redis-server")
     options = ("--maxmemory", "8mb", "--maxmemory-policy", "allkeys-random")
-    with servers.local(servers.BINARIES["redis-server"], *options) as client:
+    with servers.local(needed("redis-server"), *options) as client:
         yield client
 
 

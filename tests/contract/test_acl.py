@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from shutil import which
 from typing import Any
 
 import pytest
@@ -17,7 +16,7 @@ from tbloom import NotReplicated, TimeBloom
 from tests.helpers import servers
 from tests.helpers.contents import snapshot
 from tests.helpers.localredis import LocalRedis
-from tests.helpers.making import missing
+from tests.helpers.making import cluster_needed
 from tests.helpers.stores import BLOOM, DISTINCT, STORES, Store
 from tests.helpers.verbs import EVERY_VERB
 
@@ -167,9 +166,7 @@ def test_the_documented_user_has_no_other_store(
 
 
 def test_the_documented_user_of_a_cluster(name: str) -> None:
-    if not which("redis-cli") or "redis-server" not in servers.BINARIES:
-        missing("redis-server with redis-cli")
-    with servers.Cluster(servers.BINARIES["redis-server"]) as cluster:
+    with servers.Cluster(cluster_needed()) as cluster:
         for extra in ([], CLUSTER[:1], CLUSTER):
             for master in cluster.masters():
                 _set_user(master, name, *extra)

@@ -18,7 +18,7 @@ import redis.sentinel
 from tbloom.engine import connections
 from tests.helpers import servers
 from tests.helpers.localredis import LocalRedis, free_port
-from tests.helpers.making import awaited
+from tests.helpers.making import awaited, needed
 from tests.helpers.proxy import LossyProxy, Proxy
 from tests.helpers.stores import BLOOM, EXACT, Store
 
@@ -72,7 +72,7 @@ class Moving(NamedTuple):
 def moving(monkeypatch: pytest.MonkeyPatch) -> Iterator[Moving]:
     """Connections are renewed fifty times a second, not once a minute."""
     monkeypatch.setattr(connections, "_RENEWAL_NS", 20_000_000)
-    binary = servers.BINARIES[servers.OLDEST]
+    binary = needed(servers.OLDEST)
     with (
         LocalRedis(binary) as old,
         LocalRedis(binary) as new,

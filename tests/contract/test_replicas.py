@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
-from shutil import which
 from typing import Any
 
 import pytest
@@ -21,7 +20,7 @@ from tbloom import AsyncTimeBloom, Claim, ConfigError, ExactFilter, NotReplicate
 from tests.helpers import servers
 from tests.helpers.killable import again_and_again
 from tests.helpers.localredis import LocalRedis
-from tests.helpers.making import missing
+from tests.helpers.making import cluster_needed
 from tests.helpers.proxy import Proxy
 from tests.helpers.stores import BLOOM, EXACT
 
@@ -266,12 +265,8 @@ def test_no_answer_new_is_lost_by_a_failover(binary: str, name: str) -> None:
 @pytest.mark.parametrize("store", ["TimeBloom", "AsyncTimeBloom"])
 async def test_a_node_of_a_cluster_waits_for_its_own_replica(store: str, name: str) -> None:
     """Also where slots have moved to another node, whose replica counts then."""
-    if not which("redis-cli") or "redis-server" not in servers.BINARIES:
-        missing("redis-server with redis-cli")
     with ExitStack() as stack:
-        cluster = stack.enter_context(
-            servers.Cluster(servers.BINARIES["redis-server"], replicas=True)
-        )
+        cluster = stack.enter_context(servers.Cluster(cluster_needed(), replicas=True))
         masters = cluster.masters()
         known = [master.info("replication")["slave0"] for master in masters]
         replicas = [stack.enter_context(redis.Redis(port=node["port"])) for node in known]

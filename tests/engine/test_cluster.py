@@ -10,7 +10,6 @@ from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import count
-from shutil import which
 from time import sleep, time
 from typing import Any, NamedTuple
 
@@ -25,18 +24,12 @@ from tbloom.engine.keys import Keys, slot
 from tests.helpers import servers
 from tests.helpers.killable import again_and_again
 from tests.helpers.localredis import LocalRedis
-from tests.helpers.making import Make, missing
+from tests.helpers.making import Make, cluster_needed
 
 SPAWN = multiprocessing.get_context("spawn")
 # (Error rate 1e-9, so that a false positive doesn't pass for a lost item.)
 PARAMETERS: Any = {"capacity": 250_000, "error_rate": 1e-9, "slices": 2, "shards": 12}
 MOVING_SLOTS = 40
-
-
-def _binary(name: str) -> str:
-    if not which("redis-cli") or name not in servers.BINARIES:
-        missing(f"{name} with redis-cli")
-    return servers.BINARIES[name]
 
 
 @pytest.fixture
@@ -141,7 +134,7 @@ def _assert_only_unreplicated_items_were_new_twice(
 def test_each_item_is_new_once_while_slots_move_and_a_master_dies(moving_name: str) -> None:
     """4 processes offer 80,000 items each; the third master is killed while new ones pour in."""
     items, queue = 80_000, SPAWN.Queue()
-    with servers.Cluster(_binary("redis-server"), replicas=True) as cluster:
+    with servers.Cluster(cluster_needed(), replicas=True) as cluster:
         masters = cluster.masters()
         arguments = [(cluster.url, moving_name, items, seed, queue) for seed in range(4)]
         processes = [
@@ -234,7 +227,7 @@ def test_a_cluster_that_no_client_reaches_is_redis_pys_error(ours: Any) -> None:
 
 def test_each_item_is_new_once_though_a_sentinels_master_dies(name: str) -> None:
     """4 threads offer 8,000 items each; the replica is put in the master's place."""
-    items, binary = range(8000), _binary("redis-server")
+    items, binary = range(8000), cluster_needed()
     with (
         LocalRedis(binary) as master,
         servers.replica(binary, master) as replica,

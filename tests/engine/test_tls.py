@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 import redis
 
-from tests.helpers import servers
 from tests.helpers.localredis import LocalRedis, free_port
-from tests.helpers.making import Make, missing
+from tests.helpers.making import Make, missing, needed
 
 
 def _certificate(folder: Path, name: str, *options: str) -> str:
@@ -49,13 +48,11 @@ def authorities(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def tls_port(authorities: Path) -> Iterator[int]:
     """The TLS port of a server."""
-    if "redis-server" not in servers.BINARIES:
-        missing("redis-server")
     port = free_port()
     files = ["--tls-cert-file", f"{authorities}/server.pem", "--tls-key-file"]
     files += [f"{authorities}/server.key", "--tls-ca-cert-file", f"{authorities}/ca.pem"]
     options = ["--tls-port", str(port), *files, "--tls-auth-clients", "no"]
-    server = LocalRedis(servers.BINARIES["redis-server"], *options)
+    server = LocalRedis(needed("redis-server"), *options)
     try:
         server.start()
     except RuntimeError as error:

