@@ -25,8 +25,8 @@ class Uploads(BlockingFeedStorage):
             raise OSError("no such bucket")
 
 
-class Buffers:
-    """Keeps all items until the spider closes; BUFFERS_FLUSH says whether it stores them then."""
+class _OfCrawler:
+    """An extension of a crawler."""
 
     def __init__(self, crawler: Crawler) -> None:
         self._crawler = crawler
@@ -34,6 +34,10 @@ class Buffers:
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
         return cls(crawler)
+
+
+class Buffers(_OfCrawler):
+    """Keeps all items until the spider closes; BUFFERS_FLUSH says whether it stores them then."""
 
     def process_item(self, item: Any) -> Any:
         self._crawler.signals.send_catch_log(items_buffered)
@@ -44,15 +48,8 @@ class Buffers:
             self._crawler.signals.send_catch_log(items_flushed)
 
 
-class Fates:
+class Fates(_OfCrawler):
     """Does with each item what its ``fate`` says."""
-
-    def __init__(self, crawler: Crawler) -> None:
-        self._crawler = crawler
-
-    @classmethod
-    def from_crawler(cls, crawler: Crawler) -> Self:
-        return cls(crawler)
 
     async def process_item(self, item: dict[str, Any]) -> dict[str, Any]:
         fate = item["fate"]
