@@ -190,31 +190,19 @@ def without_replicas(server: LocalRedis) -> Iterator[Callable[[], None]]:
             client.config_set("min-replicas-to-write", 0)
 
 
-@each_size
-async def test_while_the_server_refuses_all_calls_nothing_is_changed(
-    *, store: Store, opened: Any, server: LocalRedis, name: str, size: int
-) -> None:
-    """min-replicas-to-write replicas are missing: an error once retry_for is over."""
-    seen, account = opened(url=server.url, retry_for=0.1), Account()
-    await account.offer_async(seen, names(1000, "before"))
-    before = contents(server.url)
-    with without_replicas(server):
-        for _ in range(2):
-            with pytest.raises(redis.ResponseError, match="NOREPLICAS"):
-                await seen.add_many(names(size))
-    assert before == contents(server.url)
-    for _ in range(2):
-        await account.offer_async(seen, names(size))
-    store.check(account, server.url, name)
-
-
 async def test_a_server_that_refuses_all_calls_for_a_while_is_waited_for(
     store: Store, opened: Any, server: LocalRedis, name: str
 ) -> None:
-    """The call is sent again until it is answered."""
-    seen, account = opened(url=server.url, retry_for=60), Account()
-    await account.offer_async(seen, names(1000, "before"))
+    """By ``retry_for``: the call is sent again until it is answered, or ends in an error and has changed nothing."""
+    account, sizes = Account(), (1, 300)
+    hasty, seen = (opened(url=server.url, retry_for=seconds) for seconds in (0.1, 60))
+    await account.offer_async(hasty, names(1000, "before"))
+    before = contents(server.url)
     with without_replicas(server) as end, ThreadPoolExecutor(1) as thread:
+        for size in sizes * 2:
+            with pytest.raises(redis.ResponseError, match="NOREPLICAS"):
+                await hasty.add_many(names(size, f"of {size}"))
+        assert before == contents(server.url)
 
         def end_later() -> None:
             sleep(0.3)
@@ -224,4 +212,6 @@ async def test_a_server_that_refuses_all_calls_for_a_while_is_waited_for(
         await account.offer_async(seen, names(300))
         ending.result()
     await account.offer_async(seen, names(300))
+    for size in sizes * 2:
+        await account.offer_async(hasty, names(size, f"of {size}"))
     store.check(account, server.url, name)
