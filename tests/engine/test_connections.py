@@ -142,25 +142,6 @@ def test_lost_reply_then_a_refusal(own: redis.Redis, name: str, *, callers: bool
         assert not seen.add("b")
 
 
-@pytest.mark.parametrize("before", [0, 2])
-async def test_a_call_that_was_only_refused_leaves_no_pending_answer(
-    make: Any, own: redis.Redis, before: int
-) -> None:
-    """Though it was sent again, the server has executed no copy of it; it may be the first, or a usual one."""
-    url = f"redis://127.0.0.1:{own.connection_pool.connection_kwargs['port']}/0"
-    seen = make(url=url, retry_for=0.1)
-    for i in range(before):
-        assert await seen.add(f"before {i}")
-    own.config_set("min-replicas-to-write", 1)
-    try:
-        with pytest.raises(redis.ResponseError, match="NOREPLICAS"):
-            await seen.add("a")
-    finally:
-        own.config_set("min-replicas-to-write", 0)
-    assert not getattr(seen, "_seen", seen)._exchange.pending_answers.exist
-    assert await seen.add("a")
-
-
 @each_client
 @pytest.mark.parametrize("driver", ["sync", "async"])
 async def test_others_wait_for_few_calls(
