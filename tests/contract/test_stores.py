@@ -185,14 +185,6 @@ def test_of_many_threads_one_gets_new(stores: Stores) -> None:
 
 
 @pytest.mark.parametrize("stores", SHARED, indirect=True)
-def test_all_who_give_the_same_name_share_it(stores: Stores) -> None:
-    one, other = stores(), stores()
-    assert [True, False] == [one.add("a"), other.add("a")]
-    other.clear()
-    assert one.add("a") is True
-
-
-@pytest.mark.parametrize("stores", SHARED, indirect=True)
 def test_other_parameters_are_refused_and_change_nothing(stores: Stores) -> None:
     seen = stores()
     seen.add("a")
