@@ -129,13 +129,9 @@ async def test_what_is_outside_the_window_is_refused_by_the_server_s_clock(
 
 async def test_a_day_that_is_in_several_slices_is_refused(make_counter: Make) -> None:
     hours = make_counter(granularity="h", slices=48)
-    for wrong, expected in (
-        (date(2019, 6, 3), "a datetime: the day is in slices '2019060300' to '2019060323'"),
-        (datetime(2019, 6, 3), "a datetime with a time zone"),  # noqa: DTZ001 - that is the point
-        ("2019-06-03", "a slice's label"),
-    ):
-        with pytest.raises(ConfigError, match=f"^at: expected {expected}"):
-            await hours.add("x", at=wrong)
+    expected = "a datetime: the day is in slices '2019060300' to '2019060323'"
+    with pytest.raises(ConfigError, match=f"^at: expected {expected}"):
+        await hours.add("x", at=date(2019, 6, 3))
 
 
 def _ends(server: redis.Redis, name: str) -> dict[str, datetime | None]:
