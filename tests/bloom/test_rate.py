@@ -52,11 +52,9 @@ def _rate_of_window(url: str, seen: TimeBloom) -> float:
 
 
 @pytest.fixture
-def url(own: redis.Redis) -> Iterator[str]:
+def url(own_url: str, own: redis.Redis) -> Iterator[str]:
     """A server for this test's keys alone: some are large."""
-    own.flushall()
-    given = own.connection_pool.connection_kwargs
-    yield f"redis://{given['host']}:{given['port']}"
+    yield own_url
     own.flushall()
 
 

@@ -6,19 +6,17 @@ import json
 from collections.abc import Iterator
 
 import pytest
-import redis
 
 from tbloom.exact import ExactFilter
 from tests.helpers.commands import refused, tbloom
 
 
 @pytest.fixture
-def exact(own: redis.Redis, name: str) -> Iterator[tuple[ExactFilter, str]]:
+def exact(own_url: str, name: str) -> Iterator[tuple[ExactFilter, str]]:
     """On a server without what other tests have planted; its address."""
-    url = f"redis://127.0.0.1:{own.connection_pool.connection_kwargs['port']}/0"
-    with ExactFilter.from_url(url, name, shards=2) as seen:
+    with ExactFilter.from_url(own_url, name, shards=2) as seen:
         seen.add_many(map(str, range(2000)))
-        yield seen, url
+        yield seen, own_url
 
 
 def test_list_shows_an_exact_filter_as_one(exact: tuple[ExactFilter, str]) -> None:
