@@ -17,22 +17,17 @@ from redis._parsers import _AsyncRESP2Parser
 
 from tbloom import AsyncTimeBloom, TBloomError
 from tbloom.exact import AsyncExactFilter
+from tests.engine.test_connections import connections, named
 from tests.helpers.account import NO_ANSWER
 from tests.helpers.stores import DISTINCT, EXACT, Store
 
 TASKS, TURNS = 100, 10
 
 
-def connections(client: redis.Redis, name: str) -> list[str]:
-    """The ids of the server's connections of this name."""
-    return [each["id"] for each in client.client_list() if each["name"] == name]
-
-
 @pytest.fixture
 async def seen(url: str, name: str) -> AsyncIterator[AsyncTimeBloom]:
     """Its connections are found by the name."""
-    address = f"{url}?client_name={name}"
-    async with AsyncTimeBloom.from_url(address, name, error_rate=1e-9) as seen:
+    async with AsyncTimeBloom.from_url(named(url, name), name, error_rate=1e-9) as seen:
         yield seen
 
 
