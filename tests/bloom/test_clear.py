@@ -12,6 +12,7 @@ from tbloom import Claim, DistinctCounter, ExactFilter, TimeBloom
 from tbloom.engine import exchange as engine_exchange
 from tests.helpers.flows import flow_of, replies_to, run, sent
 from tests.helpers.proxy import LossyProxy
+from tests.helpers.stores import BLOOM, DISTINCT, EXACT, Store
 
 some_shards = pytest.mark.parametrize("shards", [1, 3])
 stores = pytest.mark.parametrize("store", [TimeBloom, ExactFilter, DistinctCounter])
@@ -70,20 +71,27 @@ def test_an_answer_that_is_on_its_way_during_a_clear_is_not_cached(
     assert ours.add("a")
 
 
-@some_shards
-@pytest.mark.parametrize("store", [TimeBloom, ExactFilter])
+@pytest.mark.parametrize(
+    ("store", "shards"),
+    [
+        (DISTINCT, {}),
+        *((store, shards) for store in (BLOOM, EXACT) for shards in ({}, store.sharded)),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("itself", [False, True])
 def test_a_call_whose_answer_was_lost_is_made_anew_after_a_clear(
-    url: str, name: str, store: Any, shards: int
+    url: str, name: str, store: Store, shards: dict[str, Any], itself: bool
 ) -> None:
-    """The item is new to it, and seen from then on."""
+    """The item is new to it, and seen from then on. ``itself``: the object that has made the call clears."""
     with (
         LossyProxy(url) as proxy,
-        store.from_url(proxy.url, name, shards=shards, retry_for=0) as ours,
-        store.from_url(url, name, shards=shards) as theirs,
+        store.open(proxy.url, name, retry_for=0, **shards) as ours,
+        store.open(url, name, **shards) as theirs,
     ):
         ours.add("before")
         proxy.lose(ours.add_many, ["a", "b"])
-        theirs.clear()
+        (ours if itself else theirs).clear()
         assert theirs.add("b")
         assert [True, False] == ours.add_many(["a", "b"])
         assert [False, False] == theirs.add_many(["a", "b"])

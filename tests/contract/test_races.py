@@ -169,19 +169,6 @@ def test_what_an_error_left_without_an_answer_is_new_in_the_next_call(
         assert size + 5001 == store.held(other)
 
 
-def test_what_is_cleared_has_no_first_answer(store: Store, url: str, name: str) -> None:
-    """An item that was added without an answer before a clear() is added by the call that answers new."""
-    with (
-        LossyProxy(url) as proxy,
-        store.open(proxy.url, name, retry_for=0) as seen,
-    ):
-        seen.add("before")
-        proxy.lose(seen.add, "a")
-        assert 2 == store.held(seen)
-        seen.clear()
-        assert [True, 1, False] == [seen.add("a"), store.held(seen), seen.add("a")]
-
-
 def test_adds_and_clears_at_once_end_in_a_right_store(store: Store, url: str, name: str) -> None:
     """What was new after the last clear is held, once; and no call ends in an error."""
     opened = [store.open(url, name) for _ in range(3)]
