@@ -19,26 +19,21 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from tbloom import (
-    AsyncDistinctCounter,
-    AsyncExactFilter,
-    AsyncLocalBloom,
-    AsyncTimeBloom,
-    ConfigError,
-    ConfigMismatch,
-    DistinctCounter,
-    ExactFilter,
-    LocalBloom,
-    TimeBloom,
-)
+from tbloom import AsyncLocalBloom, ConfigError, ConfigMismatch, LocalBloom
 from tests.helpers.making import Awaited
+from tests.helpers.stores import BLOOM, DISTINCT, EXACT, Store
 
 #: Two slices of an hour, or two hours for each item: an hour later it is remembered, three hours later not.
 WINDOW: dict[str, Any] = {"granularity": "h", "slices": 2, "capacity": 1000}
-TTL = {"ttl": 7200}
 #: A filter that never forgets.
-FOREVER: dict[str, Any] = {"granularity": None, "capacity": 1000}
-WINDOWS = {"bloom": WINDOW, "forever": FOREVER}
+FOREVER: dict[str, Any] = {"granularity": None, "slices": None, "capacity": 1000}
+#: The stores on a server, with their parameters.
+SERVED: dict[str, tuple[Store, dict[str, Any]]] = {
+    "bloom": (BLOOM, WINDOW),
+    "forever": (BLOOM, FOREVER),
+    "exact": (EXACT, {"ttl": 7200}),
+    "distinct": (DISTINCT, {}),
+}
 STORES = ["bloom", "exact", "local", "local file"]
 EVERY = [*STORES, "forever", "distinct"]
 SHARED = ["bloom", "exact", "local file", "distinct"]
@@ -56,13 +51,9 @@ class Stores:
 
     def __call__(self, **parameters: Any) -> Any:
         """A filter for threads."""
-        if self.kind in WINDOWS:
-            given = {**WINDOWS[self.kind], **parameters}
-            seen: Any = TimeBloom.from_url(self._url, self._name, **given)
-        elif self.kind == "exact":
-            seen = ExactFilter.from_url(self._url, self._name, **{**TTL, **parameters})
-        elif self.kind == "distinct":
-            seen = DistinctCounter.from_url(self._url, "one", self._name, **parameters)
+        if self.kind in SERVED:
+            store, given = SERVED[self.kind]
+            seen = store.open(self._url, self._name, **{**given, **parameters})
         else:
             seen = LocalBloom(**self._local(parameters))
         self._made.append(self._stack.enter_context(seen))
@@ -70,12 +61,9 @@ class Stores:
 
     def awaited(self) -> Any:
         """A filter for asyncio."""
-        if self.kind in WINDOWS:
-            return AsyncTimeBloom.from_url(self._url, self._name, **WINDOWS[self.kind])
-        if self.kind == "exact":
-            return AsyncExactFilter.from_url(self._url, self._name, **TTL)
-        if self.kind == "distinct":
-            return AsyncDistinctCounter.from_url(self._url, "one", self._name)
+        if self.kind in SERVED:
+            store, given = SERVED[self.kind]
+            return store.open(self._url, self._name, driver="async", **given)
         return AsyncLocalBloom(**self._local({}))
 
     def _local(self, parameters: dict[str, Any]) -> dict[str, Any]:
