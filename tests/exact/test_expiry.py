@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
-from typing import Any
 
 import pytest
 import redis
@@ -13,41 +12,29 @@ import redis
 from tbloom.exact import ExactFilter
 from tbloom.exact.info import ExactInfo
 from tests.helpers.making import Make
+from tests.helpers.servers import Clockwork
 
 START = datetime(2019, 6, 3, tzinfo=timezone.utc)
 
 
-class Clock:
-    """The server's clock, in seconds after START."""
-
-    def __init__(self, clockwork: Any) -> None:
-        self._clockwork = clockwork
-        self.url = clockwork.server.url
-        self.now = 0
-
-    def set(self, now: int) -> None:
-        self.now = now
-        self._clockwork.set(START + timedelta(seconds=now))
+def at(seconds: int) -> datetime:
+    """So long after the start of the server's clock."""
+    return START + timedelta(seconds=seconds)
 
 
 @pytest.fixture
-def clock(clockwork: Any) -> Clock:
-    return Clock(clockwork)
-
-
-@pytest.fixture
-def seen(clock: Clock, name: str) -> Iterator[ExactFilter]:
-    with ExactFilter.from_url(clock.url, name) as seen:
+def seen(clockwork: Clockwork, name: str) -> Iterator[ExactFilter]:
+    with ExactFilter.from_url(clockwork.server.url, name) as seen:
         yield seen
 
 
-async def test_an_item_says_when_it_is_forgotten(make_exact: Make, clock: Clock) -> None:
+async def test_an_item_says_when_it_is_forgotten(make_exact: Make, clockwork: Clockwork) -> None:
     """Also in buckets that have been split; and only while it is remembered."""
-    seen = make_exact(url=clock.url, ttl=100)
+    seen = make_exact(url=clockwork.server.url, ttl=100)
     many = [f"item {i}" for i in range(500)]
     await seen.add("short", ttl=10)
     await seen.add_many(many)
-    clock.set(50)
+    clockwork.set(at(50))
     await seen.add_many(["later", *many])
     expected = [START + timedelta(seconds=seconds) for seconds in (150, 100)]
     assert [*expected, None, None] == await seen.expires_many(["later", many[7], "never", "short"])
@@ -75,60 +62,60 @@ def _milliseconds(client: redis.Redis) -> int:
 
 
 def test_whose_clock_is_wrong_makes_no_difference(
-    clock: Clock, name: str, monkeypatch: pytest.MonkeyPatch
+    clockwork: Clockwork, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The client's: the filter's beginning is by it, in 1970 here, or in 2200."""
     for year in (0, 230):
         wrong = year * 31_556_952 * 10**9
         monkeypatch.setattr(time, "time_ns", lambda wrong=wrong: wrong)
-        clock.set(clock.now + 1)
-        with ExactFilter.from_url(clock.url, f"{name}-{year}", ttl=10) as seen:
+        clockwork.go_on(1)
+        with ExactFilter.from_url(clockwork.server.url, f"{name}-{year}", ttl=10) as seen:
             assert [True, False] == [seen.add("a"), seen.add("a")]
-            clock.set(clock.now + 9)
+            clockwork.go_on(9)
             assert "a" in seen
             assert 1 == seen.info().items
-            clock.set(clock.now + 1)
+            clockwork.go_on(1)
             assert "a" not in seen
             assert seen.add("a")
 
 
-def test_a_clock_that_is_set_back_forgets_nothing(clock: Clock, seen: ExactFilter) -> None:
-    clock.set(1000)
+def test_a_clock_that_is_set_back_forgets_nothing(clockwork: Clockwork, seen: ExactFilter) -> None:
+    clockwork.set(at(1000))
     seen.add("a", ttl=10)
-    clock.set(0)
+    clockwork.set(at(0))
     assert "a" in seen
     seen.add("b", ttl=10)
-    clock.set(1009)
+    clockwork.set(at(1009))
     assert seen.contains_many(["a", "b"]) == [True, False]
 
 
 @pytest.mark.parametrize("shards", [1, 3])
-def test_an_idle_filter_leaves_nothing(clock: Clock, name: str, shards: int) -> None:
+def test_an_idle_filter_leaves_nothing(clockwork: Clockwork, name: str, shards: int) -> None:
     """A bucket goes a second after its last item, parameters and layout after twice the time to live, tokens
     after an hour."""
     with (
-        ExactFilter.from_url(clock.url, name, ttl=3600, shards=shards) as seen,
-        redis.Redis.from_url(clock.url) as client,
+        ExactFilter.from_url(clockwork.server.url, name, ttl=3600, shards=shards) as seen,
+        redis.Redis.from_url(clockwork.server.url) as client,
     ):
         seen.add_many(map(str, range(1000)))
-        clock.set(3602)
+        clockwork.set(at(3602))
         assert [] == [*client.scan_iter("*:exact:*")]
-        clock.set(7201)
+        clockwork.set(at(7201))
         assert [] == client.keys()
         assert seen.add("1")
 
 
 @pytest.mark.parametrize("shards", [1, 3])
-def test_parameters_live_as_long_as_any_item(clock: Clock, name: str, shards: int) -> None:
+def test_parameters_live_as_long_as_any_item(clockwork: Clockwork, name: str, shards: int) -> None:
     """And so the filter is guarded, and its items found, whenever they were added."""
-    with ExactFilter.from_url(clock.url, name, ttl=100, shards=shards) as seen:
+    with ExactFilter.from_url(clockwork.server.url, name, ttl=100, shards=shards) as seen:
         for now in range(0, 1000, 50):
-            clock.set(now)
+            clockwork.set(at(now))
             assert seen.add(f"{now}")
-            clock.set(now + 49)
+            clockwork.set(at(now + 49))
             held = [f"{old}" for old in range(max(0, now - 50), now + 1, 50)]
             assert all(seen.contains_many(held))
-            with ExactFilter.from_url(clock.url, name, shards=shards) as other:
+            with ExactFilter.from_url(clockwork.server.url, name, shards=shards) as other:
                 assert all(other.contains_many(held))
                 assert other.info().items == len(held)
 
@@ -144,14 +131,14 @@ def _promised(info: ExactInfo) -> int:
     [(1, 2), *(pytest.param(size, 10, marks=pytest.mark.check) for size in (1, 150))],
 )
 def test_what_is_dead_stays_a_tenth_while_others_come(
-    clock: Clock, seen: ExactFilter, size: int, rounds: int
+    clockwork: Clockwork, seen: ExactFilter, size: int, rounds: int
 ) -> None:
     """In a filter that held ten times as much: its buckets are many, with few items in each."""
     seen.add_many(map(str, range(18_000)), ttl=60)
     seen.add_many((f"lasting {i}" for i in range(2000)), ttl=86400)
     shares, number, calls = [], 0, _promised(seen.info())
     for _ in range(rounds):
-        clock.set(clock.now + 61)
+        clockwork.go_on(61)
         for _ in range(calls):
             some = [f"then {number + i}" for i in range(size)]
             number += size

@@ -102,6 +102,10 @@ class Clockwork:
             while client.time()[0] != int(when.timestamp()):
                 time.sleep(0.01)
 
+    def go_on(self, seconds: float) -> None:
+        """Moves the clock on."""
+        self.set(self._now + timedelta(seconds=seconds))
+
     def run_on(self, seconds: float) -> None:
         """Has the clock run from now on, that far ahead of this machine's, or behind it."""
         self._write(f"{seconds:+.0f}")
@@ -110,7 +114,7 @@ class Clockwork:
         """Moves the clock on by a second, and returns when this session of that filter has sent a heartbeat."""
         with TimeBloom.from_url(self.server.url, name) as onlooker:
             before = onlooker.other_sessions()[session]
-            self.set(self._now + timedelta(seconds=1))
+            self.go_on(1)
             while onlooker.other_sessions().get(session) == before:
                 time.sleep(0.01)
 
