@@ -18,6 +18,7 @@ from tbloom import AsyncTimeBloom, Claim, ConfigError, FilterFull, TimeBloom
 from tbloom.bloom.base import Base
 from tbloom.bloom.claims import protocol as claims_protocol
 from tbloom.bloom.claims.held import Session
+from tests.helpers.forks import in_child, needs_fork
 from tests.helpers.making import session_of
 from tests.helpers.proxy import Fault, LossyProxy, Proxy
 from tests.helpers.servers import Clockwork
@@ -207,16 +208,12 @@ async def test_what_a_dead_session_had_committed_is_not_taken_over(
     assert 0 == claims_of(client, name)
 
 
+@needs_fork
 def test_a_forked_process_is_another_session(url: str, name: str) -> None:
     with TimeBloom.from_url(url, name) as seen:
         assert NEW is seen.claim("a")
         session = seen.session
-        child = os.fork()
-        if child == 0:
-            with suppress(BaseException):
-                os._exit(0 if seen.claim("a") is BUSY and seen.session != session else 1)
-            os._exit(2)
-        assert 0 == os.waitpid(child, 0)[1]
+        assert (BUSY, True) == in_child(lambda: (seen.claim("a"), seen.session != session))
         assert SEEN is not seen.claim("a")
 
 
