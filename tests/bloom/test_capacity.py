@@ -20,11 +20,6 @@ STREAMS = [
 ]
 
 
-def perfect_bytes(items: int, **parameters: Any) -> int:
-    """The size of a slice that was made for exactly these items."""
-    return sizing.key_bytes(configure("a", capacity=items, **parameters).bits)
-
-
 @pytest.mark.parametrize(("items", "change"), STREAMS)
 def test_a_slice_takes_little_more_than_a_perfect_estimate(
     clockwork: Any, name: str, items: int, change: float
@@ -45,7 +40,8 @@ def test_a_slice_takes_little_more_than_a_perfect_estimate(
         if day:
             label = info.slices[-1].label
             taken += sum(map(server.strlen, server.keys(f"{{{name}}}:{label}*")))
-            wanted += perfect_bytes(number, **parameters)
+            perfect = configure("a", capacity=number, **parameters)
+            wanted += sizing.key_bytes(perfect.bits)
     print(f"{taken / wanted:.2f} x")
     assert taken <= 1.25 * wanted
     others = max(20_000, items)

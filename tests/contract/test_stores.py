@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -164,11 +165,9 @@ def test_of_many_threads_one_gets_new(stores: Stores) -> None:
             answers.append(seen.add(f"one by one {i}"))
         answers.extend(seen.add_many(f"together {i}" for i in range(100)))
 
-    threads = [threading.Thread(target=work) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(8) as threads:
+        for job in [threads.submit(work) for _ in range(8)]:
+            job.result()
     assert (200, 1400) == (answers.count(True), answers.count(False))
 
 

@@ -47,16 +47,10 @@ def test_the_tree_is_what_its_leaves_say(splits: list[int], keys: list[int]) -> 
     assert by_path == [*tree.buckets()]
 
 
-def _tree(seen: ExactFilter, shard: int = 0) -> Tree:
-    """As it is stored."""
-    tree: Tree
-    tree, _ = run(seen.client, read_tree(seen.config.name, seen.config.keys.layout(shard)))
-    return tree
-
-
 def _check_layout(seen: ExactFilter, url: str, items: list[str]) -> None:
     """Each item is in its bucket; there are no others, and each is in its compact form."""
-    tree, found = _tree(seen), {}
+    tree, _ = run(seen.client, read_tree(seen.config.name, seen.config.keys.layout(0)))
+    found = {}
     with redis.Redis.from_url(url) as client:
         for key in client.scan_iter(f"{{{seen.name}}}:exact:*"):
             bucket = int(key.split(b":")[-1])
