@@ -123,26 +123,6 @@ async def test_a_cancelled_task_takes_no_reply_from_others(url: str, name: str, 
     await seen.aclose()
 
 
-async def test_the_server_closes_the_connection_again_and_again(
-    seen: AsyncTimeBloom, name: str, client: redis.Redis
-) -> None:
-    """The calls that have no reply are sent again, over others."""
-    killed = 0
-
-    async def kill() -> None:
-        nonlocal killed
-        while True:
-            await asyncio.sleep(0.01)
-            for connection in connections(client, name)[:1]:
-                killed += client.client_kill_filter(_id=connection)
-
-    killing = asyncio.create_task(kill())
-    assert each_twice(1000) == await answers_to(seen, 1000)
-    killing.cancel()
-    assert killed
-    assert 1000 == (await seen.info()).items
-
-
 def test_another_event_loop_is_refused(url: str, name: str) -> None:
     """As in a forked process: redis-py's connections belong to the first one."""
     seen = AsyncTimeBloom.from_url(url, name)
