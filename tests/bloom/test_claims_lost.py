@@ -122,9 +122,7 @@ def test_a_heartbeat_that_fails_does_not_keep_its_object(
     name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Nor does a handler that keeps what is logged, as pytest's does."""
-    if "redis-server" not in servers.BINARIES:
-        missing("redis-server")
-    with servers.local(servers.BINARIES["redis-server"]) as client:
+    with servers.local(needed("redis-server")) as client:
         port = client.connection_pool.connection_kwargs["port"]
         seen = sync(f"redis://127.0.0.1:{port}", name, retry_for=0, session_ttl=LIFE)
         seen.claim("a")
