@@ -22,6 +22,8 @@ from tests.helpers.account import NO_ANSWER
 from tests.helpers.stores import DISTINCT, EXACT, Store
 
 TASKS, TURNS = 100, 10
+#: A busy machine opens a caller's connections, which are not tried again, while thousands of tasks begin.
+PATIENT = "?socket_timeout=60&socket_connect_timeout=60"
 
 
 @pytest.fixture
@@ -73,7 +75,7 @@ async def test_few_connections_serve_all_tasks(
 
 @pytest.mark.parametrize("callers", [False, True], ids=["from_url", "a caller's client"])
 @pytest.mark.parametrize("kind", [EXACT, DISTINCT], ids=str)
-@pytest.mark.parametrize(("tasks", "query"), [(2000, ""), (30, "?max_connections=1")])
+@pytest.mark.parametrize(("tasks", "query"), [(2000, PATIENT), (30, "?max_connections=1")])
 async def test_many_tasks_wait_for_a_connection(
     url: str, name: str, kind: Store, tasks: int, query: str, *, callers: bool
 ) -> None:
