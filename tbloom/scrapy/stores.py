@@ -127,6 +127,10 @@ class CrawlExact(CrawlStore, ExactFilter):
 class CrawlBloom(CrawlStore, TimeBloom):
     """A crawl's ``TimeBloom``."""
 
+    def uncommitted(self, items: Iterable[Item]) -> int:
+        """The number of these items whose commits have failed, and are still to be sent: heartbeats and ``close`` do."""
+        return len(self._claims.own.to_commit.keys() & {*self.config.digests_of(items)})
+
     def release_many(self, items: Iterable[Item]) -> None:
         """See ``TimeBloom.release_many``; a heartbeat makes up for one that fails."""
         items = list(items)

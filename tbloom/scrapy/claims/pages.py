@@ -62,8 +62,8 @@ class ClaimedPages:
         self._failures: Counter[str] = Counter()
         self.feeds = Feeds(crawler)
         self._marking: Future[object] | None = None
-        #: The number of pages that are on their way to be marked, or could not be.
-        self._sent = 0
+        #: The first items of pages that are on their way to be marked, or could not be yet.
+        self._sent = set[bytes]()
         self._numbers = itertools.count()
         #: True if other processes are to end claims of this one.
         self.handed_over = False
@@ -175,7 +175,7 @@ class ClaimedPages:
     def unmarked(self) -> int:
         """The number of pages whose callback has ended well, and that are not marked."""
         left = [page for page in self._pages.values() if page.claim and page.went_well]
-        return self._sent + len(left)
+        return self._seen.uncommitted(self._sent) + len(left)
 
     def _page_of(self, request: Request) -> _Page | None:
         """The request's page, if the crawl has claimed it: the claim may be in a shared queue again."""
@@ -224,11 +224,12 @@ class ClaimedPages:
         def commit() -> None:
             for keep, of_pages in items.items():
                 self._seen.commit_many(of_pages, keep)
-            self._sent -= pages  # no other thread changes it meanwhile
+            self._sent -= sent  # no other thread changes it meanwhile
 
         if items:
-            self._sent += (pages := sum(page.is_done for page in done))
-            counted = partial(count, self._crawler, "tbloom/done", pages)
+            sent = {page.claim.items[0] for page in done if page.is_done and page.claim}
+            self._sent |= sent
+            counted = partial(count, self._crawler, "tbloom/done", len(sent))
             self._marking = self._errands.later("marked", commit, lambda _: counted())
 
     def _keep_of(self, request: Request) -> int | None:
