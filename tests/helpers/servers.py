@@ -6,11 +6,10 @@ import os
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime, timedelta, timezone
 from importlib.util import find_spec
-from itertools import chain
 from pathlib import Path
 from shutil import which
 from typing import Any
@@ -191,24 +190,13 @@ class Cluster:
         self._cli("reshard", *ends, "--cluster-slots", str(slots))
 
     def reshard_all(self, source: redis.Redis, target: redis.Redis, slots: int) -> None:
-        """The same, while all masters live; returns when they agree."""
-        ranges = source.execute_command("CLUSTER", "SLOTS")
-        ours = _id(source)
-        own = [range(first, last + 1) for first, last, master, *_ in ranges if master[2] == ours]
-        self.reshard(source, target, slots)
-        while self._cli("check", may_fail=True):
-            self._settle(sorted(chain(*own))[:slots], target)
+        """The same, while all masters live; returns when they agree on the slots, and know each other's epochs.
 
-    def _settle(self, slots: Sequence[int], target: redis.Redis) -> None:
-        """Gives each slot to the master that has its keys, else to the target: Redis may leave one to nobody."""
-        masters = self.masters()
-        for slot in slots:
-            count = ("CLUSTER", "COUNTKEYSINSLOT", slot)
-            owner = next((node for node in masters if node.execute_command(*count)), target)
-            for node in (owner, *masters):
-                with suppress(redis.ResponseError):
-                    node.execute_command("CLUSTER", "SETSLOT", slot, "NODE", _id(owner))
-            owner.execute_command("CLUSTER", "BUMPEPOCH")
+        (A master that takes slots back before it knows the other one's epoch may lose them again, and deletes their keys.)
+        """
+        self.reshard(source, target, slots)
+        while self._cli("check", may_fail=True) or len(set(map(_epochs, self.masters()))) > 1:
+            time.sleep(0.01)
 
     def fix(self) -> None:
         """Ends what an interrupted ``reshard`` has begun."""
@@ -248,6 +236,11 @@ class Cluster:
 
 def _id(node: redis.Redis) -> str:
     return str(node.execute_command("CLUSTER MYID"))
+
+
+def _epochs(node: redis.Redis) -> frozenset[tuple[str, str]]:
+    """The epochs of the masters, as one of them knows them."""
+    return frozenset((one["node_id"], one["epoch"]) for one in node.cluster("NODES").values())
 
 
 @contextmanager
