@@ -1,5 +1,8 @@
 """Items that tasks ask for while a call is on its way go together in the next one; a lone call goes at once.
 
+The next one goes when that call has ended, or as soon as it has as many items: so the server has work while the client hands
+out answers, and the two take turns with halves of the tasks.
+
 Each task keeps its own answer, error and cancellation. An item that was added, and whose task has gone, is kept as a
 pending answer (``engine/pending``).
 """
@@ -15,6 +18,8 @@ from tbloom.errors import NotReplicated, TBloomError
 
 #: The items of one batch.
 MOST = 500
+#: The calls that are on their way at once, of those that have as many items as the ones before.
+AT_ONCE = 2
 
 
 class Asked(NamedTuple):
@@ -91,6 +96,8 @@ class Tasks:
         #: Those that wait for a call that is on its way, by its kind.
         self._waiting: dict[Hashable, list[Waiting]] = {}
         self._batches = set[asyncio.Task[None]]()
+        #: The number of items of each call that is on its way.
+        self._on_way: list[int] = []
         #: The batches that are on their way with items whose tasks have left, and these items.
         self._left: dict[asyncio.Task[None], set[Any]] = {}
 
@@ -129,14 +136,19 @@ class Tasks:
         waiting = self._waiting.get(asked.kind)
         if waiting is None:
             waiting = self._waiting[asked.kind] = []
+            self._on_way.append(1)
             try:
                 if asked.alone is not None:
                     return await asked.alone(item)
                 return bool(await asked.run(asked.one(item)))
             finally:
+                self._on_way.remove(1)
                 self._end(asked.kind, waiting, 1)
         mine = Waiting(asked, item, asyncio.get_running_loop().create_future())
         waiting.append(mine)
+        on_way = sum(self._on_way)
+        if len(waiting) >= on_way and len(self._on_way) < AT_ONCE:
+            self._end(asked.kind, waiting, on_way)
         try:
             await mine.done
         except BaseException:
@@ -154,11 +166,7 @@ class Tasks:
             self._end(kind, waiting, MOST)
 
     def _end(self, kind: Hashable, waiting: list[Waiting], sent: int) -> None:
-        """Sends for those that wait for a call of ``sent`` items, unless that was done.
-
-        As many items as that call had, or half of them: while the server answers these, the others' tasks go on. If all
-        went at once, client and server would wait for each other.
-        """
+        """Sends for those that wait for a call of ``sent`` items, unless that was done: as many items, or half of them."""
         if self._waiting.get(kind) is not waiting:
             return
         del self._waiting[kind]
@@ -166,6 +174,7 @@ class Tasks:
             most = min(max(sent, len(waiting) // 2 + 1), MOST)
             others = self._waiting[kind] = waiting[most:]
             batch = asyncio.create_task(self._send(waiting[:most], others))
+            self._on_way.append(len(waiting[:most]))
             for each in waiting[:most]:
                 each.batch = batch
             self._batches.add(batch)
@@ -180,6 +189,7 @@ class Tasks:
         except Exception as error:  # noqa: BLE001 - each task raises it
             hand_out(taken, error)
         finally:
+            self._on_way.remove(len(taken))
             # First, so that the server has work while these tasks go on.
             self._end(asked.kind, others, len(taken))
             for each in taken:

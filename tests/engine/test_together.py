@@ -34,31 +34,31 @@ async def test_an_item_whose_caller_has_left_waits_for_its_first_answer(
     url: str, name: str, verb: str
 ) -> None:
     """The task is cancelled while others' items go with its own; the reply to all of them comes too late."""
-    faults = iter([None, Fault.LATE_REPLY])
+    faults = iter([None, None, Fault.LATE_REPLY])
     begun = asyncio.Event()
 
     def choose(_: int) -> Fault | None:
         return next(faults, None) if begun.is_set() else None
 
-    with Proxy(url, choose, late=2) as proxy:
-        address = f"{proxy.url}?socket_timeout=1"
+    with Proxy(url, choose, late=6) as proxy:
+        address = f"{proxy.url}?socket_timeout=3"
         async with AsyncTimeBloom.from_url(address, name, retry_for=0) as seen:
             for item in "ab":
                 await seen.add(item)
             begun.set()
-            alone, leaving, staying = (asyncio.create_task(seen.add(item)) for item in "cde")
-            assert await alone
+            *before, leaving, staying = (asyncio.create_task(seen.add(item)) for item in "cdef")
+            assert [True, True] == await asyncio.gather(*before)
             while not proxy.struck:  # noqa: ASYNC110 - the proxy has threads
                 await asyncio.sleep(0.001)
             leaving.cancel()
             await asyncio.wait([leaving])
-            assert await (seen.add("d") if verb == "add" else seen.add_many(["d"])) in (
+            assert await (seen.add("e") if verb == "add" else seen.add_many(["e"])) in (
                 True,
                 [True],
             )
             with pytest.raises(redis.TimeoutError):
                 await staying
-            assert await seen.add("e")
+            assert await seen.add("f")
 
 
 @each_store
@@ -82,6 +82,21 @@ async def test_a_lone_item_goes_at_once(store: Any, counted: Proxy, name: str) -
         for i in range(20):
             assert await seen.add(f"item {i}")
         assert counted.calls - before == 20
+
+
+@each_store
+async def test_a_second_item_does_not_wait_for_the_first(store: Any, url: str, name: str) -> None:
+    """Two calls are on their way at once: the server has the next one while the client hands out answers."""
+    faults: list[Fault] = []
+    with Proxy(url, lambda _: faults.pop() if faults else None, late=2) as proxy:
+        async with store.from_url(f"{proxy.url}?socket_timeout=30", name) as seen:
+            await seen.add("the store begins")
+            faults.append(Fault.LATE_REPLY)
+            first = asyncio.create_task(seen.contains("first"))
+            await asyncio.sleep(0)
+            assert await seen.contains("the store begins")
+            assert not first.done()
+            assert not await first
 
 
 @each_store
