@@ -106,8 +106,10 @@ async def test_of_tasks_that_add_the_same_item_one_gets_new(
     async with store.from_url(url, name) as seen:
         for turn in range(20):
             adds = [seen.add(f"item {turn}") for _ in range(10)]
-            first, *answers = await asyncio.gather(seen.add(f"alone {turn}"), *adds)
+            before = [seen.add(f"{kind} {turn}") for kind in ("first", "second")]
+            first, second, *answers = await asyncio.gather(*before, *adds)
             assert first
+            assert second
             assert Counter({True: 1, False: 9}) == Counter(answers)
 
 
