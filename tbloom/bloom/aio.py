@@ -62,7 +62,8 @@ class AsyncTimeBloom(ClaimVerbs["asyncio.Redis | asyncio.RedisCluster"], AsyncDr
                     exchange.keep_unanswered(usual, key, lane, "1" if reply == _ONE else "")
                 raise
         self._usual = None
-        return await self.run(self._agreed(self._add_one, key, self.config.slices))
+        answers = await self.run(self._agreed(self._add_digests, [key], self.config.slices, 0))
+        return answers.get(key, False)
 
     @asynccontextmanager
     async def claiming(self, item: Item, within: int | None = None) -> AsyncIterator[bool]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from tbloom.bloom.config import Config
-from tbloom.bloom.hasher import by_shard, shard_of
+from tbloom.bloom.hasher import by_shard
 from tbloom.bloom.info import each, parts_in
 from tbloom.bloom.layout import Layout, damaged
 from tbloom.bloom.script_calls import CONTAINS, ShardCalls, SliceCalls
@@ -69,12 +69,6 @@ class FilterExchange(Exchange):
             for part in chunks(keys, items_per_call(self.current_calls().shard(shard)))
         ]
 
-    def batch_of(self, digest: bytes, lane: Lane | None = None) -> Batch:
-        """A batch of one item; ``lane``: that of its call, which the server may have executed."""
-        shards = self.config.shards
-        shard = shard_of(digest, shards) if shards > 1 else 0
-        return Batch([digest], shard, lane, sent=now_ms() if lane else 0)
-
     def usual_calls(self, until: int) -> Usual | None:
         """The usual calls of the current slice, ``until`` then at most (ns); None where calls are not usual, and before a
         first call has met the filter."""
@@ -104,7 +98,7 @@ class FilterExchange(Exchange):
 
     def keep_unanswered(self, usual: Usual, digest: bytes, lane: Lane, answers: str) -> None:
         """Keeps an item whose usual call was interrupted; ``answers``: the answer; none if it has not come."""
-        batch, window = self.batch_of(digest, lane), self.config.slices
+        batch, window = Batch([digest], token=lane, sent=now_ms()), self.config.slices
         batch.known, batch.answers = usual.calls, answers or None
         batch.generation = usual.generation
         batch.call = lambda batch: batch.known.add(window, batch)

@@ -38,8 +38,9 @@ class Verbs(Base[Client]):
         there for ``last_seen``, ``info`` and ``within``. An item that is seen stays for as long as it was to. An item that
         is claimed, and not yet committed, is new: ``add`` does not see claims.
         """
-        age, within = self._checked(within, keep)
-        return self._agreed(self._add_one, self.config.digest(item), within, age)
+        (age, within), key = self._checked(within, keep), self.config.digest(item)
+        answers = yield from self._agreed(self._add_digests, [key], within, age)
+        return answers.get(key, False)
 
     @add.together
     def _adding(
@@ -49,7 +50,6 @@ class Verbs(Base[Client]):
         asked = Asked(
             ("add", within, age),
             self.run,
-            lambda key: self._agreed(self._add_one, key, within, age),
             lambda keys: self._agreed(self._add_digests, keys, within, age),
             lambda *new: self._exchange.keep_new(*new),  # noqa: PLW0108 - another one, if the shards are adopted
             self._add_alone if within == self.config.slices and not age else None,
@@ -68,8 +68,8 @@ class Verbs(Base[Client]):
     @verb
     def contains(self, item: Item, within: int | None = None) -> Flow[bool]:
         """Has the item been seen within the window, or the newest ``within`` slices? Changes nothing."""
-        within = check_within(within, self.config.slices)
-        return self._agreed(self._contains_one, self.config.digest(item), within)
+        within, key = check_within(within, self.config.slices), self.config.digest(item)
+        return (yield from self._agreed(self._contains_digests, [key], within))[key]
 
     @contains.together
     def _probing(self, item: Item, within: int | None = None) -> tuple[Asked, bytes]:
@@ -77,7 +77,6 @@ class Verbs(Base[Client]):
         asked = Asked(
             ("contains", within),
             self.run,
-            lambda key: self._agreed(self._contains_one, key, within),
             lambda keys: self._agreed(self._contains_digests, keys, within),
         )
         return asked, self.config.digest(item)
@@ -181,14 +180,6 @@ class Verbs(Base[Client]):
         slices = self.config.slices
         return check_keep(keep, within, slices), check_within(within, slices)
 
-    def _add_one(self, key: bytes, within: int, age: int = 0) -> Flow[bool]:
-        exchange = self._exchange
-        if self._cache.size or exchange.pending_answers.exist:
-            return (yield from self._add_digests([key], within, age)).get(key, False)
-        batch = exchange.batch_of(key)
-        yield from exchange.change([batch], lambda batch: batch.known.add(within, batch, age))
-        return batch.answers == "1"
-
     def _add_digests(self, digests: list[bytes], within: int, age: int) -> Flow[Answers]:
         """Which of the items are new? One without an answer is seen."""
         exchange, calls = self._exchange, self._exchange.current_calls()
@@ -199,11 +190,6 @@ class Verbs(Base[Client]):
         )
         self._cache_seen(answers, calls)
         return answers
-
-    def _contains_one(self, key: bytes, within: int) -> Flow[bool]:
-        if self._is_cached(key, within):
-            return True
-        return (yield from self._contains_digests([key], within))[key]
 
     def _contains_digests(self, digests: list[bytes], within: int) -> Flow[dict[bytes, bool]]:
         """Which of the items have been seen?"""

@@ -29,12 +29,11 @@ class Asked(NamedTuple):
     kind: Hashable
     #: Awaits a flow's answer. (It refers to the store, so it is dropped with the item.)
     run: Callable[[Flow[Any]], Any]
-    #: The flows for one item, and for several.
-    one: Callable[[Any], Flow[bool]]
+    #: The flow for items, an answer for each.
     many: Callable[[list[Any]], Flow[dict[Any, bool]]]
     #: Keeps a new item whose task has gone, by the answers that it was among; None: they are only asked for.
     keep: Callable[[Any, Any], None] | None = None
-    #: In place of the flow for one item, where a task asks alone.
+    #: In place of the flow, where a task asks alone.
     alone: Callable[[Any], Awaitable[bool]] | None = None
 
 
@@ -140,7 +139,7 @@ class Tasks:
             try:
                 if asked.alone is not None:
                     return await asked.alone(item)
-                return bool(await asked.run(asked.one(item)))
+                return await self._ask_alone(asked, item)
             finally:
                 self._on_way.remove(1)
                 self._end(asked.kind, waiting, 1)
@@ -158,7 +157,10 @@ class Tasks:
                 mine.batch.add_done_callback(lambda batch: self._left.pop(batch, None))
             raise
         answer = mine.given()
-        return bool(await asked.run(asked.one(item))) if answer is None else answer
+        return await self._ask_alone(asked, item) if answer is None else answer
+
+    async def _ask_alone(self, asked: Asked, item: Any) -> bool:
+        return bool((await asked.run(asked.many([item]))).get(item, False))
 
     def go_on(self) -> None:
         """Sends for those that wait: a call has failed, and is retried."""

@@ -84,7 +84,8 @@ class ExactVerbs(Store[Client, ExactConfig]):
 
         :param ttl: seconds, or a ``timedelta``; None, the default: the filter's.
         """
-        return self._add_one(fingerprint(encode(item)), self._ttl_ms(ttl))
+        key, lasting = fingerprint(encode(item)), self._ttl_ms(ttl)
+        return (yield from self._exchange.add_items([key], lasting)).get(key, False)
 
     @add.together
     def _adding(self, item: Item, ttl: float | timedelta | None = None) -> tuple[Asked, int]:
@@ -92,7 +93,6 @@ class ExactVerbs(Store[Client, ExactConfig]):
         asked = Asked(
             ("add", lasting),
             self.run,
-            lambda key: self._add_one(key, lasting),
             lambda keys: exchange.add_items(keys, lasting),
             exchange.keep_new,
         )
@@ -115,12 +115,12 @@ class ExactVerbs(Store[Client, ExactConfig]):
     @verb
     def contains(self, item: Item) -> Flow[bool]:
         """Is the item remembered? Changes nothing."""
-        return self._contains_one(fingerprint(encode(item)))
+        key = fingerprint(encode(item))
+        return (yield from self._contains([key]))[key]
 
     @contains.together
     def _probing(self, item: Item) -> tuple[Asked, int]:
-        asked = Asked("contains", self.run, self._contains_one, self._contains)
-        return asked, fingerprint(encode(item))
+        return Asked("contains", self.run, self._contains), fingerprint(encode(item))
 
     @verb
     def contains_many(self, items: Iterable[Item]) -> Flow[list[bool]]:
@@ -201,12 +201,6 @@ class ExactVerbs(Store[Client, ExactConfig]):
 
     def _ttl_ms(self, ttl: float | timedelta | None) -> int:
         return self._ttl if ttl is None else check_ttl(ttl)
-
-    def _add_one(self, key: int, ttl: int) -> Flow[bool]:
-        return (yield from self._exchange.add_items([key], ttl)).get(key, False)
-
-    def _contains_one(self, key: int) -> Flow[bool]:
-        return (yield from self._contains([key]))[key]
 
     def _contains(self, digests: list[int]) -> Flow[dict[int, bool]]:
         return answers_of((yield from self._look_up(digests)))
