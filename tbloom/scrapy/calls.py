@@ -67,16 +67,16 @@ class Errands:
     def later(
         self, what: str, call: Callable[[], Any], then: Callable[[Any], object] = lambda _: None
     ) -> Future[Any] | None:
-        """Makes a call for which the crawl does not wait; ``then`` gets the result, if it succeeds."""
+        """Makes a call for which the crawl does not wait; ``then`` gets the result, if it succeeds. None: nothing is on its way."""
         if self.end.has_begun:
             return None
         made = self._calls.begin(call)
-        if self._calls.in_thread:
-            loop = asyncio.get_running_loop()
-            finish = partial(self._finish, what, then)
-            made.add_done_callback(lambda done: loop.call_soon_threadsafe(finish, done))
-        else:
+        if not self._calls.in_thread:
             self._finish(what, then, made)
+            return None
+        loop = asyncio.get_running_loop()
+        finish = partial(self._finish, what, then)
+        made.add_done_callback(lambda done: loop.call_soon_threadsafe(finish, done))
         return made
 
     def failed(self, what: str, error: RedisError | TBloomError) -> None:

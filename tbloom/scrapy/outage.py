@@ -49,7 +49,7 @@ class Answers:
     """
 
     def __init__(self, seen: CrawlBloom | CrawlExact | LocalBloom, on_error: Any = "raise") -> None:
-        if on_error not in _EFFECTS:
+        if on_error not in [*_EFFECTS]:  # it may be a list, or a dict
             raise ConfigError(ON_ERROR.name, on_error, " or ".join(map(repr, _EFFECTS)))
         self.seen, self.on_error = seen, on_error
         #: A local store always answers.

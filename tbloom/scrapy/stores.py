@@ -142,6 +142,6 @@ class CrawlBloom(CrawlStore, TimeBloom):
 
 
 def _is_told_to_end() -> bool:
-    """Whether Scrapy has caught a signal, which it handles once the crawl waits for nothing: the next one kills."""
+    """Whether Scrapy has caught a signal, which it handles once the crawl waits for nothing: it ignores those after the second."""
     handler = signal.getsignal(signal.SIGTERM)
-    return getattr(handler, "__name__", "").startswith("_signal_kill")
+    return handler is signal.SIG_IGN or getattr(handler, "__name__", "").startswith("_signal_kill")

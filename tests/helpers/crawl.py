@@ -20,6 +20,7 @@ from typing import Any
 
 import redis
 import scrapy
+import scrapy.exceptions
 from scrapy.crawler import Crawler, CrawlerProcess
 from scrapy.dupefilters import RFPDupeFilter
 from scrapy.http import Response
@@ -123,6 +124,9 @@ class Outcomes(Pages):
 
     def raises(self, _: Response) -> Any:
         raise ZeroDivisionError
+
+    def closes_the_spider(self, _: Response) -> Any:
+        raise scrapy.exceptions.CloseSpider("enough")
 
     def yields_and_raises(self, response: Response) -> Iterator[scrapy.Request]:
         yield response.follow("/child", self.parse)

@@ -29,6 +29,13 @@ SETTINGS = {
 }
 
 
+#: Other stores. (The fixture ``crawl`` sets a capacity, which an exact store refuses.)
+STORES = {
+    "exact": {"TBLOOM_STORE": "exact", "TBLOOM_CAPACITY": None},
+    "local": {"TBLOOM_STORE": "local"},
+}
+
+
 class Plain(BaseScheduler):
     """A scheduler that asks no dupefilter."""
 

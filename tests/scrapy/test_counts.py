@@ -16,7 +16,7 @@ from w3lib.url import canonicalize_url
 
 from tbloom import DistinctCounter
 from tbloom.scrapy import DistinctCounts
-from tests.helpers.schedulers import ADDON, SCRAPY, UNREACHABLE, refusal
+from tests.helpers.schedulers import ADDON, UNREACHABLE, refusal
 
 pytestmark = pytest.mark.usefixtures("away_from_midnight")
 EXTENSION = {"EXTENSIONS": {"tbloom.scrapy.DistinctCounts": 500}}
@@ -136,16 +136,6 @@ def test_a_wrong_setting_is_named(
     with pytest.raises(NotConfigured):
         made({**DOWN, **wrong})
     assert [True] == [said.startswith(message) for said in caplog.messages]
-
-
-def test_a_wrong_setting_stops_the_crawl_at_the_start(
-    crawl: Any, own_counters: dict[str, Any], client: redis.Redis, name: str
-) -> None:
-    """And the filter is left alone."""
-    wrong = {**SCRAPY, **own_counters, "TBLOOM_COUNT_SLICES": 0, "SCHEDULER_FLUSH_ON_START": True}
-    client.set(f"{{{name}}}:fingerprinter", "kept", ex=60)
-    assert refusal(crawl("pages", wrong, ["a"])).startswith("TBLOOM_COUNT_SLICES: expected")
-    assert [f"{{{name}}}:fingerprinter"] == [*client.scan_iter(f"*{name}*")]
 
 
 class Idle(Spider):

@@ -19,6 +19,7 @@ from tests.helpers.schedulers import (
     SCRAPY,
     SCRAPY_REDIS,
     SETTINGS,
+    STORES,
     UNREACHABLE,
     WAYS,
     refusal,
@@ -30,6 +31,8 @@ def settings(request: pytest.FixtureRequest) -> dict[str, Any]:
     return SETTINGS[request.param]
 
 
+DONE = {**ADDON, "TBLOOM_MARK": "done"}
+SHARED = SETTINGS["add-on, scrapy-redis"]
 #: For what does not depend on the scheduler.
 ONE_WAY = pytest.mark.parametrize("settings", ["add-on"], indirect=True)
 
@@ -45,14 +48,15 @@ def test_the_sources_spider_fetches_100_pages_and_filters_10(crawl: Any, way: st
     assert "redis.connection" not in result["log"]
 
 
-def test_the_filter_outlives_the_run(crawl: Any, settings: Any) -> None:
-    first = crawl("pages", settings, ["a", "b"])
-    again = crawl("pages", settings, ["a", "c"])
+@pytest.mark.parametrize("way", [*WAYS, *STORES])
+def test_what_is_remembered_outlives_the_crawl_until_it_is_flushed(
+    crawl: Any, tmp_path: Path, way: str
+) -> None:
+    settings = SETTINGS.get(way) or {**SCRAPY, **STORES[way]}
+    if way == "local":
+        settings["TBLOOM_PATH"] = str(tmp_path / "%(spider)s.tbloom")
+    first, again = crawl("pages", settings, ["a", "b"]), crawl("pages", settings, ["a", "c"])
     assert [["a", "b"], ["c"]] == [sorted(first["fetched"]), sorted(again["fetched"])]
-
-
-def test_flush_on_start_forgets(crawl: Any, settings: Any) -> None:
-    crawl("pages", settings, ["a"])
     flushing = {**settings, "SCHEDULER_FLUSH_ON_START": True}
     assert ["a"] == crawl("pages", flushing, ["a", "a"])["fetched"]
     assert [] == crawl("pages", settings, ["a"])["fetched"]
@@ -132,20 +136,21 @@ def test_without_redis_the_policy_decides(
     assert filtered == stats.get("bloomfilter/filtered", 0)
 
 
-def test_without_redis_the_crawl_stops_by_default(crawl: Any) -> None:
-    result = crawl(
-        "pages", {**SCRAPY, "REDIS_URL": UNREACHABLE, "REDIS_PARAMS": {"retry": None}}, ["a"]
-    )
-    expected = "REDIS_URL is redis://127.0.0.1:1/0: the server does not answer, so the crawl ends (TBLOOM_ON_ERROR ="
-    assert refusal(result).startswith(expected)
-
-
-@pytest.mark.parametrize("shadow", [False, True])
-def test_so_does_one_with_scrapy_rediss_scheduler(crawl: Any, *, shadow: bool) -> None:
-    """With the add-on: without it, scrapy-redis asks Redis before any code of tbloom's runs."""
-    dead = {**SETTINGS["add-on, scrapy-redis"], "REDIS_URL": UNREACHABLE, "TBLOOM_SHADOW": shadow}
-    expected = "REDIS_URL is redis://127.0.0.1:1/0: Error 111 connecting to 127"
-    assert refusal(crawl("pages", dead, ["a"])).startswith(expected)
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        (SCRAPY, "the server does not answer, so the crawl ends (TBLOOM_ON_ERROR ="),
+        (SHARED, "Error 111 connecting to 127"),
+        ({**SHARED, "TBLOOM_SHADOW": True}, "Error 111 connecting to 127"),
+    ],
+)
+def test_without_redis_the_crawl_stops_by_default(
+    crawl: Any, settings: dict[str, Any], expected: str
+) -> None:
+    """With scrapy-redis' scheduler it needs the add-on: scrapy-redis asks Redis before other code of tbloom's runs."""
+    dead = {**settings, "REDIS_URL": UNREACHABLE, "REDIS_PARAMS": {"retry": None}}
+    said = refusal(crawl("pages", dead, ["a"]))
+    assert said.startswith(f"REDIS_URL is {UNREACHABLE}: {expected}")
 
 
 @pytest.mark.parametrize("rights", ["+get", "+@all -@sortedset"], ids=["none", "no queue"])
@@ -155,7 +160,7 @@ def test_so_does_one_that_redis_refuses(crawl: Any, own: redis.Redis, rights: st
     port = own.connection_pool.connection_kwargs["port"]
     refused = {"REDIS_URL": f"redis://reader:right@127.0.0.1:{port}/0"}
     try:
-        result = crawl("pages", {**SETTINGS["add-on, scrapy-redis"], **refused}, ["a"])
+        result = crawl("pages", {**SHARED, **refused}, ["a"])
     finally:
         own.acl_deluser("reader")
     assert "permissions" in refusal(result)
@@ -171,7 +176,7 @@ def test_so_does_one_that_redis_refuses(crawl: Any, own: redis.Redis, rights: st
 def test_a_wrong_redis_setting_is_one_line_with_scrapy_rediss_scheduler(
     crawl: Any, wrong: dict[str, Any], expected: str
 ) -> None:
-    result = crawl("pages", {**SETTINGS["add-on, scrapy-redis"], **wrong}, ["a"])
+    result = crawl("pages", {**SHARED, **wrong}, ["a"])
     assert refusal(result).startswith(expected)
 
 
@@ -189,7 +194,7 @@ def test_a_crawl_that_does_not_begin_clears_nothing(
     client.zadd(f"{name}:requests", {"of another crawler": 1})
     with TimeBloom.from_url(url, name, capacity=1000) as seen:
         seen.add("a")
-        settings = {**SETTINGS["add-on, scrapy-redis"], "SCHEDULER_FLUSH_ON_START": True}
+        settings = {**SHARED, "SCHEDULER_FLUSH_ON_START": True}
         result = crawl("pages", {**settings, **wrong}, ["a"])
         assert ([], "tbloom_error") == (result["fetched"], result["finish_reason"])
         assert "a" in seen
@@ -197,9 +202,14 @@ def test_a_crawl_that_does_not_begin_clears_nothing(
     client.delete(f"{name}:requests")
 
 
-def test_a_full_filter_closes_the_spider(crawl: Any) -> None:
-    full = {"TBLOOM_GROW": False, "TBLOOM_CAPACITY": 10}
-    result = crawl("ten_and_hundred", {**SCRAPY, **full})
+@pytest.mark.parametrize(
+    "settings",
+    [SCRAPY, DONE, {**DONE, "TBLOOM_ON_ERROR": "schedule"}],
+    ids=["scheduled", "done", "done, schedule"],
+)
+def test_a_full_filter_closes_the_spider(crawl: Any, settings: dict[str, Any]) -> None:
+    full = {"TBLOOM_GROW": False, "TBLOOM_CAPACITY": 10, "CONCURRENT_REQUESTS": 1}
+    result = crawl("ten_and_hundred", {**settings, **full})
     assert "tbloom_error" == result["finish_reason"]
     assert "the current slice is full" in result["log"]
 

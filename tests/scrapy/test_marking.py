@@ -53,15 +53,29 @@ MARKED: dict[str, Any] = {
     "callbacks that end": ([["a", {}], ["b", end("yields_later")]], {}, ["a", "b", "child"]),
     "a callback that yields, then raises": ([["a", end("yields_and_raises")]], {}, ["child"]),
     "a download that fails": ([["cut", {}]], {}, []),
-    "a page that is not there": ([["status/404", {}]], {}, ["status/404"]),
+    "a page that is not there": ([["status/404", {}]], {"ITEM_PIPELINES": {}}, ["status/404"]),
     "a server that fails": ([["status/503", {}]], {}, []),
     "a server that fails again and again": ([["status/503", {}]], {"RETRY_ENABLED": True, "RETRY_TIMES": 1}, []),
     "a redirect": ([["to/a", {}]], {}, ["to/a", "a"]),
     "a redirect to a download that fails": ([["to/cut", {}]], {}, []),
+    "two redirects to a download that fails": ([["to/cut", {}], ["to/to/cut", {}]], {}, []),
     "a callback that asks for its page again": ([["a", end("asks_again_once")]], {}, ["a"]),
     "a callback that asks for its page again, and then fails": ([["a", end("asks_again_and_fails")]], {}, []),
     "a child with its parent's meta that fails": ([["a", end("child_with_its_meta")]], {}, ["a"]),
     "a request that the filter is not asked for": ([["a", {"request": {"dont_filter": True}}]], {}, []),
+    "items that pass": ([["a", items("stored", "stored later")], ["b", items()]], {}, ["a", "b"]),
+    "items that are dropped": ([["a", items("dropped", "dropped later")]], {}, ["a"]),
+    "one that fails after its callback has ended": ([["a", items("dropped", "fails later")]], {}, []),
+    "one whose pipeline is cancelled": ([["a", items("stored", "cancelled")]], {}, []),
+    "one that an errback yields": ([["cut", {}]], {}, []),
+    "one that fails, after one of an errback": ([["cut/once", items("fails")]], {}, []),
+    "one that passes, after one of an errback": ([["cut/once", items("stored")]], {}, ["cut/once"]),
+    "one that fails beside one that a pipeline adds": ([["a", items("split", "fails")]], {}, []),
+    "one that passes beside one that a pipeline adds": ([["a", items("split", "stored")]], {}, ["a"]),
+    "one that fails while the page is asked for again": ([["a", end("fails_and_asks_again")]], {}, ["b", "child"]),
+    "one that fails while the crawl stops": ([["a", items("fails later")]], {"CLOSESPIDER_PAGECOUNT": 1}, []),
+    "one that passes while the crawl stops": ([["a", items("stored later")]], {"CLOSESPIDER_PAGECOUNT": 1}, ["a"]),
+    "parsed: items that fail": ([["a", items("fails", "fails later")]], {"TBLOOM_MARK": "parsed"}, ["a"]),
 }  # fmt: skip
 
 
@@ -77,49 +91,13 @@ def test_what_is_marked(
     settings: dict[str, Any],
     expected: list[str],
 ) -> None:
-    """Exactly the pages whose callbacks have ended are marked; no claim is left."""
-    result = crawl("outcomes", {**DONE, **scheduler, **settings}, pages)
-    every = ["a", "b", "child", "cut", "status/404", "status/503", "status/500"]
-    every += ["to/a", "to/to/a", "to/cut"]
+    """Exactly the pages whose callbacks have ended, and whose items have passed the pipelines; no claim is left."""
+    result = crawl("outcomes", {**DONE, **PIPELINE, **scheduler, **settings}, pages)
+    every = ["a", "b", "child", "cut", "cut/once", "status/404", "status/503", "status/500"]
+    every += ["to/a", "to/to/a", "to/cut", "to/to/cut"]
     assert sorted(expected) == sorted(marked(*every))
     assert 0 == claims()
-    assert "finished" == result["finish_reason"]
-
-
-DONE_WITH_ITEMS: dict[str, Any] = {
-    "items that pass": ([["a", items("stored", "stored later")], ["b", items()]], {}, ["a", "b"]),
-    "items that are dropped": ([["a", items("dropped", "dropped later")]], {}, ["a"]),
-    "one that fails after its callback has ended": ([["a", items("dropped", "fails later")]], {}, []),
-    "one whose pipeline is cancelled": ([["a", items("stored", "cancelled")]], {}, []),
-    "one that an errback yields": ([["cut", {}]], {}, []),
-    "one that fails, after one of an errback": ([["cut/once", items("fails")]], {}, []),
-    "one that passes, after one of an errback": ([["cut/once", items("stored")]], {}, ["cut/once"]),
-    "one that fails beside one that a pipeline adds": ([["a", items("split", "fails")]], {}, []),
-    "one that passes beside one that a pipeline adds": ([["a", items("split", "stored")]], {}, ["a"]),
-    "one that fails while the page is asked for again": ([["a", end("fails_and_asks_again")]], {}, ["b"]),
-    "one that fails while the crawl stops": ([["a", items("fails later")]], {"CLOSESPIDER_PAGECOUNT": 1}, []),
-    "one that passes while the crawl stops": ([["a", items("stored later")]], {"CLOSESPIDER_PAGECOUNT": 1}, ["a"]),
-    "parsed: items that fail": ([["a", items("fails", "fails later")]], {"TBLOOM_MARK": "parsed"}, ["a"]),
-}  # fmt: skip
-
-
-@SCHEDULERS
-@pytest.mark.parametrize(
-    ("pages", "settings", "expected"), DONE_WITH_ITEMS.values(), ids=DONE_WITH_ITEMS
-)
-def test_a_page_is_done_when_its_items_have_passed_the_pipelines(
-    crawl: Any,
-    marked: Any,
-    claims: Any,
-    *,
-    scheduler: dict[str, Any],
-    pages: list[Any],
-    settings: dict[str, Any],
-    expected: list[str],
-) -> None:
-    crawl("outcomes", {**DONE, **PIPELINE, **scheduler, **settings}, pages)
-    assert expected == marked("a", "b", "to/a", "cut", "cut/once", "status/404")
-    assert 0 == claims()
+    assert result["finish_reason"] in ("finished", "closespider_pagecount")
 
 
 def test_a_page_is_kept_as_its_request_or_its_callback_says(
@@ -155,6 +133,35 @@ def test_pages_that_fail_and_lead_to_each_other_are_fetched_three_times_at_most(
         assert max(Counter(result["fetched"]).values()) <= 3
         assert [] == marked("a", "b", "c")
         assert 0 == claims()
+
+
+def test_a_redirect_to_what_another_crawler_works_on_is_left_to_the_next_link(
+    crawl: Any, marked: Any, url: str, name: str, site: str
+) -> None:
+    """It may fail there."""
+    with TimeBloom.from_url(url, name, capacity=1000, session_ttl=1) as other:
+        other.claim(fingerprint(Request(f"{site}a")))
+        crawl("outcomes", DONE, ["to/a"])
+        assert [] == marked("a", "to/a")
+    assert ["a"] == crawl("outcomes", DONE, ["to/a"])["fetched"]
+    assert ["a", "to/a"] == marked("a", "to/a")
+
+
+def test_a_page_whose_callback_ends_the_crawl_is_left_to_the_next_one(
+    crawl: Any, marked: Any, claims: Any
+) -> None:
+    result = crawl("outcomes", DONE, [["a", end("closes_the_spider")]])
+    assert (["a"], "enough", 1) == (result["fetched"], result["finish_reason"], claims())
+    assert ["a"] == crawl("outcomes", DONE, [])["fetched"]
+    assert [] == marked("a")
+
+
+@pytest.mark.parametrize("mark", ["parsed", "done"])
+def test_a_crawl_ends_without_asyncio_too(crawl: Any, marked: Any, mark: str) -> None:
+    other = {"TWISTED_REACTOR": "twisted.internet.selectreactor.SelectReactor"}
+    result = crawl("outcomes", {**DONE, **other, "TBLOOM_MARK": mark}, ["a", "b"])
+    assert "finished" == result["finish_reason"]
+    assert ["a", "b"] == marked("a", "b")
 
 
 def test_a_page_of_which_a_link_was_lost_is_left_to_the_next_crawl(crawl: Any, marked: Any) -> None:
@@ -240,11 +247,3 @@ def test_corners(
     assert expected == set(marked(*every))
     assert 0 == claims()
     assert "finished" == result["finish_reason"]
-
-
-@pytest.mark.parametrize("policy", ["raise", "schedule"])
-def test_a_full_filter_closes_the_spider(crawl: Any, policy: str) -> None:
-    full = {"TBLOOM_GROW": False, "TBLOOM_CAPACITY": 10, "TBLOOM_ON_ERROR": policy}
-    result = crawl("ten_and_hundred", {**DONE, **full, "CONCURRENT_REQUESTS": 1})
-    assert "tbloom_error" == result["finish_reason"]
-    assert "the current slice is full" in result["log"]

@@ -153,14 +153,19 @@ def test_an_outage_is_waited_for_once_and_ends_the_crawl(
 @pytest.mark.parametrize(
     "settings", [pytest.param(ADDON, marks=LONG), DONE], ids=["scheduled", "done"]
 )
-def test_a_signal_ends_the_wait(server: Killable, start: Any, settings: dict[str, Any]) -> None:
-    """It would take ten minutes otherwise."""
+@pytest.mark.parametrize("signals", [1, 2])
+def test_a_signal_ends_the_wait(
+    server: Killable, start: Any, settings: dict[str, Any], signals: int
+) -> None:
+    """And so do two. It would take ten minutes otherwise."""
     with Site() as site:
         crawl = start(site, {**settings, "TBLOOM_RETRY_FOR": 600})
         site.wait_for(30, crawl)
         server.kill()
         time.sleep(2)
-        crawl.send_signal(signal.SIGTERM)
+        for _ in range(signals):
+            crawl.send_signal(signal.SIGTERM)
+            time.sleep(0.3)
         ended = result(crawl)
     assert ended["finish_reason"] in ("tbloom_error", "shutdown")
     assert len(ended["errors"]) <= 1

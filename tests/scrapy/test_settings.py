@@ -38,6 +38,7 @@ def message(wrong: dict[str, Any]) -> str:
         ({"TBLOOM_ERROR_RATE": 1}, "TBLOOM_ERROR_RATE: expected a float from 1e-15"),
         ({"TBLOOM_TIMEZONE": "Mars/Olympus"}, "TBLOOM_TIMEZONE: expected an IANA time zone"),
         ({"TBLOOM_ON_ERROR": "panic"}, "TBLOOM_ON_ERROR: expected 'raise' or 'schedule' or 'drop'"),
+        ({"TBLOOM_ON_ERROR": ["drop"]}, "TBLOOM_ON_ERROR: expected 'raise' or 'schedule' or 'drop'"),
         ({"TBLOOM_MARK": "never"}, "TBLOOM_MARK: expected 'scheduled' or 'done' or 'parsed'"),
         ({"TBLOOM_KEY": "{a}"}, "TBLOOM_KEY: expected a str that is not empty and has no braces"),
         ({"TBLOOM_GROW": "maybe"}, "TBLOOM_GROW: expected True or False, got 'maybe'"),

@@ -1,9 +1,8 @@
-"""``TBLOOM_STORE``: the dupefilter on each store, in real crawls."""
+"""``TBLOOM_STORE``: the dupefilter on other stores."""
 
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,30 +13,9 @@ from scrapy.utils.test import get_crawler
 
 from tbloom import ExactFilter
 from tbloom.scrapy import DupeFilter
-from tests.helpers.schedulers import SCRAPY
+from tests.helpers.schedulers import SCRAPY, STORES
 
 BLOOM = {"TBLOOM_STORE": "bloom"}  # test_dupefilter.py has its crawls
-#: The fixture ``crawl`` sets a capacity, which an exact store refuses.
-STORES = {
-    "exact": {"TBLOOM_STORE": "exact", "TBLOOM_CAPACITY": None},
-    "local": {"TBLOOM_STORE": "local"},
-}
-
-
-@pytest.fixture(params=STORES)
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any]:
-    path = {"TBLOOM_PATH": str(tmp_path / "%(spider)s.tbloom")}
-    return {**STORES[request.param], **(path if request.param == "local" else {})}
-
-
-def test_what_is_remembered_outlives_the_crawl_until_it_is_flushed(
-    crawl: Any, store: dict[str, Any]
-) -> None:
-    settings = {**SCRAPY, **store}
-    flushing = {**settings, "SCHEDULER_FLUSH_ON_START": True}
-    first, again = crawl("pages", settings, ["a", "b"]), crawl("pages", settings, ["a", "c"])
-    assert [["a", "b"], ["c"]] == [sorted(first["fetched"]), sorted(again["fetched"])]
-    assert ["a"] == crawl("pages", flushing, ["a", "a"])["fetched"]
 
 
 def test_a_request_limits_how_long_it_is_remembered(

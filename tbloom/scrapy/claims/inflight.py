@@ -68,9 +68,10 @@ class InFlight:
         if request is self._taken:
             return Claim.NEW
         own = self._hex(request)
-        before = RequestClaim.of(request)
+        carried = RequestClaim.of(request)
+        before = carried and self.pages.held(carried)
         request.meta.pop(CLAIM, None)  # copied from another request, unless this one was redirected
-        if before is None or not self.pages.has(before) or "redirect_urls" not in request.meta:
+        if before is None or "redirect_urls" not in request.meta:
             return self._claim(request, (own,))
         if own == before.fingerprints[0]:  # redirected to itself, as for a new cookie
             before.write(request)
@@ -79,9 +80,13 @@ class InFlight:
         if own in before.fingerprints:  # a loop
             return Claim.SEEN
         answer = self._claim(request, (own, *before.fingerprints))
-        self.pages.forget(before)
-        if answer not in NEW:  # the claim on the target covers this page
+        if answer is Claim.SEEN:
+            self.pages.forget(before)
             self._errands.later("marked", partial(self._seen.commit_many, before.items))
+        elif answer in NEW or self.pages.join(own, before):
+            self.pages.forget(before)  # it ends as the target does
+        else:  # nobody knows yet how the target ends
+            self.pages.release([before.fingerprints[0]])
         return answer
 
     async def claim_many(self, requests: list[Request]) -> list[Answer]:
@@ -186,8 +191,9 @@ class InFlight:
                 self._seen.end_session()
             if self._take_over.is_searching():
                 return False
-            texts = self._calls.now(self._take_over.search)
-            return not self._take_over.take(texts) and self._take_over.are_all_alive()
+            if texts := self._calls.now(self._take_over.search):
+                self._take_over.take(texts)
+            return not texts and self._take_over.are_all_alive()
         except (RedisError, TBloomError) as error:
             self._errands.failed("searched for", error)
             return not self._end.has_begun

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
 from scrapy import Request, signals
-from scrapy.exceptions import DontCloseSpider, IgnoreRequest, NotConfigured
+from scrapy.exceptions import CloseSpider, DontCloseSpider, IgnoreRequest, NotConfigured
 from scrapy.http import Response
 
 from tbloom.errors import ConfigError
@@ -106,15 +106,17 @@ class SpiderMiddleware(_Middleware):
                     child = found.copy() if found is request else found
                     child.meta.pop(CLAIM, None)
                     yield child
-        except Exception:
-            self.in_flight.pages.ended(request, well=False)
+        except Exception as error:
+            self.process_spider_exception(response, error)
             raise
         if not is_asked_again:
             self.in_flight.pages.ended(request, well=response.status not in self._try_later)
 
     def process_spider_exception(self, response: Response, exception: Exception) -> None:
         """The callback has raised an exception."""
-        if response.request is not None:
+        if response.request is not None and isinstance(exception, CloseSpider):
+            self.in_flight.pages.leave(response.request)
+        elif response.request is not None:
             self.in_flight.pages.ended(response.request, well=False)
 
     # Items of the start have no response, those of an errback have a failure: no page awaits them.

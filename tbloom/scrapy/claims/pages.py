@@ -88,11 +88,25 @@ class ClaimedPages:
             page.claim = None
             self._seen.hand_over(claim.items[:1])
 
-    def has(self, claim: RequestClaim) -> bool:
-        """The claim is neither done nor released."""
+    def held(self, claim: RequestClaim) -> RequestClaim | None:
+        """The claim with those that have joined it; None: it is done or released."""
         page = self._pages.get(claim.fingerprints[0])
         held = page.claim if page else None
-        return held is not None and (held.session, held.number) == (claim.session, claim.number)
+        same = held and (held.session, held.number) == (claim.session, claim.number)
+        return held if same else None
+
+    def has(self, claim: RequestClaim) -> bool:
+        """The claim is neither done nor released."""
+        return self.held(claim) is not None
+
+    def join(self, fingerprint: str, claim: RequestClaim) -> bool:
+        """The claim ends with that of the page with this fingerprint, to which it has led; False: the crawl has none."""
+        for page in self._pages.values():
+            if page.claim and fingerprint in page.claim.fingerprints:
+                joined = (*page.claim.fingerprints, *claim.fingerprints)
+                page.claim = page.claim._replace(fingerprints=joined)
+                return True
+        return False
 
     def belongs_to(self, request: Request, claim: RequestClaim) -> bool:
         """The claim is the request's own, by its URL or by a redirect, not copied with the meta."""
@@ -104,7 +118,9 @@ class ClaimedPages:
     def begin(self, claim: RequestClaim, request: Request) -> None:
         """Scrapy processes the request."""
         page = self._pages[claim.fingerprints[0]]
-        page.claim, page.request = claim, request
+        held = self.held(claim) or claim
+        own = dict.fromkeys((*claim.fingerprints, *held.fingerprints))
+        page.claim, page.request = claim._replace(fingerprints=(*own,)), request
 
     def ended(self, request: Request, *, well: bool) -> None:
         """The request's callback has ended, or a pipeline has failed with an item of its page.
@@ -113,6 +129,11 @@ class ClaimedPages:
         """
         if page := self._page_of(request):
             page.went_well = well and page.went_well is not False
+
+    def leave(self, request: Request) -> None:
+        """The crawl is ended by the request's callback: its page is left to the next crawl."""
+        if page := self._page_of(request):
+            page.request = None
 
     def awaits(self, request: Request, items: int) -> None:
         """Adds to the number of the page's items that the pipelines still have."""
@@ -129,7 +150,7 @@ class ClaimedPages:
         """The request has failed; the next crawler that meets its URL may try."""
         claim = RequestClaim.of(request)
         if claim and self.has(claim) and self.belongs_to(request, claim):
-            self._release([claim.fingerprints[0]])
+            self.release([claim.fingerprints[0]])
 
     def settle(self) -> None:
         """Marks the pages that Scrapy has processed, and releases requests that something has dropped.
@@ -153,7 +174,7 @@ class ClaimedPages:
             self._failures[first] += page.went_well is False  # None: it was dropped on the way
             self._pages[first] = _Page(page.claim)
             if self._failures[first] < _MAX_FAILURES:
-                self._release([first])
+                self.release([first])
         self._mark()
 
     # Done
@@ -164,7 +185,7 @@ class ClaimedPages:
 
     def release_left(self, *, in_vain: bool = False) -> None:
         """Releases the claims that are not done; ``in_vain``: also those on pages that have failed too often."""
-        self._release(
+        self.release(
             first
             for first, page in self._pages.items()
             if page.claim
@@ -184,7 +205,8 @@ class ClaimedPages:
             return self._pages.get(claim.fingerprints[0])
         return None
 
-    def _release(self, pages: Iterable[str]) -> None:
+    def release(self, pages: Iterable[str]) -> None:
+        """Ends the claims of these pages, each by its first fingerprint: the next crawler that meets their URLs may try."""
         claims = [claim for first in [*pages] if (claim := self._pages.pop(first).claim)]
         items = [item for claim in claims for item in claim.items]
 

@@ -63,8 +63,8 @@ class TakeOver:
         search = self._searching
         return search is not None and not (search.done() and search.exception())
 
-    def take(self, texts: list[str]) -> bool:
-        """Schedules the requests of the notes, and returns True if there were any."""
+    def take(self, texts: list[str]) -> None:
+        """Schedules the requests of the notes: the crawl is not idle."""
         self._silent = self._searching = None
         spider = spider_of(self._crawler)
         notes: list[Note] = []
@@ -103,7 +103,6 @@ class TakeOver:
         for request, note in taken:
             count(self._crawler, "tbloom/taken_over")
             self._schedule(request, note)
-        return bool(texts)
 
     def are_all_alive(self) -> bool:
         """Every other session has sent a heartbeat since this crawl became idle.
