@@ -30,10 +30,10 @@ def filled(url: str, name: str) -> Any:
         yield seen
 
 
-def test_planted_names_are_no_commands_to_a_terminal(own: redis.Redis, tmp_path: Path) -> None:
+def test_planted_names_are_no_commands_to_a_terminal(
+    own: redis.Redis, own_url: str, tmp_path: Path
+) -> None:
     """Escapes, also of eight bits, text from right to left, further lines: they are shown escaped. JSON has the name."""
-    own.flushall()
-    url = f"redis://127.0.0.1:{own.connection_pool.connection_kwargs['port']}/0"
     odd, file = "a\x1b[2J\x9b2J\u202e\r\x07\nb [red]:bug:", str(tmp_path / "file")
     shown = r"a\x1b[2J\x9b2J\u202e\r\x07\nb [red]:bug:"
     with TimeBloom(own, odd, capacity=1000) as seen:
@@ -45,17 +45,17 @@ def test_planted_names_are_no_commands_to_a_terminal(own: redis.Redis, tmp_path:
     own.hset(MappingKeys(f"mapping {odd}").counters(), b"bad\x1b[2J\xff", "{}")
     mapping = ["--mapping", f"mapping {odd}"]
     for words, code in (
-        (["list", "--url", url], 1),
-        (["list", "--url", url, "--json"], 1),
-        (["info", "--url", url, odd], 0),
-        (["info", "--url", url, odd, "--json"], 0),
-        (["export", "--url", url, odd, file], 0),
-        (["restore", "--url", url, file, "--replace"], 0),
-        (["report", "--url", url, odd, "-o", file], 0),
-        (["count", "list", "--url", url], 1),
-        (["count", "list", "--url", url, "--json"], 1),
-        (["count", "show", "--url", url, odd, *mapping], 0),
-        (["count", "show", "--url", url, "none", *mapping], 2),
+        (["list", "--url", own_url], 1),
+        (["list", "--url", own_url, "--json"], 1),
+        (["info", "--url", own_url, odd], 0),
+        (["info", "--url", own_url, odd, "--json"], 0),
+        (["export", "--url", own_url, odd, file], 0),
+        (["restore", "--url", own_url, file, "--replace"], 0),
+        (["report", "--url", own_url, odd, "-o", file], 0),
+        (["count", "list", "--url", own_url], 1),
+        (["count", "list", "--url", own_url, "--json"], 1),
+        (["count", "show", "--url", own_url, odd, *mapping], 0),
+        (["count", "show", "--url", own_url, "none", *mapping], 2),
     ):
         done = tbloom(*words)
         assert code == done.returncode, (words, done.stderr)

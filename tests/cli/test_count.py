@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from importlib import import_module
 from importlib.util import find_spec
@@ -21,6 +20,7 @@ from tbloom.distinct import DistinctCounter
 from tbloom.engine.keys import DEFAULT_MAPPING
 from tests.helpers import servers
 from tests.helpers.commands import refused, tbloom
+from tests.helpers.contents import snapshot
 from tests.helpers.making import missing
 
 pytestmark = pytest.mark.usefixtures("away_from_midnight")
@@ -35,67 +35,54 @@ def count(*arguments: str, stdin: str = "") -> str:
 
 
 @pytest.fixture
-def alone(own: redis.Redis) -> Iterator[str]:
-    """An empty server."""
-    own.flushall()
-    yield f"redis://127.0.0.1:{own.connection_pool.connection_kwargs['port']}/0"
-    own.flushall()
-
-
-@pytest.fixture
-def filled(alone: str) -> str:
+def filled(own_url: str) -> str:
     """A server with counters: members 0..99, members 50..149, and one with slices."""
     with (
-        DistinctCounter.from_url(alone, "left") as left,
-        DistinctCounter.from_url(alone, "right") as right,
-        DistinctCounter.from_url(alone, "days", granularity="d", slices=3) as days,
+        DistinctCounter.from_url(own_url, "left") as left,
+        DistinctCounter.from_url(own_url, "right") as right,
+        DistinctCounter.from_url(own_url, "days", granularity="d", slices=3) as days,
     ):
         left.add_many(map(str, range(100)))
         right.add_many(map(str, range(50, 150)))
         days.add_many(map(str, range(10)))
-    return alone
+    return own_url
 
 
-def keys(own: redis.Redis) -> dict[bytes, bytes]:
-    """All keys on the server, with their values."""
-    return {key: own.dump(key) for key in own.scan_iter()}
-
-
-def test_add_counts_each_member_once(alone: str, tmp_path: Path) -> None:
+def test_add_counts_each_member_once(own_url: str, tmp_path: Path) -> None:
     """The members are lines of standard input and of files."""
     assert (
-        count("add", "--url", alone, "left", stdin="a\nb\n\na\r\nc")
+        count("add", "--url", own_url, "left", stdin="a\nb\n\na\r\nc")
         == "4 members read, 3 counted for the first time\n"
     )
     (tmp_path / "one").write_bytes(b"b\n\xff\xfe\n")
     (tmp_path / "two").write_bytes(b"d\n")
     files = [str(tmp_path / name) for name in ("one", "two")]
     assert (
-        count("add", "--url", alone, "left", files[0], files[1], "-", stdin="e\n")
+        count("add", "--url", own_url, "left", files[0], files[1], "-", stdin="e\n")
         == "4 members read, 3 counted for the first time\n"
     )
-    with DistinctCounter.from_url(alone, "left") as left:
+    with DistinctCounter.from_url(own_url, "left") as left:
         members = ["a", "b", "c", b"\xff\xfe", "d", "e"]
         assert left.count() == len(members)
         assert not any(left.add_many(members))
 
 
-def test_add_creates_a_counter(alone: str) -> None:
+def test_add_creates_a_counter(own_url: str) -> None:
     """Without parameters, the stored ones are used."""
     like = ["--granularity", "h", "--slices", "48", "--tz", "Europe/Berlin"]
     assert (
-        count("add", "--url", alone, "left", *like, "--mapping", "other", stdin="a\n")
+        count("add", "--url", own_url, "left", *like, "--mapping", "other", stdin="a\n")
         == "1 member read, 1 counted for the first time\n"
     )
     assert (
-        count("add", "--url", alone, "left", "--mapping", "other", stdin="a\nb\n")
+        count("add", "--url", own_url, "left", "--mapping", "other", stdin="a\nb\n")
         == "2 members read, 1 counted for the first time\n"
     )
-    count("add", "--url", alone, "left", *like, "--mapping", "other", stdin="c\n")
+    count("add", "--url", own_url, "left", *like, "--mapping", "other", stdin="c\n")
     kept = {"granularity": "h", "slices": 48, "tz": "Europe/Berlin"}
-    with DistinctCounter.from_url(alone, "left", "other", **kept) as left:
+    with DistinctCounter.from_url(own_url, "left", "other", **kept) as left:
         assert left.count() == 3
-    [listed] = json.loads(count("list", "--url", alone, "--json"))
+    [listed] = json.loads(count("list", "--url", own_url, "--json"))
     assert listed == {"mapping": "other", "name": "left", **kept, "count": 3}
 
 
@@ -114,9 +101,9 @@ def test_add_refuses_wrong_arguments_and_changes_nothing(
 ) -> None:
     with TimeBloom.from_url(filled, "bloom") as seen:
         seen.add("a")
-    before = keys(own)
+    before = snapshot(own)
     refused(tbloom("count", "add", "--url", filled, *arguments, stdin="a\n"), *said)
-    assert keys(own) == before
+    assert snapshot(own) == before
 
 
 def test_counts_are_combined(filled: str) -> None:
@@ -169,7 +156,7 @@ def test_slices_are_combined_by_their_labels(clockwork: Any) -> None:
 def test_unknown_counters_are_refused(own: redis.Redis, filled: str, verb: str, word: str) -> None:
     with TimeBloom.from_url(filled, "bloom") as seen:
         seen.add("a")
-    before = keys(own)
+    before = snapshot(own)
     names = ["left", word] if verb in ("and", "or", "xor") else [word]
     refused(
         tbloom("count", verb, "--url", filled, *names),
@@ -179,7 +166,7 @@ def test_unknown_counters_are_refused(own: redis.Redis, filled: str, verb: str, 
     refused(
         tbloom("count", verb, "--url", filled, "left", "--mapping", "nosuch"), "'nosuch'", UNKNOWN
     )
-    assert keys(own) == before
+    assert snapshot(own) == before
 
 
 def test_show_prints_count_slices_and_mapping(filled: str) -> None:
@@ -293,10 +280,10 @@ def test_clear_all_forgets_a_mapping(own: redis.Redis, filled: str) -> None:
 def test_the_other_commands_say_that_it_is_a_mapping(
     own: redis.Redis, filled: str, words: list[str]
 ) -> None:
-    before = keys(own)
+    before = snapshot(own)
     done = tbloom(words[0], "--url", filled, DEFAULT_MAPPING, *words[1:], stdin="a\n")
     refused(done, "'{ids}'", "is a mapping of distinct counters", "tbloom count")
-    assert keys(own) == before
+    assert snapshot(own) == before
 
 
 def test_a_filter_with_the_mapping_s_name_is_named(own_url: str) -> None:
@@ -353,46 +340,46 @@ def test_retention_is_a_table(week: str, tmp_path: Path) -> None:
     assert count("retention", "--url", week, "<pages>", "--html", "-") == html
 
 
-def test_counters_of_integers_and_of_kept_members(alone: str) -> None:
-    with DistinctCounter.from_url(alone, "numbers", None) as numbers:
+def test_counters_of_integers_and_of_kept_members(own_url: str) -> None:
+    with DistinctCounter.from_url(own_url, "numbers", None) as numbers:
         numbers.add_many(range(7))
-    count("add", "--url", alone, "kept", "--keep-members", stdin="a\nb\n")
-    count("add", "--url", alone, "more", stdin="b\n")
-    found = json.loads(count("list", "--url", alone, "--json"))
+    count("add", "--url", own_url, "kept", "--keep-members", stdin="a\nb\n")
+    count("add", "--url", own_url, "more", stdin="b\n")
+    found = json.loads(count("list", "--url", own_url, "--json"))
     assert [(None, "numbers", 7), (DEFAULT_MAPPING, "kept", 2), (DEFAULT_MAPPING, "more", 1)] == [
         (one["mapping"], one["name"], one["count"]) for one in found
     ]
-    assert "(integers)" in count("list", "--url", alone)
-    assert "numbers: 7 distinct members" in count("show", "--url", alone, "numbers")
-    assert count("and", "--url", alone, "kept", "more") == "1\n"
-    refused(tbloom("info", "--url", alone, "numbers"), "'numbers'", "tbloom count")
-    with DistinctCounter.from_url(alone, "kept", keep_members=True) as kept:
+    assert "(integers)" in count("list", "--url", own_url)
+    assert "numbers: 7 distinct members" in count("show", "--url", own_url, "numbers")
+    assert count("and", "--url", own_url, "kept", "more") == "1\n"
+    refused(tbloom("info", "--url", own_url, "numbers"), "'numbers'", "tbloom count")
+    with DistinctCounter.from_url(own_url, "kept", keep_members=True) as kept:
         assert {"a", "b"} == {*kept.members()}
-    other = ("clear", "--url", alone, "numbers", "--mapping", "other", "--yes")
+    other = ("clear", "--url", own_url, "numbers", "--mapping", "other", "--yes")
     refused(tbloom("count", *other), "no counter 'numbers' of the mapping 'other'")
-    count("clear", "--url", alone, "numbers", "--yes")
-    assert "numbers" not in count("list", "--url", alone)
+    count("clear", "--url", own_url, "numbers", "--yes")
+    assert "numbers" not in count("list", "--url", own_url)
 
 
-def test_a_log_of_yesterday_is_counted_then(alone: str) -> None:
+def test_a_log_of_yesterday_is_counted_then(own_url: str) -> None:
     """By a day or an instant, which is in the counter's time zone, or a label."""
     days = ["--granularity", "d", "--slices", "3", "--tz", "America/New_York"]
     now = datetime.now(ZoneInfo("America/New_York"))
     yesterday = now - timedelta(days=1)
-    count("add", "--url", alone, "urls", *days, stdin="today\n")
+    count("add", "--url", own_url, "urls", *days, stdin="today\n")
     for number, at in enumerate(
         (f"{yesterday:%Y-%m-%d}", f"{yesterday:%Y-%m-%dT12:00}", yesterday.isoformat(" ", "seconds"),
          f"{yesterday.astimezone(timezone.utc):%Y-%m-%dT%H:%M:%SZ}", f"{yesterday:%Y%m%d}")
     ):  # fmt: skip
-        printed = count("add", "--url", alone, "urls", "--at", at, stdin=f"a\n{number}\n")
+        printed = count("add", "--url", own_url, "urls", "--at", at, stdin=f"a\n{number}\n")
         assert f"{1 + (number == 0)} counted for the first time" in printed, at
-    shown = json.loads(count("show", "--url", alone, "urls", "--json"))
+    shown = json.loads(count("show", "--url", own_url, "urls", "--json"))
     assert [0, 6, 1] == [slice["count"] for slice in shown["slices"]]
     for wrong in ("yesterday", "2019-13-45", "2019-01-01", "20190101", "", "9999-12-31T00:00"):
-        done = tbloom("count", "add", "--url", alone, "urls", "--at", wrong, stdin="b\n")
+        done = tbloom("count", "add", "--url", own_url, "urls", "--at", wrong, stdin="b\n")
         refused(done, "--at: expected ")
-    count("add", "--url", alone, "ever", stdin="a\n")
-    done = tbloom("count", "add", "--url", alone, "ever", "--at", "2019-01-01", stdin="b\n")
+    count("add", "--url", own_url, "ever", stdin="a\n")
+    done = tbloom("count", "add", "--url", own_url, "ever", "--at", "2019-01-01", stdin="b\n")
     refused(done, "--at: expected none: the counter has no slices")
 
 
@@ -404,18 +391,18 @@ def pyarrow() -> Any:
     return import_module("pyarrow.parquet"), import_module("pyarrow.ipc")
 
 
-def test_ids_and_members_are_a_table(alone: str, tmp_path: Path, pyarrow: Any) -> None:
+def test_ids_and_members_are_a_table(own_url: str, tmp_path: Path, pyarrow: Any) -> None:
     """As CSV, and by pyarrow."""
     members = ["plain", "ü", 'a "quoted", one', "two words", *(f"{i}" for i in range(20_000))]
-    with DistinctCounter.from_url(alone, "pages", keep_members=True) as pages:
+    with DistinctCounter.from_url(own_url, "pages", keep_members=True) as pages:
         pages.add_many(members)
         expected = [(str(id), member) for id, member in sorted(pages.members().pairs())]
     assert sorted(members) == sorted(member for _, member in expected)
     table = tmp_path / "pages.csv"
-    count("export", "--url", alone, "pages", "--members", str(table))
+    count("export", "--url", own_url, "pages", "--members", str(table))
     for text in (
         table.read_bytes().decode(),
-        count("export", "--url", alone, "pages", "--members", "-"),
+        count("export", "--url", own_url, "pages", "--members", "-"),
     ):
         assert "\r" not in text
         head, *rows = csv.reader(text.splitlines())
@@ -427,7 +414,7 @@ def test_ids_and_members_are_a_table(alone: str, tmp_path: Path, pyarrow: Any) -
         ("arrow", lambda file: ipc.open_file(file).read_all()),
     ):
         table = tmp_path / f"pages.{suffix}"
-        count("export", "--url", alone, "pages", "--members", str(table))
+        count("export", "--url", own_url, "pages", "--members", str(table))
         found = read(str(table))
         assert ["uint32", "string"] == [str(field.type) for field in found.schema]
         assert expected == sorted(
@@ -437,19 +424,23 @@ def test_ids_and_members_are_a_table(alone: str, tmp_path: Path, pyarrow: Any) -
 
 
 @pytest.mark.usefixtures("pyarrow")
-def test_a_table_that_can_t_be_written_is_not_begun(alone: str, tmp_path: Path) -> None:
+def test_a_table_that_can_t_be_written_is_not_begun(own_url: str, tmp_path: Path) -> None:
     """Members are not kept, or are not UTF-8; pyarrow is missing. The file of before stays."""
-    count("add", "--url", alone, "urls", stdin="a\n")
-    with DistinctCounter.from_url(alone, "pages", "kept", keep_members=True) as pages:
+    count("add", "--url", own_url, "urls", stdin="a\n")
+    with DistinctCounter.from_url(own_url, "pages", "kept", keep_members=True) as pages:
         pages.add_many(["a", b"\xff"])
     for words, file, expected in (
         (["urls"], "urls.csv", "keep_members: expected True"),
         (["pages", "--mapping", "kept"], "pages.parquet", "is not UTF-8; only CSV can have it"),
     ):
         (tmp_path / "pages.parquet").write_text("before")
-        done = tbloom("count", "export", "--url", alone, *words, "--members", str(tmp_path / file))
+        done = tbloom(
+            "count", "export", "--url", own_url, *words, "--members", str(tmp_path / file)
+        )
         refused(done, expected)
         assert ["pages.parquet"] == [path.name for path in tmp_path.iterdir()]
         assert "before" == (tmp_path / "pages.parquet").read_text()
-    count("export", "--url", alone, "pages", "--mapping", "kept", "--members", str(tmp_path / "x"))
+    count(
+        "export", "--url", own_url, "pages", "--mapping", "kept", "--members", str(tmp_path / "x")
+    )
     assert {b"id,member", b"0,a", b"1,\xff"} == {*(tmp_path / "x").read_bytes().split()}

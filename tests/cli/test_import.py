@@ -129,15 +129,13 @@ def test_an_import_into_a_filter_of_other_fingerprints_warns(
 
 
 def test_a_set_of_another_server_is_imported(
-    url: str, name: str, own: redis.Redis, client: redis.Redis
+    url: str, name: str, own: redis.Redis, own_url: str, client: redis.Redis
 ) -> None:
     """The filter's own server is not asked for the set."""
-    port = own.connection_pool.connection_kwargs["port"]
     own.sadd("old", fingerprint(1).hex())
-    source = f"redis://127.0.0.1:{port}/0"
     command = ["import", "--url", url, name, *SMALL, "--from-set", "old"]
     refused(tbloom(*command), "'old'", "no key", "SCHEDULER_PERSIST")
-    assert tbloom(*command, "--from-url", source).returncode == 0
+    assert tbloom(*command, "--from-url", own_url).returncode == 0
     with TimeBloom.from_url(url, name, capacity=1000) as seen:
         assert fingerprint(1) in seen
     assert not client.exists("old")

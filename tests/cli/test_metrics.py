@@ -140,11 +140,9 @@ def test_names_are_checked_at_the_start(url: str, name: str) -> None:
     refused(tbloom("metrics", "--url", url, name, f"{name}-b"), f"{name}-b", "tbloom list")
 
 
-def test_without_names_all_filters_are_served(own: redis.Redis) -> None:
+def test_without_names_all_filters_are_served(own: redis.Redis, own_url: str) -> None:
     """Those made later too; one that can't be read is said once, and hides no other."""
-    own.flushall()
-    url = f"redis://127.0.0.1:{own.get_connection_kwargs()['port']}/0"
-    with exporting("--url", url, "--every", "0") as exporter:
+    with exporting("--url", own_url, "--every", "0") as exporter:
         assert exporter.scrape() == {("tbloom_up",): 1}
         for name in ("news", "blog"):
             TimeBloom(own, name, capacity=1000).add("a")
@@ -283,17 +281,15 @@ def test_the_dashboard_asks_for_metrics_that_are_served() -> None:
     assert {"tbloom_promised_error_ratio", "tbloom_window_bytes", "tbloom_warnings"} < used
 
 
-def test_many_filters_are_read_in_few_round_trips(own: redis.Redis) -> None:
+def test_many_filters_are_read_in_few_round_trips(own: redis.Redis, own_url: str) -> None:
     """By ``list``, ``report`` and a scrape: less than one for each filter, where each took 14."""
-    own.flushall()
-    url = f"redis://127.0.0.1:{own.get_connection_kwargs()['port']}/0"
     names = [f"many-{number}" for number in range(200)]
     for name in names:
         TimeBloom(own, name, capacity=100, slices=2).add("a")
-    with exporting("--url", url, "--every", "0") as exporter:
+    with exporting("--url", own_url, "--every", "0") as exporter:
         for ask in (
-            lambda: tbloom("list", "--url", url).stdout,
-            lambda: tbloom("report", "--url", url, "-o", "-").stdout,
+            lambda: tbloom("list", "--url", own_url).stdout,
+            lambda: tbloom("report", "--url", own_url, "-o", "-").stdout,
             lambda: "".join(name for key in exporter.scrape() for name in key[1:2]),
         ):
             before = own.info("stats")["total_reads_processed"]
