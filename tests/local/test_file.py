@@ -11,8 +11,7 @@ import signal
 import threading
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
@@ -286,16 +285,12 @@ def test_a_filter_of_an_older_layout(path: Path) -> None:
         assert seen.add("a")
 
 
-def _written(data: bytes) -> Callable[[Path], object]:
-    return lambda path: path.write_bytes(data)
-
-
 @pytest.mark.parametrize(
     ("make", "why"),
     [
-        (_written(b"hello"), "a file of tbloom's LocalBloom"),
-        (_written(b"SQLite format 3\0" * 1000), "a file of tbloom's LocalBloom"),
-        (_written(file.MAGIC), "a file of tbloom's LocalBloom"),
+        (lambda path: path.write_bytes(b"hello"), "a file of tbloom's LocalBloom"),
+        (lambda path: path.write_bytes(b"SQLite 3\0" * 2000), "a file of tbloom's LocalBloom"),
+        (lambda path: path.write_bytes(file.MAGIC), "a file of tbloom's LocalBloom"),
         (Path.mkdir, "directory"),
         (os.mkfifo, "a regular file"),
         (lambda path: path.symlink_to("/nowhere/at/all"), "No such file"),
@@ -319,36 +314,25 @@ def test_an_empty_file_is_a_new_filter(path: Path) -> None:
             assert seen.add("a")
 
 
-@contextmanager
-def as_nobody() -> Iterator[None]:
-    """Without the rights of root."""
-    was = os.geteuid()
-    if was == 0:
-        os.seteuid(65534)
-    try:
-        yield
-    finally:
-        os.seteuid(was)
-
-
 def test_no_permission(path: Path) -> None:
     path.write_bytes(b"")
     path.chmod(0o400)
     path.parent.chmod(0o755)
-    with as_nobody(), pytest.raises(ConfigError, match="Permission denied"):
-        LocalBloom(path=path)
-
-
-def _directory_overwritten(data: bytes) -> bytes:
-    place = data.rindex(b'["{')
-    return data[:place] + b"xxxx" + data[place + 4 :]
+    was = os.geteuid()
+    if was == 0:  # root may write to any file
+        os.seteuid(65534)
+    try:
+        with pytest.raises(ConfigError, match="Permission denied"):
+            LocalBloom(path=path)
+    finally:
+        os.seteuid(was)
 
 
 @pytest.mark.parametrize(
     "damage",
     [
         lambda data: data[:8192],
-        _directory_overwritten,
+        lambda data: b"xxx".join(data.rsplit(b'["{', 1)),  # the directory
         lambda data: data[:32] + b"\xff" * 48 + data[80:],  # slots
     ],
 )

@@ -212,7 +212,7 @@ def answer(verb: Callable[..., Any], *arguments: Any) -> Any:
         return str(error)
 
 
-CASES = pytest.mark.parametrize(
+@pytest.mark.parametrize(
     "case",
     [
         ("goes on", {"capacity": 100, "error_rate": 0.3}),
@@ -224,9 +224,6 @@ CASES = pytest.mark.parametrize(
     ],
     ids=str,
 )
-
-
-@CASES
 def test_answers_are_those_of_redis(
     case: tuple[str, dict[str, Any]],
     local: Callable[..., LocalBloom],
@@ -270,16 +267,11 @@ except ConfigError as error:
 """
 
 
-def run(script: str, folder: Path, text: str = "") -> str:
-    """The output of a script in another process."""
-    command = [sys.executable, "-c", script]
-    done = subprocess.run(command, input=text, capture_output=True, text=True, check=True, cwd=folder)  # fmt: skip
-    return done.stdout
-
-
 def test_where_there_is_no_fcntl(tmp_path: Path) -> None:
     """As on Windows: a filter in memory works, and a path is refused."""
-    assert run(WITHOUT_LOCKS, tmp_path) == "refused\n"
+    command = [sys.executable, "-c", WITHOUT_LOCKS]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert done.stdout == "refused\n"
     assert [] == list(tmp_path.iterdir())
 
 
