@@ -240,18 +240,6 @@ def test_answers_are_those_of_redis(
             assert other == own, step[:1]
 
 
-def test_a_large_batch_grows_the_slice(local: Callable[..., LocalBloom]) -> None:
-    """In several batches and parts, each item is new once, and the error rate holds."""
-    seen = local(capacity=500, shards=2, error_rate=0.01)
-    items = [f"item {i}" for i in range(8000)]
-    new = seen.add_many([*items, *items])
-    assert not any(new[8000:])
-    assert 0.99 * 8000 < sum(new) == seen.info().items
-    assert all(seen.contains_many(items))
-    assert sum(seen.contains_many([f"other {i}" for i in range(20_000)])) <= 0.011 * 20_000
-    assert seen.info().slices[-1].parts >= 4
-
-
 WITHOUT_LOCKS = """
 import os, sys
 sys.modules["fcntl"] = None
