@@ -34,33 +34,31 @@ def count(*arguments: str, stdin: str = "") -> str:
     return done.stdout
 
 
+@pytest.fixture(autouse=True)
+def addressed(own_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands ask an empty server, unless they name another one."""
+    monkeypatch.setenv("TBLOOM_URL", own_url)
+
+
 @pytest.fixture
-def filled(own_url: str) -> str:
-    """A server with counters: members 0..99, members 50..149, and one with slices."""
-    with (
-        DistinctCounter.from_url(own_url, "left") as left,
-        DistinctCounter.from_url(own_url, "right") as right,
-        DistinctCounter.from_url(own_url, "days", granularity="d", slices=3) as days,
-    ):
-        left.add_many(map(str, range(100)))
-        right.add_many(map(str, range(50, 150)))
-        days.add_many(map(str, range(10)))
-    return own_url
+def filled(own: redis.Redis) -> redis.Redis:
+    """A server with a filter and counters: members 0..99, members 50..149, and one with slices."""
+    DistinctCounter(own, "left").add_many(map(str, range(100)))
+    DistinctCounter(own, "right").add_many(map(str, range(50, 150)))
+    DistinctCounter(own, "days", granularity="d", slices=3).add_many(map(str, range(10)))
+    TimeBloom(own, "bloom").add("a")
+    return own
 
 
 def test_add_counts_each_member_once(own_url: str, tmp_path: Path) -> None:
     """The members are lines of standard input and of files."""
-    assert (
-        count("add", "--url", own_url, "left", stdin="a\nb\n\na\r\nc")
-        == "4 members read, 3 counted for the first time\n"
-    )
+    printed = count("add", "left", stdin="a\nb\n\na\r\nc")
+    assert printed == "4 members read, 3 counted for the first time\n"
     (tmp_path / "one").write_bytes(b"b\n\xff\xfe\n")
     (tmp_path / "two").write_bytes(b"d\n")
     files = [str(tmp_path / name) for name in ("one", "two")]
-    assert (
-        count("add", "--url", own_url, "left", files[0], files[1], "-", stdin="e\n")
-        == "4 members read, 3 counted for the first time\n"
-    )
+    printed = count("add", "left", *files, "-", stdin="e\n")
+    assert printed == "4 members read, 3 counted for the first time\n"
     with DistinctCounter.from_url(own_url, "left") as left:
         members = ["a", "b", "c", b"\xff\xfe", "d", "e"]
         assert left.count() == len(members)
@@ -70,19 +68,15 @@ def test_add_counts_each_member_once(own_url: str, tmp_path: Path) -> None:
 def test_add_creates_a_counter(own_url: str) -> None:
     """Without parameters, the stored ones are used."""
     like = ["--granularity", "h", "--slices", "48", "--tz", "Europe/Berlin"]
-    assert (
-        count("add", "--url", own_url, "left", *like, "--mapping", "other", stdin="a\n")
-        == "1 member read, 1 counted for the first time\n"
-    )
-    assert (
-        count("add", "--url", own_url, "left", "--mapping", "other", stdin="a\nb\n")
-        == "2 members read, 1 counted for the first time\n"
-    )
-    count("add", "--url", own_url, "left", *like, "--mapping", "other", stdin="c\n")
+    printed = count("add", "left", *like, "--mapping", "other", stdin="a\n")
+    assert printed == "1 member read, 1 counted for the first time\n"
+    printed = count("add", "left", "--mapping", "other", stdin="a\nb\n")
+    assert printed == "2 members read, 1 counted for the first time\n"
+    count("add", "left", *like, "--mapping", "other", stdin="c\n")
     kept = {"granularity": "h", "slices": 48, "tz": "Europe/Berlin"}
     with DistinctCounter.from_url(own_url, "left", "other", **kept) as left:
         assert left.count() == 3
-    [listed] = json.loads(count("list", "--url", own_url, "--json"))
+    [listed] = json.loads(count("list", "--json"))
     assert listed == {"mapping": "other", "name": "left", **kept, "count": 3}
 
 
@@ -97,16 +91,15 @@ def test_add_creates_a_counter(own_url: str) -> None:
     ],
 )
 def test_add_refuses_wrong_arguments_and_changes_nothing(
-    own: redis.Redis, filled: str, arguments: list[str], said: list[str]
+    filled: redis.Redis, arguments: list[str], said: list[str]
 ) -> None:
-    with TimeBloom.from_url(filled, "bloom") as seen:
-        seen.add("a")
-    before = snapshot(own)
-    refused(tbloom("count", "add", "--url", filled, *arguments, stdin="a\n"), *said)
-    assert snapshot(own) == before
+    before = snapshot(filled)
+    refused(tbloom("count", "add", *arguments, stdin="a\n"), *said)
+    assert snapshot(filled) == before
 
 
-def test_counts_are_combined(filled: str) -> None:
+@pytest.mark.usefixtures("filled")
+def test_counts_are_combined() -> None:
     """Two counters, one or three; a counter may be given twice."""
     three = ["left", "right", "days"]
     for verb, *numbers in (
@@ -115,13 +108,13 @@ def test_counts_are_combined(filled: str) -> None:
         ("xor", 100, 100, 90, 0),
     ):
         operands = (three[:1], three[:2], three, ["left", "left"])
-        found = [int(count(verb, "--url", filled, *names)) for names in operands]
+        found = [int(count(verb, *names)) for names in operands]
         assert numbers == found, verb
-    assert "40\n" == count("andnot", "--url", filled, *three)
-    either = count("or", "--url", filled, "left", "right", "--json")
+    assert "40\n" == count("andnot", *three)
+    either = count("or", "left", "right", "--json")
     assert {"count": 150} == json.loads(either)
     # As with FILE ..., names may come after an option.
-    assert count("and", "--url", filled, "left", "--mapping", DEFAULT_MAPPING, "right") == "50\n"
+    assert count("and", "left", "--mapping", DEFAULT_MAPPING, "right") == "50\n"
 
 
 def test_slices_are_combined_by_their_labels(clockwork: Any) -> None:
@@ -153,39 +146,30 @@ def test_slices_are_combined_by_their_labels(clockwork: Any) -> None:
 
 @pytest.mark.parametrize("word", ["nosuch", "nosuch@20190603", "@", "@20190603", "bloom"])
 @pytest.mark.parametrize("verb", ["show", "clear", "and", "or", "xor"])
-def test_unknown_counters_are_refused(own: redis.Redis, filled: str, verb: str, word: str) -> None:
-    with TimeBloom.from_url(filled, "bloom") as seen:
-        seen.add("a")
-    before = snapshot(own)
+def test_unknown_counters_are_refused(filled: redis.Redis, verb: str, word: str) -> None:
+    before = snapshot(filled)
     names = ["left", word] if verb in ("and", "or", "xor") else [word]
-    refused(
-        tbloom("count", verb, "--url", filled, *names),
-        word.partition("@")[0],
-        UNKNOWN,
-    )
-    refused(
-        tbloom("count", verb, "--url", filled, "left", "--mapping", "nosuch"), "'nosuch'", UNKNOWN
-    )
-    assert snapshot(own) == before
+    refused(tbloom("count", verb, *names), word.partition("@")[0], UNKNOWN)
+    refused(tbloom("count", verb, "left", "--mapping", "nosuch"), "'nosuch'", UNKNOWN)
+    assert snapshot(filled) == before
 
 
-def test_show_prints_count_slices_and_mapping(filled: str) -> None:
+def test_show_prints_count_slices_and_mapping(filled: redis.Redis) -> None:
     """The table and the JSON have the same figures."""
-    with DistinctCounter.from_url(filled, "days", granularity="d", slices=3) as days:
-        info = days.info()
-    shown = json.loads(count("show", "--url", filled, "days", "--json"))
+    info = DistinctCounter(filled, "days", granularity="d", slices=3).info()
+    shown = json.loads(count("show", "days", "--json"))
     assert (shown["count"], shown["members"]) == (10, 150)
     assert (shown["bytes"], shown["mapping_bytes"]) == (info.bytes, info.mapping_bytes)
     labels = [slice.label for slice in info.slices]
     assert [(s["label"], s["count"]) for s in shown["slices"]] == [
         *zip(labels, (0, 0, 10), strict=True)
     ]
-    lines = [line.split() for line in count("show", "--url", filled, "days").splitlines()]
+    lines = [line.split() for line in count("show", "days").splitlines()]
     assert [[labels[0], "0"], [labels[1], "0"], [labels[2], "10"], ["window", "10"]] == [
         line[:2] for line in lines if len(line) == 4 and line[0] != "slice"
     ]
     assert ["mapping", "'{ids}':", "150", "members,"] in [line[:4] for line in lines]
-    text = count("show", "--url", filled, "left")
+    text = count("show", "left")
     assert text.startswith("left: 100 distinct members")
     assert "window" not in text
 
@@ -205,11 +189,10 @@ def test_show_within_counts_the_newest_slices(clockwork: Any) -> None:
     refused(tbloom("count", "show", "--url", url, "whole", "--within", "1"), "within", "no slices")
 
 
-def test_list_shows_the_counters_of_all_mappings(filled: str) -> None:
+@pytest.mark.usefixtures("filled")
+def test_list_shows_the_counters_of_all_mappings() -> None:
     """Or of one mapping."""
-    with TimeBloom.from_url(filled, "bloom") as seen:
-        seen.add("a")
-    count("add", "--url", filled, "left", "--mapping", "other:3", stdin="a\n")
+    count("add", "left", "--mapping", "other:3", stdin="a\n")
     ours = [
         (DEFAULT_MAPPING, "days", 10),
         (DEFAULT_MAPPING, "left", 100),
@@ -217,56 +200,49 @@ def test_list_shows_the_counters_of_all_mappings(filled: str) -> None:
     ]
     other = [("other:3", "left", 1)]
     for of, expected in (([], other + ours), (["--mapping", DEFAULT_MAPPING], ours)):
-        listed = json.loads(count("list", "--url", filled, *of, "--json"))
+        listed = json.loads(count("list", *of, "--json"))
         assert [(one["mapping"], one["name"], one["count"]) for one in listed] == expected
-        lines = [line.split() for line in count("list", "--url", filled, *of).splitlines()[1:]]
+        lines = [line.split() for line in count("list", *of).splitlines()[1:]]
         assert [(line[0], line[1], int(line[-1])) for line in lines] == expected
-    refused(tbloom("count", "list", "--url", filled, "--mapping", "bloom"), "--mapping", "'bloom'")
+    refused(tbloom("count", "list", "--mapping", "bloom"), "--mapping", "'bloom'")
 
 
-def test_list_names_unreadable_counters(own: redis.Redis, filled: str) -> None:
+def test_list_names_unreadable_counters(filled: redis.Redis) -> None:
     """It shows the others."""
-    own.hset("{ids}:_:counters", "left", "mine")
-    count("add", "--url", filled, "some", "--mapping", "theirs", stdin="a\n")
-    own.set("{theirs}:counters", "theirs")
-    own.rpush("{mine}:config", "mine")
-    done = tbloom("count", "list", "--url", filled, "--json")
+    filled.hset("{ids}:_:counters", "left", "mine")
+    count("add", "some", "--mapping", "theirs", stdin="a\n")
+    filled.set("{theirs}:counters", "theirs")
+    filled.rpush("{mine}:config", "mine")
+    done = tbloom("count", "list", "--json")
     assert done.returncode == 1
     assert ["days", "right"] == [one["name"] for one in json.loads(done.stdout)]
     assert ["tbloom: theirs: ", "tbloom: left: "] == [
         re.match(r"tbloom: \w+: |", line)[0] for line in done.stderr.splitlines()
     ]
-    refused(
-        tbloom("count", "show", "--url", filled, "left"),
-        "'left' in the counters of '{ids}'",
-        "'mine'",
-    )
-    assert count("or", "--url", filled, "right", "days") == "110\n"
+    refused(tbloom("count", "show", "left"), "'left' in the counters of '{ids}'", "'mine'")
+    assert count("or", "right", "days") == "110\n"
 
 
-def test_clear_forgets_a_counter(own: redis.Redis, filled: str) -> None:
+def test_clear_forgets_a_counter(filled: redis.Redis) -> None:
     """Its ids stay, because other counters may use them."""
-    done = tbloom("count", "clear", "--url", filled, "left", "--yes")
+    done = tbloom("count", "clear", "left", "--yes")
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "Cleared the counter 'left'\n")
-    assert ["days", "right"] == [
-        one["name"] for one in json.loads(count("list", "--url", filled, "--json"))
-    ]
-    assert [] == [*own.scan_iter("*:chunks:left:*")]
-    assert json.loads(count("show", "--url", filled, "right", "--json"))["members"] == 150
+    assert ["days", "right"] == [one["name"] for one in json.loads(count("list", "--json"))]
+    assert [] == [*filled.scan_iter("*:chunks:left:*")]
+    assert json.loads(count("show", "right", "--json"))["members"] == 150
 
 
-def test_clear_all_forgets_a_mapping(own: redis.Redis, filled: str) -> None:
+def test_clear_all_forgets_a_mapping(filled: redis.Redis) -> None:
     """Other mappings stay."""
-    count("add", "--url", filled, "left", "--mapping", "other", stdin="a\n")
-    refused(tbloom("count", "clear", "--url", filled, "--all"), "--yes")
-    done = tbloom("count", "clear", "--url", filled, "--all", "--yes")
+    count("add", "left", "--mapping", "other", stdin="a\n")
+    refused(tbloom("count", "clear", "--all"), "--yes")
+    done = tbloom("count", "clear", "--all", "--yes")
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "Cleared the mapping '{ids}'\n")
-    assert [] == [key for key in own.scan_iter("{ids}*") if b":lane:" not in key]
+    assert [] == [key for key in filled.scan_iter("{ids}*") if b":lane:" not in key]
     assert [("other", 1)] == [
-        (one["mapping"], one["count"])
-        for one in json.loads(count("list", "--url", filled, "--json"))
+        (one["mapping"], one["count"]) for one in json.loads(count("list", "--json"))
     ]
-    refused(tbloom("count", "clear", "--url", filled, "--all"), "'{ids}'")
+    refused(tbloom("count", "clear", "--all"), "'{ids}'")
 
 
 @pytest.mark.parametrize(
@@ -277,13 +253,11 @@ def test_clear_all_forgets_a_mapping(own: redis.Redis, filled: str) -> None:
     ],
     ids=" ".join,
 )  # fmt: skip
-def test_the_other_commands_say_that_it_is_a_mapping(
-    own: redis.Redis, filled: str, words: list[str]
-) -> None:
-    before = snapshot(own)
-    done = tbloom(words[0], "--url", filled, DEFAULT_MAPPING, *words[1:], stdin="a\n")
+def test_the_other_commands_say_that_it_is_a_mapping(filled: redis.Redis, words: list[str]) -> None:
+    before = snapshot(filled)
+    done = tbloom(words[0], DEFAULT_MAPPING, *words[1:], stdin="a\n")
     refused(done, "'{ids}'", "is a mapping of distinct counters", "tbloom count")
-    assert snapshot(own) == before
+    assert snapshot(filled) == before
 
 
 def test_a_filter_with_the_mapping_s_name_is_named(own_url: str) -> None:
@@ -291,12 +265,12 @@ def test_a_filter_with_the_mapping_s_name_is_named(own_url: str) -> None:
     with TimeBloom.from_url(own_url, "ids") as seen:
         seen.add("a")
         refused(
-            tbloom("count", "add", "--url", own_url, "urls", "--mapping", "ids", stdin="a\n"),
+            tbloom("count", "add", "urls", "--mapping", "ids", stdin="a\n"),
             *("--mapping", "'ids'", "taken by a filter", "--mapping members"),
         )
         seen.clear()
-    count("add", "--url", own_url, "urls", "--mapping", "ids", stdin="a\n")
-    done = tbloom("add", "--url", own_url, "ids", "--create", stdin="a\n")
+    count("add", "urls", "--mapping", "ids", stdin="a\n")
+    done = tbloom("add", "ids", "--create", stdin="a\n")
     refused(done, "'ids'", "a mapping of distinct counters", "take another name")
 
 
@@ -343,43 +317,43 @@ def test_retention_is_a_table(week: str, tmp_path: Path) -> None:
 def test_counters_of_integers_and_of_kept_members(own_url: str) -> None:
     with DistinctCounter.from_url(own_url, "numbers", None) as numbers:
         numbers.add_many(range(7))
-    count("add", "--url", own_url, "kept", "--keep-members", stdin="a\nb\n")
-    count("add", "--url", own_url, "more", stdin="b\n")
-    found = json.loads(count("list", "--url", own_url, "--json"))
+    count("add", "kept", "--keep-members", stdin="a\nb\n")
+    count("add", "more", stdin="b\n")
+    found = json.loads(count("list", "--json"))
     assert [(None, "numbers", 7), (DEFAULT_MAPPING, "kept", 2), (DEFAULT_MAPPING, "more", 1)] == [
         (one["mapping"], one["name"], one["count"]) for one in found
     ]
-    assert "(integers)" in count("list", "--url", own_url)
-    assert "numbers: 7 distinct members" in count("show", "--url", own_url, "numbers")
-    assert count("and", "--url", own_url, "kept", "more") == "1\n"
-    refused(tbloom("info", "--url", own_url, "numbers"), "'numbers'", "tbloom count")
+    assert "(integers)" in count("list")
+    assert "numbers: 7 distinct members" in count("show", "numbers")
+    assert count("and", "kept", "more") == "1\n"
+    refused(tbloom("info", "numbers"), "'numbers'", "tbloom count")
     with DistinctCounter.from_url(own_url, "kept", keep_members=True) as kept:
         assert {"a", "b"} == {*kept.members()}
-    other = ("clear", "--url", own_url, "numbers", "--mapping", "other", "--yes")
+    other = ("clear", "numbers", "--mapping", "other", "--yes")
     refused(tbloom("count", *other), "no counter 'numbers' of the mapping 'other'")
-    count("clear", "--url", own_url, "numbers", "--yes")
-    assert "numbers" not in count("list", "--url", own_url)
+    count("clear", "numbers", "--yes")
+    assert "numbers" not in count("list")
 
 
-def test_a_log_of_yesterday_is_counted_then(own_url: str) -> None:
+def test_a_log_of_yesterday_is_counted_then() -> None:
     """By a day or an instant, which is in the counter's time zone, or a label."""
     days = ["--granularity", "d", "--slices", "3", "--tz", "America/New_York"]
     now = datetime.now(ZoneInfo("America/New_York"))
     yesterday = now - timedelta(days=1)
-    count("add", "--url", own_url, "urls", *days, stdin="today\n")
+    count("add", "urls", *days, stdin="today\n")
     for number, at in enumerate(
         (f"{yesterday:%Y-%m-%d}", f"{yesterday:%Y-%m-%dT12:00}", yesterday.isoformat(" ", "seconds"),
          f"{yesterday.astimezone(timezone.utc):%Y-%m-%dT%H:%M:%SZ}", f"{yesterday:%Y%m%d}")
     ):  # fmt: skip
-        printed = count("add", "--url", own_url, "urls", "--at", at, stdin=f"a\n{number}\n")
+        printed = count("add", "urls", "--at", at, stdin=f"a\n{number}\n")
         assert f"{1 + (number == 0)} counted for the first time" in printed, at
-    shown = json.loads(count("show", "--url", own_url, "urls", "--json"))
+    shown = json.loads(count("show", "urls", "--json"))
     assert [0, 6, 1] == [slice["count"] for slice in shown["slices"]]
     for wrong in ("yesterday", "2019-13-45", "2019-01-01", "20190101", "", "9999-12-31T00:00"):
-        done = tbloom("count", "add", "--url", own_url, "urls", "--at", wrong, stdin="b\n")
+        done = tbloom("count", "add", "urls", "--at", wrong, stdin="b\n")
         refused(done, "--at: expected ")
-    count("add", "--url", own_url, "ever", stdin="a\n")
-    done = tbloom("count", "add", "--url", own_url, "ever", "--at", "2019-01-01", stdin="b\n")
+    count("add", "ever", stdin="a\n")
+    done = tbloom("count", "add", "ever", "--at", "2019-01-01", stdin="b\n")
     refused(done, "--at: expected none: the counter has no slices")
 
 
@@ -399,11 +373,8 @@ def test_ids_and_members_are_a_table(own_url: str, tmp_path: Path, pyarrow: Any)
         expected = [(str(id), member) for id, member in sorted(pages.members().pairs())]
     assert sorted(members) == sorted(member for _, member in expected)
     table = tmp_path / "pages.csv"
-    count("export", "--url", own_url, "pages", "--members", str(table))
-    for text in (
-        table.read_bytes().decode(),
-        count("export", "--url", own_url, "pages", "--members", "-"),
-    ):
+    count("export", "pages", "--members", str(table))
+    for text in (table.read_bytes().decode(), count("export", "pages", "--members", "-")):
         assert "\r" not in text
         head, *rows = csv.reader(text.splitlines())
         assert ["id", "member"] == head
@@ -414,7 +385,7 @@ def test_ids_and_members_are_a_table(own_url: str, tmp_path: Path, pyarrow: Any)
         ("arrow", lambda file: ipc.open_file(file).read_all()),
     ):
         table = tmp_path / f"pages.{suffix}"
-        count("export", "--url", own_url, "pages", "--members", str(table))
+        count("export", "pages", "--members", str(table))
         found = read(str(table))
         assert ["uint32", "string"] == [str(field.type) for field in found.schema]
         assert expected == sorted(
@@ -426,7 +397,7 @@ def test_ids_and_members_are_a_table(own_url: str, tmp_path: Path, pyarrow: Any)
 @pytest.mark.usefixtures("pyarrow")
 def test_a_table_that_can_t_be_written_is_not_begun(own_url: str, tmp_path: Path) -> None:
     """Members are not kept, or are not UTF-8; pyarrow is missing. The file of before stays."""
-    count("add", "--url", own_url, "urls", stdin="a\n")
+    count("add", "urls", stdin="a\n")
     with DistinctCounter.from_url(own_url, "pages", "kept", keep_members=True) as pages:
         pages.add_many(["a", b"\xff"])
     for words, file, expected in (
@@ -434,13 +405,9 @@ def test_a_table_that_can_t_be_written_is_not_begun(own_url: str, tmp_path: Path
         (["pages", "--mapping", "kept"], "pages.parquet", "is not UTF-8; only CSV can have it"),
     ):
         (tmp_path / "pages.parquet").write_text("before")
-        done = tbloom(
-            "count", "export", "--url", own_url, *words, "--members", str(tmp_path / file)
-        )
+        done = tbloom("count", "export", *words, "--members", str(tmp_path / file))
         refused(done, expected)
         assert ["pages.parquet"] == [path.name for path in tmp_path.iterdir()]
         assert "before" == (tmp_path / "pages.parquet").read_text()
-    count(
-        "export", "--url", own_url, "pages", "--mapping", "kept", "--members", str(tmp_path / "x")
-    )
+    count("export", "pages", "--mapping", "kept", "--members", str(tmp_path / "x"))
     assert {b"id,member", b"0,a", b"1,\xff"} == {*(tmp_path / "x").read_bytes().split()}
