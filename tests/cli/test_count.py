@@ -50,6 +50,18 @@ def filled(own: redis.Redis) -> redis.Redis:
     return own
 
 
+@pytest.fixture
+def week(clockwork: servers.Clockwork, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands ask a server with a counter of three days."""
+    monkeypatch.setenv("TBLOOM_URL", clockwork.server.url)
+    with DistinctCounter.from_url(
+        clockwork.server.url, "<pages>", granularity="d", slices=7
+    ) as pages:
+        for day, members in enumerate([["a", "b", "c", "d"], ["a", "b", "e"], ["d", "f"]], 3):
+            clockwork.set(f"2019-06-{day:02} 12:00:00")
+            pages.add_many(members)
+
+
 def test_add_counts_each_member_once(own_url: str, tmp_path: Path) -> None:
     """The members are lines of standard input and of files."""
     printed = count("add", "left", stdin="a\nb\n\na\r\nc")
@@ -117,31 +129,24 @@ def test_counts_are_combined() -> None:
     assert count("and", "left", "--mapping", DEFAULT_MAPPING, "right") == "50\n"
 
 
-def test_slices_are_combined_by_their_labels(clockwork: Any) -> None:
+@pytest.mark.usefixtures("week")
+def test_slices_are_combined_by_their_labels() -> None:
     """A counter whose name has an @ comes before a slice."""
-    url = clockwork.server.url
-    like = ["--granularity", "d", "--slices", "3"]
-    for day, members in (("03", "a\nb\nc\n"), ("04", "b\nc\nd\n"), ("05", "e\n")):
-        clockwork.set(f"2019-06-{day} 12:00:00")
-        count("add", "--url", url, "urls", *like, stdin=members)
-    monday, tuesday = "urls@20190603", "urls@20190604"
-    assert count("and", "--url", url, monday, tuesday) == "2\n"
-    assert count("xor", "--url", url, monday, tuesday) == "2\n"
-    assert count("or", "--url", url, monday, tuesday) == "4\n"
-    assert count("or", "--url", url, monday) == "3\n"
-    assert count("or", "--url", url, "urls") == "5\n"
-    count("add", "--url", url, tuesday, stdin="a\n")
-    count("add", "--url", url, "u@", *like, stdin="z\n")
-    assert count("and", "--url", url, monday, tuesday) == "1\n"
-    assert count("or", "--url", url, "u@@20190605") == "1\n"
-    expected = "a slice from 20190603 to 20190605"
-    for label in ("20190602", "20190606", "2019-06-05", "x", ""):
-        refused(
-            tbloom("count", "or", "--url", url, "urls", f"urls@{label}"),
-            f"'urls@{label}'",
-            expected,
-        )
-    refused(tbloom("count", "or", "--url", url, f"{tuesday}@all"), f"'{tuesday}@all'", "no slices")
+    monday, tuesday = "<pages>@20190603", "<pages>@20190604"
+    assert count("and", monday, tuesday) == "2\n"
+    assert count("xor", monday, tuesday) == "3\n"
+    assert count("or", monday, tuesday) == "5\n"
+    assert count("or", monday) == "4\n"
+    assert count("or", "<pages>") == "6\n"
+    count("add", tuesday, stdin="a\n")
+    count("add", "u@", "--granularity", "d", "--slices", "3", stdin="z\n")
+    assert count("and", monday, tuesday) == "1\n"
+    assert count("or", "u@@20190605") == "1\n"
+    expected = "a slice from 20190530 to 20190605"
+    for label in ("20190529", "20190606", "2019-06-05", "x", ""):
+        done = tbloom("count", "or", "<pages>", f"<pages>@{label}")
+        refused(done, f"'<pages>@{label}'", expected)
+    refused(tbloom("count", "or", f"{tuesday}@all"), f"'{tuesday}@all'", "no slices")
 
 
 @pytest.mark.parametrize("word", ["nosuch", "nosuch@20190603", "@", "@20190603", "bloom"])
@@ -174,19 +179,16 @@ def test_show_prints_count_slices_and_mapping(filled: redis.Redis) -> None:
     assert "window" not in text
 
 
-def test_show_within_counts_the_newest_slices(clockwork: Any) -> None:
-    url = clockwork.server.url
-    for day, members in (("03", "a\nb\n"), ("04", "b\nc\n"), ("05", "c\n")):
-        clockwork.set(f"2019-06-{day} 12:00:00")
-        count("add", "--url", url, "urls", "--granularity", "d", "--slices", "3", stdin=members)
-    shown = json.loads(count("show", "--url", url, "urls", "--within", "2", "--json"))
-    assert shown["count"] == 2
+@pytest.mark.usefixtures("week")
+def test_show_within_counts_the_newest_slices() -> None:
+    shown = json.loads(count("show", "<pages>", "--within", "2", "--json"))
+    assert shown["count"] == 5
     assert [slice["label"] for slice in shown["slices"]] == ["20190604", "20190605"]
-    assert "20190603" not in count("show", "--url", url, "urls", "--within", "2")
-    refused(tbloom("count", "show", "--url", url, "urls", "--within", "4"), "--within", "4")
-    refused(tbloom("count", "show", "--url", url, "urls", "--within", "x"), "--within", "'x'")
-    count("add", "--url", url, "whole", stdin="a\n")
-    refused(tbloom("count", "show", "--url", url, "whole", "--within", "1"), "within", "no slices")
+    assert "20190603" not in count("show", "<pages>", "--within", "2")
+    refused(tbloom("count", "show", "<pages>", "--within", "8"), "--within", "8")
+    refused(tbloom("count", "show", "<pages>", "--within", "x"), "--within", "'x'")
+    count("add", "whole", stdin="a\n")
+    refused(tbloom("count", "show", "whole", "--within", "1"), "within", "no slices")
 
 
 @pytest.mark.usefixtures("filled")
@@ -274,28 +276,17 @@ def test_a_filter_with_the_mapping_s_name_is_named(own_url: str) -> None:
     refused(done, "'ids'", "a mapping of distinct counters", "take another name")
 
 
-@pytest.fixture
-def week(clockwork: servers.Clockwork) -> str:
-    """A server with a counter of three days."""
-    url = clockwork.server.url
-    with DistinctCounter.from_url(url, "<pages>", granularity="d", slices=7) as pages:
-        for day, members in enumerate([["a", "b", "c", "d"], ["a", "b", "e"], ["d", "f"]], 3):
-            clockwork.set(f"2019-06-{day:02} 12:00:00")
-            pages.add_many(members)
-    return url
-
-
-def test_retention_is_a_table(week: str, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("week")
+def test_retention_is_a_table(tmp_path: Path) -> None:
     assert [
-        line.split()
-        for line in count("retention", "--url", week, "<pages>", "--within", "3").splitlines()[:-1]
+        line.split() for line in count("retention", "<pages>", "--within", "3").splitlines()[:-1]
     ] == [
         ["new", "in", "members", "1", "2"],
         ["20190603", "4", "50", "25+"],
         ["20190604", "1", "0+"],
         ["20190605", "1"],
     ]
-    found = json.loads(count("retention", "--url", week, "<pages>", "--within", "2", "--json"))
+    found = json.loads(count("retention", "<pages>", "--within", "2", "--json"))
     assert found == {
         "name": "<pages>",
         "granularity": "d",
@@ -305,13 +296,13 @@ def test_retention_is_a_table(week: str, tmp_path: Path) -> None:
         ],
     }
     page = tmp_path / "page.html"
-    assert count("retention", "--url", week, "<pages>", "--html", str(page)) == ""
+    assert count("retention", "<pages>", "--html", str(page)) == ""
     html = page.read_text(encoding="utf-8")
     assert "&lt;pages&gt;" in html
     assert "<pages>" not in html
     assert 'style="--share: 30.0%" title="2 of 4">50<span class="unit"> %</span></td>' in html
     assert 'class="running" style="--share: 15.0%" title="1 of 4 so far">25+<' in html
-    assert count("retention", "--url", week, "<pages>", "--html", "-") == html
+    assert count("retention", "<pages>", "--html", "-") == html
 
 
 def test_counters_of_integers_and_of_kept_members(own_url: str) -> None:
