@@ -99,7 +99,7 @@ def test_add_creates_a_counter(own_url: str) -> None:
         (["days", "--slices", "3"], ["--granularity", "slices is given\n"]),
         (["new", "--granularity", "d"], ["slices", "granularity is given"]),
         (["{new}"], ["NAME", "'{new}'"]),
-        (["new", "--mapping", "bloom"], ["--mapping", "'bloom'", "taken by a filter"]),
+        (["new", "--mapping", "bloom"], ["'bloom'", "taken by a filter", "--mapping members"]),
     ],
 )
 def test_add_refuses_wrong_arguments_and_changes_nothing(
@@ -256,24 +256,14 @@ def test_clear_all_forgets_a_mapping(filled: redis.Redis) -> None:
     ids=" ".join,
 )  # fmt: skip
 def test_the_other_commands_say_that_it_is_a_mapping(filled: redis.Redis, words: list[str]) -> None:
+    """The one without a name, or one that has the name of a new filter."""
+    count("add", "urls", "--mapping", "news", stdin="a\n")
     before = snapshot(filled)
-    done = tbloom(words[0], DEFAULT_MAPPING, *words[1:], stdin="a\n")
-    refused(done, "'{ids}'", "is a mapping of distinct counters", "tbloom count")
+    for mapping in (DEFAULT_MAPPING, "news"):
+        done = tbloom(words[0], mapping, *words[1:], stdin="a\n")
+        said = "is a mapping of distinct counters, which a filter of this name can't share"
+        refused(done, repr(mapping), said, "take another name", "tbloom count")
     assert snapshot(filled) == before
-
-
-def test_a_filter_with_the_mapping_s_name_is_named(own_url: str) -> None:
-    """By the error of a counter; and a mapping with a filter's name, by that of a new filter."""
-    with TimeBloom.from_url(own_url, "ids") as seen:
-        seen.add("a")
-        refused(
-            tbloom("count", "add", "urls", "--mapping", "ids", stdin="a\n"),
-            *("--mapping", "'ids'", "taken by a filter", "--mapping members"),
-        )
-        seen.clear()
-    count("add", "urls", "--mapping", "ids", stdin="a\n")
-    done = tbloom("add", "ids", "--create", stdin="a\n")
-    refused(done, "'ids'", "a mapping of distinct counters", "take another name")
 
 
 @pytest.mark.usefixtures("week")
