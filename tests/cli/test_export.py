@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import gzip
 import io
 import itertools
@@ -15,6 +14,7 @@ import threading
 import time
 import zlib
 from collections.abc import Callable, Iterator
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from tbloom.cli import main
 from tests.helpers import servers
 from tests.helpers.commands import process, refused, started, tbloom
 from tests.helpers.localredis import LocalRedis
-from tests.helpers.making import missing
+from tests.helpers.making import cluster_needed
 
 #: Keys that are not exported: kept answers, and claims.
 LEFT_OUT = re.compile(r":lane:|:claims$|:sessions$")
@@ -35,18 +35,15 @@ ITEMS = [f"item {i}" for i in range(3000)]
 DAMAGED = "damaged, or not a file by 'tbloom export' in format 4; nothing was restored"
 
 
-@pytest.fixture(scope="module")
-def address() -> Iterator[Callable[[str], str]]:
-    """Returns the URL of a server of a kind, or of a cluster, which it starts the first time."""
+@pytest.fixture
+def address(started: Callable[[str], LocalRedis]) -> Iterator[Callable[[str], str]]:
+    """Returns the URL of a server of a kind, or of a cluster."""
     with contextlib.ExitStack() as stack:
 
-        @functools.cache
         def address(kind: str) -> str:
             if kind == "cluster":
-                return stack.enter_context(servers.Cluster(servers.BINARIES["redis-server"])).url
-            if kind not in servers.BINARIES:
-                missing(kind)
-            return stack.enter_context(LocalRedis(servers.BINARIES[kind])).url
+                return stack.enter_context(servers.Cluster(cluster_needed())).url
+            return started(kind).url
 
         yield address
 
@@ -98,15 +95,6 @@ def left_on_server(client: redis.Redis, name: str) -> list[str]:
     return [key for key in client.keys(f"*{name}*") if not LEFT_OUT.search(key)]
 
 
-def fill(seen: TimeBloom) -> None:
-    """Two slices, the second of which has grown."""
-    seen.add_many(ITEMS[:50])
-    first = seen.keys()[-1]
-    while seen.keys()[-1] == first:
-        time.sleep(0.05)
-    seen.add_many(ITEMS)
-
-
 @pytest.mark.parametrize(
     ("way", "shards"),
     [
@@ -124,7 +112,12 @@ def test_a_filter_moves_to_another_server(
     here, there = map(address, way)
     old, new = open_client(here), open_client(there)
     with TimeBloom.from_url(here, name, **parameters) as seen:
-        fill(seen)
+        # Two slices, the second of which has grown.
+        seen.add_many(ITEMS[:50])
+        first = seen.keys()[-1]
+        while seen.keys()[-1] == first:
+            time.sleep(0.05)
+        seen.add_many(ITEMS)
         info, before = seen.info(), ours(old, name)
     assert main(["export", "--url", here, name, file]) == 0
     old.flushall()
@@ -132,17 +125,12 @@ def test_a_filter_moves_to_another_server(
     assert_same(before, ours(new, name))
     with TimeBloom.from_url(there, name, **parameters) as seen:
         assert all(seen.contains_many(ITEMS))
-        slices = {slice.label: slice for slice in seen.info().slices}
         held = [slice for slice in info.slices if slice.items]
+        again = [slice for slice in seen.info().slices if slice.items]
+        figures = attrgetter("label", "items", "parts", "error_rate")
+        assert [*map(figures, held)] == [*map(figures, again)]
         assert len(held) > 1
         assert max(slice.parts for slice in held) > 1
-        for slice in held:
-            again = slices[slice.label]
-            assert (slice.items, slice.parts, slice.error_rate) == (
-                again.items,
-                again.parts,
-                again.error_rate,
-            )
         assert [] == seen.warnings()
         assert seen.add("one more")
         lost = next(key for key in ours(new, name) if re.search(r"T\d+$", key))
@@ -306,12 +294,6 @@ def test_other_files_are_refused(url: str, tmp_path: Path, content: bytes) -> No
     refused(tbloom("restore", "--url", url, str(tmp_path), "--quiet"), str(tmp_path))
 
 
-def members_of(file: str) -> dict[str, bytes]:
-    """The members of the tar."""
-    with tarfile.open(file) as tar:
-        return {member.name: tar.extractfile(member).read() for member in tar}
-
-
 def forged(file: str, members: dict[str, bytes]) -> None:
     """Writes a whole file with these members."""
     with tarfile.open(file, "w:gz") as tar:
@@ -326,7 +308,8 @@ def test_a_forged_file_reaches_no_other_keys(
 ) -> None:
     """Whole files, with parts and parameters that the filter can't have."""
     before = ours(open_client(url), exported.name)
-    members = members_of(file)
+    with tarfile.open(file) as tar:
+        members = {member.name: tar.extractfile(member).read() for member in tar}
     exported.clear()
     part, last = members
     values = json.loads(members[last])
@@ -539,7 +522,7 @@ def test_parts_that_the_server_drops_are_noticed(
     assert [] == left_on_server(client, name)
 
 
-def test_what_a_user_needs_to_export_and_restore(name: str, file: str) -> None:
+def test_what_a_user_needs_to_export_and_restore(own: redis.Redis, name: str, file: str) -> None:
     """The documented ACL with its documented additions, each of which is necessary."""
     text = (Path(__file__).parents[2] / "SECURITY.md").read_text(encoding="utf-8")
     line, *_others = re.findall(r"^ACL SETUSER .*$", text, re.MULTILINE)
@@ -547,19 +530,18 @@ def test_what_a_user_needs_to_export_and_restore(name: str, file: str) -> None:
     for_restore = extra.split()
     words = line.replace("NAME", name).replace("PASSWORD", "pw").split()
 
-    def user(admin: redis.Redis, more: list[str]) -> str:
-        admin.execute_command(*words[:3], "reset", *words[3:], *more)
-        return f"redis://crawler:pw@127.0.0.1:{admin.connection_pool.connection_kwargs['port']}"
+    def user(more: list[str]) -> str:
+        own.execute_command(*words[:3], "reset", *words[3:], *more)
+        return f"redis://crawler:pw@127.0.0.1:{own.get_connection_kwargs()['port']}"
 
-    with servers.local(next(iter(servers.BINARIES.values()))) as admin:
-        with TimeBloom(admin, name, capacity=500, shards=2) as seen:
-            seen.add_many(ITEMS)
-        assert main(["export", "--url", user(admin, []), name, file]) == 0
-        for left_out in for_restore:
-            admin.flushall()
-            url = user(admin, [word for word in for_restore if word != left_out])
-            error = refused(tbloom("restore", "--url", url, file, "--quiet"))
-            assert re.search(r"permission|can't run", error), error
-        admin.flushall()
-        assert main(["restore", "--url", user(admin, for_restore), file]) == 0
-        assert all(TimeBloom(admin, name, capacity=500, shards=2).contains_many(ITEMS))
+    with TimeBloom(own, name, capacity=500, shards=2) as seen:
+        seen.add_many(ITEMS)
+    assert main(["export", "--url", user([]), name, file]) == 0
+    for left_out in for_restore:
+        own.flushall()
+        url = user([word for word in for_restore if word != left_out])
+        error = refused(tbloom("restore", "--url", url, file, "--quiet"))
+        assert re.search(r"permission|can't run", error), error
+    own.flushall()
+    assert main(["restore", "--url", user(for_restore), file]) == 0
+    assert all(TimeBloom(own, name, capacity=500, shards=2).contains_many(ITEMS))
