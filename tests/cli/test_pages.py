@@ -16,10 +16,10 @@ import pytest
 
 from tbloom.pages import Page, PageStore
 from tbloom.pages.members import GZIP_MAGIC
-from tests.helpers.commands import process, started, tbloom, tbloom_bytes
+from tests.helpers.commands import VERBS, process, started, tbloom_bytes
 from tests.helpers.commands import refused as refused_with
 from tests.helpers.foreignwarcs import MEMBERS, record, response
-from tests.helpers.pagestores import NOON, bodies, url
+from tests.helpers.pagestores import NOON, bodies, files, url
 
 URL = "https://example.com/"
 AT = datetime(2019, 6, 3, 12, 30, 15, 250000, timezone.utc)
@@ -47,17 +47,8 @@ def refused(done: Done, *words: str) -> None:
     refused_with(subprocess.CompletedProcess([], done.code, done.out.decode(), done.err), *words)
 
 
-#: Correct arguments after PATH, for each verb.
-AFTER_PATH: dict[str, list[str]] = {
-    "put": [URL],
-    "export": ["-o", "/dev/null"],
-    "get": [URL],
-    "ls": [],
-    "delete": [URL],
-    "verify": [],
-    "rebuild": [],
-    "stats": [],
-}
+#: Arguments that verbs need after PATH.
+AFTER_PATH = {"put": [URL], "get": [URL], "delete": [URL], "export": ["-o", "/dev/null"]}
 
 
 @pytest.fixture
@@ -77,22 +68,11 @@ def filled(path: Path) -> Path:
     return path
 
 
-def files(folder: Path) -> dict[str, bytes]:
-    """All files of a folder."""
-    return {str(file): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
-
-
 def flip(path: Path, offset: int) -> None:
     """Changes a bit of a file."""
     data = bytearray(path.read_bytes())
     data[offset] ^= 1
     path.write_bytes(data)
-
-
-def segment_of(path: Path) -> Path:
-    """The store's only segment."""
-    [segment] = path.glob("*.warc.gz")
-    return segment
 
 
 def test_put_stores_all_parts_of_a_page(path: Path, tmp_path: Path) -> None:
@@ -151,10 +131,12 @@ def test_put_refuses_wrong_arguments_and_changes_nothing(
     assert before == run("ls", filled, "--json").out
 
 
-@pytest.mark.parametrize("verb", [verb for verb in AFTER_PATH if verb != "put"])
+@pytest.mark.parametrize(
+    "verb", [verb for group, verb in VERBS if group == "pages" and verb not in ("put", "import")]
+)
 def test_only_put_creates_a_store(verb: str, tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "nosuch"):
-        refused(run(verb, path, *AFTER_PATH[verb]), "PATH: ", "page store", str(path))
+        refused(run(verb, path, *AFTER_PATH.get(verb, [])), "PATH: ", "page store", str(path))
     assert [] == [*tmp_path.iterdir()]
 
 
@@ -260,7 +242,7 @@ def test_damage_is_found_and_named(filled: Path) -> None:
         store.put(f"{URL}large", random.Random(1).randbytes(20_000))
     assert Done(0, b"", "4 pages, 5 records: 0 problems\n") == run("verify", filled)
     assert Done(0, b"", "") == run("verify", filled, "--quiet")
-    segment = segment_of(filled)
+    [segment] = files(filled)
     flip(segment, segment.stat().st_size - 10_000)
     done = run("verify", filled)
     [line] = done.out.decode().splitlines()
@@ -290,7 +272,7 @@ def test_rebuild_makes_the_index_from_the_files(filled: Path) -> None:
     assert (0, b"") == (done.code, done.out)
     assert before == run("ls", filled, "--json")
     assert Done(0, b"", "") == run("rebuild", filled, "--quiet")
-    segment = segment_of(filled)
+    [segment] = files(filled)
     flip(segment, segment.read_bytes().rindex(GZIP_MAGIC))
     done = run("rebuild", filled)
     assert (1, True) == (done.code, "bytes are no record" in done.err)
@@ -323,24 +305,18 @@ def test_beside_a_writer_others_read_and_do_not_write(filled: Path) -> None:
         assert run("verify", filled).code == 0
         assert json.loads(run("stats", filled, "--json").out)["pages"] == 4
         for verb in ("put", "delete", "rebuild"):
-            done = run(verb, filled, *AFTER_PATH[verb])
+            done = run(verb, filled, *AFTER_PATH.get(verb, []))
             refused(done, str(filled), f"is being written by process {os.getpid()}; close it there")
         store.put(f"{URL}now", b"later")
     assert Done(0, b"later", "") == run("get", filled, f"{URL}now")
 
 
-@pytest.fixture
-def large(path: Path) -> Path:
-    """A store with more URLs than a pipe holds."""
-    with PageStore(path) as store:
-        for number in range(1000):
-            store.put(f"{URL}{number:0200}", b"")
-    return path
-
-
-def test_ls_prints_pages_as_it_finds_them(large: Path) -> None:
+def test_ls_prints_pages_as_it_finds_them(path: Path) -> None:
     """``tbloom pages ls PATH | head -1``: a reader that ends is no error."""
-    with started("pages", "ls", large, bufsize=0) as running:
+    with PageStore(path) as store:
+        for number in range(1000):  # more than a pipe holds
+            store.put(f"{URL}{number:0200}", b"")
+    with started("pages", "ls", path, bufsize=0) as running:
         assert running.stdout
         assert running.stderr
         assert running.stdout.read(len(URL)) == URL.encode()
@@ -381,15 +357,15 @@ def crawl(tmp_path: Path) -> Path:
 
 
 def test_import_counts_and_names_damage(path: Path, crawl: Path) -> None:
-    """Exit code 1, and a second time nothing changes."""
+    """And bodies that are too long. Exit code 1, and a second time nothing changes."""
     place = gzip.decompress(crawl.read_bytes()).rindex(PAGES[0])
+    damage = f"{crawl}: at {place} of its content: no record follows where it should end; what follows was not read\n"
+    short = run("import", path, crawl, "--max-body", "5")
+    assert "0 pages stored, 0 already there; skipped: 3 longer than max_body" in short.err
     for counts in ("3 pages stored, 0 already there", "0 pages stored, 3 already there"):
-        done = tbloom("pages", "import", path, crawl)
-        assert (done.returncode, done.stdout) == (
-            1,
-            f"{crawl}: at {place} of its content: no record follows where it should end; what follows was not read\n",
-        )
-        assert f"{counts}; skipped: 1 request, 1 damaged\n" in done.stderr
+        done = run("import", path, crawl)
+        assert (1, damage) == (done.code, done.out.decode())
+        assert f"{counts}; skipped: 1 request, 1 damaged\n" in done.err
         assert HAS == bodies_of(path)
 
 
@@ -399,17 +375,12 @@ def test_import_from_several_sources(path: Path, tmp_path: Path) -> None:
     with PageStore(tmp_path / "other") as other:
         other.put(url("other"), b"other")
     options = ["--codec", "zstd", "--granularity", "d", "--slices", 3]
-    words = ["pages", "import", path, "-", tmp_path / "1.warc", *options, tmp_path / "other"]
-    done = tbloom(*words, stdin=PAGES[0].decode())
-    assert (done.returncode, done.stdout) == (0, "")
-    assert done.stderr.endswith("1 page stored, 0 already there; skipped: 2 outside the window\n")
+    words = ["import", path, "-", tmp_path / "1.warc", *options, tmp_path / "other"]
+    done = run(*words, stdin=PAGES[0])
+    assert (0, b"") == (done.code, done.out)
+    assert done.err.endswith("1 page stored, 0 already there; skipped: 2 outside the window\n")
     assert {url("other"): b"other"} == bodies_of(path)
     assert {".zst"} == {file.suffix for file in path.glob("*.warc*")}
-
-
-def test_a_body_that_is_too_long_is_counted(path: Path, crawl: Path) -> None:
-    done = tbloom("pages", "import", path, crawl, "--max-body", "5")
-    assert "0 pages stored, 0 already there; skipped: 3 longer than max_body" in done.stderr
 
 
 @pytest.mark.parametrize("name", ["text", "folder", "missing", "empty"])
@@ -421,7 +392,7 @@ def test_import_of_something_else_changes_nothing(
     (tmp_path / "folder").mkdir()
     (tmp_path / "empty").write_bytes(b"")
     before = run("ls", filled, "--json").out
-    refused_with(tbloom("pages", "import", filled, crawl, tmp_path / name), name)
+    refused(run("import", filled, crawl, tmp_path / name), name)
     assert before == run("ls", filled, "--json").out
 
 
@@ -437,10 +408,10 @@ def test_import_of_something_else_changes_nothing(
 def test_exported_pages_can_be_imported(
     hourly: Path, tmp_path: Path, words: list[str], expected: list[int]
 ) -> None:
-    done = tbloom("pages", "export", hourly, "-o", tmp_path / "some.warc.zst", *words)
-    assert (done.returncode, done.stdout) == (0, "")
-    assert done.stderr.endswith(f"{len(expected)} pages written\n")
-    assert tbloom("pages", "import", tmp_path / "new", tmp_path / "some.warc.zst").returncode == 0
+    done = run("export", hourly, "-o", tmp_path / "some.warc.zst", *words)
+    assert (0, b"") == (done.code, done.out)
+    assert done.err.endswith(f"{len(expected)} pages written\n")
+    assert run("import", tmp_path / "new", tmp_path / "some.warc.zst").code == 0
     with PageStore(hourly) as store, PageStore(tmp_path / "new") as new:
         assert [page for page in store.pages() if int(page.url[-1]) in expected] == [*new.pages()]
 
@@ -448,19 +419,16 @@ def test_exported_pages_can_be_imported(
 def test_export_names_what_is_not_there(hourly: Path, tmp_path: Path) -> None:
     """The others are in the file."""
     file = tmp_path / "some.warc.gz"
-    done = tbloom("pages", "export", hourly, "-o", file, url(1), url("none"), url(4), "--quiet")
+    done = run("export", hourly, "-o", file, url(1), url("none"), url(4), "--quiet")
     named = "".join(f"tbloom: no page '{url(name)}' in '{hourly}'\n" for name in ("none", 4))
-    assert (1, "", named) == (done.returncode, done.stdout, done.stderr)
-    assert tbloom("pages", "import", tmp_path / "new", file).returncode == 0
+    assert Done(1, b"", named) == done
+    assert run("import", tmp_path / "new", file).code == 0
     assert {url(1): b"page 1"} == bodies_of(tmp_path / "new")
 
 
 def test_export_of_wrong_arguments_leaves_no_file(hourly: Path, tmp_path: Path) -> None:
     file = tmp_path / "some.warc.gz"
-    refused_with(
-        tbloom("pages", "export", hourly, "-o", file, url(1), "--since", "2019-06-10T13:00:00Z"),
-        "since",
-    )
-    refused_with(tbloom("pages", "export", hourly, "-o", file, "key:zz"), "key:zz")
-    refused_with(tbloom("pages", "export", tmp_path / "none", "-o", file), "PATH")
+    refused(run("export", hourly, "-o", file, url(1), "--since", "2019-06-10"), "since")
+    refused(run("export", hourly, "-o", file, "key:zz"), "key:zz")
+    refused(run("export", tmp_path / "none", "-o", file), "PATH")
     assert [hourly] == [*tmp_path.iterdir()]
