@@ -32,13 +32,7 @@ class LocalRedis:
     ``env`` is added to its environment. :raises RuntimeError: where it does not start.
     """
 
-    def __init__(
-        self,
-        binary: str,
-        *options: str,
-        env: Mapping[str, str] | None = None,
-        port: int | None = None,
-    ) -> None:
+    def __init__(self, binary: str, *options: str, env: Mapping[str, str] | None = None) -> None:
         self._binary = binary
         self._options = options
         #: Of the server's process.
@@ -46,7 +40,7 @@ class LocalRedis:
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         #: The running server, from ``start()`` on.
         self.process: subprocess.Popen[bytes] | None = None
-        self.port = port or free_port()
+        self.port = free_port()
 
     @property
     def url(self) -> str:
