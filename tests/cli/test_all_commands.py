@@ -15,7 +15,7 @@ import subprocess
 import sys
 import termios
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 from unittest.mock import patch
 
 import click
@@ -111,16 +111,6 @@ def words_of(line: str, place: dict[str, str]) -> list[str]:
     return [word.format(**place) for word in line.split()]
 
 
-def of(words: tuple[str, ...]) -> click.Command:
-    """The command with these words."""
-    command: click.Command | None = group
-    for word in words:
-        assert isinstance(command, click.Group)
-        command = command.get_command(click.Context(group), word)
-    assert command
-    return command
-
-
 @pytest.mark.parametrize("words", WORDS, ids=" ".join)
 def test_help_has_a_purpose_and_an_example(words: tuple[str, ...]) -> None:
     """The example is a command line that the parser takes; its purpose is also in the list of all commands."""
@@ -128,7 +118,10 @@ def test_help_has_a_purpose_and_an_example(words: tuple[str, ...]) -> None:
     [example] = re.findall(r"Example: (tbloom [^<>]*)", text)
     given = shlex.split(example)
     assert ["tbloom", *words] == given[: len(words) + 1]
-    of(words).make_context(" ".join(words), given[len(words) + 1 :], resilient_parsing=True)
+    command: Any = group
+    for word in words:
+        command = command.get_command(click.Context(group), word)
+    command.make_context(" ".join(words), given[len(words) + 1 :], resilient_parsing=True)
     assert words[1:] or COMMANDS[words[0]].help in text
 
 
@@ -248,13 +241,8 @@ def test_python_says_nothing_of_it_at_its_end(line: str) -> None:
         ["sh", "-c", f"({shell}) 2>&1"],
         capture_output=True, text=True, check=True,
     )  # fmt: skip
-    full = os.strerror(errno.ENOSPC)
-    assert [
-        "tbloom: standard input or output is closed",
-        "2",
-        f"tbloom: [Errno 28] {full}",
-        "2",
-    ] == (done.stdout.splitlines())
+    closed, full = "standard input or output is closed", f"[Errno 28] {os.strerror(errno.ENOSPC)}"
+    assert [f"tbloom: {closed}", "2", f"tbloom: {full}", "2"] == done.stdout.splitlines()
 
 
 @pytest.mark.parametrize("line", TABLES)
