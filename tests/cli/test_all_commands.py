@@ -42,27 +42,15 @@ from tests.helpers.making import missing
 WORDS = [*((name,) for name in COMMANDS if name not in {"count", "pages"}), *VERBS]
 #: Correct arguments of each command with a server, after "--url URL".
 ON_SERVER = {
-    "list": "",
-    "info": "news",
-    "clear": "news",
+    **dict.fromkeys(("list", "count list"), ""),
+    **dict.fromkeys(("info", "clear", "add", "check", "metrics", "report"), "news"),
     "reconfigure": "news --slices 9",
-    "add": "news",
-    "check": "news",
-    "metrics": "news",
     "import": "news --from-lines -",
-    "report": "news",
     "export": "news news.tbloom",
     "restore": "news.tbloom",
-    "count add": "urls",
-    "count show": "urls",
-    "count and": "urls pages",
-    "count or": "urls pages",
-    "count xor": "urls pages",
-    "count andnot": "urls pages",
-    "count retention": "urls",
+    **dict.fromkeys(("count add", "count show", "count retention", "count clear"), "urls"),
+    **dict.fromkeys(("count and", "count or", "count xor", "count andnot"), "urls pages"),
     "count export": "urls --members -",
-    "count list": "",
-    "count clear": "urls",
 }
 #: Command lines that print, on the server and in the folder of the fixture ``place``.
 PRINTING = [
