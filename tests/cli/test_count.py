@@ -6,10 +6,7 @@ import csv
 import json
 import re
 from datetime import datetime, timedelta, timezone
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -21,7 +18,6 @@ from tbloom.engine.keys import DEFAULT_MAPPING
 from tests.helpers import servers
 from tests.helpers.commands import refused, tbloom
 from tests.helpers.contents import snapshot
-from tests.helpers.making import missing
 
 pytestmark = pytest.mark.usefixtures("away_from_midnight")
 UNKNOWN = "tbloom count list"
@@ -338,16 +334,10 @@ def test_a_log_of_yesterday_is_counted_then() -> None:
     refused(done, "--at: expected none: the counter has no slices")
 
 
-@pytest.fixture
-def pyarrow() -> Any:
-    """Pyarrow's readers."""
-    if find_spec("pyarrow") is None:
-        missing("pyarrow")
-    return import_module("pyarrow.parquet"), import_module("pyarrow.ipc")
-
-
-def test_ids_and_members_are_a_table(own_url: str, tmp_path: Path, pyarrow: Any) -> None:
+def test_ids_and_members_are_a_table(own_url: str, tmp_path: Path) -> None:
     """As CSV, and by pyarrow."""
+    from pyarrow import ipc, parquet  # noqa: PLC0415 - slow, and only needed here
+
     members = ["plain", "ü", 'a "quoted", one', "two words", *(f"{i}" for i in range(20_000))]
     with DistinctCounter.from_url(own_url, "pages", keep_members=True) as pages:
         pages.add_many(members)
@@ -360,7 +350,6 @@ def test_ids_and_members_are_a_table(own_url: str, tmp_path: Path, pyarrow: Any)
         head, *rows = csv.reader(text.splitlines())
         assert ["id", "member"] == head
         assert sorted(expected) == sorted(map(tuple, rows))
-    parquet, ipc = pyarrow
     for suffix, read in (
         ("parquet", parquet.read_table),
         ("arrow", lambda file: ipc.open_file(file).read_all()),
@@ -375,7 +364,6 @@ def test_ids_and_members_are_a_table(own_url: str, tmp_path: Path, pyarrow: Any)
         )
 
 
-@pytest.mark.usefixtures("pyarrow")
 def test_a_table_that_can_t_be_written_is_not_begun(own_url: str, tmp_path: Path) -> None:
     """Members are not kept, or are not UTF-8; pyarrow is missing. The file of before stays."""
     count("add", "urls", stdin="a\n")
