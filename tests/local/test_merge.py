@@ -56,12 +56,8 @@ def test_a_merged_filter_has_seen_what_any_has(tmp_path: Path, given: dict[str, 
     assert 0.99 * len(union) < info.items <= total
     assert info.error_rate <= info.promised_error_rate
     if "granularity" not in given:
-        assert {"20190603"} == {
-            one.label for one in little.last_seen_many(words("much", 2000)) if one
-        }
-        assert {"20190604"} == {
-            one.label for one in little.last_seen_many(words("newer", 400)) if one
-        }
+        for label, items in (("20190603", words("much", 2000)), ("20190604", words("newer", 400))):
+            assert {label} == {one.label for one in little.last_seen_many(items) if one}
     new = little.add_many([*words("later", 3000), *words("much", 5)])
     assert sum(new) >= 2999
     assert not any(new[-5:])
