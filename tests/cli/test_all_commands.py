@@ -100,9 +100,13 @@ def words_of(line: str, place: dict[str, str]) -> list[str]:
 
 
 @pytest.mark.parametrize("words", WORDS, ids=" ".join)
-def test_help_has_a_purpose_and_an_example(words: tuple[str, ...]) -> None:
-    """The example is a command line that the parser takes; its purpose is also in the list of all commands."""
-    text = " ".join(tbloom(*words, "--help").stdout.split())
+def test_help_has_a_purpose_an_example_and_the_options(words: tuple[str, ...]) -> None:
+    """The example is a command line that the parser takes; its purpose is also in the list of all commands.
+
+    A shell is offered the same options.
+    """
+    lines = tbloom(*words, "--help").stdout
+    text = " ".join(lines.split())
     [example] = re.findall(r"Example: (tbloom [^<>]*)", text)
     given = shlex.split(example)
     assert ["tbloom", *words] == given[: len(words) + 1]
@@ -111,12 +115,7 @@ def test_help_has_a_purpose_and_an_example(words: tuple[str, ...]) -> None:
         command = command.get_command(click.Context(group), word)
     command.make_context(" ".join(words), given[len(words) + 1 :], resilient_parsing=True)
     assert words[1:] or COMMANDS[words[0]].help in text
-
-
-@pytest.mark.parametrize("words", WORDS, ids=" ".join)
-def test_a_shell_is_offered_all_options(words: tuple[str, ...]) -> None:
-    text = tbloom(*words, "--help").stdout
-    options = set(re.findall(r"^ +(?:-\w, )?(--[\w-]+)", text, re.MULTILINE))
+    options = set(re.findall(r"^ +(?:-\w, )?(--[\w-]+)", lines, re.MULTILINE))
     offered = completed(f"tbloom {' '.join(words)} --")
     assert "--help" in options
     assert options <= {word.partition(",")[2] for word in offered}
