@@ -112,11 +112,8 @@ def test_plan_is_what_the_filter_will_be(url: str, name: str) -> None:
     ) as seen:
         seen.add("one")
         info = seen.info()
-    assert [planned["bits"], planned["hashes"], planned["shards"]] == [
-        info.bits,
-        info.hashes,
-        info.shards,
-    ]
+    for figure in ("bits", "hashes", "shards"):
+        assert planned[figure] == getattr(info, figure)
     # The key has a name, and an entry in Redis' table. Another allocator than jemalloc rounds up less.
     assert 0.85 * planned["slice_bytes"] < info.bytes <= planned["slice_bytes"] + 300
     assert planned["window_bytes"] == 24 * planned["slice_bytes"]
