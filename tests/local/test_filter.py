@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta, timezone
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -185,31 +186,22 @@ def steps(seed: int, time: str) -> Iterator[tuple[Any, ...]]:
 def play(
     seen: Any, sequence: Iterable[tuple[Any, ...]], set_clock: Callable[[datetime], Any]
 ) -> Any:
-    """The filter's answers to the sequence."""
+    """The filter's answers to the sequence, or its errors' texts."""
     for verb, *arguments in sequence:
         if verb == "clock":
             set_clock(*arguments)
             yield None
         elif verb == "info":
-            yield [
-                (one.label, one.items, one.parts, _second(one.expires), one.fill_ratio, one.error_rate)
-                for one in seen.info().slices
-            ]  # fmt: skip
+            slices = seen.info().slices
+            # Redis' TTLs may be a millisecond off.
+            expires = [one.expires and round(one.expires.timestamp()) for one in slices]
+            figures = attrgetter("label", "items", "parts", "fill_ratio", "error_rate")
+            yield expires, [*map(figures, slices)]
         else:
-            yield answer(getattr(seen, verb), *arguments)
-
-
-def _second(at: datetime | None) -> int | None:
-    """Redis' TTLs may be a millisecond off."""
-    return at and round(at.timestamp())
-
-
-def answer(verb: Callable[..., Any], *arguments: Any) -> Any:
-    """What the verb returns, or the text of its error."""
-    try:
-        return verb(*arguments)
-    except (ConfigError, FilterFull) as error:
-        return str(error)
+            try:
+                yield getattr(seen, verb)(*arguments)
+            except (ConfigError, FilterFull) as error:
+                yield str(error)
 
 
 @pytest.mark.parametrize(
