@@ -7,20 +7,17 @@ import os
 import random
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from datetime import datetime
 from functools import partial
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tbloom import TBloomError
-from tbloom.pages import (
-    Page,
-    PageStore,
-    calendar,
-    members,
-)
+from tbloom.pages import Page, PageStore, members
 from tests.helpers.pagestores import (
     DAY,
     NOON,
@@ -73,37 +70,34 @@ def check_warcs(path: Path) -> None:
 # Killed at any moment
 
 
-def _write_on(path: Path, seed: int, out: int) -> None:
-    """Puts and deletes for ever; prints what it begins, and what it has done."""
+def _changes(seed: int, most: int = 9_000) -> Iterator[tuple[str, bytes | None, datetime]]:
+    """Puts and deletes without end: the address, the new body (None: it is deleted), and the time."""
     chance = random.Random(seed)
-    store = PageStore(path, "d", 3, segment_bytes=8_000)
-    for number in range(1, 100_000):
-        address, size = url(chance.randrange(60)), int(chance.paretovariate(0.7) * 100) % 9_000
-        deletes = chance.random() < 0.2
-        line = f"{address} {'-' if deletes else size} {seed * 1_000_000 + number}\n".encode()
-        os.write(out, b"begin " + line)
-        if deletes:
-            store.delete(address)
-        else:
-            at = calendar.now() - chance.randrange(3) * DAY
-            store.put(address, body(seed * 1_000_000 + number, size), at=at)
-        os.write(out, b"done " + line)
+    for number in count(seed * 1_000_000):
+        size = int(chance.paretovariate(0.7) * 100) % most
+        data = None if chance.random() < 0.2 else body(number, size)
+        yield url(chance.randrange(60)), data, NOON - chance.randrange(3) * DAY
 
 
-def _read(line: bytes, expected: dict[str, bytes]) -> tuple[str, bytes | None] | None:
-    """Notes a change that is done. Returns one that has only begun: the address, and its new body."""
-    word, address, size, number = line.decode().split()
-    change = address, None if size == "-" else body(int(number), int(size))
-    if word == "begin":
-        return change
-    _expect(expected, *change)
-    return None
+def _change(store: PageStore, address: str, data: bytes | None, at: datetime) -> None:
+    if data is None:
+        store.delete(address)
+    else:
+        store.put(address, data, at=at)
 
 
 def _expect(expected: dict[str, bytes], address: str, data: bytes | None) -> None:
     expected.pop(address, None)
     if data is not None:
         expected[address] = data
+
+
+def _write_on(path: Path, seed: int, out: int) -> None:
+    """Makes changes for ever; writes a byte for each that is done."""
+    store = PageStore(path, "d", 3, segment_bytes=8_000)
+    for change in _changes(seed):
+        _change(store, *change)
+        os.write(out, b".")
 
 
 @pytest.mark.parametrize("runs", [8, pytest.param(50, marks=pytest.mark.check)])
@@ -115,18 +109,19 @@ def test_killed_at_any_moment(path: Path, runs: int) -> None:
         inbox, outbox = os.pipe()
         child = Child(partial(_write_on, path, run, outbox))
         os.close(outbox)
-        begun = None
-        with os.fdopen(inbox, "rb") as lines:
-            for _ in range(chance.randrange(1, 100)):
-                begun = _read(lines.readline(), expected)
+        with os.fdopen(inbox, "rb") as dots:
+            done = len(dots.read(chance.randrange(1, 50)))
             for _ in range(chance.randrange(2_000)):
                 pass
             child.kill()
-            for line in lines:
-                begun = _read(line, expected)
+            done += len(dots.read())
+        changes = _changes(run)
+        for address, data, _ in islice(changes, done):
+            _expect(expected, address, data)
         pages = check(path, granularity="d", slices=3)
-        if begun is not None and pages.get(begun[0]) == begun[1]:
-            _expect(expected, *begun)
+        address, data, _ = next(changes)
+        if pages.get(address) == data:
+            _expect(expected, address, data)
         assert expected == pages
     check_warcs(path)
     assert len(files(path)) > 5
@@ -417,22 +412,18 @@ def test_interrupts(path: Path, runs: int) -> None:
     expected: dict[str, bytes] = {}
     interrupted = 0
     with PageStore(path, "d", 3, segment_bytes=1500) as store:
-        for run in range(runs):
-            address, data = url(run % 10), body(run, chance.randrange(600))
-            deletes, days = run % 7 == 0, chance.randrange(3)
+        for change in islice(_changes(5, most=600), runs):
             was = sys.gettrace()
             sys.settrace(_interrupting(chance.randrange(1, 250)))
             try:
-                if deletes:
-                    store.delete(address)
-                else:
-                    store.put(address, data, at=NOON - days * DAY)
+                _change(store, *change)
             except Interrupted:
                 interrupted += 1
             finally:
                 sys.settrace(was)
+            address, data, _ = change
             after = body_of(store, address)
-            assert after in (expected.get(address), None if deletes else data)
+            assert after in (expected.get(address), data)
             _expect(expected, address, after)
         assert expected == bodies(store)
         assert () == store.verify().problems
@@ -447,14 +438,9 @@ def test_interrupts(path: Path, runs: int) -> None:
 
 def test_the_index_from_the_files_alone(path: Path) -> None:
     """All is as it was, also pages that were put again in other slices, or deleted."""
-    chance = random.Random(4)
     with PageStore(path, "d", 3, segment_bytes=4_000) as store:
-        for number in range(400):
-            if chance.random() < 0.25:
-                store.delete(url(chance.randrange(40)))
-            else:
-                at = NOON - chance.randrange(3) * DAY
-                store.put(url(chance.randrange(40)), body(number), at=at)
+        for change in islice(_changes(4, most=300), 400):
+            _change(store, *change)
         pages, stats, length = bodies(store), store.stats(), len(store)
     again = PageStore.rebuild(path)
     assert stats.slices == again.slices
