@@ -1,4 +1,4 @@
-"""Page stores in tests: their pages and files, children that end or are killed, and disks of some megabytes."""
+"""Page stores in tests: their pages and files, children that end or are killed, and other disks."""
 
 from __future__ import annotations
 
@@ -162,10 +162,10 @@ def copied(path: Path, to: Path) -> Path:
 
 
 @contextmanager
-def small_disk(folder: Path, size: str) -> Iterator[Path]:
-    """A file system of this size."""
+def mounted(folder: Path, *how: object) -> Iterator[Path]:
+    """What these arguments of ``mount`` put into a new folder."""
     folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", folder]
+    mount = ["mount", *how, folder]
     if os.geteuid() or subprocess.run(mount, capture_output=True, check=False).returncode:
         missing("The right to mount a file system")
     try:

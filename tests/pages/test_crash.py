@@ -30,7 +30,7 @@ from tests.helpers.pagestores import (
     files,
     got,
     killed_at_each_step,
-    small_disk,
+    mounted,
     url,
 )
 
@@ -359,7 +359,7 @@ def _put_until_full(store: PageStore, seed: int) -> tuple[dict[str, bytes], dict
 
 def test_a_full_disk(tmp_path: Path) -> None:
     """Nothing acknowledged is lost, however little room is left, and puts work again when there is some."""
-    with small_disk(tmp_path / "disk", "1M") as disk:
+    with mounted(tmp_path / "disk", "-t", "tmpfs", "-o", "size=1M", "tmpfs") as disk:
         path, ballast = disk / "store", disk / "ballast"
         expected: dict[str, bytes] = {}
         with PageStore(path, segment_bytes=20_000) as store:
