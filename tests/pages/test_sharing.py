@@ -129,30 +129,43 @@ def test_threads_share_an_object(path: Path) -> None:
         assert len(store) == len([*store.pages()])
 
 
-def test_a_second_writer(path: Path) -> None:
-    """The error names the writer, in this process or another one. Once that is killed, another one may write."""
+@pytest.mark.parametrize("has_child", [False, True])
+def test_a_second_writer(path: Path, *, has_child: bool) -> None:
+    """The error names the writer, in this process or another one. Once that is killed, another one may write, also while
+    a child of it lives on."""
     filled(path)
-    with pipe() as (inbox, outbox):
+    with pipe() as (inbox, outbox), pipe() as (hold_in, hold_out):
+
+        def live_on() -> None:
+            outbox.write(os.getpid().to_bytes(4, "big"))  # it has run what follows a fork
+            hold_out.close()
+            hold_in.read(1)
 
         def write() -> None:
             store = PageStore(path)
             store.put(url("more"), b"more")
-            outbox.write(b"u")
+            if has_child:
+                Child(live_on)
+            else:
+                outbox.write(bytes(4))
             signal.pause()
 
         with Child(write) as child:
             outbox.close()
-            assert b"u" == inbox.read(1)
+            grandchild = int.from_bytes(inbox.read(4), "big")
+            assert has_child == (grandchild > 0)
             for verb in (PageStore, PageStore.rebuild):
                 with pytest.raises(StoreLocked, match=f"process {child.pid}") as caught:
                     verb(path)
                 assert (str(path), child.pid) == (caught.value.path, caught.value.pid)
             child.kill()
-    with PageStore(path) as store:
-        assert b"more" == body_of(store, url("more"))
-        with pytest.raises(StoreLocked, match=f"process {os.getpid()}"):
-            PageStore(path)
-        store.put(url("again"), b"again")
+        with PageStore(path) as store:
+            if has_child:
+                os.kill(grandchild, 0)
+            assert b"more" == body_of(store, url("more"))
+            with pytest.raises(StoreLocked, match=f"process {os.getpid()}"):
+                PageStore(path)
+            store.put(url("again"), b"again")
     with PageStore(path) as store:
         assert 52 == len(store)
 
@@ -179,35 +192,6 @@ def test_forked_children(path: Path) -> None:
         assert () == store.verify().problems
         store.put(url("last"), b"last")
         assert b"last" == body_of(reader, url("last"))
-
-
-def test_a_child_does_not_keep_the_lock(path: Path) -> None:
-    """A writer was killed, and its child lives on: another one may write."""
-    filled(path)
-    with pipe() as (inbox, outbox), pipe() as (hold_in, hold_out):
-
-        def live_on() -> None:
-            outbox.write(os.getpid().to_bytes(4, "big"))  # it has run what follows a fork
-            hold_out.close()
-            hold_in.read(1)
-
-        def write() -> None:
-            with PageStore(path) as store:
-                Child(live_on)
-                store.put(url("more"), b"more")
-                signal.pause()
-
-        with Child(write) as parent:
-            outbox.close()
-            grandchild = int.from_bytes(inbox.read(4), "big")
-            assert grandchild
-            with PageStore(path, readonly=True) as reader:
-                while url("more") not in reader:
-                    pass
-            parent.kill()
-        with PageStore(path) as store:
-            os.kill(grandchild, 0)
-            assert b"more" == body_of(store, url("more"))
 
 
 def test_readers_change_to_an_index_that_is_made_anew(path: Path) -> None:
