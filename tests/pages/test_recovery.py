@@ -1,9 +1,8 @@
-"""Page stores after damage and attacks, and while they are closed."""
+"""Page stores after damage and attacks."""
 
 from __future__ import annotations
 
 import random
-import threading
 from pathlib import Path
 
 import pytest
@@ -84,35 +83,6 @@ def test_a_segment_whose_first_record_is_damaged_gets_no_more(tmp_path: Path) ->
     assert data[40:] == path.read_bytes()[40:]
     assert 2 == len(files(tmp_path))
     assert 2 == PageStore.rebuild(tmp_path).pages
-
-
-def test_puts_that_wait_while_a_store_closes_are_refused(tmp_path: Path) -> None:
-    """No page is acknowledged after the others were written to the disk."""
-    errors: list[str] = []
-    done: set[str] = set()
-    store = PageStore(tmp_path)
-
-    def put(name: str) -> None:
-        try:
-            for n in range(10**9):
-                url = f"http://{name}/{n}"
-                store.put(url, b"")
-                done.add(url)
-        except TBloomError as error:
-            errors.append(str(error))
-
-    threads = [threading.Thread(target=put, args=(name,)) for name in "abcd"]
-    for thread in threads:
-        thread.start()
-    while len(done) < 50:
-        pass
-    store.close()
-    for thread in threads:
-        thread.join()
-    assert 4 == len(errors)
-    assert all("is closed" in one for one in errors)
-    with PageStore(tmp_path) as store:
-        assert done == set(bodies(store))
 
 
 def test_a_damaged_deletion_does_not_bring_its_page_back(tmp_path: Path) -> None:

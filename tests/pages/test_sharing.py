@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from io import FileIO
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -18,9 +19,9 @@ from tbloom.pages import PageStore
 from tests.helpers.pagestores import Child, body_of, url
 
 
-def filled(path: Path, count: int = 50) -> None:
+def filled(path: Path, pages: int = 50) -> None:
     with PageStore(path) as store:
-        for number in range(count):
+        for number in range(pages):
             store.put(url(number), b"%d" % number)
 
 
@@ -210,6 +211,31 @@ def test_readers_change_to_an_index_that_is_made_anew(path: Path) -> None:
             store.put(url("more"), b"more")
             assert b"more" == body_of(one, url("more")) == body_of(other, url("more"))
     assert not [fd for fd in Path("/proc/self/fd").iterdir() if str(path) in opened(fd)]
+
+
+def test_puts_that_wait_while_a_store_closes_are_refused(path: Path) -> None:
+    """No page is acknowledged after the others were written to the disk."""
+    store, done = PageStore(path), set[str]()
+
+    def put_and_note(begin: int) -> Callable[[], None]:
+        numbers = count(begin)
+
+        def work() -> None:
+            address = url(next(numbers))
+            store.put(address, b"")
+            done.add(address)
+
+        return work
+
+    with at_work(*map(put_and_note, (10_000, 20_000, 30_000, 40_000))) as errors:
+        while len(done) < 50:
+            pass
+        store.close()
+        while len(errors) < 4:
+            pass
+    assert all("is closed" in str(error) for error in errors)
+    with PageStore(path) as store:
+        assert done == {*store}
 
 
 def test_a_store_that_is_collected_frees_its_lock(path: Path) -> None:
