@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta, timezone
@@ -64,6 +65,14 @@ def bodies(store: PageStore) -> dict[str, bytes]:
 def files(path: Path) -> list[Path]:
     """The WARC files of a store."""
     return sorted(path.glob("*.warc.*"))
+
+
+def run_tool(tool: str, *arguments: object) -> str:
+    """The output of a WARC tool, which must end without an error."""
+    program = Path(sysconfig.get_path("scripts")) / tool
+    done = subprocess.run([sys.executable, program, *arguments], capture_output=True, check=False)
+    assert (0, "") == (done.returncode, done.stderr.decode())
+    return done.stdout.decode()
 
 
 class Child(multiprocessing.get_context("fork").Process):  # type: ignore[misc]
