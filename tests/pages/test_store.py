@@ -40,12 +40,6 @@ def files(folder: Path) -> dict[str, bytes]:
     }
 
 
-def segment_of(store: PageStore) -> Path:
-    """The only segment."""
-    [path] = Path(store.path).glob("*.warc.*")
-    return path
-
-
 def last_record(data: bytes) -> int:
     """The offset of a segment's last record."""
     return [*members.MAGIC.finditer(data)][-1].start()
@@ -371,7 +365,7 @@ def test_every_damage_of_a_record_is_noticed(tmp_path: Path, codec: str) -> None
     """With any bit wrong, or cut anywhere: the page as it was put, or an error; never another page."""
     store = PageStore(tmp_path, codec=codec)
     store.put(URL, b"hello " * 20, headers={"A": "b"}, key=b"k", fields={"X-Own": "z"}, at=AT)
-    path = segment_of(store)
+    [path] = tmp_path.glob("*.warc.*")
     data = path.read_bytes()
     begin = last_record(data)
     expected = store.get(b"k")
@@ -402,7 +396,7 @@ def test_verify_finds_every_damage(tmp_path: Path, codec: str) -> None:
     for n in range(5):
         store.put(f"http://a/{n}", random.Random(n).randbytes(500))
     assert () == store.verify().problems
-    path = segment_of(store)
+    [path] = tmp_path.glob("*.warc.*")
     data = path.read_bytes()
     at = last_record(data)
     path.write_bytes(data[: at - 300] + b"\x00" + data[at - 299 :])
