@@ -283,21 +283,11 @@ def test_closed(tmp_path: Path) -> None:
 
 
 def test_a_reader_changes_nothing(store: PageStore) -> None:
-    """Its errors say why; it sees the writer's changes at once."""
+    """Its errors say why."""
     with PageStore(store.path, readonly=True) as reader:
-        assert (0, None, False, []) == (len(reader), reader.get(URL), URL in reader, list(reader))
-        store.put(URL, b"1")
-        found = got(reader, URL)
-        assert (1, b"1") == (len(reader), found.body)
-        for change in (
-            lambda: reader.put(URL, b"2"),
-            lambda: reader.delete(URL),
-            reader.flush,
-        ):
+        for change in (lambda: reader.put(URL, b""), lambda: reader.delete(URL), reader.flush):
             with pytest.raises(TBloomError, match=r"page store '.*' was opened to be read only$"):
                 change()
-        assert store.delete(URL)
-        assert (0, None) == (len(reader), reader.get(URL))
 
 
 def _pages(numbers: Iterable[int]) -> Iterator[Page]:
@@ -527,14 +517,11 @@ GZIPPED, DEFLATED = gzip.compress(b"<p>body", mtime=0), zlib.compress(b"<p>body"
         ({"Content-Encoding": "gzip"}, b"<p>body"),
     ],
 )
-def test_a_body_is_decoded(store: PageStore, headers: Any, body: bytes) -> None:
+def test_a_body_is_decoded(headers: dict[str, str] | list[tuple[str, str]], body: bytes) -> None:
     """Once for each Content-Encoding, the last one first; one that is not true of the body is ignored."""
-    store.put(URL, body, headers=headers)
-    found = got(store, URL)
-    assert (body, b"<p>body") == (found.body, found.decoded())
-    store.put(URL, b"", headers=headers)  # such as the answer to a HEAD
-    found = got(store, URL)
-    assert b"" == found.decoded()
+    pairs = tuple(headers.items() if isinstance(headers, dict) else headers)
+    assert b"<p>body" == Page(URL, 200, pairs, body, AT).decoded()
+    assert b"" == Page(URL, 200, pairs, b"", AT).decoded()  # such as the answer to a HEAD
 
 
 @pytest.mark.parametrize(
