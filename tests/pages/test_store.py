@@ -45,18 +45,6 @@ def last_record(data: bytes) -> int:
     return [*members.MAGIC.finditer(data)][-1].start()
 
 
-def again(store: PageStore, how: str) -> PageStore:
-    """The store itself, or a reader of it: beside the writer, after it was closed, or after a rebuild."""
-    if how == "writer":
-        return store
-    if how == "rebuilt":
-        store.close()
-        PageStore.rebuild(store.path)
-    elif how == "closed":
-        store.close()
-    return PageStore(store.path, readonly=True)
-
-
 HEADERS: list[list[tuple[str, str]]] = [
     [],  # none
     [("B", "1"), ("A", "2"), ("b", "3"), ("B", "1")],  # order
@@ -145,7 +133,11 @@ def test_a_page_comes_back(store: PageStore, how: str) -> None:
     for given in expected:
         arguments = {"status": given.status, "headers": given.headers, "fields": dict(given.fields)}
         store.put(given.url, given.body, at=given.at, key=given.key, **arguments)
-    opened = again(store, how)
+    if how in ("closed", "rebuilt"):
+        store.close()
+    if how == "rebuilt":
+        PageStore.rebuild(store.path)
+    opened = store if how == "writer" else PageStore(store.path, readonly=True)
     assert expected == [got(opened, given.address) for given in expected] == [*opened.pages()]
     assert [given.address for given in expected] == [*opened]
     assert {int} == {type(found.status) for found in opened.pages()}
