@@ -14,6 +14,7 @@ else:
 
 INFO = "<urn:uuid:11111111-2222-3333-4444-555555555555>"
 DATE = "2019-06-03T04:05:06Z"
+HEAD = b"HTTP/1.1 200 OK\r\nA: 1\r\n\r\n"
 
 
 def record(kind: str, target: str, block: bytes, length: int | None = None, **fields: str) -> bytes:
@@ -30,9 +31,7 @@ def record(kind: str, target: str, block: bytes, length: int | None = None, **fi
     return f"WARC/1.0\r\n{head}\r\n".encode() + block + b"\r\n\r\n"
 
 
-def response(
-    target: str, body: bytes, head: bytes = b"HTTP/1.1 200 OK\r\nA: 1\r\n\r\n", **fields: str
-) -> bytes:
+def response(target: str, body: bytes, head: bytes = HEAD, **fields: str) -> bytes:
     """A response record."""
     return record("response", target, head + body, **fields)
 

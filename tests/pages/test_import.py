@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
 import hashlib
 import random
@@ -15,26 +16,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from warcio.statusandheaders import StatusAndHeaders
-from warcio.warcwriter import WARCWriter
 
 from tbloom.errors import ConfigError
 from tbloom.pages import Page, PagesImported, PageStore, import_warc
 from tbloom.pages.exchange.importing import pages_of
 from tbloom.pages.exchange.responses import Skipped
-from tests.helpers.foreignwarcs import FORMS, MEMBERS, PLAIN, ZSTD, Form, record, response
+from tests.helpers.foreignwarcs import FORMS, HEAD, MEMBERS, PLAIN, ZSTD, Form, record, response
 from tests.helpers.making import missing
 from tests.helpers.oddsite import answers, served
-from tests.helpers.pagestores import (
-    bodies,
-    body_of,
-    files,
-    got,
-    url,
-)
+from tests.helpers.pagestores import bodies, body_of, files, got, url
 
 AT = datetime(2019, 6, 3, 4, 5, 6, tzinfo=timezone.utc)
-each_form = pytest.mark.parametrize("form", FORMS, ids=str)
 
 
 @pytest.fixture
@@ -80,7 +72,7 @@ def test_what_wget_fetched_is_what_the_server_sent(
             assert dict(page.fields)["WARC-IP-Address"] == "127.0.0.1"
 
 
-@each_form
+@pytest.mark.parametrize("form", FORMS, ids=str)
 def test_every_form_has_the_same_pages(store: PageStore, form: Form) -> None:
     chance = random.Random(3)
     pages = {url(n): chance.randbytes(n * n) for n in range(60)}
@@ -258,14 +250,11 @@ def test_a_wrong_digest(store: PageStore, form: Form) -> None:
     """Nothing else tells that a body has changed, in a plain file or where zstd's checksums were left out."""
     pages = []
     for n in range(3):
-        out = BytesIO()
-        writer = WARCWriter(out, gzip=False)
-        http = StatusAndHeaders("200 OK", [], protocol="HTTP/1.1")
-        body = BytesIO(b"body %d" % n)
-        writer.write_record(
-            writer.create_warc_record(url(n), "response", payload=body, http_headers=http)
+        digest = base64.b32encode(
+            hashlib.sha1(HEAD + b"body %d" % n, usedforsecurity=False).digest()
         )
-        pages.append(out.getvalue().replace(b"body 1", b"bodY 1"))
+        page = response(url(n), b"body %d" % n, HEAD, WARC_Block_Digest=f"sha1:{digest.decode()}")
+        pages.append(page.replace(b"body 1", b"bodY 1"))
     done = taken(store, *pages, form=form)
     assert {url(0): b"body 0", url(2): b"body 2"} == bodies(store)
     assert len(done.damaged) == 1
