@@ -34,7 +34,17 @@ HEADERS = st.lists(
         st.sampled_from(["gzip", "0", "5", "", "\xfc"]),
     ),
     max_size=3,
-)  # fmt: skip
+).map(tuple)  # fmt: skip
+#: A page, whose time is a number of periods ago.
+PAGES = st.fixed_dictionaries(
+    {
+        "address": ADDRESSES,
+        "body": BODIES,
+        "headers": HEADERS,
+        "status": st.integers(100, 999),
+        "back": st.floats(-1, 4) | st.sampled_from([-0.5, 0, 0, 1, 2]),
+    }
+)
 PERIODS = {"h": timedelta(hours=1), "d": timedelta(days=1), "90s": timedelta(seconds=90)}
 
 
@@ -85,53 +95,27 @@ class StoreMachine(RuleBasedStateMachine):
         at = to_ms(page.at)
         return not self.window or self.window.slice_at(at).start >= self.since()
 
-    @rule(
-        address=ADDRESSES,
-        body=BODIES,
-        headers=HEADERS,
-        status=st.integers(100, 999),
-        back=st.floats(-1, 4),
-    )
-    def put(
-        self,
-        address: str | bytes,
-        body: bytes,
-        headers: list[tuple[str, str]],
-        status: int,
-        back: float,
-    ) -> None:
-        self.forget()
-        page = self.page(address, body, headers, status, back)
-        self.store.put(
-            page.url, body, status=status, headers=page.headers, at=page.at, key=page.key
-        )
-        self.pages[address] = page
-
-    def page(
-        self,
-        address: str | bytes,
-        body: bytes,
-        headers: list[tuple[str, str]] = [],  # noqa: B006 - it is only read
-        status: int = 200,
-        back: float = 0,
-    ) -> Page:
+    def page(self, address: str | bytes, back: float, **more: Any) -> Page:
         at = max(
             self.now - self.period * back,
             datetime.fromtimestamp(max(self.since(), 0) / 1000, timezone.utc),
         )
         url, key = (URLS[0], address) if isinstance(address, bytes) else (address, None)
-        return Page(url, status, tuple(headers), body, at, key)
+        return Page(url, at=at, key=key, **more)
 
-    @rule(
-        several=st.lists(st.tuples(ADDRESSES, BODIES, st.sampled_from([-0.5, 0, 0, 1, 2]))),
-        newer=st.booleans(),
-        batch=st.sampled_from([1, 3, 256]),
-    )
-    def put_many(
-        self, several: list[tuple[str | bytes, bytes, float]], newer: bool, batch: int
-    ) -> None:
+    @rule(given=PAGES)
+    def put(self, given: dict[str, Any]) -> None:
         self.forget()
-        pages = [self.page(address, body, back=back) for address, body, back in several]
+        page = self.page(**given)
+        self.store.put(
+            page.url, page.body, status=page.status, headers=page.headers, at=page.at, key=page.key
+        )
+        self.pages[page.address] = page
+
+    @rule(several=st.lists(PAGES), newer=st.booleans(), batch=st.sampled_from([1, 3, 256]))
+    def put_many(self, several: list[dict[str, Any]], newer: bool, batch: int) -> None:
+        self.forget()
+        pages = [self.page(**given) for given in several]
         count = 0
         for page in pages:
             had = self.pages.get(page.address)
