@@ -104,11 +104,6 @@ def die(*_: object, **__: object) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def assert_killed(work: Callable[[], object]) -> None:
-    """Does the work in a child, which must be killed by it."""
-    assert -signal.SIGKILL == Child(work).wait()
-
-
 #: Functions that change files, or a database.
 STEPS = {"pwrite", "truncate", "unlink", "rename", "mkdir", "execute"}
 

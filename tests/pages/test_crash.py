@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import random
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from datetime import datetime
@@ -21,7 +22,6 @@ from tests.helpers.pagestores import (
     DAY,
     NOON,
     Child,
-    assert_killed,
     bodies,
     body_of,
     copied,
@@ -250,29 +250,20 @@ def test_an_index_older_than_the_segments(path: Path) -> None:
 # On the disk
 
 
-@pytest.fixture
-def synced(monkeypatch: pytest.MonkeyPatch) -> set[int]:
-    """The inodes of the files that ``fsync`` was called for."""
-    inodes: set[int] = set()
-    fsync = os.fsync
-
-    def note(fd: int) -> None:
-        inodes.add(os.fstat(fd).st_ino)
-        fsync(fd)
-
-    monkeypatch.setattr(os, "fsync", note)
-    return inodes
-
-
 @pytest.mark.parametrize("was_killed", [False, True])
 @pytest.mark.parametrize("how", [PageStore.flush, PageStore.close])
 def test_what_is_flushed_is_on_the_disk(
     path: Path,
-    synced: set[int],
+    monkeypatch: pytest.MonkeyPatch,
     how: Callable[[PageStore], None],
     was_killed: bool,
 ) -> None:
     """All segments, also those of a killed writer; the folder with their names; and the index."""
+    synced, fsync = set[int](), os.fsync  # inodes
+
+    def note(fd: int) -> None:
+        synced.add(os.fstat(fd).st_ino)
+        fsync(fd)
 
     def be_killed() -> None:
         store = PageStore(path, "d", 3, segment_bytes=1)
@@ -280,12 +271,12 @@ def test_what_is_flushed_is_on_the_disk(
         die()
 
     if was_killed:
-        assert_killed(be_killed)
+        assert -signal.SIGKILL == Child(be_killed).wait()
     with PageStore(path, "d", 3, segment_bytes=1) as store:
         if not was_killed:
             _fill(store)
         assert 12 == len(files(path))
-        synced.clear()
+        monkeypatch.setattr(os, "fsync", note)
         how(store)
         log = path / "index-1.sqlite-wal"
         assert {each.stat().st_ino for each in (path, log, *files(path))} <= synced
