@@ -127,5 +127,3 @@ def test_a_counter_goes_to_another_language_and_back(
         expected = ids - {20} | {(1 << 32) - 1}
         assert len(expected) == other.count()
         assert BitMap(expected) == other.members().bitmap()
-        counter.clear()
-        other.clear()
