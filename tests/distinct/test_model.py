@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import secrets
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
@@ -22,13 +22,6 @@ from tests.helpers.ids import check, counted
 from tests.helpers.making import Make
 
 CHUNK = 65_536
-
-
-@pytest.fixture
-def binary(url: str) -> Iterator[redis.Redis]:
-    """A client that does not decode replies."""
-    with redis.Redis.from_url(url) as client:
-        yield client
 
 
 def forms(client: redis.Redis, name: str) -> dict[int, str]:
@@ -116,37 +109,37 @@ def test_every_sequence_of_verbs_is_answered_as_by_a_set(
         assert [] == keys_of(client, model.name)
 
 
-def test_each_form_becomes_the_others(binary: redis.Redis) -> None:
+def test_each_form_becomes_the_others(own: redis.Redis) -> None:
     """By 1 to 5,000 ids at a time, added, merged and discarded."""
-    rng, model = random.Random(1), Model(binary)
+    rng, model = random.Random(1), Model(own)
     odd = [*range(1, 8193, 2)]
     model.add(odd[:63])
-    assert {0: "a"} == forms(binary, model.name)
+    assert {0: "a"} == forms(own, model.name)
     model.add([*range(300)])
-    assert {0: "r"} == forms(binary, model.name)
+    assert {0: "r"} == forms(own, model.name)
     model.check()
     model.add(odd[:3000])
-    assert {0: "a"} == forms(binary, model.name)
+    assert {0: "a"} == forms(own, model.name)
     model.check()
     model.add([1_000_000, *odd])
-    assert {0: "b", 15: "a"} == forms(binary, model.name)
+    assert {0: "b", 15: "a"} == forms(own, model.name)
     model.check()
     model.discard([*range(5000, 30_000), 1_000_000])
-    assert {0: "b"} == forms(binary, model.name)
+    assert {0: "b"} == forms(own, model.name)
     model.discard([*range(8193)])
-    assert {} == forms(binary, model.name)
+    assert {} == forms(own, model.name)
     model.check()
     for start, step in ((0, 1), (CHUNK, 7), (2 * CHUNK, 30)):
         ids = [*range(start, start + 40_000, step)]
         if step > 1:
             rng.shuffle(ids)
         model.add(ids)
-    assert {0: "r", 1: "b", 2: "a"} == forms(binary, model.name)
+    assert {0: "r", 1: "b", 2: "a"} == forms(own, model.name)
     for ids in (odd, [id + CHUNK for id in odd], [id + 2 * CHUNK for id in odd]):
         for some in (ids[:1], ids[1:100], ids):
             model.merge(some)
     model.discard([*range(0, 39_000, 2)])
-    assert {0: "b", 1: "b", 2: "b"} == forms(binary, model.name)
+    assert {0: "b", 1: "b", 2: "b"} == forms(own, model.name)
     model.contains([*range(3 * CHUNK)])
     model.check()
     model.discard(rng.sample([*range(3 * CHUNK)], 60_000))
@@ -156,34 +149,34 @@ def test_each_form_becomes_the_others(binary: redis.Redis) -> None:
 @pytest.mark.parametrize("first", [0, CHUNK - 2, CHUNK + 1, 2**28 - 2, 2**32 - 5])
 @pytest.mark.parametrize("step", [1, 150])
 def test_ids_beside_the_border_of_a_chunk_or_a_piece(
-    binary: redis.Redis, name: str, first: int, step: int
+    own: redis.Redis, name: str, first: int, step: int
 ) -> None:
     """A client learns from the answers which pieces there are."""
-    one = DistinctCounter(binary, "one", name)
+    one = DistinctCounter(own, "one", name)
     one.add("first")
-    binary.set(f"{{{name}}}:members", first or 1)
+    own.set(f"{{{name}}}:members", first or 1)
     members, given_from = [f"{i}" for i in range(5 if first else 4)], first or 1
     for start in range(0, len(members), step):
         assert all(one.add_many(members[start : start + step]))
     expected = [0, *range(given_from, given_from + len(members))]
-    assert expected == counted(binary, name, "one")
-    other = DistinctCounter(binary, "one", name)
+    assert expected == counted(own, name, "one")
+    other = DistinctCounter(own, "one", name)
     assert [True] * len(members) == other.contains_many(members)
-    assert not any(DistinctCounter(binary, "one", name).add_many(members))
+    assert not any(DistinctCounter(own, "one", name).add_many(members))
     assert other.discard(members[-1])
-    assert expected[:-1] == counted(binary, name, "one")
-    assert len(expected) - 1 == DistinctCounter(binary, "one", name).count()
+    assert expected[:-1] == counted(own, name, "one")
+    assert len(expected) - 1 == DistinctCounter(own, "one", name).count()
 
 
-def test_the_mapping_ends_with_the_id_2_to_the_32_less_1(binary: redis.Redis, name: str) -> None:
-    one, members = DistinctCounter(binary, "one", name), [f"{i}" for i in range(5000)]
+def test_the_mapping_ends_with_the_id_2_to_the_32_less_1(own: redis.Redis, name: str) -> None:
+    one, members = DistinctCounter(own, "one", name), [f"{i}" for i in range(5000)]
     one.add("first")
-    binary.set(f"{{{name}}}:members", 2**32 - 5000)
+    own.set(f"{{{name}}}:members", 2**32 - 5000)
     one.add_many(members)
-    for counter in (one, DistinctCounter(binary, "two", name)):
+    for counter in (one, DistinctCounter(own, "two", name)):
         with pytest.raises(MappingFull):
             counter.add("one more")
-    assert 2**32 - 1 == counted(binary, name, "one")[-1]
+    assert 2**32 - 1 == counted(own, name, "one")[-1]
     assert 2**32 == one.info().members
 
 
@@ -246,17 +239,17 @@ async def test_integers_need_no_mapping(make_counter: Make, client: redis.Redis)
     assert [] == keys_of(client, name)
 
 
-def test_a_call_with_too_much_to_do_is_made_in_parts(binary: redis.Redis) -> None:
+def test_a_call_with_too_much_to_do_is_made_in_parts(own: redis.Redis) -> None:
     """150 full arrays become bitmaps: a few in each call, each id once."""
-    rng, model = random.Random(1), Model(binary)
+    rng, model = random.Random(1), Model(own)
     filled: Iterable[int] = (
         chunk * CHUNK + 2 * low for chunk in range(40) for low in rng.sample(range(32_768), 4096)
     )
     model.merge([*filled])
-    assert {"a"} == {*forms(binary, model.name).values()}
+    assert {"a"} == {*forms(own, model.name).values()}
     ids = [chunk * CHUNK + 1 for chunk in range(40)]
-    _, scripts = run(binary, flow_of(model.counters[0], "add_many", ids))
+    _, scripts = run(own, flow_of(model.counters[0], "add_many", ids))
     assert 10 < scripts <= 42
-    assert {"b"} == {*forms(binary, model.name).values()}
+    assert {"b"} == {*forms(own, model.name).values()}
     model.ids.update(ids)
     model.check()
