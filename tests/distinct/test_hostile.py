@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from itertools import count, islice
 from typing import Any
 
 import pytest
@@ -193,19 +194,11 @@ def test_members_of_a_lost_bucket_are_counted_anew(own: redis.Redis) -> None:
 # Members and names.
 
 
-def _aimed(bits: int, number: int) -> Iterator[str]:
-    """Members whose buckets begin alike."""
-    i = 0
-    while number:
-        if not fingerprint(encode(f"aimed {i}")) >> 48 - bits & (1 << bits) - 1:
-            yield f"aimed {i}"
-            number -= 1
-        i += 1
-
-
 def test_members_made_to_be_in_one_bucket_are_spread_over_deeper_ones(own: redis.Redis) -> None:
     own.flushall()
-    one, members = DistinctCounter(own, "one", "planted"), [*_aimed(9, 500)]
+    one, items = DistinctCounter(own, "one", "planted"), map("aimed {}".format, count())
+    # Those whose buckets begin with the same nine bits.
+    members = [*islice((item for item in items if not fingerprint(encode(item)) >> 39 & 511), 500)]
     assert [True] * 500 == one.add_many(members)
     assert [False] * 500 == one.add_many(members)
     assert [*range(500)] == sorted(ids_of(own, "planted").values())  # each given once
