@@ -5,9 +5,8 @@ from __future__ import annotations
 import gc
 import os
 import signal
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from io import FileIO
 from itertools import count
 from pathlib import Path
@@ -16,6 +15,7 @@ import pytest
 
 from tbloom.errors import StoreLocked, TBloomError
 from tbloom.pages import PageStore
+from tests.helpers.killable import again_and_again
 from tests.helpers.pagestores import Child, body_of, url
 
 
@@ -34,27 +34,12 @@ def pipe() -> Iterator[tuple[FileIO, FileIO]]:
 
 
 @contextmanager
-def at_work(*works: Callable[[], object]) -> Iterator[list[BaseException]]:
-    """Threads repeat the works during the block; their errors."""
-    errors: list[BaseException] = []
-    ends = threading.Event()
-
-    def go_on(work: Callable[[], object]) -> None:
-        try:
-            while not ends.is_set():
-                work()
-        except BaseException as error:  # noqa: BLE001 - returned
-            errors.append(error)
-
-    threads = [threading.Thread(target=go_on, args=(work,)) for work in works]
-    for thread in threads:
-        thread.start()
-    try:
-        yield errors
-    finally:
-        ends.set()
-        for thread in threads:
-            thread.join()
+def at_work(*works: Callable[[], object]) -> Iterator[None]:
+    """Threads repeat the works during the block."""
+    with ExitStack() as stack:
+        for work in works:
+            stack.enter_context(again_and_again(work))
+        yield
 
 
 def put_on(store: PageStore, begin: int) -> Callable[[], None]:
@@ -168,11 +153,10 @@ def test_forked_children(path: Path) -> None:
                 PageStore(path)
 
         puts = [put_on(store, begin) for begin in (10_000, 20_000, 30_000)]
-        with at_work(*puts, get_on(reader), get_on(store)) as errors:
+        with at_work(*puts, get_on(reader), get_on(store)):
             assert [0] * 10 == [Child(work).wait() for _ in range(10)]
             for _ in range(3):
                 assert all(page.url for page in reader.pages())
-        assert [] == errors
         assert () == reader.verify().problems == store.verify().problems
         assert len(store) == len([*store.pages()])
         store.put(url("last"), b"last")
@@ -194,11 +178,10 @@ def test_readers_change_to_an_index_that_is_made_anew(path: Path) -> None:
                     get_on(store)()
 
         works = [get_on(one), get_on(one), get_on(other), open_and_get]
-        with Child(read) as child, at_work(*works) as errors:
+        with Child(read) as child, at_work(*works):
             for _ in range(6):
                 assert 50 == PageStore.rebuild(path).pages
             assert 0 == child.wait()
-        assert [] == errors
         assert 50 == len(one) == len(other)
         with PageStore(path) as store:
             store.put(url("more"), b"more")
@@ -209,25 +192,29 @@ def test_readers_change_to_an_index_that_is_made_anew(path: Path) -> None:
 
 def test_puts_that_wait_while_a_store_closes_are_refused(path: Path) -> None:
     """No page is acknowledged after the others were written to the disk."""
-    store, done = PageStore(path), set[str]()
+    store, done, refused = PageStore(path), set[str](), set[str]()
 
     def put_and_note(begin: int) -> Callable[[], None]:
         numbers = count(begin)
 
         def work() -> None:
             address = url(next(numbers))
-            store.put(address, b"")
-            done.add(address)
+            try:
+                store.put(address, b"")
+            except TBloomError as error:
+                refused.add(str(error))
+            else:
+                done.add(address)
 
         return work
 
-    with at_work(*map(put_and_note, (10_000, 20_000, 30_000, 40_000))) as errors:
+    with at_work(*map(put_and_note, (10_000, 20_000, 30_000, 40_000))):
         while len(done) < 50:
             pass
         store.close()
-        while len(errors) < 4:
+        while not refused:
             pass
-    assert all("is closed" in str(error) for error in errors)
+    assert {f"the page store '{path}' is closed"} == refused
     with PageStore(path) as store:
         assert done == {*store}
 
