@@ -333,13 +333,8 @@ def test_addresses_with_the_same_blake2b(store: PageStore, monkeypatch: pytest.M
     store.put("http://a/", b"a")
     store.put("http://b/", b"b")
     store.put("http://c/", b"c", key="k")
-    assert (None, None, None) == (
-        store.get("http://a/"),
-        store.get("http://b/"),
-        store.get("http://c/"),
-    )
-    found = got(store, b"k")
-    assert b"c" == found.body
+    assert [None] * 3 == [store.get(f"http://{name}/") for name in "abc"]
+    assert b"c" == got(store, b"k").body
 
 
 @pytest.mark.parametrize("codec", CODECS)
