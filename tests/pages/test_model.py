@@ -168,8 +168,6 @@ class StoreMachine(RuleBasedStateMachine):
     @invariant()
     def agrees(self) -> None:
         """The writer's and the reader's view, in turns."""
-        if not hasattr(self, "store"):
-            return
         self.forget()
         self.steps += 1
         store = self.reader if self.steps % 2 else self.store
@@ -208,7 +206,6 @@ def test_every_sequence_leaves_what_the_model_has(examples: int, tmp_path: Path)
         settings=settings(
             max_examples=examples,
             stateful_step_count=20,
-            deadline=None,
             verbosity=Verbosity.quiet,
             suppress_health_check=list(HealthCheck),
         ),

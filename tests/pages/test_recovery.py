@@ -54,9 +54,8 @@ def test_a_damaged_page_that_was_put_again_is_not_taken_for_deleted(tmp_path: Pa
 
 
 @pytest.mark.parametrize("codec", members.SUFFIXES)
-def test_a_wrong_length_of_a_record_hides_no_other(tmp_path: Path, codec: str) -> None:
+def test_a_wrong_length_of_a_record_hides_no_other(path: Path, codec: str) -> None:
     """Any bit of the record's first bytes is wrong: a rebuild has all other pages."""
-    path = tmp_path / "pages"
     with PageStore(path, codec=codec) as store:
         for page in range(4):
             store.put(url(page), b"%d" % page * 300)

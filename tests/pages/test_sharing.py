@@ -82,13 +82,10 @@ def test_what_is_acknowledged_is_there_for_readers(path: Path) -> None:
             assert b"u" == back_in.read(1)
             with PageStore(path) as store, PageStore(path, readonly=True) as after, before:
                 for number in range(1, 100):
-                    store.put(url(number), b"%d" % number)
+                    body = b"%d" % number
+                    store.put(url(number), body)
                     outbox.write(number.to_bytes(4, "big"))
-                    assert (
-                        b"%d" % number
-                        == body_of(before, url(number))
-                        == body_of(after, url(number))
-                    )
+                    assert body == body_of(before, url(number)) == body_of(after, url(number))
                     assert number + 1 == len(before) == len(after)
                     assert b"k" == back_in.read(1)
                 outbox.close()
