@@ -55,20 +55,10 @@ def test_every_key_of_a_call_is_declared_and_in_the_mapping_s_slot(
     assert touched == kinds | {"ids", "chunks", "scratch"}
 
 
-@pytest.mark.parametrize(
-    ("members", "first", "most"),
-    [
-        (10_000, 0, 32),
-        (10_000, 1 << 31, 33),
-        pytest.param(100_000, 0, 32, marks=pytest.mark.check),
-        pytest.param(100_000, 1 << 31, 33, marks=pytest.mark.check),
-    ],
-)
+@pytest.mark.parametrize("members", [10_000, pytest.param(100_000, marks=pytest.mark.check)])
+@pytest.mark.parametrize(("first", "most"), [(0, 32), (1 << 31, 33)])
 def test_a_mapping_takes_32_bytes_a_member_at_most(
-    server: LocalRedis,
-    members: int,
-    first: int,
-    most: int,
+    server: LocalRedis, members: int, first: int, most: int
 ) -> None:
     """Of all its keys, overhead included; and each bucket is in the server's compact form. From the id 2^31 on, one more."""
     with redis.Redis.from_url(server.url) as client:
