@@ -15,24 +15,17 @@ from tests.helpers.schedulers import ADDON, SCRAPY
 MARKS = pytest.mark.parametrize("mark", ["scheduled", "done"])
 
 
-async def test_a_batch_ends_where_the_source_waits() -> None:
+async def test_a_batch_ends_where_the_source_waits_or_raises() -> None:
     async def source() -> AsyncIterator[int]:
         yield 1
         yield 2
         await asyncio.sleep(0.01)
         for i in range(3, 10):
             yield i
-
-    assert [[1, 2], [3, 4, 5], [6, 7, 8], [9]] == [batch async for batch in batches(source(), 3)]
-
-
-async def test_an_exception_comes_after_what_was_yielded() -> None:
-    async def source() -> AsyncIterator[int]:
-        yield 1
         raise ZeroDivisionError
 
     reader = batches(source(), 3)
-    assert [1] == await anext(reader)
+    assert [[1, 2], [3, 4, 5], [6, 7, 8], [9]] == [await anext(reader) for _ in range(4)]
     with pytest.raises(ZeroDivisionError):
         await anext(reader)
 

@@ -205,12 +205,6 @@ class Files(scrapy.Spider):
         yield from response.follow_all(css="a")
 """
 SHELL = "fetch(scrapy.Request(response.url)) or fetch(scrapy.Request(response.url)) or response.url"
-#: Commands that try a spider: their options, and how many pages they fetch.
-TRIALS = {
-    "parse": (["--spider", "files", "--depth", "3"], 2),
-    "shell": (["-c", SHELL], 3),
-    "fetch": (["--spider", "files"], 1),
-}
 
 
 @pytest.fixture
@@ -226,16 +220,22 @@ def project(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("command", "scheduler"),
+    ("command", "options", "pages"),
     [
-        ("parse", ["-s", "SCHEDULER=scrapy_redis.scheduler.Scheduler"]),
-        ("shell", []),
-        ("fetch", []),
+        ("parse", ["--spider=files", "--depth=3", "-s", "SCHEDULER=scrapy_redis.scheduler.Scheduler"], 2),
+        ("shell", ["-c", SHELL], 3),
+        ("fetch", ["--spider=files"], 1),
     ],
-    ids=["parse, scrapy-redis", "shell, scrapy", "fetch, scrapy"],
-)
+    ids=["parse", "shell", "fetch"],
+)  # fmt: skip
 def test_scrapys_commands_that_try_a_spider_leave_redis_alone(
-    project: Path, client: redis.Redis, name: str, command: str, scheduler: list[str]
+    project: Path,
+    client: redis.Redis,
+    name: str,
+    *,
+    command: str,
+    options: list[str],
+    pages: int,
 ) -> None:
     """``parse`` filters by itself, ``shell`` nothing, as without tbloom."""
     lines = [
@@ -249,12 +249,11 @@ def test_scrapys_commands_that_try_a_spider_leave_redis_alone(
         f"REDIS_PORT = {client.connection_pool.connection_kwargs['port']}",
         f"SCHEDULER_QUEUE_KEY = '{{{name}}}:requests'",
     ]
-    options, pages = TRIALS[command]
     client.zadd(f"{{{name}}}:requests", {"of a crawler": 1})
     (project / "settings.py").write_text("\n".join(lines))
     page = (project / "a.html").as_uri()
     done = subprocess.run(
-        [sys.executable, "-m", "scrapy", command, *options, *scheduler, page],
+        [sys.executable, "-m", "scrapy", command, *options, page],
         check=False,
         cwd=project,
         env={**os.environ, "PYTHONPATH": str(project)},

@@ -13,7 +13,7 @@ import pytest
 from tbloom import Claim, TimeBloom
 from tbloom.scrapy.counts.extension import KINDS
 from tbloom.scrapy.outage import Guess
-from tests.helpers.schedulers import SETTINGS
+from tests.helpers.schedulers import SETTINGS, UNREACHABLE
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "monitoring.md").read_text(encoding="utf-8")
@@ -22,7 +22,6 @@ STATS = {
     for cell in re.findall(r"^\| (`\w+/[^|]*) \|", PAGE, re.MULTILINE)
     for stat in re.findall(r"`([^`]+)`", cell)
 }
-UNREACHABLE = "redis://127.0.0.1:1/0"
 
 
 def test_the_page_has_every_stat_and_no_other() -> None:
