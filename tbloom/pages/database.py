@@ -59,7 +59,9 @@ class Database:
             with self._lock, errors(self.root):
                 self._current().executescript(schema)
             yield
-            with self._lock:
+            with self._lock, errors(self.root):
+                # Before it has its name: who is killed meanwhile leaves a journal, which would keep readers out.
+                self._current().execute("PRAGMA journal_mode = WAL")
                 self._disconnect()
                 flush(new)
                 new.rename(new.with_suffix(""))
@@ -154,8 +156,7 @@ class Database:
         self._connection, self._identity = connection, self._identity_now()
 
     def _is_newest(self) -> bool:
-        identity = self._identity_now()
-        return identity == self._identity and identity is not None  # None: it was removed
+        return self._identity_now() == self._identity is not None  # None: it was removed
 
     def _identity_now(self) -> tuple[int, int] | None:
         """The identity of the database file; None where it is gone."""
@@ -170,7 +171,7 @@ class Database:
         if connection is None:
             return
         keeper = None
-        if self._writes:
+        if self._writes and not self._new:
             # The last connection that may write would remove the log's files, and readers without write permission
             # could not make them again.
             with suppress(sqlite3.Error):

@@ -156,7 +156,12 @@ def _begin(config: PagesConfig, number: int, path: Path) -> Segment | None:
 
 
 def _learn(root: Path, index: Index, known: Iterable[Segment]) -> None:
-    """Adds the records that the index does not know, and cuts off torn ones."""
+    """Adds the records that the index does not know, and cuts off torn ones.
+
+    All are newer than those that it knows, unless the body of a torn page is a segment of the store, or a lost segment
+    was put back: then others may have replaced its pages since. Raises TBloomError.
+    """
+    newest = max((one.sequence for one in index.segments()), default=0)
     parts = [(one, one.size, (root / one.name).stat().st_size) for one in known]
     grown = {one.number: one for one, _, _ in parts}
     with index.learning():
@@ -165,6 +170,13 @@ def _learn(root: Path, index: Index, known: Iterable[Segment]) -> None:
                 logger.warning("%s: %s", root / segment.name, one.why)
                 continue
             is_entry, had = one.head.kind != "warcinfo", grown[segment.number]
+            if segment.size and (not is_entry or one.head.sequence <= newest):
+                continue
+            if is_entry and one.head.sequence <= newest:
+                raise TBloomError(
+                    f"{str(root / segment.name)!r} has records from before the index was made; make it anew with "
+                    "'tbloom pages rebuild'"
+                )
             grown[segment.number] = had._replace(
                 size=one.offset + one.length,
                 records=had.records + is_entry,

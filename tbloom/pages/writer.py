@@ -49,6 +49,8 @@ class Writer:
         #: Slices that began before this (ms) are gone. (The clock may be set back later.)
         self._forgotten = EVER
         self._is_open = True
+        #: A change has begun, and was neither made nor taken back.
+        self._is_changing = False
         #: The sequence number of the last put or delete.
         self._sequence = max((segment.sequence for segment in index.segments()), default=0)
         self._forget_old()
@@ -103,6 +105,7 @@ class Writer:
             self._check_open()
             self._is_open = False
             try:
+                self._take_back()
                 self._flush()
             finally:
                 self._lock.release()
@@ -115,17 +118,26 @@ class Writer:
         """The result of a change, which is made whole or not at all."""
         with self._guard:
             self._check_open()
+            self._take_back()
+            self._is_changing = True
             try:
                 self._forget_old()
                 with self._index.transaction():
                     result = change()
                     self._segments.note()
             except BaseException:
-                self._index.abort()
-                self._segments.take_back()
+                self._take_back()
                 raise
             self._segments.done()
+            self._is_changing = False
         return result
+
+    def _take_back(self) -> None:
+        """Ends a change that was not made; one whose end has failed too, before the next one."""
+        if self._is_changing:
+            self._index.abort()
+            self._segments.take_back()
+            self._is_changing = False
 
     def _check_open(self) -> None:
         if not self._is_open:  # closed by another thread

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import random
 import re
 from pathlib import Path
@@ -10,7 +12,7 @@ import pytest
 
 from tbloom import TBloomError
 from tbloom.pages import PageStore, members, page, record, segments
-from tests.helpers.pagestores import NOON, bodies, files, url
+from tests.helpers.pagestores import NOON, bodies, body_of, copied, files, url
 
 BANK, EVIL = "http://bank/", "http://evil/"
 
@@ -130,3 +132,72 @@ def test_verify_names_a_record_that_is_not_what_it_was(
     with PageStore(path, readonly=True) as store:
         [problem] = store.verify().problems
     assert problem.startswith(f"{segment}: the record at {found.offset} is damaged: {why}")
+
+
+def test_a_torn_page_whose_body_is_its_segment_brings_no_old_page_back(path: Path) -> None:
+    """As where a crawler has fetched the store's own folder: the records in the body have the segment's ID."""
+    with PageStore(path, codec="identity") as store:
+        store.put(BANK, b"old")
+        store.put(EVIL, b"deleted")
+        own = files(path)[0].read_bytes()
+        store.put(BANK, b"new")
+        store.delete(EVIL)
+    before = copied(path, path.with_name("before"))
+    with PageStore(path, codec="identity") as store:
+        store.put(url("mirror"), own)
+    files(before)[0].write_bytes(files(path)[0].read_bytes()[:-10])
+    with PageStore(before) as store:
+        assert {BANK: b"new"} == bodies(store)
+        assert () == store.verify().problems
+
+
+def test_a_segment_that_is_put_back_after_a_rebuild_needs_another_one(path: Path) -> None:
+    """Its pages may have been replaced, or deleted, since."""
+    with PageStore(path, segment_bytes=1) as store:
+        for address in (BANK, EVIL, url("kept")):
+            store.put(address, b"old")
+    lost = [(file, file.read_bytes()) for file in files(path)]
+    for file, _ in lost[:2]:
+        file.unlink()
+    PageStore.rebuild(path)
+    with PageStore(path, segment_bytes=1) as store:
+        store.put(BANK, b"new")
+        store.put(EVIL, b"newer")
+        store.delete(EVIL)
+    for file, data in lost[:2]:
+        file.write_bytes(data)
+    with pytest.raises(
+        TBloomError, match=r"from before the index was made.*'tbloom pages rebuild'"
+    ):
+        PageStore(path)
+    PageStore.rebuild(path)
+    with PageStore(path) as store:
+        assert {BANK: b"new", url("kept"): b"old"} == bodies(store)
+
+
+def test_a_change_that_could_not_be_taken_back_is_before_the_next_one(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk fails, or Ctrl-C comes twice."""
+    with PageStore(path) as store:
+        store.put(BANK, b"old")
+        truncate, failing = (
+            os.truncate,
+            [OSError(errno.EIO, "truncate"), OSError(errno.EIO, "note")],
+        )
+
+        def fail(*arguments: object) -> None:
+            if failing:
+                raise failing.pop()
+            truncate(*arguments)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(os, "truncate", fail)
+        monkeypatch.setattr(store._writer._segments, "note", fail)
+        with pytest.raises(OSError, match="truncate"):
+            store.put(BANK, b"half")
+        monkeypatch.undo()
+        assert b"old" == body_of(store, BANK)
+        store.put(EVIL, b"next")
+    PageStore.rebuild(path)
+    with PageStore(path) as store:
+        assert {BANK: b"old", EVIL: b"next"} == bodies(store)
