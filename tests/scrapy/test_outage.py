@@ -167,7 +167,8 @@ def test_a_signal_ends_the_wait(
             crawl.send_signal(signal.SIGTERM)
             time.sleep(0.3)
         ended = result(crawl)
-    assert ended["finish_reason"] in ("tbloom_error", "shutdown")
+    unclean = [None] * (signals > 1)  # Scrapy's second one stops the reactor
+    assert ended["finish_reason"] in ("tbloom_error", "shutdown", *unclean)
     assert len(ended["errors"]) <= 1
 
 
