@@ -12,7 +12,7 @@ import pytest
 
 from tbloom import TBloomError
 from tbloom.pages import PageStore, members, page, record, segments
-from tests.helpers.pagestores import NOON, bodies, body_of, copied, files, url
+from tests.helpers.pagestores import DAY, NOON, bodies, body_of, copied, files, url
 
 BANK, EVIL = "http://bank/", "http://evil/"
 
@@ -178,9 +178,9 @@ def test_a_segment_that_is_put_back_after_a_rebuild_needs_another_one(path: Path
 def test_a_change_that_could_not_be_taken_back_is_before_the_next_one(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The disk fails, or Ctrl-C comes twice."""
-    with PageStore(path) as store:
-        store.put(BANK, b"old")
+    """The disk fails, or Ctrl-C comes twice; the next change is in another slice."""
+    with PageStore(path, "d", 3) as store:
+        store.put(BANK, b"old", at=NOON - DAY)
         truncate, failing = (
             os.truncate,
             [OSError(errno.EIO, "truncate"), OSError(errno.EIO, "note")],
@@ -191,13 +191,13 @@ def test_a_change_that_could_not_be_taken_back_is_before_the_next_one(
                 raise failing.pop()
             truncate(*arguments)  # type: ignore[arg-type]
 
-        monkeypatch.setattr(os, "truncate", fail)
-        monkeypatch.setattr(store._writer._segments, "note", fail)
-        with pytest.raises(OSError, match="truncate"):
-            store.put(BANK, b"half")
-        monkeypatch.undo()
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "truncate", fail)
+            patch.setattr(store._writer._segments, "note", fail)
+            with pytest.raises(OSError, match="truncate"):
+                store.put(BANK, b"half", at=NOON - DAY)
         assert b"old" == body_of(store, BANK)
-        store.put(EVIL, b"next")
+        store.put(EVIL, b"next", at=NOON)
     PageStore.rebuild(path)
     with PageStore(path) as store:
         assert {BANK: b"old", EVIL: b"next"} == bodies(store)
