@@ -165,7 +165,7 @@ def test_a_signal_ends_the_wait(
         time.sleep(2)
         for _ in range(signals):
             crawl.send_signal(signal.SIGTERM)
-            time.sleep(0.3)
+            time.sleep(0.02)
         ended = result(crawl)
     unclean = [None] * (signals > 1)  # Scrapy's second one stops the reactor
     assert ended["finish_reason"] in ("tbloom_error", "shutdown", *unclean)
