@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import redis
 
+from tbloom.bloom.claims.held import Claim
 from tbloom.bloom.sync import TimeBloom
 from tbloom.cli.kit.errors import CommandFailed
 from tbloom.cli.kit.formats import counted
@@ -102,7 +103,11 @@ class Runs:
             "until the end of the next"
         )
         start = window.slice_at(self._now()).end
+        # Of the pages, the one that is found last leads to no other page.
+        self._site.server.failing = failing = self._site.pages[-1]
+        self._site.server.crawlers = min(len(self._agents), len(self._site.pages))
         first = self._crawl("First run", start, "Waiting for a slice to begin")
+        self._site.server.failing, self._site.server.crawlers = "", 0
         info = self._filter.info()
         set_bytes = self._set_bytes(info.items)
         second = self._crawl("Second run, inside the window")
@@ -117,16 +122,21 @@ class Runs:
             "error_rate": _ERROR_RATE,
             "pages_on_site": len(self._site.pages),
             "fetched_by_crawler": [
-                sum(hit.agent == agent for hit in first.hits) for agent in self._agents
+                sum(hit.agent == agent and hit.path != failing for hit in first.hits)
+                for agent in self._agents
             ],
-            "fetched_twice": sum(n > 1 for n in Counter(hit.path for hit in first.hits).values()),
+            "fetched_twice": sum(
+                n > 1
+                for n in Counter(hit.path for hit in first.hits if hit.path != failing).values()
+            ),
+            "failed": len({hit.path for hit in first.hits if hit.status >= HTTPStatus.BAD_REQUEST}),
             "missed": self._missed(first),
             "dead_links": len(first.dead),
             "fetched_again_inside_window": len(second.hits),
             "second_run_in_time": second.ended < window.expires(window.slice_at(first.began)),
             "fetched_after_window": len(third.hits),
             "missed_after_window": self._missed(third),
-            "links": first.total("tbloom/new") + first.total("tbloom/seen"),
+            "links": sum(first.total(f"tbloom/{answer.value}") for answer in Claim),
             "duplicates": first.total("bloomfilter/filtered"),
             "filter_items": info.items,
             "filter_bytes": info.bytes,
@@ -174,7 +184,6 @@ class Runs:
             "DEMO_SITE": self._site.server.url,
         }
         # All pages can be reached from the first one; the other crawlers start elsewhere, to have work too.
-        self._site.server.crawlers = min(len(self._agents), len(pages))
         starts = [pages[i * len(pages) // len(self._agents)] for i in range(len(self._agents))]
         return [
             {**shared, "USER_AGENT": agent, "DEMO_START": self._site.server.url + start}

@@ -66,6 +66,8 @@ class Server(ThreadingHTTPServer):
         #: So many crawlers must have asked before one gets a reply: so each finds work.
         self.crawlers = 0
         self.begun: set[str] = set()
+        #: The path of a page that can't be fetched now.
+        self.failing = ""
 
     def server_bind(self) -> None:
         """Binds without HTTPServer's DNS request for this host's name, which may take seconds."""
@@ -89,7 +91,10 @@ class _Handler(SimpleHTTPRequestHandler):
         self.server.begun.add(self.headers["User-Agent"])
         while len(self.server.begun) < self.server.crawlers:
             time.sleep(0.01)
-        super().do_GET()
+        if self.path == self.server.failing:
+            self.send_error(HTTPStatus.SERVICE_UNAVAILABLE)
+        else:
+            super().do_GET()
 
     def list_directory(self, _path: Any) -> None:
         """A folder without an index is no page."""

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING
 
 from scrapy.exceptions import NotConfigured
+from scrapy.settings import SETTINGS_PRIORITIES
 from scrapy.utils.misc import load_object
-from scrapy.utils.python import global_object_name
 
 from tbloom.errors import ConfigError
-from tbloom.scrapy.claims.middleware import DownloaderMiddleware, SpiderMiddleware
-from tbloom.scrapy.dupefilter.batches import BatchMiddleware
+from tbloom.scrapy.claims.middleware import NearestToEngine, NearestToSpider
 from tbloom.scrapy.dupefilter.dupefilter import DupeFilter
+from tbloom.scrapy.gates import DownloaderGate, SchedulerGate, gated
 from tbloom.scrapy.settings import MARK, MARKS_DONE, SHADOW
 
 if TYPE_CHECKING:
     from scrapy.crawler import Crawler
     from scrapy.settings import BaseSettings
-
-logger = logging.getLogger(__name__)
-
-_SCRAPY_REDIS, _OURS = "scrapy_redis.scheduler.Scheduler", "tbloom.scrapy.scheduler.Scheduler"
 
 
 def from_crawler(crawler: Crawler) -> Addon:
@@ -49,16 +44,13 @@ class Addon:
                 settings.set(SHADOW.name, chosen, settings.getpriority(SHADOW.name) or 0)
             priority = settings.getpriority("DUPEFILTER_CLASS") or 0
             settings.set("DUPEFILTER_CLASS", DupeFilter, priority)
-        if global_object_name(load_object(settings["SCHEDULER"])) == _SCRAPY_REDIS:
-            priority = settings.getpriority("SCHEDULER") or 0
-            settings.set("SCHEDULER", _OURS, priority)
-            logger.info("tbloom's add-on sets SCHEDULER to %s, which is scrapy-redis' own", _OURS)
-        if shadow:  # nothing is claimed, and the exact dupefilter is asked for each request
-            return
-        add = settings.setdefault_in_component_priority_dict
-        # Nearest to the engine, where no spider middleware drops a request any more.
-        add("SPIDER_MIDDLEWARES", BatchMiddleware, -1000)
-        if settings.get(MARK.name) in MARKS_DONE:
-            # Nearest to the engine: the first to see a request leave the queue, the last to see its end.
-            add("DOWNLOADER_MIDDLEWARES", DownloaderMiddleware, -1000)
-            add("SPIDER_MIDDLEWARES", SpiderMiddleware, -999)
+        for name, gate in (("SCHEDULER", SchedulerGate), ("DOWNLOADER", DownloaderGate)):
+            # With the priority that the setting has: a project's own setting would win otherwise, and no gate be there.
+            priority = max(settings.getpriority(name) or 0, SETTINGS_PRIORITIES["addon"])
+            settings.set(name, gated(gate, load_object(settings[name])), priority)
+        if (
+            settings.get(MARK.name) in MARKS_DONE and not shadow
+        ):  # in whose shadow nothing is claimed
+            add = settings.setdefault_in_component_priority_dict
+            add("SPIDER_MIDDLEWARES", NearestToEngine, -1_000_000)
+            add("SPIDER_MIDDLEWARES", NearestToSpider, 1_000_000)

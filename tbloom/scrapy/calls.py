@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from redis import RedisError
+from scrapy.utils.defer import maybe_deferred_to_future
+from twisted.internet.defer import Deferred
 
 from tbloom.errors import TBloomError
+from tbloom.scrapy.compat import in_loop
 
 if TYPE_CHECKING:
+    from scrapy.crawler import Crawler
+
     from tbloom.scrapy.crawler import CrawlEnd
     from tbloom.scrapy.outage import Answers
 
@@ -30,24 +35,28 @@ class Calls:
         #: The event loop does not wait for ``run`` and ``begin``.
         self.in_thread = in_thread
 
-    async def run(self, call: Callable[[], T]) -> T:
-        """The result of a call, awaited."""
-        return await asyncio.wrap_future(self._thread.submit(call)) if self._thread else call()
-
     def now(self, call: Callable[[], T]) -> T:
         """The result of a call; the event loop waits for it, and for those before it."""
         return self._thread.submit(call).result() if self._thread else call()
 
-    def begin(self, call: Callable[[], T]) -> Future[T]:
-        """A call for which nothing waits."""
+    def begin(self, call: Callable[[], T], then: Callable[[Future[T]], object]) -> None:
+        """Makes a call for which nothing waits; the event loop calls ``then`` once it has ended."""
         if self._thread:
-            return self._thread.submit(call)
-        future: Future[Any] = Future()
+            enter = in_loop()
+            self._thread.submit(call).add_done_callback(partial(enter, then))
+            return
+        future: Future[T] = Future()
         try:
             future.set_result(call())
         except Exception as error:  # noqa: BLE001 - the future has it
             future.set_exception(error)
-        return future
+        then(future)
+
+    async def run(self, call: Callable[[], T]) -> T:
+        """The result of a call, awaited; what ``begin`` began before has ended by then."""
+        done: Deferred[Future[T]] = Deferred()
+        self.begin(call, done.callback)
+        return (await maybe_deferred_to_future(done)).result()
 
     def close(self) -> None:
         """Ends the thread, once its calls are made."""
@@ -55,29 +64,27 @@ class Calls:
             self._thread.shutdown()
 
 
-class Errands:
-    """Makes calls that a crawl can do without: if one fails, the next crawl takes the requests over.
+@dataclass(frozen=True)
+class Crawl:
+    """One crawl with its store: what asks it, in which thread, and how the crawl ends by an error."""
 
-    It makes none while the crawl ends by an error.
-    """
-
-    def __init__(self, calls: Calls, answers: Answers, end: CrawlEnd) -> None:
-        self._calls, self.answers, self.end = calls, answers, end
+    crawler: Crawler
+    answers: Answers
+    calls: Calls
+    end: CrawlEnd
 
     def later(
-        self, what: str, call: Callable[[], Any], then: Callable[[Any], object] = lambda _: None
-    ) -> Future[Any] | None:
-        """Makes a call for which the crawl does not wait; ``then`` gets the result, if it succeeds. None: nothing is on its way."""
+        self, what: str, call: Callable[[], T], then: Callable[[T], object] = lambda _: None
+    ) -> bool:
+        """Makes a call that a crawl can do without: if it fails, the next crawl does the work.
+
+        ``what`` was to be done with requests, for the log; ``then`` gets the result. False: the crawl ends by an error,
+        and makes no such calls.
+        """
         if self.end.has_begun:
-            return None
-        made = self._calls.begin(call)
-        if not self._calls.in_thread:
-            self._finish(what, then, made)
-            return None
-        loop = asyncio.get_running_loop()
-        finish = partial(self._finish, what, then)
-        made.add_done_callback(lambda done: loop.call_soon_threadsafe(finish, done))
-        return made
+            return False
+        self.calls.begin(call, partial(self._finish, what, then))
+        return True
 
     def failed(self, what: str, error: RedisError | TBloomError) -> None:
         """Logs the error of a call, and ends the crawl where no policy says otherwise."""
@@ -86,7 +93,7 @@ class Errands:
         if self.answers.on_error == "raise" or isinstance(error, TBloomError):
             self.end.begin()
 
-    def _finish(self, what: str, then: Callable[[Any], object], made: Future[Any]) -> None:
+    def _finish(self, what: str, then: Callable[[T], object], made: Future[T]) -> None:
         try:
             result = made.result()
         except (RedisError, TBloomError) as error:

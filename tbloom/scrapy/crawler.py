@@ -16,6 +16,7 @@ from scrapy.utils.defer import deferred_from_coro
 
 from tbloom.engine.urls import without_secrets
 from tbloom.errors import ConfigError, ConfigMismatch, ServerTooOld, TBloomError
+from tbloom.scrapy.compat import scheduler_of
 from tbloom.scrapy.connection import server_settings
 from tbloom.scrapy.settings import FILTER, PAGES, STORE, Setting
 
@@ -72,14 +73,6 @@ def _mismatch_line(
         remedy = f"`{shlex.join(words)}`, {remedy}"
     kind = "filter" if table is FILTER else "one"
     return f"{given}, the stored {kind} has {stored}: {remedy}"
-
-
-def is_trial(crawler: Crawler) -> bool:
-    """True under ``scrapy shell``, ``parse``, ``fetch`` and ``check``, which try a spider, and leave no trace on Redis.
-
-    The shell makes a crawler that does not crawl, the others give the spider another start.
-    """
-    return not crawler.crawling or crawler.spidercls.start.__module__.startswith("scrapy.commands.")
 
 
 def spider_of(crawler: Crawler) -> Spider:
@@ -155,8 +148,7 @@ def _note_failure(sender: Any) -> None:
 async def _end_before_start(sender: Any) -> None:
     """Scrapy's signals call this with the crawler."""
     engine = sender.engine
-    # scrapy-redis' scheduler would clear the queue of all crawlers. (Scrapy 2.14 has no public name for it.)
-    engine._slot.scheduler.persist = True  # noqa: SLF001
+    scheduler_of(engine).persist = True  # scrapy-redis' would clear the queue of all crawlers
     await engine.close_spider_async(reason=ERROR_REASON)
     await engine.stop_async()
     _note_failure(sender)

@@ -6,5 +6,5 @@ WITHIN = "tbloom_within"
 KEEP = "tbloom_keep"
 #: How long the request counts as seen in an exact store (seconds).
 TTL = "tbloom_ttl"
-#: The claim that the request carries: ``[session, number, fingerprint, ...]``.
+#: The token of a request that is queued as a page (``claims/token.py``).
 CLAIM = "tbloom_claim"

@@ -12,6 +12,7 @@ from tbloom.errors import ConfigError
 from tbloom.scrapy.connection import make_client, server_settings
 from tbloom.scrapy.outage import Answers
 from tbloom.scrapy.settings import (
+    ATTEMPTS,
     FILTER,
     FLUSH,
     MARK,
@@ -68,6 +69,7 @@ def read_options(settings: BaseSettings, spider: str, suffix: str = "", **own: A
         raise ConfigError(SHADOW.name, shadow, f"to be left out with {STORE.name} = {store!r}")
     FLUSH.is_on(settings)  # else an error names it
     TAKE_OVER.is_on(settings, default=True)
+    ATTEMPTS.whole(settings, default=1)
     with naming_settings(FILTER):
         seen = _make_filter(settings, spider, store, suffix, own)
     return Answers(seen, ON_ERROR.value(settings, "raise"))

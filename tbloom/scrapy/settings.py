@@ -52,6 +52,13 @@ class Setting(NamedTuple):
             return bool(value)
         raise ConfigError(self.name, value, "True or False")
 
+    def whole(self, settings: BaseSettings, *, default: int) -> int:
+        """The value of a setting that is a whole number from 1 on."""
+        value = self.value(settings, default)
+        if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+            return value
+        raise ConfigError(self.name, value, "a whole number from 1 on")
+
 
 #: The arguments of the filters, and their settings.
 FILTER = {
@@ -75,7 +82,7 @@ FILTER = {
 }
 STORE, MARK = Setting("TBLOOM_STORE"), Setting("TBLOOM_MARK")
 SHADOW, ON_ERROR = Setting("TBLOOM_SHADOW", flag), Setting("TBLOOM_ON_ERROR")
-TAKE_OVER = Setting("TBLOOM_TAKE_OVER", flag)
+TAKE_OVER, ATTEMPTS = Setting("TBLOOM_TAKE_OVER", flag), Setting("TBLOOM_ATTEMPTS", number)
 #: The values of TBLOOM_MARK with which requests are claimed, and marked when they are done.
 MARKS_DONE = ("done", "parsed")
 #: scrapy-redis' setting.
@@ -102,7 +109,7 @@ PAGES = {
 KNOWN = {
     setting.name
     for table in (FILTER, COUNTS, PAGES)
-    for setting in (*table.values(), STORE, MARK, SHADOW, ON_ERROR, TAKE_OVER)
+    for setting in (*table.values(), STORE, MARK, SHADOW, ON_ERROR, TAKE_OVER, ATTEMPTS)
 }
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import signal
 import threading
 import time
 from collections.abc import Iterable
@@ -13,12 +12,13 @@ from redis import ConnectionError as RedisConnectionError
 from redis import RedisError
 from redis.exceptions import OutOfMemoryError, ReadOnlyError
 
-from tbloom import ExactFilter, TimeBloom
+from tbloom import Claim, ExactFilter, TimeBloom
 from tbloom.engine.flow import Flow
 from tbloom.engine.retries import is_outage
 from tbloom.engine.sync import SyncDriver
 from tbloom.errors import ConfigMismatch, FilterFull, NotReplicated
 from tbloom.items import Item
+from tbloom.scrapy.compat import is_told_to_end
 
 T = TypeVar("T")
 
@@ -111,7 +111,7 @@ class CrawlStore(SyncDriver):
 
     def retry_seconds(self) -> float:
         """No time during an outage, or when Scrapy is to end."""
-        is_waited_for = not self.circuit.is_open and not _is_told_to_end()
+        is_waited_for = not self.circuit.is_open and not is_told_to_end()
         return super().retry_seconds() if is_waited_for else 0.0
 
 
@@ -127,9 +127,32 @@ class CrawlExact(CrawlStore, ExactFilter):
 class CrawlBloom(CrawlStore, TimeBloom):
     """A crawl's ``TimeBloom``."""
 
+    @property
+    def has_handed_over(self) -> bool:
+        """Whether other processes are to end claims of this session."""
+        return self._claims.own.handed_over
+
+    def holds(self, item: Item) -> bool:
+        """Whether this process has claimed the item."""
+        return self.config.digest(item) in self._claims.own.claimed
+
+    def known(self, item: Item) -> Claim | None:
+        """The answer for the item that needs no server, if there is one."""
+        if self.holds(item):
+            return Claim.BUSY
+        is_seen = self._is_cached(self.config.digest(item), self.config.slices)
+        return Claim.SEEN if is_seen else None
+
     def uncommitted(self, items: Iterable[Item]) -> int:
         """The number of these items whose commits have failed, and are still to be sent: heartbeats and ``close`` do."""
         return len(self._claims.own.to_commit.keys() & {*self.config.digests_of(items)})
+
+    def commit_many(self, items: Iterable[Item], keep: int | None = None) -> None:
+        """See ``TimeBloom.commit_many``; links to what was committed for the whole window need no server any more."""
+        items, calls = list(items), self._exchange.current_calls()
+        super().commit_many(items, keep)
+        if keep is None:
+            self._cache_seen(self.config.digests_of(items), calls)
 
     def release_many(self, items: Iterable[Item]) -> None:
         """See ``TimeBloom.release_many``; a heartbeat makes up for one that fails."""
@@ -139,9 +162,3 @@ class CrawlBloom(CrawlStore, TimeBloom):
         except RedisError:  # else they would be busy here until the server knows of it
             self._claims.own.give_up(self.config.digests_of(items))
             raise
-
-
-def _is_told_to_end() -> bool:
-    """Whether Scrapy has caught a signal, which it handles once the crawl waits for nothing: it ignores those after the second."""
-    handler = signal.getsignal(signal.SIGTERM)
-    return handler is signal.SIG_IGN or getattr(handler, "__name__", "").startswith("_signal_kill")

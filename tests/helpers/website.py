@@ -11,7 +11,7 @@ from typing import Any
 
 class Page(BaseHTTPRequestHandler):
     """Any page; / has links to /a and /b; /status/CODE answers with that code, /to/PATH leads to PATH, /offsite to another
-    host, /self to itself once, /loop/a to /loop/b and back, and /cut says nothing (/cut/once not the first time)."""
+    host, /self to itself once, /loop/a to /loop/b and back, and /cut says nothing (/cut/once... only the first time)."""
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["Content-Length"]))
@@ -21,7 +21,7 @@ class Page(BaseHTTPRequestHandler):
         kind, _, rest = self.path[1:].partition("/")
         is_first = self.path not in self.server.seen
         self.server.seen.add(self.path)
-        if kind == "cut" and (rest != "once" or is_first):
+        if kind == "cut" and (not rest.startswith("once") or is_first):
             self.close_connection = True
             return
         leads_to = {

@@ -72,9 +72,10 @@ def test_a_redis_spider_fetches_each_page_once(crawl: Any, client: redis.Redis, 
 
 @ONE_WAY
 def test_a_request_may_ask_for_fewer_slices(crawl: Any, settings: Any) -> None:
-    pages = ["a", ["a", {"tbloom_within": 1}], ["b", {"tbloom_within": 8}]]
-    result = crawl("pages", settings, pages)
-    assert (["a"], "tbloom_error") == (result["fetched"], result["finish_reason"])
+    result = crawl("pages", settings, ["a", ["a", {"tbloom_within": 1}]])
+    assert ["a"] == result["fetched"]
+    result = crawl("pages", settings, [["b", {"tbloom_within": 8}]])
+    assert ([], "tbloom_error") == (result["fetched"], result["finish_reason"])
     assert "meta['tbloom_within'] of <GET" in result["log"]
     assert "expected a whole number of slices from 1 to 7, got 8" in result["log"]
 
@@ -85,9 +86,10 @@ def test_a_request_may_be_kept_for_fewer_slices(
 ) -> None:
     path = {"TBLOOM_PATH": str(tmp_path / "seen")} if store == "local" else {}
     settings = {**ADDON, "TBLOOM_STORE": store, **path}
-    pages = [["a", {"tbloom_keep": 2}], ["a", {}], ["b", {}], ["c", {"tbloom_keep": 0}]]
-    result = crawl("pages", settings, pages)
+    result = crawl("pages", settings, [["a", {"tbloom_keep": 2}], ["a", {}], ["b", {}]])
     assert ["a", "b"] == sorted(result["fetched"])
+    result = crawl("pages", settings, [["c", {"tbloom_keep": 0}]])
+    assert ([], "tbloom_error") == (result["fetched"], result["finish_reason"])
     assert "expected a whole number of slices from 1 to 7, got 0" in result["log"]
     opened: Any = (
         LocalBloom(capacity=1000, path=path["TBLOOM_PATH"])

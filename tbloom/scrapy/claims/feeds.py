@@ -12,9 +12,12 @@ from scrapy.extensions.feedexport import FeedExporter, FileFeedStorage, StdoutFe
 from scrapy.utils.defer import maybe_deferred_to_future
 from twisted.internet.defer import Deferred
 
+from tbloom.scrapy.compat import feed_slots
 from tbloom.scrapy.signals import items_buffered, items_flushed
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from scrapy.crawler import Crawler
     from scrapy.extensions.feedexport import FeedSlot
 
@@ -39,9 +42,9 @@ class Feeds:
     stored it; so is a pipeline that sends ``items_buffered``.
     """
 
-    def __init__(self, crawler: Crawler) -> None:
-        self._crawler = crawler
-        self._exporter: Any = None
+    def __init__(self, crawler: Crawler, stored: Callable[[], object]) -> None:
+        #: ``stored`` is called when a place has stored its items, or has lost them.
+        self._crawler, self._stored = crawler, stored
         #: The feeds that are not closed yet.
         self._feeds: dict[FeedSlot, Place] = {}
         self._buffer: Place | None = None
@@ -56,7 +59,7 @@ class Feeds:
 
     def places(self) -> set[Place]:
         """The places of an item that has just passed the pipelines."""
-        for feed in self._exporter.slots if self._exporter else ():
+        for feed in feed_slots(self._crawler):
             self._feeds.setdefault(feed, Place())
         buffer = {self._buffer} if self._buffer else set()
         return buffer | {
@@ -71,12 +74,11 @@ class Feeds:
 
     async def closed(self) -> None:
         """Returns once all feeds are stored."""
-        if self._exporter:
+        if self._crawler.get_extension(FeedExporter):
             await maybe_deferred_to_future(self._all_closed)
 
     def _opened(self) -> None:
-        self._exporter = self._crawler.get_extension(FeedExporter)
-        for feed in self._exporter.slots if self._exporter else ():
+        for feed in feed_slots(self._crawler):
             if isinstance(feed.storage, FileFeedStorage) and _is_flushed(feed):
                 _end_line(feed)
 
@@ -86,6 +88,7 @@ class Feeds:
         failures = sum(stats[name] for name in stats if name.startswith("feedexport/failed_count/"))
         place.is_stored, place.is_lost = True, failures > self._failures
         self._failures = failures
+        self._stored()
 
     def _exporter_closed(self) -> None:
         self._all_closed.callback(None)
@@ -97,6 +100,7 @@ class Feeds:
         if self._buffer:
             self._buffer.is_stored = True
         self._buffer = None
+        self._stored()
 
 
 def _is_flushed(feed: FeedSlot) -> bool:

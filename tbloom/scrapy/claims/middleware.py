@@ -1,30 +1,30 @@
-"""The middlewares that follow each claimed request to its end (``TBLOOM_MARK = "done"``)."""
+"""The spider middlewares and signals that tell what a callback yields, and how its items end (``TBLOOM_MARK = "done"``)."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
-from scrapy import Request, signals
-from scrapy.exceptions import CloseSpider, DontCloseSpider, IgnoreRequest, NotConfigured
-from scrapy.http import Response
+from scrapy import signals
+from scrapy.exceptions import DontCloseSpider, NotConfigured
+from scrapy.spidermiddlewares.httperror import HttpError
 
 from tbloom.errors import ConfigError
-from tbloom.scrapy.crawler import CrawlEnd, ends_early, is_trial
-from tbloom.scrapy.meta import CLAIM
+from tbloom.scrapy.claims.output import follow_output, reason
+from tbloom.scrapy.compat import is_trial
+from tbloom.scrapy.crawler import CrawlEnd, ends_early
+from tbloom.scrapy.gates import claimed_links
 from tbloom.scrapy.settings import MARK
 
 if TYPE_CHECKING:
     from scrapy.crawler import Crawler
+    from scrapy.http import Response
     from typing_extensions import Self
 
-    from tbloom.scrapy.claims.inflight import InFlight
+    from tbloom.scrapy.claims.pages import Pages
 
 
 class _Middleware:
-    #: The dupefilter sets it, which Scrapy makes after the middlewares.
-    in_flight: InFlight
-
     def __init__(self, crawler: Crawler) -> None:
         self._crawler = crawler
 
@@ -35,103 +35,101 @@ class _Middleware:
             raise NotConfigured
         return cls(crawler)
 
+    @property
+    def _pages(self) -> Pages | None:
+        links = claimed_links(self._crawler)
+        return links.pages if links else None
 
-class DownloaderMiddleware(_Middleware):
-    """Nearest to the engine: sees requests first, and failures that nothing retries."""
+
+class NearestToSpider(_Middleware):
+    """Sees an exception of the callback itself, whichever middleware recovers from it."""
+
+    def process_spider_exception(self, response: Response, exception: Exception) -> None:
+        """The page fails, unless it is asked for again."""
+        page = self._pages and self._pages.page_of(response)
+        if page and not isinstance(exception, HttpError):  # the status decides
+            page.doubt = page.doubt or reason(exception)
+
+
+class NearestToEngine(_Middleware):
+    """Sees what no spider middleware drops any more, and its end."""
 
     def __init__(self, crawler: Crawler) -> None:
         super().__init__(crawler)
-        crawler.signals.connect(self.opened, signals.spider_opened)
-        crawler.signals.connect(self.idle, signals.spider_idle)
+        connect = crawler.signals.connect
+        connect(self.opened, signals.spider_opened)
+        connect(self.idle, signals.spider_idle)
+        connect(self.spider_error, signals.spider_error)
+        if crawler.settings.get(MARK.name) == "done":
+            connect(self.item_scraped, signals.item_scraped)
+            connect(self.item_dropped, signals.item_dropped)
+            connect(self.item_error, signals.item_error)
 
     def opened(self) -> None:
         """Ends the crawl where the scheduler has made no dupefilter of ours."""
-        if hasattr(self, "in_flight") or ends_early(self._crawler):
+        if self._pages or ends_early(self._crawler):
             return
         with CrawlEnd(self._crawler).ending_at_an_error():
             settings = self._crawler.settings
-            scheduler, kind = settings["SCHEDULER"], settings["DUPEFILTER_CLASS"]
-            expected = f"'scheduled', because {scheduler} does not ask {kind}"
+            scheduler, kind = settings["SCHEDULER"].__mro__[2], settings["DUPEFILTER_CLASS"]
+            place = f"{scheduler.__module__}.{scheduler.__qualname__}"
+            expected = f"'scheduled', because {place} does not ask {kind}"
             raise ConfigError(MARK.name, settings[MARK.name], expected)
-
-    def process_request(self, request: Request) -> None:
-        """Lets a request pass that is claimed here, or was never claimed."""
-        if not self.in_flight.admit(request):
-            request.errback = None  # nothing has gone wrong
-            message = f"Another crawler fetches, or has fetched, {request}"
-            raise IgnoreRequest(message)
-
-    def process_exception(self, request: Request, exception: Exception) -> None:
-        """The download has failed for good, or the request was dropped."""
-        self.in_flight.pages.failed(request)
 
     def idle(self) -> None:
         """Keeps the crawl open while the work of a silent crawler may have to be taken over."""
-        if not self.in_flight.is_idle():
+        links, engine = claimed_links(self._crawler), self._crawler.engine
+        # Another handler of the signal may have found something to do.
+        if links and engine and engine.spider_is_idle() and not links.is_idle:
             raise DontCloseSpider
-
-
-class SpiderMiddleware(_Middleware):
-    """Nearest to the engine: sees the end of a callback's output."""
-
-    def __init__(self, crawler: Crawler) -> None:
-        super().__init__(crawler)
-        # A server that answers with one of these may have the page later.
-        self._try_later = {int(code) for code in crawler.settings.getlist("RETRY_HTTP_CODES")}
-        self._awaits_items = crawler.settings.get(MARK.name) == "done"
-        if self._awaits_items:
-            crawler.signals.connect(self.item_scraped, signals.item_scraped)
-            crawler.signals.connect(self.item_dropped, signals.item_dropped)
-            crawler.signals.connect(self.item_error, signals.item_error)
 
     async def process_spider_output(
         self, response: Response, result: AsyncIterator[Any]
     ) -> AsyncIterator[Any]:
-        """Marks the page once all that its callback yields has passed."""
-        request, is_asked_again = response.request, False
-        assert request is not None  # noqa: S101 - Scrapy has set it
-        claim = request.meta.get(CLAIM)
-        try:
+        """Follows all that the page's callback yields."""
+        pages = self._pages
+        page = pages.page_of(response) if pages else None
+        if pages is None or page is None:
             async for found in result:
-                if not isinstance(found, Request):
-                    if self._awaits_items and found is not None:
-                        self.in_flight.pages.awaits(request, 1)
-                    yield found
-                elif found.meta.get(CLAIM) != claim:
-                    yield found
-                elif self.in_flight.continues(found, request):
-                    is_asked_again = True
-                    yield found
-                else:  # a request made with its parent's meta
-                    child = found.copy() if found is request else found
-                    child.meta.pop(CLAIM, None)
-                    yield child
-        except Exception as error:
-            self.process_spider_exception(response, error)
-            raise
-        if not is_asked_again:
-            self.in_flight.pages.ended(request, well=response.status not in self._try_later)
+                yield found
+            return
+        async for found in follow_output(pages, page, result):
+            yield found
 
     def process_spider_exception(self, response: Response, exception: Exception) -> None:
-        """The callback has raised an exception."""
-        if response.request is not None and isinstance(exception, CloseSpider):
-            self.in_flight.pages.leave(response.request)
-        elif response.request is not None:
-            self.in_flight.pages.ended(response.request, well=False)
+        """No middleware has recovered from the exception."""
+        if self._pages:
+            self._pages.raised(response, reason(exception))
 
-    # Items of the start have no response, those of an errback have a failure: no page awaits them.
+    def spider_error(self, failure: Any, response: Any) -> None:
+        """Scrapy logs an exception of a callback or an errback."""
+        if self._pages:
+            self._pages.raised(response, reason(failure.value))
+
+    # Items of the start have no response, and those of an errback a Failure.
 
     def item_scraped(self, response: Any) -> None:
-        """An item of the page has passed the pipelines."""
-        if isinstance(response, Response) and response.request is not None:
-            self.in_flight.pages.passed(response.request)
+        """An item has passed the pipelines."""
+        if links := claimed_links(self._crawler):
+            links.pages.item_ended(response, places=links.ends.feeds.places())
 
     def item_dropped(self, response: Any) -> None:
-        """A pipeline has dropped an item of the page."""
-        if isinstance(response, Response) and response.request is not None:
-            self.in_flight.pages.awaits(response.request, -1)
+        """A pipeline has dropped an item."""
+        if self._pages:
+            self._pages.item_ended(response)
 
-    def item_error(self, response: Any) -> None:
-        """A pipeline has failed with an item of the page."""
-        if isinstance(response, Response) and response.request is not None:
-            self.in_flight.pages.ended(response.request, well=False)
+    def item_error(self, response: Any, failure: Any) -> None:
+        """A pipeline has raised an exception."""
+        if self._pages:
+            self._pages.item_ended(response, f"pipeline/{_pipeline(failure.value)}")
+
+
+def _pipeline(error: BaseException) -> str:
+    """The name of the pipeline that has raised the exception."""
+    trace = error.__traceback__
+    while trace is not None:
+        frame = trace.tb_frame
+        if frame.f_code.co_name == "process_item" and "self" in frame.f_locals:
+            return type(frame.f_locals["self"]).__qualname__
+        trace = trace.tb_next
+    return type(error).__name__

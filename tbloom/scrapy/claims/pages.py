@@ -1,266 +1,263 @@
-"""The requests that a crawl has claimed, each with its state, until they are marked or released."""
+"""The pages in work of one crawl, by the objects that Scrapy passes on.
+
+The scheduler's and the downloader's gate (``gates``), the spider middlewares and signals (``middleware``) tell what
+happens to a page; ``states`` says what it does.
+"""
 
 from __future__ import annotations
 
-import itertools
 import logging
-from collections import Counter, defaultdict
-from dataclasses import dataclass, field
-from functools import partial
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
-from tbloom.errors import ConfigError
-from tbloom.items import check_keep
-from tbloom.scrapy.claims.feeds import Feeds, Place
-from tbloom.scrapy.claims.requests import RequestClaim
-from tbloom.scrapy.crawler import count, fingerprint
-from tbloom.scrapy.meta import KEEP
+from scrapy import Request
+from scrapy.exceptions import IgnoreRequest
+from scrapy.http import Response
+from scrapy.utils.asyncio import call_later
+from twisted.python.failure import Failure
+
+from tbloom.scrapy.claims.page import Page
+from tbloom.scrapy.claims.states import ENDS, Event, State, after
+from tbloom.scrapy.claims.token import Token
+from tbloom.scrapy.settings import MARK
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from concurrent.futures import Future
-
-    from scrapy import Request
-    from scrapy.crawler import Crawler
-
-    from tbloom.scrapy.calls import Errands
-    from tbloom.scrapy.stores import CrawlBloom
+    from scrapy.settings import BaseSettings
 
 logger = logging.getLogger(__name__)
 
-#: A page that has failed this often in one crawl is left to the next one: its links may lead back to it.
-_MAX_FAILURES = 3
+#: A server's answers from here on are failures, as those of RETRY_HTTP_CODES are.
+_SERVER_ERROR = 500
 
 
-@dataclass(slots=True)
-class _Page:
-    """A request and its page: in the queue, in work once ``request`` is set, then done once its items are stored."""
+class _Family:
+    """A page that a callback has asked for again, while its first try is still in work: both are one page."""
 
-    #: None: the request is in a shared queue, and perhaps another process's now.
-    claim: RequestClaim | None = None
-    #: The request that Scrapy processes.
-    request: Request | None = None
-    #: None: its callback has not ended. One failure counts for the whole page, also if it is asked for again.
-    went_well: bool | None = None
-    #: The number of items that the pipelines still have, and where those wait that have passed.
-    items: int = 0
-    places: set[Place] = field(default_factory=set)
-    #: Only its items are to be stored; then it is marked, and kept for ``keep`` slices.
-    is_done: bool = False
-    keep: int | None = None
+    def __init__(self) -> None:
+        self.members, self.failed = 1, ""
 
 
-class ClaimedPages:
-    """The pages that one crawl has claimed, by the first fingerprint of their claims."""
+class Pages:
+    """Follows each page from the queue to its end, and calls ``ended`` with it and its last state: MARKED or FAILED."""
 
-    def __init__(
-        self, crawler: Crawler, seen: CrawlBloom, errands: Errands, *, shared: bool
-    ) -> None:
-        self._crawler, self._seen = crawler, seen
-        self._errands, self._shared = errands, shared
-        self._pages = defaultdict[str, _Page](_Page)
-        self._failures: Counter[str] = Counter()
-        self.feeds = Feeds(crawler)
-        self._marking: Future[object] | None = None
-        #: The first items of pages that are on their way to be marked, or could not be yet.
-        self._sent = set[bytes]()
-        self._numbers = itertools.count()
-        #: True if other processes are to end claims of this one.
-        self.handed_over = False
+    def __init__(self, settings: BaseSettings, ended: Callable[[Page, State], None]) -> None:
+        self._ended = ended
+        self._awaits_items = settings.get(MARK.name) == "done"
+        self._try_later = {int(code) for code in settings.getlist("RETRY_HTTP_CODES")}
+        #: By the id of the Request, Response or exception that is passed on now.
+        self._by_id: dict[int, Page] = {}
+        #: Requests that are to enter the queue as their pages, by their ids.
+        self._returning: dict[int, tuple[Request, Page]] = {}
+        #: Pages that end as another one does, by that one's fingerprint.
+        self._followers: dict[str, list[Page]] = {}
+        self._families: dict[int, _Family] = {}
+        #: Pages whose output has perhaps ended in this turn of the event loop.
+        self._ending: list[Page] = []
 
-    # From the claim to the queue
+    def happens(self, page: Page, event: Event) -> bool:
+        """Moves the page to its next state; returns whether the table has the event."""
+        state, known = after(page.state, event)
+        if not known:
+            logger.error("%s: it can't be that it %s: it is %s", page.request, event.value, page.state.value)  # fmt: skip
+        if page.state in ENDS:
+            return known
+        if state is State.FAILED:
+            page.failed = page.failed or page.doubt or "unfinished"
+        before, page.state = page.state, state
+        if state in ENDS:
+            self._end(page, in_queue=before is State.RETURNING)
+        return known
 
-    def add(
-        self, request: Request, fingerprints: tuple[str, ...], deaths: int | None = None
-    ) -> RequestClaim:
-        """A request has been claimed."""
-        claim = RequestClaim(self._seen.session, next(self._numbers), fingerprints, deaths)
-        claim.write(request)
-        self._pages[fingerprints[0]].claim = claim
-        return claim
+    def page_of(self, thing: Any) -> Page | None:
+        """The page of a Response, or of a Failure that went to an errback."""
+        return self._by_id.get(id(thing.value if isinstance(thing, Failure) else thing))
 
-    def enqueue(self, claim: RequestClaim) -> None:
-        """A claimed request enters the queue, perhaps once more. The process that takes it out of a shared one claims it."""
-        page = self._pages[claim.fingerprints[0]]
-        page.request = None
-        if self._shared:
-            self.handed_over = True
-            page.claim = None
-            self._seen.hand_over(claim.items[:1])
+    # From the queue and back
 
-    def held(self, claim: RequestClaim) -> RequestClaim | None:
-        """The claim with those that have joined it; None: it is done or released."""
-        page = self._pages.get(claim.fingerprints[0])
-        held = page.claim if page else None
-        same = held and (held.session, held.number) == (claim.session, claim.number)
-        return held if same else None
+    def taken(self, token: Token, request: Request, note: str) -> None:
+        """A page's request has come out of the queue."""
+        page = Page(token, request, note)
+        self._by_id[id(request)] = page
+        self.happens(page, Event.TAKEN)
 
-    def has(self, claim: RequestClaim) -> bool:
-        """The claim is neither done nor released."""
-        return self.held(claim) is not None
+    def returning(self, request: Request) -> Page | None:
+        """The page as which the request is to enter the queue; None: it is a request like any other."""
+        _, page = self._returning.pop(id(request), (None, None))
+        return page if page is not None and page.state not in ENDS else None
 
-    def join(self, fingerprint: str, claim: RequestClaim) -> bool:
-        """The claim ends with that of the page with this fingerprint, to which it has led; False: the crawl has none."""
-        for page in self._pages.values():
-            if page.claim and fingerprint in page.claim.fingerprints:
-                joined = (*page.claim.fingerprints, *claim.fingerprints)
-                page.claim = page.claim._replace(fingerprints=joined)
-                return True
-        return False
+    def entered(self, page: Page, *, queued: bool) -> None:
+        """The request of ``returning`` is in the queue, or was refused."""
+        if page.state is State.RETURNING:
+            self.happens(page, Event.ENQUEUED if queued else Event.REFUSED)
+        elif page.state not in ENDS:  # a callback or errback has yielded it, and goes on
+            if queued:
+                page.retried = True
+                self._families.setdefault(page.token.number, _Family()).members += 1
+            self._one_less(page, "" if queued else "dropped")
 
-    def belongs_to(self, request: Request, claim: RequestClaim) -> bool:
-        """The claim is the request's own, by its URL or by a redirect, not copied with the meta."""
-        own = fingerprint(self._crawler, request).hex()
-        return own in claim.fingerprints or "redirect_urls" in request.meta
+    def follow(self, page: Page, fingerprint: str) -> None:
+        """The page is redirected to one that this crawl works on."""
+        following = (other for pages in self._followers.values() for other in pages)
+        if any(
+            fingerprint in other.token.fingerprints for other in following
+        ):  # perhaps it follows this one
+            self.refuse(page, "redirect")
+        elif self.happens(page, Event.TO_PAGE_IN_WORK):
+            self._followers.setdefault(fingerprint, []).append(page)
 
-    # In work
+    def refuse(self, page: Page, reason: str) -> None:
+        """The request of ``returning`` is not for this crawl."""
+        page.failed = page.failed or reason
+        self.entered(page, queued=False)
 
-    def begin(self, claim: RequestClaim, request: Request) -> None:
-        """Scrapy processes the request."""
-        page = self._pages[claim.fingerprints[0]]
-        held = self.held(claim) or claim
-        own = dict.fromkeys((*claim.fingerprints, *held.fingerprints))
-        page.claim, page.request = claim._replace(fingerprints=(*own,)), request
+    # The downloader
 
-    def ended(self, request: Request, *, well: bool) -> None:
-        """The request's callback has ended, or a pipeline has failed with an item of its page.
+    def fetching(self, request: Request) -> Page | None:
+        """The page of a request that is to be fetched; None: a callback, a pipeline or Scrapy downloads it."""
+        return self._by_id.pop(id(request), None)
 
-        ``settle`` marks or releases the page once Scrapy has processed all that the callback has yielded.
-        """
-        if page := self._page_of(request):
-            page.went_well = well and page.went_well is not False
+    def fetched(self, result: Any, page: Page) -> Any:
+        """The downloader gives this for the page; returns what the engine gets."""
+        if isinstance(result, Request):
+            if self.happens(page, Event.REQUEST):
+                page.thing, self._returning[id(result)] = result, (result, page)
+                call_later(0, self._check_return, result)
+        elif isinstance(result, Response):
+            if id(result) in self._by_id:  # a middleware gives one Response to two pages
+                result = result.replace()
+            if self.happens(page, Event.RESPONSE):
+                fails = result.status in self._try_later or result.status >= _SERVER_ERROR
+                page.doubt = f"status/{result.status}" if fails else ""
+                page.thing, self._by_id[id(result)] = result, page
+        else:
+            self._failed_to_fetch(result, page)
+        return result
 
-    def leave(self, request: Request) -> None:
-        """The crawl is ended by the request's callback: its page is left to the next crawl."""
-        if page := self._page_of(request):
-            page.request = None
+    def _failed_to_fetch(self, failure: Any, page: Page) -> None:
+        ignored = isinstance(failure.value, IgnoreRequest)
+        page.doubt = "" if ignored else f"download/{type(failure.value).__name__}"
+        if page.request.errback is None:
+            self.happens(page, Event.IGNORED if ignored else Event.FAILURE)
+        elif self.happens(page, Event.FAILURE_FOR_ERRBACK):
+            # Twisted makes another Failure of the exception on its way.
+            page.thing, self._by_id[id(failure.value)] = failure.value, page
 
-    def awaits(self, request: Request, items: int) -> None:
-        """Adds to the number of the page's items that the pipelines still have."""
-        if page := self._page_of(request):
-            page.items += items
+    def _check_return(self, request: Request) -> None:
+        """The engine schedules a middleware's request at once, unless a handler of ``request_scheduled`` drops it."""
+        if page := self.returning(request):
+            self.happens(page, Event.IGNORED)
 
-    def passed(self, request: Request) -> None:
-        """An item of the request's page has passed the pipelines."""
-        if page := self._page_of(request):
-            page.items -= 1
-            page.places |= self.feeds.places()
+    # Callbacks and items
 
-    def failed(self, request: Request) -> None:
-        """The request has failed; the next crawler that meets its URL may try."""
-        claim = RequestClaim.of(request)
-        if claim and self.has(claim) and self.belongs_to(request, claim):
-            self.release([claim.fingerprints[0]])
+    def entering_output(self, page: Page) -> None:
+        """The output of the page's callback begins to pass."""
+        page.inside += 1
+        if page.state is State.STORING:
+            self.happens(page, Event.MORE_OUTPUT)
 
-    def settle(self) -> None:
-        """Marks the pages that Scrapy has processed, and releases requests that something has dropped.
+    def left_output(self, page: Page) -> None:
+        """The output has passed. The page may end soon, not now: a middleware that recovers gives its output in this turn."""
+        page.inside -= 1
+        self.output_may_have_ended(page)
 
-        Once the crawl ends by an error, it leaves them to the next one: links of theirs may be lost.
-        """
-        engine = self._crawler.engine
-        if engine is None or engine.scraper.slot is None or self._errands.end.has_begun:
+    def output_may_have_ended(self, page: Page) -> None:
+        """The page's callback or errback has perhaps no more output."""
+        if not self._ending:
+            call_later(0, self._end_outputs)
+        self._ending.append(page)
+
+    def raised(self, thing: Any, reason: str) -> None:
+        """A callback, an errback or a middleware has raised an exception, and none recovers."""
+        if page := self.page_of(thing):
+            page.failed = page.failed or reason
+            self.output_may_have_ended(page)
+
+    def yielded(self, page: Page, found: Any) -> None:
+        """The page's callback or errback yields this, and no middleware drops it any more."""
+        if not isinstance(found, Request):
+            page.items += self._awaits_items and found is not None
+        elif id(found) not in self._returning and self._is_retry(page, found):
+            page.items += 1
+            self._returning[id(found)] = found, page
+
+    def item_ended(self, thing: Any, failed: str = "", places: set[Any] | None = None) -> None:
+        """The pipelines have an item no more; ``failed``: why."""
+        if page := self.page_of(thing):
+            page.places |= places or set()
+            self._one_less(page, failed)
+
+    def _is_retry(self, page: Page, request: Request) -> bool:
+        """``get_retry_request``, or the same request by hand: else the token came with a copied meta."""
+        token = Token.of(request)
+        if token is None or not request.dont_filter or page.state is not State.PARSING:
+            return False
+        if (token.session, token.number) != (page.token.session, page.token.number):
+            return False
+        last: Any = page.thing.request if isinstance(page.thing, Response) else page.request
+        is_later = request.meta.get("retry_times", 0) > last.meta.get("retry_times", 0)
+        return is_later or (request.url, request.method, request.body) == (last.url, last.method, last.body)  # fmt: skip
+
+    def _one_less(self, page: Page, failed: str) -> None:
+        page.items = max(page.items - 1, 0)  # a pipeline may add items of its own
+        page.failed = page.failed or failed
+        if page.state is State.STORING and not page.items:
+            self._all_ended(page)
+
+    def _end_outputs(self) -> None:
+        ending, self._ending = self._ending, []
+        for page in ending:
+            if not page.inside and page.state is State.PARSING:
+                if page.items:
+                    self.happens(page, Event.OUTPUT_ENDED)
+                else:
+                    self._all_ended(page)
+
+    def _all_ended(self, page: Page) -> None:
+        if page.retried:
+            page.doubt = ""  # the retry decides
+        family = self._families.get(page.token.number)
+        if family and family.members > 1:
+            family.failed = family.failed or page.failed or page.doubt
+            self.happens(page, Event.RETRIED)
+        else:
+            failed = page.failed or page.doubt
+            self.happens(page, Event.ALL_ENDED if failed else Event.ALL_WELL)
+
+    # The end
+
+    def end_all(self) -> None:
+        """The crawl is idle or closed: nothing is inside any more."""
+        self._end_outputs()
+        following = [page for pages in self._followers.values() for page in pages]
+        returning = [page for _, page in self._returning.values()]
+        for page in {*self._by_id.values(), *returning, *following}:
+            self.happens(page, Event.LEFT_OVER)
+        self._followers.clear()
+        self._returning.clear()
+
+    def _end(self, page: Page, *, in_queue: bool) -> None:
+        if self._by_id.get(id(page.thing)) is page:
+            del self._by_id[id(page.thing)]
+        if self._returning:
+            self._returning = {
+                k: pair for k, pair in self._returning.items() if pair[1] is not page
+            }
+        in_queue = in_queue and page.state is State.PASSED_ON  # goes on as it is
+        if not in_queue and (family := self._families.get(page.token.number)):
+            family.members -= 1
+            family.failed = family.failed or page.failed
+            if family.members:  # the last one decides
+                page.state = State.PASSED_ON
+            else:
+                del self._families[page.token.number]
+                if page.state is State.MARKED and family.failed:
+                    page.state, page.failed = State.FAILED, family.failed
+        page.thing = None
+        if page.state is State.PASSED_ON:
             return
-        claims = map(RequestClaim.of, engine.downloader.active | engine.scraper.slot.active)
-        busy = {claim.fingerprints[0] for claim in claims if claim}
-        for first, page in [*self._pages.items()]:
-            if page.request is None or first in busy:
-                continue
-            # Scrapy says nothing of an item whose pipeline is cancelled. (A pipeline may add items of its own.)
-            if page.went_well and page.items <= 0:
-                self._failures.pop(first, None)
-                page.is_done, page.keep = True, self._keep_of(page.request)
-                page.request = None
-                continue
-            self._failures[first] += page.went_well is False  # None: it was dropped on the way
-            self._pages[first] = _Page(page.claim)
-            if self._failures[first] < _MAX_FAILURES:
-                self.release([first])
-        self._mark()
-
-    # Done
-
-    def forget(self, claim: RequestClaim) -> None:
-        """The claim has ended."""
-        self._pages.pop(claim.fingerprints[0], None)
-
-    def release_left(self, *, in_vain: bool = False) -> None:
-        """Releases the claims that are not done; ``in_vain``: also those on pages that have failed too often."""
-        self.release(
-            first
-            for first, page in self._pages.items()
-            if page.claim
-            and not page.is_done
-            and (in_vain or self._failures[first] < _MAX_FAILURES)
-        )
-
-    def unmarked(self) -> int:
-        """The number of pages whose callback has ended well, and that are not marked."""
-        left = [page for page in self._pages.values() if page.claim and page.went_well]
-        return self._seen.uncommitted(self._sent) + len(left)
-
-    def _page_of(self, request: Request) -> _Page | None:
-        """The request's page, if the crawl has claimed it: the claim may be in a shared queue again."""
-        claim = RequestClaim.of(request)
-        if claim and self.belongs_to(request, claim):
-            return self._pages.get(claim.fingerprints[0])
-        return None
-
-    def release(self, pages: Iterable[str]) -> None:
-        """Ends the claims of these pages, each by its first fingerprint: the next crawler that meets their URLs may try."""
-        claims = [claim for first in [*pages] if (claim := self._pages.pop(first).claim)]
-        items = [item for claim in claims for item in claim.items]
-
-        def release() -> None:
-            self._errands.answers.forget(items)
-            self._seen.release_many(items)
-
-        if items:
-            self._errands.later("released", release)
-            count(self._crawler, "tbloom/released", len(claims))
-
-    def _mark(self) -> None:
-        """Marks the pages whose items are stored; those that come while a call is on its way go in the next one."""
-        if self._marking and not self._marking.done():
-            return
-        done = [
-            page
-            for page in self._pages.values()
-            if page.is_done and all(place.is_stored for place in page.places)
-        ]
-        try:
-            if done:
-                self.feeds.flush()
-        except OSError as error:  # a full disk: they are left to the next crawl
-            message = "Pages are not marked, because their items could not be written: %s"
-            logger.error(message, error)
-            self._errands.end.begin()
-            return
-        items = defaultdict[int | None, list[bytes]](list)
-        for page in done:
-            if any(place.is_lost for place in page.places):
-                page.is_done = False  # left to the next crawl
-            elif page.claim:
-                items[page.keep] += page.claim.items
-                self.forget(page.claim)
-
-        def commit() -> None:
-            for keep, of_pages in items.items():
-                self._seen.commit_many(of_pages, keep)
-            self._sent -= sent  # no other thread changes it meanwhile
-
-        if items:
-            sent = {page.claim.items[0] for page in done if page.is_done and page.claim}
-            self._sent |= sent
-            counted = partial(count, self._crawler, "tbloom/done", len(sent))
-            self._marking = self._errands.later("marked", commit, lambda _: counted())
-
-    def _keep_of(self, request: Request) -> int | None:
-        """For how many slices the page is kept; a callback may have said so in ``response.meta``."""
-        keep: int | None = request.meta.get(KEEP)
-        try:
-            check_keep(keep, None, self._seen.config.slices)
-        except ConfigError as error:
-            message = "meta[%r] of %s: %s; it is kept for the whole window"
-            logger.error(message, KEEP, request, error)
-            return None
-        return keep
+        self._ended(page, page.state)
+        is_marked = page.state is State.MARKED
+        for fingerprint in page.token.fingerprints:
+            for other in self._followers.pop(fingerprint, ()):
+                other.places |= page.places
+                self.happens(other, Event.TARGET_MARKED if is_marked else Event.TARGET_FAILED)

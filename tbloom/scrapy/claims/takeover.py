@@ -1,121 +1,193 @@
-"""Takes over the requests that dead crawlers have left."""
+"""Takes over the requests that dead crawlers have left, and those that earlier crawls have failed to fetch."""
 
 from __future__ import annotations
 
 import logging
 import time
+from concurrent.futures import Future
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from tbloom.scrapy.claims.requests import Note, prefix
+from redis import RedisError
+from scrapy import Request
+from scrapy.utils.asyncio import call_later
+
+from tbloom.errors import TBloomError
+from tbloom.scrapy.claims.note import LEFT, RUNNING, Note, prefix
+from tbloom.scrapy.compat import look_again
 from tbloom.scrapy.crawler import count, spider_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from concurrent.futures import Future
 
-    from scrapy import Request
-    from scrapy.crawler import Crawler
-
-    from tbloom.scrapy.calls import Errands
-    from tbloom.scrapy.stores import CrawlBloom
+    from tbloom.scrapy.claims.claimant import Claimant
+    from tbloom.scrapy.claims.ends import Ends
+    from tbloom.scrapy.claims.failures import Failures
 
 logger = logging.getLogger(__name__)
 
 #: Number of requests that one search takes over, and time from search to search (seconds).
 _BATCH, _SEARCH_SECONDS = 100, 10.0
-#: A request is left to the next crawl once this many crawlers have died while they worked on it.
-_MAX_DEATHS = 5
+#: An idle crawl that waits for other crawlers looks again after this time (seconds).
+_WAIT_SECONDS = 0.5
+#: By so much the priority of a request is lower of which crawlers have died.
+_SUSPECT = 1_000_000
 
 
 class TakeOver:
-    """Looks for requests of dead crawlers, and calls ``schedule`` with each and its note."""
+    """Looks for requests without a living crawler. An idle crawl ends once it knows whether every other crawler is alive."""
 
     def __init__(
         self,
-        crawler: Crawler,
-        seen: CrawlBloom,
-        errands: Errands,
-        schedule: Callable[[Request, Note], None],
+        claimant: Claimant,
+        failures: Failures,
+        ends: Ends,
+        schedule: Callable[[Request, Note], object],
     ) -> None:
-        self._crawler, self._seen, self._schedule = crawler, seen, schedule
-        self._errands = errands
+        self._claimant, self._crawl, self._seen = claimant, claimant.crawl, claimant.seen
+        self._failures, self._ends, self._schedule = failures, ends, schedule
+        #: Changes whenever a request enters the queue or comes out of it.
+        self.moves = 0
         self._next_search = 0.0
-        self._searching: Future[list[str]] | None = None
-        self._has_said = False
-        #: Number of requests that this crawl leaves to the next one, because crawlers have died of them.
-        self.left = 0
+        self._is_searching = self._has_said = False
+        self._timer: Any = None
+        #: The crawl's moves when nothing was left to be taken over.
+        self._done_at = -1
+        #: How many requests this crawl leaves to the next one, because crawlers have died of them.
+        self._left = 0
         #: The sessions without a heartbeat since this crawl became idle, and when each expires.
         self._silent: dict[str, int] | None = None
 
-    def search(self) -> list[str]:
-        """The notes of a batch of requests, which are this session's now."""
-        return self._seen.take_over(_BATCH, prefix(spider_of(self._crawler)))
+    def begin(self) -> None:
+        """The crawl begins: takes over the pages that earlier crawls have left."""
+        self._search(LEFT)
 
     def search_later(self) -> None:
-        """Takes over a batch while the event loop goes on, if it is time. (An idle crawl does so at once.)"""
+        """Takes over a batch, if it is time. (An idle crawl does so at once.)"""
         if time.monotonic() > self._next_search:
-            self._next_search = time.monotonic() + min(_SEARCH_SECONDS, self._seen.session_ttl / 4)
-            self._searching = self._errands.later("taken over", self.search, self.take)
+            self._search(RUNNING)
 
-    def is_searching(self) -> bool:
-        """A search is on its way, or its requests are not scheduled yet."""
-        search = self._searching
-        return search is not None and not (search.done() and search.exception())
+    def is_idle(self) -> bool:
+        """Whether nothing can be taken over, now or soon. (The engine asks again when this is known.)"""
+        is_done = self._done_at == self.moves or self._crawl.end.has_begun
+        if not (is_done or self._is_searching):
+            self._search(RUNNING, is_idle=True)
+        return is_done
 
-    def take(self, texts: list[str]) -> None:
-        """Schedules the requests of the notes: the crawl is not idle."""
-        self._silent = self._searching = None
-        spider = spider_of(self._crawler)
-        notes: list[Note] = []
-        taken: list[tuple[Request, Note]] = []
+    def report(self) -> None:
+        """The crawl has ended: logs how many requests are left to the next one."""
+        if self._timer:
+            self._timer.cancel()
+        if self._left:
+            message = (
+                "%d requests are left to the next crawl, because several crawlers have died of each"
+            )
+            logger.warning(message, self._left)
+
+    def _search(self, kind: str, *, is_idle: bool = False) -> None:
+        if self._is_searching or self._crawl.end.has_begun:
+            return
+        self._next_search = time.monotonic() + min(_SEARCH_SECONDS, self._seen.session_ttl / 4)
+        self._is_searching = True
+        text = prefix(spider_of(self._crawl.crawler), kind)
+        call = partial(self._search_idle if is_idle else self._seen.take_over, _BATCH, text)
+        self._crawl.calls.begin(call, partial(self._found, kind, is_idle=is_idle))
+
+    def _search_idle(self, limit: int, text: str) -> list[str]:
+        # A process that shares the queue may have died with what it has taken out of it.
+        if self._seen.has_handed_over:
+            self._seen.end_session()
+        return self._seen.take_over(limit, text)
+
+    def _found(self, kind: str, searched: Future[list[str]], *, is_idle: bool) -> None:
+        self._is_searching = False
+        try:
+            texts = searched.result()
+            taken = self._take(texts) if texts else 0
+            if kind == LEFT:
+                self._search(LEFT if len(texts) == _BATCH else RUNNING)
+            elif is_idle and not taken:
+                self._is_searching = True
+                self._crawl.calls.begin(self._others, self._know_others)
+        except (RedisError, TBloomError) as error:
+            self._crawl.failed("searched for", error)
+        look_again(self._crawl.crawler.engine)
+
+    def _take(self, texts: list[str]) -> int:
+        """Schedules the requests of the notes, which are this session's now; returns how many."""
+        self._silent = None
+        notes, taken, failed = list[Note](), list[tuple[Request, Note]](), list[tuple[Note, str]]()
+        spider = spider_of(self._crawl.crawler)
         for text in texts:
-            note = None
             try:
-                note = Note.read(text, spider)
-                request = note.restore(spider)
+                note = Note.read(text)
             except ValueError as error:
-                if note:  # as of another version of the spider
-                    item = bytes.fromhex(note.fingerprints[0])
-                    self._errands.later("released", partial(self._seen.release, item))
-                logger.error(
-                    "A dead crawler's request can't be taken over: %s: %.200r", error, text
-                )
-                count(self._crawler, "tbloom/not_taken_over")
+                self._not_taken(error, text)
                 continue
-            if note.deaths < _MAX_DEATHS:
-                taken.append((request, note))
-            else:
+            if not self._claimant.failed.isdisjoint(note.fingerprints):  # in this crawl
+                failed.append((note, note.text(spider, LEFT)))
+                continue
+            try:
+                request = note.restore(spider)
+            except ValueError as error:  # as of another version of the spider
+                failed.append((note, ""))
+                self._not_taken(error, text)
+                continue
+            if note.deaths >= self._failures.attempts:
                 message = (
                     "%d crawlers have died while they worked on %s, which is left to the next crawl"
                 )
                 logger.error(message, note.deaths, request)
-                count(self._crawler, "tbloom/not_taken_over")
-                self.left += 1
-                note = note._replace(deaths=0)
+                count(self._crawl.crawler, "tbloom/not_taken_over")
+                self._left += 1
+                failed.append((note, note._replace(deaths=0).text(spider, LEFT)))
+                continue
             notes.append(note)
-        if notes:
+            taken.append((request, note))
+        for note, text in failed:
+            self._ends.leave([bytes.fromhex(note.fingerprints[0])], text)
+        if taken:
             items = [bytes.fromhex(note.fingerprints[0]) for note in notes]
             again = [note.text(spider) for note in notes]
-            renew = partial(self._seen.claim_many, items, None, again, self._seen.session)
-            self._errands.later("noted", renew)
+            self._crawl.later("noted", lambda: self._claimant.renew(items, again))
             logger.info("took over %d requests of crawlers that have ended", len(taken))
         for request, note in taken:
-            count(self._crawler, "tbloom/taken_over")
+            count(self._crawl.crawler, "tbloom/taken_over")
+            if (
+                note.deaths
+            ):  # after the others: what it may do to the crawler harms no more than it must
+                request.priority -= _SUSPECT
             self._schedule(request, note)
+        return len(taken)
 
-    def are_all_alive(self) -> bool:
-        """Every other session has sent a heartbeat since this crawl became idle.
+    def _not_taken(self, error: ValueError, text: str) -> None:
+        logger.error("A dead crawler's request can't be taken over: %s: %.200r", error, text)
+        count(self._crawl.crawler, "tbloom/not_taken_over")
 
-        A session with a heartbeat does its own work; one without is dead soon.
-        """
+    def _others(self) -> tuple[dict[str, int], int]:
+        """The other living sessions, until when each counts as alive, and how many claims there are."""
         self._seen.pause_session()
         others = self._seen.other_sessions()
+        is_new = others and not self._has_said
+        return others, self._seen.info().claims if is_new else 0
+
+    def _know_others(self, asked: Future[tuple[dict[str, int], int]]) -> None:
+        """A session with a heartbeat since this crawl became idle does its own work; one without is dead soon."""
+        self._is_searching = False
+        try:
+            others, claims = asked.result()
+        except (RedisError, TBloomError) as error:
+            self._crawl.failed("searched for", error)
+            return
         known = others if self._silent is None else self._silent
         self._silent = {name: until for name, until in others.items() if known.get(name) == until}
         if others and not self._has_said:
             self._has_said = True
             message = "waiting up to %.0f s for %d requests of other crawlers (%d), which are taken over if those have died"
-            claims = self._seen.info().claims
             logger.info(message, self._seen.session_ttl, claims, len(others))
-        return not self._silent
+        engine = self._crawl.crawler.engine
+        if self._silent:
+            self._timer = call_later(_WAIT_SECONDS, look_again, engine)
+        else:
+            self._done_at = self.moves
+            look_again(engine)

@@ -20,8 +20,9 @@ from tbloom import DistinctCounter
 from tbloom.engine.keys import check_name
 from tbloom.engine.retries import is_outage
 from tbloom.errors import TBloomError
+from tbloom.scrapy.compat import is_trial
 from tbloom.scrapy.connection import make_client, naming_redis
-from tbloom.scrapy.crawler import CrawlEnd, OnceLogger, count, is_trial
+from tbloom.scrapy.crawler import CrawlEnd, OnceLogger, count
 from tbloom.scrapy.settings import COUNTS, arguments, check_names, expand, naming_settings
 
 if TYPE_CHECKING:

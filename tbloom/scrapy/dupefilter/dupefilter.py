@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cached_property, partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from redis import RedisError
 from scrapy import Spider, signals
 from scrapy.crawler import Crawler
 from scrapy.dupefilters import BaseDupeFilter, RFPDupeFilter
-from scrapy.utils.asyncio import is_asyncio_available
 
 from tbloom import LocalBloom
 from tbloom.errors import ConfigError, TBloomError
-from tbloom.scrapy.calls import Calls
-from tbloom.scrapy.claims.inflight import InFlight
-from tbloom.scrapy.claims.middleware import DownloaderMiddleware, SpiderMiddleware
+from tbloom.items import check_keep, check_ttl, check_within
+from tbloom.scrapy.calls import Calls, Crawl
+from tbloom.scrapy.claims.links import ClaimedLinks
+from tbloom.scrapy.compat import is_trial
 from tbloom.scrapy.connection import naming_redis
-from tbloom.scrapy.crawler import CrawlEnd, count, ends_early, is_trial
-from tbloom.scrapy.dupefilter.batches import BatchMiddleware
-from tbloom.scrapy.dupefilter.prefetch import Prefetch
+from tbloom.scrapy.crawler import CrawlEnd, count, ends_early
 from tbloom.scrapy.dupefilter.shadow import ShadowDupeFilter
 from tbloom.scrapy.dupefilter.summary import summarize, window_stats
+from tbloom.scrapy.gates import has_gate, open_gate
 from tbloom.scrapy.meta import KEEP, TTL, WITHIN
 from tbloom.scrapy.options import read_options
 from tbloom.scrapy.outage import NEW, Answer, Answers, Guess
@@ -32,7 +33,12 @@ from tbloom.scrapy.stores import CrawlBloom, CrawlExact
 if TYPE_CHECKING:
     from scrapy import Request
 
+    from tbloom.scrapy.links import Links
+
 logger = logging.getLogger(__name__)
+
+#: The keys of a request's meta that say how it is remembered.
+_OWN = {WITHIN, KEEP, TTL}
 
 
 class _Trial(RFPDupeFilter):
@@ -63,9 +69,9 @@ class DupeFilter(RFPDupeFilter):
         self._crawl_end = CrawlEnd(crawler)
         #: The request that was last dropped for lack of an answer.
         self._dropped: Request | None = None
-        self._calls = Calls(in_thread=False)
-        self._in_flight: InFlight | None = None
-        self._prefetch: Prefetch | None = None
+        self._links: Links | None = None
+        #: The answer that the scheduler gets now, and whether the stats count it.
+        self._answer: tuple[Answer | None, bool] = None, False
 
     @classmethod
     def from_crawler(  # type: ignore[override] # may be a ShadowDupeFilter
@@ -117,10 +123,45 @@ class DupeFilter(RFPDupeFilter):
         ``meta={"tbloom_within": n}`` asks for the newest n slices only; ``meta={"tbloom_keep": n}``, or in an exact store
         ``meta={"tbloom_ttl": seconds}``, says how long a new one is remembered.
         """
-        answer = (self._prefetch and self._prefetch.take(request)) or self._ask(request)
+        answer, is_counted = self._answer
+        if answer is None:
+            answer, is_counted = self._ask(request), True
         self._dropped = request if answer is Guess.DROPPED else None
-        count(self._crawler, f"tbloom/{answer.value}")
+        if is_counted:
+            count(self._crawler, f"tbloom/{answer.value}")
         return answer not in NEW
+
+    @contextmanager
+    def answering(self, answer: Answer | None, *, is_counted: bool) -> Iterator[None]:
+        """Within it, the scheduler gets this answer; None: the filter is asked."""
+        self._answer = answer, is_counted
+        try:
+            yield
+        finally:
+            self._answer = None, False
+
+    def question(self, request: Request) -> tuple[bytes | None, Any, Answer | None]:
+        """What the filter is asked for the request: item, arguments, and the answer where there is nothing to ask.
+
+        A wrong value in the request's meta ends the crawl.
+        """
+        if self._crawl_end.has_begun:
+            return None, (), Guess.DROPPED
+        given: tuple[tuple[str, Any], ...] = ()
+        if _OWN & request.meta.keys():
+            try:
+                given = self._arguments(request)
+            except TBloomError as error:
+                self.fail(error)
+                return None, (), Guess.DROPPED
+        return self.fingerprinter.fingerprint(request), given, None
+
+    def fail(self, error: Exception) -> None:
+        """Ends the crawl by an error of the filter."""
+        if not self._is_outage():  # which the log has
+            is_known = isinstance(error, RedisError | TBloomError)
+            logger.error("The crawl ends: %s", error, exc_info=None if is_known else error)
+        self._crawl_end.begin()
 
     def log(self, request: Request, spider: Spider) -> None:
         """The scheduler calls this for each request that was filtered."""
@@ -134,7 +175,7 @@ class DupeFilter(RFPDupeFilter):
     def _start(self) -> None:
         """Raises now what the first request would raise: a Redis that is down, other parameters."""
         seen = self.seen
-        self._attach(seen)
+        self._open_gate()
         # close() would be too early: claims may be settled after it, and scrapy-redis does not call it.
         self._crawler.signals.connect(self._closed, signals.spider_closed)
         with naming_redis(self._settings):
@@ -145,30 +186,29 @@ class DupeFilter(RFPDupeFilter):
         if not self._is_outage():
             self._report(seen)
 
-    def _attach(self, seen: CrawlBloom | CrawlExact | LocalBloom) -> None:
-        """Makes what follows the requests of this crawl."""
-        crawler = self._crawler
-        batches = crawler.get_spider_middleware(BatchMiddleware)
-        is_remote = not isinstance(seen, LocalBloom)  # a local one needs no round trips
-        self._calls = Calls(in_thread=bool(batches) and is_remote and is_asyncio_available())
+    def _open_gate(self) -> None:
+        """Makes what the links of this crawl wait in."""
         mark = self._settings.get(MARK.name)
-        if mark in MARKS_DONE and isinstance(seen, CrawlBloom):
-            downloading = crawler.get_downloader_middleware(DownloaderMiddleware)
-            parsing = crawler.get_spider_middleware(SpiderMiddleware)
-            if downloading is None or parsing is None:
-                expected = "'scheduled', or tbloom's add-on: ADDONS = {'tbloom.scrapy.Addon': 500}"
-                raise ConfigError(MARK.name, mark, expected)
-            self._in_flight = InFlight(
-                crawler, seen, self.answers, self._crawl_end, self._calls, shared=self._shares_queue
-            )
-            downloading.in_flight = parsing.in_flight = self._in_flight
-        if batches and self._calls.in_thread:
-            self._prefetch = Prefetch(crawler, self.answers, self._in_flight, self._calls)
-            batches.prefetch = self._prefetch
+        if mark in MARKS_DONE and not has_gate(self._crawler):
+            expected = "'scheduled', or tbloom's add-on: ADDONS = {'tbloom.scrapy.Addon': 500}"
+            raise ConfigError(MARK.name, mark, expected)
+        if not isinstance(self.seen, LocalBloom):  # which needs no round trips
+            self._links = open_gate(self._crawler, self, shared=self._shares_queue)
+
+    @cached_property
+    def crawl(self) -> Crawl:
+        """The crawl, with what asks its filter: in a thread of its own where the add-on lets links wait."""
+        is_remote = has_gate(self._crawler) and not isinstance(self.seen, LocalBloom)
+        calls = Calls(in_thread=is_remote)
+        return Crawl(self._crawler, self.answers, calls, self._crawl_end)
+
+    @property
+    def _claims(self) -> ClaimedLinks | None:
+        return self._links if isinstance(self._links, ClaimedLinks) else None
 
     def _report(self, seen: CrawlBloom | CrawlExact | LocalBloom) -> None:
         """Logs what the filter holds, and what threatens it."""
-        waits = not self._calls.in_thread
+        waits = not self.crawl.calls.in_thread
         text, warnings = summarize(seen, self.fingerprinter, each_link_waits=waits)
         logger.info(text)
         for warning in warnings:
@@ -177,38 +217,52 @@ class DupeFilter(RFPDupeFilter):
 
     def _ask(self, request: Request) -> Answer:
         """The answer; "dropped" if the crawl ends by an error. (Scrapy hangs where the dupefilter raises too many.)"""
-        if self._crawl_end.has_begun:
-            return Guess.DROPPED
-        is_exact = isinstance(self.seen, CrawlExact)
-        keys = {"ttl": TTL} if is_exact else {"within": WITHIN, "keep": KEEP}
         try:
-            for other in ({WITHIN, KEEP, TTL} - set(keys.values())) & request.meta.keys():
-                store = STORE.value(self._settings, "bloom")
-                expected = f"to be left out with TBLOOM_STORE = {store!r}"
-                raise ConfigError(f"meta[{other!r}] of {request}", request.meta[other], expected)
-            if self._in_flight:
-                return self._in_flight.claim(request)
-            items = [self.fingerprinter.fingerprint(request)]
-            given = {name: request.meta[key] for name, key in keys.items() if key in request.meta}
-            [answer] = self._calls.now(partial(self.answers.ask, items, **given))
+            if self._claims:
+                return self._claims.claim_now(request) or Guess.DROPPED
+            item, given, answer = self.question(request)
+            if item is None or answer is not None:
+                return answer or Guess.DROPPED
+            [answer] = self.crawl.calls.now(partial(self.answers.ask, [item], **dict(given)))
         except (RedisError, TBloomError) as error:
-            if isinstance(error, ConfigError) and error.argument in keys:
-                error.argument = f"meta[{keys[error.argument]!r}] of {request}"
-            if not self._is_outage():  # which the log has
-                logger.error("The crawl ends: %s", error)
-            self._crawl_end.begin()
+            self.fail(error)
             return Guess.DROPPED
         return answer
+
+    def _arguments(self, request: Request) -> tuple[tuple[str, Any], ...]:
+        """The arguments of ``add`` or ``claim`` that are in the request's meta. Raises ConfigError that names the key."""
+        is_exact, meta = isinstance(self.seen, CrawlExact), request.meta
+        names = {TTL: "ttl"} if is_exact else {WITHIN: "within", KEEP: "keep"}
+        for key in (_OWN - names.keys()) & meta.keys():
+            store = STORE.value(self._settings, "bloom")
+            expected = f"to be left out with TBLOOM_STORE = {store!r}"
+            raise ConfigError(f"meta[{key!r}] of {request}", meta[key], expected)
+        if self._claims:  # the end of the page says how long it is kept
+            names = {WITHIN: "within"}
+        given = {name: meta[key] for key, name in names.items() if key in meta}
+        try:
+            if isinstance(self.seen, CrawlExact):
+                check_ttl(given["ttl"])
+            else:
+                slices = self.seen.config.slices
+                check_keep(given.get("keep"), given.get("within"), slices)
+                check_within(given.get("within"), slices)
+        except ConfigError as error:
+            [key] = [key for key, name in names.items() if name == error.argument] or [
+                error.argument
+            ]
+            raise ConfigError(f"meta[{key!r}] of {request}", error.value, error.expected) from None
+        return (*given.items(),)
 
     async def _closed(self, reason: str) -> None:
         """Ends the crawl once its feeds are stored."""
         try:
-            if self._in_flight:
-                await self._in_flight.finish(reason)
+            if self._claims:
+                await self._claims.finish()
             stats = self._crawler.stats
             has_failed = self._crawl_end.has_begun or self.answers.circuit.errors
             if stats and not has_failed:  # else don't wait for Redis once more
-                window = await self._calls.run(partial(window_stats, self.seen))
+                window = await self.crawl.calls.run(partial(window_stats, self.seen))
                 for name, value in window.items():
                     stats.set_value(name, value)
         finally:
@@ -216,8 +270,8 @@ class DupeFilter(RFPDupeFilter):
                 count(self._crawler, "tbloom/cache_hits", hits)
             if errors := self.answers.circuit.errors:
                 count(self._crawler, "tbloom/errors", errors)
-            self._calls.close()
+            self.crawl.calls.close()
             self.answers.close()
-        if self._in_flight and (unmarked := self._in_flight.pages.unmarked()):
+        if self._claims and (unmarked := self._claims.ends.unmarked()):
             message = "%d pages were fetched and not marked: the next crawl fetches them again"
             logger.warning(message, unmarked)

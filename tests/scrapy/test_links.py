@@ -1,55 +1,15 @@
-"""One call asks for all requests of a response, except those that the local cache knows."""
+"""Links wait in the scheduler, are asked about together, and are handed on in order."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
-from tbloom.scrapy.dupefilter.batches import batches
 from tests.helpers.proxy import Fault, Proxy
 from tests.helpers.schedulers import ADDON, SCRAPY
 
 MARKS = pytest.mark.parametrize("mark", ["scheduled", "done"])
-
-
-async def test_a_batch_ends_where_the_source_waits_or_raises() -> None:
-    async def source() -> AsyncIterator[int]:
-        yield 1
-        yield 2
-        await asyncio.sleep(0.01)
-        for i in range(3, 10):
-            yield i
-        raise ZeroDivisionError
-
-    reader = batches(source(), 3)
-    assert [[1, 2], [3, 4, 5], [6, 7, 8], [9]] == [await anext(reader) for _ in range(4)]
-    with pytest.raises(ZeroDivisionError):
-        await anext(reader)
-
-
-async def test_a_source_runs_in_one_task_and_ends_with_its_reader() -> None:
-    tasks, ended = set(), []
-
-    async def source() -> AsyncIterator[int]:
-        try:
-            for i in range(100):
-                tasks.add(asyncio.current_task())
-                await asyncio.sleep(0)
-                yield i
-        finally:
-            ended.append(True)
-
-    reader = batches(source(), 10)
-    async for batch in reader:
-        if 50 in batch:
-            break
-    await reader.aclose()
-    await asyncio.sleep(0.01)
-    assert 1 == len(tasks)
-    assert [True] == ended
 
 
 @MARKS

@@ -1,0 +1,83 @@
+"""The pages of a crawl that have failed: how often, why, and what the log says."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter, deque
+from typing import TYPE_CHECKING
+
+from tbloom.scrapy.crawler import count
+from tbloom.scrapy.settings import ATTEMPTS
+
+if TYPE_CHECKING:
+    from scrapy.crawler import Crawler
+
+    from tbloom.scrapy.claims.page import Page
+
+logger = logging.getLogger(__name__)
+
+#: So many pages that fail one after the other in the same pipeline, or half of the last hundred, are a fault of the pipeline.
+_IN_A_ROW, _LAST = 20, 100
+_SHOWN_URLS = 3
+#: The longest pause before another attempt (seconds).
+_MAX_PAUSE = 60.0
+_PIPELINE = "pipeline/"
+
+
+class Failures:
+    """Counts failed attempts, and decides whether a page is tried again in this crawl."""
+
+    def __init__(self, crawler: Crawler) -> None:
+        self._crawler = crawler
+        self.attempts = ATTEMPTS.whole(crawler.settings, default=1)
+        #: The failed attempts of pages that may be tried again, by their first fingerprints.
+        self._failed: Counter[str] = Counter()
+        self._reasons: Counter[str] = Counter()
+        self._urls: list[str] = []
+        #: Why each of the last pages has failed; "": it has not.
+        self._last: deque[str] = deque(maxlen=_LAST)
+        self._broken = ""
+
+    def pause(self, page: Page) -> float | None:
+        """The pause before another attempt of the page that has failed now (seconds); None: there is none."""
+        self._note(page.failed)
+        self._failed[page.first] += 1
+        failed = self._failed[page.first]
+        if failed < self.attempts and not self._broken:
+            return min(2.0 ** (failed - 1), _MAX_PAUSE)
+        del self._failed[page.first]
+        return None
+
+    def worked(self, page: Page) -> None:
+        """The page is marked."""
+        self._note("")
+        self._failed.pop(page.first, None)
+
+    def left(self, page: Page) -> None:
+        """The page is left to the next crawl."""
+        self._reasons[page.failed] += 1
+        if len(self._urls) < _SHOWN_URLS:
+            self._urls.append(page.request.url)
+        count(self._crawler, "tbloom/left")
+        count(self._crawler, f"tbloom/left/{page.failed}")
+
+    def report(self) -> None:
+        """Logs how many pages are left to the next crawl, why, and the first ones."""
+        if self._reasons:
+            message = "%d pages have failed, and are left to the next crawl (%s), for example %s"
+            reasons = ", ".join(f"{reason}: {n}" for reason, n in self._reasons.most_common())
+            logger.warning(message, self._reasons.total(), reasons, " ".join(self._urls))
+
+    def _note(self, reason: str) -> None:
+        self._last.append(reason)
+        if self._broken or not reason.startswith(_PIPELINE):
+            return
+        last = [*self._last]
+        in_a_row = len(last) >= _IN_A_ROW and {*last[-_IN_A_ROW:]} == {reason}
+        if in_a_row or last.count(reason) * 2 >= _LAST:
+            self._broken = reason
+            message = (
+                "The pipeline %s fails again and again: its pages are not marked, and the next crawl fetches them again. "
+                "This crawl tries none twice"
+            )
+            logger.error(message, reason.removeprefix(_PIPELINE))

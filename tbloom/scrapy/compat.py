@@ -1,0 +1,59 @@
+"""What tbloom needs of Scrapy beyond its documented ways, a function for each; tested with the oldest and the newest Scrapy."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from scrapy.extensions.feedexport import FeedExporter
+from scrapy.utils.asyncio import is_asyncio_available
+
+if TYPE_CHECKING:
+    from scrapy.crawler import Crawler
+
+
+def scheduler_of(engine: Any) -> Any:
+    """The engine's scheduler, which is public from Scrapy 2.19 on; without it, scrapy-redis' queue is cleared where a crawl can't begin."""
+    if hasattr(engine, "scheduler"):
+        return engine.scheduler
+    return getattr(getattr(engine, "_slot", None), "scheduler", None)
+
+
+def look_again(engine: Any) -> None:
+    """Makes the engine ask its scheduler for requests; without it, it does so at the next response, or after 5 seconds."""
+    nextcall = getattr(getattr(engine, "_slot", None), "nextcall", None)
+    if nextcall is not None:
+        nextcall.schedule()
+
+
+def feed_slots(crawler: Crawler) -> list[Any]:
+    """The feeds that are open, each with its file; without it, pages are marked before their items are flushed to the file."""
+    return getattr(crawler.get_extension(FeedExporter), "slots", [])
+
+
+def is_trial(crawler: Crawler) -> bool:
+    """True under ``scrapy shell``, ``parse``, ``fetch`` and ``check``, which try a spider, and leave no trace on Redis.
+
+    The shell makes a crawler that does not crawl, the others give the spider another start.
+    """
+    return not crawler.crawling or crawler.spidercls.start.__module__.startswith("scrapy.commands.")
+
+
+def is_told_to_end() -> bool:
+    """Whether Scrapy has caught a signal, which it handles once the crawl waits for nothing: it ignores those after the second.
+
+    Without it, a crawl that waits for Redis ends after ``TBLOOM_RETRY_FOR``.
+    """
+    handler = signal.getsignal(signal.SIGTERM)
+    return handler is signal.SIG_IGN or getattr(handler, "__name__", "").startswith("_signal_kill")
+
+
+def in_loop() -> Callable[..., Any]:
+    """A function that other threads call with a function and its arguments, which the event loop then calls."""
+    if is_asyncio_available():
+        return asyncio.get_running_loop().call_soon_threadsafe
+    from twisted.internet import reactor  # noqa: PLC0415 - the import installs one where there is none
+
+    return reactor.callFromThread  # type: ignore[no-any-return]

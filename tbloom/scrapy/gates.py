@@ -1,0 +1,170 @@
+"""The two gates of a crawl: subclasses of the classes that the settings SCHEDULER and DOWNLOADER name, behind which
+everything passes, whichever middlewares a project has.
+
+``enqueue_request`` is where links are asked about; ``fetch`` is where an attempt to fetch a page begins and ends.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
+
+from scrapy import Request
+from scrapy.core.scheduler import Scheduler as MemoryScheduler
+from scrapy.utils.defer import deferred_from_coro, maybe_deferred_to_future
+from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
+
+from tbloom.scrapy.claims.claimant import Claimant
+from tbloom.scrapy.claims.links import ClaimedLinks
+from tbloom.scrapy.claims.output import follow_errback
+from tbloom.scrapy.compat import is_trial
+from tbloom.scrapy.connection import make_client
+from tbloom.scrapy.crawler import CrawlEnd, ends_early
+from tbloom.scrapy.links import Asks, Links
+from tbloom.scrapy.settings import FLUSH, MARK, MARKS_DONE
+from tbloom.scrapy.stores import CrawlBloom
+
+if TYPE_CHECKING:
+    from scrapy import Spider
+    from scrapy.crawler import Crawler
+
+
+#: The schedulers of the crawls that run with the add-on, by the ids of their crawlers, to which they lead.
+_schedulers: WeakValueDictionary[int, Any] = WeakValueDictionary()
+
+
+def open_gate(crawler: Crawler, dupefilter: Asks, *, shared: bool) -> Links | None:
+    """What the crawl's links wait in, from now on; None: without the add-on, each waits where it is met."""
+    scheduler = _schedulers.get(id(crawler))
+    if scheduler is None:
+        return None
+    links: Links
+    if crawler.settings.get(MARK.name) in MARKS_DONE and isinstance(dupefilter.seen, CrawlBloom):
+        claimant = Claimant(dupefilter.crawl, dupefilter.seen, shared=shared)
+        links = ClaimedLinks(dupefilter, claimant, scheduler.enqueue_below, scheduler.next_below)
+    else:
+        links = Links(dupefilter, scheduler.enqueue_below)
+    scheduler.links = links
+    return links
+
+
+def has_gate(crawler: Crawler) -> bool:
+    """Whether the crawl runs with the add-on."""
+    return id(crawler) in _schedulers
+
+
+def claimed_links(crawler: Crawler) -> ClaimedLinks | None:
+    """The links of a crawl that claims pages."""
+    links = getattr(_schedulers.get(id(crawler)), "links", None)
+    return links if isinstance(links, ClaimedLinks) else None
+
+
+#: The class that a setting names comes next in the order of methods.
+_Project: Any = object
+
+
+class SchedulerGate(_Project):  # type: ignore[misc] # known at run time only
+    """A project's scheduler, in which links wait until they are known to be new."""
+
+    links: Links | None = None
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Any:
+        """Scrapy's constructor. Where scrapy-redis finds no server, one line in the log ends the crawl."""
+        is_shared = any(kind.__module__.startswith("scrapy_redis.") for kind in cls.__mro__)
+        if is_trial(crawler):  # leaves a shared queue alone
+            return (
+                MemoryScheduler.from_crawler(crawler)
+                if is_shared
+                else super().from_crawler(crawler)
+            )
+        with CrawlEnd(crawler).ending_at_an_error():
+            if is_shared:  # these name a wrong setting
+                FLUSH.is_on(crawler.settings)
+                make_client(crawler.settings)[0].close()
+            scheduler = super().from_crawler(crawler)
+            _schedulers[id(crawler)] = scheduler
+            return scheduler
+        return MemoryScheduler.from_crawler(crawler)  # of which nothing is asked
+
+    def open(self, spider: Spider) -> Any:
+        """The dupefilter opens the gate. An error ends the crawl."""
+        with CrawlEnd(spider.crawler).ending_at_an_error():
+            return super().open(spider)
+
+    def flush(self) -> None:
+        """scrapy-redis clears the queue of all crawlers, unless this crawl ends before its first request."""
+        if not ends_early(self.spider.crawler):
+            super().flush()
+
+    def enqueue_request(self, request: Request) -> bool:
+        """True at once; ``request_dropped`` is sent later for a duplicate."""
+        return self.links.enqueue(request) if self.links else self.enqueue_below(request)
+
+    def next_request(self) -> Request | None:
+        """The next request that is to be fetched."""
+        if isinstance(self.links, ClaimedLinks):
+            return self.links.next_request()
+        return self.next_below()
+
+    def has_pending_requests(self) -> bool:
+        """Whether requests are queued, or wait."""
+        return bool(self.links and self.links.is_pending) or bool(super().has_pending_requests())
+
+    def __len__(self) -> int:
+        return int(super().__len__()) + (self.links.waiting if self.links else 0)
+
+    def close(self, reason: str) -> Deferred[None]:
+        """Nothing waits any more: what is left is in the queue."""
+        return deferred_from_coro(self._close(reason))
+
+    def enqueue_below(self, request: Request) -> bool:
+        """``enqueue_request`` of the project's scheduler."""
+        return bool(super().enqueue_request(request))
+
+    def next_below(self) -> Request | None:
+        """``next_request`` of the project's scheduler."""
+        request: Request | None = super().next_request()
+        return request
+
+    async def _close(self, reason: str) -> None:
+        if self.links:
+            await self.links.close()
+        closed = super().close(reason)
+        if isinstance(closed, Deferred):
+            await maybe_deferred_to_future(closed)
+
+
+class DownloaderGate(_Project):  # type: ignore[misc] # known at run time only
+    """A project's downloader, which tells what it gives for a page."""
+
+    def __init__(self, crawler: Crawler) -> None:
+        super().__init__(crawler)
+        self._of_crawler = crawler
+
+    def fetch(self, request: Request, *args: Any) -> Any:
+        """A Deferred of the Response, Request or Failure; a page is known by the object that is passed on."""
+        links = claimed_links(self._of_crawler)
+        page = links and links.pages.fetching(request)
+        fetched = super().fetch(request, *args)
+        if not links or not page:
+            return fetched
+
+        def ended(result: Any) -> Any:
+            result = links.pages.fetched(result, page)
+            if isinstance(result, Failure) and request.errback is not None:
+                follow_errback(links.pages, page, request)
+            return result
+
+        return fetched.addBoth(ended)
+
+    def needs_backout(self) -> bool:
+        """Also while too many links wait for the filter's answer."""
+        links = getattr(_schedulers.get(id(self._of_crawler)), "links", None)
+        return bool(links and links.is_full) or bool(super().needs_backout())
+
+
+def gated(gate: type[Any], kind: type[Any]) -> type[Any]:
+    """The class with the gate before it."""
+    return type(f"Gated{kind.__name__}", (gate, kind), {})

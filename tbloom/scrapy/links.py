@@ -1,0 +1,179 @@
+"""Links wait in the scheduler for the filter's answer, and no callback waits: they are accepted at once, asked about
+together, and handed on in order to the scheduler below, whose dupefilter has the answer by then."""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict, deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
+
+from scrapy import Request, signals
+from scrapy.utils.asyncio import call_later
+
+from tbloom import LocalBloom
+from tbloom.scrapy.compat import look_again
+from tbloom.scrapy.outage import Answer, Guess
+from tbloom.scrapy.stores import CrawlBloom
+
+if TYPE_CHECKING:
+    from tbloom.scrapy.calls import Crawl
+    from tbloom.scrapy.stores import CrawlExact
+
+logger = logging.getLogger(__name__)
+
+#: So many links go in one call: the event loop stands still while they enter the queue.
+_BATCH = 200
+#: While more wait, the engine takes no further request out of the queue.
+_FULL = 5_000
+
+
+class Asks(Protocol):
+    """What links need of the dupefilter."""
+
+    @property
+    def crawl(self) -> Crawl:
+        """The crawl, with what asks its filter."""
+
+    @property
+    def seen(self) -> CrawlBloom | CrawlExact | LocalBloom:
+        """The filter."""
+
+    def question(self, request: Request) -> tuple[bytes | None, Any, Answer | None]:
+        """What the filter is asked: item, arguments, and the answer where there is nothing to ask."""
+
+    def answering(self, answer: Answer | None, *, is_counted: bool) -> AbstractContextManager[None]:
+        """Within it, the scheduler gets this answer."""
+
+    def fail(self, error: Exception) -> None:
+        """Ends the crawl by an error of the filter."""
+
+
+class Link:
+    """A request that is to enter the queue. ``item``: what the filter is asked for; None: nothing, or it has answered."""
+
+    __slots__ = ("answer", "given", "item", "note", "page", "request", "token")
+
+    def __init__(self, request: Request, item: bytes | None = None, given: Any = (), answer: Answer | None = None) -> None:  # fmt: skip
+        self.request, self.item, self.answer = request, item, answer
+        #: The arguments of ``add`` or ``claim``, as pairs.
+        self.given = given
+        #: With "done" and "parsed": the page that it goes on as, the token that it has, and the note of its claim.
+        self.page: Any = None
+        self.token: Any = None
+        self.note: str | None = None
+
+
+class Links:
+    """The links of one crawl on their way into the queue."""
+
+    def __init__(self, dupefilter: Asks, below: Callable[[Request], bool]) -> None:
+        self.dupefilter, self.crawl = dupefilter, dupefilter.crawl
+        self._below = below
+        self._waiting: deque[Link] = deque()
+        self._is_asking = False
+        #: The number of links that were met, and how many of them have their answers.
+        self.met = self.answered = 0
+
+    @property
+    def is_pending(self) -> bool:
+        """Some wait."""
+        return self.waiting > 0
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether the crawl may end where the engine has nothing to do."""
+        return True
+
+    @property
+    def waiting(self) -> int:
+        """The number of links that wait."""
+        return self.met - self.answered
+
+    @property
+    def is_full(self) -> bool:
+        """So many wait that no further page should be fetched."""
+        return self.waiting > _FULL
+
+    def enqueue(self, request: Request) -> bool:
+        """A request is to enter the queue: True if it has, or may yet."""
+        return self._enter(self._link(request))
+
+    async def close(self) -> None:
+        """Returns once no link waits."""
+        while self.waiting:
+            self._ask()
+            await self.crawl.calls.run(lambda: None)
+
+    def _link(self, request: Request) -> Link:
+        if request.dont_filter:
+            return Link(request)
+        link, seen = Link(request, *self.dupefilter.question(request)), self.dupefilter.seen
+        if link.item is not None and not link.given and isinstance(seen, CrawlBloom):
+            link.answer = seen.known(link.item)
+        return link
+
+    def _enter(self, link: Link) -> bool:
+        if (link.item is None or link.answer is not None) and not self.waiting:
+            return self._hand_on(link)
+        self.met += 1
+        self._waiting.append(link)
+        if (
+            not self._is_asking and len(self._waiting) == 1
+        ):  # with those that come in this turn of the event loop
+            call_later(0, self._ask)
+        return True
+
+    def _ask(self) -> None:
+        if self._is_asking or not self._waiting:
+            return
+        self._is_asking = True
+        batch = [self._waiting.popleft() for _ in range(min(_BATCH, len(self._waiting)))]
+        self.crawl.calls.begin(partial(self._answer, batch), partial(self._have_answers, batch))
+
+    def _answer(self, batch: list[Link]) -> None:
+        """Asks the filter for the links of a batch, in the thread of the calls."""
+        groups = defaultdict[Any, list[Link]](list)
+        for link in batch:
+            if link.item is not None and link.answer is None:
+                groups[link.given].append(link)
+        for given, links in groups.items():
+            self._ask_together(links, dict(given))
+
+    def _ask_together(self, links: list[Link], given: dict[str, Any]) -> None:
+        items = [link.item for link in links if link.item is not None]
+        answers = self.crawl.answers.ask(items, **given)
+        for link, answer in zip(links, answers, strict=True):
+            link.answer = answer
+
+    def _have_answers(self, batch: list[Link], asked: Future[None]) -> None:
+        try:
+            asked.result()
+        except Exception as error:  # noqa: BLE001 - the log has it
+            self.dupefilter.fail(error)
+        for link in batch:
+            if link.item is not None and link.answer is None:
+                link.answer = Guess.DROPPED
+            self._hand_on_later(link)
+        self.answered += len(batch)
+        self._is_asking = False
+        self._ask()
+        look_again(self.crawl.crawler.engine)
+
+    def _hand_on_later(self, link: Link) -> None:
+        """Says what the engine would say, which has been told that the request is queued."""
+        crawler = self.crawl.crawler
+        try:
+            if not self._hand_on(link):
+                signals_ = crawler.signals
+                signals_.send_catch_log(signals.request_dropped, request=link.request, spider=crawler.spider)  # fmt: skip
+        except Exception:
+            logger.exception("%s could not be scheduled", link.request)
+
+    def _hand_on(self, link: Link) -> bool:
+        """Hands the request on to the scheduler below; returns whether it is queued."""
+        with self.dupefilter.answering(link.answer, is_counted=link.item is not None):
+            return self._below(link.request)

@@ -1,0 +1,644 @@
+"""A note restores exactly the request that was there, or says which value it can't restore."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections import Counter, OrderedDict, UserDict, defaultdict, namedtuple
+from dataclasses import InitVar, dataclass, field
+from datetime import date, datetime, time, timedelta, timezone, tzinfo
+from decimal import Decimal
+from enum import Enum, Flag, IntEnum
+from functools import partial
+from types import ModuleType
+from typing import Any, ClassVar
+from zoneinfo import ZoneInfo
+
+import attr
+import attrs
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from lxml import html
+from scrapy import Field, FormRequest, Item, Request, Spider
+from scrapy.http import Headers, HtmlResponse, JsonRequest, XmlRpcRequest
+from scrapy.http.request import NO_CALLBACK
+from scrapy.linkextractors import LinkExtractor
+from scrapy.utils.trackref import live_refs
+
+from tbloom.scrapy.meta import CLAIM
+from tbloom.scrapy.notes import NotNotable, note_request, restore_request
+
+URL = "https://example.com/a?b=c"
+HERE = __name__
+
+
+class Book(Item):
+    title = Field()
+    price = Field()
+
+
+class SignedBook(Book):
+    signature = Field()
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        kwargs.setdefault("signature", "by default")
+        super().__init__(*args, **kwargs)
+
+
+@dataclass
+class Point:
+    x: Any
+    y: Any = 0
+    scale: InitVar[int] = 1
+    length: float = field(init=False, default=0.0)
+    made: ClassVar[int] = 0
+
+    def __post_init__(self, scale: int) -> None:
+        type(self).made += 1
+        self.length = self.x * scale if isinstance(self.x, int) else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Frozen:
+    x: Any
+
+
+@dataclass(eq=False)
+class Unequal:
+    x: int = 1
+
+
+@dataclass
+class Dict(dict):  # type: ignore[type-arg]
+    x: int = 1
+
+
+@dataclass
+class Closed:
+    x: int = 1
+
+    def __del__(self) -> None: ...
+
+
+@attrs.define
+class Slotted:
+    x: Any
+    _private: Any = 2
+    __mangled: Any = 3
+
+
+@attr.s
+class OldAttrs:
+    x = attr.ib()
+
+
+@attr.s(frozen=True, hash=True, cache_hash=True)
+class Hashed:
+    x = attr.ib()
+
+
+class Color(Enum):
+    RED = "r"
+    CRIMSON = "r"  # noqa: PIE796 - a second name
+
+
+class Size(IntEnum):
+    SMALL = 1
+
+
+class Access(Flag):
+    READ = 1
+    WRITE = 2
+
+
+class Outer:
+    @dataclass
+    class Inner:
+        x: Any
+
+
+class Text(str):
+    __slots__ = ()
+
+
+class Zone(tzinfo):
+    def utcoffset(self, _: datetime | None) -> timedelta:
+        raise RuntimeError
+
+
+class Raising:
+    def __repr__(self) -> str:
+        raise RuntimeError
+
+    def __eq__(self, other: object) -> bool:
+        raise RuntimeError
+
+    def __hash__(self) -> int:
+        return 1
+
+
+class PageRequest(Request):
+    """A class of requests as projects write them."""
+
+    attributes: tuple[str, ...] = (*Request.attributes, "page")
+
+    def __init__(self, *args: Any, page: int = 1, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.page = page
+
+
+class HeaderRequest(Request):
+    """One that changes what it is given."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.headers.appendlist("X-Times", "once")  # type: ignore[arg-type]
+
+
+class NumberRequest(Request):
+    """One with more than its attributes, and one that can't be made of them."""
+
+    def __init__(self, *args: Any, number: int = 0, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.number = number
+
+
+class NeedyRequest(Request):
+    def __init__(self, number: int, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, priority=number, **kwargs)
+
+
+class OddHeaders(Headers):
+    pass
+
+
+class Shop(Spider):
+    name = "shop"
+
+    def parse_book(self, response: Any) -> None: ...
+
+    def failed(self, failure: Any) -> None: ...
+
+    @classmethod
+    def parse_all(cls, response: Any) -> None: ...
+
+    def __parse(self, response: Any) -> None: ...
+
+    def private(self) -> Any:
+        return self.__parse
+
+
+SPIDER = Shop()
+Tuple = namedtuple("Tuple", "x")  # noqa: PYI024
+
+
+def made(kind: Any, **state: Any) -> Any:
+    """An object with attributes that its class does not know."""
+    value = kind(1)
+    vars(value).update(state)
+    return value
+
+
+def without_y(point: Point) -> Point:
+    del point.y
+    return point
+
+
+def hashed(value: Hashed) -> Hashed:
+    """The value, after it has kept its hash."""
+    hash(value)
+    return value
+
+
+def link_text() -> Any:
+    """A link's text as CrawlSpider has it in the meta: a str with a class of its own."""
+    body = "<a href='/b'>Émile <b>x</b></a>"
+    return LinkExtractor().extract_links(HtmlResponse(URL, body=body, encoding="utf-8"))[0].text
+
+
+def attributes(value: Any) -> dict[str, Any]:
+    """What an object holds."""
+    names = [n for kind in type(value).__mro__ for n in getattr(kind, "__slots__", ())]
+    names = [n if hasattr(value, n) else f"_{type(value).__name__}{n}" for n in names]
+    slots = {n: getattr(value, n) for n in names if n != "__weakref__" and hasattr(value, n)}
+    return {**getattr(value, "__dict__", {}), **slots}
+
+
+def shape(value: Any) -> tuple[Any, Any]:
+    """The types and the contents of a value at every depth."""
+    contents: Any
+    if isinstance(value, dict):
+        contents = [(shape(key), shape(part)) for key, part in value.items()]
+    elif isinstance(value, list | tuple):
+        contents = [*map(shape, value)]
+    elif isinstance(value, set | frozenset):
+        contents = sorted(map(repr, map(shape, value)))
+    elif not isinstance(value, Enum) and (state := attributes(value)):
+        contents = shape(state)
+    else:  # repr() has an end for integers
+        contents = hex(value) if type(value) is int else repr(value)
+    return type(value), contents
+
+
+def restored(request: Request) -> Request:
+    text = note_request(request, SPIDER)
+    assert text.isascii()
+    assert len(text) <= 65536
+    return restore_request(text, SPIDER)
+
+
+def refusal(request: Request) -> NotNotable:
+    with pytest.raises(NotNotable) as error:
+        note_request(request, SPIDER)
+    return error.value
+
+
+HOUR = timezone(timedelta(hours=1))
+EXACT: dict[str, Any] = {
+    "a text": "x",
+    "other letters": 'ßéж漢🕷\x00\n"\\',
+    "a half of a character": "\ud83d",
+    "halves in a wrong order": "\udd77\ud83d",
+    "a link's text": link_text(),
+    "integers": [0, -1, 2**62, 2**63, -(2**63), 10**30, 10**5000, -(10**5000)],
+    "booleans and None": [True, False, None],
+    "floats": [0.0, -0.0, 0.1, 1e300, math.nan, math.inf, -math.inf, 1.0],
+    "bytes": [b"", b"a", bytes(range(256))],
+    "decimals": [Decimal("1.0"), Decimal("1.00"), Decimal("-0"), Decimal("NaN"), Decimal("1E+99")],
+    "dates": [date(2026, 1, 2), timedelta(-1, 2, 3), timedelta.max, timedelta.min],
+    "times": [time(1, 2, 3, 4), time(1, fold=1), time(1, tzinfo=timezone.utc)],
+    "moments": [datetime(2026, 1, 2, 3, 4, 5, 6), datetime.max],  # noqa: DTZ001, DTZ901
+    "moments of time zones": [
+        datetime(2026, 1, 2, tzinfo=zone)
+        for zone in (timezone.utc, HOUR, timezone(timedelta(0), "X"), ZoneInfo("Europe/Berlin"))
+    ],
+    "the second of two hours": datetime(2026, 10, 25, 2, tzinfo=ZoneInfo("Europe/Berlin"), fold=1),
+    "tuples": [(), (1,), (1, (2, [3]))],
+    "sets": [set(), {1, "a", None}, frozenset(), frozenset({(1, b"x"), frozenset({2})})],
+    "keys": {2: "a", None: "b", True: "c", 1.5: "d", b"x": "e", (1, 2): "f", frozenset({1}): 2},
+    "one and True": [{1: 0}, {True: 0}, {1.0: 0}],
+    "dicts that look like a note's": [{"!": 1}, {"!dict": []}, {"!tuple": [1]}, {"a!": 1, "": 2}],
+    "keys of other letters": {"漢": 1, "\ud83d": {"\udd77": 2}},
+    "an item": Book(title="x", price=Decimal("1.5")),
+    "an empty item": Book(),
+    "an item in an item": Book(title=Book(title=(1,))),
+    "an item with a constructor": SignedBook(title="x", signature=None),
+    "a dataclass": Point(2, [1], scale=3),
+    "a frozen dataclass with slots": [Frozen((1,)), {Frozen(1): Frozen(2)}],
+    "a dataclass with another attribute": made(Point, more=(1,)),
+    "an attribute that has been deleted": without_y(Point(1)),
+    "an attrs class with slots": Slotted(1, 2, 3),
+    "an older attrs class": OldAttrs({1}),
+    "an attrs class with another attribute": made(OldAttrs, more=(1,)),
+    "members of an Enum": [Color.RED, Color.CRIMSON, Size.SMALL, Access.READ, {Color.RED: 1}],
+    "a class in a class": Outer.Inner(1),
+    "the same list twice": [[1]] * 2,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("place", ["meta", "cb_kwargs"])
+@pytest.mark.parametrize("value", EXACT.values(), ids=EXACT)
+def test_values_come_back_as_what_they_were(value: Any, place: str) -> None:
+    other = restored(Request(URL, **{place: {"key": value}}))
+    assert shape({"key": value}) == shape(getattr(other, place))
+
+
+def loop() -> Any:
+    parts: list[Any] = []
+    parts.append(parts)
+    return parts
+
+
+def tower(height: int) -> Any:
+    """A list that would be written 2 ** height times."""
+    parts: list[Any] = []
+    for _ in range(height):
+        parts = [parts, parts]
+    return parts
+
+
+def deep(height: int, kind: Any = list) -> Any:
+    parts: Any = kind()
+    for _ in range(height):
+        parts = kind([parts])
+    return parts
+
+
+@dataclass
+class Local:
+    x: int = 1
+
+
+Local.__qualname__ = "made.<locals>.Local"
+REFUSED: dict[str, tuple[Any, str]] = {
+    "a class of the project's": (Raising(), f"{HERE}.Raising"),
+    "a function": (lambda: 1, "function"),
+    "a class": (Book, "scrapy.item.ItemMeta"),
+    "an OrderedDict": (OrderedDict(a=1), "collections.OrderedDict"),
+    "a defaultdict": (defaultdict(list), "collections.defaultdict"),
+    "a Counter": (Counter(a=1), "collections.Counter"),
+    "a UserDict": (UserDict(), "collections.UserDict"),
+    "a namedtuple": (Tuple(1), f"{HERE}.Tuple"),
+    "a class of texts": (Text("x"), f"{HERE}.Text"),
+    "a text with its document": (html.fromstring("<a>x</a>").xpath("//a/text()")[0],
+                                 "lxml.etree._ElementUnicodeResult"),
+    "two halves of a character": ("\ud83d\udd77", "str"),
+    "a numpy integer": (np.int64(1), "numpy.int64"),
+    "a numpy float, which is a float": (np.float64(1), "numpy.float64"),
+    "a numpy text, which is a str": (np.str_("x"), "numpy.str_"),
+    "an array": (np.zeros(2), "numpy.ndarray"),
+    "a bytearray": (bytearray(b"x"), "bytearray"),
+    "a complex number": (1j, "complex"),
+    "a generator": ((i for i in range(2)), "generator"),
+    "two flags": (Access.READ | Access.WRITE, f"{HERE}.Access"),
+    "headers": (Headers(), "scrapy.http.headers.Headers"),
+    "a request": (Request(URL), "scrapy.http.request.Request"),
+    "a dataclass that is a dict": (Dict(), f"{HERE}.Dict"),
+    "a dataclass that can't be imported": (Local(), f"{HERE}.made.<locals>.Local"),
+    "an object that equals only itself": (Unequal(), f"{HERE}.Unequal"),
+    "a class with a finalizer": (Closed(), f"{HERE}.Closed"),
+    "a hash of this process": (hashed(Hashed("x")), f"{HERE}.Hashed"),
+    "a zone that raises": (datetime(2026, 1, 1, tzinfo=Zone()), f"{HERE}.Zone"),
+    "a zone of nowhere": (ZoneInfo.no_cache("Europe/Berlin"), "zoneinfo.ZoneInfo"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("value", "kind"), REFUSED.values(), ids=REFUSED)
+def test_a_value_that_would_come_back_otherwise_is_named(value: Any, kind: str) -> None:
+    error = refusal(Request(URL, meta={"depth": 1, "key": value}))
+    assert kind == error.kind
+    assert error.path.startswith("meta['key']")
+    assert str(error).startswith(f"{error.path} is a {kind}")
+
+
+@pytest.mark.parametrize(
+    ("fields", "path"),
+    [
+        ({"meta": {"a": [1, {"b": np.int64(1)}]}}, "meta['a'][1]['b']"),
+        ({"cb_kwargs": {"book": Book(title=object())}}, "cb_kwargs['book']['_values']['title']"),
+        ({"cb_kwargs": {"point": Point(object())}}, "cb_kwargs['point']['x']"),
+        ({"cookies": {"a": object()}}, "cookies['a']"),
+        ({"flags": ["a", object()]}, "flags[1]"),
+        ({"meta": {"x" * 99: object()}}, f"meta['{'x' * 39}]"),
+        ({"callback": lambda _: None}, "callback"),
+        ({"errback": partial(Shop.failed, SPIDER)}, "errback"),
+        ({"callback": Shop().parse_book}, "callback"),
+        ({"callback": NO_CALLBACK}, "callback"),
+        ({"callback": print}, "callback"),
+        ({"callback": Raising}, "callback"),
+    ],
+)  # fmt: skip
+def test_an_error_has_the_path_to_the_value(fields: dict[str, Any], path: str) -> None:
+    error = refusal(Request(URL, **fields))
+    assert path == error.path
+    assert str(error).startswith(f"{path} is a {error.kind}")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        loop(), tower(64), deep(100_000), deep(100_000, tuple), "x" * 65536, "é" * 20_000,
+        b"\xff" * 20_000, 1 << 300_000, ["x" * 60_000] * 60_000, [Decimal("1" * 60_000)] * 60_000,
+        [b"x" * 60_000] * 60_000, [1 << 200_000] * 60_000, [None] * 10**6, {Raising(): 1},
+        {"key": {Raising()}},
+    ],
+    ids=lambda value: type(value).__name__,
+)  # fmt: skip
+def test_what_is_endless_long_or_hostile_is_refused_at_once(value: Any) -> None:
+    refusal(Request(URL, meta={"key": value}))
+
+
+def test_nested_values_come_back() -> None:
+    for kind in list, tuple:
+        assert deep(100, kind) == restored(Request(URL, meta={"a": deep(100, kind)})).meta["a"]
+
+
+scalars = st.one_of(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.decimals(),
+    st.text() | st.binary() | st.characters(categories=["Cs"]),
+    st.dates() | st.datetimes(timezones=st.none() | st.just(timezone.utc)) | st.timedeltas(),
+    st.sampled_from([*Color, *Size, *Access, Access.READ | Access.WRITE, Text("x"), np.int64(1)]),
+)
+keys = st.recursive(
+    scalars.filter(lambda value: "nan" not in str(value).lower()),  # some have no hash
+    lambda part: st.tuples(part) | st.frozensets(part, max_size=3) | st.builds(Frozen, part),
+    max_leaves=5,
+)
+values = st.recursive(
+    scalars | keys,
+    lambda part: st.one_of(
+        st.lists(part, max_size=3) | st.tuples(part, part) | st.sets(keys, max_size=3),
+        st.dictionaries(keys | st.sampled_from(["!", "!tuple", "a"]), part, max_size=3),
+        st.builds(Point, part, part) | st.builds(Slotted, part) | st.builds(OldAttrs, part),
+        st.builds(Book, title=part) | st.builds(OrderedDict) | st.builds(Dict),
+    ),
+    max_leaves=20,
+)
+
+
+@given(
+    st.dictionaries(st.text(max_size=3) | keys, values, max_size=3),
+    st.sampled_from([Request, PageRequest]),
+)
+@example({"a": [Text("x")]}, Request)
+def test_any_meta_comes_back_or_is_refused(meta: dict[Any, Any], kind: type[Request]) -> None:
+    request = kind(URL, meta=meta)
+    try:
+        text = note_request(request, SPIDER)
+    except NotNotable:
+        assert refusal(request).path
+    else:
+        assert text.isascii()
+        assert shape(meta) == shape(restore_request(text, SPIDER).meta)
+
+
+REQUESTS: dict[str, Request] = {
+    "the least": Request(URL),
+    "everything": Request(
+        URL, callback=SPIDER.parse_book, errback=SPIDER.failed, method="put", body="é",
+        headers={"A": ["1", "2"], "B": b"\xff", "C": []}, cookies={"c": "d"}, encoding="latin-1",
+        priority=-3, dont_filter=True, flags=["f"], meta={"depth": 1}, cb_kwargs={"x": b"\xe9"},
+    ),
+    "cookies with paths": Request(URL, cookies=[{"name": "a", "value": "b", "path": "/"}]),
+    "a body of bytes": Request(URL, method="POST", body=bytes(range(256))),
+    "an encoding": Request("https://example.com/é?é", encoding="latin-1", headers={"É": "é"}),
+    "a URL as it is": Request("https://example.com/a b|c", meta={"verbatim_url": True}),
+    "no real bool": Request(URL, dont_filter=0, priority=True),  # type: ignore[arg-type]
+    "a class's method": Request(URL, callback=Shop.parse_all),
+    "a private method": Request(URL, callback=SPIDER.private()),
+    "a form": FormRequest(URL, formdata={"a": "b c"}),
+    "a form in the URL": FormRequest(URL, formdata={"a": "b"}, method="GET"),
+    "JSON": JsonRequest(URL, data={"a": [1]}, dumps_kwargs={"indent": 1}),
+    "JSON without a body": JsonRequest(URL),
+    "an XML call": XmlRpcRequest(URL, methodname="f", params=(1,)),
+    "an XML call against its defaults": XmlRpcRequest(URL, body=b"", method="GET", dont_filter=False),
+    "a project's class": PageRequest(URL, page=0),
+    "a project's class with a callback": PageRequest(URL, page=2, callback=SPIDER.parse_book),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("request_", REQUESTS.values(), ids=REQUESTS)
+def test_a_request_comes_back_with_its_class_and_all_attributes(request_: Request) -> None:
+    other = restored(request_)
+    assert type(request_) is type(other)
+    for name in request_.attributes:
+        before, after = getattr(request_, name), getattr(other, name)
+        if name in {"callback", "errback"}:
+            assert before == after
+        elif name == "headers":
+            assert before.encoding == after.encoding
+            assert shape(dict(before)) == shape(dict(after))
+        else:
+            assert shape(before) == shape(after)
+
+
+def changed(name: str, value: Any, request: Request | None = None) -> Request:
+    """A request one attribute of which has been set after it was made."""
+    request = request or Request(URL)
+    setattr(request, name, value)
+    return request
+
+
+def without(key: str, request: Request) -> Request:
+    del request.meta[key]
+    return request
+
+
+def bare_header() -> Request:
+    request = Request(URL)
+    dict.__setitem__(request.headers, b"lower", [b"case"])
+    return request
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        changed("method", "post"), changed("flags", ("a",)), changed("priority", 1.5),
+        changed("cookies", []), changed("flags", ()), changed("headers", OddHeaders({"a": "b"})),
+        changed("headers", Headers({"a": "b"}, encoding="latin-1")), bare_header(),
+        changed("dont_filter", np.zeros(2)), changed("more", 1, PageRequest(URL)),
+        without("verbatim_url", Request("https://e.com/a b", meta={"verbatim_url": True})),
+        HeaderRequest(URL), NumberRequest(URL, number=1), NeedyRequest(1, URL),
+        type("Made", (Request,), {})(URL),
+    ],
+    ids=lambda request_: f"{type(request_).__name__} {request_}",
+)  # fmt: skip
+def test_a_request_that_its_class_would_change_is_refused(request_: Request) -> None:
+    assert refusal(request_).path in {"request", "dont_filter"}
+
+
+def test_the_claim_is_neither_noted_nor_restored() -> None:
+    request = Request(URL, meta={CLAIM: ["session", 1, "ab"], "depth": 2})
+    text = note_request(request, SPIDER)
+    assert {"url": URL, "meta": {"depth": 2}} == json.loads(text)
+    claimed = json.dumps({"url": URL, "meta": {"depth": 2, CLAIM: ["session", 1, "ab"]}})
+    assert {"depth": 2} == restore_request(claimed, SPIDER).meta
+    assert CLAIM in request.meta
+    assert {"url": URL} == json.loads(note_request(Request(URL, meta={CLAIM: [object()]}), SPIDER))
+
+
+def test_a_note_is_a_text_that_people_can_read() -> None:
+    request = Request(URL, callback=SPIDER.parse_book, cb_kwargs={"book": Book(title="Emma")})
+    book = {f"!{HERE}:Book": {"_values": {"title": "Emma"}}}
+    expected = {"url": URL, "callback": "parse_book", "cb_kwargs": {"book": book}}
+    assert expected == json.loads(note_request(request, SPIDER))
+
+
+def test_an_item_is_restored_without_its_constructors_and_tracked_as_every_item() -> None:
+    before = Point.made
+    request = Request(URL, meta={"book": SignedBook(signature="y"), "point": Point(1, scale=5)})
+    other = restored(request)
+    assert 5 == other.meta["point"].length
+    assert before + 1 == Point.made
+    assert other.meta["book"] in live_refs[SignedBook]
+    del other.meta["book"]["signature"]
+    assert {} == dict(other.meta["book"])
+
+
+def test_what_comes_back_is_not_shared_with_what_was_noted() -> None:
+    request = Request(URL, meta={"a": [1]})
+    other = restored(request)
+    other.meta["a"].append(2)
+    assert [1] == request.meta["a"]
+
+
+def tagged(kind: str, content: Any) -> str:
+    return json.dumps({"url": URL, "meta": {"x": {f"!{kind}": content}}})
+
+
+ORDINARY = note_request(Request(URL, callback=SPIDER.parse_book, meta={"book": Book()}), SPIDER)
+HOSTILE = [
+    "", " ", "x", "null", "1", "[]", '"x"', "{}", '{"url": 1}', '{"url": null}', '{"url": ""}', '{"url": "x"}',
+    "[" * 65_000, '{"a":' * 10_000, '{"!tuple":[' * 5_000, '{"url": ' + "9" * 60_000 + "}", "\ud83d", "é", ORDINARY[:-1],
+    ORDINARY + " " * 65_536, ORDINARY + "}", "__import__('os').abort()", "(" * 60_000, "-" * 60_000,
+    json.dumps({"url": "http://" + "é" * 10_000}), json.dumps({"url": "http://e.com/" + "漢é" * 5_000, "encoding": "punycode"}),
+    *(json.dumps({"url": URL, **more}) for more in [
+        {"callback": "nothing"}, {"callback": "name"}, {"callback": "__class__"}, {"callback": "crawler"}, {"callback": 1},
+        {"callback": {"!builtins:print": {}}}, {"errback": "name"}, {"callback": ["parse"]},
+        {"meta": 1}, {"meta": "x"}, {"meta": [1]}, {"headers": 1}, {"headers": {"a": {"!bytes": 1}}}, {"cb_kwargs": 1},
+        {"priority": "x"}, {"priority": None}, {"encoding": "no such"}, {"encoding": 1}, {"encoding": "zlib"}, {"body": 1},
+        {"flags": 1}, {"_class": 1}, {"_class": ""}, {"_class": ":"}, {"_class": "os:abort"}, {"_class": "builtins:dict"},
+        {"_class": "scrapy:Spider"}, {"_class": "antigravity:Request"}, {"_class": f"{HERE}:Book"}, {"_class": {}},
+        {"_class": "scrapy.http.request.Request"}, {"_class": f"{HERE}:NeedyRequest"},
+    ]),
+    *(tagged(kind, content) for kind, content in [
+        ("", 1), (":", 1), ("a:b", 1), ("os:system", "true"), ("builtins:eval", "1"), ("builtins:object", {}),
+        ("subprocess:Popen", {"args": "true"}), ("builtins:dict", {}), ("collections:OrderedDict", {}), ("this:c", {}),
+        ("scrapy:Spider", {}), ("scrapy.http.request:Request", {}), (f"{HERE}:Closed", {}), (f"{HERE}:Dict", {}),
+        (f"{HERE}:SPIDER.name", {}), (f"{HERE}:Book.fields", {}), (f"{HERE}:Book", 1), (f"{HERE}:Book", [["a", 1]]),
+        (f"{HERE}:Frozen", {"y": 1}), (f"{HERE}:Color", "BLUE"), (f"{HERE}:Color", ["RED"]), (f"{HERE}:Color", None),
+        ("bytes", "漢"), ("bytes", 5), ("int", 5), ("int", "x"), ("Decimal", "x"), ("Decimal", {}), ("date", "x"),
+        ("date", 1), ("datetime", "x"), ("datetime", ["2026-01-01", 1, 0]), ("datetime", ["2026-01-01", None, 2]), ("time", []),
+        ("timedelta", ["x"]), ("timedelta", [10**30]), ("timezone", [1]), ("timezone", []), ("set", [[]]), ("set", 1),
+        ("dict", [[[], 1]]), ("dict", [1]), ("ZoneInfo", "../../etc/passwd"), ("ZoneInfo", "/etc/passwd"),
+        ("ZoneInfo", "Europe"), ("ZoneInfo", ""), ("ZoneInfo", "antigravity"), ("ZoneInfo", 1), ("str", 1),
+        ("frozenset", None),
+    ]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
+def test_another_text_raises_a_value_error(text: str) -> None:
+    modules = {*sys.modules} - {name for name in sys.modules if name.startswith("encodings.")}
+    with pytest.raises(ValueError, match="not the note of a request"):
+        restore_request(text, SPIDER)
+    new = {name for name in sys.modules.keys() - modules if not name.startswith("encodings.")}
+    assert set() == new
+
+
+@given(st.data())
+def test_a_damaged_note_raises_a_value_error_or_is_the_note_of_a_request(data: Any) -> None:
+    at = data.draw(st.integers(0, len(ORDINARY)))
+    more = data.draw(st.text('{}[]",:!9e-\\u0d', max_size=5))
+    text = ORDINARY[:at] + more + ORDINARY[at + data.draw(st.integers(0, 5)) :]
+    try:
+        request = restore_request(text, SPIDER)
+    except ValueError:
+        return
+    assert isinstance(request, Request)
+
+
+def test_a_note_names_no_method_of_another_spider() -> None:
+    text = note_request(Request(URL, callback=SPIDER.parse_book), SPIDER)
+    with pytest.raises(ValueError, match="parse_book"):
+        restore_request(text, Spider("other"))
+
+
+def test_a_lazy_module_is_not_looked_into(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Lazy(ModuleType):
+        def __getattribute__(self, name: str) -> Any:
+            raise AssertionError(name)
+
+    monkeypatch.setitem(sys.modules, "lazy", Lazy("lazy"))
+    with pytest.raises(ValueError, match="not the note"):
+        restore_request(tagged("lazy:Book", {}), SPIDER)
+
+
+def test_attributes_of_an_item_are_not_set_through_its_properties() -> None:
+    """A key that a class has a property for is kept with the others, and no code runs."""
+    text = tagged(f"{HERE}:Point", {"__class__": 1, "__dict__": 2, "__init__": 3, "x": 4})
+    point = restore_request(text, SPIDER).meta["x"]
+    assert (Point, 4) == (type(point), point.x)
