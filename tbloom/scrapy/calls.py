@@ -71,10 +71,16 @@ class Crawl:
     crawler: Crawler
     answers: Answers
     calls: Calls
+    #: Where pages are marked, so that links do not wait for it.
+    ends_calls: Calls
     end: CrawlEnd
 
     def later(
-        self, what: str, call: Callable[[], T], then: Callable[[T], object] = lambda _: None
+        self,
+        what: str,
+        call: Callable[[], T],
+        then: Callable[[T], object] = lambda _: None,
+        calls: Calls | None = None,
     ) -> bool:
         """Makes a call that a crawl can do without: if it fails, the next crawl does the work.
 
@@ -83,7 +89,7 @@ class Crawl:
         """
         if self.end.has_begun:
             return False
-        self.calls.begin(call, partial(self._finish, what, then))
+        (calls or self.calls).begin(call, partial(self._finish, what, then))
         return True
 
     def failed(self, what: str, error: RedisError | TBloomError) -> None:

@@ -141,7 +141,8 @@ def test_an_outage_is_waited_for_once_and_ends_the_crawl(
         server.kill()
         ended = result(crawl)
     assert "tbloom_error" == ended["finish_reason"]
-    assert 1 == ended["stats"]["tbloom/errors"]
+    # With "done", a call that asks for links and one that marks pages may wait at the same time.
+    assert ended["stats"]["tbloom/errors"] in ((1, 2) if settings is DONE else (1,))
     [error] = ended["errors"]
     assert "the server does not answer, so the crawl ends" in error
     assert "Traceback" not in ended["log"]

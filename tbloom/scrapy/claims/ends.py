@@ -105,17 +105,19 @@ class Ends:
                     self.places.pop(item, None)
             count(self._crawl.crawler, "tbloom/done", len(sent))
 
-        self._is_sending = self._crawl.later("marked", partial(self._make, marked, left), arrived)
+        self._is_sending = self._crawl.later(
+            "marked", partial(self._make, marked, left), arrived, self._crawl.ends_calls
+        )
         if self._is_sending:  # after ``arrived``, also where that one was not called
-            self._crawl.calls.begin(lambda: None, lambda _: self._go_on())
+            self._crawl.ends_calls.begin(lambda: None, lambda _: self._go_on())
 
     async def finish(self) -> None:
         """Returns once the feeds are stored, and what can be sent is."""
         await self.feeds.closed()
         for _ in range(2):  # what is on its way comes first
-            await self._crawl.calls.run(lambda: None)
+            await self._crawl.ends_calls.run(lambda: None)
             self.send()
-        await self._crawl.calls.run(lambda: None)
+        await self._crawl.ends_calls.run(lambda: None)
         if self._timer:
             self._timer.cancel()
 
@@ -165,7 +167,8 @@ class Ends:
 
     def _give_back(self, left: list[tuple[list[bytes], str]]) -> None:
         noted = {items[0]: note for items, note in left if note}
-        self._crawl.answers.forget(item for items, _ in left for item in items)
+        items = [item for items, _ in left for item in items]
+        self._crawl.calls.now(partial(self._crawl.answers.forget, items))  # in the thread that asks
         if noted:
             again = partial(self._seen.claim_many, notes=[*noted.values()])
             again([*noted], previous_owner=self._seen.session)

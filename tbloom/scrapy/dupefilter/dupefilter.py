@@ -199,8 +199,8 @@ class DupeFilter(RFPDupeFilter):
     def crawl(self) -> Crawl:
         """The crawl, with what asks its filter: in a thread of its own where the add-on lets links wait."""
         is_remote = has_gate(self._crawler) and not isinstance(self.seen, LocalBloom)
-        calls = Calls(in_thread=is_remote)
-        return Crawl(self._crawler, self.answers, calls, self._crawl_end)
+        calls, ends_calls = Calls(in_thread=is_remote), Calls(in_thread=is_remote)
+        return Crawl(self._crawler, self.answers, calls, ends_calls, self._crawl_end)
 
     @property
     def _claims(self) -> ClaimedLinks | None:
@@ -270,6 +270,7 @@ class DupeFilter(RFPDupeFilter):
                 count(self._crawler, "tbloom/cache_hits", hits)
             if errors := self.answers.circuit.errors:
                 count(self._crawler, "tbloom/errors", errors)
+            self.crawl.ends_calls.close()
             self.crawl.calls.close()
             self.answers.close()
         if self._claims and (unmarked := self._claims.ends.unmarked()):
