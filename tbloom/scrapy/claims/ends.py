@@ -12,6 +12,7 @@ from scrapy.utils.asyncio import call_later
 from tbloom.errors import ConfigError
 from tbloom.items import check_keep
 from tbloom.scrapy.claims.feeds import Feeds, Place
+from tbloom.scrapy.compat import look_again
 from tbloom.scrapy.crawler import count
 from tbloom.scrapy.meta import KEEP
 
@@ -80,6 +81,16 @@ class Ends:
         if not (self._timer or self._is_sending) and (self._marked or self._left):
             self._timer = call_later(_GATHER, self.send)
 
+    @property
+    def is_pending(self) -> bool:
+        """Whether pages have ended of which the store is about to hear. (Those that a feed still keeps wait for its end.)"""
+        return bool(self._is_sending or self._marked or self._left)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no page has ended of which the store does not know."""
+        return not (self.is_pending or self._held or self._sent)
+
     def unmarked(self) -> int:
         """The number of pages that are done, and that the store does not know of."""
         waiting = len(self._marked) + len(self._held) + self._lost
@@ -132,6 +143,7 @@ class Ends:
     def _go_on(self) -> None:
         self._is_sending = False
         self.soon()
+        look_again(self._crawl.crawler.engine)  # it may be idle
 
     def _stored(self) -> None:
         """A feed or a pipeline has stored its items, or lost them."""

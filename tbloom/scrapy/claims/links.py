@@ -70,7 +70,7 @@ class ClaimedLinks(Links):
         """Whether nothing is queued or running here, and nothing can be taken over, now or soon."""
         self.pages.end_all()
         self.ends.send()
-        return self._take_over.is_idle()
+        return not self.ends.is_pending and self._take_over.is_idle()
 
     # Into the queue
 

@@ -42,7 +42,8 @@ def follow_errback(pages: Pages, page: Page, request: Request) -> None:
     errback: Any = request.errback
 
     def output(found: Any) -> AsyncIterator[Any]:
-        return follow_output(pages, page, as_async_generator(arg_to_iter(found)))
+        each = found if isinstance(found, AsyncIterator) else arg_to_iter(found)
+        return follow_output(pages, page, as_async_generator(each))
 
     async def when_ready(found: Any) -> AsyncIterator[Any]:
         page.inside += 1

@@ -95,7 +95,7 @@ class TakeOver:
 
     def _search_idle(self, limit: int, text: str) -> list[str]:
         # A process that shares the queue may have died with what it has taken out of it.
-        if self._seen.has_handed_over:
+        if self._seen.has_handed_over and self._ends.is_empty:
             self._seen.end_session()
         return self._seen.take_over(limit, text)
 
