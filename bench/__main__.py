@@ -34,6 +34,12 @@ SECTIONS: dict[str, dict[str, tuple[Any, Any]]] = {
     "asyncio": {"capacity": (1_000_000, 50_000), "rounds": (7, 2), "items": (4000, 1000)},
     "links": {"seconds": (12, 1), "every": (1, 20)},
     "stall": {"pages": (1000, 100), "rounds": (2, 1)},
+    "crawls": {
+        "pages": (3000, 300),
+        "rounds": (3, 1),
+        "requests": (30_000, 2000),
+        "names": ((), ("500 once", "a middleware downloads", "a pipeline raises")),
+    },
     "footprint": {"items": (97_300, 12_180), "questions": (400_000, 20_000)},
     "sizing": {
         "days": ({10**3: 8, 10**5: 8, 10**7: 2}, {10**3: 4}),

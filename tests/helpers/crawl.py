@@ -239,6 +239,10 @@ class Corners(Pages):
         yield self.page("large", method="POST", body="x" * 100_000)
         yield self.page("tuple", meta={"not JSON": (1, 2)})
 
+    def start_unnotable(self) -> Iterator[scrapy.Request]:
+        for page in "01":
+            yield self.page(page, meta={"client": RequestFingerprinter()})
+
     def start_redirects(self) -> Iterator[scrapy.Request]:
         yield from map(self.page, ("a", "to/a", "to/to/a"))
 

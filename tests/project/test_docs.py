@@ -17,6 +17,7 @@ from scrapy import Request
 from scrapy.settings import Settings
 
 from tbloom import ExactFilter
+from tbloom.scrapy.claims.states import as_markdown
 from tbloom.scrapy.counts.extension import make_counters
 from tbloom.scrapy.options import read_options
 from tbloom.scrapy.settings import FLUSH, KNOWN, MARK
@@ -136,3 +137,7 @@ def test_make_test_shows_every_promise() -> None:
     named = [set(re.findall(r"`([\w/]+\.py::\w+)`", row)) for row in rows]
     assert [] == [tests for tests in named if tests and not tests & fast]
     assert len([tests for tests in named if tests]) > 80
+
+
+def test_the_page_of_states_is_the_table_of_the_code() -> None:
+    assert as_markdown() in (ROOT / "docs" / "scrapy-extensions.md").read_text(encoding="utf-8")

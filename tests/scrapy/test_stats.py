@@ -30,7 +30,10 @@ def test_the_page_has_every_stat_and_no_other() -> None:
     kinds = ("asked", "unanswered", "new", "seen", "agreed", "lost", "again")
     distinct = [f"{of}{what}" for of in KINDS for what in ("", "/window", "/new", "/lost")]
     in_code = {
-        stat.replace("{answer.value}", answer).replace("{kind}{what}", name).replace("{what}", kind)
+        stat.replace("{answer.value}", answer)
+        .replace("{kind}{what}", name)
+        .replace("{what}", kind)
+        .replace("{page.failed}", "{reason}")
         for path in (ROOT / "tbloom" / "scrapy").rglob("*.py")
         for stat in re.findall(r"\"((?:tbloom|bloomfilter|dupefilter)/[^\"]+)\"", path.read_text())
         for answer in answers

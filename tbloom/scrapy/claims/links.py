@@ -19,6 +19,7 @@ from tbloom.scrapy.claims.pages import Pages
 from tbloom.scrapy.claims.states import Event, State
 from tbloom.scrapy.claims.takeover import TakeOver
 from tbloom.scrapy.claims.token import Token, without_token
+from tbloom.scrapy.compat import look_again
 from tbloom.scrapy.crawler import OnceLogger, count, fingerprint
 from tbloom.scrapy.links import Asks, Link, Links
 from tbloom.scrapy.notes import NotNotable
@@ -250,6 +251,7 @@ class ClaimedLinks(Links):
         request = page.request.replace(meta=meta)
         page.token.write(request)
         self._enter(self._known(request, page.token))
+        look_again(self.crawl.crawler.engine)
 
     def _leave(self, page: Page) -> None:
         self._claimant.failed.update(page.token.fingerprints)

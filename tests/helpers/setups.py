@@ -1,0 +1,578 @@
+"""What real projects have in their settings: a table of set-ups, each of which can be crawled by itself.
+
+    python -m tests.helpers.setups "rewritten by replace" done
+
+The second word is "own" (Scrapy's own filter), "scheduled", "parsed" or "done". Without it, and for all set-ups without
+both, prints what is worse than with Scrapy's own filter. Redis is the one of REDIS_URL, or else a new one.
+"""
+
+# ruff: noqa: ARG001 - the signatures are Scrapy's
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import nullcontext
+from typing import Any
+from urllib.request import urlopen
+
+import scrapy
+from scrapy import signals
+from scrapy.core.downloader import Downloader
+from scrapy.core.scheduler import Scheduler
+from scrapy.downloadermiddlewares.retry import get_retry_request
+from scrapy.exceptions import CloseSpider, DontCloseSpider, DropItem, IgnoreRequest
+from scrapy.http import HtmlResponse, Response
+from scrapy.pipelines.files import FilesPipeline
+
+from tests.helpers.localredis import LocalRedis, find_binary
+from tests.helpers.setupcrawl import (
+    MARKS,
+    OWN,
+    SHARED,
+    TARGET,
+    Follows,
+    Part,
+    Setup,
+    complaints,
+    crawl_all,
+    run,
+)
+
+Output = Iterator[Any]
+
+
+def is_page(thing: Any) -> bool:
+    """Whether it is one of the pages behind links, but for the start page."""
+    return "/p/" in thing.url and not thing.url.endswith("/p/0")
+
+
+def is_target(thing: Any) -> bool:
+    return bool(thing.url.endswith(TARGET))
+
+
+def part(**methods: Any) -> type[Part]:
+    return type("OfProject", (Part,), methods)
+
+
+def downloader(at: int = 543, **methods: Any) -> dict[str, Any]:
+    """A downloader middleware; 1,000 is at the downloader."""
+    return {"DOWNLOADER_MIDDLEWARES": {part(**methods): at}}
+
+
+def around_spider(at: int = 500, **methods: Any) -> dict[str, Any]:
+    """A spider middleware; 1,000 is at the spider."""
+    return {"SPIDER_MIDDLEWARES": {part(**methods): at}}
+
+
+def pipeline(process_item: Callable[..., Any], name: str = "OfProject") -> dict[str, Any]:
+    return {"ITEM_PIPELINES": {type(name, (Part,), {"process_item": process_item}): 1}}
+
+
+def spider(**methods: Any) -> type[Follows]:
+    return type("OfProject", (Follows,), methods)
+
+
+def at_target(target: Callable[..., Any], **more: Any) -> Setup:
+    """A spider that does something else with the target."""
+    return Setup(spider=spider(target=target), **more)
+
+
+# Downloader middlewares that give another request: by ``replace`` or from scratch.
+ANOTHER: dict[str, Callable[[scrapy.Request, str], scrapy.Request]] = {
+    "rewritten by replace": lambda request, url: request.replace(url=url, dont_filter=True),
+    "rewritten by replace, filtered": lambda request, url: request.replace(url=url),
+    "new Request": lambda request, url: scrapy.Request(url, request.callback, dont_filter=True),
+    "new Request, filtered": lambda request, url: scrapy.Request(url, request.callback),
+    "new Request, its meta": lambda request, url: scrapy.Request(
+        url, request.callback, meta=dict(request.meta), dont_filter=True
+    ),
+}
+
+
+def gives_another(hook: str, make: Callable[[scrapy.Request, str], scrapy.Request]) -> Setup:
+    def give(_: Part, request: Any, response: Any = None, exception: Any = None) -> Any:
+        if is_page(request):
+            return make(request, request.url.replace("/p/", "/api/"))
+        return response
+
+    def fail(_: Part, request: Any) -> None:
+        if is_page(request):
+            raise ConnectionError
+
+    methods = {"process_request": fail} if hook == "process_exception" else {}
+    return Setup(downloader(**{**methods, hook: give}))
+
+
+async def downloads_by_itself(part: Part, request: Any) -> Response | None:
+    """As rendering services are called."""
+    if not is_page(request):
+        return None
+    await asyncio.sleep(0.01)
+    other = scrapy.Request(request.url.replace("/p/", "/api/"))
+    response = await part.crawler.engine.download_async(other)
+    return response.replace(url=request.url)
+
+
+async def injects(part: Part, request: Any, response: Any) -> Response:
+    """As scrapy-poet does: a provider downloads what the callback wants besides the response."""
+    if is_page(request):
+        more = request.replace(url=request.url.replace("/p/", "/product/"))
+        request.meta["product"] = (await part.crawler.engine.download_async(more)).text
+    return response  # type: ignore[no-any-return]
+
+
+def own_response(_: Part, request: Any) -> Response | None:
+    """Of another URL and another request."""
+    if not is_page(request):
+        return None
+    url = f"https://elsewhere.example/{request.url.rpartition('/')[2]}"
+    return HtmlResponse(url, request=scrapy.Request(url, request.callback))
+
+
+_SAME = HtmlResponse("https://elsewhere.example/same", body=b"<a href='/p/1'>a page</a>")
+
+
+async def one_response(_: Part, request: Any) -> Response | None:
+    if not is_page(request):
+        return None
+    await asyncio.sleep(0.01)
+    return _SAME
+
+
+def asks_again(_: Part, request: Any, response: Any) -> Any:
+    """Gives the same request object."""
+    if not is_target(request) or request.meta.get("again"):
+        return response
+    request.meta["again"] = True
+    request.dont_filter = True
+    return request
+
+
+def fails_at_target(_: Part, request: Any, response: Any = None) -> Any:
+    if is_target(request):
+        raise ConnectionError if response is None else ValueError
+    return response
+
+
+def gives_response(_: Part, request: Any, exception: Any) -> Response:
+    return HtmlResponse("https://elsewhere.example/", body=b"")
+
+
+def ignores(_: Part, request: Any) -> None:
+    if is_target(request):
+        raise IgnoreRequest
+
+
+def through_dead_proxy(_: Part, request: Any) -> Any:
+    """Each attempt has a proxy of its own, and a request."""
+    if "proxy" not in request.meta:
+        meta = {**request.meta, "proxy": "http://127.0.0.1:1"}
+        return request.replace(meta=meta, dont_filter=True)
+    return None
+
+
+def through_next_proxy(part: Part, request: Any, exception: Any) -> Any:
+    meta = {**request.meta, "proxy": part.crawler.spider.site}
+    return request.replace(meta=meta, dont_filter=True)
+
+
+class Browser:
+    """A download handler, as that of scrapy-playwright: what it fetches is its own affair."""
+
+    lazy = False
+
+    async def download_request(self, request: scrapy.Request) -> Response:
+        with await asyncio.to_thread(urlopen, request.url) as answer:
+            return HtmlResponse(f"{answer.url}#rendered", body=answer.read())
+
+    async def close(self) -> None:
+        pass
+
+
+class OwnScheduler(Scheduler):
+    """A project's, which changes requests on their way."""
+
+    def enqueue_request(self, request: scrapy.Request) -> bool:
+        return super().enqueue_request(request.replace(priority=request.priority + 1))
+
+    def next_request(self) -> scrapy.Request | None:
+        request = super().next_request()
+        return request and request.replace(headers={"X-Own": "1"})
+
+
+class OwnDownloader(Downloader):
+    """A project's, which gives other responses."""
+
+    def fetch(self, *arguments: Any) -> Any:
+        return super().fetch(*arguments).addCallback(self._own)
+
+    def _own(self, result: Any) -> Any:
+        return result.replace(flags=["own"]) if isinstance(result, Response) else result
+
+
+def at_signal(signal: object, do: Callable[..., None]) -> dict[str, Any]:
+    """An extension that does something at a signal."""
+
+    def from_crawler(cls: type[Any], crawler: Any) -> Any:
+        extension = cls()
+        crawler.signals.connect(extension.do, signal)
+        return extension
+
+    kind = type("OfProject", (), {"from_crawler": classmethod(from_crawler), "do": do, "times": 0})
+    return {"EXTENSIONS": {kind: 1}}
+
+
+def ignores_redirect(_: Any, request: scrapy.Request) -> None:
+    if request.url.endswith("/q"):
+        raise IgnoreRequest
+
+
+def stays_open(extension: Any) -> None:
+    """For 20 times 0.1 s; RedisSpider does so for ever."""
+    extension.times += 1
+    if extension.times < 20:
+        raise DontCloseSpider
+
+
+# Spider middlewares.
+async def drops_items(_: Part, response: Any, result: Any) -> AsyncIterator[Any]:
+    async for output in result:
+        if isinstance(output, scrapy.Request):
+            yield output
+
+
+def raises_at(kind: type[Any]) -> type[Part]:
+    """At the first output of this kind of the target's callback."""
+
+    async def check(_: Part, response: Any, result: Any) -> AsyncIterator[Any]:
+        async for output in result:
+            if is_target(response) and isinstance(output, kind):
+                raise KeyError
+            yield output
+
+    return part(process_spider_output=check)
+
+
+def raises_at_input(_: Part, response: Any) -> None:
+    if is_target(response):
+        raise ValueError
+
+
+def recovers(_: Part, response: Any, exception: Any) -> list[Any]:
+    return [{"page": "recovered"}]
+
+
+def recovers_with_retry(part: Part, response: Any, exception: Any) -> list[Any]:
+    retry = get_retry_request(response.request, spider=part.crawler.spider, reason="recovered")
+    return [retry or {"page": "given up"}]
+
+
+# What spiders do with the target.
+def raises_at_once(_: Follows, response: Response) -> Output:
+    raise ValueError
+
+
+def raises_midway(of: Follows, response: Response) -> Output:
+    yield from of.page(response)
+    raise ValueError
+
+
+def raises_once(of: Follows, response: Response) -> Output:
+    yield from of.page(response)
+    if of.visits == 1:
+        raise ValueError
+
+
+def closes(of: Follows, response: Response) -> Output:
+    yield from of.page(response)
+    raise CloseSpider("enough")
+
+
+def retries(of: Follows, response: Response) -> Output:
+    if of.visits == 1:
+        yield get_retry_request(response.request, spider=of, reason="captcha")
+    else:
+        yield from of.page(response)
+
+
+def retries_by_hand(of: Follows, response: Response) -> Output:
+    if of.visits == 1:
+        yield response.request.replace(dont_filter=True)
+    else:
+        yield from of.page(response)
+
+
+def retries_with_item(of: Follows, response: Response) -> Output:
+    yield {"page": f"visit {of.visits}"}
+    yield from retries(of, response)
+
+
+def yields_another(of: Follows, response: Response) -> Output:
+    """With a copied meta, past the filter."""
+    yield from of.page(response)
+    yield of.request("/x", meta=dict(response.meta), dont_filter=True)
+
+
+# What spiders do with every page.
+def links_with(meta: Callable[[Response], dict[str, Any]]) -> Callable[..., Output]:
+    def links(of: Follows, response: Response) -> Output:
+        for link in Follows.links(of, response):
+            yield link.replace(meta=meta(response))
+
+    return links
+
+
+def links_twice(of: Follows, response: Response) -> Output:
+    for link in Follows.links(of, response):
+        yield from (link, link)
+
+
+def links_offsite(of: Follows, response: Response) -> Output:
+    for link in Follows.links(of, response):
+        yield link
+        yield link.replace(url=link.url.replace("127.0.0.1", "localhost"))
+
+
+def with_files(of: Follows, response: Response) -> Output:
+    for output in Follows.page(of, response):
+        is_item = isinstance(output, dict)
+        yield {**output, "file_urls": [f"{of.site}/file{output['page']}"]} if is_item else output
+
+
+async def parses_later(of: Follows, response: Response) -> AsyncIterator[Any]:
+    await asyncio.sleep(0.01)
+    for output in of.page(response):
+        yield output
+
+
+async def raises_later(of: Follows, response: Response) -> AsyncIterator[Any]:
+    async for output in parses_later(of, response):
+        yield output
+    if is_target(response):
+        raise ValueError
+
+
+async def downloads_inline(of: Follows, response: Response) -> AsyncIterator[Any]:
+    """By the page's own request, whose meta is copied."""
+    inline = response.request.replace(url=f"{response.url}?inline")
+    await of.crawler.engine.download_async(inline)
+    async for output in parses_later(of, response):
+        yield output
+
+
+async def starts_with_item(of: Follows) -> AsyncIterator[Any]:
+    yield {"page": "start"}
+    yield of.request("/p/0")
+
+
+# Errbacks.
+def logs(_: Follows, failure: Any) -> None:
+    pass
+
+
+def yields(of: Follows, failure: Any) -> Output:
+    yield {"page": "errback"}
+    yield of.request("/r", meta=failure.request.meta)
+
+
+async def yields_async(of: Follows, failure: Any) -> AsyncIterator[Any]:
+    await asyncio.sleep(0.01)
+    for output in yields(of, failure):
+        yield output
+
+
+def retries_failed(of: Follows, failure: Any) -> Any:
+    return get_retry_request(failure.request, spider=of, reason="errback", max_retry_times=5)
+
+
+async def retries_failed_async(of: Follows, failure: Any) -> Any:
+    await asyncio.sleep(0.01)
+    return retries_failed(of, failure)
+
+
+def replaces_failed(_: Follows, failure: Any) -> Any:
+    return failure.request.replace(dont_filter=True)
+
+
+def failing(answers: list[Any], errback: Any, **more: Any) -> Setup:
+    return Setup(spider=spider(failed=errback), surprises={TARGET: answers}, **more)
+
+
+# Pipelines.
+def drops(_: Part, item: Any) -> None:
+    raise DropItem("not wanted")
+
+
+def raises(_: Part, item: Any) -> None:
+    raise ValueError
+
+
+def raises_for_target(_: Part, item: Any) -> Any:
+    if item["page"] in (TARGET, "recovered"):
+        raise ValueError
+    return item
+
+
+async def raises_slowly(part: Part, item: Any) -> Any:
+    await asyncio.sleep(0.5 if item["page"] == TARGET else 0)
+    return raises_for_target(part, item)
+
+
+async def is_slow(_: Part, item: Any) -> Any:
+    await asyncio.sleep(0.05)
+    return item
+
+
+async def downloads(part: Part, item: Any) -> Any:
+    crawler = part.crawler
+    media = scrapy.Request(f"{crawler.spider.site}/media{item['page']}", meta=item["meta"])
+    await crawler.engine.download_async(media)
+    return item
+
+
+def with_meta(of: Follows, response: Response) -> Output:
+    yield {"page": response.url.removeprefix(of.site), "meta": dict(response.meta)}
+    yield from of.links(response)
+
+
+COPIES = links_with(lambda response: dict(response.meta))
+COOKIES = links_with(lambda response: {"cookiejar": response.meta.get("cookiejar", 1)})
+ALLOWS = links_with(lambda _: {"handle_httpstatus_list": [404]})
+FILES = {"ITEM_PIPELINES": {FilesPipeline: 1}, "FILES_STORE": "FOLDER/files"}
+RECOVERS = part(process_spider_exception=recovers)
+RETRYING = around_spider(process_spider_exception=recovers_with_retry)
+THROTTLED = {"AUTOTHROTTLE_ENABLED": True, "AUTOTHROTTLE_START_DELAY": 0.01, "AUTOTHROTTLE_MAX_DELAY": 0.02}  # fmt: skip
+CACHED = {"HTTPCACHE_ENABLED": True, "HTTPCACHE_DIR": "FOLDER/cache", "HTTPCACHE_IGNORE_HTTP_CODES": [500]}  # fmt: skip
+GATES = {"SCHEDULER": OwnScheduler, "DOWNLOADER": OwnDownloader}
+PROXIES = downloader(600, process_request=through_dead_proxy, process_exception=through_next_proxy)
+REDIS_QUEUE = {"SCHEDULER": SHARED, "SCHEDULER_PERSIST": True}
+T, ALL = (TARGET,), tuple(Setup().paths())
+#: A crawl that takes long enough to be disturbed.
+LONG: dict[str, Any] = {"pages": 150, "seconds": 0.02}
+
+HTTP = {
+    "plain": Setup(),
+    "404": Setup(surprises={TARGET: [404]}),
+    "404 that the spider takes": Setup(spider=spider(links=ALLOWS), surprises={TARGET: [404]}),
+    "500": Setup(surprises={TARGET: [500]}, left=T),
+    "500 once": Setup(surprises={TARGET: [500, 200]}),
+    "500, errback logs": failing([500], logs, left=T),
+    "500, errback yields": failing([500], yields, left=T),
+    "connection lost": Setup(surprises={TARGET: [None]}, left=T),
+    "connection lost, errback logs": failing([None], logs, left=T),
+    "connection lost, errback yields": failing([None], yields, left=T),
+    "connection lost, async errback yields": failing([None], yields_async, left=T),
+    "connection lost, errback retries": failing([None, None, 200], retries_failed),
+    "connection lost, async errback retries": failing([None, None, 200], retries_failed_async),
+    "connection lost, errback replaces": failing([None, None, 200], replaces_failed),
+    "redirect": Setup(surprises={TARGET: ["/q"]}),
+    # Scrapy's own filter loses such a page.
+    "redirect to itself": Setup(surprises={TARGET: [TARGET, 200]}, again=1),
+    "redirect to the start": Setup(surprises={TARGET: ["/p/0"]}),
+    "redirect to a page in work": Setup(surprises={TARGET: ["/p/4"]}, seconds=0.05),
+    "redirect to a failing page": Setup(surprises={TARGET: ["/p/4"], "/p/4": [500]}, left=(*T, "/p/4")),
+    "redirect in a circle": Setup(surprises={TARGET: ["/p/4"], "/p/4": [TARGET]}, left=(*T, "/p/4")),
+    "redirect, dropped by a signal": Setup(at_signal(signals.request_scheduled, ignores_redirect), surprises={TARGET: ["/q"]}),
+    "redirect to another host": Setup(spider=spider(allowed_domains=["127.0.0.1"]), surprises={TARGET: ["http://localhost:{port}/q"]}),
+    "links to another host": Setup(spider=spider(allowed_domains=["127.0.0.1"], links=links_offsite)),
+    "robots.txt": Setup({"ROBOTSTXT_OBEY": True}),
+    "cookies": Setup(spider=spider(links=COOKIES), surprises={TARGET: [500, 200]}),
+    "HTTP cache": Setup(CACHED, surprises={TARGET: [500, 200]}),
+    "AutoThrottle": Setup(THROTTLED),
+}  # fmt: skip
+MIDDLEWARES = {
+    **{
+        f"{name}, {hook}": gives_another(hook, make)
+        for name, make in ANOTHER.items()
+        for hook in ("process_request", "process_response", "process_exception")
+    },
+    "a middleware downloads": Setup(downloader(process_request=downloads_by_itself)),
+    "a provider downloads": Setup(downloader(process_response=injects)),
+    "a response of another URL": Setup(downloader(process_request=own_response)),
+    "one response for all": Setup(downloader(process_request=one_response)),
+    "the same request again": Setup(downloader(process_response=asks_again)),
+    "a response for an exception": Setup(downloader(process_request=fails_at_target, process_exception=gives_response)),
+    "process_response raises": Setup(downloader(process_response=fails_at_target), left=T),
+    "ignored": Setup(downloader(process_request=ignores)),
+    "a proxy for each attempt": Setup(PROXIES),
+    "a download handler": Setup({"DOWNLOAD_HANDLERS": {"http": Browser}}),
+    "a scheduler and a downloader": Setup(GATES),
+    "process_spider_input raises": Setup(around_spider(process_spider_input=raises_at_input), left=T),
+    "items dropped near the spider": Setup(around_spider(process_spider_output=drops_items)),
+    "items dropped near the engine": Setup(around_spider(-2_000_000, process_spider_output=drops_items), unstored=ALL),
+    "a middleware recovers": Setup({"SPIDER_MIDDLEWARES": {raises_at(scrapy.Request): 500, RECOVERS: 400}}),
+    "a middleware recovers with an item that fails": Setup({"SPIDER_MIDDLEWARES": {raises_at(dict): 500, RECOVERS: 400}, **pipeline(raises_for_target)}, unstored=T),
+}  # fmt: skip
+SPIDERS = {
+    "raises at once": at_target(raises_at_once, left=T),
+    "raises midway": at_target(raises_midway, left=T),
+    "raises, recovered": Setup({"SPIDER_MIDDLEWARES": {RECOVERS: 400}}, spider(target=raises_midway), left=T),
+    "raises, recovered with a retry": Setup(RETRYING, spider(target=raises_midway), left=T),
+    "raises once, recovered with a retry": Setup(RETRYING, spider(target=raises_once)),
+    "closes the spider": at_target(closes, left=T, partial=True),
+    "asks again by get_retry_request": at_target(retries),
+    "asks again by replace": at_target(retries_by_hand),
+    "asks again and yields an item": at_target(retries_with_item),
+    "copies meta": Setup(spider=spider(links=COPIES)),
+    "copies meta, past the filter": Setup(spider=spider(links=COPIES, target=yields_another)),
+    "copies meta, past the filter, the item fails": Setup(pipeline(raises_slowly), spider(links=COPIES, target=yields_another), unstored=T),
+    "each link twice": Setup(spider=spider(links=links_twice)),
+    "async callback": Setup(spider=spider(parse=parses_later)),
+    "async callback raises": Setup(spider=spider(parse=raises_later), left=T),
+    "async callback downloads": Setup(spider=spider(parse=downloads_inline)),
+    "start yields an item": Setup(spider=spider(start=starts_with_item)),
+}  # fmt: skip
+PIPELINES = {
+    "items are dropped": Setup(pipeline(drops)),
+    "a pipeline raises": Setup(pipeline(raises, "Broken"), pages=61, unstored=Setup(pages=61).paths(), errors=1),
+    "a pipeline raises once": Setup(pipeline(raises_for_target), unstored=T),
+    "a slow pipeline": Setup(pipeline(is_slow)),
+    "a pipeline downloads": Setup(pipeline(downloads), spider(page=with_meta)),
+    "FilesPipeline": Setup(FILES, spider(page=with_files)),
+}  # fmt: skip
+QUEUES = {
+    **{
+        f"{kind} of scrapy-redis{more}": Setup({**REDIS_QUEUE, "SCHEDULER_QUEUE_CLASS": f"scrapy_redis.queue.{kind}"}, **crawlers)
+        for kind in ("FifoQueue", "LifoQueue", "PriorityQueue")
+        for more, crawlers in (("", {}), (", two crawlers", {"crawlers": 2, **LONG}))
+    },
+    "scrapy-redis, stays idle after a failure": Setup({**REDIS_QUEUE, **at_signal(signals.spider_idle, stays_open)}, surprises={TARGET: [500]}, left=T),
+    "JOBDIR, SIGTERM": Setup({"JOBDIR": "FOLDER/job"}, stop="SIGTERM", **LONG),
+    "scrapy-redis, SIGTERM": Setup(REDIS_QUEUE, stop="SIGTERM", **LONG),
+    "SIGTERM": Setup(stop="SIGTERM", again=1, marks=("parsed", "done"), **LONG),
+    "SIGKILL": Setup(stop="SIGKILL", again=1, marks=("done",), **LONG),
+    "scrapy-redis, SIGKILL": Setup(REDIS_QUEUE, stop="SIGKILL", again=1, marks=("done",), **LONG),
+    "30,000 requests": Setup({"CLOSESPIDER_PAGECOUNT": 300}, pages=30_000, partial=True),
+}  # fmt: skip
+SETUPS = {**HTTP, **MIDDLEWARES, **SPIDERS, **PIPELINES, **QUEUES}
+
+
+def main() -> None:
+    if sys.argv[1:2] and sys.argv[1].startswith("["):  # by a process that tells what to crawl
+        print(json.dumps(crawl_all(SETUPS, json.loads(sys.argv[1]))))
+        return
+    url, binary = os.environ.get("REDIS_URL"), find_binary()
+    assert url or binary, "no Redis: set REDIS_URL"
+    with nullcontext() if url else LocalRedis(binary or "") as server:
+        url = url or server.url
+        if len(sys.argv) > 2:
+            [result] = run({sys.argv[1]: SETUPS[sys.argv[1]]}, sys.argv[2], url).values()
+            print(json.dumps(vars(result), indent=1))
+            return
+        chosen = {name: SETUPS[name] for name in sys.argv[1:] or SETUPS}
+        own = run(chosen, OWN, url)
+        for how in MARKS:
+            its = {name: setup for name, setup in chosen.items() if how in setup.marks}
+            for name, result in run(its, how, url).items():
+                print(
+                    f"{name}, {how}: {result.requests.total()} requests (own filter {own[name].requests.total()}), {len(result.marked)} marked"
+                )
+                print(*complaints(chosen[name], how, own[name], result), sep="\n    ", flush=True)
+
+
+if __name__ == "__main__":
+    main()
