@@ -28,9 +28,10 @@ check: $(VENV)/.test oldest ## The rest: all kinds of servers, asyncio's twins, 
 	$(BIN)/python -m pytest -n 4 --dist worksteal -m "check or hypothesis" --hypothesis-profile many $(ARGS)
 	TBLOOM_FAULTS=full $(BIN)/python -m pytest -n 4 --dist worksteal tests/contract -k the_account_of_many_threads $(ARGS)
 
-oldest: $(OLDEST)/.test ## What talks to Redis, with the oldest Python (if pyenv has it) and libraries that setup.cfg allows.
+oldest: $(OLDEST)/.test ## What talks to Redis and Scrapy, with the oldest Python (if pyenv has it) and libraries that setup.cfg allows.
 	$(OLDEST)/bin/python -m pytest -n 4 --dist worksteal -m "not check" tests/engine tests/contract \
-	    $(patsubst %,tests/bloom/test_%.py,filter hasher claims sessions pending) $(ARGS)
+	    $(patsubst %,tests/bloom/test_%.py,filter hasher claims sessions pending) \
+	    $(patsubst %,tests/scrapy/test_%.py,setups marking attempts links) $(ARGS)
 
 peers: $(PEERS)/.peers ## Scrapy's and scrapy-redis' own tests with our dupefilter, beside the same with theirs; half an hour. ARGS=tests/test_crawl.py: some.
 	$(PEERS)/bin/python -m tests.peers.run $(ARGS)

@@ -6,6 +6,8 @@ The editable install is the one that all other tests run on.
 from __future__ import annotations
 
 import importlib.metadata
+import re
+import subprocess
 import sys
 import zipfile
 from pathlib import Path
@@ -129,3 +131,16 @@ def test_each_extra_works_alone(
 def test_an_index_can_show_the_package(dist: Path) -> None:
     done = uv("tool", "run", "twine", "check", "--strict", *dist.glob("tbloom-*"))
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_scrapys_newest_version_is_tested() -> None:
+    """The extra has a limit: raise it once `make test` and `make check` pass with the newer version."""
+    words = [sys.executable, "-m", "pip", "index", "versions", "scrapy"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60)  # noqa: PLW1510
+    newest = re.search(r"^scrapy \((\d+)\.(\d+)", done.stdout, re.MULTILINE)
+    if newest is None:
+        pytest.skip("no index of packages answers")
+    limit, *_ = re.findall(
+        r"scrapy.*<(\d+)\.(\d+)", "\n".join(importlib.metadata.requires("tbloom") or ())
+    )
+    assert tuple(map(int, newest.groups())) < tuple(map(int, limit))
