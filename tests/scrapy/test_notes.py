@@ -17,7 +17,6 @@ from zoneinfo import ZoneInfo
 
 import attr
 import attrs
-import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -346,10 +345,6 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "a text with its document": (html.fromstring("<a>x</a>").xpath("//a/text()")[0],
                                  "lxml.etree._ElementUnicodeResult"),
     "two halves of a character": ("\ud83d\udd77", "str"),
-    "a numpy integer": (np.int64(1), "numpy.int64"),
-    "a numpy float, which is a float": (np.float64(1), "numpy.float64"),
-    "a numpy text, which is a str": (np.str_("x"), "numpy.str_"),
-    "an array": (np.zeros(2), "numpy.ndarray"),
     "a bytearray": (bytearray(b"x"), "bytearray"),
     "a complex number": (1j, "complex"),
     "a generator": ((i for i in range(2)), "generator"),
@@ -377,7 +372,7 @@ def test_a_value_that_would_come_back_otherwise_is_named(value: Any, kind: str) 
 @pytest.mark.parametrize(
     ("fields", "path"),
     [
-        ({"meta": {"a": [1, {"b": np.int64(1)}]}}, "meta['a'][1]['b']"),
+        ({"meta": {"a": [1, {"b": Text("x")}]}}, "meta['a'][1]['b']"),
         ({"cb_kwargs": {"book": Book(title=object())}}, "cb_kwargs['book']['_values']['title']"),
         ({"cb_kwargs": {"point": Point(object())}}, "cb_kwargs['point']['x']"),
         ({"cookies": {"a": object()}}, "cookies['a']"),
@@ -420,7 +415,7 @@ scalars = st.one_of(
     st.none() | st.booleans() | st.integers() | st.floats() | st.decimals(),
     st.text() | st.binary() | st.characters(categories=["Cs"]),
     st.dates() | st.datetimes(timezones=st.none() | st.just(timezone.utc)) | st.timedeltas(),
-    st.sampled_from([*Color, *Size, *Access, Access.READ | Access.WRITE, Text("x"), np.int64(1)]),
+    st.sampled_from([*Color, *Size, *Access, Access.READ | Access.WRITE, Text("x")]),
 )
 keys = st.recursive(
     scalars.filter(lambda value: "nan" not in str(value).lower()),  # some have no hash
@@ -519,7 +514,7 @@ def bare_header() -> Request:
         changed("method", "post"), changed("flags", ("a",)), changed("priority", 1.5),
         changed("cookies", []), changed("flags", ()), changed("headers", OddHeaders({"a": "b"})),
         changed("headers", Headers({"a": "b"}, encoding="latin-1")), bare_header(),
-        changed("dont_filter", np.zeros(2)), changed("more", 1, PageRequest(URL)),
+        changed("dont_filter", Text("x")), changed("more", 1, PageRequest(URL)),
         without("verbatim_url", Request("https://e.com/a b", meta={"verbatim_url": True})),
         HeaderRequest(URL), NumberRequest(URL, number=1), NeedyRequest(1, URL),
         type("Made", (Request,), {})(URL),

@@ -80,12 +80,11 @@ class ClaimedLinks(Links):
         crawler = self.crawl.crawler
         token = self._claimant.token(note.fingerprints, note.deaths)
         self._given[id(request)] = request, token
-        if crawler.engine and crawler.engine.spider:  # else the next crawl takes it over
-            crawler.engine.crawl(request)
-            if self._given.pop(
-                id(request), None
-            ):  # dropped on purpose by a handler of request_scheduled
-                self.crawl.later("marked", lambda: self.seen.commit_many(token.items))
+        if crawler.engine is None or crawler.engine.spider is None:  # the next crawl takes it over
+            return
+        crawler.engine.crawl(request)
+        if self._given.pop(id(request), None):  # a handler of request_scheduled drops it on purpose
+            self.crawl.later("marked", lambda: self.seen.commit_many(token.items))
 
     def claim_now(self, request: Request) -> Answer | None:
         """The answer for a request of which the scheduler below asks by itself."""
