@@ -36,7 +36,7 @@ def test_links_to_known_pages_cost_nothing(crawl: Any, url: str, mark: str) -> N
         result = crawl("pages", settings, pages * 20)
     assert [] == result["fetched"]
     assert 1000 == result["stats"]["bloomfilter/filtered"]
-    assert result["stats"]["tbloom/cache_hits"] >= 900
+    assert result["stats"]["tbloom/cache_hits"] >= 700  # those of the first calls are not known yet
     print(len(calls), "script calls")
     assert len(calls) < 70
 

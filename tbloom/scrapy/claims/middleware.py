@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from scrapy import signals
@@ -10,7 +10,7 @@ from scrapy.exceptions import DontCloseSpider, NotConfigured
 from scrapy.spidermiddlewares.httperror import HttpError
 
 from tbloom.errors import ConfigError
-from tbloom.scrapy.claims.output import follow_output, reason
+from tbloom.scrapy.claims.output import follow_output, followed, reason
 from tbloom.scrapy.compat import is_trial
 from tbloom.scrapy.crawler import CrawlEnd, ends_early
 from tbloom.scrapy.gates import claimed_links
@@ -83,7 +83,19 @@ class NearestToEngine(_Middleware):
         if links and engine and engine.spider_is_idle() and not links.is_idle:
             raise DontCloseSpider
 
-    async def process_spider_output(
+    def process_spider_output(self, response: Response, result: Iterable[Any]) -> Iterator[Any]:
+        """As the next one, for Scrapy before 2.16, which mixes the two where a middleware recovers."""
+        pages = self._pages
+        page = pages.page_of(response) if pages else None
+        if pages is None or page is None:
+            yield from result
+            return
+        with followed(pages, page):
+            for found in result:
+                pages.yielded(page, found)
+                yield found
+
+    async def process_spider_output_async(
         self, response: Response, result: AsyncIterator[Any]
     ) -> AsyncIterator[Any]:
         """Follows all that the page's callback yields."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import contextmanager
 from functools import wraps
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
@@ -20,14 +21,13 @@ if TYPE_CHECKING:
     from tbloom.scrapy.claims.pages import Pages
 
 
-async def follow_output(pages: Pages, page: Page, result: AsyncIterator[Any]) -> AsyncIterator[Any]:
-    """The output of the page's callback or errback, to its end."""
+@contextmanager
+def followed(pages: Pages, page: Page) -> Iterator[None]:
+    """Within it, output of the page passes."""
     pages.entering_output(page)
     failed = "unfinished"
     try:
-        async for found in result:
-            pages.yielded(page, found)
-            yield found
+        yield
         failed = ""
     except Exception as error:
         failed = reason(error)
@@ -37,13 +37,23 @@ async def follow_output(pages: Pages, page: Page, result: AsyncIterator[Any]) ->
         pages.left_output(page)
 
 
+async def follow_output(
+    pages: Pages, page: Page, result: AsyncIterator[Any] | Iterable[Any]
+) -> AsyncIterator[Any]:
+    """The output of the page's callback or errback, to its end."""
+    with followed(pages, page):
+        async for found in as_async_generator(result):
+            pages.yielded(page, found)
+            yield found
+
+
 def follow_errback(pages: Pages, page: Page, request: Request) -> None:
     """Makes the output of the request's errback followed: the spider middlewares do not see it."""
     errback: Any = request.errback
 
     def output(found: Any) -> AsyncIterator[Any]:
-        each = found if isinstance(found, AsyncIterator) else arg_to_iter(found)
-        return follow_output(pages, page, as_async_generator(each))
+        is_async = isinstance(found, AsyncIterator)
+        return follow_output(pages, page, found if is_async else arg_to_iter(found))
 
     async def when_ready(found: Any) -> AsyncIterator[Any]:
         page.inside += 1

@@ -97,13 +97,17 @@ class Pages:
 
     def follow(self, page: Page, fingerprint: str) -> None:
         """The page is redirected to one that this crawl works on."""
-        following = (other for pages in self._followers.values() for other in pages)
-        if any(
-            fingerprint in other.token.fingerprints for other in following
-        ):  # perhaps it follows this one
+        if self._leads_to(fingerprint, page):
             self.refuse(page, "redirect")
         elif self.happens(page, Event.TO_PAGE_IN_WORK):
             self._followers.setdefault(fingerprint, []).append(page)
+
+    def _leads_to(self, fingerprint: str, page: Page) -> bool:
+        """Whether the page with this fingerprint follows the page, perhaps through others."""
+        for followed, pages in self._followers.items():
+            if any(fingerprint in other.token.fingerprints for other in pages):
+                return followed in page.token.fingerprints or self._leads_to(followed, page)
+        return False
 
     def refuse(self, page: Page, reason: str) -> None:
         """The request of ``returning`` is not for this crawl."""
