@@ -35,6 +35,8 @@ class _Family:
 
     def __init__(self) -> None:
         self.members, self.failed = 1, ""
+        #: The fingerprints of all tries, and where their items wait: the last one ends for all.
+        self.fingerprints, self.places = dict[str, None](), set[Any]()
 
 
 class Pages:
@@ -234,9 +236,9 @@ class Pages:
         self._end_outputs()
         following = [page for pages in self._followers.values() for page in pages]
         returning = [page for _, page in self._returning.values()]
+        self._followers.clear()  # each is told once
         for page in {*self._by_id.values(), *returning, *following}:
             self.happens(page, Event.LEFT_OVER)
-        self._followers.clear()
         self._returning.clear()
 
     def _end(self, page: Page, *, in_queue: bool) -> None:
@@ -250,16 +252,21 @@ class Pages:
         if not in_queue and (family := self._families.get(page.token.number)):
             family.members -= 1
             family.failed = family.failed or page.failed
+            family.places |= page.places
+            family.fingerprints = dict.fromkeys(page.token.fingerprints) | family.fingerprints
             if family.members:  # the last one decides
                 page.state = State.PASSED_ON
             else:
                 del self._families[page.token.number]
+                page.places = family.places
+                page.token = page.token._replace(fingerprints=(*family.fingerprints,))
                 if page.state is State.MARKED and family.failed:
                     page.state, page.failed = State.FAILED, family.failed
-        page.thing = None
         if page.state is State.PASSED_ON:
+            page.thing = None
             return
         self._ended(page, page.state)
+        page.thing = None
         is_marked = page.state is State.MARKED
         for fingerprint in page.token.fingerprints:
             for other in self._followers.pop(fingerprint, ()):
