@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from itertools import count
 from typing import Any
 
 import pytest
 from scrapy import Request
 from scrapy.core.scheduler import BaseScheduler
+from scrapy.settings import BaseSettings
+
+from tbloom import TimeBloom
+from tbloom.scrapy.stores import CrawlBloom
 
 SCRAPY = {"DUPEFILTER_CLASS": "tbloom.scrapy.DupeFilter"}
 
@@ -77,3 +82,25 @@ def refusal(result: dict[str, Any]) -> str:
 
 
 UNREACHABLE = "redis://127.0.0.1:1/0"
+
+
+class EndsBetweenCalls:
+    """An add-on: another crawler holds a page, and ends after this one's third look for such pages."""
+
+    def update_settings(self, settings: BaseSettings) -> None:
+        name = settings["TBLOOM_KEY"]
+        other = TimeBloom.from_url(settings["REDIS_URL"], name, capacity=1000)
+        other.claim(bytes.fromhex(settings["OTHER_ITEM"]), note=settings["OTHER_NOTE"])
+        calls = count(1)
+
+        def watched(call: Any) -> Any:
+            def watch(self: CrawlBloom, *args: Any) -> Any:
+                answer = call(self, *args)
+                if next(calls) == 3:
+                    other.close()
+                return answer
+
+            return watch
+
+        for verb in ("take_over", "other_sessions"):
+            setattr(CrawlBloom, verb, watched(getattr(CrawlBloom, verb)))

@@ -91,14 +91,19 @@ def test_crawls_that_are_stopped_again_and_again_lose_no_page(crawl: Any, claims
     assert 0 == claims()
 
 
+def noted(url: str, deaths: int, **fields: Any) -> tuple[bytes, str]:
+    """The item of a page, and the note of its claim."""
+    item = fingerprint(Request(url))
+    text = json.dumps({"url": url, **fields})
+    return item, Note((item.hex(),), deaths, text).text(SimpleNamespace(name="tests"))
+
+
 @pytest.fixture
 def left(url: str, name: str, site: str) -> Any:
     """Leaves a request as a dead crawler does; of which some have died."""
 
     def left(page: str, deaths: int, **fields: Any) -> None:
-        item = fingerprint(Request(f"{site}{page}"))
-        text = json.dumps({"url": f"{site}{page}", **fields})
-        note = Note((item.hex(),), deaths, text).text(SimpleNamespace(name="tests"))
+        item, note = noted(f"{site}{page}", deaths, **fields)
         with TimeBloom.from_url(url, name, capacity=1000) as dead:
             dead.claim(item, note=note)
 
@@ -127,6 +132,13 @@ def test_a_request_of_which_a_crawler_has_died_is_fetched_last(crawl: Any, left:
     left("b", 0, callback="note")
     settings = {**DONE, "CONCURRENT_REQUESTS": 1, "TBLOOM_ATTEMPTS": 2}
     assert ["b", "a"] == crawl("outcomes", settings)["fetched"]
+
+
+def test_a_crawler_that_ends_while_an_idle_one_looks_around_is_found(crawl: Any, site: str) -> None:
+    item, note = noted(f"{site}0", 0, callback="note")
+    ends = {"OTHER_ITEM": item.hex(), "OTHER_NOTE": note}
+    addons = {"tbloom.scrapy.Addon": 500, "tests.helpers.schedulers.EndsBetweenCalls": 600}
+    assert ["0"] == crawl("outcomes", {**DONE, **ends, "ADDONS": addons})["fetched"]
 
 
 def test_a_page_is_marked_while_nothing_else_happens(crawl: Any) -> None:

@@ -71,7 +71,8 @@ class TakeOver:
         """Whether nothing can be taken over, now or soon. (The engine asks again when this is known.)"""
         is_done = self._done_at == self.moves or self._crawl.end.has_begun
         if not (is_done or self._is_searching):
-            self._search(RUNNING, is_idle=True)
+            self._is_searching = True
+            self._crawl.calls.begin(self._search_all, self._found_all)
         return is_done
 
     def report(self) -> None:
@@ -84,110 +85,109 @@ class TakeOver:
             )
             logger.warning(message, self._left)
 
-    def _search(self, kind: str, *, is_idle: bool = False) -> None:
+    def _search(self, kind: str) -> None:
         if self._is_searching or self._crawl.end.has_begun:
             return
         self._next_search = time.monotonic() + min(_SEARCH_SECONDS, self._seen.session_ttl / 4)
         self._is_searching = True
-        text = prefix(spider_of(self._crawl.crawler), kind)
-        call = partial(self._search_idle if is_idle else self._seen.take_over, _BATCH, text)
-        self._crawl.calls.begin(call, partial(self._found, kind, is_idle=is_idle))
+        self._crawl.calls.begin(partial(self._notes, kind), partial(self._found, kind))
 
-    def _search_idle(self, limit: int, text: str) -> list[str]:
-        # A process that shares the queue may have died with what it has taken out of it.
-        if self._seen.has_handed_over and self._ends.is_empty:
-            self._seen.end_session()
-        return self._seen.take_over(limit, text)
+    def _notes(self, kind: str) -> list[str]:
+        return self._seen.take_over(_BATCH, prefix(spider_of(self._crawl.crawler), kind))
 
-    def _found(self, kind: str, searched: Future[list[str]], *, is_idle: bool) -> None:
+    def _found(self, kind: str, searched: Future[list[str]]) -> None:
         self._is_searching = False
         try:
             texts = searched.result()
-            taken = self._take(texts) if texts else 0
+            self._take(texts)
             if kind == LEFT:
                 self._search(LEFT if len(texts) == _BATCH else RUNNING)
-            elif is_idle and not taken:
-                self._is_searching = True
-                self._crawl.calls.begin(self._others, self._know_others)
         except (RedisError, TBloomError) as error:
             self._crawl.failed("searched for", error)
         look_again(self._crawl.crawler.engine)
 
-    def _take(self, texts: list[str]) -> int:
-        """Schedules the requests of the notes, which are this session's now; returns how many."""
-        self._silent = None
-        notes, taken, failed = list[Note](), list[tuple[Request, Note]](), list[tuple[Note, str]]()
-        spider = spider_of(self._crawl.crawler)
-        for text in texts:
-            try:
-                note = Note.read(text)
-            except ValueError as error:
-                self._not_taken(error, text)
-                continue
-            if not self._claimant.failed.isdisjoint(note.fingerprints):  # in this crawl
-                failed.append((note, note.text(spider, LEFT)))
-                continue
-            try:
-                request = note.restore(spider)
-            except ValueError as error:  # as of another version of the spider
-                failed.append((note, ""))
-                self._not_taken(error, text)
-                continue
-            if note.deaths >= self._failures.attempts:
-                message = (
-                    "%d crawlers have died while they worked on %s, which is left to the next crawl"
-                )
-                logger.error(message, note.deaths, request)
-                count(self._crawl.crawler, "tbloom/not_taken_over")
-                self._left += 1
-                failed.append((note, note._replace(deaths=0).text(spider, LEFT)))
-                continue
-            notes.append(note)
-            taken.append((request, note))
-        for note, text in failed:
-            self._ends.leave([bytes.fromhex(note.fingerprints[0])], text)
-        if taken:
-            items = [bytes.fromhex(note.fingerprints[0]) for note in notes]
-            again = [note.text(spider) for note in notes]
-            self._crawl.later("noted", lambda: self._claimant.renew(items, again))
-            logger.info("took over %d requests of crawlers that have ended", len(taken))
-        for request, note in taken:
-            count(self._crawl.crawler, "tbloom/taken_over")
-            if (
-                note.deaths
-            ):  # after the others: what it may do to the crawler harms no more than it must
-                request.priority -= _SUSPECT
-            self._schedule(request, note)
-        return len(taken)
+    # The crawl is idle
 
-    def _not_taken(self, error: ValueError, text: str) -> None:
-        logger.error("A dead crawler's request can't be taken over: %s: %.200r", error, text)
-        count(self._crawl.crawler, "tbloom/not_taken_over")
-
-    def _others(self) -> tuple[dict[str, int], int]:
-        """The other living sessions, until when each counts as alive, and how many claims there are."""
+    def _search_all(self) -> tuple[dict[str, int], int, list[str]]:
+        """The other living sessions, until when each counts as alive; how many claims there are; and the dead ones' notes."""
+        # A process that shares the queue may have died with what it has taken out of it.
+        if self._seen.has_handed_over and self._ends.is_empty:
+            self._seen.end_session()
         self._seen.pause_session()
+        # First, because the search finds those that die before it.
         others = self._seen.other_sessions()
-        is_new = others and not self._has_said
-        return others, self._seen.info().claims if is_new else 0
+        claims = self._seen.info().claims if others and not self._has_said else 0
+        return others, claims, self._notes(RUNNING)
 
-    def _know_others(self, asked: Future[tuple[dict[str, int], int]]) -> None:
-        """A session with a heartbeat since this crawl became idle does its own work; one without is dead soon."""
+    def _found_all(self, searched: Future[tuple[dict[str, int], int, list[str]]]) -> None:
         self._is_searching = False
+        engine = self._crawl.crawler.engine
         try:
-            others, claims = asked.result()
+            others, claims, texts = searched.result()
+            self._take(texts)
         except (RedisError, TBloomError) as error:
             self._crawl.failed("searched for", error)
+            look_again(engine)
             return
+        if texts:
+            look_again(engine)
+            return
+        # A session with a heartbeat since this crawl became idle does its own work; one without is dead soon.
         known = others if self._silent is None else self._silent
         self._silent = {name: until for name, until in others.items() if known.get(name) == until}
         if others and not self._has_said:
             self._has_said = True
             message = "waiting up to %.0f s for %d requests of other crawlers (%d), which are taken over if those have died"
             logger.info(message, self._seen.session_ttl, claims, len(others))
-        engine = self._crawl.crawler.engine
         if self._silent:
             self._timer = call_later(_WAIT_SECONDS, look_again, engine)
         else:
             self._done_at = self.moves
             look_again(engine)
+
+    def _take(self, texts: list[str]) -> None:
+        """Schedules the requests of the notes, which are this session's now."""
+        if texts:
+            self._silent = None
+        taken = [found for text in texts if (found := self._request_of(text))]
+        if not taken:
+            return
+        items = [bytes.fromhex(note.fingerprints[0]) for _, note in taken]
+        again = [note.text(spider_of(self._crawl.crawler)) for _, note in taken]
+        self._crawl.later("noted", lambda: self._claimant.renew(items, again))
+        logger.info("took over %d requests of crawlers that have ended", len(taken))
+        for request, note in taken:
+            count(self._crawl.crawler, "tbloom/taken_over")
+            if note.deaths:  # after the others, because it may end this crawler too
+                request.priority -= _SUSPECT
+            self._schedule(request, note)
+
+    def _request_of(self, text: str) -> tuple[Request, Note] | None:
+        """The request of a note, and the note; None: it is left to the next crawl."""
+        spider, left = spider_of(self._crawl.crawler), ""
+        try:
+            note = Note.read(text)
+        except ValueError as error:
+            self._not_taken(f"{error}: {text[:200]!r}")
+            return None
+        try:
+            request = note.restore(spider)
+        except ValueError as error:  # as of another version of the spider
+            self._not_taken(f"{error}: {text[:200]!r}")
+        else:
+            if not self._claimant.failed.isdisjoint(note.fingerprints):  # in this crawl
+                left = note.text(spider, LEFT)
+            elif note.deaths < self._failures.attempts:
+                return request, note
+            else:
+                self._not_taken(
+                    f"{note.deaths} crawlers have died of {request}; the next crawl has it"
+                )
+                left = note._replace(deaths=0).text(spider, LEFT)
+                self._left += 1
+        self._ends.leave([bytes.fromhex(note.fingerprints[0])], left)
+        return None
+
+    def _not_taken(self, why: str) -> None:
+        logger.error("A dead crawler's request is not taken over: %s", why)
+        count(self._crawl.crawler, "tbloom/not_taken_over")
