@@ -230,12 +230,15 @@ def _costs(name: str, figures: dict[str, Figures]) -> Table:
 
 def away(server: Server, pages: int, rounds: int) -> Table:
     """How fast crawls are while Redis is far away."""
+    near = _figures(server, server.url, pages, rounds)
     with delayed(server.port, AWAY / 2) as url:
-        figures = _figures(server, url, pages, rounds)
-    own = figures[OWN]["rate"]
-    rows = [[way, of["rate"], own / of["rate"], of["stall"]] for way, of in figures.items()]
-    columns = {"": "", "pages/s": ".0f", "x time": ".2f", "stall ms": ".0f"}
-    return Table("crawls-away", columns, rows)
+        far = _figures(server, url, pages, rounds)
+    rows = []
+    for way in WAYS:
+        rates = near[way]["rate"], far[way]["rate"]
+        rows.append([way, *rates, rates[0] / rates[1], far[OWN]["rate"] / rates[1], far[way]["stall"]])  # fmt: skip
+    columns = {"": "", "pages/s": ".0f", "far away": ".0f", "x time": ".2f"}
+    return Table("crawls-away", {**columns, "x Scrapy's": ".2f", "stall ms": ".0f"}, rows)
 
 
 def setups(server: Server, names: Sequence[str]) -> Table:

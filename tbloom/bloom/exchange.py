@@ -148,8 +148,8 @@ class FilterExchange(Exchange):
             if last is not None and layout.version:  # else the filter begins with the first call
                 numbers = range(len(layout.parts(last)))
                 keys = [self.config.keys.slice(last, shard, number) for number in numbers]
-                counts = yield from each("BITFIELD_RO", keys, "GET", "u48", "0")
-                items[shard] = sum(count for [count] in counts)
+                counts = yield from each(keys, "BITFIELD_RO {} GET u48 0")
+                items[shard] = sum(count for [[count]] in counts.values())
         if not items:
             return True
         calls = {

@@ -14,7 +14,7 @@ from tbloom.bloom.config import Config
 from tbloom.bloom.layout import Layout, Part
 from tbloom.bloom.sizing import HEADER_BITS, key_bytes, rate_at, window_rate
 from tbloom.engine.clock import ServerClock
-from tbloom.engine.flow import Command, Flow, deliver_all, pairs, text
+from tbloom.engine.flow import Command, Flow, chunks, deliver_all, pairs, text
 from tbloom.engine.server import ask_time, check_stored, evictions
 from tbloom.window import WHOLE, Slice, from_ms
 
@@ -123,18 +123,15 @@ def glance(config: Config, clock: ServerClock) -> Flow[Glance]:
     registers = [*map(config.keys.register, range(config.shards))]
     warnings, now = (yield from evictions(registers)), clock.now()
     parts: dict[str, int] = {}
-    for key, register in zip(registers, (yield from each("HGETALL", registers)), strict=True):
+    for key, [register] in (yield from each(registers, "HGETALL {}")).items():
         parts |= parts_in(key, register)
-    sizes = dict(zip(parts, (yield from each("MEMORY USAGE", [*parts])), strict=True))
-    for part, until in parts.items():
-        if sizes[part] is None and until > now + _SOON_MS:
+    heads = {}
+    replies = yield from each(parts, "MEMORY USAGE {}", "BITFIELD_RO {} GET u48 0", "PTTL {}")
+    for part, (size, [items], ttl) in replies.items():
+        if size:
+            heads[part] = items, size, ttl
+        elif parts[part] > now + _SOON_MS:
             warnings.append(f"the server has dropped {part} early: what it held is forgotten")
-    there = [key for key, size in sizes.items() if size]
-    items = yield from each("BITFIELD_RO", there, "GET", "u48", "0")
-    ttls = yield from each("PTTL", there)
-    heads = {
-        key: (count, sizes[key], ttl) for key, [count], ttl in zip(there, items, ttls, strict=True)
-    }
     return Glance(now, heads, warnings)
 
 
@@ -145,8 +142,10 @@ def read_info(
     yield from ask_time(config, clock)
     live = config.window.live(clock.now())
     yield from check_stored(config)
-    texts = yield from each("GET", [config.keys.layout(s) for s in range(config.shards)])
-    layouts = [Layout(config, text(known or ""), shard) for shard, known in enumerate(texts)]
+    texts = yield from each([config.keys.layout(s) for s in range(config.shards)], "GET {}")
+    layouts = [
+        Layout(config, text(known or ""), shard) for shard, [known] in enumerate(texts.values())
+    ]
     seen = yield from glance(config, clock)
     known = {slice.label: slice for slice in earlier.slices} if earlier else {}
     slices = []
@@ -157,8 +156,8 @@ def read_info(
             for number, part in enumerate(layout.parts(slice.label))
         }
         slices.append((yield from _slice_info(config, slice, keys, seen, known.get(slice.label))))
-    claims = yield from each("HLEN", [*map(config.keys.claims, range(config.shards))])
-    return filter_info(config, slices, sum(claims), seen.warnings)
+    claims = yield from each(map(config.keys.claims, range(config.shards)), "HLEN {}")
+    return filter_info(config, slices, sum(count for [count] in claims.values()), seen.warnings)
 
 
 def filter_info(
@@ -244,9 +243,16 @@ def summed(
     )
 
 
-def each(command: str, keys: list[str], *arguments: str) -> Flow[list[Any]]:
-    """The replies to one command for each key."""
-    return deliver_all([Command((*command.split(), key, *arguments), key) for key in keys])
+def each(keys: Iterable[str], *commands: str) -> Flow[dict[str, list[Any]]]:
+    """By key, the replies to these commands; a word ``{}`` stands for the key."""
+    keys = [*keys]
+    calls = [
+        Command(tuple(key if word == "{}" else word for word in command.split()), key)
+        for key in keys
+        for command in commands
+    ]
+    replies = yield from deliver_all(calls)
+    return dict(zip(keys, map(list, chunks(replies, len(commands))), strict=True))
 
 
 def _count_bits(bits: int, key: str) -> Flow[int]:

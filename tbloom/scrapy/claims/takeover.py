@@ -90,7 +90,8 @@ class TakeOver:
             return
         self._next_search = time.monotonic() + min(_SEARCH_SECONDS, self._seen.session_ttl / 4)
         self._is_searching = True
-        self._crawl.calls.begin(partial(self._notes, kind), partial(self._found, kind))
+        # Not in the thread in which links are asked about, and would wait.
+        self._crawl.ends_calls.begin(partial(self._notes, kind), partial(self._found, kind))
 
     def _notes(self, kind: str) -> list[str]:
         return self._seen.take_over(_BATCH, prefix(spider_of(self._crawl.crawler), kind))

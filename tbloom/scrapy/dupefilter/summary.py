@@ -34,15 +34,16 @@ def summarize(
         period = _PERIODS.get(str(period), period)
         kind = f"{config.slices} {period} slices" if period else "no window"
     place = address_of(seen.client) if not isinstance(seen, LocalBloom) else seen.path or "memory"
-    warnings, held, is_new = [], "", False
+    warnings, held, is_new = list[str](), "", False
     with suppress(RedisError):
         info = seen.info()
         is_new = not info.bytes
         held = f", {info.items:,} items"
         if isinstance(info, FilterInfo):
             held += f" ({info.slices[-1].items:,} in the newest)"
+            warnings += info.warnings
         held += f", {info.bytes / 2**20:,.2f} MB, {'new' if is_new else 'existing'}"
-        warnings += [] if isinstance(seen, LocalBloom) else seen.warnings()
+        warnings += seen.warnings() if isinstance(seen, CrawlExact) else []
     if not isinstance(seen, LocalBloom):
         with suppress(RedisError):
             warnings += _other_fingerprinter(seen, fingerprinter, is_new=is_new)
