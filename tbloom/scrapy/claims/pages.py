@@ -240,6 +240,7 @@ class Pages:
         for page in {*self._by_id.values(), *returning, *following}:
             self.happens(page, Event.LEFT_OVER)
         self._returning.clear()
+        self._families.clear()  # of tries that other processes have taken out of the queue
 
     def _end(self, page: Page, *, in_queue: bool) -> None:
         if self._by_id.get(id(page.thing)) is page:
