@@ -187,15 +187,15 @@ async def _serve(pages: int) -> None:
 
 
 def _figures(
-    server: Server, url: str, pages: int, rounds: int, queued: int = 0
+    server: Server, ways: dict[str, Any], pages: int, rounds: int, queued: int = 0
 ) -> dict[str, Figures]:
-    """The medians of crawls by turns, for each way."""
-    found: dict[str, list[Figures]] = {way: [] for way in WAYS}
+    """The medians of crawls by turns; ``ways``: their settings."""
+    found: dict[str, list[Figures]] = {way: [] for way in ways}
     with site(queued + LINKS if queued else pages) as address:
         arguments = {"site": address, "pages": pages, "queued": queued}
         for number in range(rounds):
-            for way in [*WAYS] if number % 2 else reversed(WAYS):
-                job = {"settings": {"REDIS_URL": url, **WAYS[way]}, "arguments": arguments}
+            for way in [*ways] if number % 2 else reversed(ways):
+                job = {"settings": ways[way], "arguments": arguments}
                 command = [sys.executable, "-m", "bench.crawls", "crawl", json.dumps(job)]
                 done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
                 found[way].append(json.loads(done.stdout))
@@ -209,12 +209,17 @@ def _figures(
 
 def cpu(server: Server, pages: int, rounds: int) -> Table:
     """What a crawl costs the machine that it runs on."""
-    return _costs("crawls", _figures(server, server.url, pages, rounds))
+    return _costs("crawls", _figures(server, _ways(server.url), pages, rounds))
 
 
 def queued(server: Server, pages: int, rounds: int, requests: int = 30_000) -> Table:
     """The same while many requests wait."""
-    return _costs("crawls-queued", _figures(server, server.url, pages // 3, rounds, requests))
+    figures = _figures(server, _ways(server.url), pages // 3, rounds, requests)
+    return _costs("crawls-queued", figures)
+
+
+def _ways(url: str) -> dict[str, Any]:
+    return {way: {"REDIS_URL": url, **settings} for way, settings in WAYS.items()}
 
 
 def _costs(name: str, figures: dict[str, Figures]) -> Table:
@@ -230,13 +235,13 @@ def _costs(name: str, figures: dict[str, Figures]) -> Table:
 
 def away(server: Server, pages: int, rounds: int) -> Table:
     """How fast crawls are while Redis is far away."""
-    near = _figures(server, server.url, pages, rounds)
     with delayed(server.port, AWAY / 2) as url:
-        far = _figures(server, url, pages, rounds)
-    rows = []
+        away = {f"far {way}": settings for way, settings in _ways(url).items()}
+        figures = _figures(server, {**_ways(server.url), **away}, pages, rounds)
+    rows, own = [], figures[f"far {OWN}"]["rate"]
     for way in WAYS:
-        rates = near[way]["rate"], far[way]["rate"]
-        rows.append([way, *rates, rates[0] / rates[1], far[OWN]["rate"] / rates[1], far[way]["stall"]])  # fmt: skip
+        near, far = figures[way]["rate"], figures[f"far {way}"]["rate"]
+        rows.append([way, near, far, near / far, own / far, figures[f"far {way}"]["stall"]])
     columns = {"": "", "pages/s": ".0f", "far away": ".0f", "x time": ".2f"}
     return Table("crawls-away", {**columns, "x Scrapy's": ".2f", "stall ms": ".0f"}, rows)
 
