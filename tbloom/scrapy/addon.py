@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from scrapy.core.scheduler import BaseScheduler
 from scrapy.exceptions import NotConfigured
 from scrapy.settings import SETTINGS_PRIORITIES
 from scrapy.utils.misc import load_object
@@ -47,7 +48,10 @@ class Addon:
         for name, gate in (("SCHEDULER", SchedulerGate), ("DOWNLOADER", DownloaderGate)):
             # With the priority that the setting has: a project's own setting would win otherwise, and no gate be there.
             priority = max(settings.getpriority(name) or 0, SETTINGS_PRIORITIES["addon"])
-            settings.set(name, gated(gate, load_object(settings[name])), priority)
+            kind = load_object(settings[name])
+            if gate is SchedulerGate and not issubclass(kind, BaseScheduler):
+                continue  # Scrapy refuses it, and says why
+            settings.set(name, gated(gate, kind), priority)
         if (
             settings.get(MARK.name) in MARKS_DONE and not shadow
         ):  # in whose shadow nothing is claimed

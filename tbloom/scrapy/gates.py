@@ -6,6 +6,7 @@ everything passes, whichever middlewares a project has.
 
 from __future__ import annotations
 
+from functools import wraps
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
@@ -68,34 +69,34 @@ class SchedulerGate(_Project):  # type: ignore[misc] # known at run time only
     """A project's scheduler, in which links wait until they are known to be new."""
 
     links: Links | None = None
+    #: A spider may not know its crawler.
+    _of_crawler: Crawler
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Any:
         """Scrapy's constructor. Where scrapy-redis finds no server, one line in the log ends the crawl."""
         is_shared = any(kind.__module__.startswith("scrapy_redis.") for kind in cls.__mro__)
-        if is_trial(crawler):  # leaves a shared queue alone
-            return (
-                MemoryScheduler.from_crawler(crawler)
-                if is_shared
-                else super().from_crawler(crawler)
-            )
+        if is_shared and is_trial(crawler):  # leaves the queue alone
+            return MemoryScheduler.from_crawler(crawler)
         with CrawlEnd(crawler).ending_at_an_error():
             if is_shared:  # these name a wrong setting
                 FLUSH.is_on(crawler.settings)
                 make_client(crawler.settings)[0].close()
             scheduler = super().from_crawler(crawler)
-            _schedulers[id(crawler)] = scheduler
+            scheduler._of_crawler = crawler  # noqa: SLF001 - its own
+            if not is_trial(crawler):
+                _schedulers[id(crawler)] = scheduler
             return scheduler
         return MemoryScheduler.from_crawler(crawler)  # of which nothing is asked
 
     def open(self, spider: Spider) -> Any:
         """The dupefilter opens the gate. An error ends the crawl."""
-        with CrawlEnd(spider.crawler).ending_at_an_error():
+        with CrawlEnd(self._of_crawler).ending_at_an_error():
             return super().open(spider)
 
     def flush(self) -> None:
         """scrapy-redis clears the queue of all crawlers, unless this crawl ends before its first request."""
-        if not ends_early(self.spider.crawler):
+        if not ends_early(self._of_crawler):
             super().flush()
 
     def enqueue_request(self, request: Request) -> bool:
@@ -139,6 +140,16 @@ class SchedulerGate(_Project):  # type: ignore[misc] # known at run time only
 class DownloaderGate(_Project):  # type: ignore[misc] # known at run time only
     """A project's downloader, which tells what it gives for a page."""
 
+    def __init_subclass__(cls) -> None:
+        """Scrapy calls ``fetch`` with the arguments that the project's asks for."""
+        gate = cls.fetch
+
+        @wraps(super(DownloaderGate, cls).fetch)
+        def fetch(self: Any, request: Request, *args: Any) -> Any:
+            return gate(self, request, *args)
+
+        cls.fetch = fetch  # type: ignore[method-assign]
+
     def __init__(self, crawler: Crawler) -> None:
         super().__init__(crawler)
         self._of_crawler = crawler
@@ -157,7 +168,7 @@ class DownloaderGate(_Project):  # type: ignore[misc] # known at run time only
                 follow_errback(links.pages, page, request)
             return result
 
-        return fetched.addBoth(ended)
+        return fetched.addBoth(ended) if isinstance(fetched, Deferred) else ended(fetched)
 
     def needs_backout(self) -> bool:
         """Also while too many links wait for the filter's answer."""

@@ -205,10 +205,10 @@ class OwnScheduler(Scheduler):
 
 
 class OwnDownloader(Downloader):
-    """A project's, which gives other responses."""
+    """A project's, which gives other responses, and asks for the spider, as earlier versions of Scrapy had it."""
 
-    def fetch(self, *arguments: Any) -> Any:
-        return super().fetch(*arguments).addCallback(self._own)
+    def fetch(self, request: scrapy.Request, spider: Any) -> Any:  # type: ignore[override]
+        return super().fetch(request, spider).addCallback(self._own)
 
     def _own(self, result: Any) -> Any:
         return result.replace(flags=["own"]) if isinstance(result, Response) else result

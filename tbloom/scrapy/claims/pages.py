@@ -140,13 +140,14 @@ class Pages:
         return result
 
     def _failed_to_fetch(self, failure: Any, page: Page) -> None:
-        ignored = isinstance(failure.value, IgnoreRequest)
-        page.doubt = "" if ignored else f"download/{type(failure.value).__name__}"
-        if page.request.errback is None:
+        error = getattr(failure, "value", failure)  # a downloader may give what Scrapy refuses
+        ignored = isinstance(error, IgnoreRequest)
+        page.doubt = "" if ignored else f"download/{type(error).__name__}"
+        if page.request.errback is None or error is failure:
             self.happens(page, Event.IGNORED if ignored else Event.FAILURE)
         elif self.happens(page, Event.FAILURE_FOR_ERRBACK):
             # Twisted makes another Failure of the exception on its way.
-            page.thing, self._by_id[id(failure.value)] = failure.value, page
+            page.thing, self._by_id[id(error)] = error, page
 
     def _check_return(self, request: Request) -> None:
         """The engine schedules a middleware's request at once, unless a handler of ``request_scheduled`` drops it."""
