@@ -1,0 +1,140 @@
+"""What the moves of the player do is what happens on a real network, and at a real server that refuses."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from time import monotonic, sleep
+from typing import Any
+
+import pytest
+import redis
+from redis import exceptions
+
+from tbloom import TimeBloom
+from tbloom.engine.connections import Connections
+from tests.helpers.flows import flow_of
+from tests.helpers.localredis import LocalRedis
+from tests.helpers.proxy import Fault, Proxy
+from tests.simulation.player import REFUSALS
+
+
+@pytest.fixture
+def seen(server: LocalRedis, name: str) -> Iterator[TimeBloom]:
+    """A filter that is there, and looked at without faults."""
+    with TimeBloom.from_url(server.url, name, capacity=1000) as seen:
+        seen.add("first")
+        yield seen
+
+
+def send(url: str, seen: TimeBloom) -> Any:
+    """What the driver gets for a call that adds an item: a reply, or redis-py's error."""
+    flow = flow_of(seen, "add", "item")
+    with redis.Redis.from_url(url, socket_timeout=0.3, retry=None) as client:
+        [reply] = Connections(client).send(next(flow))
+    flow.close()
+    return reply
+
+
+def is_executed(server: LocalRedis, name: str, wait: float = 0.0) -> bool:
+    """Whether the call was executed, perhaps after some time (s)."""
+    with TimeBloom.from_url(server.url, name, capacity=1000) as other:
+        end = monotonic() + wait
+        while not (found := other.contains("item")) and monotonic() < end:
+            sleep(0.02)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("fault", "before"),
+    [
+        (Fault.LOSE, True),
+        (Fault.CUT_REPLY, True),
+        (Fault.LATE_REPLY, True),
+        (Fault.CUT_REQUEST, False),
+    ],
+)
+def test_a_lost_connection(
+    seen: TimeBloom, server: LocalRedis, name: str, fault: Fault, *, before: bool
+) -> None:
+    """The call is executed before, or never."""
+    with Proxy(server.url, lambda _: fault, late=0.6) as proxy:
+        error = send(proxy.url, seen)
+    assert isinstance(error, exceptions.ConnectionError | exceptions.TimeoutError)
+    assert before == is_executed(server, name)
+
+
+def test_a_call_that_comes_late(seen: TimeBloom, server: LocalRedis, name: str) -> None:
+    """Its caller has an error by then, or has sent it again."""
+    with Proxy(server.url, lambda _: Fault.LATE_REQUEST, late=2.0) as proxy:
+        error = send(proxy.url, seen)
+        assert isinstance(error, exceptions.TimeoutError)
+        assert not is_executed(server, name)
+        assert is_executed(server, name, wait=30.0)
+
+
+@contextmanager
+def without_memory(client: redis.Redis) -> Iterator[None]:
+    client.config_set("maxmemory", 1)
+    yield
+    client.config_set("maxmemory", 0)
+
+
+@contextmanager
+def as_a_replica(client: redis.Redis) -> Iterator[None]:
+    client.replicaof("127.0.0.1", 1)  # type: ignore[no-untyped-call] # nobody is there
+    yield
+    client.replicaof("NO", "ONE")  # type: ignore[no-untyped-call]
+
+
+@contextmanager
+def in_a_script(client: redis.Redis) -> Iterator[None]:
+    """While another client's script runs without an end."""
+    client.config_set("lua-time-limit", 1)
+
+    def run() -> None:
+        with suppress(redis.RedisError):
+            client.eval("while true do end", 0)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    with suppress(redis.ResponseError):
+        while client.ping():  # until it says BUSY
+            sleep(0.01)
+    yield
+    client.script_kill()
+    thread.join()
+
+
+@contextmanager
+def without_scripts(client: redis.Redis) -> Iterator[None]:
+    client.script_flush()
+    yield
+
+
+@pytest.mark.parametrize(
+    ("refusing", "error"),
+    [
+        (without_memory, REFUSALS["OOM"]),
+        (as_a_replica, REFUSALS["READONLY"]),
+        (in_a_script, REFUSALS["BUSY"]),
+        (without_scripts, exceptions.NoScriptError("No matching script.")),
+    ],
+    ids=["OOM", "READONLY", "BUSY", "NOSCRIPT"],
+)
+def test_an_error_reply(
+    seen: TimeBloom,
+    server: LocalRedis,
+    name: str,
+    *,
+    refusing: Callable[[redis.Redis], AbstractContextManager[None]],
+    error: Exception,
+) -> None:
+    """The call was not executed. (LOADING is of the same class as a lost connection, and nothing was executed either.)"""
+    with redis.Redis.from_url(server.url, retry=None) as client, refusing(client):
+        reply = send(server.url, seen)
+    # Redis 6.2 puts the error of a script's command into one of its own.
+    assert isinstance(reply, exceptions.ResponseError)
+    assert str(error).partition(" Redis")[0][:20] in str(reply)
+    assert not is_executed(server, name)
