@@ -502,6 +502,8 @@ MIDDLEWARES = {
     "a download handler": Setup({"DOWNLOAD_HANDLERS": {"http": Browser}}),
     "a scheduler and a downloader": Setup(GATES),
     "process_spider_input raises": Setup(around_spider(process_spider_input=raises_at_input), left=T),
+    "process_spider_input raises, errback yields": Setup(around_spider(process_spider_input=raises_at_input), spider(failed=yields), left=T),
+    "404, errback yields": failing([404], yields),
     "items dropped near the spider": Setup(around_spider(process_spider_output=drops_items)),
     "items dropped near the engine": Setup(around_spider(-2_000_000, process_spider_output=drops_items), unstored=ALL),
     "a middleware recovers": Setup({"SPIDER_MIDDLEWARES": {raises_at(scrapy.Request): 500, RECOVERS: 400}}),

@@ -97,6 +97,7 @@ class Try:
         self.is_doubtful = isinstance(error, OSError) if error else result.status == 503
         self.has_failed = then == "raises"
         self.request.errback = print if error and then else None
+        self.page.has_callback = not error
         result = self.pages.fetched(result, self.page)
         self.result = Failure(error) if error else result  # Scrapy passes on another Failure
         if then == "goes on":

@@ -42,7 +42,12 @@ class _Middleware:
 
 
 class NearestToSpider(_Middleware):
-    """Sees an exception of the callback itself, whichever middleware recovers from it."""
+    """Sees the callback itself, and an exception of it, whichever middleware recovers from that."""
+
+    def process_spider_input(self, response: Response) -> None:
+        """No middleware has refused the response."""
+        if self._pages and (page := self._pages.page_of(response)):
+            page.has_callback = True
 
     def process_spider_exception(self, response: Response, exception: Exception) -> None:
         """The page fails, unless it is asked for again."""

@@ -28,6 +28,8 @@ logger = logging.getLogger(__name__)
 
 #: A server's answers from here on are failures, as those of RETRY_HTTP_CODES are.
 _SERVER_ERROR = 500
+#: Of these, a callback is called.
+_GOOD = range(200, 300)
 
 
 class _Family:
@@ -220,6 +222,12 @@ class Pages:
                     self._all_ended(page)
 
     def _all_ended(self, page: Page) -> None:
+        if (
+            isinstance(page.thing, Response)
+            and page.thing.status in _GOOD
+            and not page.has_callback
+        ):
+            page.doubt = page.doubt or "input"  # only an errback was called
         if page.retried:
             page.doubt = ""  # the retry decides
         family = self._families.get(page.token.number)
