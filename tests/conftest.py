@@ -3,6 +3,7 @@ from __future__ import annotations
 import functools
 import gc
 import json
+import os
 import secrets
 import signal
 import threading
@@ -31,6 +32,9 @@ hypothesis.settings.load_profile("few")
 #: Asyncio's driver, whose twin runs in `make test`; there tests/contract has one run of each store's verbs on it.
 DRIVERS = ["sync", pytest.param("async", marks=pytest.mark.check)]
 
+#: The setting from whose number the simulation's random schedules follow.
+SEED = "TBLOOM_SIMULATION_SEED"
+
 _main = pytest.StashKey[tuple[str, str]]()
 _stack = pytest.StashKey[ExitStack]()
 
@@ -40,6 +44,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # A shell's background job: the commands that tests interrupt would inherit it.
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.environ.setdefault(SEED, str(secrets.randbelow(1_000_000)))  # for all processes of the run
     config.stash[_stack] = ExitStack()
     if config.option.collectonly:
         return
@@ -69,6 +74,11 @@ def pytest_collection_finish() -> None:
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     terminalreporter.write_line(_server(config))
+    reports = [report for some in terminalreporter.stats.values() for report in some]
+    properties = [pair for report in reports for pair in getattr(report, "user_properties", ())]
+    if played := sum(value for name, value in properties if name == "schedules"):
+        seed = os.environ[SEED]
+        terminalreporter.write_line(f"{played:,} schedules ({SEED}={seed})")
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -1,1 +1,1 @@
-"""A network that is played move by move: every order of calls, faults and clocks, against a real server."""
+"""A network that is played move by move, against a real server: see ``player`` for the moves, ``accounts`` for the promises."""

@@ -1,159 +1,236 @@
-"""What is promised, as small models: what callers were told, and what a store must answer for it.
+"""What is promised, as small models that do one thing after another.
 
-Each account hears of every question and answer of a schedule (``asks``, ``told``), is checked after each move
-(``check``), and closes at the end (``close``), when nothing is in flight and nothing is late.
+A model says what each verb answers, given what is remembered of one item, and what is remembered then. The promises follow from
+``histories``: what callers are told must be what the model may have told them, whatever became of their calls. So of all that
+add an item, one is told "new"; who got an error gets that answer when asking again; a late copy changes nothing; a claim has
+one holder.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
-from tbloom import Claim
-from tests.helpers.flows import flow_of
-from tests.simulation.player import Question, run
+from tests.simulation.histories import History, Op
+from tests.simulation.server import START_MS, Clock
 
-if TYPE_CHECKING:
-    from tests.simulation.server import Server
-
-_ADDS = {"add", "add_many"}
-#: The item of a store that is there already.
-_FIRST = "first"
+#: An answer "new" that is owed to an object: the object; calls that begin from this move on must get it; until when (ms).
+Owed = frozenset[tuple[int, int, int]]
+Outcomes = Iterable[tuple[Any, Any]]
+_NEVER = 1 << 60
+_CLEARS = ("clear", "swap")
+#: In place of an object's number.
+NOBODY = -1
 
 
 class Account:
-    """Of a store to which items are added.
+    """Hears of all calls and answers of a schedule. ``clear`` forgets all items; a subclass has the verbs of a store."""
 
-    - Of all callers that ask for an item until they have an answer, exactly one is told that it is new, whatever replies were
-      lost, and however often they asked.
-    - An item of which somebody was told, new or seen, is found.
-    - The number of items that the store counts is the number of new ones.
-    - Each key leaves by itself; a clear leaves only lanes, by which late copies of calls are known.
-    - Nothing is promised for an item that somebody was asking for while another client cleared the store: it may be new again.
-    """
+    #: What is remembered of an item at first.
+    NOTHING: Any
 
-    def __init__(self, server: Server, make: Callable[[], Any], name: str, *, counts: bool = True, leaves: bool = True) -> None:  # fmt: skip
-        self.server, self.make, self.name = server, make, name
-        self._counts, self._leaves = counts, leaves
-        #: How often each item was told new since the last clear, and those of which somebody was told.
-        self.new, self.told_of = Counter[Any](), set[Any]()
-        #: What callers ask for now, and the items for which a clear came between.
-        self._asked: dict[Any, tuple[Any, ...]] = {}
-        self.forgiven = set[Any]()
+    def __init__(self, clock: Clock, items: Iterable[str]) -> None:
+        self.clock = clock
+        #: Moves that were played; calls are ordered by it.
+        self.moves = 0
+        self.histories = {
+            item: History(item, self.NOTHING, self.apply, self.lose) for item in items
+        }
+        self._calls = 0
 
-    def begins(self, stores: Iterable[Any]) -> None:
-        """The store is there, with an item, and these clients know it."""
-        run(self.server, flow_of(self.make(), "add", _FIRST))
-        self.new[_FIRST] = 1
-        self.told_of.add(_FIRST)
-        for store in stores:
-            run(self.server, flow_of(store, "add", _FIRST))
+    @property
+    def now(self) -> int:
+        """The server's clock (ms)."""
+        return START_MS + self.clock.server_ms
 
-    def asks(self, caller: Any, question: Question) -> None:
-        """A caller asks, perhaps once more."""
-        self._asked[caller] = _items(question) if question[0] in _ADDS else ()
+    # What callers do
 
-    def told(self, caller: Any, question: Question, answer: Any) -> None:
-        """A caller has its answer."""
-        verb, _ = question
-        self._asked.pop(caller, None)
-        if verb in _ADDS:
-            items = _items(question)
-            answers = [answer] if verb == "add" else answer
-            self.told_of.update(items)
-            self.new.update(item for item, is_new in zip(items, answers, strict=True) if is_new)
+    def begins(self, store: int, verb: str, arguments: dict[str, Any]) -> Op:
+        """A caller asks; ``arguments``: by item."""
+        self._calls += 1
+        op = Op(self._calls, store, verb, arguments, self.moves)
+        for history in self._of(op):
+            for other in history.open.values():
+                op.is_cleared |= other.verb in _CLEARS
+                other.is_cleared |= verb in _CLEARS
+                if other.store == store:
+                    other.beside.add(verb)
+                    op.beside.add(other.verb)
+            history.begin(op)
+        return op
 
-    def clears(self) -> None:
-        """Another client clears the store, at once."""
-        run(self.server, flow_of(self.make(), "clear"))
-        left = [key for key in self.server.keys(self.name) if b":lane:" not in key]
-        assert not left, f"a clear leaves {left}"
-        self.forgiven |= {item for items in self._asked.values() for item in items}
-        self.new.clear()
-        self.told_of.clear()
+    def answered(self, op: Op, answers: dict[str, Any]) -> None:
+        """A caller has its answers, by item."""
+        for history in self._of(op):
+            history.answered(op, answers.get(history.item))
+            history.settle(self.over(op, history))
 
-    def check(self) -> None:
-        """After each move: nobody was told twice that an item is new."""
-        twice = [
-            item for item, times in self.new.items() if times > 1 and item not in self.forgiven
+    def failed(self, op: Op) -> None:
+        """A caller got an error, or was cancelled."""
+        op.failed = self.moves
+        for history in self._of(op):
+            history.failed(op)
+
+    def refused(self, op: Op) -> None:
+        """A caller got an error that says that nothing was changed."""
+        for history in self._of(op):
+            history.refused(op)
+
+    def over(self, op: Op, history: History) -> list[Op]:
+        """The failed calls that can't take effect any more, because the same object has asked again, and was answered."""
+        return [
+            other
+            for other in history.open.values()
+            if (other.store, kind_of(other)) == (op.store, kind_of(op))
+            and other.failed is not None
+            and other.failed <= op.begun
         ]
-        assert not twice, f"new more than once: {twice}"
 
-    def close(self, callers: Iterable[Any]) -> None:  # noqa: ARG002 - a subclass needs them
-        """At the end."""
-        store = self.make()
-        promised = sorted(self.told_of - self.forgiven)
-        never = [item for item in promised if not self.new[item]]
-        assert not never, f"new to nobody: {never}"
-        found = run(self.server, flow_of(store, "contains_many", promised)) if promised else []
-        lost = [item for item, is_there in zip(promised, found, strict=True) if not is_there]
-        assert not lost, f"lost: {lost}"
-        if self._counts and not self.forgiven:
-            counted = run(self.server, flow_of(store, "info")).items
-            assert counted == len(promised), f"{counted} items are counted, {len(promised)} are new"
-        if self._leaves:
-            for_ever = self.server.without_ttl(self.name)
-            assert not for_ever, f"never leave: {for_ever}"
+    def echo(self, op: Op) -> None:
+        """A copy of a call is late: where it may take effect once more, whatever its caller will be told, that is allowed."""
+
+    def nothing_is_late(self) -> None:
+        """No request is on its way that its caller does not wait for."""
+
+    def _of(self, op: Op) -> list[History]:
+        return [history for item, history in self.histories.items() if item in op.arguments]
+
+    # What happens to the server
+
+    def time_changes(self, change: Callable[[], None]) -> None:
+        """The server's clock shows another time."""
+        for history in self.histories.values():
+            history.look_ahead()
+        change()
+        for history in self.histories.values():
+            history.change(self.at_another_time)
+
+    def at_another_time(self, state: Any) -> Iterable[Any]:
+        """What may be remembered then."""
+        return [state]
+
+    def is_saved(self) -> None:
+        """The server saves what it holds."""
+        for history in self.histories.values():
+            history.change(lambda state: [state._replace(saved=state._replace(saved=None))])
+
+    def restarts(self) -> None:
+        """It comes back with what it saved. What was not saved may be done once more, by who has had no answer yet."""
+
+        def restarted(case: tuple[Any, frozenset[tuple[int, Any]]]) -> Iterable[Any]:
+            state, done = case
+            saved = state.saved or self.NOTHING
+            for owed in {state.owed, saved.owed & state.owed}:
+                new = saved._replace(owed=owed, saved=state.saved)
+                # A call without an answer is sent again, and may meet a server that has never had it.
+                for kept in _subsets(done):
+                    yield new, kept
+
+        for history in self.histories.values():
+            history.change_cases(restarted)
+
+    # The model
+
+    def apply(self, op: Op, item: str, state: Any) -> Outcomes:
+        """What the call answers for an item, and what is remembered then."""
+        verb: Callable[..., Outcomes] = getattr(self, kind_of(op).lstrip("_"))
+        return verb(op, item, state, **op.arguments[item])
+
+    def lose(self, op: Op, item: str, state: Any, answer: Any) -> Any:
+        """What is remembered once a call has taken effect, and its caller has got an error."""
+        if kind_of(op) == "add" and answer is True:
+            until = self.lasts(op.arguments[item])
+            since = _NEVER if op.is_cleared else op.failed
+            return state._replace(owed=state.owed | {(op.store, since, until)})
+        return state
+
+    def lasts(self, arguments: Any) -> int:  # noqa: ARG002
+        """Until when an answer "new" is owed (ms, by the server's clock)."""
+        return _NEVER
+
+    def clear(self, op: Op, item: str, state: Any) -> Outcomes:  # noqa: ARG002
+        """Forgets the item, and what is owed of it."""
+        return [(None, self.NOTHING._replace(saved=state.saved))]
 
 
-class ClaimAccount(Account):
-    """Of items that sessions claim.
+def kind_of(op: Op) -> str:
+    return op.verb.removesuffix("_many")
 
-    - At any moment at most one living session has been told that it works on an item.
-    - An item is told seen once somebody has begun to commit it, not before; from the end of a commit on it is found, and
-      seen to everybody.
-    - A claim that was released, or whose session has ended, can be had again: no item is lost.
+
+def _subsets(done: frozenset[tuple[int, Any]]) -> Iterable[frozenset[tuple[int, Any]]]:
+    found = [frozenset[tuple[int, Any]]()]
+    for each in done:
+        found += [some | {each} for some in found]
+    return found
+
+
+class Entry(NamedTuple):
+    """What a store that can forget a single item remembers of it: until when (ms)."""
+
+    until: int | None = None
+    owed: Owed = frozenset()
+    saved: Any = None
+
+
+class ExactAccount(Account):
+    """The promises of an exact filter, and of a counter of distinct members (which forgets none by itself).
+
+    - An item is new unless it is remembered; then it is, for its ``ttl``. Who got an error is told "new" when asking again.
+    - ``discard`` forgets it: who called it is told whether it was remembered.
+    - Not promised: after a ``discard`` or an expiry, a late copy of an ``add`` may add the item again, unanswered; after an
+      error, a ``discard`` may still come.
     """
 
-    def __init__(self, server: Server, make: Callable[[], Any], name: str) -> None:
-        super().__init__(server, make, name)
-        #: By item, the stores that were told NEW and have not begun to end their claims.
-        self.holders: dict[Any, set[Any]] = {}
-        self.committing, self.committed = set[Any](), set[Any]()
-        #: Stores whose sessions may have ended: others may claim what was theirs.
-        self.dead = set[Any]()
+    NOTHING = Entry()
 
-    def asks(self, caller: Any, question: Question) -> None:
-        verb, (item, *_) = question
-        if verb in ("commit", "release", "abandon_many"):
-            for each in [item] if isinstance(item, str) else item:
-                self.holders.get(each, set()).discard(caller.store)
-                if verb == "commit":
-                    self.committing.add(each)
+    def _is_seen(self, state: Entry) -> bool:
+        return state.until is not None and state.until > self.now
 
-    def told(self, caller: Any, question: Question, answer: Any) -> None:
-        verb, (item, *_) = question
-        if verb == "claim" and answer is Claim.NEW:
-            assert item not in self.committed, f"{item} is new after its commit"
-            self.holders.setdefault(item, set()).add(caller.store)
-        if verb == "claim" and answer is Claim.SEEN:
-            assert item in self.committing, f"{item} is seen, and nobody has committed it"
-        if verb == "commit":
-            self.committed.add(item)
+    def at_another_time(self, state: Entry) -> Iterable[Entry]:
+        owed = frozenset(each for each in state.owed if each[2] > self.now)
+        # After a jump of the server's clock, an object may still give an answer from before.
+        return [state._replace(owed=still) for still in {owed, state.owed}]
 
-    def dies(self, store: Any) -> None:
-        """A session ends without a word: its heartbeats have stopped for longer than its claims last."""
-        self.dead.add(store)
+    def lasts(self, arguments: Any) -> int:
+        ttl = arguments.get("ttl")
+        return self.now + 1000 * ttl if ttl else _NEVER
 
-    def check(self) -> None:
-        for item, holders in self.holders.items():
-            assert len(holders - self.dead) <= 1, f"two living sessions work on {item}"
+    def add(self, op: Op, _: str, state: Entry, ttl: int | None = None) -> Outcomes:
+        seen = self._is_seen(state)
+        added = state if seen else state._replace(until=self.lasts({"ttl": ttl}))
+        due = [each for each in state.owed if each[0] == op.store]
+        if due:
+            yield True, added._replace(owed=state.owed - {*due})
+        # A thread that discards items drops the answers that are owed to its object, also those that another one just asks for.
+        if "discard" in op.beside or all(failed >= op.begun for _, failed, _ in due):
+            yield not seen, added
 
-    def close(self, callers: Iterable[Any]) -> None:
-        store = self.make()
-        for caller in callers:  # what they have not ended themselves ends with their sessions
-            run(self.server, flow_of(caller.store, "end_session"))
-        for item in sorted({*self.holders, *self.committing}):
-            found = run(self.server, flow_of(store, "contains", item))
-            assert found or item not in self.committed, f"{item} was committed, and is lost"
-            answer = run(self.server, flow_of(store, "claim", item))
-            expected = Claim.SEEN if found else Claim.NEW
-            assert answer is expected, f"{item} is {answer} at the end, not {expected}"
-        for_ever = self.server.without_ttl(self.name)
-        assert not for_ever, f"never leave: {for_ever}"
+    def contains(self, _op: Op, _: str, state: Entry) -> Outcomes:
+        return [(self._is_seen(state), state)]
 
+    def discard(self, op: Op, _: str, state: Entry) -> Outcomes:
+        seen = self._is_seen(state)
+        # The object's own earlier answers are of no interest any more.
+        owed = frozenset(each for each in state.owed if each[0] != op.store)
+        for left in {owed, state.owed}:
+            yield seen, state._replace(until=None, owed=left)
 
-def _items(question: Question) -> tuple[Any, ...]:
-    verb, (first, *_) = question
-    return (*first,) if verb.endswith("_many") else (first,)
+    def echo(self, op: Op) -> None:
+        """A copy of a call is late, whatever its caller will be told."""
+        self._calls += 1
+        copy = Op(self._calls, NOBODY, op.verb, op.arguments, self.moves, failed=self.moves)
+        for history in self._of(op):
+            history.begin(copy)
+
+    def nothing_is_late(self) -> None:
+        for history in self.histories.values():
+            if copies := [op for op in history.open.values() if op.store == NOBODY]:
+                history.look_ahead()
+                history.settle(copies)
+
+    def lose(self, op: Op, item: str, state: Entry, answer: Any) -> Entry:
+        return state if op.store == NOBODY else super().lose(op, item, state, answer)
+
+    def over(self, op: Op, history: History) -> list[Op]:
+        # A late copy of a discard is not known by what came after.
+        return [] if op.verb.startswith("discard") else super().over(op, history)

@@ -1,291 +1,287 @@
-"""The cases that are played: which callers ask what of which store, and what happens beside them."""
+"""The cases that are played: who asks what of which object, what may go wrong, and what else happens."""
 
 from __future__ import annotations
 
 import itertools
 import os
+import random
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
 from typing import Any
 
-from tbloom import AsyncTimeBloom, Claim, TimeBloom
-from tbloom.distinct import DistinctCounter
+from tbloom import AsyncTimeBloom, Claim, ConfigMismatch, TBloomError, TimeBloom
+from tbloom.distinct import AsyncDistinctCounter, DistinctCounter
 from tbloom.exact import AsyncExactFilter, ExactFilter
-from tests.helpers.flows import flow_of
-from tests.simulation.accounts import Account, ClaimAccount
-from tests.simulation.choosing import Choose
-from tests.simulation.player import REFUSALS, Caller, Program, Question, World, run
-from tests.simulation.server import Server
-from tests.simulation.tasks import TaskCaller, TaskWorld
+from tests.simulation import ends
+from tests.simulation.accounts import Account
+from tests.simulation.callers import Caller, Program, Question
+from tests.simulation.connections import async_client, sync_client
+from tests.simulation.events import CLOCKS, add_event
+from tests.simulation.histories import Undecided
+from tests.simulation.player import Player
+from tests.simulation.schedules import Choose
+from tests.simulation.windows import WindowAccount
+from tests.simulation.world import World
 
 _names = (f"played-{os.getpid()}-{number}" for number in itertools.count())
-#: A session without a heartbeat for so long is dead (s).
-_SESSION_TTL = 5
+SLICES, LENGTH = 4, 60_000
 
 
-class Played(TimeBloom):
-    """A filter whose heartbeats are moves, not a thread's."""
+class _Played:
+    """A store whose driver asks the player how long it may try again, and whose heartbeats are moves."""
+
+    world: World
+
+    def retry_seconds(self) -> float:
+        return 3600.0 if self.world.tries_again else 0.0
 
     def _keep_session(self) -> None:
         """Nothing."""
 
 
-def bloom(server: Server, name: str, **arguments: Any) -> Played:
-    """A filter of minutes: what is added is seen for three more slices, of which schedules end one or two."""
-    given = {"granularity": "60s", "slices": 4, "session_ttl": _SESSION_TTL, **arguments}
-    return Played(server.client, name, **given)
+class Bloom(_Played, TimeBloom):
+    """A filter for threads."""
 
 
-def small(server: Server, name: str, **arguments: Any) -> Played:
-    """One that is full after two items, and grows."""
-    return bloom(server, name, capacity=2, **arguments)
+class AsyncBloom(_Played, AsyncTimeBloom):
+    """A filter for tasks."""
 
 
-def exact(server: Server, name: str) -> ExactFilter:
-    """An exact filter of an hour."""
-    return ExactFilter(server.client, name, ttl=3600)
+class Exact(_Played, ExactFilter):
+    """An exact filter for threads."""
 
 
-def distinct(server: Server, name: str) -> DistinctCounter:
-    """A counter that never forgets."""
-    return DistinctCounter(server.client, name, f"{name}-ids")
+class AsyncExact(_Played, AsyncExactFilter):
+    """An exact filter for tasks."""
+
+
+class Distinct(_Played, DistinctCounter):
+    """A counter for threads."""
+
+
+class AsyncDistinct(_Played, AsyncDistinctCounter):
+    """A counter for tasks."""
+
+
+def bloom(world: World, number: int, name: str, **arguments: Any) -> Any:
+    """A filter of minutes; ``is_async`` and ``is_kept``: the driver, and whether it keeps connections."""
+    is_async, is_kept = arguments.pop("is_async", False), arguments.pop("is_kept", False)
+    kind = AsyncBloom if is_async else Bloom
+    given = {"granularity": "60s", "slices": SLICES, "capacity": 1000, "session_ttl": 150}
+    client = client_of(world.player, number, is_async=is_async)
+    store: Any = kind(client, name, **{**given, **arguments}, retry_for=1)
+    store.world = world
+    if is_kept:
+        store._own_client()
+        store._owned = False
+    return store
+
+
+def client_of(player: Player, number: int, *, is_async: bool = False) -> Any:
+    """The client of the object with this number, which is kept from schedule to schedule."""
+    key = ("async" if is_async else "sync", number)
+    if key not in player.clients:
+        player.clients[key] = (async_client if is_async else sync_client)(player.place)
+    return player.clients[key]
+
+
+def exact(world: World, number: int, name: str, **arguments: Any) -> Any:
+    """An exact filter."""
+    is_async = arguments.pop("is_async", False)
+    kind = AsyncExact if is_async else Exact
+    client = client_of(world.player, number, is_async=is_async)
+    store: Any = kind(client, name, **{"ttl": 1000, **arguments}, retry_for=1)
+    store.world = world
+    return store
+
+
+def distinct(world: World, number: int, name: str, **arguments: Any) -> Any:
+    """A counter of distinct members."""
+    is_async = arguments.pop("is_async", False)
+    kind = AsyncDistinct if is_async else Distinct
+    client = client_of(world.player, number, is_async=is_async)
+    store: Any = kind(client, name, f"{name}-ids", **arguments, retry_for=1)
+    store.world = world
+    return store
+
+
+# What callers ask
+
+
+def add(item: str, **how: Any) -> Question:
+    """Is the item new?"""
+    return Question("add", {item: how}, lambda s: s.add(item, **how), lambda new: {item: new})
+
+
+def add_many(items: Iterable[str], **how: Any) -> Question:
+    """The same of several, in one call."""
+    all_ = [*items]
+    return Question(
+        "add_many",
+        dict.fromkeys(all_, how),
+        lambda s: s.add_many(all_, **how),
+        lambda new: dict(zip(all_, new, strict=True)),
+    )
+
+
+def contains(item: str, **how: Any) -> Question:
+    """Is it remembered?"""
+    return Question(
+        "contains", {item: how}, lambda s: s.contains(item, **how), lambda seen: {item: seen}
+    )
+
+
+def ask(verb: str, item: str, **how: Any) -> Question:
+    """A verb of one item that answers something, or nothing."""
+    return Question(
+        verb, {item: how}, lambda s: getattr(s, verb)(item, **how), lambda got: {item: got}
+    )
+
+
+def of_all(verb: str, items: Iterable[str], *arguments: Any) -> Question:
+    """A verb that is about all items."""
+    all_ = {item: dict[str, Any]() for item in items}
+    return Question(
+        verb, all_, lambda s: getattr(s, verb)(*arguments), lambda _: dict.fromkeys(all_)
+    )
 
 
 def asking(*questions: Question) -> Program:
-    """Asks these, one after another."""
-    for question in questions:  # noqa: UP028 - a tuple takes no answers
+    """Asks one after another."""
+    for question in questions:  # noqa: UP028 - a program is sent the answers
         yield question
 
 
-def tasks_of(kind: Any, server: Server, name: str, **arguments: Any) -> Any:
-    """A store for asyncio's tasks. (Its client connects to nothing.)"""
-    return kind(server.async_client, name, **arguments)
+def claim(item: str, *, note: bool = False) -> Question:
+    """May I work on the item?"""
+    how = {"note": item} if note else {}
+    return Question(
+        "claim", {item: {"note": note}}, lambda s: s.claim(item, **how), lambda got: {item: got}
+    )
 
 
-def adding(*items: str) -> Program:
-    """Adds items one by one."""
-    return asking(*(("add", (item,)) for item in items))
+def take_over(items: Iterable[str], *, all_: bool = False) -> Question:
+    """Which items have dead sessions left? (Each one's note is the item.)"""
+    how = {"all_": True} if all_ else {}
+    return Question(
+        "take_over",
+        dict.fromkeys(items, how),
+        lambda s: s.take_over(),
+        lambda notes: {item: item in notes for item in items},
+    )
 
 
-def adding_many(*batches: Iterable[str]) -> Program:
-    """Adds items in batches."""
-    return asking(*(("add_many", ((*batch,),)) for batch in batches))
+def taking_over(items: str, times: int = 1) -> Program:
+    """Does the work that others have left."""
+    for _ in range(times):
+        for item in (yield take_over(items.split())) or []:
+            yield ask("commit", item)
 
 
-def working(*ends: tuple[str, str]) -> Program:
-    """Claims each item, and where it is new, ends its claim by the verb beside it."""
-    for item, end in ends:
-        if (yield "claim", (item,)) is Claim.NEW:
-            yield end, ([item] if end.endswith("_many") else item,)
+def heartbeat(items: Iterable[str]) -> Question:
+    """Keeps the session alive, and repeats what has failed."""
+    return of_all("_send_heartbeat", items)
+
+
+def clear(items: str) -> Question:
+    """Forgets everything."""
+    return of_all("clear", items.split())
+
+
+def working(item: str, end: str, *, note: bool = False) -> Program:
+    """Claims the item, and if it is new, ends the claim by that verb."""
+    if (yield claim(item, note=note)) is Claim.NEW:
+        yield (
+            Question("abandon_many", {item: {}}, lambda s: s.abandon_many([item]), lambda _: {})
+            if end == "abandon_many"
+            else ask(end, item)
+        )
+
+
+#: Kinds of faults (see ``World``).
+CUTS = frozenset({"lost", "late", "again", "error"})
+ALL = CUTS | {"slow", "interrupt", "go on", "OOM", "READONLY", "LOADING", "BUSY"}
 
 
 @dataclass(frozen=True)
 class Case:
-    """``callers``: the number of each one's store, and what it asks; ``also``: what else happens, once."""
+    """``programs``: for each caller its object's number and what it asks; ``arguments``: of each object."""
 
     name: str
-    make: Callable[..., Any]
-    callers: Callable[[], list[tuple[int, Program]]]
-    faults: int
-    also: tuple[str, ...] = ()
-    account: Callable[..., Any] = Account
-    #: The error replies that it may get.
-    refusals: tuple[str, ...] = (*REFUSALS,)
-    #: The store is there, and its clients know it.
-    is_known: bool = False
-    #: Makes the stores of asyncio's tasks; the callers are tasks then.
-    tasks: Callable[..., Any] | None = None
+    items: str
+    programs: Callable[[], list[tuple[int, Program]]]
+    arguments: dict[str, Any] = field(default_factory=dict)
+    faults: int = 1
+    kinds: frozenset[str] = CUTS
+    events: tuple[str, ...] = ()
+    make: Callable[..., Any] = bloom
+    account: Callable[..., Account] = WindowAccount
+    end: Callable[[World, Case], None] = ends.of_window
+    is_async: bool = False
+    #: Objects claim items: heartbeats are sent while time passes.
+    has_sessions: bool = False
+    #: Parameters that an object has in place of the case's: see ``WindowAccount.parameters``.
+    others: dict[int, dict[str, Any]] = field(default_factory=dict)
+    #: The errors of tbloom's own that callers may get.
+    may_refuse: tuple[type[TBloomError], ...] = ()
+    #: False: only ``test_found`` plays schedules of it.
+    is_played: bool = True
+    #: All schedules are played, if there is time.
+    exhaustive: bool = False
+    #: What is in the store at the beginning, and how ``swap``'s other filter is built.
+    before: Callable[[World, Case], None] | None = None
 
-    def world(self, server: Server) -> World:
-        """The callers before their first move."""
-        server.begin()
-        name = next(_names)
-        make = partial(self.make, server, name)
-        kind = TaskWorld if self.tasks else World
-        world = kind(server, self.account(server, make, name), self.faults)
-        world.refusals = {code: REFUSALS[code] for code in self.refusals}
-        programs = self.callers()
-        numbers = [number for number, _ in programs]
-        make_store = partial(self.tasks, server, name) if self.tasks else make
-        stores = [make_store() for _ in range(1 + max(numbers))]
-        if self.is_known:
-            world.account.begins(stores)
-        for at, (number, program) in enumerate(programs):
-            label, store = chr(ord("A") + at), stores[number]
-            if isinstance(world, TaskWorld):
-                world.callers.append(TaskCaller(label, world, store, program))
-            else:
-                is_alone = numbers.count(number) == 1
-                world.callers.append(Caller(label, world, store, program, is_alone=is_alone))
-        if isinstance(world, TaskWorld):
-            world.join(stores)
-        for what in self.also:
-            if server.has_clock or what not in _CLOCKS:
-                world.also[what] = partial(_ALSO[what], world, stores)
-        return world
+    def store(self, world: World, number: int, **more: Any) -> Any:
+        """An object of the case's store."""
+        arguments = {**self.arguments, **self.others.get(number, {}), **more}
+        if self.is_async:
+            arguments["is_async"] = True
+        return self.make(world, number, arguments.pop("name", world.name), **arguments)
 
-    def play(self, server: Server, choose: Choose) -> World:
-        """Plays one schedule. Raises AssertionError, with the world's moves as its note, where the account does not hold."""
-        world = self.world(server)
+    @property
+    def needs_clock(self) -> bool:
+        """Whether some of its moves need a server whose clock can be set."""
+        return any(event in CLOCKS for event in self.events)
+
+    def play(self, player: Player, choose: Choose) -> World:
+        """Plays one schedule. Raises Broken, with its moves, where a promise is broken."""
+        clock = player.server.clock
+        player.server.begin()
+        random.seed(1)  # the library's choices by chance are the same when it is played again
+        world = World(player, self.account(clock, self.items.split()), self.faults, self.kinds)
+        world.name = next(_names)
+        if self.is_async:
+            world.loop = player.loop
+        player.played += 1
         try:
+            programs = self.programs()
+            numbers = range(1 + max(number for number, _ in programs))
+            world.stores = [self.store(world, number) for number in numbers]
+            world.may_refuse = (ConfigMismatch,) if self.others else self.may_refuse
+            for number in self.others:
+                getattr(world.account, "parameters", {})[number] = number
+            if self.before:
+                self.before(world, self)
+            world.callers = [
+                Caller(world, chr(ord("A") + at), number, program)
+                for at, (number, program) in enumerate(programs)
+            ]
+            for event in self.events:
+                add_event(world, self, event)
             world.play(choose)
-            world.account.close(world.callers)
+            self.end(world, self)
+        except Undecided:
+            player.undecided += 1
         except Exception as error:
-            raise Failed(world.log, error) from error
+            raise Broken(self, world.log, error) from error
+        finally:
+            world.end()
         return world
 
 
-class Failed(AssertionError):
-    """A schedule whose account does not hold."""
+class Broken(AssertionError):
+    """A schedule in which a promise is broken."""
 
-    def __init__(self, moves: list[str], error: Exception) -> None:
+    def __init__(self, case: Case, moves: list[str], error: Exception) -> None:
         super().__init__(f"{type(error).__name__}: {error}")
-        self.moves = moves
-
-
-def _slice_ends(world: World, _: list[Any]) -> None:
-    world.server.move_clock(60)
-
-
-def _clock_steps_back(world: World, _: list[Any]) -> None:
-    world.server.move_clock(-2)
-
-
-def _scripts_are_forgotten(world: World, _: list[Any]) -> None:
-    world.server.forget_scripts()
-
-
-def _another_clears(world: World, _: list[Any]) -> None:
-    world.account.clears()
-
-
-def _first_session_dies(world: World, stores: list[Any]) -> None:
-    """Its heartbeats have stopped; the others' have not."""
-    world.server.move_clock(_SESSION_TTL + 1)
-    world.account.dies(stores[0])
-    for store in stores[1:]:
-        run(world.server, flow_of(store, "_send_heartbeat"))
-
-
-_ALSO: dict[str, Callable[..., None]] = {
-    "the slice ends": _slice_ends,
-    "the clock steps back": _clock_steps_back,
-    "scripts are forgotten": _scripts_are_forgotten,
-    "another client clears": _another_clears,
-    "the first session dies": _first_session_dies,
-}
-_CLOCKS = {"the slice ends", "the clock steps back", "the first session dies"}
-
-_LOOSE = partial(Account, counts=False, leaves=False)
-
-
-def _two(program: Callable[[], Program], stores: tuple[int, int]) -> Callable[[], Any]:
-    return lambda: [(number, program()) for number in stores]
-
-
-def _alphabet(size: int) -> Callable[[], list[tuple[int, Program]]]:
-    """Four callers on two stores, who add the same items in other orders and batches."""
-    items = [f"item {number}" for number in range(size)]
-    half, third = size // 2, size // 3
-    return lambda: [
-        (0, adding_many(items[:half], items[third:])),
-        (0, adding(*items[:third], items[-1])),
-        (1, adding_many(items[::2], items[1::2])),
-        (1, adding_many(items[::-1])),
-    ]
-
-
-_STORES = {"bloom": bloom, "small": small, "exact": exact, "distinct": distinct}
-_ACCOUNTS: dict[str, Any] = {"distinct": _LOOSE, "exact": partial(Account, counts=False)}
-
-#: One that passes by itself.
-_FEW = ("LOADING",)
-#: Of these, all schedules are played.
-SMALL = [
-    Case(
-        f"{kind}: two {whose} add one item",
-        make,
-        _two(partial(adding, "x"), stores),
-        1,
-        account=_ACCOUNTS.get(kind, Account),
-        refusals=_FEW,
-        is_known=True,
-    )
-    for kind, make in _STORES.items()
-    for whose, stores in (("threads", (0, 0)), ("clients", (0, 1)))
-]
-SMALL += [
-    Case(
-        f"{kind}: two clients add overlapping batches",
-        make,
-        lambda: [(0, adding_many("ab")), (1, adding_many("bc"))],
-        1,
-        account=_ACCOUNTS.get(kind, Account),
-        refusals=_FEW,
-        is_known=True,
-    )
-    for kind, make in _STORES.items()
-]
-SMALL += [
-    Case(
-        f"claims: one {end}s, one works",
-        bloom,
-        lambda end=end: [(0, working(("x", end))), (1, working(("x", "commit")))],
-        1,
-        account=ClaimAccount,
-        refusals=_FEW,
-        is_known=True,
-    )
-    for end in ("commit", "release")
-]
-
-#: Of these, random ones, for a time.
-_MUCH = ("the slice ends", "the clock steps back", "scripts are forgotten")
-LARGE = [
-    Case(
-        f"{kind}: four callers{', ' * bool(also)}{also}",
-        make,
-        _alphabet(9),
-        6,
-        (*_MUCH, *filter(None, [also])),
-        _ACCOUNTS.get(kind, Account),
-    )
-    for kind, make in _STORES.items()
-    for also in ("", "another client clears")
-]
-LARGE += [
-    Case(
-        f"claims in {kind}: four callers, the first session dies",
-        make,
-        lambda: [
-            (0, working(("x", "commit"), ("y", "release"))),
-            (0, working(("y", "commit"), ("z", "abandon_many"))),
-            (1, working(("x", "release"), ("z", "commit"))),
-            (2, working(("z", "commit"), ("x", "commit"), ("y", "commit"))),
-        ],
-        5,
-        (*_MUCH, "the first session dies"),
-        ClaimAccount,
-    )
-    for kind, make in (("bloom", bloom), ("small", small))
-]
-TASKS = {
-    "bloom": (bloom, partial(tasks_of, AsyncTimeBloom, granularity="60s", slices=4)),
-    "small": (small, partial(tasks_of, AsyncTimeBloom, granularity="60s", slices=4, capacity=2)),
-    "exact": (exact, partial(tasks_of, AsyncExactFilter, ttl=3600)),
-}
-LARGE += [
-    Case(
-        f"{kind}: six tasks",
-        make,
-        lambda: [(number % 2, adding(*"abcde"[number:], *"abcde"[:number])) for number in range(6)],
-        6,
-        _MUCH,
-        _ACCOUNTS.get(kind, Account),
-        tasks=tasks,
-    )
-    for kind, (make, tasks) in TASKS.items()
-]
-#: All of them by their names.
-CASES = {case.name: case for case in [*SMALL, *LARGE]}
+        self.case, self.moves = case, moves

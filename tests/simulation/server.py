@@ -1,102 +1,230 @@
-"""The server of the simulation: a real Redis, whose clock a test moves."""
+"""The one server of the simulation: a real Redis on a unix socket, whose clock the player sets."""
 
 from __future__ import annotations
 
+import mmap
+import os
 import shutil
 import subprocess
+import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pytest
 import redis
-import redis.asyncio
 from redis.client import NEVER_DECODE
 
-from tbloom.engine.flow import Call
-from tests.helpers.localredis import LocalRedis, find_binary
+from tbloom.engine.scripts import Script
+from tests.helpers.localredis import end
 
-#: A schedule takes less (s).
-_LONGEST_SCHEDULE = 0.3
 _SHIFT = Path(__file__).with_name("shift.c")
+_READY_SECONDS = 60
+#: The clock of a schedule begins here (2026-11-23 12:00:30 UTC): in the middle of a minute, at the beginning of an hour.
+START_MS = 1_795_435_230_000
+#: All keys, each followed by its TTL.
+_KEYS = """
+local found = {}
+for _, key in ipairs(redis.call('KEYS', '*')) do
+  found[#found + 1], found[#found + 2] = key, redis.call('PTTL', key)
+end
+return found
+"""
+
+
+@cache
+def _scripts() -> list[str]:
+    """The texts of all scripts."""
+    lua = Path(__file__).parents[2] / "lua"
+    files = [path for path in lua.rglob("*.lua") if path.parent.name != "shared"]
+    return [Script(str(path.relative_to(lua).with_suffix(""))).text for path in files]
+
+
+class Clock:
+    """The time by the server's clock and by the clients', in milliseconds from the beginning of the schedule.
+
+    Without a C compiler the server's clock is the machine's (``moves`` is False), and the player leaves it alone.
+    """
+
+    def __init__(self, file: Path | None) -> None:
+        self.moves = file is not None
+        self._page = None
+        if file is not None:
+            file.write_bytes(bytes(8))
+            with file.open("r+b") as opened:
+                self._page = mmap.mmap(opened.fileno(), 8)
+        self.begin()
+
+    def begin(self) -> None:
+        """A schedule begins."""
+        self.server_ms = self.client_ms = 0
+        self._show()
+
+    def pass_by(self, ms: int) -> None:
+        """Time passes, for the server and for the clients."""
+        self.client_ms += ms
+        self.step(ms)
+
+    def step(self, ms: int) -> None:
+        """Somebody sets the server's clock, on or back."""
+        self.server_ms += ms
+        self._show()
+
+    def _show(self) -> None:
+        if self._page is not None:
+            self._page[:] = (1000 * (START_MS + self.server_ms)).to_bytes(8, sys.byteorder)
+
+    def time_ns(self) -> int:
+        """What a client's wall clock shows."""
+        return (START_MS + self.client_ms) * 1_000_000
+
+    def monotonic_ns(self) -> int:
+        """What a client's monotonic clock shows."""
+        return (1_000_000 + self.client_ms) * 1_000_000
+
+    @contextmanager
+    def shown_to_clients(self) -> Iterator[None]:
+        """The clocks that tbloom looks at are these."""
+        if not self.moves:
+            yield
+            return
+        clocks = {"monotonic_ns": self.monotonic_ns, "time_ns": self.time_ns}
+        real = {name: getattr(time, name) for name in clocks}
+        with pytest.MonkeyPatch.context() as patch:
+            # First those modules that have imported the functions themselves.
+            for module in [m for name, m in sys.modules.items() if name.startswith("tbloom.")]:
+                for name, function in clocks.items():
+                    if vars(module).get(name) is real[name]:
+                        patch.setattr(module, name, function)
+            for name, function in clocks.items():
+                patch.setattr(time, name, function)
+            yield
 
 
 class Server:
-    """Executes calls, one after another, as a server with many clients does."""
+    """Executes one request after another, as a server with many clients does."""
 
-    def __init__(self, socket: str, shift: Path | None) -> None:
-        self.client = redis.Redis(unix_socket_path=socket, single_connection_client=True)
-        self.async_client = redis.asyncio.Redis(unix_socket_path=socket)
-        self._shift, self._passed, self._has_forgotten = shift, 0, False
+    def __init__(self, socket: str, clock: Clock) -> None:
+        self.clock = clock
+        self.client = redis.Redis(unix_socket_path=socket)
+        self._has_scripts = False
+        self._connection: Any = self.client.connection_pool.make_connection()
 
-    def execute(self, call: Call) -> Any:
-        """The reply, or redis-py's error for it."""
+    def execute(self, request: bytes) -> Any:
+        """The reply to a request in RESP, or redis-py's error for it."""
+        self._connection.send_packed_command([request], check_health=False)
         try:
-            return self.client.execute_command(*call.words, **{NEVER_DECODE: True})
-        except redis.exceptions.NoScriptError as error:
-            # Only a schedule that forgets them meets that: others would depend on what was played before.
-            return error if self._has_forgotten else self.execute(call.with_text())  # type: ignore[union-attr]
-        except redis.RedisError as error:
+            return self._connection.read_response(disable_decoding=True)
+        except redis.ResponseError as error:
             return error
 
-    @property
-    def has_clock(self) -> bool:
-        """Whether ``move_clock`` works: a C compiler is here."""
-        return self._shift is not None
+    def do(self, *words: Any) -> Any:
+        """The reply to a command of the player's own."""
+        execute: Any = self.client.execute_command
+        return execute(*words, **{NEVER_DECODE: True})
 
-    def move_clock(self, seconds: float) -> None:
-        """Moves the server's clock; a negative number moves it back."""
-        assert self._shift
-        self._passed += round(1000 * seconds)
-        self._shift.write_text(str(self._passed))
-        self.client.ping()  # a server reads its clock before it serves commands
+    def now_ms(self) -> int:
+        """The server's clock."""
+        seconds, microseconds = self.do("TIME")
+        return int(seconds) * 1000 + int(microseconds) // 1000
 
-    def begin(self) -> None:
-        """Sets the clock right, and waits where a minute ends now: else the moves of a schedule depend on it."""
-        self._has_forgotten = False
-        if self._passed:
-            self.move_clock(-self._passed / 1000)
-        left = 60 - time.time() % 60
-        if left < _LONGEST_SCHEDULE:
-            time.sleep(left)
+    def all_keys(self) -> dict[str, int]:
+        """All keys, with the milliseconds until each leaves; -1: never."""
+        found = self.do("EVAL", _KEYS, 0)
+        return {key.decode(): ttl for key, ttl in zip(found[::2], found[1::2], strict=True)}
+
+    def saved(self) -> list[tuple[bytes, int, bytes]]:
+        """All keys, with when they leave and what they hold, for ``restart``."""
+        return [
+            (key, max(0, self.do("PEXPIRETIME", key)), self.do("DUMP", key))
+            for key in self.do("KEYS", "*")
+        ]
+
+    def restart(self, saved: list[tuple[bytes, int, bytes]]) -> None:
+        """Comes back with what was saved, and without scripts, as after a crash."""
+        self.do("FLUSHDB")
+        self.forget_scripts()
+        for key, leaves, held in saved:
+            self.do("RESTORE", key, leaves, held, "ABSTTL")
+
+    @contextmanager
+    def refusing(self, code: str) -> Iterator[None]:
+        """Refuses writes: OOM, because its memory is full, or READONLY, because it is a replica."""
+        if code == "OOM":
+            self.do("CONFIG", "SET", "maxmemory", 1)
+        else:
+            self.do("REPLICAOF", "127.0.0.1", 1)
+        try:
+            yield
+        finally:
+            if code == "OOM":
+                self.do("CONFIG", "SET", "maxmemory", 0)
+            else:
+                self.do("REPLICAOF", "NO", "ONE")
 
     def forget_scripts(self) -> None:
-        """As after a restart or a failover."""
-        self._has_forgotten = True
-        self.client.script_flush()
+        """As after a restart, or a failover."""
+        self.do("SCRIPT", "FLUSH")
+        self._has_scripts = False
 
-    def keys(self, name: str) -> list[bytes]:
-        """The keys of a store."""
-        found: list[bytes] = self.client.keys(f"{{{name}}}*")
-        return found
-
-    def without_ttl(self, name: str) -> list[bytes]:
-        """Those of a store's keys that never leave."""
-        keys = self.keys(name)
+    def begin(self) -> None:
+        """A schedule begins: the server is empty, knows all scripts, and has the same time as in each other one."""
+        self.clock.begin()
         with self.client.pipeline(transaction=False) as pipe:
-            for key in keys:
-                pipe.pttl(key)
-            ttls: Sequence[int] = pipe.execute()
-        return [key for key, ttl in zip(keys, ttls, strict=True) if ttl == -1]
+            pipe.flushdb()
+            if not self._has_scripts:
+                for text in _scripts():
+                    pipe.script_load(text)
+            pipe.execute()
+        self._has_scripts = True
+
+    def close(self) -> None:
+        """Closes the connections."""
+        self._connection.disconnect()
+        self.client.close()
 
 
 @contextmanager
 def running(folder: Path) -> Iterator[Server]:
-    """A server of one's own; its clock can be moved where the machine has a C compiler."""
-    binary, compiler = find_binary(), shutil.which("cc") or shutil.which("gcc")
-    assert binary, "a redis-server is needed"
-    env, shift = {}, None
+    """A server that only this process uses."""
+    binary = shutil.which("redis-server") or shutil.which("valkey-server")
+    if binary is None:
+        pytest.skip("the simulation needs a redis-server on PATH")
+    compiler, env, clock = shutil.which("cc") or shutil.which("gcc"), dict(os.environ), Clock(None)
     if compiler:
-        library, shift = folder / "shift.so", folder / "shift"
-        command = [compiler, "-shared", "-fPIC", "-o", str(library), str(_SHIFT), "-ldl"]
+        library, file = folder / "shift.so", folder / "clock"
+        command = [compiler, "-shared", "-fPIC", "-O2", "-o", str(library), str(_SHIFT), "-ldl"]
         subprocess.run(command, check=True)
-        shift.write_text("0")
-        env = {"LD_PRELOAD": str(library), "SHIFT_FILE": str(shift)}
+        clock = Clock(file)
+        env |= {"LD_PRELOAD": str(library), "TBLOOM_CLOCK_FILE": str(file)}
     socket = str(folder / "redis.sock")
-    with LocalRedis(binary, "--unixsocket", socket, env=env):
-        server = Server(socket, shift)
+    words = ["--port", "0", "--unixsocket", socket, "--dir", str(folder), "--save", ""]
+    with (folder / "server.log").open("wb") as log:
+        process = subprocess.Popen(
+            [binary, *words, "--hz", "1", "--enable-debug-command", "yes"],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env=env,
+            start_new_session=True,
+        )
+    try:
+        deadline = time.monotonic() + _READY_SECONDS
+        with redis.Redis(unix_socket_path=socket) as client:
+            while True:
+                with suppress(redis.ConnectionError):
+                    client.ping()
+                    break
+                assert process.poll() is None, (folder / "server.log").read_text()
+                assert time.monotonic() < deadline, "the server does not answer"
+                time.sleep(0.02)
+        server = Server(socket, clock)
         try:
             yield server
         finally:
-            server.client.close()
+            server.close()
+    finally:
+        end(process)

@@ -17,7 +17,6 @@ from tbloom.engine.connections import Connections
 from tests.helpers.flows import flow_of
 from tests.helpers.localredis import LocalRedis
 from tests.helpers.proxy import Fault, Proxy
-from tests.simulation.player import REFUSALS
 
 
 @pytest.fixture
@@ -114,12 +113,12 @@ def without_scripts(client: redis.Redis) -> Iterator[None]:
 
 
 @pytest.mark.parametrize(
-    ("refusing", "error"),
+    ("refusing", "text"),
     [
-        (without_memory, REFUSALS["OOM"]),
-        (as_a_replica, REFUSALS["READONLY"]),
-        (in_a_script, REFUSALS["BUSY"]),
-        (without_scripts, exceptions.NoScriptError("No matching script.")),
+        (without_memory, "used memory > 'maxmemory'"),
+        (as_a_replica, "against a read only replica"),
+        (in_a_script, "BUSY "),
+        (without_scripts, "No matching script"),
     ],
     ids=["OOM", "READONLY", "BUSY", "NOSCRIPT"],
 )
@@ -129,12 +128,12 @@ def test_an_error_reply(
     name: str,
     *,
     refusing: Callable[[redis.Redis], AbstractContextManager[None]],
-    error: Exception,
+    text: str,
 ) -> None:
     """The call was not executed. (LOADING is of the same class as a lost connection, and nothing was executed either.)"""
     with redis.Redis.from_url(server.url, retry=None) as client, refusing(client):
         reply = send(server.url, seen)
     # Redis 6.2 puts the error of a script's command into one of its own.
     assert isinstance(reply, exceptions.ResponseError)
-    assert str(error).partition(" Redis")[0][:20] in str(reply)
+    assert text in str(reply)
     assert not is_executed(server, name)

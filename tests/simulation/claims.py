@@ -1,0 +1,71 @@
+"""The cases of claims: who works on an item, what becomes of the work of the dead."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tests.simulation import ends
+from tests.simulation.callers import Program
+from tests.simulation.cases import (
+    ALL,
+    Case,
+    asking,
+    heartbeat,
+    taking_over,
+    working,
+)
+
+_SESSIONS: dict[str, Any] = {"has_sessions": True, "end": ends.of_claims}
+
+
+def _two(one: str, other: str, store: int) -> Callable[[], list[tuple[int, Program]]]:
+    return lambda: [(0, working("x", one)), (store, working("x", other))]
+
+
+def _four() -> list[tuple[int, Program]]:
+    return [
+        (0, _in_turn(working("x", "commit", note=True), working("y", "release"))),
+        (0, _in_turn(working("y", "commit"), working("z", "abandon_many", note=True))),
+        (1, _in_turn(working("x", "release"), working("z", "commit", note=True))),
+        (2, _in_turn(working("z", "commit"), working("x", "commit"), working("y", "commit"))),
+        (1, taking_over("x y z", 2)),
+        (0, asking(heartbeat("xyz"), heartbeat("xyz"))),
+    ]
+
+
+def _in_turn(*programs: Program) -> Program:
+    for program in programs:
+        yield from program
+
+
+CLAIMS = [
+    Case(
+        f"two {whose} work on an item, one {end}s it",
+        "x",
+        _two(end, "commit", store),
+        exhaustive=True,
+        **_SESSIONS,
+    )
+    for whose, store in (("threads of an object", 0), ("clients", 1))
+    for end in ("commit", "release")
+] + [
+    Case(
+        "three clients work on three items, and one dies",
+        "x y z",
+        _four,
+        faults=4,
+        kinds=ALL,
+        events=("the slice ends", "the first object's process dies", "scripts are forgotten"),
+        **_SESSIONS,
+    ),
+    Case(
+        "three clients work on three items",
+        "x y z",
+        _four,
+        faults=5,
+        kinds=ALL,
+        events=("the slice ends",),
+        **_SESSIONS,
+    ),
+]

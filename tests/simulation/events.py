@@ -1,0 +1,111 @@
+"""What else happens: to the time, to the server, and by other clients. Each is a move, by its name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from tests.simulation.callers import Question
+from tests.simulation.faults import cut_all
+from tests.simulation.windows import WindowAccount
+
+if TYPE_CHECKING:
+    from tests.simulation.cases import Case
+    from tests.simulation.world import World
+
+LENGTH = 60_000
+
+
+def add_event(world: World, case: Case, name: str) -> None:
+    """Adds what a case names to what may happen, unless the machine can't do it."""
+    if name in CLOCKS and not world.server.clock.moves:
+        return
+    times = sum(known.startswith(name) for known in world.events)
+    world.events[f"{name} ({times + 1})" if times else name] = partial(EVENTS[name], world, case)
+
+
+def _pass(world: World, case: Case, ms: int = LENGTH) -> None:
+    """Time passes; heartbeats are sent meanwhile."""
+    _beat(world, case)
+    world.account.time_changes(lambda: world.server.clock.pass_by(ms))
+    _beat(world, case)
+
+
+def _beat(world: World, case: Case) -> None:
+    """The heartbeats of the living sessions."""
+    if case.has_sessions:
+        for number in range(len(world.stores)):
+            if number not in world.gone:
+                world.through(number, world.heartbeat)
+
+
+def _first_dies(world: World, case: Case) -> None:
+    """The process of the first object is gone, and others know it by the time that passes."""
+    world.kill(0)
+    account = world.account
+    assert isinstance(account, WindowAccount)
+    if world.network.late:
+        account.haunted.add(0)
+    _pass(world, case, 100_000)
+    account.time_changes(lambda: account.dead.add(0))
+    _pass(world, case, 51_000)
+
+
+def _step(world: World, _: Case, ms: int) -> None:
+    world.account.time_changes(lambda: world.server.clock.step(ms))
+
+
+def _forget_scripts(world: World, _: Case) -> None:
+    world.server.forget_scripts()
+
+
+def _save(world: World, _: Case) -> None:
+    world.saved = world.server.saved()
+    world.account.is_saved()
+    world.events["the server restarts with what it saved"] = partial(_restart, world)
+
+
+def _restart(world: World) -> None:
+    world.server.restart(world.saved)
+    world.account.restarts()
+    cut_all(world)
+
+
+def _another(world: World, case: Case, question: Callable[[list[str]], Question]) -> None:
+    """Another client asks, and nothing comes between."""
+    if world.other is None:
+        world.stores.append(case.store(world, len(world.stores)))
+        world.other = len(world.stores) - 1
+    world.through(world.other, question([*world.account.histories]))
+
+
+def _clear(items: list[str]) -> Question:
+    return Question(
+        "clear", {item: {} for item in items}, lambda s: s.clear(), lambda _: dict.fromkeys(items)
+    )
+
+
+def _add_all(items: list[str]) -> Question:
+    return Question(
+        "add_many",
+        {item: {} for item in items},
+        lambda s: s.add_many(items),
+        lambda new: dict(zip(items, new, strict=True)),
+    )
+
+
+EVENTS: dict[str, Callable[..., Any]] = {
+    "the first object's process dies": _first_dies,
+    "the slice ends": _pass,
+    "the window ends": partial(_pass, ms=4 * LENGTH),
+    "the clock is set on": partial(_step, ms=LENGTH),
+    "the clock is set back": partial(_step, ms=-20_000),
+    "another client clears": partial(_another, question=_clear),
+    "another client adds": partial(_another, question=_add_all),
+    "scripts are forgotten": _forget_scripts,
+    "the server saves": _save,
+}
+CLOCKS = {
+    "the first object's process dies", "the slice ends", "the window ends", "the clock is set on", "the clock is set back",
+}  # fmt: skip

@@ -1,0 +1,40 @@
+"""Every promise under every order of calls, lost replies, late copies, errors, clocks and restarts: the cases of ``playing``."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+
+import pytest
+
+from tests.simulation import playing
+from tests.simulation.player import Player
+
+Record = Callable[[str, object], None]
+#: How long all cases together are played (s): in `make test`, and in `make check`.
+_SECONDS, _LONG = 34, 280
+
+
+@pytest.mark.parametrize("name", playing.PLAYED)
+def test_no_schedule_breaks_a_promise(
+    player: Player, seed: int, name: str, record_property: Record
+) -> None:
+    _play(player, seed, name, _SECONDS, record_property)
+
+
+@pytest.mark.check
+@pytest.mark.parametrize("name", playing.PLAYED)
+def test_no_schedule_of_many_breaks_a_promise(
+    player: Player, seed: int, name: str, record_property: Record
+) -> None:
+    _play(player, seed, name, _LONG, record_property)
+
+
+def _play(player: Player, seed: int, name: str, seconds: float, record: Record) -> None:
+    case = playing.CASES[name]
+    if not player.server.clock.moves and case.needs_clock:
+        warnings.warn("no C compiler, so the clock's moves are left out", stacklevel=1)
+    print(f"TBLOOM_SIMULATION_SEED={seed}")
+    played, is_all = playing.play(player, case, seconds / len(playing.PLAYED), seed)
+    print(f"{played:,} schedules{', which are all' if is_all else ''}")
+    record("schedules", played)

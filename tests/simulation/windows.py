@@ -1,0 +1,224 @@
+"""What is promised of filters with a window, and of claims: see ``accounts``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from tbloom import Claim
+from tests.simulation.accounts import NOBODY, Account, Outcomes, Owed
+from tests.simulation.histories import Op
+from tests.simulation.server import Clock
+
+#: Since when a caller does not know of a claim that a late copy of its call has made.
+_HAUNTED = -2
+
+
+class Window(NamedTuple):
+    """What a filter with a window remembers of an item."""
+
+    #: The slices that hold it, by their numbers since the epoch.
+    slices: frozenset[int] = frozenset()
+    #: Slices that have left, and would be there again if the clock were set back.
+    left: frozenset[int] = frozenset()
+    owed: Owed = frozenset()
+    #: Who works on the item: the object whose session has claimed it, NOBODY if that left it to others; since when its
+    #: caller does not know of the claim; whether it has a note.
+    holder: tuple[int, int | None, bool] | None = None
+    #: Which parameters are stored: see ``WindowAccount.parameters``.
+    parameters: int = 0
+    saved: Any = None
+
+
+class WindowAccount(Account):
+    """The promises of a filter with ``slices`` slices of ``length`` ms.
+
+    - An item is new if none of the slices that are asked holds it. It is remembered from then on, in the current slice, or with
+      ``keep`` in that which leaves after so many slices. Who got an error is told "new" when asking again.
+    - An item that was told new, or committed, is contained until its slice has left.
+    - Of the sessions that claim an item, one is told NEW, until it commits or releases the item, leaves it to others, or dies.
+      The item is SEEN once it is committed. A claim whose caller got an error ends with the next heartbeat.
+    """
+
+    NOTHING = Window()
+    #: Found by this simulation (``test_found``): a late copy of a ``claim`` whose caller was told BUSY or SEEN, or has asked again,
+    #: may claim the item for a session that does not know of it, until that session ends.
+    late_claims_hold = True
+
+    def __init__(
+        self, clock: Clock, items: Iterable[str], slices: int = 4, length: int = 60_000
+    ) -> None:
+        self.slices, self.length = slices, length
+        super().__init__(clock, items)
+        #: The parameters of the objects that have others than the first one: clients with other ones than are stored get an
+        #: error, and change nothing.
+        self.parameters: dict[int, int] = {}
+        #: Objects whose sessions are dead; those of which something may still arrive.
+        self.dead, self.haunted = set[int](), set[int]()
+
+    @property
+    def current(self) -> int:
+        """The number of the current slice."""
+        return self.now // self.length
+
+    def at_another_time(self, state: Window) -> Iterable[Window]:
+        live = {s for s in state.slices if s + self.slices > self.current}
+        left = state.left | (state.slices - live)
+        back = [s for s in left if s + self.slices > self.current]
+        owed = frozenset(each for each in state.owed if each[2] > self.now)
+        for there in [live] if not back else [live, live | {*back}]:
+            # After a jump of the server's clock, an object may still give an answer from before.
+            for still in {owed, state.owed}:
+                yield state._replace(slices=frozenset(there), left=left - {*back}, owed=still)
+
+    def apply(self, op: Op, item: str, state: Window) -> Outcomes:
+        own = self.parameters.get(op.store, 0)
+        for answer, after in super().apply(op, item, state):
+            if op.verb == "reconfigure":
+                yield answer, after._replace(parameters=own)
+            elif own == state.parameters or len(after.owed) < len(state.owed):
+                yield answer, after
+
+    def reconfigure(self, _op: Op, _: str, state: Window) -> Outcomes:
+        return [(None, state)]
+
+    def lasts(self, arguments: Any) -> int:
+        return (self.current + (arguments.get("keep") or self.slices)) * self.length
+
+    def is_seen(self, state: Window, within: int | None = None) -> bool:
+        """Whether one of the newest slices holds the item."""
+        return any(0 <= self.current - s < (within or self.slices) for s in state.slices)
+
+    def _with(self, state: Window, keep: int | None) -> Window:
+        chosen = self.current - self.slices + (keep or self.slices)
+        return state._replace(slices=state.slices | {chosen})
+
+    def add(
+        self, op: Op, _: str, state: Window, within: int | None = None, keep: int | None = None
+    ) -> Outcomes:
+        seen = self.is_seen(state, within)
+        added = state if seen else self._with(state, keep)
+        due = [each for each in state.owed if each[0] == op.store]
+        if due:
+            yield True, added._replace(owed=state.owed - {*due})
+        # Who began before the error came may have an answer of the call's own.
+        if all(failed >= op.begun for _, failed, _ in due):
+            yield not seen, added
+
+    def contains(self, _op: Op, _: str, state: Window, within: int | None = None) -> Outcomes:
+        return [(self.is_seen(state, within), state)]
+
+    def last_seen(self, _op: Op, _: str, state: Window) -> Outcomes:
+        live = [s for s in state.slices if 0 <= self.current - s < self.slices]
+        return [(max(live, default=None), state)]
+
+    def swap(self, _op: Op, _: str, state: Window, built: frozenset[int]) -> Outcomes:
+        """``built``: the slices of the other filter that hold the item."""
+        return [(None, state._replace(slices=built, left=frozenset(), owed=frozenset()))]
+
+    def claim(self, op: Op, item: str, state: Window, note: bool = False) -> Outcomes:
+        if self.is_seen(state):
+            yield Claim.SEEN, state
+        else:
+            may_have, may_not = self._may_have(op, item, state)
+            if may_have:
+                yield Claim.NEW, state._replace(holder=(op.store, None, note))
+            if may_not:
+                yield Claim.BUSY, state
+        if "claim" in op.beside or "claim_many" in op.beside:
+            yield Claim.BUSY, state  # by another thread's call, whatever that will be answered
+
+    def _may_have(self, op: Op, item: str, state: Window) -> tuple[bool, bool]:
+        """Whether the object may get the claim, and whether it may not."""
+        if state.holder is None or state.holder[0] == NOBODY:
+            return True, False
+        owner, given_up, _ = state.holder
+        if owner in self.dead:
+            return True, owner in self.haunted
+        if given_up is None:
+            return False, True
+        if given_up == _HAUNTED:
+            return True, True
+        if owner == op.store:
+            return True, given_up >= op.begun
+        # Its next heartbeat ends the claim, or its next call for the item.
+        calls = self.histories[item].open.values()
+        ends = ("_send_heartbeat", "claim", "release", "abandon_many")
+        return any(c.store == owner and c.verb in ends for c in calls), True
+
+    def commit(self, op: Op, _: str, state: Window, keep: int | None = None) -> Outcomes:
+        chosen = self.current - self.slices + (keep or self.slices)
+        if not any(chosen <= s <= self.current for s in state.slices):
+            state = self._with(state, keep)
+        return [(None, self._without_claim(op, state))]
+
+    def release(self, op: Op, _: str, state: Window) -> Outcomes:
+        return [(None, self._without_claim(op, state))]
+
+    def abandon(self, op: Op, _: str, state: Window) -> Outcomes:
+        return [(None, self._left_to_others(op, state))]
+
+    def send_heartbeat(self, op: Op, _: str, state: Window) -> Outcomes:
+        if state.holder and state.holder[1] not in (None, _HAUNTED):
+            state = self._left_to_others(op, state)
+        return [(None, state)]
+
+    def take_over(self, op: Op, item: str, state: Window, all_: bool = False) -> Outcomes:
+        """True: the item's note is among those that were returned."""
+        has_note = state.holder is not None and state.holder[2]
+        may_have, may_not = self._may_have(op, item, state)
+        if not self.is_seen(state) and has_note and may_have:
+            yield True, state._replace(holder=(op.store, None, True))
+            if all_ and not may_not:
+                return
+        yield False, state
+
+    def _without_claim(self, op: Op, state: Window) -> Window:
+        is_own = state.holder is not None and state.holder[0] == op.store
+        return state._replace(holder=None) if is_own else state
+
+    def _left_to_others(self, op: Op, state: Window) -> Window:
+        if state.holder is None or state.holder[0] != op.store:
+            return state
+        return state._replace(holder=(NOBODY, None, True) if state.holder[2] else None)
+
+    def lose(self, op: Op, item: str, state: Window, answer: Any) -> Window:
+        state = super().lose(op, item, state, answer)
+        is_claim = answer is Claim.NEW or (op.verb == "take_over" and answer)
+        if is_claim and state.holder and state.holder[:2] == (op.store, None):
+            return state._replace(holder=(op.store, op.failed, state.holder[2]))
+        return state
+
+    def echo(self, op: Op) -> None:
+        if self.late_claims_hold and op.verb == "claim":
+            self._calls += 1
+            copy = Op(self._calls, op.store, "haunt", op.arguments, self.moves, failed=self.moves)
+            for history in self._of(op):
+                history.begin(copy)
+
+    def haunt(self, op: Op, item: str, state: Window, note: bool = False) -> Outcomes:
+        """A late copy of a ``claim``."""
+        if not self.is_seen(state) and self._may_have(op, item, state)[0]:
+            yield None, state._replace(holder=(op.store, _HAUNTED, note))
+
+    def nothing_is_late(self) -> None:
+        for history in self.histories.values():
+            if copies := [op for op in history.open.values() if op.verb == "haunt"]:
+                history.look_ahead()
+                history.settle(copies)
+
+    def answered(self, op: Op, answers: dict[str, Any]) -> None:
+        super().answered(op, answers)
+        if op.verb == "_send_heartbeat":
+            # It has repeated what had failed before, and nothing of that comes any more.
+            for history in self.histories.values():
+                failed = [
+                    other
+                    for other in history.open.values()
+                    if other.store == op.store
+                    and other.failed is not None
+                    and other.failed <= op.begun
+                ]
+                done = ("commit", "release", "abandon")
+                history.settle([each for each in failed if each.verb.startswith("claim")])
+                history.settle([e for e in failed if e.verb.startswith(done)], happened=True)

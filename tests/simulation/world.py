@@ -1,0 +1,244 @@
+"""One schedule: what is played, and by whom."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import itertools
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from tbloom.errors import TBloomError
+from tests.simulation.accounts import Account
+from tests.simulation.callers import Caller, Question, asking
+from tests.simulation.faults import Moves, possible_faults
+from tests.simulation.network import Link, Network, Request
+from tests.simulation.schedules import Choose
+from tests.simulation.workers import Worker
+
+if TYPE_CHECKING:
+    from tests.simulation.player import Player
+
+#: More moves are no schedule: somebody asks without end.
+_MOST_MOVES = 2_000
+
+
+class World:
+    """One schedule: its callers, objects, requests on their way, and what was played."""
+
+    def __init__(
+        self, player: Player, account: Account, faults: int, kinds: frozenset[str]
+    ) -> None:
+        self.player, self.account, self.faults, self.kinds = player, account, faults, kinds
+        self.server = player.server
+        self.network = Network(self._park)
+        self.network.user = self._user
+        player.place.network = self.network
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self.name = ""
+        #: What the server has saved.
+        self.saved: Any = None
+        #: The objects that callers use, and others.
+        self.stores: list[Any] = []
+        #: The number of the other client's that events are about.
+        self.other: int | None = None
+        self.stores_besides: list[Any] = []
+        #: The numbers of those whose processes are gone.
+        self.gone = set[int]()
+        items = [*account.histories]
+        #: What a living session sends from time to time.
+        self.heartbeat = Question(
+            "_send_heartbeat",
+            {item: {} for item in items},
+            lambda store: store._send_heartbeat(),
+            lambda _: dict.fromkeys(items),
+        )
+        self.callers: list[Caller] = []
+        self.callers_of: dict[int, Caller] = {}
+        #: What else may happen, each once, by its name.
+        self.events: Moves = {}
+        self.log: list[str] = []
+        #: The errors of tbloom's own that callers may get.
+        self.may_refuse: tuple[type[TBloomError], ...] = ()
+        #: Whether a driver tries again, where it asks how long it may.
+        self.tries_again = False
+
+    # The connections' side
+
+    def _park(self, link: Link) -> None:
+        worker = Worker.running()
+        if worker is not None:
+            worker.park(link)
+        else:
+            self.answer(link)
+
+    def _user(self, link: Link) -> str:
+        if self.loop is not None:
+            return asking.get() or link.name
+        worker = Worker.running()
+        return self.callers_of[id(worker)].name if worker is not None else link.name
+
+    # The player's side
+
+    def play(self, choose: Choose) -> None:
+        """Plays to the end. Raises AssertionError where a promise is broken."""
+        for _ in range(_MOST_MOVES):
+            usual, faults = self._usual(), possible_faults(self) if self.faults > 0 else {}
+            if not usual:
+                return
+            names = [*usual, *faults]
+            name = choose(names, len(faults))
+            self.log.append(name)
+            self.account.moves += 1
+            if name in faults:
+                self.faults -= 1
+                faults[name]()
+            else:
+                usual[name]()
+            self._conclude()
+        raise AssertionError("the schedule has no end")
+
+    def _conclude(self) -> None:
+        for caller in self.callers:
+            if caller.outcome is not None:
+                caller.conclude()
+        if not self.network.late:
+            self.account.nothing_is_late()
+
+    def links(self) -> dict[str, Link]:
+        """The connections whose readers wait, by the names of their users."""
+        found: dict[str, Link] = {}
+        for link in self.network.waiting():
+            names = itertools.chain([link.name], (f"{link.name}{i}" for i in itertools.count(2)))
+            found[next(name for name in names if name not in found)] = link
+        return found
+
+    def _usual(self) -> Moves:
+        found: Moves = {}
+        for name, link in self.links().items():
+            if link.requests:
+                found[f"{name} is answered"] = partial(self.answer, link)
+        for caller in self.callers:
+            if caller.question is not None and not caller.is_waiting and not caller.is_gone:
+                again = " again" if caller.has_failed else ""
+                found[f"{caller.name} asks{again}"] = partial(self._ask, caller)
+        if self.network.late:
+            found["a late request arrives"] = self._late
+        for name, event in self.events.items():
+            found[name] = partial(self._happen, name, event)
+        return found
+
+    def _happen(self, name: str, event: Callable[[], None]) -> None:
+        del self.events[name]
+        event()
+        self.settle()
+
+    def _ask(self, caller: Caller) -> None:
+        caller.ask()
+        self.settle()
+
+    def answer(self, link: Link) -> None:
+        """The server executes the next request, and its reply arrives."""
+        request = link.requests[0]
+        if not request.is_executed:
+            self.execute(request)
+        link.requests.popleft()
+        self.arrive(link, request.reply)
+
+    def execute(self, request: Request) -> None:
+        """The server executes a request."""
+        request.reply, request.is_executed = self.server.execute(request.data), True
+
+    def arrive(self, link: Link, reply: Any) -> None:
+        """Who reads from the connection gets a reply, or an error, and goes on."""
+        link.arrive(reply)
+        if self.loop is None and link.worker is not None:
+            link.worker.resume()
+        self.settle()
+
+    def _late(self) -> None:
+        self.server.execute(self.network.late.pop(0).data)
+
+    def settle(self) -> None:
+        """Runs asyncio's tasks until all wait for the player."""
+        loop: Any = self.loop
+        if loop is not None:
+            while True:
+                loop.call_soon(loop.stop)
+                loop.run_forever()
+                if not loop._ready:
+                    return
+
+    def kill(self, store: int) -> None:
+        """The process with this object is gone, in the midst of its calls."""
+        self.gone.add(store)
+        for caller in self.callers:
+            if caller.store == store:
+                caller.is_gone, caller.has_failed = True, False
+                if caller.worker is not None:
+                    self._unwind(caller.worker)
+                    self.player.workers.append(caller.worker)
+                    caller.worker = None
+                if caller.task is not None:
+                    caller.task.cancel()
+                    self.settle()
+                if caller.op is not None:
+                    self.account.failed(caller.op)
+                caller.op = caller.outcome = caller.question = None
+
+    def _unwind(self, worker: Worker) -> None:
+        while worker.is_busy:
+            worker.abandons = True
+            worker.resume()
+
+    def through(self, store: int, question: Question) -> Any:
+        """Asks without any fault, and tells the account."""
+        op = self.account.begins(store, question.verb, question.arguments)
+        try:
+            answer = self.undisturbed(self.stores[store], question.call)
+        except TBloomError:
+            self.account.refused(op)
+            raise
+        self.account.answered(op, question.read(answer))
+        return answer
+
+    def undisturbed(self, store: Any, call: Callable[[Any], Any]) -> Any:
+        """The answer of a call that nothing comes between."""
+        outcome: list[Any] = []
+        before = {*self.network.waiting()}
+        if self.loop is not None:
+
+            async def run() -> None:
+                outcome.append(await call(store))
+
+            context = contextvars.copy_context()
+            context.run(asking.set, "player")
+            task = context.run(self.loop.create_task, run())
+            self.settle()
+            while not task.done():
+                for link in self.network.waiting():
+                    if link not in before and link.requests:
+                        self.answer(link)
+                assert task.done() or {*self.network.waiting()} - before, "it does not end"
+            task.result()
+            return outcome[0]
+        return call(store)  # in this thread, in which the network answers at once
+
+    def end(self) -> None:
+        """Unwinds what still waits."""
+        if self.loop is not None:
+            loop = self.loop
+            tasks = asyncio.all_tasks(loop)
+            for task in tasks:
+                task.cancel()
+            self.settle()
+            for store in [*self.stores, *self.stores_besides]:
+                loop.run_until_complete(store._let_go())
+        else:
+            for worker in self.player.all:
+                self._unwind(worker)
+                if worker not in self.player.workers:
+                    self.player.workers.append(worker)
+            for store in [*self.stores, *self.stores_besides]:
+                store._let_go()
