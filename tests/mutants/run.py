@@ -92,6 +92,7 @@ def run_tests(copy: Path, tests: list[str]) -> tuple[int, str]:
     options = ["-x", "-q", "-n0", "-p", "no:cacheprovider", f"--timeout={TEST_TIMEOUT}"]
     # Without bytecode files: a mutant may have the size and the second of the file before it.
     env = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
+    env["TBLOOM_SIMULATION_SECONDS"] = str(TIMEOUT // 2)
     command = [sys.executable, "-m", "pytest", *options, *tests]
     try:
         done = subprocess.run(

@@ -97,8 +97,9 @@ class Try:
         self.is_doubtful = isinstance(error, OSError) if error else result.status == 503
         self.has_failed = then == "raises"
         self.request.errback = print if error and then else None
-        self.page.has_callback = not error
         result = self.pages.fetched(result, self.page)
+        if not error:
+            self.pages.reaches_callback(self.page)
         self.result = Failure(error) if error else result  # Scrapy passes on another Failure
         if then == "goes on":
             self.begins()
@@ -259,3 +260,18 @@ def test_every_order_of_moves(
             raise AssertionError(names) from error
         played += 1
     print(f"{played:,} sequences")
+
+
+def test_a_redirect_that_a_signal_drops_as_the_crawl_becomes_idle(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The page is marked: it was dropped on purpose, though the crawl is idle before the event loop's next turn."""
+    monkeypatch.setattr(module, "call_later", lambda *_: None)
+    ended, request = list[State](), Request(URL)
+    pages = module.Pages(SETTINGS, lambda _, state: ended.append(state))
+    pages.taken(Token("session", 1, ("aa",)), request, "")
+    page = pages.fetching(request)
+    assert page
+    pages.fetched(Request(URL), page)
+    pages.end_all()
+    assert [State.MARKED] == ended

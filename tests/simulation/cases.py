@@ -73,7 +73,6 @@ def bloom(world: World, number: int, name: str, **arguments: Any) -> Any:
     store.world = world
     if is_kept:
         store._own_client()
-        store._owned = False
     return store
 
 

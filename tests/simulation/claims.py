@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from tests.simulation import ends
@@ -11,6 +12,7 @@ from tests.simulation.cases import (
     ALL,
     Case,
     asking,
+    claim,
     heartbeat,
     taking_over,
     working,
@@ -21,6 +23,10 @@ _SESSIONS: dict[str, Any] = {"has_sessions": True, "end": ends.of_claims}
 
 def _two(one: str, other: str, store: int) -> Callable[[], list[tuple[int, Program]]]:
     return lambda: [(0, working("x", one)), (store, working("x", other))]
+
+
+def _one(end: str) -> list[tuple[int, Program]]:
+    return [(0, working("x", end, note=end == "abandon_many"))]
 
 
 def _four() -> list[tuple[int, Program]]:
@@ -39,33 +45,66 @@ def _in_turn(*programs: Program) -> Program:
         yield from program
 
 
-CLAIMS = [
-    Case(
-        f"two {whose} work on an item, one {end}s it",
-        "x",
-        _two(end, "commit", store),
-        exhaustive=True,
-        **_SESSIONS,
-    )
-    for whose, store in (("threads of an object", 0), ("clients", 1))
-    for end in ("commit", "release")
-] + [
-    Case(
-        "three clients work on three items, and one dies",
-        "x y z",
-        _four,
-        faults=4,
-        kinds=ALL,
-        events=("the slice ends", "the first object's process dies", "scripts are forgotten"),
-        **_SESSIONS,
-    ),
-    Case(
-        "three clients work on three items",
-        "x y z",
-        _four,
-        faults=5,
-        kinds=ALL,
-        events=("the slice ends",),
-        **_SESSIONS,
-    ),
-]
+CLAIMS = (
+    [
+        Case(
+            f"two {whose} work on an item, one {end}s it",
+            "x",
+            _two(end, "commit", store),
+            exhaustive=True,
+            **_SESSIONS,
+        )
+        for whose, store in (("threads of an object", 0), ("clients", 1))
+        for end in ("commit", "release")
+    ]
+    + [
+        Case(
+            f"a client {end}s an item, and does not ask again after an error",
+            "x",
+            partial(_one, end),
+            faults=2,
+            kinds=frozenset({"lost", "error", "go on"}),
+            exhaustive=True,
+            **_SESSIONS,
+        )
+        for end in ("commit", "release", "abandon_many")
+    ]
+    + [
+        Case(
+            "two clients work on an item, slices end",
+            "x",
+            _two("commit", "commit", 1),
+            faults=0,
+            events=("the slice ends",) * 5,
+            exhaustive=True,
+            **_SESSIONS,
+        ),
+        Case(
+            "a client dies while it works, another one takes over",
+            "x",
+            lambda: [(0, asking(claim("x", note=True))), (1, taking_over("x", 2))],
+            kinds=frozenset({"lost", "error", "go on"}),
+            events=("the first object's process dies",),
+            exhaustive=True,
+            **_SESSIONS,
+        ),
+        Case(
+            "three clients work on three items, and one dies",
+            "x y z",
+            _four,
+            faults=4,
+            kinds=ALL,
+            events=("the slice ends", "the first object's process dies", "scripts are forgotten"),
+            **_SESSIONS,
+        ),
+        Case(
+            "three clients work on three items",
+            "x y z",
+            _four,
+            faults=5,
+            kinds=ALL,
+            events=("the slice ends",),
+            **_SESSIONS,
+        ),
+    ]
+)

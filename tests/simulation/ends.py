@@ -91,9 +91,7 @@ def of_claims(world: World, case: Case) -> None:
     for _ in "what has failed", "what that has freed":
         for number in sorted(living):
             world.through(number, world.heartbeat)
-    world.stores.append(case.store(world, len(world.stores)))
-    observer = len(world.stores) - 1
-    world.through(observer, all_contained(account.histories))
+    observer = observe(world, case)
     check_ttls(world, account)
     for history in account.histories.values():
         history.look_ahead()
@@ -105,13 +103,19 @@ def of_claims(world: World, case: Case) -> None:
     assert not left, f"a clear leaves {left}"
 
 
+def observe(world: World, case: Case) -> int:
+    """The number of a store of which no caller knows, which has looked for all items."""
+    world.stores.append(case.store(world, len(world.stores)))
+    observer = len(world.stores) - 1
+    world.through(observer, all_contained(world.account.histories))
+    return observer
+
+
 def of_exact(world: World, case: Case) -> None:
     """An exact filter's: it has what the account has, counted once; each key leaves; a clear leaves lanes only."""
     account = world.account
     ask_for_what_is_owed(world)
-    world.stores.append(case.store(world, len(world.stores)))
-    observer = len(world.stores) - 1
-    world.through(observer, all_contained(account.histories))
+    observer = observe(world, case)
     info = world.undisturbed(world.stores[observer], lambda store: store.info())
     least, most = _remembered(account)
     assert least <= info.items <= most, f"{info.items} items are counted, not {least} to {most}"
@@ -127,9 +131,7 @@ def of_distinct(world: World, case: Case) -> None:
     """A counter's: it has whom the account has, counted once; each member has one id."""
     account = world.account
     ask_for_what_is_owed(world)
-    world.stores.append(case.store(world, len(world.stores)))
-    observer = len(world.stores) - 1
-    world.through(observer, all_contained(account.histories))
+    observer = observe(world, case)
     least, most = _remembered(account)
     counted = world.undisturbed(world.stores[observer], lambda store: store.count())
     assert least <= counted <= most, f"{counted} members are counted, not {least} to {most}"

@@ -72,12 +72,13 @@ def _restart(world: World) -> None:
     cut_all(world)
 
 
-def _another(world: World, case: Case, question: Callable[[list[str]], Question]) -> None:
-    """Another client asks, and nothing comes between."""
+def _clear_and_add(world: World, case: Case) -> None:
+    """Another client asks both, and nothing comes between."""
     if world.other is None:
         world.stores.append(case.store(world, len(world.stores)))
         world.other = len(world.stores) - 1
-    world.through(world.other, question([*world.account.histories]))
+    for question in (_clear, _add_all):
+        world.through(world.other, question([*world.account.histories]))
 
 
 def _clear(items: list[str]) -> Question:
@@ -101,8 +102,7 @@ EVENTS: dict[str, Callable[..., Any]] = {
     "the window ends": partial(_pass, ms=4 * LENGTH),
     "the clock is set on": partial(_step, ms=LENGTH),
     "the clock is set back": partial(_step, ms=-20_000),
-    "another client clears": partial(_another, question=_clear),
-    "another client adds": partial(_another, question=_add_all),
+    "another client clears and adds": _clear_and_add,
     "scripts are forgotten": _forget_scripts,
     "the server saves": _save,
 }

@@ -89,11 +89,13 @@ def _batches(items: str, size: int) -> Programs:
 
 _THIRTY = " ".join(f"item{n}" for n in range(30))
 _LARGE: dict[str, Any] = {"faults": 6, "kinds": ALL}
-_OTHERS = ("another client clears", "another client adds")
+_ERRORS = frozenset({"lost", "again", "error", "OOM", "READONLY", "LOADING", "BUSY"})
+_OTHERS = ("another client clears and adds",)
 _TASKS: dict[str, Any] = {"is_async": True, "kinds": frozenset({"lost", "late", "interrupt"}), "exhaustive": True}  # fmt: skip
 FILTERS = [
-    Case("a client adds an item, three faults", "x", _one_adds(add("x")), faults=3,
-         kinds=frozenset({"lost", "again", "error", "OOM", "LOADING"}), exhaustive=True),
+    Case("a client adds an item, two faults", "x", _one_adds(add("x")), faults=2, kinds=_ERRORS, exhaustive=True),
+    Case("a client that makes its own connections adds an item, two faults", "x", _one_adds(add("x")), {"is_kept": True},
+         faults=2, kinds=_ERRORS, exhaustive=True),
     Case("a client adds an item, another one clears and adds", "x", _one_adds(add("x")), events=_OTHERS, exhaustive=True),
     Case("a client adds so many that the slice grows, another one clears and adds", "a b c", _one_adds(add_many("abc")),
          {"capacity": 2}, events=_OTHERS, exhaustive=True),

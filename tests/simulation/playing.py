@@ -18,7 +18,7 @@ from tests.simulation.claims import CLAIMS
 from tests.simulation.filters import FILTERS
 from tests.simulation.network import SOCKETS
 from tests.simulation.player import Player, moves_of
-from tests.simulation.schedules import exhaust, replay, sample, shortest
+from tests.simulation.schedules import both, replay, sample, shortest
 from tests.simulation.server import running
 from tests.simulation.stores import OTHERS
 
@@ -52,7 +52,7 @@ def play(player: Player, case: Case, seconds: float, seed: int) -> tuple[int, bo
     Raises AssertionError with the shortest schedule that fails.
     """
     until, played = time.monotonic() + seconds, 0
-    for choose in exhaust() if case.exhaustive else sample(seed):
+    for choose in both(seed) if case.exhaustive else sample(seed):
         try:
             case.play(player, choose)
         except Broken as broken:

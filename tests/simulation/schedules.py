@@ -51,6 +51,14 @@ def sample(seed: int) -> Iterator[Choose]:
         yield choose
 
 
+def both(seed: int) -> Iterator[Choose]:
+    """All schedules, and a random one before each: those that are near each other in the order of ``exhaust`` are alike."""
+    chance = sample(seed)
+    for choose in exhaust():
+        yield next(chance)
+        yield choose
+
+
 def replay(moves: Sequence[str]) -> Choose:
     """The given moves, without those that are not possible; then the first possible one, until the end."""
     left = list(moves)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable
 
@@ -11,8 +12,8 @@ from tests.simulation import playing
 from tests.simulation.player import Player
 
 Record = Callable[[str, object], None]
-#: How long all cases together are played (s): in `make test`, and in `make check`.
-_SECONDS, _LONG = 34, 280
+#: How long all cases together are played (s): in `make test` (`make mutants` takes longer), and in `make check`.
+_SECONDS, _LONG = float(os.environ.get("TBLOOM_SIMULATION_SECONDS", "34")), 280
 
 
 @pytest.mark.parametrize("name", playing.PLAYED)

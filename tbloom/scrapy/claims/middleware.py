@@ -47,7 +47,7 @@ class NearestToSpider(_Middleware):
     def process_spider_input(self, response: Response) -> None:
         """No middleware has refused the response."""
         if self._pages and (page := self._pages.page_of(response)):
-            page.has_callback = True
+            self._pages.reaches_callback(page)
 
     def process_spider_exception(self, response: Response, exception: Exception) -> None:
         """The page fails, unless it is asked for again."""

@@ -17,7 +17,7 @@ class Page:
     """A request between ``next_request`` and its end, known by the object that is passed on."""
 
     __slots__ = (
-        "doubt", "failed", "has_callback", "inside", "items", "note", "places", "request", "retried", "state", "thing", "token",
+        "doubt", "failed", "inside", "items", "note", "places", "request", "retried", "state", "thing", "token",
     )  # fmt: skip
 
     def __init__(self, token: Token, request: Request, note: str) -> None:
@@ -34,8 +34,6 @@ class Page:
         self.places: set[Place] = set()
         #: Why it has failed; and why it fails unless a retry makes it good. Both are stats, after ``tbloom/left/``.
         self.failed = self.doubt = ""
-        #: Its callback is called with a response: no spider middleware has raised an exception before.
-        self.has_callback = False
         #: A callback has asked for it again, and the retry is in the queue.
         self.retried = False
 

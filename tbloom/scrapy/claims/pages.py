@@ -28,8 +28,9 @@ logger = logging.getLogger(__name__)
 
 #: A server's answers from here on are failures, as those of RETRY_HTTP_CODES are.
 _SERVER_ERROR = 500
-#: Of these, a callback is called.
-_GOOD = range(200, 300)
+#: A response with one of these is for the callback. Why the page fails if a spider middleware refuses it, also where an errback
+#: then returns.
+_GOOD, _REFUSED = range(200, 300), "input"
 
 
 class _Family:
@@ -135,7 +136,8 @@ class Pages:
                 result = result.replace()
             if self.happens(page, Event.RESPONSE):
                 fails = result.status in self._try_later or result.status >= _SERVER_ERROR
-                page.doubt = f"status/{result.status}" if fails else ""
+                page.doubt = _REFUSED if result.status in _GOOD else ""
+                page.doubt = f"status/{result.status}" if fails else page.doubt
                 page.thing, self._by_id[id(result)] = result, page
         else:
             self._failed_to_fetch(result, page)
@@ -157,6 +159,11 @@ class Pages:
             self.happens(page, Event.IGNORED)
 
     # Callbacks and items
+
+    def reaches_callback(self, page: Page) -> None:
+        """No spider middleware has refused the page's response."""
+        if page.doubt == _REFUSED:
+            page.doubt = ""
 
     def entering_output(self, page: Page) -> None:
         """The output of the page's callback begins to pass."""
@@ -222,12 +229,6 @@ class Pages:
                     self._all_ended(page)
 
     def _all_ended(self, page: Page) -> None:
-        if (
-            isinstance(page.thing, Response)
-            and page.thing.status in _GOOD
-            and not page.has_callback
-        ):
-            page.doubt = page.doubt or "input"  # only an errback was called
         if page.retried:
             page.doubt = ""  # the retry decides
         family = self._families.get(page.token.number)
@@ -242,7 +243,11 @@ class Pages:
 
     def end_all(self) -> None:
         """The crawl is idle or closed: nothing is inside any more."""
+        # First what was to come in this turn of the event loop.
         self._end_outputs()
+        for request, page in [*self._returning.values()]:
+            if page.state is State.RETURNING:
+                self._check_return(request)
         following = [page for pages in self._followers.values() for page in pages]
         returning = [page for _, page in self._returning.values()]
         self._followers.clear()  # each is told once

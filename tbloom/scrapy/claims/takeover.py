@@ -128,23 +128,23 @@ class TakeOver:
             self._take(texts)
         except (RedisError, TBloomError) as error:
             self._crawl.failed("searched for", error)
-            look_again(engine)
-            return
-        if texts:
-            look_again(engine)
-            return
-        # A session with a heartbeat since this crawl became idle does its own work; one without is dead soon.
+        else:
+            if not texts:
+                self._note_silent(others, claims)
+                if self._silent:
+                    self._timer = call_later(_WAIT_SECONDS, look_again, engine)
+                    return
+                self._done_at = self.moves
+        look_again(engine)
+
+    def _note_silent(self, others: dict[str, int], claims: int) -> None:
+        """A session with a heartbeat since this crawl became idle does its own work; one without is dead soon."""
         known = others if self._silent is None else self._silent
         self._silent = {name: until for name, until in others.items() if known.get(name) == until}
         if others and not self._has_said:
             self._has_said = True
             message = "waiting up to %.0f s for %d requests of other crawlers (%d), which are taken over if those have died"
             logger.info(message, self._seen.session_ttl, claims, len(others))
-        if self._silent:
-            self._timer = call_later(_WAIT_SECONDS, look_again, engine)
-        else:
-            self._done_at = self.moves
-            look_again(engine)
 
     def _take(self, texts: list[str]) -> None:
         """Schedules the requests of the notes, which are this session's now."""
