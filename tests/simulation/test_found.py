@@ -36,7 +36,7 @@ LATE_CLAIMS: list[Schedule] = [
 
 #: Faults that are not mended yet.
 UNMENDED: list[Schedule] = [
-    (  # Two threads of an object fetch a lost answer, and ask in other numbers of slices: nobody is told that it is new in one.
+    (  # Two threads of an object fetch a lost answer, and ask in other numbers of slices: in one of them nobody gets the answer new.
         "threads of an object ask in other numbers of slices",
         ["A asks", "B asks", "B is answered", "A is answered", "B is answered", "the slice ends",
          "A: cut off, 0 of 1 executed, the others lost, then error", "B asks", "A asks again", "A is answered"],
