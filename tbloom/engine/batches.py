@@ -51,6 +51,8 @@ class Batch:
     generation: str = ""
     #: When the oldest copy of its call was sent that may have been executed, without a reply (ms, monotonic); 0: none was.
     sent: int = 0
+    #: True: a copy of its call that got no reply may be executed late.
+    is_resent: bool = False
     #: Until when the server may know its answers, if they are lost.
     until: int = 0
     #: Of a copy: the batch whose lost answers it gets.

@@ -232,6 +232,7 @@ class Exchange(BeginsAnew):
                     batch.sent = 0  # no copy was executed
                 continue
             own = reply.reply if isinstance(reply, Lacking) else reply
+            batch.is_resent |= made[batch].is_resent
             try:
                 left += self._rest_of(batch) if accept(batch, own) else [batch]
             except TBloomError as error:  # raised after all replies were accepted

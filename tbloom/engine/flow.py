@@ -58,11 +58,11 @@ CORRECTIONS = Status.CLOCK, Status.LAYOUT
 class Command:
     """A plain command. Its reply is in bytes, whatever the client's ``decode_responses`` is."""
 
-    __slots__ = ("key", "words")
+    __slots__ = ("is_resent", "key", "words")
     behind: tuple[Command, ...] = ()
 
     def __init__(self, words: Sequence[Any], key: Any = "") -> None:
-        self.words = tuple(words)
+        self.words, self.is_resent = tuple(words), False
         #: A key on the node that it asks.
         self.key: Any = key or self.words[1]
 
@@ -75,7 +75,7 @@ class Command:
 class ScriptCall:
     """A call of one of tbloom's scripts, by its hash."""
 
-    __slots__ = ("behind", "packed", "script")
+    __slots__ = ("behind", "is_resent", "packed", "script")
 
     def __init__(
         self,
@@ -88,6 +88,8 @@ class ScriptCall:
         self.script = script
         #: What is sent right behind it, on its connection (``engine/replicas``).
         self.behind = behind
+        #: True: an earlier copy got no reply, and may be executed late.
+        self.is_resent = False
         #: The command in RESP.
         self.packed = packed or pack(("EVALSHA", script.sha, len(keys), *keys, *args))
 

@@ -144,6 +144,7 @@ class Retries:
                 again[place], self.waits = call, True
                 if not isinstance(error, exceptions.ResponseError):
                     self._lost.add(place)
+                    call.is_resent = True
             elif isinstance(error, exceptions.ResponseError):
                 # What is behind a call may have failed, not the call.
                 was_lost = self._resends or place in self._lost or bool(call.behind)

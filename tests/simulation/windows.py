@@ -41,9 +41,6 @@ class WindowAccount(Account):
     """
 
     NOTHING = Window()
-    #: Found by this simulation (``test_found``): a late copy of a ``claim`` whose caller was told BUSY or SEEN, or has asked again,
-    #: may claim the item for a session that does not know of it, until that session ends.
-    late_claims_hold = True
 
     def __init__(
         self, clock: Clock, items: Iterable[str], slices: int = 4, length: int = 60_000
@@ -159,7 +156,7 @@ class WindowAccount(Account):
         return [(None, self._left_to_others(op, state))]
 
     def send_heartbeat(self, op: Op, _: str, state: Window) -> Outcomes:
-        if state.holder and state.holder[1] not in (None, _HAUNTED):
+        if state.holder and state.holder[1] is not None:
             state = self._left_to_others(op, state)
         return [(None, state)]
 
@@ -190,14 +187,14 @@ class WindowAccount(Account):
         return state
 
     def echo(self, op: Op) -> None:
-        if self.late_claims_hold and op.verb == "claim":
+        if op.verb == "claim":
             self._calls += 1
             copy = Op(self._calls, op.store, "haunt", op.arguments, self.moves, failed=self.moves)
             for history in self._of(op):
                 history.begin(copy)
 
     def haunt(self, op: Op, item: str, state: Window, note: bool = False) -> Outcomes:
-        """A late copy of a ``claim``."""
+        """A late copy of a ``claim``: it may hold the item for a session that does not know of it, until the next heartbeat."""
         if not self.is_seen(state) and self._may_have(op, item, state)[0]:
             yield None, state._replace(holder=(op.store, _HAUNTED, note))
 
@@ -220,5 +217,5 @@ class WindowAccount(Account):
                     and other.failed <= op.begun
                 ]
                 done = ("commit", "release", "abandon")
-                history.settle([each for each in failed if each.verb.startswith("claim")])
+                history.settle([e for e in failed if e.verb.startswith(("claim", "haunt"))])
                 history.settle([e for e in failed if e.verb.startswith(done)], happened=True)

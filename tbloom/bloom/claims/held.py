@@ -29,6 +29,8 @@ class Session:
         self.claimed: dict[bytes, str] = {}
         #: Claims to be released: their call ended in an error, so the client does not know of them; or their release did.
         self.to_release: dict[bytes, str] = {}
+        #: The numbers of calls of which a copy may come late, and claim again what was released.
+        self.late: set[str] = set()
         #: Items to be committed, each with the age of its slice: their commit ended in an error.
         self.to_commit: dict[bytes, int] = {}
         #: True if other sessions are to end claims of this one.
@@ -50,6 +52,7 @@ class Session:
         self.handed_over = False
         self.claimed.clear()
         self.to_release.clear()
+        self.late.clear()
         self.to_commit.clear()
 
     @contextmanager
@@ -99,8 +102,20 @@ class Session:
         for digest in digests:
             claimed = self.claimed.get(digest)
             if claimed and number in (None, claimed):
+                self.late.add(claimed)
                 self.to_release[digest] = claimed
                 self.claimed.pop(digest, None)
+
+    def note_late_copies(self, digests: Iterable[bytes], number: str) -> None:
+        """Notes that a copy of this call may come late, and claim those of the items that it was not given."""
+        self.late.add(number)
+        for digest in digests:
+            if digest not in self.claimed:
+                self.to_release[digest] = number
+
+    def server_knows(self, least: str) -> None:
+        """The server refuses calls with lower numbers now."""
+        self.late = {number for number in self.late if number >= least}
 
     def given_up(self, digests: Iterable[bytes]) -> dict[bytes, str]:
         """Those of the items that were given up, with their numbers."""
@@ -110,11 +125,14 @@ class Session:
         return {key: number for key in given_up if (number := to_release.get(key))}
 
     def end(self, numbers: Mapping[bytes, str]) -> None:
-        """Forgets claims that the server has ended."""
+        """Forgets claims that the server has ended. Where a late copy may claim again, they are to be released once more."""
         for digest, number in numbers.items():
-            for claims in (self.claimed, self.to_release):
-                if claims.get(digest) == number:
-                    claims.pop(digest, None)
+            if self.claimed.get(digest) == number:
+                self.claimed.pop(digest, None)
+            if number in self.late:
+                self.to_release[digest] = number
+            elif self.to_release.get(digest) == number:
+                self.to_release.pop(digest, None)
 
     def hold(self, digests: Iterable[bytes]) -> None:
         """Holds claims that were to be released."""

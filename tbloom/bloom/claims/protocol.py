@@ -84,6 +84,8 @@ class Claims(BeginsAnew):
             answers[digest] = _CLAIMS[answer]
             if answer != "1":
                 session.claimed.pop(digest, None)
+        if any(batch.is_resent for batch in batches):
+            session.note_late_copies(reserved, number)
         return answers
 
     def commit(self, digests: Iterable[bytes], age: int) -> Flow[None]:

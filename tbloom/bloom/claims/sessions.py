@@ -142,6 +142,8 @@ class Sessions:
             for shard in shards
         ]
         replies = yield from deliver_all(calls)
+        if session is not None:
+            session.server_knows(least)
         return {
             shard: (now, {text(s): until for s, until in zip(words[::2], words[1::2], strict=True)})
             for shard, (_, (now, *words)) in zip(shards, replies, strict=True)
