@@ -57,6 +57,8 @@ class Batch:
     until: int = 0
     #: Of a copy: the batch whose lost answers it gets.
     first: Batch | None = None
+    #: Those of its items whose answer "new" was had by a copy, or is wanted no more.
+    taken: frozenset[Any] = frozenset()
     #: The parameters were compared after the server asked for it.
     agreed: bool = False
 

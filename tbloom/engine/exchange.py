@@ -190,8 +190,9 @@ class Exchange(BeginsAnew):
                 self.pending_answers.keep_new(
                     new, self._lasts(batch), first, batch.shard, batch.generation
                 )
-            elif batch.sent and not batch.first:  # the first one is kept
-                self.pending_answers.keep_lost(batch, self._lasts(batch))
+            elif batch.sent:
+                # The first one may be kept no more: another copy, with another ``within``, was answered "seen".
+                self.pending_answers.keep_lost(batch.first or batch, self._lasts(batch))
 
     def _lasts(self, batch: Batch) -> int:
         """How long (ms) the items that a batch has added are remembered."""

@@ -130,7 +130,8 @@ class PendingAnswers(BeginsAnew):
         with self._lock:
             self._take_in()
             for key in digests:
-                self._lost.pop(key, None)
+                for batch in self._lost.pop(key, ()):
+                    batch.taken |= {key}
                 self._new.pop(key, None)
 
     def note_generation(self, shard: int, generation: str) -> None:
@@ -150,15 +151,16 @@ class PendingAnswers(BeginsAnew):
             kept = self._kept[0]
             if isinstance(kept, Batch):
                 for key in kept.digests:
-                    self._lost.setdefault(key, []).append(kept)
+                    batches = self._lost.setdefault(key, [])
+                    if kept not in batches:
+                        batches.append(kept)
             else:
                 new, origin, first = kept
                 if first is not None:
-                    # Another call may have had the answers first, or the caller wants them no more.
-                    new = [key for key in new if first in self._lost.get(key, ())]
-                self._new |= dict.fromkeys(new, origin)
-                if first is not None:
+                    new = [key for key in new if key not in first.taken]
+                    first.taken |= {*new}
                     self._remove(first)
+                self._new |= dict.fromkeys(new, origin)
             self._kept.popleft()  # last, for the case of an interrupt
         now = now_ms()
         if now >= self._sweep_at:

@@ -26,24 +26,19 @@ FOUND: list[Schedule] = [
         ["A asks", "A is answered", "A: cut off, 0 of 1 executed, the others late, then error",
          "A asks again", "A is answered", "a late request arrives"],
     ),
-]  # fmt: skip
-
-#: Faults that are not mended yet.
-UNMENDED: list[Schedule] = [
-    (  # Two threads of an object fetch a lost answer, and ask in other numbers of slices: in one of them nobody gets the answer new.
+    (  # Two threads of an object fetch one lost answer, and ask in other numbers of slices.
         "threads of an object ask in other numbers of slices",
         ["A asks", "B asks", "B is answered", "A is answered", "B is answered", "the slice ends",
          "A: cut off, 0 of 1 executed, the others lost, then error", "B asks", "A asks again", "A is answered"],
+    ),
+    (  # The same, by tasks whose items go together.
+        "tasks whose items go together",
+        ["H asks", "A asks", "C asks", "H is answered", "A is answered", "A is answered", "D asks", "the slice ends",
+         "H: refused, BUSY, then error", "A is answered", "H asks again"],
     ),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("name", "moves"), FOUND)
 def test_a_schedule_that_found_something(player: Player, name: str, moves: list[str]) -> None:
-    CASES[name].play(player, replay(moves))
-
-
-@pytest.mark.xfail(strict=True, reason="docs/guarantees.md says when it happens")
-@pytest.mark.parametrize(("name", "moves"), UNMENDED)
-def test_a_fault_that_is_not_mended(player: Player, name: str, moves: list[str]) -> None:
     CASES[name].play(player, replay(moves))

@@ -122,7 +122,7 @@ class WindowAccount(Account):
                 yield Claim.NEW, state._replace(holder=(op.store, None, note))
             if may_not:
                 yield Claim.BUSY, state
-        if "claim" in op.beside or "claim_many" in op.beside:
+        if op.beside & {"claim", "claim_many", "commit"}:
             yield Claim.BUSY, state  # by another thread's call, whatever that will be answered
 
     def _may_have(self, op: Op, item: str, state: Window) -> tuple[bool, bool]:
