@@ -230,14 +230,6 @@ def _rate_kept(rate: float, slices: int) -> float | None:
     return max(rounded, _MIN_RATE) if rounded <= _MAX_RATE else None
 
 
-def shards_of_earlier(stored: str) -> int:
-    """The number of shards of a filter that an earlier version of tbloom has written; 0: this is none."""
-    values = read_stored(stored)
-    layout, shards = values.get("layout"), values.get("shards", 1)
-    is_earlier = "kind" not in values and type(layout) is int and 0 < layout < LAYOUT
-    return shards if is_earlier and type(shards) is int and 0 < shards <= MAX_SHARDS else 0
-
-
 def from_stored(name: str, stored: str, key: str = "") -> Config:
     """The parameters of a stored filter. ``key``: where they are, if not at its root."""
     values, key = read_stored(stored), key or Keys(name).root
@@ -246,11 +238,6 @@ def from_stored(name: str, stored: str, key: str = "") -> Config:
         f"the parameters of a filter that this version of tbloom can read in {key!r} "
         "(delete what another program made)"
     )
-    if shards_of_earlier(stored):
-        expected = (
-            f"a filter of this version of tbloom in {key!r}; an earlier version wrote this one, "
-            "which clear(), or 'tbloom clear', removes"
-        )
     layout = [values.pop(name, None) for name in ("layout", "hash")]
     if layout not in ([LAYOUT, HASH_NAME], [LAYOUT, SECRET_HASH_NAME]):
         raise ConfigError("stored", shown, expected)

@@ -6,15 +6,14 @@ from collections.abc import Awaitable, Callable, Iterable
 from datetime import datetime
 
 from tbloom.bloom.base import Base
-from tbloom.bloom.config import Config, from_stored, shards_of_earlier
+from tbloom.bloom.config import Config, from_stored
 from tbloom.bloom.exchange import FilterExchange
-from tbloom.bloom.info import FilterInfo, glance, parts_in, read_info
+from tbloom.bloom.info import FilterInfo, glance, read_info
 from tbloom.bloom.reconfigure import reconfigure
 from tbloom.bloom.swap import swap
 from tbloom.engine.batches import Answers, answers_of, in_order
 from tbloom.engine.client import Client
 from tbloom.engine.flow import Command, Flow, deliver, text
-from tbloom.engine.keys import Keys
 from tbloom.engine.server import ask_time, check_stored
 from tbloom.engine.together import Asked
 from tbloom.engine.verbs import verb
@@ -133,16 +132,14 @@ class Verbs(Base[Client]):
 
     @verb
     def clear(self) -> Flow[None]:
-        """Forgets everything, for all clients, also if the filter is stored with other parameters, or by an earlier version.
+        """Forgets everything, for all clients, also if the filter is stored with other parameters.
 
         Each shard at once; several shards one after another.
         """
         root = self.config.keys.root
         try:
             [stored] = yield from deliver([Command(("GET", root))])
-            if stored is not None and (shards := shards_of_earlier(text(stored))):
-                yield from self._remove_earlier(Keys(self.config.name, shards), shards)
-            elif stored is not None and text(stored) != self.config.stored:
+            if stored is not None and text(stored) != self.config.stored:
                 yield from self._clear(from_stored(self.config.name, text(stored)))
             yield from self._clear(self.config)
             yield from deliver([Command(("UNLINK", self.config.keys.fingerprinter()))])
@@ -233,17 +230,6 @@ class Verbs(Base[Client]):
         slices = config.window.live(to_ms(at) if at else clock.now())
         shards = range(config.shards)
         return [config.keys.slice(slice.label, shard) for slice in slices for shard in shards]
-
-    def _remove_earlier(self, keys: Keys, shards: int) -> Flow[None]:
-        """Deletes a filter that an earlier version has written. (What its register does not name has a TTL.)"""
-        for shard in range(shards):
-            own = keys.config(shard), keys.layout(shard), keys.register(shard)
-            [register] = yield from deliver([Command(("HGETALL", keys.register(shard)))])
-            parts = parts_in(keys.register(shard), register)
-            others = keys.claims(shard), keys.sessions(shard), *parts
-            yield from deliver([Command(("UNLINK", *own, *others))])
-        # Last: without it the shards are not known.
-        yield from deliver([Command(("UNLINK", keys.root))])
 
     def _clear(self, config: Config) -> Flow[None]:
         exchange = self._exchange if config is self.config else FilterExchange(config)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from datetime import datetime, timedelta, timezone
+from functools import partial
 from typing import Any
 
 import pytest
 import redis
 
-from tbloom import ConfigMismatch, TimeBloom
+from tbloom import ConfigError, ConfigMismatch, TimeBloom
 from tbloom.bloom.config import configure
 from tbloom.bloom.hasher import digest
 from tbloom.bloom.layout import Part
@@ -64,6 +66,26 @@ async def test_a_client_with_other_parameters_is_refused_and_changes_nothing(
     with pytest.raises(ConfigMismatch):
         await make(**other).info()
     assert before == snapshot(client, name)
+
+
+@pytest.mark.parametrize("layout", [1, 3])
+def test_a_filter_of_another_format_is_refused_and_stays(
+    client: redis.Redis, name: str, layout: int
+) -> None:
+    """An error says so; also clear() does not know what there is."""
+    with TimeBloom(client, name, capacity=1000) as seen:
+        stored = {**json.loads(seen.config.stored), "layout": layout}
+        for key in (f"{{{name}}}:config", f"{{{name}}}:layout"):
+            client.set(key, json.dumps(stored), ex=600)
+        before = snapshot(client, name)
+        for verb in (partial(seen.add, "a"), seen.info, seen.reconfigure):
+            with pytest.raises(ConfigMismatch, match=f"layout is {layout} there"):
+                verb()
+        with pytest.raises(ConfigError, match="can read in"):
+            seen.clear()
+        with pytest.raises(ConfigError, match="label: expected that of a live slice: "):
+            seen.import_many(["a"], "19990101")
+        assert before == snapshot(client, name)
 
 
 async def test_a_client_that_knows_the_layout_is_refused_too(

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import click
 
-from tbloom import TimeBloom
-from tbloom.bloom.config import shards_of_earlier
 from tbloom.cli.kit import filters, formats, options, output
 from tbloom.cli.kit.command import Command, confirm
 
@@ -20,11 +18,8 @@ def command(name: str, url: str, *, yes: bool) -> None:
     Parameters are forgotten too. Crawlers may go on meanwhile: to them, every item is new again.
     """
     with filters.connect(url) as server:
-        is_earlier = shards_of_earlier(server.stored(name) or "") > 0
-        seen = TimeBloom(server.client, name) if is_earlier else server.any_filter(name)
-        what = "all items, of an earlier version of tbloom,"
-        if not is_earlier:
-            what = f"the {formats.counted(seen.info().items, 'item')}"
+        seen = server.any_filter(name)
+        what = f"the {formats.counted(seen.info().items, 'item')}"
         confirm(f"Forget {what} of {name!r} on {server.place}?", "nothing was deleted", yes=yes)
         seen.clear()
     output.say(f"Cleared {name!r}")
