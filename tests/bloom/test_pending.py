@@ -1,4 +1,7 @@
-"""Pending answers: the next call of the same object gets them, once. In the stores on Redis."""
+"""Pending answers: for how long they are kept, and how many, in the stores on Redis.
+
+(That each is given once, whatever is lost, late or cleared: ``tests/simulation``.)
+"""
 
 from __future__ import annotations
 
@@ -12,14 +15,9 @@ from typing import Any
 import pytest
 import redis
 
-from tbloom import (
-    ConfigMismatch,
-    ExactFilter,
-    TimeBloom,
-)
+from tbloom import ExactFilter, TimeBloom
 from tbloom.engine import exchange as engine_exchange
 from tbloom.engine import pending
-from tbloom.engine.flow import ScriptCall
 from tests.helpers.contents import snapshot
 from tests.helpers.flows import flow_of, keys_of, replies_to, sent
 from tests.helpers.making import needs_kept
@@ -53,34 +51,6 @@ def wait(clockwork: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]
         time, "monotonic_ns", lambda: monotonic() + passed[0] // timedelta(microseconds=1) * 1000
     )
     return wait
-
-
-@both
-def test_pending_answers_given_one_after_another_are_each_given_once(
-    store: Any, url: str, name: str
-) -> None:
-    with losing(store, url, name) as (seen, lose):
-        lose(seen.add_many, ["x", "y", "z"])
-        assert [True, False] == [seen.add("x"), seen.add("x")]
-        assert [False, True] == seen.add_many(["x", "y"])
-        assert [False, False, True] == seen.add_many(["x", "y", "z"])
-        assert not any(seen.add_many(["x", "y", "z"]))
-
-
-def test_an_answer_that_was_lost_before_a_reconfigure_is_given_after_it(
-    url: str, name: str
-) -> None:
-    """Once, though the client's parameters are refused from then on."""
-    with (
-        losing(TimeBloom, url, name, capacity=1000) as (seen, lose),
-        TimeBloom.from_url(url, name, capacity=9000) as other,
-    ):
-        lose(seen.add, "x")
-        other.reconfigure()
-        assert seen.add("x") is True
-        with pytest.raises(ConfigMismatch):
-            seen.add("x")
-        assert other.add("x") is False
 
 
 @both
@@ -131,25 +101,6 @@ def test_a_lost_answer_that_is_lost_again_is_kept_from_then_on(
                 seen.add("x")
             wait(minutes=50)
         assert [True, False] == [seen.add("x"), seen.add("x")]
-
-
-@both
-def test_an_answer_from_before_a_clear_is_not_given_though_the_clock_was_set_back(
-    store: Any, clockwork: Any, name: str
-) -> None:
-    """The server's, by which generations are named."""
-    url = clockwork.server.url
-    own: Any = {"granularity": None, "capacity": 1000} if store is TimeBloom else {}
-    with (
-        losing(store, url, name, **own) as (ours, lose),
-        store.from_url(url, name, **own) as theirs,
-    ):
-        lose(ours.add_many, ["a", "b"])
-        assert ours.add("b")  # the answer to "a" is known too
-        clockwork.set("2019-06-02 12:00:00")
-        theirs.clear()
-        assert theirs.add("a")
-        assert [True, False] == [ours.add("b"), ours.add("a")]
 
 
 @both
@@ -219,29 +170,6 @@ def test_a_stray_copy_of_an_earlier_call_changes_nothing(
 
 
 @both
-@pytest.mark.parametrize("is_used", [False, True])
-@pytest.mark.parametrize("was_executed", [False, True])
-def test_a_stray_copy_of_a_clear_forgets_nothing(
-    store: Any, client: redis.Redis, url: str, name: str, *, was_executed: bool, is_used: bool
-) -> None:
-    """Not what was added since; also if its first copy never arrived, and the call was repeated."""
-    with store.from_url(url, name) as seen:
-        if is_used:
-            seen.add("a")
-        clears = flow_of(seen, "clear")
-        calls = next(clears)
-        while not isinstance(calls[0], ScriptCall):
-            calls = clears.send(replies_to(client, calls))
-        if was_executed:
-            replies_to(client, calls)
-        clears.close()
-        seen.clear()
-        seen.add("b")
-        replies_to(client, calls)
-        assert [False, True] == seen.contains_many(["a", "b"])
-
-
-@both
 @pytest.mark.parametrize("interrupted", ["_answers", "answers_of"])
 def test_an_interrupt_after_the_reply_loses_no_answer(
     store: Any, interrupted: str, url: str, name: str, monkeypatch: pytest.MonkeyPatch
@@ -261,31 +189,6 @@ def test_an_interrupt_after_the_reply_loses_no_answer(
                 seen.add_many(["a", "before", "b"])
         assert [True, False, True] == seen.add_many(["a", "before", "b"])
         assert [False, False] == seen.add_many(["a", "b"])
-
-
-def test_a_lost_call_is_sent_again_with_its_own_ttl(url: str, name: str) -> None:
-    """By a call that asks for some of its items only; the others keep the time that they were given."""
-    with ExactFilter.from_url(url, name) as seen:
-        seen.add("before")
-        lost = flow_of(seen, "add_many", ["a", "b"], 3600)
-        next(lost)
-        lost.close()
-        assert seen.add("a", ttl=1)
-        assert seen.add("b", ttl=3600)
-        time.sleep(1.1)
-        with ExactFilter.from_url(url, name) as theirs:
-            assert not theirs.add("b")
-
-
-def test_an_answer_that_is_lost_after_a_swap_is_given(url: str, name: str) -> None:
-    """The filter that took the place was begun first, so its generation is the older one."""
-    with TimeBloom.from_url(url, f"{{{name}}}:new", shards=1) as built:
-        built.add("built")
-        with losing(TimeBloom, url, name, shards=1) as (seen, lose):
-            TimeBloom.from_url(url, name, shards=1).swap(built.name)
-            assert seen.add("before")
-            lose(seen.add, "a")
-            assert [True, False] == [seen.add("a"), seen.add("a")]
 
 
 @needs_kept

@@ -150,24 +150,6 @@ def interrupted(client: redis.Redis, flow: Any, meanwhile: Callable[[], None]) -
     assert not waits
 
 
-def test_of_two_at_once_one_goes_on_from_what_the_other_has_made(
-    client: redis.Redis, url: str, name: str
-) -> None:
-    with (
-        TimeBloom.from_url(url, name, **OLD) as old,
-        TimeBloom.from_url(url, name, **OLD | {"capacity": 50}) as ours,
-        TimeBloom.from_url(url, name, **OLD | {"capacity": 5000}) as theirs,
-    ):
-
-        def meanwhile() -> None:
-            theirs.reconfigure()
-            assert theirs.add("b")
-
-        assert old.add("a")
-        interrupted(client, flow_of(ours, "reconfigure"), meanwhile)
-        assert [True, True, False] == ours.contains_many(["a", "b", "c"])
-
-
 def test_a_filter_that_is_cleared_meanwhile_is_not_made_anew(
     client: redis.Redis, url: str, name: str
 ) -> None:

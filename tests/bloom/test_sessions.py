@@ -13,7 +13,6 @@ import redis
 from tbloom import Claim, TimeBloom
 from tbloom.bloom.hasher import digest
 from tests.helpers.flows import flow_of, replies_to, run
-from tests.helpers.proxy import LossyProxy
 
 NEW, SEEN, BUSY = Claim.NEW, Claim.SEEN, Claim.BUSY
 A_DAY = 86_400.0
@@ -31,54 +30,6 @@ def theirs(url: str, name: str) -> Iterator[TimeBloom]:
         yield theirs
 
 
-def test_a_commit_ends_no_claim_of_another_session(
-    ours: TimeBloom, theirs: TimeBloom, client: redis.Redis, name: str
-) -> None:
-    """The other one still works on the item, and ends its claim by itself."""
-    assert NEW is theirs.claim("a")
-    ours.commit("a")
-    assert 1 == client.hlen(f"{{{name}}}:claims")
-    theirs.commit("a")
-    assert 0 == client.hlen(f"{{{name}}}:claims")
-
-
-def test_a_claim_of_a_later_call_is_released(ours: TimeBloom, theirs: TimeBloom) -> None:
-    for item in ("a", "b", "c"):
-        assert NEW is ours.claim(item)
-        ours.release(item)
-        assert NEW is theirs.claim(item)
-
-
-def test_a_claim_of_a_later_call_whose_reply_is_lost_is_the_same_claim(
-    url: str, name: str, theirs: TimeBloom
-) -> None:
-    with (
-        LossyProxy(url, lambda number: number == 3) as proxy,
-        TimeBloom.from_url(proxy.url, name, capacity=1000) as ours,
-    ):
-        assert NEW is ours.claim("a")
-        assert NEW is ours.claim("b")
-        assert 1 == proxy.lost
-        assert BUSY is theirs.claim("b")
-        ours.release("b")
-        assert NEW is theirs.claim("b")
-
-
-def test_a_stray_copy_of_a_release_ends_no_later_claim(
-    ours: TimeBloom, theirs: TimeBloom, client: redis.Redis
-) -> None:
-    """The first copy arrives twice; the item was claimed again meanwhile."""
-    assert NEW is ours.claim("a")
-    release = flow_of(ours, "release", "a")
-    calls = next(release)
-    replies = replies_to(client, calls)
-    assert [[0, b"1"]] == replies
-    answer(release, replies)
-    assert NEW is ours.claim("a")
-    assert [[0, b"0"]] == replies_to(client, calls)
-    assert BUSY is theirs.claim("a")
-
-
 def claim(seen: TimeBloom, client: redis.Redis, item: str) -> Claim:
     """Claims the item, without a thread that sends heartbeats."""
     answer: Claim = run(client, flow_of(seen, "claim", item))[0]
@@ -89,37 +40,6 @@ def answer(flow: Any, replies: list[Any]) -> None:
     """The replies to a flow's last calls."""
     with suppress(StopIteration):
         flow.send(replies)
-
-
-def test_a_release_that_is_called_again_ends_no_later_claim(
-    ours: TimeBloom, theirs: TimeBloom, client: redis.Redis
-) -> None:
-    """The first reply was lost. The second call names the claim too, so that a copy of it can't end a later one."""
-    assert NEW is claim(ours, client, "a")
-    first = flow_of(ours, "release", "a")
-    replies_to(client, next(first))
-    first.close()
-    again = flow_of(ours, "release", "a")
-    calls = next(again)
-    answer(again, replies_to(client, calls))
-    assert NEW is claim(ours, client, "a")
-    assert [[0, b"0"]] == replies_to(client, calls)
-    assert BUSY is claim(theirs, client, "a")
-
-
-def test_an_item_is_busy_until_its_release_is_known(
-    ours: TimeBloom, theirs: TimeBloom, client: redis.Redis
-) -> None:
-    """Another thread can't claim it before the release, which is called again, would end that claim."""
-    assert NEW is claim(ours, client, "a")
-    first = flow_of(ours, "release", "a")
-    calls = next(first)
-    first.close()
-    assert BUSY is claim(ours, client, "a")
-    run(client, flow_of(ours, "release", "a"))
-    assert NEW is claim(ours, client, "a")
-    replies_to(client, calls)  # the first one, late
-    assert BUSY is claim(theirs, client, "a")
 
 
 def test_a_late_copy_of_a_claim_that_was_released_is_refused(
@@ -164,20 +84,15 @@ def test_a_claim_that_takes_long_is_no_late_copy(ours: TimeBloom, client: redis.
     assert [[0, b"1"]] == replies_to(client, calls)
 
 
-def test_what_was_handed_over_is_busy_for_its_giver(ours: TimeBloom, theirs: TimeBloom) -> None:
-    """The same session claims it, but by another call."""
-    assert NEW is ours.claim("a")
+def test_what_was_handed_over_is_had_by_who_names_its_giver(
+    ours: TimeBloom, theirs: TimeBloom
+) -> None:
+    """The giver itself finds it busy, because it asks by another call; of others it says nothing."""
+    assert [NEW, NEW] == [ours.claim("a"), theirs.claim("b")]
     ours.hand_over(["a"])
     assert BUSY is ours.claim("a")
+    assert BUSY is ours.claim("b", None, "", "another session")
     assert NEW is theirs.claim("a", None, "", ours.session)
-
-
-def test_a_giver_hands_over_its_own_claims_only(
-    ours: TimeBloom, theirs: TimeBloom, url: str, name: str
-) -> None:
-    assert NEW is ours.claim("a")
-    with TimeBloom.from_url(url, name, capacity=1000) as third:
-        assert BUSY is third.claim("a", None, "", theirs.session)
 
 
 def test_work_is_left_for_an_hour_after_a_short_window(clockwork: Any, name: str) -> None:
@@ -326,24 +241,6 @@ def test_a_damaged_session_is_dead_and_dropped(
     assert [theirs.session] == [*ours.other_sessions()]
     assert [] == ours.take_over()
     assert [theirs.session] == client.hkeys(sessions)
-
-
-def test_a_claim_is_asked_for_again_while_a_heartbeat_gives_it_up(
-    ours: TimeBloom, theirs: TimeBloom
-) -> None:
-    """The heartbeat's call arrives before it or after it, and ends the earlier claim only."""
-    ours.claim("before")
-    first = flow_of(ours, "claim", "a")
-    ours._send(next(first))
-    first.close()
-    heartbeat = ours._claims.retry_failed()
-    on_its_way = next(heartbeat)
-    assert NEW is ours.claim("a")
-    with suppress(StopIteration):
-        heartbeat.send(ours._send(on_its_way))
-    assert BUSY is theirs.claim("a")
-    ours.commit("a")
-    assert SEEN is theirs.claim("a")
 
 
 def test_a_commit_that_has_failed_outlives_its_session(ours: TimeBloom, theirs: TimeBloom) -> None:

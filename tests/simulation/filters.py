@@ -23,6 +23,14 @@ def _and_clear(programs: Programs, items: str) -> Programs:
     return lambda: [*programs(), (2, asking(clear(items)))]
 
 
+def _add_and_clear() -> list[tuple[int, Program]]:
+    return [(0, asking(add("x"), add("x"))), (0, asking(clear("x")))]
+
+
+def _grow_and_clear() -> list[tuple[int, Program]]:
+    return [(0, asking(add_many("abc"), add("b"))), (0, asking(clear("a b c")))]
+
+
 def _one_adds(*questions: Question) -> Programs:
     return lambda: [(0, asking(*questions))]
 
@@ -112,6 +120,9 @@ FILTERS = [
     Case("two clients add an item, two faults", "x", _two_add(0, 1), faults=2,
          kinds=frozenset({"lost", "again", "error", "OOM"}), exhaustive=True),
     Case("two clients add an item, another clears", "x", _and_clear(_two_add(0, 1), "x"), exhaustive=True),
+    Case("a client adds an item, and clears", "x", _add_and_clear, kinds=CUTS | {"interrupt", "OOM"}, exhaustive=True),
+    Case("a client adds so many that the slice grows, and clears", "a b c", _grow_and_clear, {"capacity": 2},
+         kinds=CUTS | {"OOM"}, exhaustive=True),
     Case("two clients add, the slice ends", "x", _two_add(0, 1), events=("the slice ends",), exhaustive=True),
     Case("two threads add by the prepared call", "x", lambda: [(0, asking(add("x"))), (0, asking(add("x"), contains("x")))],
          {"is_kept": True}, kinds=CUTS | {"interrupt"}, exhaustive=True),

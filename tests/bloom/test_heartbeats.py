@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 import redis
 
-from tbloom import Claim, TimeBloom
+from tbloom import Claim, FilterFull, TimeBloom
 from tests.helpers import servers
-from tests.helpers.making import needed, session_of
-from tests.helpers.proxy import Fault, LossyProxy, Proxy
+from tests.helpers.flows import flow_of
+from tests.helpers.making import needed
+from tests.helpers.proxy import LossyProxy
 
 NEW, SEEN, BUSY = Claim.NEW, Claim.SEEN, Claim.BUSY
 LIFE = 1.0  # seconds: the shortest that a session may have
@@ -25,34 +26,6 @@ LIFE = 1.0  # seconds: the shortest that a session may have
 
 def sync(url: str, name: str, **arguments: Any) -> TimeBloom:
     return TimeBloom.from_url(url, name, capacity=1000, **arguments)
-
-
-async def test_an_abandon_that_is_sent_again_keeps_the_work(make: Any, url: str) -> None:
-    with LossyProxy(url, lambda number: number == 3) as proxy:
-        ours = make(url=proxy.url)
-        await ours.claim("x", note="the work")
-        await ours.abandon_many(["x"])
-        await ours.abandon_many(["x"])
-        assert 1 == proxy.lost
-    assert ["the work"] == await make().take_over()
-
-
-async def test_a_take_over_that_fails_half_way_loses_nothing(make: Any, url: str) -> None:
-    """What it had claimed by then is abandoned again by the next heartbeat."""
-    dead = make(shards=4, session_ttl=LIFE)
-    notes = [f"note {i}" for i in range(40)]
-    await dead.claim_many(map(str, range(40)), notes=notes)
-    await dead.aclose()
-    with LossyProxy(url, lambda number: number == 9) as proxy:
-        ours = make(url=proxy.url, shards=4, resend=False, session_ttl=LIFE)
-        taken: list[str] = []
-        with suppress(redis.ConnectionError):  # on a busy machine a heartbeat may be the ninth call
-            taken += await ours.take_over()
-        assert 1 == proxy.lost
-        while len(taken) < 40:
-            taken += await ours.take_over()
-            await asyncio.sleep(0.05)
-    assert sorted(notes) == sorted(taken)
 
 
 async def test_what_is_abandoned_while_others_search_is_found(make: Any) -> None:
@@ -69,25 +42,20 @@ async def test_what_is_abandoned_while_others_search_is_found(make: Any) -> None
     assert 1300 == len(set(taken)) == len(taken)
 
 
-async def test_what_can_not_be_made_up_for_does_not_end_the_heartbeats(
-    make: Any, clockwork: servers.Clockwork, name: str
+def test_what_can_not_be_made_up_for_does_not_end_the_session(
+    url: str, name: str, client: redis.Redis
 ) -> None:
-    """A commit never arrives; made up for, it finds the slice full. The session lives on."""
-    is_away, url = False, clockwork.server.url
-    with Proxy(url, lambda _: Fault.CUT_REQUEST if is_away else None) as proxy:
-        ours = make(url=proxy.url, capacity=1, grow=False, resend=False, session_ttl=2 * LIFE)
-        theirs = make(url=url, capacity=1, grow=False)
-        await ours.contains("parameters")
-        assert NEW is await ours.claim("mine")
-        assert NEW is await ours.claim("done")
-        is_away = True
-        with pytest.raises(redis.ConnectionError):
-            await ours.commit("done")
-        await theirs.add("fills the slice")
-        is_away = False
-        for _ in range(5):
-            await asyncio.to_thread(clockwork.pass_a_second, name, session_of(ours))
-            assert NEW is not await theirs.claim("mine")
+    """A commit has failed; made up for, it finds the slice full."""
+    with TimeBloom.from_url(url, name, capacity=1, grow=False) as seen:
+        assert [NEW, NEW] == seen.claim_many(["mine", "done"])
+        failed = flow_of(seen, "commit", "done")
+        next(failed)
+        failed.close()
+        seen.add("fills the slice")
+        until = client.hget(f"{{{name}}}:sessions", seen.session)
+        while client.hget(f"{{{name}}}:sessions", seen.session) == until:
+            with suppress(FilterFull):
+                seen._send_heartbeat()
 
 
 async def test_claims_outlive_a_short_window(make: Any, client: redis.Redis, name: str) -> None:
