@@ -26,7 +26,7 @@ test: $(VENV)/.test ## Every promise once; three to six minutes on two cores. AR
 
 check: $(VENV)/.test oldest ## The rest: all kinds of servers, asyncio's twins, long crawls and faults, many examples, the site, packages, browsers.
 	$(BIN)/python -m pytest -n 4 --dist worksteal -m "check or hypothesis" --hypothesis-profile many $(ARGS)
-	TBLOOM_FAULTS=full $(BIN)/python -m pytest -n 4 --dist worksteal tests/contract -k the_account_of_many_threads $(ARGS)
+	TBLOOM_FAULTS=full $(BIN)/python -m pytest -n 4 --dist worksteal tests/contract -k the_accounts $(ARGS)
 
 oldest: $(OLDEST)/.test ## What talks to Redis and Scrapy, with the oldest Python (if pyenv has it) and libraries that setup.cfg allows.
 	$(OLDEST)/bin/python -m pytest -n 4 --dist worksteal -m "not check" tests/engine tests/contract \
@@ -36,7 +36,7 @@ oldest: $(OLDEST)/.test ## What talks to Redis and Scrapy, with the oldest Pytho
 peers: $(PEERS)/.peers ## Scrapy's and scrapy-redis' own tests with our dupefilter, beside the same with theirs; half an hour. ARGS=tests/test_crawl.py: some.
 	$(PEERS)/bin/python -m tests.peers.run $(ARGS)
 
-faults: $(VENV)/.test ## All of the contract, long; three quarters of an hour. ARGS="-k the_accounts": its ten minutes of chaos.
+faults: $(VENV)/.test ## All of the contract, long; a quarter of an hour. ARGS="-k the_accounts": its five minutes of chaos.
 	TBLOOM_FAULTS=full $(BIN)/python -m pytest tests/contract $(ARGS)
 
 docs: $(VENV)/.docs ## The site, for build/docs/index.html in a browser; a warning is an error.

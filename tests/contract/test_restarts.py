@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import signal
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from time import sleep
 from typing import Any
 
 import pytest
-import redis
 
-from tests.helpers.account import FULL, NO_ANSWER, Account, names, pieces
-from tests.helpers.killable import Killable, again_and_again
-from tests.helpers.localredis import LocalRedis, find_binary
+from tests.helpers.account import FULL, Account, names, pieces
+from tests.helpers.killable import Killable
+from tests.helpers.localredis import find_binary
 from tests.helpers.making import missing
 from tests.helpers.stores import BLOOM, DISTINCT, EXACT, STORES, Store
 
@@ -30,18 +27,6 @@ def _binary() -> str:
     if binary is None:
         missing("A redis-server")
     return str(binary)
-
-
-async def test_scripts_that_are_forgotten_all_the_time_lose_nothing(
-    store: Store, opened: Any, url: str, client: redis.Redis, name: str
-) -> None:
-    seen, account = opened(), Account()
-    client.config_resetstat()
-    with again_and_again(client.script_flush):
-        for piece in pieces(names(50_000 if FULL else 5000), 0) * 2:
-            await account.offer_async(seen, piece)
-    assert client.info("commandstats")["cmdstat_eval"]["calls"] >= 10
-    store.check(account, url, name)
 
 
 def test_a_server_that_persists_is_killed_again_and_again_and_nothing_is_lost(
@@ -110,33 +95,3 @@ async def test_what_a_server_forgets_is_new_once_more(
             if life < LIVES - 1:
                 killable.kill()
                 killable.restart()
-
-
-@pytest.mark.parametrize(
-    ("size", "resend"),
-    [
-        pytest.param(1, True, id="singly, client resends"),
-        pytest.param(500, False, id="batch, caller repeats"),
-        pytest.param(1, False, id="singly, caller repeats", marks=pytest.mark.check),
-        pytest.param(500, True, id="batch, client resends", marks=pytest.mark.check),
-    ],
-)
-async def test_a_server_that_hangs_for_longer_than_the_time_out_loses_nothing(
-    store: Store, opened: Any, name: str, own_server: LocalRedis, *, resend: bool, size: int
-) -> None:
-    """What reached it meanwhile is executed when it goes on, after the client has given up."""
-    account = Account()
-    assert own_server.process is not None
-    send_signal = own_server.process.send_signal
-    seen = opened(url=f"{own_server.url}?socket_timeout=0.1", resend=resend)
-    for hang in range(10 if FULL else 1):
-        await account.offer_async(seen, names(size, f"before {hang}"), repeat_on=NO_ANSWER)
-        send_signal(signal.SIGSTOP)
-        waking = threading.Timer(0.5, send_signal, [signal.SIGCONT])
-        waking.start()
-        for _ in range(2):
-            some = names(size, f"while it hangs {hang}")
-            await account.offer_async(seen, some, repeat_on=NO_ANSWER)
-        waking.join()
-    assert account.repeats or resend
-    store.check(account, own_server.url, name)

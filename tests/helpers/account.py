@@ -17,10 +17,6 @@ from tbloom import TimeBloom
 
 #: `make faults`; else the short form.
 FULL = os.environ.get("TBLOOM_FAULTS") == "full"
-#: Offers of an account on a bad network, and the share of their calls that meets a fault.
-OFFERS, STRUCK = (100_000, 0.02) if FULL else (4000, 0.05)
-#: What is late comes after the client has given up, and often after its next try was answered.
-TIMEOUT, LATE = "?socket_timeout=0.1", 0.25
 #: (Error rate 1e-9, so that a false positive doesn't pass for a lost item.)
 PARAMETERS: Any = {"capacity": 200_000, "error_rate": 1e-9, "slices": 2}
 #: What a client raises when its resends were in vain, or when it has none.
