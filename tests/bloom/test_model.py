@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, Verbosity, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
-from tbloom import TimeBloom
+from tbloom import Claim, TimeBloom
 from tests.helpers import servers
 from tests.helpers.making import clock_needed
 
@@ -84,6 +84,8 @@ class FilterMachine(RuleBasedStateMachine):
         with patch("tbloom.engine.clock.time.time_ns", lambda: off):
             wrong = TimeBloom.from_url(url, name, **parameters)
         self.clients = [right, wrong]
+        for client in self.clients:
+            client._keep_session = lambda: None  # type: ignore[method-assign] # no heartbeats
 
     def teardown(self) -> None:
         for client in getattr(self, "clients", ()):
@@ -106,6 +108,13 @@ class FilterMachine(RuleBasedStateMachine):
         keep = keep and min(keep, self.model.slices)
         self.model.commit(item, self.now, keep)
         self.clients[client].commit(item, keep=keep)
+
+    @rule(client=CLIENTS, item=ITEMS, within=st.integers(1, 5))
+    def claim(self, client: int, item: str, within: int) -> None:
+        within = min(within, self.model.slices)
+        expected = Claim.SEEN if self.model.contains(item, self.now, within) else Claim.NEW
+        assert expected is self.clients[client].claim(item, within=within)
+        self.clients[client].release(item)
 
     @rule(client=CLIENTS, items=st.lists(ITEMS, max_size=8), keep=st.integers(1, 5))
     def import_many(self, client: int, items: list[str], keep: int) -> None:
@@ -130,6 +139,13 @@ class FilterMachine(RuleBasedStateMachine):
     @rule(periods=st.floats(0, 2.5) | st.sampled_from([7.0, 50.0]))
     def step(self, periods: float) -> None:
         self.wait(int(self.model.period.total_seconds() * periods))
+
+    @rule(periods=st.integers(1, 5), seconds=st.sampled_from([-1, 0, 0]))
+    def step_to_the_end(self, periods: int, seconds: int) -> None:
+        """Of a slice, or to the second before."""
+        end = (self.model.current(self.now) + periods) * self.model.period
+        left = datetime(1970, 1, 1, tzinfo=timezone.utc) + end - self.now
+        self.wait(max(0, int(left.total_seconds()) + seconds))
 
     def wait(self, seconds: int) -> None:
         FilterMachine.now = self.now + timedelta(seconds=seconds)

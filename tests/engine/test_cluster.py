@@ -1,15 +1,12 @@
-"""Clusters and Sentinels: slots move, masters die, scripts get lost."""
+"""Clusters and Sentinels: masters die, nodes are asked at once."""
 
 from __future__ import annotations
 
-import multiprocessing
-import os
 import random
-import subprocess
 from collections import defaultdict
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from itertools import count
+from functools import partial
 from time import sleep, time
 from typing import Any, NamedTuple
 
@@ -20,55 +17,13 @@ from redis.sentinel import Sentinel
 from tbloom import DistinctCounter, ExactFilter, TimeBloom
 from tbloom.bloom.hasher import digest, shard_of
 from tbloom.engine.client import RETRY_FOR_FAILOVER
-from tbloom.engine.keys import Keys, slot
 from tests.helpers import servers
-from tests.helpers.killable import again_and_again
 from tests.helpers.localredis import LocalRedis
 from tests.helpers.making import Make, cluster_needed
 
-SPAWN = multiprocessing.get_context("spawn")
 # (Error rate 1e-9, so that a false positive doesn't pass for a lost item.)
 PARAMETERS: Any = {"capacity": 250_000, "error_rate": 1e-9, "slices": 2, "shards": 12}
 MOVING_SLOTS = 40
-
-
-@pytest.fixture
-def moving_name(name: str) -> str:
-    """A name whose first shard lies in one of the slots that move."""
-    names = (f"{name}-{i}" for i in count())
-    return next(
-        name
-        for name in names
-        if slot(Keys(name, 12).config(0).partition("}")[0][1:]) < MOVING_SLOTS
-    )
-
-
-class _Mover:
-    """Moves the first slots of the first master to the second, or back."""
-
-    def __init__(self, cluster: servers.Cluster) -> None:
-        self._cluster = cluster
-        self._ends = cluster.masters()[:2]
-        self._is_whole = True
-        self.moves = 0
-
-    def __call__(self) -> None:
-        self._is_whole = self._move() if self._is_whole else self._fix()
-
-    def _move(self) -> bool:
-        with suppress(subprocess.SubprocessError):  # redis-cli wants to see all masters
-            self._cluster.reshard(*self._ends, MOVING_SLOTS)
-            self._ends.reverse()
-            self.moves += 1
-            return True
-        return False
-
-    def _fix(self) -> bool:
-        sleep(0.2)
-        with suppress(subprocess.SubprocessError):
-            self._cluster.fix()
-            return True
-        return False
 
 
 class _Claim(NamedTuple):
@@ -89,15 +44,6 @@ def _offer(seen: TimeBloom, order: list[int], size: int) -> list[_Claim]:
         ended = time()
         claims += [_Claim(n, began, ended) for n, new in zip(some, answers, strict=True) if new]
     return claims
-
-
-def _offer_from_a_process(url: str, name: str, items: int, seed: int, claims: Any) -> None:
-    """First the one half of the items, then the other, each in an order of its own."""
-    os.nice(10)  # the servers come first
-    rng, half = random.Random(seed), items // 2
-    order = [*rng.sample(range(half), half), *rng.sample(range(half, items), half)]
-    with TimeBloom.from_url(url, name, **PARAMETERS) as seen:
-        claims.put(_offer(seen, order, 500))
 
 
 def _replicated(port: int) -> float:
@@ -128,40 +74,6 @@ def _assert_only_unreplicated_items_were_new_twice(
         assert first.ended >= replicated
         assert shard_of(digest(b"item %d" % first.item), shards.stop) in shards
     assert max(map(len, twice), default=1) <= 2
-
-
-@pytest.mark.check
-def test_each_item_is_new_once_while_slots_move_and_a_master_dies(moving_name: str) -> None:
-    """4 processes offer 80,000 items each; the third master is killed while new ones pour in."""
-    items, queue = 80_000, SPAWN.Queue()
-    with servers.Cluster(cluster_needed(), replicas=True) as cluster:
-        masters = cluster.masters()
-        arguments = [(cluster.url, moving_name, items, seed, queue) for seed in range(4)]
-        processes = [
-            SPAWN.Process(target=_offer_from_a_process, args=each, daemon=True)
-            for each in arguments
-        ]
-        for process in processes:
-            process.start()
-        mover = _Mover(cluster)
-        with (
-            TimeBloom.from_url(cluster.url, moving_name, **PARAMETERS) as seen,
-            again_and_again(mover),
-        ):
-            while seen.info().items < 0.55 * items:
-                sleep(0.1)
-            before, replicated = (
-                mover.moves,
-                _replicated(masters[2].get_connection_kwargs()["port"]),
-            )
-            cluster.kill(masters[2])
-            while mover.moves == before:  # slots move again once a replica has taken over
-                sleep(0.1)
-            claims = [claim for _ in processes for claim in queue.get()]
-            for process in processes:
-                process.join()
-        assert before >= 2
-        _assert_only_unreplicated_items_were_new_twice(claims, items, replicated, range(8, 12))
 
 
 def test_a_batch_is_one_trip_per_node(cluster: servers.Cluster, name: str) -> None:
@@ -225,9 +137,23 @@ def test_a_cluster_that_no_client_reaches_is_redis_pys_error(ours: Any) -> None:
         ours.from_url("redis+cluster://127.0.0.1:1", "news")
 
 
+def _offers(seen: TimeBloom, kill: Callable[[], None], replicated: Callable[[], float]) -> Any:
+    """4 threads offer 8,000 items each; half-way the master is killed, and a replica is put in its place."""
+    items = range(8000)
+    seen._retry_for = 600  # a machine may stand still for longer
+    with ThreadPoolExecutor(4) as threads:
+        orders = [random.Random(seed).sample(items, len(items)) for seed in range(4)]
+        offers = [threads.submit(_offer, seen, order, 50) for order in orders]
+        while seen.info().items < len(items) / 2:
+            sleep(0.01)
+        moment = replicated()
+        kill()
+        claims = [claim for each in offers for claim in each.result()]
+    return claims, len(items), moment
+
+
 def test_each_item_is_new_once_though_a_sentinels_master_dies(name: str) -> None:
-    """4 threads offer 8,000 items each; the replica is put in the master's place."""
-    items, binary = range(8000), cluster_needed()
+    binary = cluster_needed()
     with (
         LocalRedis(binary) as master,
         servers.replica(binary, master) as replica,
@@ -236,14 +162,18 @@ def test_each_item_is_new_once_though_a_sentinels_master_dies(name: str) -> None
     ):
         seen = TimeBloom(client, name, **{**PARAMETERS, "shards": 1})
         assert seen._retry_for == RETRY_FOR_FAILOVER
-        seen._retry_for = 600  # a machine may stand still for longer
-        with ThreadPoolExecutor(4) as threads:
-            orders = [random.Random(seed).sample(items, len(items)) for seed in range(4)]
-            offers = [threads.submit(_offer, seen, order, 50) for order in orders]
-            while seen.info().items < len(items) / 2:
-                sleep(0.01)
-            replicated = _replicated(master.port)
-            master.process.kill()
-            claims = [claim for each in offers for claim in each.result()]
+        replicated = partial(_replicated, master.port)
+        offers = _offers(seen, master.process.kill, replicated)
         assert replica.info("replication")["role"] == "master"
-        _assert_only_unreplicated_items_were_new_twice(claims, len(items), replicated)
+        _assert_only_unreplicated_items_were_new_twice(*offers)
+
+
+@pytest.mark.check
+def test_each_item_is_new_once_though_a_master_of_a_cluster_dies(name: str) -> None:
+    """The third one, of 12 shards' last four. (Slots that move: contract/test_servers.py.)"""
+    with servers.Cluster(cluster_needed(), replicas=True) as cluster:
+        third = cluster.masters()[2]
+        replicated = partial(_replicated, third.get_connection_kwargs()["port"])
+        with TimeBloom.from_url(cluster.url, name, **PARAMETERS) as seen:
+            offers = _offers(seen, partial(cluster.kill, third), replicated)
+        _assert_only_unreplicated_items_were_new_twice(*offers, range(8, 12))

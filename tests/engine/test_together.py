@@ -5,13 +5,11 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-import redis
 
 from tbloom import AsyncTimeBloom, ConfigError, FilterFull, TimeBloom
 from tbloom.engine.together import Asked, Waiting, hand_out
@@ -27,38 +25,6 @@ each_store = pytest.mark.parametrize("store", STORES)
 def counted(url: str) -> Iterator[Proxy]:
     with Proxy(url, lambda _: None) as proxy:
         yield proxy
-
-
-@pytest.mark.parametrize("verb", ["add", "add_many"])
-async def test_an_item_whose_caller_has_left_waits_for_its_first_answer(
-    url: str, name: str, verb: str
-) -> None:
-    """The task is cancelled while others' items go with its own; the reply to all of them comes too late."""
-    faults = iter([None, None, Fault.LATE_REPLY])
-    begun = asyncio.Event()
-
-    def choose(_: int) -> Fault | None:
-        return next(faults, None) if begun.is_set() else None
-
-    with Proxy(url, choose, late=6) as proxy:
-        address = f"{proxy.url}?socket_timeout=3"
-        async with AsyncTimeBloom.from_url(address, name, retry_for=0) as seen:
-            for item in "ab":
-                await seen.add(item)
-            begun.set()
-            *before, leaving, staying = (asyncio.create_task(seen.add(item)) for item in "cdef")
-            assert [True, True] == await asyncio.gather(*before)
-            while not proxy.struck:  # noqa: ASYNC110 - the proxy has threads
-                await asyncio.sleep(0.001)
-            leaving.cancel()
-            await asyncio.wait([leaving])
-            assert await (seen.add("e") if verb == "add" else seen.add_many(["e"])) in (
-                True,
-                [True],
-            )
-            with pytest.raises(redis.TimeoutError):
-                await staying
-            assert await seen.add("f")
 
 
 @each_store
@@ -97,20 +63,6 @@ async def test_a_second_item_does_not_wait_for_the_first(store: Any, url: str, n
             assert await seen.contains("the store begins")
             assert not first.done()
             assert not await first
-
-
-@each_store
-async def test_of_tasks_that_add_the_same_item_one_gets_new(
-    store: Any, url: str, name: str
-) -> None:
-    async with store.from_url(url, name) as seen:
-        for turn in range(20):
-            adds = [seen.add(f"item {turn}") for _ in range(10)]
-            before = [seen.add(f"{kind} {turn}") for kind in ("first", "second")]
-            first, second, *answers = await asyncio.gather(*before, *adds)
-            assert first
-            assert second
-            assert Counter({True: 1, False: 9}) == Counter(answers)
 
 
 @each_store

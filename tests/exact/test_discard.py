@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -15,7 +12,6 @@ from tbloom.exact import ExactFilter
 from tests.helpers.account import names
 from tests.helpers.flows import flow_of, replies_to
 from tests.helpers.making import Make
-from tests.helpers.proxy import LossyProxy, every
 
 each_number_of_shards = pytest.mark.parametrize("shards", [1, 3])
 
@@ -46,43 +42,6 @@ def test_an_expired_item_was_not_remembered(clockwork: Any, name: str) -> None:
         assert [True, True] == [seen.discard("other hour"), seen.discard("other day")]
         clockwork.set("2019-06-03 01:00:00")
         assert [False, True] == seen.discard_many(["hour", "day"])
-
-
-def test_of_threads_that_discard_and_add_the_same_items_one_gets_each_answer(
-    url: str, name: str
-) -> None:
-    """While replies are lost, and buckets are split: what was new, and not discarded since, is held."""
-    new, gone, items = Counter[str](), Counter[str](), names(300)
-    start, lock = threading.Barrier(4), threading.Lock()
-    with LossyProxy(url, every(7)) as proxy, ExactFilter.from_url(proxy.url, name) as shared:
-
-        def work(seen: ExactFilter, kind: str) -> None:
-            start.wait()
-            for i in range(0, 300, 50):
-                some = items[i : i + 50]
-                added, discarded = seen.add_many(some), seen.discard_many(some[::2])
-                assert all(seen.add_many(names(100, f"{kind} {i}")))
-                with lock:
-                    new.update(item for item, answered in zip(some, added, strict=True) if answered)
-                    gone.update(
-                        item
-                        for item, answered in zip(some[::2], discarded, strict=True)
-                        if answered
-                    )
-
-        with (
-            ExactFilter.from_url(proxy.url, name) as own,
-            ThreadPoolExecutor(4) as threads,
-        ):
-            jobs = [threads.submit(work, [shared, own][i % 2], f"of {i}") for i in range(4)]
-            for job in jobs:
-                job.result()
-        assert proxy.lost > 5
-    with ExactFilter.from_url(url, name) as right:
-        held = [item for item in items if item in right]
-        assert Counter(held) == new - gone
-        assert 2400 + len(held) == right.info().items
-    assert gone.total() >= 150
 
 
 @pytest.mark.parametrize("kind", [ExactFilter, DistinctCounter])
