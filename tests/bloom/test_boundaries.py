@@ -11,14 +11,23 @@ from typing import Any
 import pytest
 import redis
 
-from tbloom import TBloomError, TimeBloom
+from tbloom import Claim, TBloomError, TimeBloom
 from tbloom.bloom.config import configure
 from tbloom.bloom.layout import Layout
 from tests.helpers.contents import keys_of
 from tests.helpers.making import clock_needed
 from tests.helpers.servers import fast_clock
 
+MIDNIGHT = "2019-06-{:02} 00:00:00"
 NOON = "2019-06-{:02} 12:00:00"
+
+
+#: The verbs that put an item into the current slice.
+WRITES: dict[str, Callable[[TimeBloom, str], Any]] = {
+    "add": TimeBloom.add,
+    "add_many": lambda seen, item: seen.add_many([item]),
+    "commit": TimeBloom.commit,
+}
 
 
 @pytest.fixture
@@ -38,12 +47,42 @@ def server(clockwork: Any) -> Any:
         yield client
 
 
-@pytest.mark.parametrize("verb", [TimeBloom.add, TimeBloom.add_many, TimeBloom.commit])
+@pytest.mark.parametrize("verb", WRITES)
+def test_at_midnight_an_item_goes_into_the_slice_that_begins(
+    clockwork: Any, open_one: Callable[..., TimeBloom], verb: str
+) -> None:
+    """The client believes that the day before is current; the item is remembered for as long as one of the new day."""
+    seen = open_one()
+    seen.add("shows the client the time")
+    clockwork.set(MIDNIGHT.format(4))
+    WRITES[verb](seen, "a")
+    clockwork.set(NOON.format(5))
+    assert seen.contains("a")
+    clockwork.set(MIDNIGHT.format(6))
+    assert not seen.contains("a")
+
+
+@pytest.mark.parametrize("verb", ["contains", "claim"])
+def test_at_midnight_the_oldest_slice_is_asked_no_more(
+    clockwork: Any, open_one: Callable[..., TimeBloom], verb: str
+) -> None:
+    """Though the server drops its keys later only, of a filter of several shards."""
+    seen = open_one(slices=1, shards=200)
+    items = [f"item {i}" for i in range(1000)]
+    seen.add_many(items)
+    clockwork.set(MIDNIGHT.format(4))
+    if verb == "contains":
+        assert not any(seen.contains_many(items))
+    else:
+        assert {Claim.NEW} == set(seen.claim_many(items))
+
+
+@pytest.mark.parametrize("verb", WRITES)
 def test_a_client_that_is_ahead_writes_nothing_into_a_later_slice(
-    open_one: Callable[..., TimeBloom], server: redis.Redis, name: str, verb: Any
+    open_one: Callable[..., TimeBloom], server: redis.Redis, name: str, verb: str
 ) -> None:
     """A client begins with this machine's time, years later than the server's here."""
-    verb(open_one(), ["a"] if verb is TimeBloom.add_many else "a")
+    WRITES[verb](open_one(), "a")
     keys = [key.partition(":")[2] for key in keys_of(server, name)]
     assert ["20190603", "config", "layout", "parts"] == keys
 

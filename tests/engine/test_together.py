@@ -125,6 +125,23 @@ def test_who_still_waits_gets_new_before_who_has_left() -> None:
     assert waits.answer is True
 
 
+def test_an_answer_that_comes_as_its_caller_leaves_is_kept() -> None:
+    """Before, or after."""
+    kept: list[str] = []
+    for leaves_first in (True, False):
+        waiting = Waiting(
+            Asked("add", None, None, lambda item, _: kept.append(item)),  # type: ignore[arg-type]
+            f"item {leaves_first}",
+            None,  # type: ignore[arg-type]
+        )
+        if leaves_first:
+            waiting.leave()
+        hand_out([waiting], {waiting.item: True})
+        if not leaves_first:
+            waiting.leave()
+    assert ["item True", "item False"] == kept
+
+
 def test_of_threads_that_begin_and_grow_a_filter_each_gets_its_answer(url: str, name: str) -> None:
     """They learn layouts from each other, between any two steps."""
     before = sys.getswitchinterval()
