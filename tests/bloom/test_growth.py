@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import redis
 
-from tbloom import Claim, FilterFull, TimeBloom
+from tbloom import FilterFull, TimeBloom
 from tbloom.bloom.config import configure
 from tbloom.bloom.layout import Layout
 from tests.helpers.flows import flow_of, replies_to, run, script_of
@@ -124,15 +124,3 @@ def test_a_slice_that_another_client_has_begun_meanwhile_gets_no_further_part(
         answers, _ = run(client, beginning, replies_to(client, calls))
         assert [True] == answers
         assert 1 == seen.info().slices[-1].parts
-
-
-async def test_who_asks_or_claims_looks_into_a_new_part(make: Make) -> None:
-    """A client that knows the first part only learns of the others by any question."""
-    seen = make(capacity=10, error_rate=1e-9)
-    items = [f"item {i}" for i in range(40)]
-    for verb, answer in (("contains_many", True), ("claim_many", Claim.SEEN)):
-        await seen.clear()
-        other = make(capacity=10, error_rate=1e-9)
-        await other.contains("a")
-        await seen.add_many(items)
-        assert [answer] * 40 == await getattr(other, verb)(items)

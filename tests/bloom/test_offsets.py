@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from functools import cache
-from hashlib import sha1
-from typing import Any
-
 import pytest
 import redis
 
-from tbloom import Claim, TimeBloom
+from tbloom import TimeBloom
 from tbloom.bloom.hasher import digest
 from tbloom.bloom.layout import Layout
 from tbloom.bloom.script_calls import SliceCalls
 from tbloom.engine.batches import Batch
-from tbloom.engine.scripts import Script
 from tbloom.engine.tokens import LanePool
-from tests.engine.test_scripts import plain_text
 from tests.helpers.flows import keys_of
 
 DIGEST = digest("an item")
@@ -60,32 +54,3 @@ def test_no_script_computes_where_an_item_is(url: str, name: str) -> None:
             assert bits() == before | {8 * start + 256 * row + DIGEST[row] for row in range(hashes)}
             assert [b"0", b"0"] == [answer(v, start) for v in ("add", "commit")]
         assert "an item" not in seen
-
-
-@pytest.fixture
-def plain(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Scripts are put together as docs/format.md says, and not as Python does it."""
-    text = cache(lambda script: plain_text(script.name))
-    sha = cache(lambda script: sha1(script.text.encode(), usedforsecurity=False).hexdigest())
-    monkeypatch.setattr(Script, "text", property(text))
-    monkeypatch.setattr(Script, "sha", property(sha))
-
-
-@pytest.mark.usefixtures("plain", "away_from_midnight")
-@pytest.mark.parametrize("error_rate", [1e-4, 1e-9])
-def test_scripts_that_are_put_together_plainly_do_the_same(
-    url: str, name: str, error_rate: float
-) -> None:
-    parameters: dict[str, Any] = {"capacity": 100, "slices": 3, "error_rate": error_rate}
-    items = [f"item {i}" for i in range(500)]
-    with redis.Redis.from_url(url) as client, TimeBloom(client, name, **parameters) as seen:
-        assert sum(seen.add_many(items)) >= 498
-        assert not any(seen.add_many(items))
-        assert all(seen.contains_many(items))
-        assert seen.import_many(["old"], calls_of(client, seen).labels[1]) == 1
-        assert [Claim.NEW, Claim.SEEN] == seen.claim_many(["new", items[0]])
-        seen.commit("new")
-        assert seen.info().items in (502, 503)
-        assert seen.last_seen("new") == seen.last_seen(items[0])
-        seen.clear()
-        assert seen.add("new")

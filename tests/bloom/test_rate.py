@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import redis
 
-from tbloom import LocalBloom, TimeBloom
+from tbloom import TimeBloom
 from tbloom.bloom.layout import Layout
 from tbloom.bloom.sizing import COLUMNS, HEADER_BITS, window_rate
 
@@ -110,23 +110,6 @@ def test_a_given_size_keeps_the_error_rate(
     with TimeBloom.from_url(url, "rate", **parameters) as seen:
         _fill(seen, times * seen.config.capacity)
         assert _rate_of_window(url, seen) <= 1.1 * parameters.get("error_rate", 1e-4)
-
-
-@check
-@pytest.mark.parametrize("error_rate", [1e-2, 1e-6])
-def test_ten_million_items_keep_the_error_rate(error_rate: float) -> None:
-    """In memory, which is faster: the bytes are those of a server (``local/test_filter.py``)."""
-    items = 10**7
-    with LocalBloom(capacity=items, error_rate=error_rate, grow=False) as seen:
-        for start in range(0, items, 100_000):
-            seen.add_many(b"%d" % i for i in range(start, start + 100_000))
-        config, label = seen.config, seen.info().slices[-1].label
-        store = seen._protocol.store
-        rates = [
-            _rate_of_part(bytes(store.buffer(f"{label}:{shard}:0")), config.hashes)
-            for shard in range(config.shards)
-        ]
-    assert window_rate([fmean(rates)] * config.slices) <= 1.1 * error_rate
 
 
 @pytest.mark.parametrize("items", [1000, 100_000, pytest.param(10**7, marks=check)])

@@ -68,32 +68,24 @@ def answer(flow: Any, replies: list[Any]) -> None:
         flow.send(replies)
 
 
-def test_a_late_copy_of_a_claim_that_was_released_is_refused(
-    ours: TimeBloom, theirs: TimeBloom, client: redis.Redis
+@pytest.mark.parametrize("ended", ["released", "given up", "asked again"])
+def test_a_claim_that_arrives_after_its_end_is_refused(
+    ours: TimeBloom, theirs: TimeBloom, client: redis.Redis, ended: str
 ) -> None:
+    """A late copy, or the first one, which a heartbeat has given up, or after which the caller has asked again."""
     ours.add("the filter's parameters")
     claiming = flow_of(ours, "claim", "a")
     calls = next(claiming)
-    answer(claiming, replies_to(client, calls))
-    run(client, flow_of(ours, "release", "a"))
-    assert [[3, 1]] == replies_to(client, calls)
-    assert NEW is claim(theirs, client, "a")
-
-
-@pytest.mark.parametrize("asked_again", [False, True])
-def test_a_claim_that_arrives_after_it_was_given_up_is_refused(
-    ours: TimeBloom, theirs: TimeBloom, client: redis.Redis, asked_again: bool
-) -> None:
-    """By a heartbeat, or because the caller has asked again."""
-    ours.add("the filter's parameters")
-    claiming = flow_of(ours, "claim", "a")
-    calls = next(claiming)
-    claiming.close()
-    if asked_again:
-        assert NEW is claim(ours, client, "a")
-        run(client, flow_of(ours, "release", "a"))
+    if ended == "released":
+        answer(claiming, replies_to(client, calls))
     else:
+        claiming.close()
+    if ended == "given up":
         run(client, ours._sessions.send_heartbeat())
+    else:
+        if ended == "asked again":
+            assert NEW is claim(ours, client, "a")
+        run(client, flow_of(ours, "release", "a"))
     [[status, _]] = replies_to(client, calls)
     assert 3 == status
     assert NEW is claim(theirs, client, "a")
