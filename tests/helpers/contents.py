@@ -1,4 +1,4 @@
-"""What a server holds, and how much it may."""
+"""What a server holds."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Any
 import redis
 
 from tbloom.engine.flow import text
-from tests.helpers.localredis import LocalRedis
 
 
 def keys_of(client: redis.Redis, name: str = "") -> list[Any]:
@@ -26,9 +25,3 @@ def contents(url: str) -> dict[Any, Any]:
     """All that a server has stored, byte for byte."""
     with redis.Redis.from_url(url) as client:
         return snapshot(client)
-
-
-def set_maxmemory(server: LocalRedis, to: int) -> None:
-    """In bytes; 0: as much as there is."""
-    with redis.Redis.from_url(server.url) as client:
-        client.config_set("maxmemory", to)

@@ -105,10 +105,6 @@ class Clockwork:
         """Moves the clock on."""
         self.set(self._now + timedelta(seconds=seconds))
 
-    def run_on(self, seconds: float) -> None:
-        """Has the clock run from now on, that far ahead of this machine's, or behind it."""
-        self._write(f"{seconds:+.0f}")
-
     def pass_a_second(self, name: str, session: str) -> None:
         """Moves the clock on by a second, and returns when this session of that filter has sent a heartbeat."""
         with TimeBloom.from_url(self.server.url, name) as onlooker:
@@ -197,10 +193,6 @@ class Cluster:
         self.reshard(source, target, slots)
         while self._cli("check", may_fail=True) or len(set(map(_epochs, self.masters()))) > 1:
             time.sleep(0.01)
-
-    def fix(self) -> None:
-        """Ends what an interrupted ``reshard`` has begun."""
-        self._cli("fix")
 
     def kill(self, master: redis.Redis) -> None:
         """SIGKILL; the master's clients and its replica find out by themselves."""
