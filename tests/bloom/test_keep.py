@@ -80,6 +80,23 @@ def test_a_keep_that_can_not_be_right_is_refused(
     assert not seen.contains("a")
 
 
+def test_the_slice_that_it_goes_into_grows(
+    clockwork: Any, open_one: Callable[..., TimeBloom]
+) -> None:
+    """Exactly counted, and each item is new once and found until it leaves."""
+    seen, other = open_one(capacity=50), open_one(capacity=50)
+    items = [f"item {i}" for i in range(500)]
+    assert seen.add_many(items[:250], keep=2) == [True] * 250
+    assert sum(other.add_many(items, keep=2)) == 250
+    [grown] = [slice for slice in seen.info().slices if slice.items]
+    assert ("20190608", 500, True) == (grown.label, grown.items, grown.parts > 2)
+    assert sum(other.add_many([f"today {i}" for i in range(200)])) == 200
+    clockwork.set(june(11, 23))
+    assert all(seen.contains_many(items))
+    clockwork.set(june(12))
+    assert not any(other.contains_many(items))
+
+
 def test_a_commit_that_failed_is_repeated_for_the_same_time(
     clockwork: Any, open_one: Callable[..., TimeBloom]
 ) -> None:
