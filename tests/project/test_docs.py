@@ -23,14 +23,17 @@ from tbloom.scrapy.options import read_options
 from tbloom.scrapy.settings import FLUSH, KNOWN, MARK
 from tests.helpers.cached import THEIRS, Opened
 from tests.helpers.documents import DOCUMENTS, ROOT, Runner, blocks
+from tests.simulation.playing import PLAYED
 
 each_document = pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
 
 
 @each_document
 def test_every_test_that_is_named_exists(path: Path) -> None:
-    named = re.findall(r"`(?:tests/)?([\w/]+\.py)::(\w+)`", path.read_text(encoding="utf-8"))
-    for file, test in named:
+    test_with_case = r"`(?:tests/)?([\w/]+\.py)::(\w+)(?:\[(.*?)\])?`"
+    named = re.findall(test_with_case, path.read_text(encoding="utf-8"))
+    for file, test, case in named:
+        assert not case or case in PLAYED
         code = (ROOT / "tests" / file).read_text(encoding="utf-8")
         assert re.search(rf"^(?:async )?(?:def|class) {test}\b|^{test} = ", code, re.MULTILINE), (
             f"{file}::{test}"
@@ -134,7 +137,7 @@ def test_make_test_shows_every_promise() -> None:
     found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout
     fast = {re.sub(r"\[.*", "", line.removeprefix("tests/")) for line in found.splitlines()}
     rows = (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8").splitlines()
-    named = [set(re.findall(r"`([\w/]+\.py::\w+)`", row)) for row in rows]
+    named = [set(re.findall(r"`([\w/]+\.py::\w+)(?:\[.*?\])?`", row)) for row in rows]
     assert [] == [tests for tests in named if tests and not tests & fast]
     assert len([tests for tests in named if tests]) > 80
 
