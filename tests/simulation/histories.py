@@ -16,6 +16,8 @@ from typing import Any
 
 #: In place of an answer: the call has taken effect, and its caller has got an error.
 GONE = "gone"
+#: Verbs that a heartbeat repeats once they have failed.
+MUST_HAPPEN = ("commit", "release", "abandon")
 _MOST = 5_000
 
 
@@ -136,11 +138,12 @@ class History:
         """All cases that open calls lead to; with ``until``, none beyond one in which that call has taken effect."""
         seen, stack = set(self.cases), [*self.cases]
         outcomes: dict[tuple[int, Any], list[tuple[Any, Any]]] = {}
+        ends = until is not None and not self.open[until].is_cleared
         while stack:
             state, done = case = stack.pop()
             yield case
             numbers = {number for number, _ in done}
-            if until in numbers and not self.open[until].is_cleared:
+            if ends and until in numbers:
                 continue
             for op in self.open.values():
                 if op.number in numbers:
@@ -157,8 +160,11 @@ class History:
                 raise Undecided
 
     def _outcomes(self, op: Op, state: Any) -> Iterator[tuple[Any, Any]]:
-        for answer, new in self._apply(op, self.item, state):
-            if op.failed is None:
-                yield answer, new
-            else:
-                yield GONE, self._lose(op, self.item, new, answer)
+        if op.failed is None:
+            yield from self._apply(op, self.item, state)
+            return
+        for answer, given in self._apply(op, self.item, state):
+            new = self._lose(op, self.item, given, answer)
+            # What a failed call leaves as it is may also be had without it, unless it must have happened (``settle``).
+            if new != state or op.verb.startswith(MUST_HAPPEN):
+                yield GONE, new

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from tbloom import Claim
 from tests.simulation.accounts import NOBODY, Account, Outcomes, Owed
-from tests.simulation.histories import Op
+from tests.simulation.histories import MUST_HAPPEN, Op
 from tests.simulation.server import Clock
 
 #: Since when a caller does not know of a claim that a late copy of its call has made.
@@ -216,6 +216,5 @@ class WindowAccount(Account):
                     and other.failed is not None
                     and other.failed <= op.begun
                 ]
-                done = ("commit", "release", "abandon")
-                history.settle([e for e in failed if e.verb.startswith(("claim", "haunt"))])
-                history.settle([e for e in failed if e.verb.startswith(done)], happened=True)
+                history.settle([each for each in failed if each.verb.startswith("claim")])
+                history.settle([e for e in failed if e.verb.startswith(MUST_HAPPEN)], happened=True)
