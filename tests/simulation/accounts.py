@@ -95,6 +95,12 @@ class Account:
     def _of(self, op: Op) -> list[History]:
         return [history for item, history in self.histories.items() if item in op.arguments]
 
+    def may_hear_late(self, store: int) -> None:
+        """The server may yet get calls of a process that is gone."""
+
+    def dies(self, store: int) -> None:
+        """The session of a process that is gone ends."""
+
     # What happens to the server
 
     def time_changes(self, change: Callable[[], None]) -> None:

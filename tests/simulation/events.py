@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from tests.simulation.callers import Question
 from tests.simulation.faults import cut_all
-from tests.simulation.windows import WindowAccount
 
 if TYPE_CHECKING:
     from tests.simulation.cases import Case
@@ -43,12 +42,10 @@ def _beat(world: World, case: Case) -> None:
 def _first_dies(world: World, case: Case) -> None:
     """The process of the first object is gone, and others know it by the time that passes."""
     world.kill(0)
-    account = world.account
-    assert isinstance(account, WindowAccount)
     if world.network.late:
-        account.haunted.add(0)
+        world.account.may_hear_late(0)
     _pass(world, case, 100_000)
-    account.time_changes(lambda: account.dead.add(0))
+    world.account.time_changes(lambda: world.account.dies(0))
     _pass(world, case, 51_000)
 
 
@@ -99,6 +96,7 @@ def _add_all(items: list[str]) -> Question:
 EVENTS: dict[str, Callable[..., Any]] = {
     "the first object's process dies": _first_dies,
     "the slice ends": _pass,
+    "half a minute passes": partial(_pass, ms=30_000),
     "the window ends": partial(_pass, ms=4 * LENGTH),
     "the clock is set on": partial(_step, ms=LENGTH),
     "the clock is set back": partial(_step, ms=-20_000),
@@ -107,5 +105,5 @@ EVENTS: dict[str, Callable[..., Any]] = {
     "the server saves": _save,
 }
 CLOCKS = {
-    "the first object's process dies", "the slice ends", "the window ends", "the clock is set on", "the clock is set back",
+    "the first object's process dies", "the slice ends", "half a minute passes", "the window ends", "the clock is set on", "the clock is set back",
 }  # fmt: skip

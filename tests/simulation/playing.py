@@ -15,6 +15,8 @@ from tbloom.engine.retries import Retries
 from tests.simulation.cases import Broken, Case
 from tests.simulation.changes import CHANGES
 from tests.simulation.claims import CLAIMS
+from tests.simulation.crawl_cases import CRAWLS
+from tests.simulation.crawls import on_played_time
 from tests.simulation.filters import FILTERS
 from tests.simulation.network import SOCKETS
 from tests.simulation.player import Player, moves_of
@@ -22,7 +24,7 @@ from tests.simulation.schedules import both, replay, sample, shortest
 from tests.simulation.server import running
 from tests.simulation.stores import OTHERS
 
-CASES = {case.name: case for case in [*FILTERS, *CLAIMS, *CHANGES, *OTHERS]}
+CASES = {case.name: case for case in [*FILTERS, *CLAIMS, *CHANGES, *OTHERS, *CRAWLS]}
 
 
 @contextmanager
@@ -40,7 +42,8 @@ def open_player() -> Iterator[Player]:
 @contextmanager
 def ready(player: Player) -> Iterator[None]:
     """Has tbloom look at the schedule's clocks, and wait for nothing."""
-    with player.server.clock.shown_to_clients(), pytest.MonkeyPatch.context() as patch:
+    clock = player.server.clock
+    with clock.shown_to_clients(), on_played_time(clock), pytest.MonkeyPatch.context() as patch:
         patch.setattr(Retries, "pause", 0.0)
         patch.setattr(connections, "socket", SOCKETS)
         yield

@@ -53,6 +53,14 @@ class WindowAccount(Account):
         #: Objects whose sessions are dead; those of which something may still arrive.
         self.dead, self.haunted = set[int](), set[int]()
 
+    def may_hear_late(self, store: int) -> None:
+        """See ``Account``."""
+        self.haunted.add(store)
+
+    def dies(self, store: int) -> None:
+        """See ``Account``."""
+        self.dead.add(store)
+
     @property
     def current(self) -> int:
         """The number of the current slice."""

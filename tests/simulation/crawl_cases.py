@@ -1,0 +1,89 @@
+"""The cases of several crawls on one filter: pages that fail, crawlers that die, and who does their work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tests.simulation.callers import Program, Question
+from tests.simulation.cases import CUTS, Case
+from tests.simulation.crawl_accounts import SITE, CrawlAccount
+from tests.simulation.crawls import PlayedCrawl
+from tests.simulation.world import World
+
+_ALL = CUTS | {"slow", "OOM", "READONLY", "LOADING", "BUSY"}
+#: More turns of a crawl are played without faults, at the end.
+_TURNS, _LAST_TURNS = 25, 400
+
+
+def _turn() -> Question:
+    return Question("turn", {}, lambda crawl: crawl.turn(), lambda _: {})
+
+
+def _crawling() -> Program:
+    for _ in range(_TURNS):
+        if (yield _turn()) is False:
+            return
+
+
+def _clearing() -> Program:
+    yield Question("clear", {}, lambda crawl: crawl.clear(), lambda _: {})
+
+
+def _crawls(number: int, *others: Callable[[], Program]) -> Callable[[], list[tuple[int, Program]]]:
+    return lambda: [
+        *((crawl, _crawling()) for crawl in range(number)),
+        *((number + at, program()) for at, program in enumerate(others)),
+    ]
+
+
+def _to_the_end(world: World, crawl: PlayedCrawl) -> None:
+    """The crawl goes on without faults. (It waits for crawlers that are silent, until they count as dead.)"""
+    for _ in range(_LAST_TURNS):
+        if crawl.has_ended or not world.undisturbed(crawl, lambda crawl: crawl.turn()):
+            return
+        world.server.clock.pass_by(1_000)
+        crawl._send_heartbeat()
+    raise AssertionError(f"crawl {crawl.number} has no end")
+
+
+def of_pages(world: World, case: Case) -> None:
+    """All that is marked was finished, and the next crawl finishes everything else."""
+    account: Any = world.account
+    for crawl in world.stores:
+        if crawl.number not in world.gone and crawl.has_begun:
+            _to_the_end(world, crawl)
+    world.server.clock.pass_by(151_000)
+    last = case.store(world, len(world.stores), fails=False)
+    world.stores.append(last)
+    unfinished = [url for url in _marked(last) if not account.finished[url]]
+    assert not unfinished, f"{unfinished} are marked, and no crawl has finished them"
+    account.queue.clear()  # as where a queue is lost with its server
+    _to_the_end(world, last)
+    lost = [url for url in account.urls if url not in _marked(last)]
+    if account.clears:
+        lost = [url for url in lost if not last.can_have(url)]
+    assert not lost, f"{lost} are lost"
+
+
+def _marked(crawl: PlayedCrawl) -> list[str]:
+    account: Any = crawl.world.account
+    return [url for url in account.urls if crawl.contains(url)]
+
+
+_GIVEN: dict[str, Any] = {
+    "make": PlayedCrawl, "account": CrawlAccount, "end": of_pages, "has_sessions": True, "kinds": _ALL, "faults": 4,
+}  # fmt: skip
+_PAGES = " ".join(SITE)
+_DIES = ("the first object's process dies",)
+CRAWLS = [
+    Case("a crawl with faults", _PAGES, _crawls(1), **_GIVEN),
+    Case("two crawls", _PAGES, _crawls(2), **_GIVEN),
+    Case("two crawls, one dies", _PAGES, _crawls(2), events=_DIES, **_GIVEN),
+    Case("three crawls, one dies, time passes", _PAGES, _crawls(3),
+         events=(*_DIES, "half a minute passes", "scripts are forgotten"), **_GIVEN),
+    Case("three crawls that share a queue, one dies", _PAGES, _crawls(3), {"shares": True}, events=_DIES, **_GIVEN),
+    Case("two crawls that go on during an outage, one dies", _PAGES, _crawls(2), {"on_error": "schedule"},
+         events=(*_DIES, "half a minute passes"), **_GIVEN),
+    Case("two crawls, another client clears", _PAGES, _crawls(2, _clearing), events=("half a minute passes",), **_GIVEN),
+]  # fmt: skip

@@ -1,0 +1,290 @@
+"""A crawl without Scrapy's engine: each of its turns fetches one page, or lets some time pass.
+
+What tbloom's modules for Scrapy are asked is here and nowhere else. Their threads are the crawl's own turn, their timers go when
+the crawl has nothing else to do, and what becomes of a page is given by the case.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager, suppress
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from redis import RedisError
+from scrapy import Request, Spider, signals
+from scrapy.http import Response
+from scrapy.settings import Settings
+from scrapy.utils.request import request_from_dict
+from twisted.internet.task import Clock as Timers
+from twisted.python.failure import Failure
+
+from tbloom import Claim
+from tbloom.errors import TBloomError
+from tbloom.scrapy.calls import Calls, Crawl
+from tbloom.scrapy.claims.claimant import Claimant
+from tbloom.scrapy.claims.links import ClaimedLinks
+from tbloom.scrapy.outage import NEW, Answers, Guess
+from tbloom.scrapy.stores import CrawlBloom
+from tests.simulation.cases import client_of
+
+if TYPE_CHECKING:
+    from tests.simulation.crawl_accounts import CrawlAccount
+    from tests.simulation.server import Clock
+    from tests.simulation.world import World
+
+#: The crawl whose turn it is, in the thread that asks.
+_turn = threading.local()
+#: A crawl's time goes on by so much when it has nothing else to do (s).
+_STEP = 0.5
+
+
+@contextmanager
+def on_played_time(clock: Clock) -> Iterator[None]:
+    """Timers of tbloom's modules for Scrapy are those of the crawl whose turn it is, and their clock is the schedule's."""
+    shown = SimpleNamespace(monotonic=lambda: clock.monotonic_ns() / 1e9, time=time.time)
+    with pytest.MonkeyPatch.context() as patch:
+        for module in [m for name, m in sys.modules.items() if name.startswith("tbloom.scrapy.")]:
+            if hasattr(module, "call_later"):
+                patch.setattr(module, "call_later", _call_later)
+            if vars(module).get("time") is time:
+                patch.setattr(module, "time", shown)
+        logger = logging.getLogger("tbloom.scrapy")
+        patch.setattr(logger, "level", logging.CRITICAL + 1)
+        logger.manager._clear_cache()  # type: ignore[attr-defined]
+        yield
+    logger.manager._clear_cache()  # type: ignore[attr-defined]
+
+
+def _call_later(delay: float, call: Callable[..., object], *arguments: Any) -> Any:
+    timer = _turn.crawl.timers.callLater(delay, call, *arguments)
+    return SimpleNamespace(cancel=lambda: timer.active() and timer.cancel())
+
+
+class _Filter(CrawlBloom):
+    """A crawl's filter, whose driver asks the player whether it tries again, and whose heartbeats are moves."""
+
+    world: World
+
+    def retry_seconds(self) -> float:
+        return 3600.0 if self.world.tries_again and not self.circuit.is_open else 0.0
+
+    def _keep_session(self) -> None:
+        """Nothing."""
+
+
+class _Calls(Calls):
+    """Calls that are made at once."""
+
+    def __init__(self) -> None:
+        super().__init__(in_thread=False)
+
+    async def run(self, call: Callable[[], Any]) -> Any:
+        return call()
+
+
+class _End:
+    """The end of a crawl by an error."""
+
+    has_begun = False
+
+    def begin(self) -> None:
+        self.has_begun = True
+
+
+class _Fingerprints:
+    def fingerprint(self, request: Request) -> bytes:
+        return item_of(request.url)
+
+
+class _Signals:
+    def __init__(self) -> None:
+        #: What is to be called as the crawl begins.
+        self.starts: list[Callable[[], object]] = []
+
+    def connect(self, call: Callable[[], object], signal: object) -> None:
+        if signal is signals.engine_started:
+            self.starts.append(call)
+
+    def send_catch_log(self, *_: Any, **__: Any) -> None:
+        """Nobody listens."""
+
+
+def item_of(url: str) -> bytes:
+    """The item as which a filter has the page."""
+    return hashlib.blake2b(url.encode(), digest_size=20).digest()
+
+
+class PlayedCrawl:
+    """One crawl. ``turn`` is what a caller asks again and again, until it answers that the crawl has ended."""
+
+    def __init__(self, world: World, number: int, name: str, **arguments: Any) -> None:
+        self.world, self.number, self.timers = world, number, Timers()
+        account: Any = world.account
+        self._account: CrawlAccount = account
+        on_error = arguments.pop("on_error", "raise")
+        self._shares, self._fails = arguments.pop("shares", False), arguments.pop("fails", True)
+        self._queue: deque[dict[str, Any]] = account.queue if self._shares else deque()
+        settings = Settings({"TBLOOM_MARK": "parsed", "TBLOOM_ATTEMPTS": account.attempts})
+        self.spider = Spider("pages")
+        self.seen = _Filter(
+            client_of(world.player, number),
+            name,
+            granularity="1h",
+            capacity=1000,
+            session_ttl=150,
+            retry_for=1,
+            **arguments,
+        )
+        self.seen.world, self._end, self._signals = world, _End(), _Signals()
+        engine = SimpleNamespace(
+            spider=self.spider,
+            crawl=lambda request: self.links.enqueue(request),  # noqa: PLW0108 - made later
+        )
+        crawler: Any = SimpleNamespace(
+            settings=settings,
+            spider=self.spider,
+            spidercls=Spider,
+            engine=engine,
+            stats=None,
+            signals=self._signals,
+            request_fingerprinter=_Fingerprints(),
+            get_extension=lambda _: None,
+        )
+        end: Any = self._end
+        self.answers = Answers(self.seen, on_error)
+        self.crawl = Crawl(crawler, self.answers, _Calls(), _Calls(), end)
+        claimant = Claimant(self.crawl, self.seen, shared=self._shares)
+        with self._having_its_turn():
+            self.links = ClaimedLinks(self, claimant, self._enqueue, self._dequeue)
+        self.has_begun = self.has_ended = False
+
+    # What the library asks of the dupefilter and of the scheduler below
+
+    def question(self, request: Request) -> tuple[bytes | None, Any, Any]:
+        """What the filter is asked."""
+        if self._end.has_begun:
+            return None, (), Guess.DROPPED
+        return item_of(request.url), (), None
+
+    @contextmanager
+    def answering(self, answer: Any, *, is_counted: bool) -> Iterator[None]:  # noqa: ARG002
+        """Within it, the scheduler gets this answer."""
+        self._answer = answer
+        yield
+
+    def fail(self, _: Exception) -> None:
+        """Ends the crawl by an error of the filter."""
+        self._end.begin()
+
+    def _enqueue(self, request: Request) -> bool:
+        if self._answer is Guess.SCHEDULED:
+            self._account.guesses(self.number)
+        if not request.dont_filter and self._answer not in NEW:
+            return False
+        self._queue.append(request.to_dict(spider=self.spider))
+        return True
+
+    def _dequeue(self) -> Request | None:
+        return request_from_dict(self._queue.popleft(), spider=self.spider) if self._queue else None
+
+    # What callers ask
+
+    def turn(self) -> bool:
+        """Fetches a page, or lets time pass where there is none; returns whether the crawl goes on."""
+        if self.has_ended:
+            return False
+        with self._having_its_turn():
+            if not self.has_begun:
+                self.has_begun = True
+                for start in self._signals.starts:
+                    start()
+                self._follow(self._account.start)
+            elif self._end.has_begun:
+                self._close()
+            elif request := self.links.next_request():
+                self._fetch(request)
+            elif self.timers.getDelayedCalls():
+                self.timers.advance(_STEP)
+            elif not (self._queue or self.links.is_pending) and self.links.is_idle:
+                self._close()
+            self.timers.advance(0)
+        return not self.has_ended
+
+    def clear(self) -> None:
+        """Forgets everything, whatever the last call met."""
+        self.seen.circuit.try_again()
+        self.seen.clear()
+
+    def contains(self, url: str) -> bool:
+        """Whether the page is marked."""
+        return self.seen.contains(item_of(url))
+
+    def can_have(self, url: str) -> bool:
+        """Whether the page is new, and nobody works on it."""
+        return self.seen.claim(item_of(url)) is Claim.NEW
+
+    def _send_heartbeat(self) -> None:
+        with suppress(RedisError):
+            self.seen._send_heartbeat()
+
+    def _let_go(self) -> None:
+        self.seen._let_go()
+
+    # A page
+
+    def _follow(self, urls: list[str]) -> None:
+        for url in urls:
+            self.links.enqueue(Request(url))
+
+    def _fetch(self, request: Request) -> None:
+        pages, page, url = self.links.pages, self.links.pages.fetching(request), request.url
+        fate = self._account.fetched(self.number, url) if self._fails else ""
+        assert page is not None, f"{url} is fetched as no page"
+        if fate == "download":
+            pages.fetched(Failure(OSError("no answer")), page)
+            return
+        response = Response(url, request=request)
+        pages.fetched(response, page)
+        pages.reaches_callback(page)
+        pages.entering_output(page)
+        if fate == "callback":
+            pages.raised(response, "callback/ValueError")
+        else:
+            self._follow(self._account.links_of(url))
+            self._account.succeeds(self.number, url)
+        pages.left_output(page)
+
+    def _close(self) -> None:
+        self.has_ended = True
+        with suppress(RedisError, TBloomError):
+            _run(self.links.close())
+            _run(self.links.finish())
+        with suppress(RedisError, TBloomError):
+            self.answers.close()
+        self.world.gone.add(self.number)
+        self._account.ends(self.number, by_an_error=self._end.has_begun)
+
+    @contextmanager
+    def _having_its_turn(self) -> Iterator[None]:
+        before, _turn.crawl = getattr(_turn, "crawl", None), self
+        try:
+            yield
+        finally:
+            _turn.crawl = before
+
+
+def _run(coroutine: Coroutine[Any, Any, None]) -> None:
+    """Runs what waits for nothing."""
+    try:
+        coroutine.send(None)
+    except StopIteration:
+        return
+    raise AssertionError("it waits")
