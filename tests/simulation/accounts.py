@@ -19,6 +19,8 @@ Owed = frozenset[tuple[int, int, int]]
 Outcomes = Iterable[tuple[Any, Any]]
 _NEVER = 1 << 60
 _CLEARS = ("clear", "swap")
+#: The verbs whose methods have other names.
+_METHODS = {"import": "import_", "_send_heartbeat": "send_heartbeat"}
 #: In place of an object's number.
 NOBODY = -1
 
@@ -139,7 +141,7 @@ class Account:
 
     def apply(self, op: Op, item: str, state: Any) -> Outcomes:
         """What the call answers for an item, and what is remembered then."""
-        verb: Callable[..., Outcomes] = getattr(self, kind_of(op).lstrip("_"))
+        verb: Callable[..., Outcomes] = getattr(self, _METHODS.get(kind_of(op), kind_of(op)))
         return verb(op, item, state, **op.arguments[item])
 
     def lose(self, op: Op, item: str, state: Any, answer: Any) -> Any:

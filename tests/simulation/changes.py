@@ -7,7 +7,8 @@ from typing import Any
 
 from tbloom import TBloomError
 from tests.simulation.callers import Program, Question
-from tests.simulation.cases import ALL, Case, add, add_many, asking, claim, contains, of_all
+from tests.simulation.cases import ALL, Case
+from tests.simulation.questions import add, add_many, asking, claim, contains, of_all
 from tests.simulation.world import World
 
 _SIX = "a b c d e f"

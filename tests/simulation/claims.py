@@ -8,15 +8,8 @@ from typing import Any
 
 from tests.simulation import ends
 from tests.simulation.callers import Program
-from tests.simulation.cases import (
-    ALL,
-    Case,
-    asking,
-    claim,
-    heartbeat,
-    taking_over,
-    working,
-)
+from tests.simulation.cases import ALL, Case
+from tests.simulation.questions import asking, claim, heartbeat, of_all, taking_over, working
 
 _SESSIONS: dict[str, Any] = {"has_sessions": True, "end": ends.of_claims}
 
@@ -43,6 +36,15 @@ def _four() -> list[tuple[int, Program]]:
 def _in_turn(*programs: Program) -> Program:
     for program in programs:
         yield from program
+
+
+def _ending() -> list[tuple[int, Program]]:
+    """A session that ends with a claim, and others that take its work over."""
+    return [
+        (0, asking(claim("x", note=True), claim("y"), of_all("end_session", "xyz"), claim("z"))),
+        (1, _in_turn(taking_over("x y z", 2), working("y", "commit"))),
+        (2, _in_turn(working("x", "release"), working("z", "commit"))),
+    ]
 
 
 CLAIMS = (
@@ -97,6 +99,16 @@ CLAIMS = (
             events=("the slice ends", "the first object's process dies", "scripts are forgotten"),
             **_SESSIONS,
         ),
+        Case(
+            "three clients work on three items, the server comes back with what it had saved",
+            "x y z",
+            _four,
+            faults=3,
+            kinds=ALL,
+            events=("the server saves",),
+            **_SESSIONS,
+        ),
+        Case("a client ends its session", "x y z", _ending, faults=3, kinds=ALL, **_SESSIONS),
         Case(
             "three clients work on three items",
             "x y z",

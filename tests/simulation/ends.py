@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tbloom import ConfigMismatch
 from tests.simulation.accounts import Account
 from tests.simulation.callers import Question
-from tests.simulation.server import START_MS
+from tests.simulation.questions import claim, label_of, take_over
 from tests.simulation.windows import WindowAccount
 
 if TYPE_CHECKING:
@@ -83,8 +83,6 @@ def _observer(world: World, case: Case, account: WindowAccount) -> int:
 
 def of_claims(world: World, case: Case) -> None:
     """A filter's whose items are claimed: what nobody works on any more can be had, once; what is committed is seen."""
-    from tests.simulation.cases import claim, take_over  # noqa: PLC0415
-
     account = world.account
     account.nothing_is_late()
     living = {*range(len(world.stores))} - world.gone
@@ -171,7 +169,7 @@ def check_ttls(world: World, account: Account) -> None:
     now = account.now
     keys = {key.partition("}")[2]: ttl for key, ttl in world.server.all_keys().items()}
     ends = {
-        _label(number): (number + account.slices) * account.length
+        label_of(number): (number + account.slices) * account.length
         for number in range(account.current - account.slices, account.current + account.slices)
     }
     parts = {key: ttl for key, ttl in keys.items() if key[1:].partition(":")[0] in ends}
@@ -188,13 +186,3 @@ def check_ttls(world: World, account: Account) -> None:
             assert ttl <= _LANE_MS, f"{key} leaves in {ttl} ms"
         elif key in (":config", ":layout", ":parts"):
             assert ttl >= last - 1000, f"{key} leaves in {ttl} ms, a slice in {last}"
-
-
-def _label(number: int) -> str:
-    from datetime import datetime, timezone  # noqa: PLC0415
-
-    start = datetime.fromtimestamp(number * 60, timezone.utc)
-    return start.strftime("%Y%m%dT%H%M%S")
-
-
-assert START_MS % 60_000 == 30_000

@@ -6,7 +6,16 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.simulation.callers import Program, Question
-from tests.simulation.cases import ALL, CUTS, Case, add, add_many, asking, clear, contains
+from tests.simulation.cases import ALL, CUTS, Case
+from tests.simulation.questions import (
+    add,
+    add_many,
+    asking,
+    clear,
+    contains,
+    import_many,
+    last_seen,
+)
 
 Programs = Callable[[], list[tuple[int, Program]]]
 _TIMES = ("the slice ends", "scripts are forgotten")
@@ -81,6 +90,15 @@ def _ages_of_one() -> list[tuple[int, Program]]:
     ]
 
 
+def _importing() -> list[tuple[int, Program]]:
+    return [
+        (0, asking(add_many("abcd"), last_seen("a"), add("e"), last_seen("e"))),
+        (1, asking(import_many("abe"), add_many("abc"), last_seen("b"))),
+        (2, asking(import_many("cdf", age=1), last_seen("c"), add("f"), contains("d"))),
+        (1, asking(last_seen("f"), add("f"), last_seen("f"))),
+    ]
+
+
 def _batches(items: str, size: int) -> Programs:
     """Four threads of two objects, each of which adds some of the items in batches."""
     all_ = items.split()
@@ -138,6 +156,9 @@ FILTERS = [
     Case("items for some slices, asked in some", "a b c d", _ages, events=("the slice ends",) * 4, **_LARGE),
     Case("threads of an object ask in other numbers of slices", "b", _ages_of_one, events=("the slice ends",), is_played=False),
     Case("the window ends", _SIX, _batches(_SIX, 3), events=("the window ends", "the slice ends"), **_LARGE),
+    Case("other clients import items, and ask when they were last seen", _SIX, _importing, events=_TIMES, **_LARGE),
+    Case("tasks import items, and ask when they were last seen", _SIX, _importing, is_async=True, events=_TIMES, **_LARGE),
+    Case("slices grow while other clients import", _SIX, _importing, {"capacity": 2}, events=_TIMES, **_LARGE),
     Case("the server's clock is set", _SIX, _batches(_SIX, 3),
          events=("the clock is set on", "the clock is set back", "the slice ends"), **_LARGE),
     Case("the server comes back with what it had saved", _SIX, _batches(_SIX, 3), events=("the server saves",), **_LARGE),

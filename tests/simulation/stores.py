@@ -8,18 +8,8 @@ from typing import Any
 from tests.simulation import ends
 from tests.simulation.accounts import ExactAccount
 from tests.simulation.callers import Program
-from tests.simulation.cases import (
-    ALL,
-    Case,
-    add,
-    add_many,
-    ask,
-    asking,
-    clear,
-    contains,
-    distinct,
-    exact,
-)
+from tests.simulation.cases import ALL, Case, distinct, exact
+from tests.simulation.questions import add, add_many, ask, asking, clear, contains
 
 Programs = Callable[[], list[tuple[int, Program]]]
 _KINDS: dict[str, dict[str, Any]] = {

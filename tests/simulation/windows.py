@@ -52,6 +52,10 @@ class WindowAccount(Account):
         self.parameters: dict[int, int] = {}
         #: Objects whose sessions are dead; those of which something may still arrive.
         self.dead, self.haunted = set[int](), set[int]()
+        #: Items that were claimed with a note.
+        self.noted = set[str]()
+        #: Objects that have left a session without a word, because ``end_session`` has failed.
+        self.silent = set[int]()
 
     def may_hear_late(self, store: int) -> None:
         """See ``Account``."""
@@ -117,6 +121,20 @@ class WindowAccount(Account):
         live = [s for s in state.slices if 0 <= self.current - s < self.slices]
         return [(max(live, default=None), state)]
 
+    def import_(
+        self, _op: Op, _: str, state: Window, slice_: int | None = None
+    ) -> Iterable[tuple[Any, Window]]:
+        """Remembered in that slice, unless a newer one has it. (How many were written is not compared.)"""
+        number = self.current if slice_ is None else slice_
+        has_it = any(number <= s <= self.current for s in state.slices)
+        return [(None, state if has_it else state._replace(slices=state.slices | {number}))]
+
+    def end_session(self, op: Op, _: str, state: Window) -> Outcomes:
+        """Its claims are a dead session's, or become so in time if the call has failed before; another session begins."""
+        yield None, self._left_to_others(op, state)
+        if op.store in self.silent:
+            yield None, state
+
     def swap(self, _op: Op, _: str, state: Window, built: frozenset[int]) -> Outcomes:
         """``built``: the slices of the other filter that hold the item."""
         return [(None, state._replace(slices=built, left=frozenset(), owed=frozenset()))]
@@ -172,9 +190,10 @@ class WindowAccount(Account):
         """True: the item's note is among those that were returned."""
         has_note = state.holder is not None and state.holder[2]
         may_have, may_not = self._may_have(op, item, state)
-        if not self.is_seen(state) and has_note and may_have:
+        # It may have found the note before another session claimed the item without one, and released it.
+        if not self.is_seen(state) and (has_note or item in self.noted) and may_have:
             yield True, state._replace(holder=(op.store, None, True))
-            if all_ and not may_not:
+            if all_ and has_note and not may_not:
                 return
         yield False, state
 
@@ -211,6 +230,15 @@ class WindowAccount(Account):
             if copies := [op for op in history.open.values() if op.verb == "haunt"]:
                 history.look_ahead()
                 history.settle(copies)
+
+    def begins(self, store: int, verb: str, arguments: dict[str, Any]) -> Op:
+        self.noted |= {item for item, how in arguments.items() if how.get("note")}
+        return super().begins(store, verb, arguments)
+
+    def failed(self, op: Op) -> None:
+        super().failed(op)
+        if op.verb == "end_session":
+            self.silent.add(op.store)
 
     def answered(self, op: Op, answers: dict[str, Any]) -> None:
         super().answered(op, answers)
