@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from datetime import datetime, timezone
 from typing import Any
 
 from tests.simulation import ends
 from tests.simulation.accounts import ExactAccount
 from tests.simulation.callers import Program
-from tests.simulation.cases import ALL, Case, distinct, exact
+from tests.simulation.cases import ALL, Case, Distinct, client_of, distinct, exact
 from tests.simulation.questions import add, add_many, ask, asking, clear, contains
+from tests.simulation.server import START_MS
+from tests.simulation.world import World
 
 Programs = Callable[[], list[tuple[int, Program]]]
 _KINDS: dict[str, dict[str, Any]] = {
@@ -42,6 +45,64 @@ def _large(kind: str, *, clears: bool) -> Programs:
     return programs
 
 
+def _days() -> list[tuple[int, Program]]:
+    """Members of two hours: an item is a member and its slice."""
+    return [
+        (0, asking(add_many(_HOURS[:4]), add("b@1"), ask("add", "c@0"))),
+        (0, asking(add("a@1"), add_many(_HOURS[2:]))),
+        (1, asking(add_many(_HOURS[::-1]), add("a@0"))),
+        (1, asking(add("c@1"), add_many(_HOURS[::2]))),
+    ]
+
+
+class _ByHour(Distinct):
+    """A counter whose members are counted in the slice that the item names."""
+
+    def add(self, item: Any, at: Any = None) -> bool:  # noqa: ARG002
+        member, _, age = item.partition("@")
+        return super().add(member, at=_label(int(age)))
+
+    def add_many(self, items: Iterable[Any], at: Any = None) -> list[bool]:  # noqa: ARG002
+        # One call of the library is of one slice; the others follow.
+        all_ = [*items]
+        answers = dict[Any, bool]()
+        for age in sorted({item.partition("@")[2] for item in all_}):
+            named = [item for item in all_ if item.endswith(age)]
+            members = [item.partition("@")[0] for item in named]
+            answers |= zip(named, super().add_many(members, at=_label(int(age))), strict=True)
+        return [answers[item] for item in all_]
+
+
+def _label(age: int) -> datetime:
+    return datetime.fromtimestamp(START_MS // 1000 - 3600 * age, timezone.utc)
+
+
+def _by_hour(world: World, number: int, name: str) -> Any:
+    store: Any = _ByHour(
+        client_of(world.player, number),
+        name,
+        f"{name}-ids",
+        granularity="1h",
+        slices=4,
+        retry_for=1,
+    )
+    store.world = world
+    return store
+
+
+def _of_hours(world: World, case: Case) -> None:
+    """Each slice has those who were added to it, counted once."""
+    ends.ask_for_what_is_owed(world)
+    observer = case.store(world, len(world.stores))
+    world.stores_besides.append(observer)
+    for age in (0, 1):
+        histories = [h for item, h in world.account.histories.items() if item.endswith(str(age))]
+        there = [{state.until is not None for state in history.states} for history in histories]
+        counted = world.undisturbed(observer.slice(_label(age)), lambda members: members.count())
+        assert sum(map(all, there)) <= counted <= sum(map(any, there)), f"{counted} members"
+
+
+_HOURS = ["a@0", "b@0", "c@0", "a@1", "b@1", "c@1"]
 OTHERS = [
     Case(f"{kind}: two clients, one {verb}s", "x", _small(verb, kind), exhaustive=True, **given)
     for kind, given in _KINDS.items()
@@ -58,4 +119,7 @@ OTHERS = [
     )
     for kind, given in _KINDS.items()
     for clears in (False, True)
-]
+] + [
+    Case("distinct: members are added to two slices", " ".join(_HOURS), _days, faults=5, kinds=ALL - {"go on"},
+         events=("scripts are forgotten",), make=_by_hour, account=ExactAccount, end=_of_hours),
+]  # fmt: skip

@@ -88,6 +88,12 @@ class WindowAccount(Account):
             elif own == state.parameters or len(after.owed) < len(state.owed):
                 yield answer, after
 
+    def restored(self, before: Window, saved: Window) -> Window:
+        if before.holder is None or before.holder == saved.holder or before.holder[0] == NOBODY:
+            return saved
+        # The server has forgotten the claim, and its session has not.
+        return saved._replace(holder=(before.holder[0], _HAUNTED, before.holder[2]))
+
     def reconfigure(self, _op: Op, _: str, state: Window) -> Outcomes:
         return [(None, state)]
 
