@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tests.simulation.network import Link
 
-_STUCK_SECONDS = 30
+#: On a busy machine a thread may wait long for its turn.
+_STUCK_SECONDS = 300
 _here = threading.local()
 
 
