@@ -155,8 +155,6 @@ FILTERS = [
     Case("thirty items, without a capacity", _THIRTY, _batches(_THIRTY, 10), {"capacity": None}, events=_TIMES, **_LARGE),
     Case("items for some slices, asked in some", "a b c d", _ages, events=("the slice ends",) * 4, **_LARGE),
     Case("threads of an object ask in other numbers of slices", "b", _ages_of_one, events=("the slice ends",), is_played=False),
-    Case("an item is added for a slice that ends", "a", _one_adds(add("a", keep=1)), faults=2, events=("the slice ends",),
-         is_played=False),
     Case("the window ends", _SIX, _batches(_SIX, 3), events=("the window ends", "the slice ends"), **_LARGE),
     Case("other clients import items, and ask when they were last seen", _SIX, _importing, events=_TIMES, **_LARGE),
     Case("tasks import items, and ask when they were last seen", _SIX, _importing, is_async=True, events=_TIMES, **_LARGE),
