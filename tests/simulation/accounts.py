@@ -1,8 +1,8 @@
 """What is promised, as small models that do one thing after another.
 
 A model says what each verb answers, given what is remembered of one item, and what is remembered then. The promises follow from
-``histories``: what callers are told must be what the model may have told them, whatever became of their calls. So of all that
-add an item, one is told "new"; who got an error gets that answer when asking again; a late copy changes nothing; a claim has
+``histories``: what callers are answered must be what the model may answer, whatever became of their calls. So of all that
+add an item, one is answered "new"; who got an error gets that answer when asking again; a late copy changes nothing; a claim has
 one holder.
 """
 
@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 from tests.simulation.histories import History, Op
 from tests.simulation.server import START_MS, Clock
 
-#: An answer "new" that is owed to an object: the object; calls that begin from this move on must get it; until when (ms).
-Owed = frozenset[tuple[int, int, int]]
+#: A pending answer "new" of an object: the object; calls that begin from this move on must get it; until when (ms).
+Pending = frozenset[tuple[int, int, int]]
 Outcomes = Iterable[tuple[Any, Any]]
 _NEVER = 1 << 60
 _CLEARS = ("clear", "swap")
@@ -89,7 +89,7 @@ class Account:
         ]
 
     def echo(self, op: Op) -> None:
-        """A copy of a call is late: where it may take effect once more, whatever its caller will be told, that is allowed."""
+        """A copy of a call is late: where it may take effect once more, whatever its caller is answered, that is allowed."""
 
     def nothing_is_late(self) -> None:
         """No request is on its way that its caller does not wait for."""
@@ -128,8 +128,8 @@ class Account:
         def restarted(case: tuple[Any, frozenset[tuple[int, Any]]]) -> Iterable[Any]:
             state, done = case
             saved = state.saved or self.NOTHING
-            for owed in {state.owed, saved.owed & state.owed}:
-                new = self.restored(state, saved)._replace(owed=owed, saved=state.saved)
+            for pending in {state.pending, saved.pending & state.pending}:
+                new = self.restored(state, saved)._replace(pending=pending, saved=state.saved)
                 # A call without an answer is sent again, and may meet a server that has never had it.
                 for kept in _subsets(done):
                     yield new, kept
@@ -153,15 +153,15 @@ class Account:
         if kind_of(op) == "add" and answer is True:
             until = self.lasts(op.arguments[item])
             since = _NEVER if op.is_cleared else op.failed
-            return state._replace(owed=state.owed | {(op.store, since, until)})
+            return state._replace(pending=state.pending | {(op.store, since, until)})
         return state
 
     def lasts(self, arguments: Any) -> int:  # noqa: ARG002
-        """Until when an answer "new" is owed (ms, by the server's clock)."""
+        """Until when an answer "new" is pending (ms, by the server's clock)."""
         return _NEVER
 
     def clear(self, op: Op, item: str, state: Any) -> Outcomes:  # noqa: ARG002
-        """Forgets the item, and what is owed of it."""
+        """Forgets the item, and its pending answers."""
         return [(None, self.NOTHING._replace(saved=state.saved))]
 
 
@@ -180,15 +180,15 @@ class Entry(NamedTuple):
     """What a store that can forget a single item remembers of it: until when (ms)."""
 
     until: int | None = None
-    owed: Owed = frozenset()
+    pending: Pending = frozenset()
     saved: Any = None
 
 
 class ExactAccount(Account):
     """The promises of an exact filter, and of a counter of distinct members (which forgets none by itself).
 
-    - An item is new unless it is remembered; then it is, for its ``ttl``. Who got an error is told "new" when asking again.
-    - ``discard`` forgets it: who called it is told whether it was remembered.
+    - An item is new unless it is remembered; then it is, for its ``ttl``. Who got an error is answered "new" when asking again.
+    - ``discard`` forgets it: its caller is answered whether it was remembered.
     - Not promised: after a ``discard`` or an expiry, a late copy of an ``add`` may add the item again, unanswered; after an
       error, a ``discard`` may still come.
     """
@@ -199,9 +199,9 @@ class ExactAccount(Account):
         return state.until is not None and state.until > self.now
 
     def at_another_time(self, state: Entry) -> Iterable[Entry]:
-        owed = frozenset(each for each in state.owed if each[2] > self.now)
+        pending = frozenset(each for each in state.pending if each[2] > self.now)
         # After a jump of the server's clock, an object may still give an answer from before.
-        return [state._replace(owed=still) for still in {owed, state.owed}]
+        return [state._replace(pending=still) for still in {pending, state.pending}]
 
     def lasts(self, arguments: Any) -> int:
         ttl = arguments.get("ttl")
@@ -210,10 +210,10 @@ class ExactAccount(Account):
     def add(self, op: Op, _: str, state: Entry, ttl: int | None = None) -> Outcomes:
         seen = self._is_seen(state)
         added = state if seen else state._replace(until=self.lasts({"ttl": ttl}))
-        due = [each for each in state.owed if each[0] == op.store]
+        due = [each for each in state.pending if each[0] == op.store]
         if due:
-            yield True, added._replace(owed=state.owed - {*due})
-        # A thread that discards items drops the answers that are owed to its object, also those that another one just asks for.
+            yield True, added._replace(pending=state.pending - {*due})
+        # A thread that discards items drops the pending answers of its object, also those that another one just asks for.
         if "discard" in op.beside or all(failed >= op.begun for _, failed, _ in due):
             yield not seen, added
 
@@ -223,12 +223,12 @@ class ExactAccount(Account):
     def discard(self, op: Op, _: str, state: Entry) -> Outcomes:
         seen = self._is_seen(state)
         # The object's own earlier answers are of no interest any more.
-        owed = frozenset(each for each in state.owed if each[0] != op.store)
-        for left in {owed, state.owed}:
-            yield seen, state._replace(until=None, owed=left)
+        pending = frozenset(each for each in state.pending if each[0] != op.store)
+        for left in {pending, state.pending}:
+            yield seen, state._replace(until=None, pending=left)
 
     def echo(self, op: Op) -> None:
-        """A copy of a call is late, whatever its caller will be told."""
+        """A copy of a call is late, whatever its caller is answered."""
         self._calls += 1
         copy = Op(self._calls, NOBODY, op.verb, op.arguments, self.moves, failed=self.moves)
         for history in self._of(op):

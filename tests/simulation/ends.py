@@ -1,4 +1,4 @@
-"""How schedules end: callers ask again for what they are owed, and what the server holds is compared with the account."""
+"""How schedules end: callers ask again for pending answers, and what the server holds is compared with the account."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _LANE_MS = 3_600_000
 
 
-def ask_for_what_is_owed(world: World) -> None:
+def ask_for_pending_answers(world: World) -> None:
     """Each object asks once more for the items whose adds have failed."""
     world.account.nothing_is_late()
     for number in {*range(len(world.stores))} - world.gone:
@@ -31,7 +31,7 @@ def ask_for_what_is_owed(world: World) -> None:
                    for op in history.open.values())
         ]  # fmt: skip
         for item in failed:
-            with suppress(ConfigMismatch):  # it has other parameters, and is owed nothing
+            with suppress(ConfigMismatch):  # it has other parameters, and no pending answers
                 world.through(number, _of(item, "add"))
 
 
@@ -57,7 +57,7 @@ def of_window(world: World, case: Case) -> None:
     """A filter's: all items are where the account has them, counted once, each key leaves in time, and a clear leaves none."""
     account = world.account
     assert isinstance(account, WindowAccount)
-    ask_for_what_is_owed(world)
+    ask_for_pending_answers(world)
     observer = _observer(world, case, account)
     world.through(observer, all_contained(account.histories))
     _check_counts(world, account, observer)
@@ -112,7 +112,7 @@ def observe(world: World, case: Case) -> int:
 def of_exact(world: World, case: Case) -> None:
     """An exact filter's: it has what the account has, counted once; each key leaves; a clear leaves lanes only."""
     account = world.account
-    ask_for_what_is_owed(world)
+    ask_for_pending_answers(world)
     observer = observe(world, case)
     info = world.undisturbed(world.stores[observer], lambda store: store.info())
     least, most = _remembered(account)
@@ -128,7 +128,7 @@ def of_exact(world: World, case: Case) -> None:
 def of_distinct(world: World, case: Case) -> None:
     """A counter's: it has whom the account has, counted once; each member has one id."""
     account = world.account
-    ask_for_what_is_owed(world)
+    ask_for_pending_answers(world)
     observer = observe(world, case)
     least, most = _remembered(account)
     counted = world.undisturbed(world.stores[observer], lambda store: store.count())

@@ -99,7 +99,7 @@ def break_off(
 
 
 def _note_copies(world: World, stores: set[int]) -> None:
-    """Tells the account that calls of these objects may come late, whatever their callers are told."""
+    """Tells the account that calls of these objects may come late, whatever their callers are answered."""
     for caller in world.callers:
         if caller.op is not None and caller.store in stores:
             world.account.echo(caller.op)

@@ -1,4 +1,4 @@
-"""Could it have been so? What callers were told, compared with a model that does one thing after another.
+"""Could it have been so? What callers were answered, compared with a model that does one thing after another.
 
 A history is one item's: each call takes effect at one moment between its beginning and its end (it is *linearizable*; M. Herlihy
 and J. Wing, 1990), and the model in ``accounts`` says what it answers then. A history knows all that may be the case: states of
@@ -39,7 +39,7 @@ class Op:
     failed: int | None = None
     #: Other calls of the same object that were open at once.
     beside: set[str] = field(default_factory=set)
-    #: All was forgotten during the call, perhaps: what it had been answered before is not owed any more.
+    #: All was forgotten during the call, perhaps: what it had been answered before is not pending any more.
     is_cleared: bool = False
 
     def __str__(self) -> str:

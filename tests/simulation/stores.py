@@ -92,7 +92,7 @@ def _by_hour(world: World, number: int, name: str) -> Any:
 
 def _of_hours(world: World, case: Case) -> None:
     """Each slice has those who were added to it, counted once."""
-    ends.ask_for_what_is_owed(world)
+    ends.ask_for_pending_answers(world)
     observer = case.store(world, len(world.stores))
     world.stores_besides.append(observer)
     for age in (0, 1):

@@ -16,7 +16,12 @@ FOUND: list[Schedule] = [
         "two clients add an item",
         ["A asks", "A: cut off, 0 of 1 executed, the others late, then error", "B asks"],
     ),
-    (  # The copy of a claim comes after another client's release, and its caller got the answer BUSY.
+]
+
+#: Late copies of a ``claim`` of which the session does not know: nobody works on the item, and it stays BUSY until the session
+#: ends. They need strict accounts (``late_claims_hold``).
+LATE_CLAIMS: list[Schedule] = [
+    (  # The copy comes after another client's release, and its caller was answered BUSY.
         "two clients work on an item, one releases it",
         ["A asks", "B asks", "B is answered",
          "B: cut off, 0 of 1 executed, the others late, then again"],

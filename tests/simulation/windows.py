@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from tbloom import Claim
-from tests.simulation.accounts import NOBODY, Account, Outcomes, Owed
+from tests.simulation.accounts import NOBODY, Account, Outcomes, Pending
 from tests.simulation.histories import MUST_HAPPEN, Op
 from tests.simulation.server import Clock
 
 #: Since when a caller does not know of a claim that a late copy of its call has made.
-_HAUNTED = -2
+_UNKNOWN = -2
 
 
 class Window(NamedTuple):
@@ -21,7 +21,7 @@ class Window(NamedTuple):
     slices: frozenset[int] = frozenset()
     #: Slices that have left, and would be there again if the clock were set back.
     left: frozenset[int] = frozenset()
-    owed: Owed = frozenset()
+    pending: Pending = frozenset()
     #: Who works on the item: the object whose session has claimed it, NOBODY if that left it to others; since when its
     #: caller does not know of the claim; whether it has a note.
     holder: tuple[int, int | None, bool] | None = None
@@ -34,13 +34,16 @@ class WindowAccount(Account):
     """The promises of a filter with ``slices`` slices of ``length`` ms.
 
     - An item is new if none of the slices that are asked holds it. It is remembered from then on, in the current slice, or with
-      ``keep`` in that which leaves after so many slices. Who got an error is told "new" when asking again.
-    - An item that was told new, or committed, is contained until its slice has left.
-    - Of the sessions that claim an item, one is told NEW, until it commits or releases the item, leaves it to others, or dies.
+      ``keep`` in that which leaves after so many slices. Who got an error is answered "new" when asking again.
+    - An item that was answered "new", or committed, is contained until its slice has left.
+    - Of the sessions that claim an item, one is answered NEW, until it commits or releases the item, leaves it to others, or dies.
       The item is SEEN once it is committed. A claim whose caller got an error ends with the next heartbeat.
     """
 
     NOTHING = Window()
+    #: Found by this simulation (``test_found``): a late copy of a ``claim`` whose caller was answered BUSY or SEEN, or has asked again,
+    #: may claim the item for a session that does not know of it, until that session ends.
+    late_claims_hold = True
 
     def __init__(
         self, clock: Clock, items: Iterable[str], slices: int = 4, length: int = 60_000
@@ -51,7 +54,7 @@ class WindowAccount(Account):
         #: error, and change nothing.
         self.parameters: dict[int, int] = {}
         #: Objects whose sessions are dead; those of which something may still arrive.
-        self.dead, self.haunted = set[int](), set[int]()
+        self.dead, self.heard_late = set[int](), set[int]()
         #: Items that were claimed with a note.
         self.noted = set[str]()
         #: Objects that have left a session without a word, because ``end_session`` has failed.
@@ -59,7 +62,7 @@ class WindowAccount(Account):
 
     def may_hear_late(self, store: int) -> None:
         """See ``Account``."""
-        self.haunted.add(store)
+        self.heard_late.add(store)
 
     def dies(self, store: int) -> None:
         """See ``Account``."""
@@ -74,25 +77,25 @@ class WindowAccount(Account):
         live = {s for s in state.slices if s + self.slices > self.current}
         left = state.left | (state.slices - live)
         back = [s for s in left if s + self.slices > self.current]
-        owed = frozenset(each for each in state.owed if each[2] > self.now)
+        pending = frozenset(each for each in state.pending if each[2] > self.now)
         for there in [live] if not back else [live, live | {*back}]:
             # After a jump of the server's clock, an object may still give an answer from before.
-            for still in {owed, state.owed}:
-                yield state._replace(slices=frozenset(there), left=left - {*back}, owed=still)
+            for still in {pending, state.pending}:
+                yield state._replace(slices=frozenset(there), left=left - {*back}, pending=still)
 
     def apply(self, op: Op, item: str, state: Window) -> Outcomes:
         own = self.parameters.get(op.store, 0)
         for answer, after in super().apply(op, item, state):
             if op.verb == "reconfigure":
                 yield answer, after._replace(parameters=own)
-            elif own == state.parameters or len(after.owed) < len(state.owed):
+            elif own == state.parameters or len(after.pending) < len(state.pending):
                 yield answer, after
 
     def restored(self, before: Window, saved: Window) -> Window:
         if before.holder is None or before.holder == saved.holder or before.holder[0] == NOBODY:
             return saved
         # The server has forgotten the claim, and its session has not.
-        return saved._replace(holder=(before.holder[0], _HAUNTED, before.holder[2]))
+        return saved._replace(holder=(before.holder[0], _UNKNOWN, before.holder[2]))
 
     def reconfigure(self, _op: Op, _: str, state: Window) -> Outcomes:
         return [(None, state)]
@@ -113,9 +116,9 @@ class WindowAccount(Account):
     ) -> Outcomes:
         seen = self.is_seen(state, within)
         added = state if seen else self._with(state, keep)
-        due = [each for each in state.owed if each[0] == op.store]
+        due = [each for each in state.pending if each[0] == op.store]
         if due:
-            yield True, added._replace(owed=state.owed - {*due})
+            yield True, added._replace(pending=state.pending - {*due})
         # Who began before the error came may have an answer of the call's own.
         if all(failed >= op.begun for _, failed, _ in due):
             yield not seen, added
@@ -143,7 +146,7 @@ class WindowAccount(Account):
 
     def swap(self, _op: Op, _: str, state: Window, built: frozenset[int]) -> Outcomes:
         """``built``: the slices of the other filter that hold the item."""
-        return [(None, state._replace(slices=built, left=frozenset(), owed=frozenset()))]
+        return [(None, state._replace(slices=built, left=frozenset(), pending=frozenset()))]
 
     def claim(self, op: Op, item: str, state: Window, note: bool = False) -> Outcomes:
         if self.is_seen(state):
@@ -163,10 +166,10 @@ class WindowAccount(Account):
             return True, False
         owner, given_up, _ = state.holder
         if owner in self.dead:
-            return True, owner in self.haunted
+            return True, owner in self.heard_late
         if given_up is None:
             return False, True
-        if given_up == _HAUNTED:
+        if given_up == _UNKNOWN:
             return True, True
         if owner == op.store:
             return True, given_up >= op.begun
@@ -188,7 +191,7 @@ class WindowAccount(Account):
         return [(None, self._left_to_others(op, state))]
 
     def send_heartbeat(self, op: Op, _: str, state: Window) -> Outcomes:
-        if state.holder and state.holder[1] is not None:
+        if state.holder and state.holder[1] not in (None, _UNKNOWN):
             state = self._left_to_others(op, state)
         return [(None, state)]
 
@@ -222,18 +225,20 @@ class WindowAccount(Account):
     def echo(self, op: Op) -> None:
         if op.verb == "claim":
             self._calls += 1
-            copy = Op(self._calls, op.store, "haunt", op.arguments, self.moves, failed=self.moves)
+            copy = Op(
+                self._calls, op.store, "late_claim", op.arguments, self.moves, failed=self.moves
+            )
             for history in self._of(op):
                 history.begin(copy)
 
-    def haunt(self, op: Op, item: str, state: Window, note: bool = False) -> Outcomes:
-        """A late copy of a ``claim``: it may hold the item for a session that does not know of it, until the next heartbeat."""
+    def late_claim(self, op: Op, item: str, state: Window, note: bool = False) -> Outcomes:
+        """A late copy of a ``claim``."""
         if not self.is_seen(state) and self._may_have(op, item, state)[0]:
-            yield None, state._replace(holder=(op.store, _HAUNTED, note))
+            yield None, state._replace(holder=(op.store, _UNKNOWN, note))
 
     def nothing_is_late(self) -> None:
         for history in self.histories.values():
-            if copies := [op for op in history.open.values() if op.verb == "haunt"]:
+            if copies := [op for op in history.open.values() if op.verb == "late_claim"]:
                 history.look_ahead()
                 history.settle(copies)
 
