@@ -46,12 +46,13 @@ def _large(kind: str, *, clears: bool) -> Programs:
 
 
 def _days() -> list[tuple[int, Program]]:
-    """Members of two hours: an item is a member and its slice."""
+    """Members of two hours: an item is a member and its slice; a call is of one slice."""
+    now, before = _HOURS[:3], _HOURS[3:]
     return [
-        (0, asking(add_many(_HOURS[:4]), add("b@1"), ask("add", "c@0"))),
-        (0, asking(add("a@1"), add_many(_HOURS[2:]))),
-        (1, asking(add_many(_HOURS[::-1]), add("a@0"))),
-        (1, asking(add("c@1"), add_many(_HOURS[::2]))),
+        (0, asking(add_many(now), add("b@1"), add("c@0"))),
+        (0, asking(add("a@1"), add_many(before))),
+        (1, asking(add_many(before[::-1]), add("a@0"), add_many(now[::-1]))),
+        (1, asking(add("c@1"), add_many(now[::2]))),
     ]
 
 
@@ -63,14 +64,8 @@ class _ByHour(Distinct):
         return super().add(member, at=_label(int(age)))
 
     def add_many(self, items: Iterable[Any], at: Any = None) -> list[bool]:  # noqa: ARG002
-        # One call of the library is of one slice; the others follow.
-        all_ = [*items]
-        answers = dict[Any, bool]()
-        for age in sorted({item.partition("@")[2] for item in all_}):
-            named = [item for item in all_ if item.endswith(age)]
-            members = [item.partition("@")[0] for item in named]
-            answers |= zip(named, super().add_many(members, at=_label(int(age))), strict=True)
-        return [answers[item] for item in all_]
+        members, ages = zip(*(item.split("@") for item in items), strict=True)
+        return super().add_many(members, at=_label(int(ages[0])))
 
 
 def _label(age: int) -> datetime:
