@@ -16,11 +16,6 @@ FOUND: list[Schedule] = [
         "two clients add an item",
         ["A asks", "A: cut off, 0 of 1 executed, the others late, then error", "B asks"],
     ),
-]
-
-#: Late copies of a ``claim`` of which the session does not know: nobody works on the item, and it stays BUSY until the session
-#: ends. They need strict accounts (``late_claims_hold``).
-LATE_CLAIMS: list[Schedule] = [
     (  # The copy comes after another client's release, and its caller was answered BUSY.
         "two clients work on an item, one releases it",
         ["A asks", "B asks", "B is answered",
@@ -73,15 +68,6 @@ UNMENDED: list[Schedule] = [
 
 @pytest.mark.parametrize(("name", "moves"), FOUND)
 def test_a_schedule_that_found_something(player: Player, name: str, moves: list[str]) -> None:
-    CASES[name].play(player, replay(moves))
-
-
-@pytest.mark.xfail(strict=True, reason="the item stays BUSY while that session lives")
-@pytest.mark.parametrize(("name", "moves"), LATE_CLAIMS)
-def test_a_late_claim_holds_nothing(
-    player: Player, name: str, moves: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(WindowAccount, "late_claims_hold", False)
     CASES[name].play(player, replay(moves))
 
 

@@ -41,10 +41,6 @@ class WindowAccount(Account):
     """
 
     NOTHING = Window()
-    #: Found by this simulation (``test_found``): a late copy of a ``claim`` whose caller was answered BUSY or SEEN, or has asked again,
-    #: may claim the item for a session that does not know of it, until that session ends.
-    late_claims_hold = True
-
     def __init__(
         self, clock: Clock, items: Iterable[str], slices: int = 4, length: int = 60_000
     ) -> None:
@@ -191,7 +187,7 @@ class WindowAccount(Account):
         return [(None, self._left_to_others(op, state))]
 
     def send_heartbeat(self, op: Op, _: str, state: Window) -> Outcomes:
-        if state.holder and state.holder[1] not in (None, _UNKNOWN):
+        if state.holder and state.holder[1] is not None:
             state = self._left_to_others(op, state)
         return [(None, state)]
 
