@@ -235,7 +235,7 @@ class Exchange(BeginsAnew):
             own = reply.reply if isinstance(reply, Lacking) else reply
             batch.is_resent |= made[batch].is_resent
             try:
-                left += self._rest_of(batch) if accept(batch, own) else [batch]
+                left += self._left_of(batch) if accept(batch, own) else [batch]
             except TBloomError as error:  # raised after all replies were accepted
                 errors.append(error)
                 if batch.first and batch.answers is None:
@@ -250,6 +250,10 @@ class Exchange(BeginsAnew):
         if errors:
             raise errors[0]
         return left
+
+    def _left_of(self, batch: Batch) -> list[Batch]:
+        """The items that must be sent again. Of a copy none: what it left was not done, and whoever asks for it sends it."""
+        return [] if batch.first else self._rest_of(batch)
 
     def _batch_of_rest(self, batch: Batch, digests: list[Any]) -> Batch:
         """A batch like this one for the digests."""

@@ -26,10 +26,6 @@ FOUND: list[Schedule] = [
         ["A asks", "A is answered", "A: cut off, 0 of 1 executed, the others late, then error",
          "A asks again", "A is answered", "a late request arrives"],
     ),
-]  # fmt: skip
-
-#: Faults that are not mended yet.
-UNMENDED: list[Schedule] = [
     (  # A lost call is repeated, the slice that it was made for ends, and the repeat's reply is lost too: the pending answer is
        # forgotten as of the first slice (``keep=1``), though the repeat has added the item to the next one.
         "items for some slices, asked in some",
@@ -68,10 +64,4 @@ UNMENDED: list[Schedule] = [
 
 @pytest.mark.parametrize(("name", "moves"), FOUND)
 def test_a_schedule_that_found_something(player: Player, name: str, moves: list[str]) -> None:
-    CASES[name].play(player, replay(moves))
-
-
-@pytest.mark.xfail(strict=True, reason="an answer True reaches no caller; see each schedule")
-@pytest.mark.parametrize(("name", "moves"), UNMENDED)
-def test_a_fault_that_is_not_mended(player: Player, name: str, moves: list[str]) -> None:
     CASES[name].play(player, replay(moves))

@@ -41,6 +41,7 @@ class WindowAccount(Account):
     """
 
     NOTHING = Window()
+
     def __init__(
         self, clock: Clock, items: Iterable[str], slices: int = 4, length: int = 60_000
     ) -> None:
@@ -259,5 +260,5 @@ class WindowAccount(Account):
                     and other.failed is not None
                     and other.failed <= op.begun
                 ]
-                history.settle([each for each in failed if each.verb.startswith("claim")])
+                history.settle([e for e in failed if e.verb.startswith(("claim", "late_claim"))])
                 history.settle([e for e in failed if e.verb.startswith(MUST_HAPPEN)], happened=True)
