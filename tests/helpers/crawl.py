@@ -69,6 +69,26 @@ class Pages(Fetching, scrapy.Spider):
             yield scrapy.Request(f"{self.site}{page}", self.note, meta=meta)
 
 
+class Again(Pages):
+    """Asks for pages that were fetched before and, once it is known of all of them, 19 times more for each."""
+
+    async def start(self) -> AsyncIterator[scrapy.Request]:
+        dropped, known = [], asyncio.Event()
+
+        def note_dropped(request: scrapy.Request) -> None:
+            dropped.append(request)
+            if len(dropped) == len(self.pages):
+                known.set()
+
+        self.crawler.signals.connect(note_dropped, scrapy.signals.request_dropped)
+        async for request in super().start():
+            yield request
+        await known.wait()
+        for _ in range(19):
+            async for request in super().start():
+                yield request
+
+
 class Links(Fetching, scrapy.Spider):
     """Follows all links from page 0 on; the body of a page is the links, with spaces between them."""
 
@@ -364,6 +384,7 @@ class Raced(RFPDupeFilter):
 
 
 SPIDERS = {
+    "again": Again,
     "corners": Corners,
     "links": Links,
     "outcomes": Outcomes,
