@@ -36,7 +36,7 @@ oldest: $(OLDEST)/.test ## What talks to Redis and Scrapy, with the oldest Pytho
 peers: $(PEERS)/.peers ## Scrapy's and scrapy-redis' own tests with our dupefilter, beside the same with theirs; half an hour. ARGS=tests/test_crawl.py: some.
 	$(PEERS)/bin/python -m tests.peers.run $(ARGS)
 
-faults: $(VENV)/.test ## All of the contract, long; a quarter of an hour. ARGS="-k the_accounts": its five minutes of chaos.
+faults: $(VENV)/.test ## All of the contract, long; a quarter of an hour. ARGS="-k the_accounts": its three minutes of chaos.
 	TBLOOM_FAULTS=full $(BIN)/python -m pytest tests/contract $(ARGS)
 
 docs: $(VENV)/.docs ## The site, for build/docs/index.html in a browser; a warning is an error.

@@ -36,8 +36,8 @@ from tests.helpers.proxy import Fault, Proxy
 from tests.helpers.stores import BLOOM, STORES, Store
 
 SPAWN = multiprocessing.get_context("spawn")
-#: In full five minutes. Each pair of rounds has stores of its own, of which one is reconfigured in between.
-ROUNDS, SECONDS = (16, 20.0) if FULL else (4, 3.0)
+#: In full three minutes. Each pair of rounds has stores of its own, of which one is reconfigured in between.
+ROUNDS, SECONDS = (8, 20.0) if FULL else (4, 3.0)
 #: So small that the filter grows.
 CAPACITIES = (1000, 3000)
 TIMEOUT, LATE = "?socket_timeout=0.2", 0.4
