@@ -158,7 +158,7 @@ class Exchange(BeginsAnew):
             # If the server has not executed it yet: all of its items are asked for, so now this call counts.
             if call and batch.first and asked.issuperset(batch.digests):
                 batch.ttl, batch.call = ttl, call
-                batch.first.until = now_ms() + min(self._lasts(batch), LANE_TTL_MS)
+                batch.sent = now_ms()
         try:
             yield from self.ask(again, _call_of, store=True)
         except TBloomError as error:
@@ -191,8 +191,7 @@ class Exchange(BeginsAnew):
                     new, self._lasts(batch), first, batch.shard, batch.generation
                 )
             elif batch.sent:
-                # The first one may be kept no more: another copy, with another ``within``, was answered "seen".
-                self.pending_answers.keep_lost(batch.first or batch, self._lasts(batch))
+                self.pending_answers.keep_lost(batch, self._lasts(batch))
 
     def _lasts(self, batch: Batch) -> int:
         """How long (ms) the items that a batch has added are remembered."""

@@ -65,8 +65,10 @@ class PendingAnswers(BeginsAnew):
     def keep_lost(self, batch: Batch, lasts: int) -> None:
         """Keeps a batch that got no reply, while the server may know its answers; ``lasts``: how long (ms) its items
         are remembered."""
-        batch.until = min(now_ms() + lasts, batch.sent + LANE_TTL_MS)
-        self._kept.append(batch)
+        # The first one may be kept no more: another copy, with another ``within``, was answered "seen".
+        first, until = batch.first or batch, min(now_ms() + lasts, batch.sent + LANE_TTL_MS)
+        first.until = max(first.until, until)
+        self._kept.append(first)
         self.exist = True
 
     def keep_new(
