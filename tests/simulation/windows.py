@@ -12,6 +12,8 @@ from tests.simulation.server import Clock
 
 #: Since when a caller does not know of a claim that a late copy of its call has made.
 _UNKNOWN = -2
+#: The same of a claim that its session had ended, and with which the server has come back.
+_RESTORED = -3
 
 
 class Window(NamedTuple):
@@ -89,8 +91,11 @@ class WindowAccount(Account):
                 yield answer, after
 
     def restored(self, before: Window, saved: Window) -> Window:
-        if before.holder is None or before.holder == saved.holder or before.holder[0] == NOBODY:
-            return saved
+        if before.holder in {None, saved.holder} or before.holder[0] == NOBODY:
+            if saved.holder is None or saved.holder[1] is None:
+                return saved
+            # Its session may have ended it, also as the beginning of a call that has no answer yet.
+            return saved._replace(holder=(saved.holder[0], _RESTORED, saved.holder[2]))
         # The server has forgotten the claim, and its session has not.
         return saved._replace(holder=(before.holder[0], _UNKNOWN, before.holder[2]))
 
@@ -166,7 +171,7 @@ class WindowAccount(Account):
             return True, owner in self.heard_late
         if given_up is None:
             return False, True
-        if given_up == _UNKNOWN:
+        if given_up in {_UNKNOWN, _RESTORED}:
             return True, True
         if owner == op.store:
             return True, given_up >= op.begun
@@ -188,9 +193,12 @@ class WindowAccount(Account):
         return [(None, self._left_to_others(op, state))]
 
     def send_heartbeat(self, op: Op, _: str, state: Window) -> Outcomes:
-        if state.holder and state.holder[1] is not None:
-            state = self._left_to_others(op, state)
-        return [(None, state)]
+        if state.holder is None or state.holder[1] is None:
+            return [(None, state)]
+        ended = self._left_to_others(op, state)
+        return [
+            (None, left) for left in ([ended, state] if state.holder[1] == _RESTORED else [ended])
+        ]
 
     def take_over(self, op: Op, item: str, state: Window, all_: bool = False) -> Outcomes:
         """True: the item's note is among those that were returned."""
