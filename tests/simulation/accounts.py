@@ -131,7 +131,7 @@ class Account:
             for pending in {state.pending, saved.pending & state.pending}:
                 new = self.restored(state, saved)._replace(pending=pending, saved=state.saved)
                 # A call without an answer is sent again, and may meet a server that has never had it.
-                for kept in _subsets(done):
+                for kept in subsets(done):
                     yield new, kept
 
         for history in self.histories.values():
@@ -169,7 +169,7 @@ def kind_of(op: Op) -> str:
     return op.verb.removesuffix("_many")
 
 
-def _subsets(done: frozenset[tuple[int, Any]]) -> Iterable[frozenset[tuple[int, Any]]]:
+def subsets(done: frozenset[tuple[int, Any]]) -> Iterable[frozenset[tuple[int, Any]]]:
     found = [frozenset[tuple[int, Any]]()]
     for each in done:
         found += [some | {each} for some in found]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, NamedTuple
 
 from tbloom import Claim
-from tests.simulation.accounts import NOBODY, Account, Outcomes, Pending
-from tests.simulation.histories import MUST_HAPPEN, Op
+from tests.simulation.accounts import NOBODY, Account, Outcomes, Pending, subsets
+from tests.simulation.histories import GONE, MUST_HAPPEN, Op
 from tests.simulation.server import Clock
 
 #: Since when a caller does not know of a claim that a late copy of its call has made.
@@ -56,6 +57,8 @@ class WindowAccount(Account):
         self.dead, self.heard_late = set[int](), set[int]()
         #: Items that were claimed with a note.
         self.noted = set[str]()
+        #: The slice that was current when a call began, by the call's number.
+        self.begun = dict[int, int]()
         #: Objects that have left a session without a word, because ``end_session`` has failed.
         self.silent = set[int]()
 
@@ -71,6 +74,18 @@ class WindowAccount(Account):
     def current(self) -> int:
         """The number of the current slice."""
         return self.now // self.length
+
+    def time_changes(self, change: Callable[[], None]) -> None:
+        super().time_changes(change)
+        for history in self.histories.values():
+            over = {
+                op.number
+                for op in history.open.values()
+                if self.current - self.begun.get(op.number, self.current)
+                >= (op.arguments[history.item].get("keep") or self.slices)
+            }
+            if over:
+                history.change_cases(partial(_made_anew, over))
 
     def at_another_time(self, state: Window) -> Iterable[Window]:
         live = {s for s in state.slices if s + self.slices > self.current}
@@ -249,7 +264,9 @@ class WindowAccount(Account):
 
     def begins(self, store: int, verb: str, arguments: dict[str, Any]) -> Op:
         self.noted |= {item for item, how in arguments.items() if how.get("note")}
-        return super().begins(store, verb, arguments)
+        op = super().begins(store, verb, arguments)
+        self.begun[op.number] = self.current
+        return op
 
     def failed(self, op: Op) -> None:
         super().failed(op)
@@ -270,3 +287,10 @@ class WindowAccount(Account):
                 ]
                 history.settle([e for e in failed if e.verb.startswith(("claim", "late_claim"))])
                 history.settle([e for e in failed if e.verb.startswith(MUST_HAPPEN)], happened=True)
+
+
+def _made_anew(over: set[int], case: tuple[Any, Any]) -> Iterable[tuple[Any, Any]]:
+    """Calls without an answer whose items have left: the server has forgotten the answers with them."""
+    state, done = case
+    forgotten = {each for each in done if each[0] in over and each[1] != GONE}
+    return [(state, done - some) for some in subsets(frozenset(forgotten))]
