@@ -137,6 +137,11 @@ class Account:
         for history in self.histories.values():
             history.change_cases(restarted)
 
+    def is_restored(self) -> None:
+        """All was forgotten, and another client has put back what was saved."""
+        for history in self.histories.values():
+            history.change(lambda state: [(state.saved or self.NOTHING)._replace(pending=state.pending, saved=state.saved)])  # fmt: skip
+
     def restored(self, before: Any, saved: Any) -> Any:  # noqa: ARG002
         """What is remembered where the server comes back with what it had saved."""
         return saved

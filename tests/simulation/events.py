@@ -6,6 +6,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from tbloom.bloom.layout import Layout
+from tbloom.cli.commands.restore import Part, Upload
 from tests.simulation.callers import Question
 from tests.simulation.faults import cut_all
 
@@ -71,11 +73,45 @@ def _restart(world: World) -> None:
 
 def _clear_and_add(world: World, case: Case) -> None:
     """Another client asks both, and nothing comes between."""
+    other = _other(world, case)
+    for question in (_clear, _add_all):
+        world.through(other, question([*world.account.histories]))
+
+
+def _export(world: World, case: Case) -> None:
+    """Another client makes a copy of a filter of one shard, as ``tbloom export`` does."""
+    config, do = world.stores[0].config, world.server.do
+    layout = Layout(config, (do("GET", config.keys.layout(0)) or b"").decode())
+    parts = {}
+    for slice_ in config.window.live(world.account.now):
+        for number, _ in enumerate(layout.parts(slice_.label)):
+            data = do("GET", config.keys.slice(slice_.label, 0, number))
+            if data is not None:
+                leaves = config.window.expires(slice_)
+                parts[Part(slice_.label, 0, number, leaves, len(data))] = data
+    world.account.is_saved()
+    restore = partial(_restore, world, case, layout, parts)
+    world.events["another client restores the copy"] = restore
+
+
+def _restore(world: World, case: Case, layout: Layout, parts: dict[Part, bytes]) -> None:
+    """The same client restores it, as ``tbloom restore --replace`` does."""
+    live = {part: data for part, data in parts.items() if part.expires > world.account.now}
+    world.through(_other(world, case), _clear([*world.account.histories]))
+    if live:
+        upload = Upload(world.server.client, world.stores[0].config)
+        for part, data in live.items():
+            upload.send(part, data)
+        upload.install([layout], "")
+        world.account.is_restored()
+
+
+def _other(world: World, case: Case) -> int:
+    """The number of the other client's object."""
     if world.other is None:
         world.stores.append(case.store(world, len(world.stores)))
         world.other = len(world.stores) - 1
-    for question in (_clear, _add_all):
-        world.through(world.other, question([*world.account.histories]))
+    return world.other
 
 
 def _clear(items: list[str]) -> Question:
@@ -101,6 +137,7 @@ EVENTS: dict[str, Callable[..., Any]] = {
     "the clock is set on": partial(_step, ms=LENGTH),
     "the clock is set back": partial(_step, ms=-20_000),
     "another client clears and adds": _clear_and_add,
+    "another client makes a copy": _export,
     "scripts are forgotten": _forget_scripts,
     "the server saves": _save,
 }

@@ -161,6 +161,8 @@ FILTERS = [
     Case("slices grow while other clients import", _SIX, _importing, {"capacity": 2}, events=_TIMES, **_LARGE),
     Case("the server's clock is set", _SIX, _batches(_SIX, 3),
          events=("the clock is set on", "the clock is set back", "the slice ends"), **_LARGE),
+    Case("another client restores a copy", _SIX, _batches(_SIX, 3), events=("another client makes a copy", "the slice ends"), **_LARGE),
+    Case("slices grow, another client restores a copy", _SIX, _batches(_SIX, 3), {"capacity": 2}, events=("another client makes a copy",), **_LARGE),
     Case("the server comes back with what it had saved", _SIX, _batches(_SIX, 3), events=("the server saves",), **_LARGE),
     Case("tasks whose items go together", "a b c d", _tasks, is_async=True, events=_TIMES, **_LARGE),
     Case("tasks by the prepared call, another clears", "a b c d", _and_clear(_one_by_one, "a b c d"), {"is_kept": True},
