@@ -2,7 +2,7 @@
 // filters of one shard, with slices of an hour or a day in UTC, or of a fixed length; and it looks items up.
 import { createHash, randomBytes } from "node:crypto";
 import { readFileSync } from "node:fs";
-import { capacityAfter, choose, digestOf, FIRST_CAPACITY, packed, partShare } from "./format.mjs";
+import { blocksIn, capacityAfter, choose, digestOf, FIRST_CAPACITY, packed, partShare } from "./format.mjs";
 
 const LANE_TTL = 3_600_000, LOOKS_PER_CALL = 1000, MAX_CORRECTIONS = 16;
 const UNITS = { s: 1, min: 60, h: 3600, d: 86_400, w: 604_800 };
@@ -13,7 +13,7 @@ function textOf(path, known = new Set()) {
   known.add(path);
   const text = readFileSync(new URL(`../../lua/${path}.lua`, import.meta.url), "utf8");
   const included = /^-- Includes +(.*)$/m.exec(text)[1].split(", ").filter((name) => name !== "none");
-  return [...included.map((name) => textOf(`shared/${name}`, known)), text].join("").replaceAll("rarely().", "");
+  return [...included.map((name) => textOf(`shared/${name}`, known)), text].join("");
 }
 const [ADD, CONTAINS, BEGIN_SLICE] = ["add", "contains", "begin_slice"].map((name) => {
   const text = textOf(`bloom/${name}`);
@@ -34,7 +34,7 @@ export class TimeBloom {
     const [held, bits, hashes] = this.usual.split(":").map(Number);
     if (held !== this.first || (capacity === null && !grow) || "wsmin".includes(granularity)) throw new Error("such filters are left to Python");
     granularity = number ? `${this.length / 1000}s` : granularity;
-    const stored = { layout: 2, hash: "mmh3_x64_128", bits, hashes, capacity, granularity, slices, tz: "UTC", shards: 1, grow, error_rate };
+    const stored = { layout: 3, hash: "mmh3_x64_128", bits, hashes, capacity, granularity, slices, tz: "UTC", shards: 1, grow, error_rate };
     this.stored = JSON.stringify(stored);
     Object.assign(this, { slices, capacity, grow });
     this.#redis = redis;
@@ -78,7 +78,7 @@ export class TimeBloom {
     for (const label of labels)
       for (const [number, part] of [...(layout.get(label) ?? [this.usual]).entries()].reverse()) {
         const [capacity, bits, hashes] = part.split(":").map(Number), size = `${bits}:${hashes}`;
-        if (!groups.has(size)) groups.set(size, { capacity, bits, hashes, blocks: bits / (256 * hashes), keys: [] });
+        if (!groups.has(size)) groups.set(size, { capacity, bits, hashes, blocks: blocksIn(bits, hashes), keys: [] });
         groups.get(size).keys.push(`${this.#stem}}:${label}${number ? `:${number}` : ""}`);
       }
     return [...groups.values()];

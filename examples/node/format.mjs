@@ -10,31 +10,37 @@ const mmh128 = (data, seed) => {
 };
 export const digestOf = (item) => mmh128(Buffer.from(item), 0);
 export const columnsOf = (digest, rows) =>
-  Buffer.concat(Array.from({ length: Math.ceil(rows / 16) }, (_, seed) => (seed ? mmh128(digest, seed) : digest)));
+  Buffer.concat(Array.from({ length: Math.ceil(rows / 16) }, (_, seed) => (seed ? mmh128(digest, seed) : digest))).map((byte) => byte >> 2);
 const scaled = (digest, seed, count) => Math.floor((murmur.x86.hash32(digest, seed) * count) / 2 ** 32);
 export const blockOf = (digest, blocks) => scaled(digest, 0, blocks);
 export const shardOf = (digest, shards) => scaled(digest, 1, shards);
+export const rowsApart = (hashes) => Math.ceil(hashes / 2); // from the beginning of a block to that of the next one
+export const blocksIn = (bits, hashes) => (bits / 64 - Math.floor(hashes / 2)) / rowsApart(hashes);
 export const packed = (digest, sizes) => { // its columns; where its block begins in parts of each size
   const columns = columnsOf(digest, Math.max(...sizes.map(({ hashes }) => hashes))), starts = Buffer.alloc(4 * sizes.length);
-  sizes.forEach(({ blocks, hashes }, i) => starts.writeUInt32LE(8 + blockOf(digest, blocks) * hashes * 32, 4 * i));
+  sizes.forEach(({ blocks, hashes }, i) => starts.writeUInt32LE(8 + blockOf(digest, blocks) * rowsApart(hashes) * 8, 4 * i));
   return Buffer.concat([columns, starts]);
 };
 
 // The sizes of parts. A part is its capacity, bits and hashes, as text: "1000:28672:14".
 export const partShare = (number) => (number ? 0.1 * 0.8 ** (number - 1) : 0.5);
 function rateOfLoad(load, hashes) {
-  let j = Math.max(1, Math.floor(load - 10 * Math.sqrt(load))), log = j * Math.log(load) - load, total = 0;
-  for (let i = 2; i <= j; i++) log -= Math.log(i);
-  for (let poisson = Math.exp(log); ; poisson *= load / ++j) {
-    const term = poisson * (1 - (1 - 1 / 256) ** j) ** hashes;
-    total += term;
-    if (j > load && term <= total * 1e-17) return total;
+  const deviation = 9 * Math.sqrt(load), least = Math.max(0, Math.floor(load - deviation));
+  const most = Math.ceil(load + deviation) + hashes + 25, poisson = [], set = (items) => 1 - (63 / 64) ** items;
+  let logarithm = 0, total = 0; // of j!
+  for (let j = 0; j < most; logarithm += Math.log(++j)) poisson.push(Math.exp(j * Math.log(load) - load - logarithm));
+  const halfSet = Array.from({ length: 2 * most }, (_, items) => set(items) ** Math.floor(hashes / 2));
+  for (let b = least; b < most; b++) {
+    let half = 0;
+    for (let a = least; a < most; a++) half += poisson[a] * halfSet[a + b];
+    total += poisson[b] * half * half * (hashes % 2 ? set(b) : 1);
   }
+  return total;
 }
 const loads = {}; // the items of a block at which it has a rate, by rate and hashes
 function loadAt(rate, hashes) {
   let high = 1;
-  while (high < 2 ** 14 && rateOfLoad(high, hashes) <= rate) high *= 2;
+  while (high < 2 ** 11 && rateOfLoad(high, hashes) <= rate) high *= 2;
   while (rateOfLoad(high / 2, hashes) > rate) high /= 2;
   let low = high / 2;
   for (let i = 0; i < 20; i++) {
@@ -51,10 +57,13 @@ export function capacityAfter(items) { // of a slice that follows one of these i
 }
 
 export function choose(capacity, rate) {
-  let hashes = Math.max(1, Math.round(0.82 * Math.log2(1 / rate)));
-  hashes = hashes > 16 && hashes < 21 ? 16 : Math.min(hashes, 64);
-  const load = (loads[[rate, hashes]] ??= loadAt(rate, hashes)), blockBits = hashes * 256;
-  let blocks = Math.ceil(capacity / load);
-  if (blocks * blockBits > MAX_BITS) capacity = Math.floor((blocks = Math.ceil(MAX_BITS / blockBits)) * load);
-  return `${capacity}:${blocks * blockBits}:${hashes}`;
+  const hashes = Math.min(64, Math.max(1, 2 * Math.floor(0.36 * Math.log2(1 / rate) + 0.65)));
+  const counted = (loads[[rate, hashes]] ??= loadAt(rate, hashes)) * (1 - rate);
+  const bitsOf = (blocks) => (blocks * rowsApart(hashes) + Math.floor(hashes / 2)) * 64;
+  let blocks = Math.ceil(capacity / counted);
+  if (bitsOf(blocks) > MAX_BITS) {
+    blocks = Math.ceil((MAX_BITS / 64 - Math.floor(hashes / 2)) / rowsApart(hashes));
+    capacity = Math.floor(blocks * counted);
+  }
+  return `${capacity}:${bitsOf(blocks)}:${hashes}`;
 }

@@ -57,36 +57,34 @@ if now < begins or now >= ends then return {1, now} end
 
 -- MGET shows a key of another type as a missing one; `refusal` raises WRONGTYPE.
 if stored[1] ~= config or not stored[2] or layout ~= version and version_of(layout) ~= version then
-  return rarely().refusal(config_key, config, agreed, layout_key, version, expires, now)
+  return change_refusal(config_key, config, agreed, layout_key, version, expires, now)
 end
 
--- First all probes, then all changes.
+-- Another program's key raises WRONGTYPE before anything is changed, because an item is new only after all parts were read.
 local groups, item_bytes = groups_of(sizes, FIRST_PART)
-local own, answers, count, status = groups[1], {}, 0, 0
-local rows, bytes, change = own.rows, own.bytes, new_change(chosen, own.bytes, capacity, grows)
-local noted = change.blocks
+local own, answers, status = groups[1], {}, 0
+local rows, change = own.rows, new_change(chosen, part_bytes, own.rows, capacity, grows)
 for at = 1, #items, item_bytes do
   local start = start_of(items, at, own)
-  local block = noted[start] or read_block(chosen, start, bytes)
+  local block = read_block(chosen, start, rows)
   local seen = are_set(block, items, at, rows) or first_with(groups, items, at, FIRST_PART)
   if not seen then
-    local refusal = note_new(change, start, block, items, at)
-    if refusal then
-      status = refusal
+    local refused = insert(change, start, block, items, at)
+    if refused then
+      status = refused
       break
     end
   end
-  count = count + 1
-  answers[count] = seen and '0' or '1'
+  answers[#answers + 1] = seen and '0' or '1'
 end
 answers = table.concat(answers)
 
 -- Without a new item nothing changes, so the call is safe to send again without a token.
 if change.items == 0 then return {status, answers} end
 
-local held = insert(change, part_bytes)
-if held == change.items then rarely().begin_part(chosen, register, config_key, layout_key, expires, now) end
+local held = count_inserted(change)
+if held == change.items then begin_part(chosen, register, config_key, layout_key, expires, now) end
 -- Every later call has to know the new part.
-if grows and held >= capacity then rarely().store_grown(layout_key, layout, growth, expires, now) end
+if grows and held >= capacity then store_grown(layout_key, layout, growth, expires, now) end
 redis.call('SET', lane_key, lane_entry(ARGV[1], answers, generation), 'PX', math.min(lane_ttl, expires - now))
 return {status, answers}

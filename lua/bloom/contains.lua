@@ -32,7 +32,7 @@ if now < begins or now >= ends then return {1, now} end
 local stored = redis.call('MGET', config_key, layout_key)
 local layout = stored[2] or ''
 if stored[1] ~= config or not stored[2] or layout ~= version and version_of(layout) ~= version then
-  local reply = rarely().disagreement(config_key, config, agreed, layout_key, version)
+  local reply = disagreement(config_key, config, agreed, layout_key, version)
   if reply then return reply end
 end
 

@@ -1,8 +1,9 @@
 -- the blocks of a slice's parts (docs/format.md): which parts hold an item.
 --
--- A part is a header of 8 bytes, the number of its items, and then blocks. A block has rows of 32 bytes, 256 columns. An
--- item has one block in each part, and one column in each row: where all of these are set, the part holds it. The client
--- computes both; here they are only looked up.
+-- A part is a header of 8 bytes, the number of its items, and then rows of 8 bytes, 64 columns. An item has one block in
+-- each part, some rows one after another, and one column in each of these: where all of them are set, the part holds it.
+-- A block begins in the middle of the one before it. The client computes where an item's block begins, and its columns;
+-- here they are only looked up.
 --
 -- Includes   none
 
@@ -10,27 +11,21 @@ local byte = string.byte
 
 local format = string.format
 
+-- The bytes of a row.
+local WIDTH = 8
+
 -- The bits of a byte: Redis counts them from the highest on.
 local BITS = {[0] = 128, 64, 32, 16, 8, 4, 2, 1}
 
--- The rows of an item's block, and its column in each. (tbloom/engine/scripts.py writes out a loop over these.)
-local function columns(items, at, rows)
-  local row = 0
-  return function()
-    row = row + 1
-    if row <= rows then return row, byte(items, at + row - 1) end
-  end
-end
-
--- Reads the sizes of the parts from KEYS[first] on: '14:6 16:1' for six parts with blocks of 14 rows, and then one with
--- blocks of 16. Returns the groups of like parts, and the bytes of a packed item: its columns, a byte each (at least as
+-- Reads the sizes of the parts from KEYS[first] on: '12:6 14:1' for six parts with blocks of 12 rows, and then one with
+-- blocks of 14. Returns the groups of like parts, and the bytes of a packed item: its columns, a byte each (at least as
 -- many as a block has rows), and then for each group 4 bytes, the lowest first: where its block begins there (a byte).
 local function groups_of(sizes, first)
   local groups, most_rows = {}, 1
   for rows, parts in string.gmatch(sizes, '(%d+):(%d+)') do
     rows = tonumber(rows)
     if rows > most_rows then most_rows = rows end
-    groups[#groups + 1] = {rows = rows, bytes = 32 * rows, first = first, last = first + parts - 1}
+    groups[#groups + 1] = {rows = rows, first = first, last = first + parts - 1}
     first = first + parts
   end
   local first_start = 16 * math.ceil(most_rows / 16)
@@ -45,46 +40,48 @@ local function start_of(items, at, group)
 end
 
 -- A block of a part. (As text: Redis 7.0 takes longer to make it of a number.)
-local function read_block(part, start, bytes)
-  return redis.call('GETRANGE', part, format('%d', start), format('%d', start + bytes - 1))
+local function read_block(part, start, rows)
+  return redis.call('GETRANGE', part, format('%d', start), format('%d', start + WIDTH * rows - 1))
 end
 
--- True if the columns of the item at `at` are set in a block.
+-- True if the columns of the item at `at` are set in a block. (Four rows a step, because byte() of four takes as long as
+-- of one.)
 local function are_set(block, items, at, rows)
-  for row, column in columns(items, at, rows) do
-    local place_in_byte = column % 8
-    local bit = BITS[place_in_byte]
-    local bits = byte(block, 32 * row - 31 + (column - place_in_byte) / 8) or 0 -- the part is missing, or cut
-    if bits % (2 * bit) < bit then return false end
+  if #block < WIDTH * rows then return false end -- the part is missing, or cut
+  local row = 0
+  while row + 4 <= rows do
+    local a, b, c, d = byte(items, at + row, at + row + 3)
+    local place, i, j, k, l = WIDTH * row + 1, a % 8, b % 8, c % 8, d % 8
+    if byte(block, place + (a - i) / 8) % (2 * BITS[i]) < BITS[i] then return false end
+    if byte(block, place + WIDTH + (b - j) / 8) % (2 * BITS[j]) < BITS[j] then return false end
+    if byte(block, place + 2 * WIDTH + (c - k) / 8) % (2 * BITS[k]) < BITS[k] then return false end
+    if byte(block, place + 3 * WIDTH + (d - l) / 8) % (2 * BITS[l]) < BITS[l] then return false end
+    row = row + 4
+  end
+  while row < rows do
+    local column = byte(items, at + row)
+    local i = column % 8
+    if byte(block, WIDTH * row + 1 + (column - i) / 8) % (2 * BITS[i]) < BITS[i] then return false end
+    row = row + 1
   end
   return true
 end
 
--- The bit of the item at `at` in a row, 0 or a later one, of the block that begins at `start`.
-local function bit_at(items, at, start, row)
-  return format('%d', 8 * start + 256 * row + byte(items, at + row))
-end
-
 -- The index in KEYS of the first part, other than KEYS[skipped], that holds the item at `at`; nil if none does. Most items
--- that a part does not hold show it in one of three rows; then the block is not read.
+-- that a part does not hold show it in the first row; then the block is not read.
 local function first_with(groups, items, at, skipped)
   local call = redis.call
   for i = 1, #groups do
     local group = groups[i]
-    local start, rows = start_of(items, at, group), group.rows
-    local first, second, third = bit_at(items, at, start, 0), nil, nil
+    local start = start_of(items, at, group)
+    local bit = format('%d', 8 * start + byte(items, at))
     for key = group.first, group.last do
-      if key ~= skipped and call('GETBIT', KEYS[key], first) == 1 then
-        if not second then
-          second, third = bit_at(items, at, start, rows > 1 and 1 or 0), bit_at(items, at, start, rows > 2 and 2 or 0)
-        end
-        if
-          call('GETBIT', KEYS[key], second) == 1
-          and call('GETBIT', KEYS[key], third) == 1
-          and are_set(read_block(KEYS[key], start, group.bytes), items, at, rows)
-        then
-          return key
-        end
+      if
+        key ~= skipped
+        and call('GETBIT', KEYS[key], bit) == 1
+        and are_set(read_block(KEYS[key], start, group.rows), items, at, group.rows)
+      then
+        return key
       end
     end
   end

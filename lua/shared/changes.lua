@@ -1,47 +1,44 @@
--- new items for a part: noted one by one, and inserted together (docs/format.md).
+-- new items for a part (docs/format.md).
 --
 -- Includes   blocks, keys
-
--- The characters that were needed, by their bytes.
-local CHARACTERS = {}
 
 -- The number of items in a part, by its header.
 local function items_in(part)
   return redis.call('BITFIELD_RO', part, 'GET', 'u48', '0')[1]
 end
 
--- New items for a part with blocks of `bytes`, which may get `capacity` items, and one more if its slice `grows`. Nothing
--- is written before `insert`.
-local function new_change(part, bytes, capacity, grows)
-  return {part = part, bytes = bytes, capacity = capacity, grows = grows, items = 0, blocks = {}, pieces = {}}
+-- The new items of a call, for a part of `bytes` with blocks of `rows`, which may get `capacity` items, and one more if its
+-- slice `grows`.
+local function new_change(part, bytes, rows, capacity, grows)
+  return {part = part, bytes = bytes, rows = rows, capacity = capacity, grows = grows, items = 0}
 end
 
--- Notes the new item at `at`, whose block begins at `start`. If it does not fit, notes nothing, and returns the status of
--- the reply: 6 where the slice may not grow, else 0.
-local function note_new(change, start, block, items, at)
+-- Inserts the new item at `at` into its block, which begins at `start`, at once: so a later item of the call reads what this
+-- one has written. If it does not fit, writes nothing, and returns the status of the reply: 6 where the slice may not grow,
+-- else 0.
+local function insert(change, start, block, items, at)
   -- A slice that may grow takes one item in any case.
   if change.items > 0 or not change.grows then
     change.room = change.room or change.capacity - items_in(change.part)
     if change.items >= change.room then return change.grows and 0 or 6 end
   end
-  if #block < change.bytes then block = block .. string.rep('\0', change.bytes - #block) end
-  local pieces, next_byte, sub = change.pieces, 1, string.sub
-  local rows = change.bytes / 32
-  for row, column in columns(items, at, rows) do
-    local place_in_byte = column % 8
-    local bit, place = BITS[place_in_byte], 32 * row - 31 + (column - place_in_byte) / 8
-    local bits = byte(block, place)
-    if bits % (2 * bit) < bit then bits = bits + bit end
-    local character = CHARACTERS[bits]
-    if not character then
-      character = string.char(bits)
-      CHARACTERS[bits] = character
-    end
-    pieces[2 * row - 1], pieces[2 * row] = sub(block, next_byte, place - 1), character
-    next_byte = place + 1
+  local part, rows, size = change.part, change.rows, WIDTH * change.rows
+  if #block < size then -- the part begins: Redis allocates it once, at its full size
+    redis.call('SETRANGE', part, change.bytes - 1, '\0')
+    block = block .. string.rep('\0', size - #block)
   end
-  pieces[2 * rows + 1] = sub(block, next_byte)
-  change.blocks[start] = table.concat(pieces)
+  local bytes, columns, first, last = {byte(block, 1, size)}, {byte(items, at, at + rows - 1)}, nil, nil
+  for row = 1, rows do
+    local i = columns[row] % 8
+    local bit, place = BITS[i], WIDTH * row - WIDTH + 1 + (columns[row] - i) / 8
+    if bytes[place] % (2 * bit) < bit then
+      bytes[place] = bytes[place] + bit
+      first, last = first or place, place
+    end
+  end
+  -- The smallest range of bytes that changes: it goes to the append-only file, and to each replica. There is one, because
+  -- the part did not hold the item.
+  redis.call('SETRANGE', part, format('%d', start + first - 1), string.char(unpack(bytes, first, last)))
   change.items = change.items + 1
 end
 
@@ -60,12 +57,7 @@ local function begin_part(part, register, config_key, layout_key, expires, now)
   prolong(register, expires, now)
 end
 
--- Inserts the noted items into a part of `part_bytes`: adds their number to its header, and writes their blocks. The first
--- command also touches the part's last bit, so Redis allocates a new part once, at its full size. Returns the number of
--- items in the part.
-local function insert(change, part_bytes)
-  local part, last_bit = change.part, 8 * part_bytes - 1
-  local items = redis.call('BITFIELD', part, 'INCRBY', 'u48', '0', change.items, 'INCRBY', 'u1', last_bit, '0')[1]
-  for start, block in pairs(change.blocks) do redis.call('SETRANGE', part, start, block) end
-  return items
+-- Counts the items that a call has inserted, in the part's header. Returns the number of items in the part.
+local function count_inserted(change)
+  return redis.call('BITFIELD', change.part, 'INCRBY', 'u48', '0', change.items)[1]
 end

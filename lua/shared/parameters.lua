@@ -16,7 +16,7 @@ end
 -- `disagreement` for a script that changes something. Where there is no layout, and the client knows of none, the filter
 -- begins: its parameters and a layout are stored, and the client has to call again. So a late copy of a call from before
 -- a clear() changes nothing in the filter.
-local function refusal(config_key, config, agreed, layout_key, version, expires, now)
+local function change_refusal(config_key, config, agreed, layout_key, version, expires, now)
   local reply, stored = disagreement(config_key, config, agreed, layout_key, version)
   if reply or stored and version ~= '' then return reply end
   keep(config_key, config, expires, now)

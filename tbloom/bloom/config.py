@@ -19,7 +19,7 @@ from tbloom.errors import ConfigError
 from tbloom.items import Item
 from tbloom.window import Window, window_of
 
-LAYOUT = 2
+LAYOUT = 3
 #: The capacity of a filter's first slice, if it is given none.
 FIRST_CAPACITY = 10_000
 DEFAULT_ERROR_RATE = 1e-4
@@ -142,9 +142,9 @@ class Config:
 
     @property
     def shard_bits(self) -> int:
-        """The bits of one shard of a slice, in proportion to its capacity."""
-        bits = -(-self.bits * self.shard_capacity // self.first_capacity)
-        return sizing.whole_blocks(bits, self.hashes)
+        """The bits of one shard of a slice, whose blocks are in proportion to its capacity."""
+        blocks = sizing.blocks_in(self.bits, self.hashes) * self.shard_capacity
+        return sizing.bits_of(-(-blocks // self.first_capacity), self.hashes)
 
     def differences(self, stored: str) -> dict[str, tuple[Any, Any]]:
         """The parameters that differ from those in ``stored``: (stored, own) by name."""

@@ -1,7 +1,7 @@
 """From an item to its bits: its columns, its block, and its shard (docs/format.md).
 
-An item is known by its digest, a 128-bit mmh3, or with a secret a BLAKE2b with that key. The digest's bytes are the columns, one for each row of a
-block. (More than 16 rows take further digests of the digest.) Two 32-bit mmh3 of the digest choose the
+An item is known by its digest, a 128-bit mmh3, or with a secret a BLAKE2b with that key. The upper 6 bits of each byte of the digest are a column, for each row of a block one.
+(More than 16 rows take further digests of the digest.) Two 32-bit mmh3 of the digest choose the
 block and the shard, by multiply-and-shift (Lemire, "Fast random integer generation in an interval", 2019):
 floor(hash * n / 2^32) is uniform over 0 .. n-1, for any n that is small beside 2^32.
 """
@@ -14,6 +14,7 @@ from struct import Struct
 
 from mmh3 import mmh3_32_uintdigest, mmh3_x64_128_digest
 
+from tbloom.bloom.sizing import COLUMNS, HEADER_BITS
 from tbloom.errors import ConfigError
 from tbloom.items import Item, encode, encode_all
 
@@ -25,8 +26,10 @@ _LEAST_SECRET, _MOST_SECRET = 16, 64
 COLUMNS_PER_DIGEST = 16
 _BLOCK_SEED, _SHARD_SEED = 0, 1
 #: Of a part, before its first block.
-HEADER_BYTES = 8
+HEADER_BYTES = HEADER_BITS // 8
 _U32 = Struct("<I").pack
+#: The column of each byte of a digest.
+_COLUMN_OF_BYTE = bytes(byte * COLUMNS >> 8 for byte in range(256))
 
 
 def digest(item: Item) -> bytes:
@@ -83,30 +86,42 @@ def digests_for(hashes: int) -> int:
     return -(-hashes // COLUMNS_PER_DIGEST)
 
 
-def packed(digests: Iterable[bytes], count: int, sizes: Sequence[tuple[int, int]]) -> bytes:
-    """The items as scripts take them: each its columns, ``16 * count`` bytes, and for each size of part (blocks, and bytes
-    of a block) the byte at which its block begins: 4 bytes, the lowest first."""
-    if count == len(sizes) == 1:
-        [(blocks, size)], items = sizes, list[bytes]()
+def packed(
+    digests: Iterable[bytes],
+    count: int,
+    sizes: Sequence[tuple[int, int]],
+    *,
+    with_digests: bool = False,
+) -> bytes:
+    """The items as scripts take them: each its columns, ``16 * count`` bytes; for each size of part (blocks, and bytes from
+    one to the next) the byte at which its block begins, 4 bytes, the lowest first; and then its digest, if that is wanted."""
+    if count == len(sizes) == 1 and not with_digests:
+        [(blocks, step)], items = sizes, list[bytes]()
         for digest in digests:
             block = mmh3_32_uintdigest(digest, _BLOCK_SEED) * blocks >> 32
-            items.append(digest + _U32(HEADER_BYTES + block * size))
+            items.append(digest.translate(_COLUMN_OF_BYTE) + _U32(HEADER_BYTES + block * step))
         return b"".join(items)
     starts = Struct(f"<{len(sizes)}I").pack
     return b"".join(
-        [columns_of(digest, count) + starts(*block_starts(digest, sizes)) for digest in digests]
+        [
+            columns_of(digest, count)
+            + starts(*block_starts(digest, sizes))
+            + (digest if with_digests else b"")
+            for digest in digests
+        ]
     )
 
 
 def block_starts(digest: bytes, sizes: Sequence[tuple[int, int]]) -> list[int]:
-    """The byte at which the item's block begins in parts of each size."""
+    """The byte at which the item's block begins in parts of each size (blocks, and bytes from one to the next)."""
     hash = mmh3_32_uintdigest(digest, _BLOCK_SEED)
-    return [HEADER_BYTES + (hash * blocks >> 32) * size for blocks, size in sizes]
+    return [HEADER_BYTES + (hash * blocks >> 32) * step for blocks, step in sizes]
 
 
 def columns_of(digest: bytes, count: int) -> bytes:
     """The item's column in each row, from ``count`` digests."""
-    return digest + b"".join(mmh3_x64_128_digest(digest, seed) for seed in range(1, count))
+    digests = digest + b"".join(mmh3_x64_128_digest(digest, seed) for seed in range(1, count))
+    return digests.translate(_COLUMN_OF_BYTE)
 
 
 def shard_of(digest: bytes, shards: int) -> int:

@@ -42,7 +42,7 @@ class Part(NamedTuple):
     @property
     def blocks(self) -> int:
         """The number of its blocks."""
-        return self.bits // (self.hashes * sizing.COLUMNS)
+        return sizing.blocks_in(self.bits, self.hashes)
 
     def __str__(self) -> str:
         return f"{self.capacity}:{self.bits}:{self.hashes}"

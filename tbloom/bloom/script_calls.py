@@ -9,7 +9,7 @@ from typing import Any
 from tbloom.bloom.config import Config
 from tbloom.bloom.hasher import digests_for, packed
 from tbloom.bloom.layout import Layout, Part
-from tbloom.bloom.sizing import ROW_BYTES, key_bytes
+from tbloom.bloom.sizing import ROW_BYTES, block_step, key_bytes
 from tbloom.engine.batches import Batch
 from tbloom.engine.flow import ScriptCall
 from tbloom.engine.scripts import Script
@@ -57,8 +57,10 @@ class Parts:
         self.packed = partial(
             packed,
             count=digests_for(max(hashes for _, hashes in groups)),
-            sizes=[(blocks, hashes * ROW_BYTES) for blocks, hashes in groups],
+            sizes=[(blocks, block_step(hashes) * ROW_BYTES) for blocks, hashes in groups],
         )
+        #: The same, each with its digest behind it.
+        self.packed_for_claims = partial(self.packed, with_digests=True)
 
 
 class ShardCalls:
@@ -185,7 +187,7 @@ class SliceCalls:
                     parts.sizes,
                     session,
                 ),
-                parts.packed,
+                parts.packed_for_claims,
             )
         return template.fill(batch.digests)
 

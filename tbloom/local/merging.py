@@ -10,7 +10,7 @@ from tbloom.bloom.hasher import HEADER_BYTES
 from tbloom.bloom.layout import MAX_PARTS
 from tbloom.bloom.layout import Part as Size
 from tbloom.bloom.script_calls import leaves
-from tbloom.bloom.sizing import COLUMNS, key_bytes
+from tbloom.bloom.sizing import key_bytes
 from tbloom.errors import ConfigMismatch, FilterFull, TBloomError
 from tbloom.local.contents import PartEntry
 from tbloom.local.protocol import Protocol
@@ -94,12 +94,12 @@ def _joined(protocol: Protocol, own: list[_Copy], others: list[_Copy]) -> list[_
 
 def _both(one: _Copy, other: _Copy) -> _Copy:
     """The items of two parts of one size. Their number is estimated from the bits: the share that is not set is
-    e^(-load / 256)."""
+    e^(-items * hashes / bits)."""
     size, bits = one.size, one.bits | other.bits
     if bits in (one.bits, other.bits):
         return one if bits == one.bits else other
     unset = 1 - bits.bit_count() / size.bits
-    estimate = math.ceil(-math.log(unset) * COLUMNS * size.blocks) if unset else sys.maxsize
+    estimate = math.ceil(-math.log(unset) * size.bits / size.hashes) if unset else sys.maxsize
     least, most = max(one.items, other.items), one.items + other.items
     return _Copy(size, max(least, min(most, estimate)), bits)
 

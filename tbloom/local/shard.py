@@ -10,7 +10,7 @@ from mmh3 import mmh3_32_uintdigest
 
 from tbloom.bloom.hasher import HEADER_BYTES, columns_of, digests_for
 from tbloom.bloom.script_calls import SliceCalls
-from tbloom.bloom.sizing import COLUMNS, ROW_BYTES, key_bytes
+from tbloom.bloom.sizing import COLUMNS, ROW_BYTES, block_step, key_bytes
 from tbloom.errors import TBloomError
 from tbloom.local.memory import Store
 
@@ -132,8 +132,9 @@ class Shard:
         """Where a new item goes in the newest part; None: a part of the newest ``within`` slices has it."""
         new, hash = None, mmh3_32_uintdigest(digest)
         for (blocks, hashes), parts in (self._groups.get(within) or self._group(within)).items():
-            start = HEADER_BYTES + (hash * blocks >> 32) * hashes * ROW_BYTES  # hasher.block_starts
-            columns = digest if hashes <= len(digest) else columns_of(digest, digests_for(hashes))
+            # As hasher.block_starts has it.
+            start = HEADER_BYTES + (hash * blocks >> 32) * block_step(hashes) * ROW_BYTES
+            columns = columns_of(digest, digests_for(hashes))
             place = start, [*map(getitem, _bits_by_column(hashes), columns)]
             new = new or place
             for part in parts:

@@ -25,9 +25,9 @@ from tbloom.bloom.config import configure
 from tbloom.bloom.hasher import columns_of, digest, digests_for, packed, shard_of
 from tbloom.bloom.layout import Layout
 from tbloom.bloom.script_calls import leaves
-from tbloom.bloom.sizing import COLUMNS, ROW_BYTES, key_bytes
+from tbloom.bloom.sizing import COLUMNS, ROW_BYTES, block_step, key_bytes
 from tbloom.engine.keys import Keys
-from tbloom.engine.scripts import Script, put_together
+from tbloom.engine.scripts import Script
 from tbloom.window import window_of
 from tests.helpers.making import made_once, missing
 from tests.helpers.places import block_of
@@ -46,7 +46,7 @@ ITEMS = [
 ]
 BLOCKS = 1, 2, 5, 7200, 1 << 20
 #: Blocks and rows of the parts that a call names, by size.
-SIZES = [(7200, 14)], [(7200, 14), (9000, 16)], [(5, 1), (1 << 16, 16), (40, 20)]
+SIZES = [(7200, 12)], [(7200, 12), (9000, 14)], [(5, 1), (1 << 16, 15), (40, 20)]
 SHARDS = 1, 3, 256
 PARAMETERS: list[dict[str, Any]] = [
     {},
@@ -81,7 +81,7 @@ CHANGED = f"{GENERATION}.1557277200123456"
 SMALL: list[dict[str, Any]] = [
     {"capacity": 10, "error_rate": 0.01, "slices": 2},
     {"capacity": 10, "error_rate": 1e-9, "slices": 1},  # more rows than a digest has columns
-    {"bits": 1024, "hashes": 1, "capacity": 40, "error_rate": 0.1, "slices": 1},
+    {"bits": 1024, "hashes": 3, "capacity": 40, "error_rate": 0.1, "slices": 1},
 ]
 
 
@@ -94,7 +94,7 @@ def vectors() -> dict[str, Any]:
         "slices": [_slice(*instant) for instant in INSTANTS],
         "growth": [
             *(_growth(PARAMETERS[number]) for number in (1, 5, 7, 0)),
-            _growth(PARAMETERS[0], ";20190508=2000:53760:14"),
+            _growth(PARAMETERS[0], ";20190508=2000:58752:12"),
         ],
         "secrets": [_secret(SECRET)],
         "small_slices": [_small_slice(parameters) for parameters in SMALL],
@@ -121,7 +121,7 @@ def _item(item: str | bytes) -> dict[str, Any]:
 
 def _packed(key: bytes, sizes: list[tuple[int, int]]) -> bytes:
     count = digests_for(max(rows for _, rows in sizes))
-    return packed([key], count, [(blocks, rows * ROW_BYTES) for blocks, rows in sizes])
+    return packed([key], count, [(blocks, block_step(rows) * ROW_BYTES) for blocks, rows in sizes])
 
 
 def _parameters(parameters: dict[str, Any]) -> dict[str, Any]:
@@ -199,7 +199,7 @@ def _small_slice(parameters: dict[str, Any]) -> dict[str, Any]:
     data = bytearray(key_bytes(part.bits))
     data[:6] = len(items).to_bytes(6, "big")
     for key in map(digest, items):
-        block = block_of(key, part.blocks) * part.hashes * COLUMNS
+        block = block_of(key, part.blocks) * block_step(part.hashes) * COLUMNS
         columns = columns_of(key, digests_for(part.hashes))[: part.hashes]
         for row, column in enumerate(columns):
             bit = block + row * COLUMNS + column
@@ -269,7 +269,7 @@ def test_the_scripts_make_the_layouts_of_the_examples(
 ) -> None:
     """From the words that Python sends; and Python expects these."""
     growth = _stored_vectors()["growth"][number]
-    grown = put_together("-- Includes   layouts\n\nreturn grown_layout(ARGV[1], ARGV[2])")
+    grown = Script("shared/layouts").text + "return grown_layout(ARGV[1], ARGV[2])"
     for step in growth["grows"]:
         version, _, entries = client.eval(grown, 0, step["layout"], step["growth"]).partition(";")
         assert entries == step["grown"]

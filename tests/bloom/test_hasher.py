@@ -25,7 +25,7 @@ def chi_square(buckets: list[int]) -> float:
 def test_columns_block_and_shard_are_independent() -> None:
     """One of them says nothing about another: of each pair, sixteenths by sixteenths."""
     places = [
-        [column >> 4 for column in columns_of(each, 2)] + [block_of(each, 16), shard_of(each, 16)]
+        [column >> 2 for column in columns_of(each, 2)] + [block_of(each, 16), shard_of(each, 16)]
         for each in DIGESTS
     ]
     for one, other in combinations(zip(*places, strict=True), 2):

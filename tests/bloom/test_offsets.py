@@ -6,7 +6,7 @@ import pytest
 import redis
 
 from tbloom import TimeBloom
-from tbloom.bloom.hasher import digest
+from tbloom.bloom.hasher import columns_of, digest
 from tbloom.bloom.layout import Layout
 from tbloom.bloom.script_calls import SliceCalls
 from tbloom.engine.batches import Batch
@@ -14,6 +14,7 @@ from tbloom.engine.tokens import LanePool
 from tests.helpers.flows import keys_of
 
 DIGEST = digest("an item")
+COLUMNS = columns_of(DIGEST, 1)
 
 
 def calls_of(client: redis.Redis, seen: TimeBloom) -> SliceCalls:
@@ -41,16 +42,16 @@ def test_no_script_computes_where_an_item_is(url: str, name: str) -> None:
             batch = Batch([DIGEST], token=lanes.take())
             call = getattr(calls, verb)(*([] if verb == "commit" else [7]), batch)
             *args, items = call.words[3 + len(keys_of(call)) :]
-            assert len(items) == len(DIGEST) + 4
-            places = items[:16] + start.to_bytes(4, "little")
+            assert items[:16] == COLUMNS
+            places = items[:16] + start.to_bytes(4, "little") + items[20:]
             _, answers, *_ = client.eval(
                 call.script.text, len(keys_of(call)), *keys_of(call), *args, places
             )
             return bytes(answers)
 
-        for verb, start in ("add", 8), ("add", 8 + 32 * hashes), ("commit", 999), ("add", 5001):
+        for verb, start in ("add", 8), ("add", 8 + 8 * hashes), ("commit", 999), ("add", 3001):
             before = bits()
             assert [b"0", b"1", b"1"] == [answer(v, start) for v in ("contains", verb, "contains")]
-            assert bits() == before | {8 * start + 256 * row + DIGEST[row] for row in range(hashes)}
+            assert bits() == before | {8 * start + 64 * row + COLUMNS[row] for row in range(hashes)}
             assert [b"0", b"0"] == [answer(v, start) for v in ("add", "commit")]
         assert "an item" not in seen

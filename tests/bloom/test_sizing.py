@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from tbloom.bloom.sizing import (
     COLUMNS,
+    bits_of,
+    block_step,
     choose,
     items_at,
     load_at,
@@ -34,17 +36,21 @@ def test_choose_keeps_the_rate_for_little_more_than_the_least_bits(
     """At capacity the chosen size keeps the rate, on at most 15 % more bits than the least, and a block."""
     bits, hashes = choose(capacity, rate)
     assert rate_at(capacity, bits, hashes) <= rate * ROUNDING
-    least = min(k * COLUMNS / load_at(rate, k) for k in range(max(1, hashes - 9), hashes + 12))
+    least = min(
+        block_step(k) * COLUMNS / load_at(rate, k) / (1 - rate)
+        for k in range(max(1, hashes - 9), hashes + 12)
+    )
     assert bits <= 1.15 * least * capacity + hashes * COLUMNS
 
 
 @given(rates, st.integers(1, 10**7), hash_counts)
 def test_items_at_is_the_most_that_keep_the_rate(rate: float, blocks: int, hashes: int) -> None:
     """The items keep the rate; a millionth more, and one more item, doesn't."""
-    bits = blocks * hashes * COLUMNS
+    bits = bits_of(blocks, hashes)
     items = items_at(rate, bits, hashes)
     assert rate_at(items, bits, hashes) <= rate * ROUNDING
-    assert rate < rate_at(items * (1 + 2e-6) + 1, bits, hashes) * ROUNDING
+    more = (items * (1 + 2e-6) + 1) / (1 - rate)  # with those that are not counted
+    assert rate < rate_of_load(more / blocks, hashes) * ROUNDING
 
 
 @given(st.floats(1e-15, 1 - 1e-12), hash_counts)
@@ -69,8 +75,8 @@ def test_nothing_is_found_in_an_empty_window() -> None:
     [
         (1, 1, 1),
         (2**28, 1, 1),
-        (2**28 + 64 * 256, 1, 1),  # the last block may go beyond
-        (2**28 + 64 * 256 + 1, 1, 2),
+        (2**28 + 64 * 64, 1, 1),  # the last block may go beyond
+        (2**28 + 64 * 64 + 1, 1, 2),
         (2**30, 1, 4),
         (1, 3, 3),
         (2**30, 3, 6),

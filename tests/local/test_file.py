@@ -273,11 +273,11 @@ def test_a_filter_of_an_older_layout(path: Path) -> None:
         seen.add("a")
         store = seen._protocol.store
         older = store.contents.copy(START)
-        older.stored = older.stored.replace('"layout":2', '"layout":1')
+        older.stored = older.stored.replace('"layout":3', '"layout":2')
         store.save(older)
     with at(START, path) as seen:
         for verb in verbs(seen):
-            with pytest.raises(ConfigMismatch, match="layout is 1 there and 2 here") as caught:
+            with pytest.raises(ConfigMismatch, match="layout is 2 there and 3 here") as caught:
                 verb()
             wrote = f"{str(path)!r} was written by an earlier version of tbloom"
             assert str(caught.value).startswith(wrote)

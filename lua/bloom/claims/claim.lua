@@ -20,7 +20,7 @@
 -- ARGV[10]   the session's least number, 8 hexadecimal digits: its calls from now on have this one or a higher one
 -- ARGV[11]   the number of newest slices that are asked, 4 characters; kept with the claims
 -- ARGV[12]   the previous owner: a session that has handed these items over; '': none
--- ARGV[13]   the items (groups_of in shared/blocks.lua); the first 16 bytes of each are its digest
+-- ARGV[13]   the items (groups_of in shared/blocks.lua), each with its digest behind it, 16 bytes
 -- ARGV[14]   the number of this call of the session, 8 hexadecimal digits
 -- ARGV[15..] for each item a note to keep with the claim; may be missing
 --
@@ -38,14 +38,14 @@
 local config_key, layout_key, claims, sessions, FIRST_PART = KEYS[1], KEYS[2], KEYS[3], KEYS[4], 5
 local config, begins, ends, expires = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local agreed, version = ARGV[5] == '1', ARGV[6]
-local groups, item_bytes = groups_of(ARGV[7], FIRST_PART)
+local groups, packed_bytes = groups_of(ARGV[7], FIRST_PART)
 local session, life, within, previous_owner = ARGV[8], tonumber(ARGV[9]), ARGV[11], ARGV[12]
 local items, number, FIRST_NOTE = ARGV[13], ARGV[14], 15
 
 local now = server_time()
 if now < begins or now >= ends then return {1, now} end
 
-local reply = refusal(config_key, config, agreed, layout_key, version, expires, now)
+local reply = change_refusal(config_key, config, agreed, layout_key, version, expires, now)
 if reply then return reply end
 
 local alive_until, least = session_parts(redis.call('HGET', sessions, session), now)
@@ -53,10 +53,11 @@ if tonumber(number, 16) < least then return {3, least} end
 redis.call('HLEN', claims)
 
 local answers, any_new = {}, false
-for at = 1, #items, item_bytes do
+for at = 1, #items, packed_bytes + 16 do
   local answer = '0'
   if not first_with(groups, items, at) then
-    local digest, note = string.sub(items, at, at + 15), ARGV[FIRST_NOTE + #answers] or ''
+    local digest = string.sub(items, at + packed_bytes, at + packed_bytes + 15)
+    local note = ARGV[FIRST_NOTE + #answers] or ''
     local owner, claimed_as = owner_of(claims, digest)
     local again = owner == session and claimed_as == number
     if not owner or again or owner == previous_owner or not is_alive(sessions, owner, now) then

@@ -22,7 +22,7 @@
 -- ARGV[9]    its size (bytes)
 -- ARGV[10]   the sizes of the parts from KEYS[5] on (groups_of in shared/blocks.lua)
 -- ARGV[11]   the client's session, 16 characters; '': none
--- ARGV[12]   the items (groups_of in shared/blocks.lua); the first 16 bytes of each are its digest
+-- ARGV[12]   the items (groups_of in shared/blocks.lua), each with its digest behind it, 16 bytes
 --
 -- Reply      {0, answers}     a character per item: 1 remembered now, 0 it was before. Fewer characters than items:
 --                             the part is full; the client sends the rest again
@@ -45,33 +45,33 @@ local grows = growth ~= ''
 local now = server_time()
 if now < begins or now >= ends then return {1, now} end
 
-local reply = refusal(config_key, config, agreed, layout_key, version, expires, now)
+local reply = change_refusal(config_key, config, agreed, layout_key, version, expires, now)
 if reply then return reply end
 if session ~= '' then redis.call('HLEN', claims) end
 
--- First all probes, then all changes.
-local groups, item_bytes = groups_of(sizes, FIRST_PART)
+-- Another program's key raises WRONGTYPE before anything is changed, because an item is new only after all parts were read.
+local groups, packed_bytes = groups_of(sizes, FIRST_PART)
 local own, answers, done, status = groups[1], {}, {}, nil
-local change = new_change(part, own.bytes, capacity, grows)
-for at = 1, #items, item_bytes do
+local change = new_change(part, part_bytes, own.rows, capacity, grows)
+for at = 1, #items, packed_bytes + 16 do
   local start = start_of(items, at, own)
-  local block = change.blocks[start] or read_block(part, start, own.bytes)
+  local block = read_block(part, start, own.rows)
   local seen = are_set(block, items, at, own.rows) or first_with(groups, items, at, FIRST_PART)
   if not seen then
-    status = note_new(change, start, block, items, at)
+    status = insert(change, start, block, items, at)
     if status then break end
   end
   answers[#answers + 1] = seen and '0' or '1'
-  local digest = string.sub(items, at, at + 15)
+  local digest = string.sub(items, at + packed_bytes, at + packed_bytes + 15)
   if session ~= '' and owner_of(claims, digest) == session then done[#done + 1] = digest end
 end
 
 if change.items > 0 then
-  local held = insert(change, part_bytes)
-  if held == change.items then rarely().begin_part(part, register, config_key, layout_key, expires, now) end
+  local held = count_inserted(change)
+  if held == change.items then begin_part(part, register, config_key, layout_key, expires, now) end
   -- Every later call has to know the new part.
   if grows and held >= capacity then
-    rarely().store_grown(layout_key, redis.call('GET', layout_key), growth, expires, now)
+    store_grown(layout_key, redis.call('GET', layout_key), growth, expires, now)
   end
 end
 if #done > 0 then redis.call('HDEL', claims, unpack(done)) end

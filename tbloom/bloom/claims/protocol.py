@@ -73,7 +73,7 @@ class Claims(BeginsAnew):
                     session.least,
                     f"{within:04x}",
                     previous_owner,
-                    parts.packed(batch.digests),
+                    parts.packed_for_claims(batch.digests),
                     number,
                     *([notes.get(key, "") for key in batch.digests] if notes else ()),
                 ),

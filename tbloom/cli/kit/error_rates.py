@@ -48,7 +48,7 @@ def _tbloom_hashes(bits: int) -> int:
 
 
 def _tbloom_rate(bits: int, hashes: int) -> float:
-    return sizing.rate_of_load(hashes * sizing.COLUMNS / bits, hashes)
+    return sizing.rate_of_load(sizing.block_step(hashes) * sizing.COLUMNS / bits, hashes)
 
 
 def text(rows: list[dict[str, Any]]) -> str:
