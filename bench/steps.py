@@ -23,7 +23,7 @@ from tbloom.engine.scripts import Script
 #: What the script may do without, and what stands in its place.
 STEPS = {
     "older slices": (" or first_with(groups, items, at, FIRST_PART)", ""),
-    "insert": ("local refusal = note_new(", "local refusal = nil and note_new("),
+    "insert": ("local refused = insert(", "local refused = nil and insert("),
 }
 #: Items in a script call.
 SIZE = 50
