@@ -102,20 +102,21 @@ async def test_a_client_that_knows_the_layout_is_refused_too(
     assert other == client.get(f"{{{name}}}:config")
 
 
+@pytest.mark.parametrize("hashes", [1, 6, 11, 12, 20])
 def test_an_item_is_seen_only_if_all_its_columns_are_set(
-    client: redis.Redis, url: str, name: str
+    client: redis.Redis, url: str, name: str, hashes: int
 ) -> None:
     """And a part has its full size from the first item on."""
-    with TimeBloom.from_url(url, name, capacity=1000) as seen:
+    with TimeBloom.from_url(url, name, capacity=1000, hashes=hashes) as seen:
         assert seen.add("a")
         key, config, known = seen.keys()[-1], seen.config, digest("a")
         part = Part(config.capacity, config.bits, config.hashes)
         assert (HEADER_BITS + config.bits) // 8 == client.strlen(key)
         row = HEADER_BITS + block_of(known, part.blocks) * block_step(config.hashes) * COLUMNS
-        for column in columns_of(known, 1)[: config.hashes]:
+        for column in columns_of(known, 2)[:hashes]:
             assert 1 == client.setbit(key, row + column, 0)
             assert not seen.contains("a")
             client.setbit(key, row + column, 1)
             row += COLUMNS
         assert seen.contains("a")
-        assert config.hashes == client.bitcount(key, HEADER_BITS // 8, -1)
+        assert hashes == client.bitcount(key, HEADER_BITS // 8, -1)
