@@ -45,7 +45,7 @@ def message(wrong: dict[str, Any]) -> str:
         ({"TBLOOM_SECRET": "short"}, "TBLOOM_SECRET: expected 16 to 64 bytes, got '5 bytes'"),
         ({"TBLOOM_SLICE": 4}, "TBLOOM_SLICE: expected TBLOOM_SLICES, got 'an unknown setting'"),
         ({"BLOOMFILTER_BIT": 41}, "BLOOMFILTER_BIT: expected 3 to 40"),
-        ({"BLOOMFILTER_BIT": 20, "TBLOOM_CAPACITY": 10**6}, "TBLOOM_CAPACITY: expected 24608 or less"),
+        ({"BLOOMFILTER_BIT": 20, "TBLOOM_CAPACITY": 10**6}, "TBLOOM_CAPACITY: expected 22117 or less"),
         ({"TBLOOM_STORE": "Exact"}, "TBLOOM_STORE: expected 'bloom' or 'exact' or 'local', got 'Ex"),
         ({**EXACT, "TBLOOM_TTL": "soon"}, "TBLOOM_TTL: expected seconds"),
         ({**LOCAL, "TBLOOM_PATH": "%(day)s"}, "TBLOOM_PATH: expected a str in which only %(spider)s"),

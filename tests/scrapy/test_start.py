@@ -133,7 +133,7 @@ def test_a_key_of_another_program_is_called_by_the_setting_of_the_filter(
         ({"slices": 3}, {}, "TBLOOM_SLICES is 7, the stored filter has 3: `tbloom reconfigure NAME --slices 7 --url SERVER`, another TBLOOM_KEY, or 3"),
         ({"capacity": 5}, {}, "TBLOOM_CAPACITY is None, the stored filter has 5: another TBLOOM_KEY, or 5"),
         ({}, {"TBLOOM_CAPACITY": 5, "TBLOOM_SLICES": 3}, "TBLOOM_CAPACITY is 5, TBLOOM_SLICES is 3, the stored filter has None, 7: `tbloom reconfigure NAME --capacity 5 --slices 3 "),
-        ({}, {"BLOOMFILTER_BIT": 20}, "BLOOMFILTER_BIT is 1049088, BLOOMFILTER_HASH_NUMBER is 6, the stored filter has"),
+        ({}, {"BLOOMFILTER_BIT": 20}, "BLOOMFILTER_BIT is 1048704, BLOOMFILTER_HASH_NUMBER is 6, the stored filter has"),
         ({}, EXACT, "TBLOOM_KEY: 'NAME' is stored with other parameters: kind is None there"),
     ],
 )  # fmt: skip
