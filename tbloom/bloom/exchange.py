@@ -63,11 +63,13 @@ class FilterExchange(Exchange):
 
     def batches(self, digests: Iterable[bytes], label: str | None = None) -> list[Batch]:
         """The distinct digests, by shard, in batches for one call each; ``label``: of the slice that they go into."""
-        return [
-            Batch(list(part), shard, label=label)
-            for shard, keys in by_shard(digests, self.config.shards).items()
-            for part in chunks(keys, items_per_call(self.current_calls().shard(shard)))
-        ]
+        batches = list[Batch]()
+        for shard, keys in by_shard(digests, self.config.shards).items():
+            in_hand = len(keys)
+            for part in chunks(keys, items_per_call(self.current_calls().shard(shard))):
+                batches.append(Batch(list(part), shard, in_hand=in_hand, label=label))
+                in_hand -= len(part)
+        return batches
 
     def usual_calls(self, until: int) -> Usual | None:
         """The usual calls of the current slice, ``until`` then at most (ns); None where calls are not usual, and before a
@@ -141,7 +143,8 @@ class FilterExchange(Exchange):
         return not (store and self._grown) or (yield from self._begin_slices(current, batches))
 
     def _begin_slices(self, current: SliceCalls, pending: list[Batch]) -> Flow[bool]:
-        """Begins the current slice with room for as many items as the last one held, in shards that have grown."""
+        """Begins the current slice with room for as many items as the last one held, or as are in hand, in shards that have
+        grown."""
         items: dict[int, int] = {}
         for shard in {batch.shard for batch in pending}:
             last, layout = current.shard(shard).begins_after, current.layout(shard)
@@ -153,7 +156,9 @@ class FilterExchange(Exchange):
         if not items:
             return True
         calls = {
-            Batch([], shard, known=current): current.begin(shard, count)
+            Batch([], shard, known=current): current.begin(
+                shard, count, max(batch.in_hand for batch in pending if batch.shard == shard)
+            )
             for shard, count in items.items()
         }
         yield from self._deliver(calls, self._accept)

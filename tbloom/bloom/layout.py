@@ -65,10 +65,11 @@ class Layout:
         """The parts of a slice, oldest first."""
         return self._slices.get(label) or [self._part(0, 0)]
 
-    def growth(self, label: str, live: list[str]) -> str:
-        """How a slice gets one more part, for the scripts' ``grown_layout``; ``live`` is newest first."""
+    def growth(self, label: str, live: list[str], in_hand: int = 0) -> str:
+        """How a slice gets one more part, for the scripts' ``grown_layout``; ``live`` is newest first. ``in_hand``: the number
+        of items that the part has room for at least."""
         usual, later = self._part(0, 0), live[: live.index(label)]
-        return " ".join([live[-1], str(usual), str(self._next_part(label)), label, *later])
+        return " ".join([live[-1], str(usual), str(self._next_part(label, in_hand)), label, *later])
 
     def grown(self, label: str, live: list[str]) -> str:
         """The entries with one more part for a slice, and without slices that have left.
@@ -90,13 +91,14 @@ class Layout:
         last = (other for other in self._slices if other < label and other in among)
         return max(last, default=label if needs_one else None)
 
-    def beginning(self, items: int) -> Part:
-        """The part of a slice that begins with room for ``items``; 0: as usual."""
+    def beginning(self, items: int, in_hand: int = 0) -> Part:
+        """The part of a slice that begins with room for ``items``, which the last one held, and for those in hand at least; 0:
+        as usual."""
+        usual = self._part(0, 0).capacity
+        items = max(items, in_hand if in_hand > usual else 0)
         if self._config.capacity is None and items:
             return self._sized(sizing.capacity_after(items), 0)
-        usual = self._part(0, 0).capacity
-        level = (max(1, -(-items // usual)) - 1).bit_length() if self._config.grow else 0
-        return self._part(level, 0)
+        return self._part(self._level(items) if self._config.grow else 0, 0)
 
     def with_parts(self, changed: dict[str, list[Part]], live: list[str]) -> str:
         """The entries with these slices, and entries for all later ones."""
@@ -114,15 +116,23 @@ class Layout:
         slices[live[-1]] = [*current, new._part(-len(current), len(current))]
         return self._text(slices, live)
 
-    def _next_part(self, label: str) -> Part:
-        parts = self.parts(label)
+    def _next_part(self, label: str, in_hand: int = 0) -> Part:
+        parts, usual = self.parts(label), self._part(0, 0)
+        number = len(parts)
         if self._config.capacity is None:
-            first, newest = parts[0], parts[-1]
-            if first == self._part(0, 0):
-                return self._sized(4 * newest.capacity, len(parts))
-            return self._sized(-(-first.capacity // 8) << (len(parts) - 1), len(parts))
-        doubled = (parts[-1].capacity // self._part(0, 0).capacity).bit_length()
-        return self._part(doubled - len(parts), len(parts))
+            if parts[0] == usual:
+                capacity = 4 * parts[-1].capacity
+            else:
+                capacity = -(-parts[0].capacity // 8) << (number - 1)
+            return self._sized(
+                sizing.capacity_after(in_hand) if in_hand > capacity else capacity, number
+            )
+        doubled = (parts[-1].capacity // usual.capacity).bit_length()
+        return self._part(max(doubled, self._level(in_hand)) - number, number)
+
+    def _level(self, items: int) -> int:
+        """The least power of two of the usual capacity that has room for these items."""
+        return (max(1, -(-items // self._part(0, 0).capacity)) - 1).bit_length()
 
     def _part(self, level: int, number: int) -> Part:
         """The ``number``-th part of a slice that began at 2**level times the usual capacity."""

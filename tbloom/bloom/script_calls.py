@@ -6,7 +6,7 @@ from collections.abc import Hashable
 from functools import partial
 from typing import Any
 
-from tbloom.bloom.config import Config
+from tbloom.bloom.config import FIRST_CAPACITY, Config
 from tbloom.bloom.hasher import digests_for, packed
 from tbloom.bloom.layout import Layout, Part
 from tbloom.bloom.sizing import ROW_BYTES, block_step, key_bytes
@@ -27,6 +27,11 @@ _COMMIT = Script("bloom/claims/commit")
 
 #: The shards of a slice are dropped at 256 different times, 100 ms apart.
 _SPREAD_MS, _SPREAD = 100, 256
+
+
+def _many(batch: Batch) -> int:
+    """The number of items in hand, where they are many, rounded up to a power of two: few kinds of calls are prepared."""
+    return 1 << (batch.in_hand - 1).bit_length() if batch.in_hand > FIRST_CAPACITY else 0
 
 
 def leaves(config: Config, expires: int, shard: int | None) -> int:
@@ -148,10 +153,11 @@ class SliceCalls:
     def adding(self, shard: ShardCalls, within: int, batch: Batch) -> CallTemplate:
         """What the calls of ``add`` are made from."""
         age = batch.age
-        template = shard.templates.get((_ADD, within, age, batch.agreed))
+        kind = _ADD, within, age, batch.agreed, _many(batch)
+        template = shard.templates.get(kind)
         if template is None:
             keys, parts = self.config.keys, shard.parts(within, age)
-            template = shard.templates[_ADD, within, age, batch.agreed] = CallTemplate(
+            template = shard.templates[kind] = CallTemplate(
                 _ADD,
                 (*self._guards(batch), keys.register(batch.shard), *parts.keys),
                 (
@@ -173,11 +179,12 @@ class SliceCalls:
             self.check_live(batch.label)
             age = self.labels.index(batch.label)
         shard, batch.age = self.shard(batch.shard), age
-        template = shard.templates.get((_COMMIT, age, batch.agreed, session))
+        kind = _COMMIT, age, batch.agreed, session, _many(batch)
+        template = shard.templates.get(kind)
         if template is None:
             keys, parts = self.config.keys, shard.parts(age + 1, age)
             claims = keys.register(batch.shard), keys.claims(batch.shard)
-            template = shard.templates[_COMMIT, age, batch.agreed, session] = CallTemplate(
+            template = shard.templates[kind] = CallTemplate(
                 _COMMIT,
                 (*self._guards(batch), *claims, *parts.keys),
                 (
@@ -196,7 +203,8 @@ class SliceCalls:
         and the size of its newest part."""
         # That of the parts, though another thread may have learned a newer one.
         layout = shard.layout
-        growth = layout.growth(label, self.labels) if self.config.grow else ""
+        in_hand = _many(batch)
+        growth = layout.growth(label, self.labels, in_hand) if self.config.grow else ""
         newest = layout.parts(label)[-1]
         size = newest.capacity, key_bytes(newest.bits)
         return (self.agreed(batch), layout.version, growth, *size)
@@ -259,8 +267,8 @@ class SliceCalls:
         arguments = *self.current, self.expires_at(None), store
         return ScriptCall(_OPEN, (self.config.keys.root,), arguments)
 
-    def begin(self, shard: int, items: int) -> ScriptCall:
-        """``lua/bloom/begin_slice.lua``, to begin the current slice with room for ``items``."""
+    def begin(self, shard: int, items: int, in_hand: int) -> ScriptCall:
+        """``lua/bloom/begin_slice.lua``, to begin the current slice with room for ``items``, and for those in hand."""
         layout, label, keys = self.layout(shard), self.labels[0], self.config.keys
         return ScriptCall(
             _BEGIN_SLICE,
@@ -268,8 +276,8 @@ class SliceCalls:
             (
                 self.config.stored,
                 layout.version,
-                layout.beginning(items),
-                layout.growth(label, self.labels),
+                layout.beginning(items, in_hand),
+                layout.growth(label, self.labels, in_hand),
                 self.begins,
                 self.ends,
                 self.expires_at(shard),

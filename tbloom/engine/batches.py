@@ -37,6 +37,8 @@ class Batch:
     answers: str | None = None
     #: When the items that are seen expire (ms), if the store says so.
     times: Sequence[int] = ()
+    #: The number of items that the client has in hand for its shard, from these on.
+    in_hand: int = 0
     #: The slice that its items go into, if it is given by its label.
     label: str | None = None
     #: The age of the slice that its items go into; 0: the current one.

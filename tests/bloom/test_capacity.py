@@ -78,3 +78,17 @@ def test_a_client_that_is_ahead_begins_no_later_slice(client: redis.Redis, name:
         clock.learn(clock.now() + 86_400_000)
         assert seen.add("b")
         assert client.get(f"{{{name}}}:layout").count("=") == 1
+
+
+@pytest.mark.parametrize("capacity", [None, 1000])
+def test_a_part_has_room_for_the_items_in_hand(url: str, name: str, capacity: int | None) -> None:
+    """Of a batch, that of a slice which begins, or that by which one grows."""
+    with TimeBloom.from_url(url, name, capacity=capacity) as seen:
+        seen.add_many(f"first {i}" for i in range(30_000))
+        before = seen.info().slices[-1].parts
+        assert before == (1 if capacity is None else 2)
+        seen.add_many(f"second {i}" for i in range(200_000))
+        current = seen.info().slices[-1]
+        assert current.parts == before + 1
+        assert 230_000 * 0.999 < current.items <= 230_000 <= current.capacity
+        assert current.error_rate <= seen.config.error_rate / seen.config.slices
