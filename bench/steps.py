@@ -23,7 +23,7 @@ from tbloom.engine.scripts import Script
 #: What the script may do without, and what stands in its place.
 STEPS = {
     "older slices": (" or first_with(groups, items, at, FIRST_PART)", ""),
-    "insert": ("local refused = insert(", "local refused = nil and insert("),
+    "insert": ("not seen and not insert(", "not seen and false and not insert("),
 }
 #: Items in a script call.
 SIZE = 50
@@ -56,7 +56,8 @@ def table(server: Server, capacity: int, rounds: int, items: int) -> Table:
     ):
         TimeBloom(recorder, "steps", **arguments(capacity)).add("one")
         _, _, number_of_keys, *rest = unpack(_Recorder.sent)
-        keys, (_, *middle, _) = rest[: int(number_of_keys)], rest[int(number_of_keys) :]
+        keys, (token, constants, _) = rest[: int(number_of_keys)], rest[int(number_of_keys) :]
+        lane = token.split()[1]
         parts = Parts([("", part, 0) for part in Layout(seen.config).parts("the usual")])
         numbers = count(10**9)
 
@@ -69,7 +70,8 @@ def table(server: Server, capacity: int, rounds: int, items: int) -> Table:
             def run(given: Any) -> None:
                 for at in range(0, len(given), SIZE):
                     packed = parts.packed(digests_of(given[at : at + SIZE]))
-                    server.client.evalsha(sha, len(keys), *keys, next(numbers), *middle, packed)
+                    given_as = f"{next(numbers):x} {lane.decode()}"
+                    server.client.evalsha(sha, len(keys), *keys, given_as, constants, packed)
 
             return server.measure(run, new_items())[0].server
 

@@ -4,7 +4,7 @@ import { createHash, randomBytes } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { blocksIn, capacityAfter, choose, digestOf, FIRST_CAPACITY, packed, partShare } from "./format.mjs";
 
-const LANE_TTL = 3_600_000, LOOKS_PER_CALL = 1000, MAX_CORRECTIONS = 16;
+const LOOKS_PER_CALL = 1000, MAX_CORRECTIONS = 16;
 const UNITS = { s: 1, min: 60, h: 3600, d: 86_400, w: 604_800 };
 
 // A script is the files that it includes, each after those that it includes itself; then its own file.
@@ -15,13 +15,27 @@ function textOf(path, known = new Set()) {
   const included = /^-- Includes +(.*)$/m.exec(text)[1].split(", ").filter((name) => name !== "none");
   return [...included.map((name) => textOf(`shared/${name}`, known)), text].join("");
 }
-const [ADD, CONTAINS, BEGIN_SLICE] = ["add", "contains", "begin_slice"].map((name) => {
+const [ADD, CONTAINS, BEGIN_SLICE, OPEN] = ["add", "contains", "begin_slice", "open"].map((name) => {
   const text = textOf(`bloom/${name}`);
   return { text, sha: createHash("sha1").update(text).digest("hex") };
 });
 
+const bytes = (size, number) => { // the highest first
+  const packed = Buffer.alloc(size);
+  packed.writeUIntBE(number, 0, size);
+  return packed;
+};
+const token = ({ name, number }) => `${number.toString(16)} ${name}`;
+function constants(times, capacity, size, version, field, oldest, sizes, growth) { // lua/shared/calls.lua
+  const numbers = Buffer.alloc(36);
+  [...times, capacity].forEach((number, i) => numbers.writeDoubleBE(number, 8 * i));
+  numbers.writeUInt32BE(size, 32);
+  const texts = [version, field, oldest, sizes].flatMap((text, i) => [bytes(i < 3 ? 1 : 2, text.length), Buffer.from(text)]);
+  return Buffer.concat([numbers, ...texts, Buffer.from(growth)]);
+}
+
 export class TimeBloom {
-  #redis; #stem; #lanes = []; #lanesMade = 0; #client = randomBytes(8).toString("hex"); #ahead = 0; #layout = "";
+  #redis; #stem; #lanes = []; #lanesMade = 0; #client = randomBytes(6).toString("base64url"); #ahead = 0; #layout = "";
 
   constructor(redis, name, { granularity = "d", slices = 7, capacity = null, error_rate = 1e-4, grow = true } = {}) {
     const [, number, unit] = /^(\d*)(s|min|h|d|w)$/.exec(granularity);
@@ -97,20 +111,21 @@ export class TimeBloom {
   }
 
   async #batch(digests, adds) { // an answer to each item, or only to the first ones: the current part has become full
-    const lane = adds ? (this.#lanes.pop() ?? { name: `${this.#client}:${this.#lanesMade++}`, number: 0 }) : null;
+    const lane = adds ? (this.#lanes.pop() ?? { name: `L${this.#client}:${this.#lanesMade++}`, number: 0 }) : null;
     if (lane) lane.number++;
     for (let corrections = 0; corrections <= MAX_CORRECTIONS; corrections++) {
       const version = this.#layout.split(";")[0], layout = this.layoutOf(this.#layout), { labels, times } = this.live(this.#now());
+      if (!version && (await this.#open(adds, times))) continue;
       if (adds && (await this.#begins(version, layout, labels, times))) continue;
       const groups = this.#groups(layout, labels), [{ capacity, bits }] = groups;
       const sizes = groups.map(({ hashes, keys }) => `${hashes}:${keys.length}`).join(" ");
-      const keys = [`${this.#stem}}:config`, `${this.#stem}}:layout`], parts = groups.flatMap(({ keys }) => keys);
+      const keys = [...this.#own(), ...groups.flatMap(({ keys }) => keys)];
       const items = Buffer.concat(digests.map((digest) => packed(digest, groups)));
+      const known = (layout.get(labels[0]) ?? [this.usual]).length, field = known > 1 ? `${labels[0]}:${known - 1}` : labels[0];
       const growth = this.grow ? this.growth(layout, labels) : "";
       const answers = await (adds
-        ? this.#call(ADD, [`${this.#stem}}:lane:${lane.name}`, ...keys, `${this.#stem}}:parts`, ...parts],
-          [lane.number, this.stored, ...times, LANE_TTL, 1, version, growth, capacity, 8 + bits / 8, sizes, items])
-        : this.#call(CONTAINS, [...keys, ...parts], [this.stored, times[0], times[1], 1, version, sizes, items]));
+        ? this.#call(ADD, keys, [token(lane), constants(times, capacity, bits / 8, version, field, labels.at(-1), sizes, growth), items])
+        : this.#call(CONTAINS, keys, [constants(times, 0, 0, version, "", "", sizes, ""), items]));
       if (answers === undefined) continue;
       if (lane) this.#lanes.push(lane); // not after an error: a late copy of the call may still arrive
       return answers;
@@ -118,13 +133,20 @@ export class TimeBloom {
     throw new Error("the server has corrected the call too often");
   }
 
+  #own() { return [`${this.#stem}}:config`, `${this.#stem}}:state`]; }
+
+  async #open(store, times) { // learns the layout; true: look again
+    await this.#call(OPEN, this.#own(), [this.stored, ...times, store ? 1 : 0]);
+    return Boolean(this.#layout) || store;
+  }
+
   async #begins(version, layout, labels, times) { // begins a slice that needs an entry in the layout; true: look again
     const last = labels.slice(1).find((label) => layout.has(label));
     if (layout.has(labels[0]) || !(last || (this.capacity === null && version))) return false;
-    const parts = this.#groups(layout, last ? [last] : []).flatMap(({ keys }) => keys);
-    const counts = parts.map((key) => this.#redis.call("BITFIELD_RO", key, "GET", "u48", 0));
-    const items = (await Promise.all(counts)).flat().reduce((sum, count) => sum + count);
-    const keys = [`${this.#stem}}:config`, `${this.#stem}}:layout`, `${this.#stem}}:${labels[0]}`];
+    const fields = last ? layout.get(last).map((_, number) => (number ? `${last}:${number}` : last)) : ["none"];
+    const counts = await this.#redis.call("HMGET", `${this.#stem}}:state`, ...fields);
+    const items = counts.reduce((sum, count) => sum + Number(count), 0);
+    const keys = [...this.#own(), `${this.#stem}}:${labels[0]}`];
     const args = [this.stored, version, this.beginning(items), this.growth(layout, labels), ...times];
     await this.#call(BEGIN_SLICE, keys, args);
     return true;
@@ -134,13 +156,14 @@ export class TimeBloom {
 
   async #call({ sha, text }, keys, args) { // the answers; undefined: the clock or the layout was corrected
     const words = [keys.length, ...keys, ...args];
-    const [status, payload] = await this.#redis.call("EVALSHA", sha, ...words).catch((error) => {
+    const [status, payload, parameters] = await this.#redis.call("EVALSHA", sha, ...words).catch((error) => {
       if (!error.message.startsWith("NOSCRIPT")) throw error;
       return this.#redis.call("EVAL", text, ...words);
     });
     if (status === 0) return payload;
     if (status === 1) this.#ahead = payload - Date.now();
-    else if (status === 5) this.#layout = payload;
+    else if (status === 5 && [undefined, this.stored].includes(parameters)) this.#layout = payload;
+    else if (status === 4) this.#layout = "";
     else throw new Error(`${{ 2: "stored with other parameters", 6: "full" }[status] ?? `status ${status}`}: ${payload}`);
   }
 }

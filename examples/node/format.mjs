@@ -18,7 +18,7 @@ export const rowsApart = (hashes) => Math.ceil(hashes / 2); // from the beginnin
 export const blocksIn = (bits, hashes) => (bits / 64 - Math.floor(hashes / 2)) / rowsApart(hashes);
 export const packed = (digest, sizes) => { // its columns; where its block begins in parts of each size
   const columns = columnsOf(digest, Math.max(...sizes.map(({ hashes }) => hashes))), starts = Buffer.alloc(4 * sizes.length);
-  sizes.forEach(({ blocks, hashes }, i) => starts.writeUInt32LE(8 + blockOf(digest, blocks) * rowsApart(hashes) * 8, 4 * i));
+  sizes.forEach(({ blocks, hashes }, i) => starts.writeUInt32LE(blockOf(digest, blocks) * rowsApart(hashes) * 8, 4 * i));
   return Buffer.concat([columns, starts]);
 };
 

@@ -11,12 +11,11 @@ import { TimeBloom } from "./client.mjs";
 import { blockOf, blocksIn, columnsOf, digestOf, packed, rowsApart, shardOf } from "./format.mjs";
 
 function bytesOf(items, stored) { // a slice with these items
-  const { bits, hashes } = JSON.parse(stored), data = Buffer.alloc(8 + bits / 8);
-  data.writeUIntBE(items.length, 0, 6);
+  const { bits, hashes } = JSON.parse(stored), data = Buffer.alloc(bits / 8);
   for (const digest of items.map(digestOf))
     for (let row = 0; row < hashes; row++) {
       const bit = (blockOf(digest, blocksIn(bits, hashes)) * rowsApart(hashes) + row) * 64 + columnsOf(digest, hashes)[row];
-      data[8 + (bit >> 3)] |= 128 >> (bit & 7);
+      data[bit >> 3] |= 128 >> (bit & 7);
     }
   return data.toString("hex");
 }

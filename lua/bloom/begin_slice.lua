@@ -3,7 +3,7 @@
 -- Includes   clock, keys, layouts
 --
 -- KEYS[1]    the filter's parameters
--- KEYS[2]    the layout (shared/layouts.lua)
+-- KEYS[2]    its state (add.lua)
 -- KEYS[3]    the first part of the slice that begins
 --
 -- ARGV[1]    the client's parameters
@@ -20,7 +20,7 @@
 --            {5, layout}      the layout that is now stored
 -- Errors     WRONGTYPE, OOM, READONLY, each before anything is changed
 
-local config_key, layout_key, first_part = KEYS[1], KEYS[2], KEYS[3]
+local config_key, state, first_part = KEYS[1], KEYS[2], KEYS[3]
 local config, version, part, growth = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local begins, ends, expires = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
 
@@ -29,7 +29,7 @@ if now < begins or now >= ends then return {1, now} end
 
 local stored_config = redis.call('GET', config_key)
 if stored_config and stored_config ~= config then return {2, stored_config} end
-local stored = redis.call('GET', layout_key) or ''
+local stored = redis.call('HGET', state, 'layout') or ''
 -- Without a layout there is nothing to begin: the filter was cleared meanwhile.
 if version_of(stored) ~= version or stored == '' then return {5, stored} end
 local layout
@@ -39,5 +39,6 @@ else
   local oldest, slice = string.match(growth, '^(%S+) %S+ %S+ (%S+)')
   layout = next_layout(stored, {[slice] = part}, oldest)
 end
-keep(layout_key, layout, expires, now)
+redis.call('HSET', state, 'layout', layout)
+prolong(state, expires, now)
 return {5, layout}

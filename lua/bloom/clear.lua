@@ -1,17 +1,15 @@
 -- clear: forget everything that the filter has seen, and its parameters.
 --
--- Includes   clock, layouts, tokens
+-- Includes   clock, keys, lanes, layouts
 --
 -- KEYS[1]    the filter's parameters
--- KEYS[2]    the client's lane (shared/tokens.lua)
--- KEYS[3]    the layout (shared/layouts.lua)
--- KEYS[4]    the register of parts
--- KEYS[5]    the claims
--- KEYS[6]    the sessions that hold claims
--- KEYS[7..]  all parts of live slices, and those of the register
+-- KEYS[2]    its state (add.lua)
+-- KEYS[3]    the claims
+-- KEYS[4]    the sessions that hold claims
+-- KEYS[5..]  all parts of live slices, and those that its state counts
 --
--- ARGV[1]    the client's parameters
--- ARGV[2]    the call's number in its lane; lane and number are its token
+-- ARGV[1]    the token (shared/lanes.lua)
+-- ARGV[2]    the client's parameters
 -- ARGV[3]    when the client believes that the current slice begins (ms)
 -- ARGV[4]    when it ends (ms)
 -- ARGV[5]    when it leaves the window (ms)
@@ -25,27 +23,32 @@
 --            {5, layout}      the stored layout has another version; nothing changed
 -- Errors     WRONGTYPE, OOM, READONLY, each before anything is changed
 
-local config_key, lane_key, layout_key, FIRST_PART = KEYS[1], KEYS[2], KEYS[3], 7
-local config, number = ARGV[1], tonumber(ARGV[2])
-local begins, ends, expires = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
-local lane_ttl, version = tonumber(ARGV[6]), ARGV[7]
+local config_key, state, FIRST_PART = KEYS[1], KEYS[2], 5
+local number, lane = read_token(ARGV[1])
+local config, version = ARGV[2], ARGV[7]
+local begins, ends, expires, lane_ttl = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
 
 -- A second copy would forget what others have added meanwhile.
-local earlier, last = earlier_answer(lane_key, number)
-if earlier or last then return {3, last or number} end
+local kept = redis.call('HMGET', state, 'layout', lane)
+local earlier, last = answers_in(kept[2], number)
+if earlier or last then return {3, last or tonumber(number, 16)} end
 
 local now = server_time()
 if now < begins or now >= ends then return {1, now} end
 
-local stored = redis.call('GET', config_key)
+local stored, layout = redis.call('GET', config_key), kept[1] or ''
 if stored and stored ~= config then return {2, stored} end
-local stored_layout = redis.call('GET', layout_key) or ''
-if version_of(stored_layout) ~= version then return {5, stored_layout} end
+if version_of(layout) ~= version then return {5, layout} end
 -- Another program's key stays: GETBIT and HLEN raise WRONGTYPE.
 for part = FIRST_PART, #KEYS do redis.call('GETBIT', KEYS[part], 0) end
-for hash = 4, 6 do redis.call('HLEN', KEYS[hash]) end
+for hash = 3, 4 do redis.call('HLEN', KEYS[hash]) end
 
-redis.call('SET', lane_key, lane_entry(ARGV[2], '', ''), 'PX', math.min(lane_ttl, expires - now))
-local keys = redis.call('UNLINK', config_key, layout_key, KEYS[4], KEYS[5], KEYS[6])
+-- Out of memory, and on a replica, the server refuses the first write.
+redis.call('HSET', state, lane, lane_entry(number, '', now))
+local keys = redis.call('UNLINK', state) * (layout == '' and 0 or 1)
+keys = keys + redis.call('UNLINK', config_key, KEYS[3], KEYS[4])
 for part = FIRST_PART, #KEYS do keys = keys + redis.call('UNLINK', KEYS[part]) end
+-- The lane alone is kept.
+redis.call('HSET', state, lane, lane_entry(number, '', now))
+redis.call('PEXPIREAT', state, math.min(now + lane_ttl, expires))
 return {0, keys}

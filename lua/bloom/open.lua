@@ -1,8 +1,10 @@
--- open: agree on a sharded filter's parameters. The shards keep copies; this key is the one that clients compare with.
+-- open: agree on a filter's parameters, and begin the filter where there is none.
 --
--- Includes   clock, keys
+-- Includes   clock, keys, layouts
 --
--- KEYS[1]    the filter's parameters, found by its name alone
+-- KEYS[1]    the filter's parameters. With several shards, clients first compare theirs with those that are found by the
+--            name alone, the root's; the shards keep copies
+-- KEYS[2]    the state of the shard (add.lua); missing for the root of several shards
 --
 -- ARGV[1]    the client's parameters
 -- ARGV[2]    when the client believes that the current slice begins (ms)
@@ -10,19 +12,29 @@
 -- ARGV[4]    when it leaves the window (ms)
 -- ARGV[5]    0: change nothing; 1: store the parameters where there are none, and keep them as long as the slice
 --
--- Reply      {0, ''}          agreed
+-- Reply      {0, ''}          agreed; of a shard: there is none
 --            {1, now}         the server's clock (ms) is not within ARGV[2..3]; nothing changed
 --            {2, parameters}  the filter is stored with other parameters; nothing changed
+--            {5, layout}      agreed; the shard's layout, which may begin now
 -- Errors     WRONGTYPE, OOM, READONLY, each before anything is changed
 
-local root, config = KEYS[1], ARGV[1]
+local config_key, state, config = KEYS[1], KEYS[2], ARGV[1]
 local begins, ends, expires = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local store = ARGV[5] == '1'
 
 local now = server_time()
 if now < begins or now >= ends then return {1, now} end
 
-local stored = redis.call('GET', root)
+local stored = redis.call('GET', config_key)
 if stored and stored ~= config then return {2, stored} end
-if store then keep(root, config, expires, now) end
-return {0, ''}
+local layout = state and redis.call('HGET', state, 'layout')
+if stored and layout then return {5, layout} end
+if not store then return {0, ''} end
+keep(config_key, config, expires, now)
+if not state then return {0, ''} end
+if not layout then
+  layout = begun_layout('')
+  redis.call('HSET', state, 'layout', layout)
+  prolong(state, expires, now)
+end
+return {5, layout}

@@ -3,23 +3,20 @@
 -- Includes   keys, layouts
 --
 -- KEYS[1]    the filter's parameters
--- KEYS[2]    the layout (shared/layouts.lua)
--- KEYS[3]    the register of parts
--- KEYS[4..]  the temporary name of each part, and then, in the same order, the final ones
+-- KEYS[2]    its state (add.lua)
+-- KEYS[3..]  the temporary name of each part, and then, in the same order, the final ones
 --
 -- ARGV[1]    the parameters
 -- ARGV[2]    when they are dropped (ms)
 -- ARGV[3]    the layout without its version: a new generation begins
--- ARGV[4]    when the layout is dropped (ms)
--- ARGV[5]    when the register is dropped (ms)
--- ARGV[6..]  when each part is dropped (ms)
+-- ARGV[4..]  three for each part: its field in the state, the number of its items, and when it is dropped (ms)
 --
 -- Reply      {0, ''}          done
 --            {2, parameters}  a filter is stored already; nothing changed
 --            {8, key}         the server has dropped this part; nothing changed
 -- Errors     WRONGTYPE, OOM, READONLY, each before anything is changed
 
-local config_key, layout_key, register, FIRST_PART, FIRST_EXPIRY = KEYS[1], KEYS[2], KEYS[3], 4, 6
+local config_key, state, FIRST_PART = KEYS[1], KEYS[2], 3
 local parts = (#KEYS - FIRST_PART + 1) / 2
 
 local stored = redis.call('GET', config_key)
@@ -29,17 +26,15 @@ for part = FIRST_PART, FIRST_PART + parts - 1 do
   -- Another program's key stays: GETBIT raises WRONGTYPE.
   redis.call('GETBIT', KEYS[part + parts], 0)
 end
-redis.call('GET', layout_key)
-redis.call('HLEN', register)
+redis.call('HLEN', state)
 
 set_until(config_key, ARGV[1], ARGV[2])
-redis.call('UNLINK', register)
-set_until(layout_key, begun_layout(ARGV[3]), ARGV[4])
+redis.call('HSET', state, 'layout', begun_layout(ARGV[3]))
+drop_at(state, ARGV[2])
 for i = 0, parts - 1 do
-  local part, expires = KEYS[FIRST_PART + parts + i], ARGV[FIRST_EXPIRY + i]
+  local part, field, count, expires = KEYS[FIRST_PART + parts + i], unpack(ARGV, 4 + 3 * i, 6 + 3 * i)
   redis.call('RENAME', KEYS[FIRST_PART + i], part)
   drop_at(part, expires)
-  redis.call('HSET', register, part, expires)
+  redis.call('HSET', state, field, count)
 end
-drop_at(register, ARGV[5])
 return {0, ''}

@@ -1,29 +1,25 @@
 -- swap: put a filter in the place of another one, which is forgotten. Both have one shard, the same hash tag and the same
 -- parameters.
 --
--- Includes   clock, keys, layouts, tokens
+-- Includes   clock, keys, lanes, layouts
 --
 -- KEYS[1]    the parameters of the filter that is replaced
--- KEYS[2]    the client's lane (shared/tokens.lua)
--- KEYS[3]    its layout (shared/layouts.lua)
--- KEYS[4]    its register of parts
--- KEYS[5]    the parameters of the other filter
--- KEYS[6]    its layout
--- KEYS[7]    its register
--- KEYS[8]    its claims
--- KEYS[9]    its sessions
--- KEYS[10..] all parts of live slices of the first filter, and those of its register; then those of live slices of the
---            other one; then the names that these get
+-- KEYS[2]    its state (add.lua)
+-- KEYS[3]    the parameters of the other filter
+-- KEYS[4]    its state
+-- KEYS[5]    its claims
+-- KEYS[6]    its sessions
+-- KEYS[7..]  all parts of live slices of the first filter, and those that its state counts; then those of live slices of
+--            the other one; then the names that these get
 --
--- ARGV[1]    the parameters of both
--- ARGV[2]    the call's number in its lane; lane and number are its token
+-- ARGV[1]    the token (shared/lanes.lua)
+-- ARGV[2]    the parameters of both
 -- ARGV[3]    when the client believes that the current slice begins (ms)
 -- ARGV[4]    when it ends (ms)
 -- ARGV[5]    when it leaves the window (ms)
--- ARGV[6]    how long a lane is kept at most (ms)
--- ARGV[7]    the version of the first filter's layout, as the client knows it
--- ARGV[8]    that of the other one's
--- ARGV[9]    the number of the first filter's parts
+-- ARGV[6]    the version of the first filter's layout, as the client knows it
+-- ARGV[7]    that of the other one's
+-- ARGV[8]    the number of the first filter's parts
 --
 -- Reply      {0, ''}          done
 --            {1, now}         the server's clock (ms) is not within ARGV[3..4]; nothing changed
@@ -34,15 +30,15 @@
 --            {5, layout, 1}   the other filter's; nothing changed
 -- Errors     WRONGTYPE, OOM, READONLY, each before anything is changed
 
-local config_key, lane_key, layout_key, register, FIRST_PART = KEYS[1], KEYS[2], KEYS[3], KEYS[4], 10
-local new_config, new_layout, new_register = KEYS[5], KEYS[6], KEYS[7]
-local config, number = ARGV[1], tonumber(ARGV[2])
-local begins, ends, expires = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
-local lane_ttl, version, other_version, old_parts = tonumber(ARGV[6]), ARGV[7], ARGV[8], tonumber(ARGV[9])
+local config_key, state, new_config, new_state, FIRST_PART = KEYS[1], KEYS[2], KEYS[3], KEYS[4], 7
+local number, lane = read_token(ARGV[1])
+local config, begins, ends, expires = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
+local version, other_version, old_parts = ARGV[6], ARGV[7], tonumber(ARGV[8])
 local parts = (#KEYS - FIRST_PART + 1 - old_parts) / 2
 
 -- A second copy would put the next filter, half built, in the place of this one.
-local earlier, last = earlier_answer(lane_key, number)
+local kept = redis.call('HMGET', state, 'layout', lane)
+local earlier, last = answers_in(kept[2], number)
 if earlier then return {0, ''} end
 if last then return {3, last} end
 
@@ -50,30 +46,24 @@ local now = server_time()
 if now < begins or now >= ends then return {1, now} end
 
 local stored, stored_new = redis.call('GET', config_key), redis.call('GET', new_config)
-local stored_other = redis.call('GET', new_layout)
-if not stored_new or not stored_other then return {4, ''} end
+local layout, other = kept[1] or '', redis.call('HGET', new_state, 'layout')
+if not stored_new or not other then return {4, ''} end
 if stored_new ~= config then return {2, stored_new} end
 if stored and stored ~= config then return {2, stored} end
-local stored_layout = redis.call('GET', layout_key) or ''
-if version_of(stored_layout) ~= version then return {5, stored_layout} end
-if version_of(stored_other) ~= other_version then return {5, stored_other, 1} end
+if version_of(layout) ~= version then return {5, layout} end
+if version_of(other) ~= other_version then return {5, other, 1} end
 -- Another program's key stays: GETBIT and HLEN raise WRONGTYPE.
 for part = FIRST_PART, #KEYS do redis.call('GETBIT', KEYS[part], 0) end
-for _, hash in ipairs({register, new_register, KEYS[8], KEYS[9]}) do redis.call('HLEN', hash) end
+for hash = 5, 6 do redis.call('HLEN', KEYS[hash]) end
 
 -- Out of memory, and on a replica, the server refuses the first write.
-redis.call('SET', lane_key, lane_entry(ARGV[2], '', ''), 'PX', math.min(lane_ttl, expires - now))
+redis.call('HSET', new_state, lane, lane_entry(number, '', now))
 set_until(config_key, config, expires)
-redis.call('UNLINK', register)
 for part = FIRST_PART, FIRST_PART + old_parts - 1 do redis.call('UNLINK', KEYS[part]) end
 for i = FIRST_PART + old_parts, FIRST_PART + old_parts + parts - 1 do
-  local dropped = redis.call('HGET', new_register, KEYS[i])
   if redis.call('EXISTS', KEYS[i]) == 1 then redis.call('RENAME', KEYS[i], KEYS[i + parts]) end
-  -- One that the server has dropped early is entered too, so that it is noticed.
-  if dropped then redis.call('HSET', register, KEYS[i + parts], dropped) end
 end
-redis.call('RENAME', new_layout, layout_key)
-drop_at(layout_key, expires)
-if redis.call('EXISTS', register) == 1 then drop_at(register, expires) end
-redis.call('UNLINK', new_config, new_register, KEYS[8], KEYS[9])
+redis.call('RENAME', new_state, state)
+drop_at(state, expires)
+redis.call('UNLINK', new_config, KEYS[5], KEYS[6])
 return {0, ''}

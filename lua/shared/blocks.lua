@@ -1,9 +1,8 @@
 -- the blocks of a slice's parts (docs/format.md): which parts hold an item.
 --
--- A part is a header of 8 bytes, the number of its items, and then rows of 8 bytes, 64 columns. An item has one block in
--- each part, some rows one after another, and one column in each of these: where all of them are set, the part holds it.
--- A block begins in the middle of the one before it. The client computes where an item's block begins, and its columns;
--- here they are only looked up.
+-- A part is rows of 8 bytes, 64 columns. An item has one block in each part, some rows one after another, and one column in
+-- each of these: where all of them are set, the part holds it. A block begins in the middle of the one before it. The client
+-- computes where an item's block begins, and its columns; here they are only looked up.
 --
 -- Includes   none
 

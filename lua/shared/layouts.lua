@@ -1,6 +1,6 @@
 -- the layout: which parts the slices have, where they have others than the usual one (docs/format.md).
 --
--- Includes   clock, keys
+-- Includes   clock
 --
 -- '1557273600000000.1557277200123456;20190508=1000:28672:14,2000:61440:16;20190509=4000:103936:14': the version, which is
 -- the generation and when the layout changed last (us; left out before the first change), and then the entries, sorted by
@@ -47,9 +47,4 @@ local function grown_layout(layout, growth)
   for i = 4, #words do parts[words[i]] = string.match(layout, ';' .. words[i] .. '=([^;]*)') or usual end
   parts[slice] = parts[slice] .. ',' .. part
   return next_layout(layout, parts, oldest)
-end
-
--- Stores the layout in which a slice has one more part.
-local function store_grown(layout_key, layout, growth, expires, now)
-  keep(layout_key, grown_layout(layout, growth), expires, now)
 end

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from tbloom.bloom.config import Config
 from tbloom.bloom.hasher import by_shard
-from tbloom.bloom.info import each, parts_in
+from tbloom.bloom.info import items_in, parts_of
 from tbloom.bloom.layout import Layout, damaged
 from tbloom.bloom.script_calls import CONTAINS, ShardCalls, SliceCalls
 from tbloom.engine.batches import Batch
@@ -87,16 +87,16 @@ class FilterExchange(Exchange):
     def clear(self, shard: int) -> Flow[None]:
         """Forgets what a shard holds."""
         cleared = Batch([], shard)
-        parts = yield from self.registered(shard)
+        parts = yield from self.counted(shard)
         yield from self.change([cleared], lambda batch: batch.known.clear(batch, parts), store=None)
         self.learn_layout(shard, "")
 
-    def registered(self, shard: int) -> Flow[list[str]]:
-        """The parts of a shard by its register: of slices too that are later than the current one, once the server's clock
+    def counted(self, shard: int) -> Flow[list[str]]:
+        """The parts that the shard's state counts: of slices too that are later than the current one, once the server's clock
         was set back."""
-        key = self.config.keys.register(shard)
-        [register] = yield from deliver([Command(("HGETALL", key))])
-        return [*parts_in(key, register)]
+        state = self.config.keys.state(shard)
+        [fields] = yield from deliver([Command(("HKEYS", state))])
+        return parts_of(self.config, shard, fields)
 
     def keep_unanswered(self, usual: Usual, digest: bytes, lane: Lane, answers: str) -> None:
         """Keeps an item whose usual call was interrupted; ``answers``: the answer; none if it has not come."""
@@ -119,9 +119,13 @@ class FilterExchange(Exchange):
         is_fetched = batches[0].first and not any(batch.agreed for batch in batches)
         if store is None or is_fetched:
             return None
-        # The script of a single shard compares the parameters itself.
-        agreed = self.config.shards == 1 or self._agreed in ((current, True), (current, store))
-        if agreed and not (store and self._grown):
+        known = all(current.layout(batch.shard).version for batch in batches)
+        # A single shard's parameters were compared when its layout was learned.
+        agreed = (self.config.shards == 1 and known) or self._agreed in (
+            (current, True),
+            (current, store),
+        )
+        if agreed and (known or not store) and not (store and self._grown):
             return None
         return self._agree_and_begin(current, batches, store=store, agreed=agreed)
 
@@ -134,12 +138,24 @@ class FilterExchange(Exchange):
     def _agree_and_begin(
         self, current: SliceCalls, batches: list[Batch], *, store: bool, agreed: bool
     ) -> Flow[bool]:
-        """Compares the parameters, and begins the current slice. False: another slice is current, or the layout has changed."""
+        """Compares the parameters, begins the filter, and the current slice. False: another slice is current, or the layout
+        has changed."""
         if not agreed:
-            call = {Batch([], known=current): current.open(int(store))}
-            if (yield from self._deliver(call, self._accept)):
+            root = None if self.config.shards > 1 else 0
+            call = {Batch([], root or 0, known=current): current.open(root, store=store)}
+            left = yield from self._deliver(call, self._accept)
+            if self.current_calls() is not current or (left and root is None):
                 return False
             self._agreed = (current, store)
+        unknown = {batch.shard for batch in batches if not current.layout(batch.shard).version}
+        if store and unknown:
+            calls = {
+                Batch([], shard, known=current): current.open(shard, store=True)
+                for shard in unknown
+            }
+            yield from self._deliver(calls, self._accept)
+            if not all(current.layout(shard).version for shard in unknown):
+                return False
         return not (store and self._grown) or (yield from self._begin_slices(current, batches))
 
     def _begin_slices(self, current: SliceCalls, pending: list[Batch]) -> Flow[bool]:
@@ -150,9 +166,10 @@ class FilterExchange(Exchange):
             last, layout = current.shard(shard).begins_after, current.layout(shard)
             if last is not None and layout.version:  # else the filter begins with the first call
                 numbers = range(len(layout.parts(last)))
-                keys = [self.config.keys.slice(last, shard, number) for number in numbers]
-                counts = yield from each(keys, "BITFIELD_RO {} GET u48 0")
-                items[shard] = sum(count for [[count]] in counts.values())
+                fields = [self.config.keys.field(last, number) for number in numbers]
+                state = self.config.keys.state(shard)
+                [counts] = yield from deliver([Command(("HMGET", state, *fields))])
+                items[shard] = sum(map(items_in, counts))
         if not items:
             return True
         calls = {
@@ -167,7 +184,7 @@ class FilterExchange(Exchange):
 
     def _accept(self, batch: Batch, reply: Any) -> bool:
         """Takes a script's reply; False: the call must be made anew."""
-        status, payload = reply
+        status, payload, *stored = reply
         if status == Status.OK:
             if batch.digests:
                 batch.answers = self._answers(batch, payload)
@@ -176,12 +193,15 @@ class FilterExchange(Exchange):
             self.clock.learn(payload)
             return False
         if status == Status.LAYOUT:
+            if stored and text(stored[0]) != self.config.stored:
+                raise refusal(self.config, Status.MISMATCH, stored[0])
             self.learn_layout(batch.shard, text(payload))
             return False
         if status == Status.FULL:
             batch.answers = self._answers(batch, payload)
             raise FilterFull(self.config.name, self.config.first_capacity)
         if status == Status.UNKNOWN:
+            self.learn_layout(batch.shard, "")
             self._agreed, batch.agreed = None, True
             return False
         if status == Status.STRAY and not batch.digests:
@@ -199,7 +219,8 @@ class FilterExchange(Exchange):
             (self._grown.add if layout.entries else self._grown.discard)(shard)
 
     def _learn_generation(self, shard: int) -> Flow[None]:
-        [stored] = yield from deliver([Command(("GET", self.config.keys.layout(shard)))])
+        state = self.config.keys.state(shard)
+        [stored] = yield from deliver([Command(("HGET", state, "layout"))])
         self.learn_layout(shard, text(stored or ""))
 
     def _lasts(self, batch: Batch) -> int:

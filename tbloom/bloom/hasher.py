@@ -14,7 +14,7 @@ from struct import Struct
 
 from mmh3 import mmh3_32_uintdigest, mmh3_x64_128_digest
 
-from tbloom.bloom.sizing import COLUMNS, HEADER_BITS
+from tbloom.bloom.sizing import COLUMNS
 from tbloom.errors import ConfigError
 from tbloom.items import Item, encode, encode_all
 
@@ -25,8 +25,6 @@ _LEAST_SECRET, _MOST_SECRET = 16, 64
 #: The columns that one digest has.
 COLUMNS_PER_DIGEST = 16
 _BLOCK_SEED, _SHARD_SEED = 0, 1
-#: Of a part, before its first block.
-HEADER_BYTES = HEADER_BITS // 8
 _U32 = Struct("<I").pack
 #: The column of each byte of a digest.
 _COLUMN_OF_BYTE = bytes(byte * COLUMNS >> 8 for byte in range(256))
@@ -99,7 +97,7 @@ def packed(
         [(blocks, step)], items = sizes, list[bytes]()
         for digest in digests:
             block = mmh3_32_uintdigest(digest, _BLOCK_SEED) * blocks >> 32
-            items.append(digest.translate(_COLUMN_OF_BYTE) + _U32(HEADER_BYTES + block * step))
+            items.append(digest.translate(_COLUMN_OF_BYTE) + _U32(block * step))
         return b"".join(items)
     starts = Struct(f"<{len(sizes)}I").pack
     return b"".join(
@@ -115,7 +113,7 @@ def packed(
 def block_starts(digest: bytes, sizes: Sequence[tuple[int, int]]) -> list[int]:
     """The byte at which the item's block begins in parts of each size (blocks, and bytes from one to the next)."""
     hash = mmh3_32_uintdigest(digest, _BLOCK_SEED)
-    return [HEADER_BYTES + (hash * blocks >> 32) * step for blocks, step in sizes]
+    return [(hash * blocks >> 32) * step for blocks, step in sizes]
 
 
 def columns_of(digest: bytes, count: int) -> bytes:

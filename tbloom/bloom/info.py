@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from tbloom.bloom import sizing
 from tbloom.bloom.config import Config
 from tbloom.bloom.layout import Layout, Part
-from tbloom.bloom.sizing import HEADER_BITS, key_bytes, rate_at, window_rate
+from tbloom.bloom.sizing import key_bytes, rate_at, window_rate
 from tbloom.engine.clock import ServerClock
 from tbloom.engine.flow import Command, Flow, chunks, deliver_all, pairs, text
 from tbloom.engine.server import ask_time, check_stored, evictions
@@ -20,10 +20,9 @@ from tbloom.window import WHOLE, Slice, from_ms
 
 #: The bytes that BITCOUNT reads in about a millisecond.
 _COUNT_BYTES = 1 << 22
-#: An entry of a register behind the hash tag: a part, and when it is dropped (ms).
-_ENTRY = re.compile(f"({WHOLE}|[0-9][0-9A-Za-z]*)(:[0-9]+)? [0-9]{{1,15}}")
-#: A part that leaves within this time is not reported as dropped.
-_SOON_MS = 1000
+#: The field of a part in its shard's state.
+_FIELD = re.compile(f"({WHOLE}|[0-9][0-9A-Za-z]*)(:[0-9]+)?")
+_COUNT = re.compile("[0-9]{1,15}", re.ASCII)
 #: What PTTL answers for a key that is missing.
 _MISSING = -2
 
@@ -107,30 +106,36 @@ class Glance(NamedTuple):
     warnings: list[str]
 
 
-def parts_in(key: str, register: Any) -> dict[str, int]:
-    """The parts in a register, with the times at which they are dropped (ms). What is not tbloom's is left out."""
-    ours = key.removesuffix("parts")
-    entries = {text(part): text(until) for part, until in pairs(register).items()}
-    return {
-        part: int(until)
-        for part, until in entries.items()
-        if part.startswith(ours) and _ENTRY.fullmatch(f"{part[len(ours) :]} {until}")
-    }
+def items_in(count: Any) -> int:
+    """The number of items in a part, by its field in a shard's state; 0 where another program has written to it."""
+    known = text(count or "")
+    return int(known) if _COUNT.fullmatch(known) else 0
+
+
+def parts_of(config: Config, shard: int, fields: Iterable[Any]) -> list[str]:
+    """The keys of the parts that these fields of a shard's state count. What is not tbloom's is left out."""
+    counted = [text(field) for field in fields]
+    return [config.keys.slice(field, shard) for field in counted if _FIELD.fullmatch(field)]
 
 
 def glance(config: Config, clock: ServerClock) -> Flow[Glance]:
-    """What the registers say, and the heads of the parts in them; after ``ask_time``."""
-    registers = [*map(config.keys.register, range(config.shards))]
-    warnings, now = (yield from evictions(registers)), clock.now()
-    parts: dict[str, int] = {}
-    for key, [register] in (yield from each(registers, "HGETALL {}")).items():
-        parts |= parts_in(key, register)
+    """What the states say, and the parts that they count; after ``ask_time``."""
+    states = [*map(config.keys.state, range(config.shards))]
+    warnings, now = (yield from evictions(states)), clock.now()
+    oldest = config.window.live(now)[0].label
+    counts: dict[str, int] = {}
+    for shard, (_, [state]) in enumerate((yield from each(states, "HGETALL {}")).items()):
+        for field, count in pairs(state).items():
+            if text(field).partition(":")[0] >= oldest:
+                for part in parts_of(config, shard, [field]):
+                    if items := items_in(count):
+                        counts[part] = items
     heads = {}
-    replies = yield from each(parts, "MEMORY USAGE {}", "BITFIELD_RO {} GET u48 0", "PTTL {}")
-    for part, (size, [items], ttl) in replies.items():
+    replies = yield from each(counts, "MEMORY USAGE {}", "PTTL {}")
+    for part, (size, ttl) in replies.items():
         if size:
-            heads[part] = items, size, ttl
-        elif parts[part] > now + _SOON_MS:
+            heads[part] = counts[part], size, ttl
+        else:
             warnings.append(f"the server has dropped {part} early: what it held is forgotten")
     return Glance(now, heads, warnings)
 
@@ -142,7 +147,8 @@ def read_info(
     yield from ask_time(config, clock)
     live = config.window.live(clock.now())
     yield from check_stored(config)
-    texts = yield from each([config.keys.layout(s) for s in range(config.shards)], "GET {}")
+    states = [config.keys.state(shard) for shard in range(config.shards)]
+    texts = yield from each(states, "HGET {} layout")
     layouts = [
         Layout(config, text(known or ""), shard) for shard, [known] in enumerate(texts.values())
     ]
@@ -257,10 +263,9 @@ def each(keys: Iterable[str], *commands: str) -> Flow[dict[str, list[Any]]]:
 
 def _count_bits(bits: int, key: str) -> Flow[int]:
     """The number of set bits in a part."""
-    header = HEADER_BITS // 8
     size = key_bytes(bits)
     calls = [
         Command(("BITCOUNT", key, start, min(start + _COUNT_BYTES, size) - 1))
-        for start in range(header, size, _COUNT_BYTES)
+        for start in range(0, size, _COUNT_BYTES)
     ]
     return sum((yield from deliver_all(calls)))

@@ -163,7 +163,7 @@ class Layout:
 def damaged(config: Config, text: str, shard: int) -> TBloomError:
     """The error for a stored text that is not a layout of tbloom's."""
     return TBloomError(
-        f"filter {config.name!r}: key {config.keys.layout(shard)!r} holds {text[:100]!r}, which is not a layout of "
+        f"filter {config.name!r}: the field 'layout' of {config.keys.state(shard)!r} holds {text[:100]!r}, which is not "
         "tbloom's; delete it, and clear() the filter if it had grown"
     )
 

@@ -70,7 +70,7 @@ def _call(old: Config, new: Config, now: int, shard: int | None, layout: Layout)
     current = slices[-1]
     keys, expiries, entries = [new.keys.root], [], ""
     if shard is not None:
-        keys = [new.keys.config(shard), new.keys.layout(shard), new.keys.register(shard)]
+        keys = [new.keys.config(shard), new.keys.state(shard)]
         entries = layout.reconfigured(Layout(new), [slice.label for slice in slices])
         for slice in slices:
             for number in range(len(layout.parts(slice.label))):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from functools import partial
-from typing import Any
+from struct import Struct
 
 from tbloom.bloom.config import FIRST_CAPACITY, Config
 from tbloom.bloom.hasher import digests_for, packed
@@ -25,6 +25,7 @@ _OPEN = Script("bloom/open")
 _BEGIN_SLICE = Script("bloom/begin_slice")
 _COMMIT = Script("bloom/claims/commit")
 
+_CONSTANTS, _U16 = Struct(">ddddI").pack, Struct(">H").pack
 #: The shards of a slice are dropped at 256 different times, 100 ms apart.
 _SPREAD_MS, _SPREAD = 100, 256
 
@@ -43,6 +44,25 @@ def leaves(config: Config, expires: int, shard: int | None) -> int:
     if config.shards == 1 or expires == ALWAYS.end:
         return expires
     return expires + (_SPREAD if shard is None else shard % _SPREAD) * _SPREAD_MS
+
+
+def constants(
+    begins: int,
+    ends: int,
+    expires: int = 0,
+    *,
+    size: tuple[int, int] = (0, 0),
+    version: str = "",
+    field: str = "",
+    oldest: str = "",
+    sizes: str = "",
+    growth: str = "",
+) -> bytes:
+    """What the calls of a slice share, for ``lua/shared/calls.lua``; ``size``: the capacity and the bytes of the part that new
+    items go into."""
+    texts = [bytes([len(text)]) + text.encode() for text in (version, field, oldest)]
+    behind = b"".join(texts) + _U16(len(sizes)) + sizes.encode() + growth.encode()
+    return _CONSTANTS(begins, ends, expires, *size) + behind
 
 
 class Parts:
@@ -153,22 +173,16 @@ class SliceCalls:
     def adding(self, shard: ShardCalls, within: int, batch: Batch) -> CallTemplate:
         """What the calls of ``add`` are made from."""
         age = batch.age
-        kind = _ADD, within, age, batch.agreed, _many(batch)
+        kind = _ADD, within, age, _many(batch)
         template = shard.templates.get(kind)
         if template is None:
-            keys, parts = self.config.keys, shard.parts(within, age)
+            parts = shard.parts(within, age)
             template = shard.templates[kind] = CallTemplate(
                 _ADD,
-                (*self._guards(batch), keys.register(batch.shard), *parts.keys),
-                (
-                    *self.current,
-                    self.expires_at(batch.shard, age),
-                    LANE_TTL_MS,
-                    *self._growing(shard, batch, self.labels[age]),
-                    parts.sizes,
-                ),
+                (*self._guards(batch.shard), *parts.keys),
+                (self._adding_to(shard, batch, age, parts),),
                 parts.packed,
-                lanes=keys.lanes(batch.shard),
+                with_token=True,
             )
         return template
 
@@ -179,35 +193,35 @@ class SliceCalls:
             self.check_live(batch.label)
             age = self.labels.index(batch.label)
         shard, batch.age = self.shard(batch.shard), age
-        kind = _COMMIT, age, batch.agreed, session, _many(batch)
+        kind = _COMMIT, age, session, _many(batch)
         template = shard.templates.get(kind)
         if template is None:
-            keys, parts = self.config.keys, shard.parts(age + 1, age)
-            claims = keys.register(batch.shard), keys.claims(batch.shard)
+            parts = shard.parts(age + 1, age)
             template = shard.templates[kind] = CallTemplate(
                 _COMMIT,
-                (*self._guards(batch), *claims, *parts.keys),
-                (
-                    *self.current,
-                    self.expires_at(batch.shard, age),
-                    *self._growing(shard, batch, self.labels[age]),
-                    parts.sizes,
-                    session,
-                ),
+                (*self._guards(batch.shard), self.config.keys.claims(batch.shard), *parts.keys),
+                (self._adding_to(shard, batch, age, parts), session),
                 parts.packed_for_claims,
             )
         return template.fill(batch.digests)
 
-    def _growing(self, shard: ShardCalls, batch: Batch, label: str) -> tuple[Any, ...]:
-        """The arguments of a call that adds to a slice: what it knows of the shard, how the slice grows ('': it may not),
-        and the size of its newest part."""
+    def _adding_to(self, shard: ShardCalls, batch: Batch, age: int, parts: Parts) -> bytes:
+        """What the calls share that add to the slice of this age: how it grows, too, and the size of its newest part."""
         # That of the parts, though another thread may have learned a newer one.
-        layout = shard.layout
-        in_hand = _many(batch)
-        growth = layout.growth(label, self.labels, in_hand) if self.config.grow else ""
-        newest = layout.parts(label)[-1]
-        size = newest.capacity, key_bytes(newest.bits)
-        return (self.agreed(batch), layout.version, growth, *size)
+        layout, label = shard.layout, self.labels[age]
+        known = layout.parts(label)
+        size = known[-1].capacity, key_bytes(known[-1].bits)
+        return constants(
+            self.begins,
+            self.ends,
+            self.expires_at(batch.shard, age),
+            size=size,
+            version=layout.version,
+            field=self.config.keys.field(label, len(known) - 1),
+            oldest=self.labels[-1],
+            sizes=parts.sizes,
+            growth=layout.growth(label, self.labels, _many(batch)) if self.config.grow else "",
+        )
 
     def contains(self, within: int, batch: Batch) -> ScriptCall:
         """``lua/bloom/contains.lua``."""
@@ -220,59 +234,60 @@ class SliceCalls:
     def probing(self, script: Script, within: int, batch: Batch) -> CallTemplate:
         """What the calls of a script that probes for items are made from."""
         shard = self.shard(batch.shard)
-        template = shard.templates.get((script, within, batch.agreed))
+        template = shard.templates.get((script, within))
         if template is None:
             parts = shard.parts(within)
             ages = [parts.ages] if script is _LAST_SEEN else []
-            template = shard.templates[script, within, batch.agreed] = CallTemplate(
+            template = shard.templates[script, within] = CallTemplate(
                 script,
-                (*self._guards(batch), *parts.keys),
-                (*self.current, self.agreed(batch), shard.layout.version, parts.sizes, *ages),
+                (*self._guards(batch.shard), *parts.keys),
+                (self.probing_of(shard, parts), *ages),
                 parts.packed,
             )
         return template
 
-    def _guards(self, batch: Batch) -> tuple[str, str]:
-        """The keys that a call compares with what the client knows: the shard's parameters and its layout."""
-        return self.config.keys.config(batch.shard), self.config.keys.layout(batch.shard)
+    def probing_of(self, shard: ShardCalls, parts: Parts, expires: int = 0) -> bytes:
+        """What the calls share that probe for items in these parts."""
+        version, sizes = shard.layout.version, parts.sizes
+        return constants(self.begins, self.ends, expires, version=version, sizes=sizes)
 
-    def clear(self, batch: Batch, registered: list[str]) -> ScriptCall:
-        """``lua/bloom/clear.lua``; the batch has a token, and no items. ``registered``: the parts of the register."""
+    def _guards(self, shard: int) -> tuple[str, str]:
+        """The keys of the shard's parameters, and of its state."""
+        return self.config.keys.config(shard), self.config.keys.state(shard)
+
+    def clear(self, batch: Batch, counted: list[str]) -> ScriptCall:
+        """``lua/bloom/clear.lua``; the batch has a token, and no items. ``counted``: the parts that the state counts."""
         keys, shard = self.config.keys, self.shard(batch.shard)
         assert batch.token is not None  # noqa: S101 - the exchange has given it one
         return ScriptCall(
             _CLEAR,
             (
-                keys.config(batch.shard),
-                keys.lanes(batch.shard) + batch.token.name,
-                keys.layout(batch.shard),
-                keys.register(batch.shard),
+                *self._guards(batch.shard),
                 keys.claims(batch.shard),
                 keys.sessions(batch.shard),
-                *dict.fromkeys([*shard.parts(len(self.labels)).keys, *registered]),
+                *dict.fromkeys([*shard.parts(len(self.labels)).keys, *counted]),
             ),
             (
-                self.config.stored,
-                batch.number,
-                self.begins,
-                self.ends,
+                batch.token.token,
+                *self.current,
                 self.expires_at(batch.shard),
                 LANE_TTL_MS,
                 shard.layout.version,
             ),
         )
 
-    def open(self, store: int) -> ScriptCall:
-        """``lua/bloom/open.lua``."""
-        arguments = *self.current, self.expires_at(None), store
-        return ScriptCall(_OPEN, (self.config.keys.root,), arguments)
+    def open(self, shard: int | None, *, store: bool) -> ScriptCall:
+        """``lua/bloom/open.lua``, for the root of several shards (None), or for a shard."""
+        arguments = *self.current, self.expires_at(shard), int(store)
+        keys = (self.config.keys.root,) if shard is None else self._guards(shard)
+        return ScriptCall(_OPEN, keys, arguments)
 
     def begin(self, shard: int, items: int, in_hand: int) -> ScriptCall:
         """``lua/bloom/begin_slice.lua``, to begin the current slice with room for ``items``, and for those in hand."""
-        layout, label, keys = self.layout(shard), self.labels[0], self.config.keys
+        layout, label = self.layout(shard), self.labels[0]
         return ScriptCall(
             _BEGIN_SLICE,
-            (keys.config(shard), keys.layout(shard), keys.slice(label, shard)),
+            (*self._guards(shard), self.config.keys.slice(label, shard)),
             (
                 self.config.stored,
                 layout.version,
@@ -283,8 +298,3 @@ class SliceCalls:
                 self.expires_at(shard),
             ),
         )
-
-    def agreed(self, batch: Batch) -> int:
-        """1: the client has agreed on the filter's parameters."""
-        # A single shard's script compares them itself.
-        return int(batch.agreed or self.config.shards == 1)

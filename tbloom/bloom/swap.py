@@ -14,7 +14,6 @@ from tbloom.engine.flow import Flow, ScriptCall, Status, text
 from tbloom.engine.keys import Keys
 from tbloom.engine.parameters import mismatch
 from tbloom.engine.scripts import Script
-from tbloom.engine.tokens import LANE_TTL_MS
 from tbloom.errors import ConfigError, TBloomError
 
 _SWAP = Script("bloom/swap")
@@ -46,10 +45,10 @@ def swap(exchange: FilterExchange, name: str) -> Flow[None]:
             (other if of_other else exchange).learn_layout(0, text(payload))
         return status in (Status.OK, Status.STRAY)
 
-    registered = yield from exchange.registered(0)
+    counted = yield from exchange.counted(0)
     yield from exchange.change(
         [Batch([])],
-        lambda batch: _call(exchange, other, batch, registered),
+        lambda batch: _call(exchange, other, batch, counted),
         store=None,
         accept=accept,
     )
@@ -58,22 +57,19 @@ def swap(exchange: FilterExchange, name: str) -> Flow[None]:
 
 
 def _call(
-    exchange: FilterExchange, other: FilterExchange, batch: Batch, registered: list[str]
+    exchange: FilterExchange, other: FilterExchange, batch: Batch, counted: list[str]
 ) -> ScriptCall:
     """``lua/bloom/swap.lua``."""
     old, new = exchange.current_calls(), other.current_calls()
     assert batch.token is not None  # noqa: S101 - the exchange has given it one
     window = len(old.labels)
-    parts = [*dict.fromkeys([*old.shard(0).parts(window).keys, *registered])]
+    parts = [*dict.fromkeys([*old.shard(0).parts(window).keys, *counted])]
     new_parts = new.shard(0).parts(window).keys
     layout = new.layout(0)
-    config_key, *others = _own(old.config)
     return ScriptCall(
         _SWAP,
         (
-            config_key,
-            old.config.keys.lanes(0) + batch.token.name,
-            *others,
+            *_own(old.config),
             *_own(new.config),
             new.config.keys.claims(0),
             new.config.keys.sessions(0),
@@ -82,12 +78,9 @@ def _call(
             *ShardCalls(old.config, 0, old.labels, layout).parts(window).keys,
         ),
         (
-            old.config.stored,
-            batch.number,
-            old.begins,
-            old.ends,
+            batch.token.token,
+            *old.current,
             old.expires_at(0),
-            LANE_TTL_MS,
             old.layout(0).version,
             layout.version,
             len(parts),
@@ -95,5 +88,5 @@ def _call(
     )
 
 
-def _own(config: Config) -> tuple[str, str, str]:
-    return config.keys.config(0), config.keys.layout(0), config.keys.register(0)
+def _own(config: Config) -> tuple[str, str]:
+    return config.keys.config(0), config.keys.state(0)

@@ -257,13 +257,15 @@ class Exchange(BeginsAnew):
     def _batch_of_rest(self, batch: Batch, digests: list[Any]) -> Batch:
         """A batch like this one for the digests."""
         token = self.lanes.take() if batch.token else None
-        kept = {
-            "in_hand": batch.in_hand,
-            "label": batch.label,
-            "ttl": batch.ttl,
-            "call": batch.call,
-        }
-        return Batch(digests, batch.shard, token, **kept)
+        return Batch(
+            digests,
+            batch.shard,
+            token,
+            in_hand=batch.in_hand,
+            label=batch.label,
+            ttl=batch.ttl,
+            call=batch.call,
+        )
 
     def _answers(self, batch: Batch, payload: Any, *, complete: bool = False) -> str:
         """A character for each item; unless ``complete``, for the first ones at least. Numbers are those of characters."""

@@ -66,7 +66,7 @@ class Keys:
 
     def slice(self, label: str, shard: int = 0, part: int = 0) -> str:
         """The bitmap of one slice, or of a further part of it."""
-        return f"{self._tag(shard)}:{label}:{part}" if part else f"{self._tag(shard)}:{label}"
+        return f"{self._tag(shard)}:{self.field(label, part)}"
 
     def incoming(self, label: str, shard: int, part: int, token: str) -> str:
         """The same during an import; ``token``: of the client that imports."""
@@ -77,12 +77,17 @@ class Keys:
         return f"{self._tag(shard)}:exact:{generation}:"
 
     def layout(self, shard: int = 0) -> str:
-        """The parts of slices that have grown; of an exact filter or a mapping, its tree of buckets."""
+        """The tree of buckets of an exact filter or a mapping."""
         return f"{self._tag(shard)}:layout"
 
-    def register(self, shard: int = 0) -> str:
-        """The parts that exist, and when each expires."""
-        return f"{self._tag(shard)}:parts"
+    def state(self, shard: int = 0) -> str:
+        """The layout of a filter, the number of items in each part, and its lanes."""
+        return f"{self._tag(shard)}:state"
+
+    @staticmethod
+    def field(label: str, part: int = 0) -> str:
+        """Where the state has the number of items in a part."""
+        return f"{label}:{part}" if part else label
 
     def claims(self, shard: int = 0) -> str:
         """The claimed items, and the session of each."""
@@ -101,7 +106,8 @@ class Keys:
         return f"{self.tag}{self._inner}:fingerprinter"
 
     def lanes(self, shard: int = 0) -> str:
-        """What the keys of lanes begin with: the number and the answer of a lane's last call. The lane's name follows."""
+        """What the keys of an exact filter's or a mapping's lanes begin with: the number and the answer of a lane's last call.
+        The lane's name follows."""
         return f"{self._tag(shard)}:lane:"
 
     def _tag(self, shard: int) -> str:

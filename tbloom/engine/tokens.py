@@ -27,11 +27,18 @@ _WORD = b"$%d\r\n%b\r\n"
 class Lane:
     """One lane of a client; ``number``: of its present call, or its last one."""
 
-    __slots__ = ("name", "number")
+    __slots__ = ("field", "name", "number")
 
     def __init__(self, name: str) -> None:
         self.name = name
+        #: Where a filter's state has it.
+        self.field = b"L" + name.encode()
         self.number = 0
+
+    @property
+    def token(self) -> bytes:
+        """The token of its present call, as a filter's scripts take it (``lua/shared/lanes.lua``)."""
+        return b"%x %b" % (self.number, self.field)
 
 
 class LanePool:
@@ -43,7 +50,7 @@ class LanePool:
     __slots__ = ("_client", "_free", "_unused")
 
     def __init__(self) -> None:
-        self._client = secrets.token_hex(8)
+        self._client = secrets.token_urlsafe(6)
         self._free: deque[Lane] = deque()
         self._unused = count()
 
@@ -64,11 +71,10 @@ class LanePool:
 class CallTemplate:
     """What all calls of a script have in common; the items differ, and the token.
 
-    The items are the last argument, as ``pack`` packs them. With a token, the lane's key is the first key, and the call's
-    number is the first argument; ``lanes``: what the lane's key begins with.
+    The token, if calls have one, is the first argument; the items are the last one, as ``pack`` packs them.
     """
 
-    __slots__ = ("_after_key", "_after_number", "_before", "_lanes", "_pack", "_script")
+    __slots__ = ("_arguments", "_before", "_pack", "_script")
 
     def __init__(
         self,
@@ -77,13 +83,12 @@ class CallTemplate:
         args: tuple[Any, ...],
         pack: Callable[[list[Any]], bytes],
         *,
-        lanes: str = "",
+        with_token: bool = False,
     ) -> None:
-        self._script, self._pack, self._lanes = script, pack, lanes
-        with_token = 1 if lanes else 0
-        words = ("EVALSHA", script.sha, len(keys) + with_token)
-        self._before = b"*%d\r\n" % (4 + len(keys) + len(args) + 2 * with_token) + bulks(words)
-        self._after_key, self._after_number = bulks(keys), bulks(args)
+        self._script, self._pack = script, pack
+        words = ("EVALSHA", script.sha, len(keys), *keys)
+        self._before = b"*%d\r\n" % (len(words) + with_token + len(args) + 1) + bulks(words)
+        self._arguments = bulks(args)
 
     def fill(self, digests: list[Any], token: Lane | None = None) -> ScriptCall:
         """The call for these items."""
@@ -91,9 +96,8 @@ class CallTemplate:
 
     def packed(self, digests: list[Any], token: Lane | None = None) -> bytes:
         """The call for these items in RESP."""
-        items, key, number = self._pack(digests), b"", b""
+        items, words = self._pack(digests), self._before
         if token is not None:
-            lane, digits = (self._lanes + token.name).encode(), b"%d" % token.number
-            key, number = _WORD % (len(lane), lane), _WORD % (len(digits), digits)
-        words = self._before, key, self._after_key, number, self._after_number
-        return b"".join(words) + _WORD % (len(items), items)
+            given = b"%x %b" % (token.number, token.field)
+            words += _WORD % (len(given), given)
+        return b"".join((words, self._arguments, _WORD % (len(items), items)))

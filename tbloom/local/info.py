@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from tbloom.bloom.info import FilterInfo, HeldPart, SliceInfo, filter_info, summed
 from tbloom.bloom.script_calls import SliceCalls
-from tbloom.bloom.sizing import key_bytes
 from tbloom.local.protocol import Protocol
-from tbloom.local.shard import parts_of
+from tbloom.local.shard import part_bytes, parts_of
 from tbloom.window import ALWAYS, Slice, from_ms
 
 
@@ -25,7 +24,7 @@ def _slice_info(protocol: Protocol, current: SliceCalls, slice: Slice) -> SliceI
             if part is None:
                 held.append(HeldPart(shard, size, 0, 0, 0))
                 continue
-            expires, taken = max(expires, part.expires), key_bytes(size.bits)
+            expires, taken = max(expires, part.expires), part_bytes(size)
             held.append(HeldPart(shard, size, part.items, taken, part.bits().bit_count()))
     leaves = from_ms(expires, config.window.zone) if 0 < expires < ALWAYS.end else None
     return summed(config, slice, held, leaves)

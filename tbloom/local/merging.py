@@ -6,15 +6,13 @@ import math
 import sys
 from typing import NamedTuple
 
-from tbloom.bloom.hasher import HEADER_BYTES
 from tbloom.bloom.layout import MAX_PARTS
 from tbloom.bloom.layout import Part as Size
 from tbloom.bloom.script_calls import leaves
-from tbloom.bloom.sizing import key_bytes
 from tbloom.errors import ConfigMismatch, FilterFull, TBloomError
 from tbloom.local.contents import PartEntry
 from tbloom.local.protocol import Protocol
-from tbloom.local.shard import key_of, part_of, parts_of
+from tbloom.local.shard import HEADER_BYTES, key_of, part_bytes, part_of, parts_of
 
 
 class _Copy(NamedTuple):
@@ -113,7 +111,7 @@ def _write(protocol: Protocol, now: int, merged: _Copies) -> None:
     changed: dict[int, dict[str, list[Size]]] = {}
     for (label, shard), parts in merged.items():
         for number, copy in enumerate(parts):
-            entry = PartEntry(leaves(config, expires[label], shard), key_bytes(copy.size.bits))
+            entry = PartEntry(leaves(config, expires[label], shard), part_bytes(copy.size))
             contents.parts.setdefault(key_of(label, shard, number), entry)
         sizes = [copy.size for copy in parts]
         if sizes != current.layout(shard).parts(label):

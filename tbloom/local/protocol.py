@@ -15,7 +15,6 @@ from tbloom.bloom.config import Config
 from tbloom.bloom.hasher import by_shard
 from tbloom.bloom.layout import Layout
 from tbloom.bloom.script_calls import SliceCalls
-from tbloom.bloom.sizing import key_bytes
 from tbloom.engine.flow import chunks
 from tbloom.engine.pending import PendingAnswers
 from tbloom.engine.tokens import LANE_TTL_MS
@@ -23,7 +22,7 @@ from tbloom.errors import ConfigMismatch, FilterFull
 from tbloom.items import check_keep, check_within
 from tbloom.local.contents import PartEntry
 from tbloom.local.memory import Store
-from tbloom.local.shard import Part, Shard, key_of, part_of, parts_of
+from tbloom.local.shard import Part, Shard, key_of, part_bytes, part_of, parts_of
 from tbloom.window import Period
 
 #: The items of a batch, which is done under one lock.
@@ -185,7 +184,7 @@ class Protocol:
         expires = self.current(now).expires_at(shard.number, shard.age)
         if part is None:
             contents.keep(self.config.stored, expires)
-            contents.parts[shard.key] = PartEntry(expires, key_bytes(shard.size.bits))
+            contents.parts[shard.key] = PartEntry(expires, part_bytes(shard.size))
         if fills:
             contents.keep_layout(shard.number, shard.grown, expires)
         # All that can fail is done before the first bit is set.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from mmh3 import mmh3_32_uintdigest
 
-from tbloom.bloom.hasher import HEADER_BYTES, columns_of, digests_for
+from tbloom.bloom.hasher import columns_of, digests_for
 from tbloom.bloom.script_calls import SliceCalls
 from tbloom.bloom.sizing import COLUMNS, ROW_BYTES, block_step, key_bytes
 from tbloom.errors import TBloomError
@@ -17,6 +17,8 @@ from tbloom.local.memory import Store
 if TYPE_CHECKING:
     from tbloom.bloom.layout import Part as Size
 
+#: Of a part, before its first row: the number of its items.
+HEADER_BYTES = 8
 #: An item's bits in its block: for each row the byte, and the bit's value in it.
 Bits = list[tuple[int, int]]
 #: Where an item's block begins in a part, and its bits there.
@@ -81,6 +83,11 @@ def key_of(label: str, shard: int, number: int) -> str:
     return f"{label}:{shard}:{number}"
 
 
+def part_bytes(size: Size) -> int:
+    """The size (bytes) of a part, with its header."""
+    return HEADER_BYTES + key_bytes(size.bits)
+
+
 def part_of(store: Store, key: str, size: Size) -> Part | None:
     """The part of that name; None where it has not begun."""
     entry = store.contents.parts.get(key)
@@ -88,7 +95,7 @@ def part_of(store: Store, key: str, size: Size) -> Part | None:
         return None
     part = Part(store.buffer(key), entry.expires)
     # No add goes beyond the capacity.
-    if entry.size != key_bytes(size.bits) or part.items > 2 * size.capacity:
+    if entry.size != part_bytes(size) or part.items > 2 * size.capacity:
         raise TBloomError(
             f"part {key!r} has {entry.size} bytes and {part.items} items, and has room for {size.capacity}: what keeps "
             "the filter is damaged; clear() it"
@@ -132,7 +139,7 @@ class Shard:
         """Where a new item goes in the newest part; None: a part of the newest ``within`` slices has it."""
         new, hash = None, mmh3_32_uintdigest(digest)
         for (blocks, hashes), parts in (self._groups.get(within) or self._group(within)).items():
-            # As hasher.block_starts has it.
+            # As hasher.block_starts has it, behind the header.
             start = HEADER_BYTES + (hash * blocks >> 32) * block_step(hashes) * ROW_BYTES
             columns = columns_of(digest, digests_for(hashes))
             place = start, [*map(getitem, _bits_by_column(hashes), columns)]

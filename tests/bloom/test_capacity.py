@@ -77,7 +77,7 @@ def test_a_client_that_is_ahead_begins_no_later_slice(client: redis.Redis, name:
         clock = seen._exchange.clock
         clock.learn(clock.now() + 86_400_000)
         assert seen.add("b")
-        assert client.get(f"{{{name}}}:layout").count("=") == 1
+        assert client.hget(f"{{{name}}}:state", "layout").count("=") == 1
 
 
 @pytest.mark.parametrize("capacity", [None, 1000])

@@ -14,7 +14,7 @@ from tbloom import ConfigError, ConfigMismatch, TimeBloom
 from tbloom.bloom.config import configure
 from tbloom.bloom.hasher import columns_of, digest
 from tbloom.bloom.layout import Part
-from tbloom.bloom.sizing import COLUMNS, HEADER_BITS, block_step
+from tbloom.bloom.sizing import COLUMNS, block_step
 from tests.helpers.contents import snapshot
 from tests.helpers.making import Make
 from tests.helpers.places import block_of
@@ -75,7 +75,7 @@ def test_a_filter_of_another_format_is_refused_and_stays(
     """An error says so; also clear() does not know what there is."""
     with TimeBloom(client, name, capacity=1000) as seen:
         stored = {**json.loads(seen.config.stored), "layout": layout}
-        for key in (f"{{{name}}}:config", f"{{{name}}}:layout"):
+        for key in (f"{{{name}}}:config",):
             client.set(key, json.dumps(stored), ex=600)
         before = snapshot(client, name)
         for verb in (partial(seen.add, "a"), seen.info, seen.reconfigure):
@@ -91,11 +91,10 @@ def test_a_filter_of_another_format_is_refused_and_stays(
 async def test_a_client_that_knows_the_layout_is_refused_too(
     make: Make, client: redis.Redis, name: str
 ) -> None:
-    """Other parameters have come to be stored while it was at work."""
-    seen = make(capacity=1000)
+    """Another client has reconfigured the filter while it was at work."""
+    seen, other = make(capacity=1000), configure(name, capacity=2000).stored
     await seen.add("a")
-    other = configure(name, capacity=2000).stored
-    client.set(f"{{{name}}}:config", other, keepttl=True)
+    await make(capacity=2000).reconfigure()
     for verb in (seen.add, seen.contains, seen.claim, seen.commit):
         with pytest.raises(ConfigMismatch, match="capacity is 2000 there"):
             await verb("b")
@@ -111,12 +110,12 @@ def test_an_item_is_seen_only_if_all_its_columns_are_set(
         assert seen.add("a")
         key, config, known = seen.keys()[-1], seen.config, digest("a")
         part = Part(config.capacity, config.bits, config.hashes)
-        assert (HEADER_BITS + config.bits) // 8 == client.strlen(key)
-        row = HEADER_BITS + block_of(known, part.blocks) * block_step(config.hashes) * COLUMNS
+        assert config.bits // 8 == client.strlen(key)
+        row = block_of(known, part.blocks) * block_step(config.hashes) * COLUMNS
         for column in columns_of(known, 2)[:hashes]:
             assert 1 == client.setbit(key, row + column, 0)
             assert not seen.contains("a")
             client.setbit(key, row + column, 1)
             row += COLUMNS
         assert seen.contains("a")
-        assert hashes == client.bitcount(key, HEADER_BITS // 8, -1)
+        assert hashes == client.bitcount(key)

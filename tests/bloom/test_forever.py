@@ -39,7 +39,7 @@ def test_no_key_but_lanes_has_a_ttl(
     ):
         verb()
         ttls = lasting(client, name)
-        assert len(ttls) > 3
+        assert len(ttls) > 2
         assert {-1} == {*ttls.values()}, ttls
     file = str(tmp_path / "filter")
     assert tbloom("export", "--url", url, name, file).returncode == 0
@@ -67,7 +67,8 @@ def test_it_forgets_nothing_in_a_lifetime(clockwork: Any, name: str) -> None:
 def test_it_grows_and_keeps_the_error_rate(client: redis.Redis, name: str) -> None:
     """It was made 100 times too small."""
     seen = TimeBloom(client, name, granularity=None, capacity=200, error_rate=0.01)
-    new = sum(seen.add_many(f"item {i}" for i in range(20_000)))
+    batches = ([f"item {start + i}" for i in range(100)] for start in range(0, 20_000, 100))
+    new = sum(sum(seen.add_many(batch)) for batch in batches)
     assert new > 20_000 * 0.99
     [whole] = seen.info().slices
     assert (whole.label, whole.start, whole.expires, whole.items) == ("all", None, None, new)

@@ -197,13 +197,12 @@ def _small_slice(parameters: dict[str, Any]) -> dict[str, Any]:
     config, items = configure("news", **parameters), ITEMS[:5]
     [part] = Layout(config).parts("any")
     data = bytearray(key_bytes(part.bits))
-    data[:6] = len(items).to_bytes(6, "big")
     for key in map(digest, items):
         block = block_of(key, part.blocks) * block_step(part.hashes) * COLUMNS
         columns = columns_of(key, digests_for(part.hashes))[: part.hashes]
         for row, column in enumerate(columns):
             bit = block + row * COLUMNS + column
-            data[8 + bit // 8] |= 128 >> bit % 8
+            data[bit // 8] |= 128 >> bit % 8
     return {"parameters": parameters, "items": items, "bytes": data.hex()}
 
 
@@ -250,16 +249,18 @@ def test_a_server_stores_the_texts_of_the_examples(client: redis.Redis, name: st
         known["stored"] for known in found["parameters"] if known["parameters"] == parameters
     ]
     with TimeBloom(client, name, **parameters) as seen:
-        seen.add_many(map(str, range(100 + 200 + 10)))
+        for start in range(0, 100 + 200 + 10, 10):
+            seen.add_many(map(str, range(start, start + 10)))
         label = seen.keys()[-1].rpartition(":")[2]
         assert client.get(f"{{{name}}}:config") == stored
         entry = growth["grows"][1]["grown"].split(";")[0].replace(growth["slice"], label)
-        assert re.fullmatch(rf"\d{{16}}\.\d{{16}};{entry}", client.get(f"{{{name}}}:layout"))
+        state = client.hgetall(f"{{{name}}}:state")
+        assert re.fullmatch(rf"\d{{16}}\.\d{{16}};{entry}", state["layout"])
+        assert ["100", "200", "10"] == [state[f"{label}{part}"] for part in ("", ":1", ":2")]
         config = seen.config
         expires = leaves(config, config.window.expires(config.window.live(_now(client))[-1]), 0)
         keys = [f"{{{name}}}:{label}", f"{{{name}}}:{label}:1", f"{{{name}}}:{label}:2"]
-        assert {key: str(expires) for key in keys} == client.hgetall(f"{{{name}}}:parts")
-        for key in [*keys, f"{{{name}}}:config", f"{{{name}}}:layout", f"{{{name}}}:parts"]:
+        for key in [*keys, f"{{{name}}}:config", f"{{{name}}}:state"]:
             assert abs(client.pttl(key) + _now(client) - expires) < 1000
 
 
@@ -275,24 +276,24 @@ def test_the_scripts_make_the_layouts_of_the_examples(
         assert entries == step["grown"]
         assert re.fullmatch(rf"{GENERATION}\.\d{{16}}", version)
     begins, begin_slice = growth["begins"], Script("bloom/begin_slice").text
-    config_key, layout_key, part = (f"{{{name}}}:{key}" for key in ("config", "layout", "part"))
+    config_key, state, part = (f"{{{name}}}:{key}" for key in ("config", "state", "part"))
     never = 999999999999999
     for outcome in "begun", "had_begun":
         if outcome == "had_begun":
             client.set(part, "")
             client.setbit(part, 100, 0)
-        client.set(layout_key, begins["layout"])
+        client.hset(state, "layout", begins["layout"])
         status, layout = client.eval(
             begin_slice,
             3,
-            *(config_key, layout_key, part),
+            *(config_key, state, part),
             *("{}", begins["layout"].partition(";")[0], begins["part"], begins["growth"]),
             *(0, never, never),
         )
         assert status == 5
         assert layout.partition(";")[2] == begins[outcome]
-        assert client.get(layout_key) == layout
-    client.delete(layout_key, part)
+        assert client.hget(state, "layout") == layout
+    client.delete(state, part)
 
 
 def _now(client: redis.Redis) -> int:

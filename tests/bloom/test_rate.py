@@ -12,10 +12,10 @@ import redis
 
 from tbloom import TimeBloom
 from tbloom.bloom.layout import Layout
-from tbloom.bloom.sizing import COLUMNS, HEADER_BITS, block_step, window_rate
+from tbloom.bloom.sizing import COLUMNS, block_step, window_rate
 
 check = pytest.mark.check
-_ROW, _HEADER = COLUMNS // 8, HEADER_BITS // 8
+_ROW = COLUMNS // 8
 
 
 def _rate_of_part(data: bytes | None, hashes: int) -> float:
@@ -25,7 +25,7 @@ def _rate_of_part(data: bytes | None, hashes: int) -> float:
         return 0.0
     rows = [
         int.from_bytes(data[at : at + _ROW], "big").bit_count() / COLUMNS
-        for at in range(_HEADER, len(data), _ROW)
+        for at in range(0, len(data), _ROW)
     ]
     return fmean(
         math.prod(rows[at : at + hashes])
@@ -39,7 +39,7 @@ def _rate_of_window(url: str, seen: TimeBloom) -> float:
     with redis.Redis.from_url(url) as client:
         shards = []
         for shard in range(config.shards):
-            layout = client.get(config.keys.layout(shard)) or b""
+            layout = client.hget(config.keys.state(shard), "layout") or b""
             parts = enumerate(Layout(config, layout.decode()).parts(label))
             shards.append(
                 window_rate(
@@ -136,4 +136,4 @@ def test_an_item_takes_at_most_28_6_bits(url: str, items: int) -> None:
     with TimeBloom.from_url(url, "rate", capacity=items) as seen:
         seen.add("a")
         with redis.Redis.from_url(url) as client:
-            assert 8 * client.strlen(seen.keys()[-1]) <= 28.6 * items + HEADER_BITS + 16 * COLUMNS
+            assert 8 * client.strlen(seen.keys()[-1]) <= 28.6 * items + 16 * COLUMNS

@@ -45,7 +45,9 @@ def planted(url: str, name: str) -> Iterator[tuple[redis.Redis, SliceCalls]]:
         seconds, micros = client.time()
         calls = grown(configure(name, **PARAMETERS), seconds * 1000 + micros // 1000, 2)
         layout = calls.layout(0)
-        client.set(calls.config.keys.layout(0), f"{layout.version};{layout.entries}", ex=600)
+        state = calls.config.keys.state(0)
+        client.hset(state, "layout", f"{layout.version};{layout.entries}")
+        client.expire(state, 600)
         client.set(calls.config.keys.config(0), calls.config.stored, ex=600)
         yield client, calls
 
@@ -53,7 +55,7 @@ def planted(url: str, name: str) -> Iterator[tuple[redis.Redis, SliceCalls]]:
 def test_the_request_of_an_add_is_small(calls: SliceCalls) -> None:
     """Less than 40 KB; what is not the names of keys has at most 1 KB."""
     call = calls.add(SLICES, Batch([digest("a")], token=LanePool().take()))
-    assert len(keys_of(call)) == 4 + 2 * SLICES
+    assert len(keys_of(call)) == 2 + 2 * SLICES
     assert len(call.packed) < 40 * 1024
     names = sum(len(f"${len(key)}\r\n{key}\r\n") for key in keys_of(call)[1:])
     assert len(call.packed) - names < 1024

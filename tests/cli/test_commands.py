@@ -35,7 +35,7 @@ def test_planted_names_are_no_commands_to_a_terminal(
     shown = r"a\x1b[2J\x9b2J\u202e\r\x07\nb [red]:bug:"
     with TimeBloom(own, odd, capacity=1000) as seen:
         seen.add_many(map(str, range(5000)))
-        own.hset(seen.config.keys.register(), odd, "x")
+        own.hset(seen.config.keys.state(), odd, "x")
     ExactFilter(own, f"exact {odd}").add("a")
     DistinctCounter(own, odd, f"mapping {odd}").add("a")
     own.set("{bad\x1b[2J}:config", "mine")

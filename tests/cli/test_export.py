@@ -25,14 +25,15 @@ from tbloom import Claim, TimeBloom
 from tbloom.cli import main
 from tests.helpers import servers
 from tests.helpers.commands import process, refused, started, tbloom
+from tests.helpers.contents import keys_of, without_lanes
 from tests.helpers.localredis import LocalRedis
 from tests.helpers.making import cluster_needed
 
-#: Keys that are not exported: kept answers, and claims.
-LEFT_OUT = re.compile(r":lane:|:claims$|:sessions$")
+#: Keys that are not exported.
+LEFT_OUT = re.compile(r":claims$|:sessions$")
 MB = 1 << 20
 ITEMS = [f"item {i}" for i in range(3000)]
-DAMAGED = "damaged, or not a file by 'tbloom export' in format 4; nothing was restored"
+DAMAGED = "damaged, or not a file by 'tbloom export' in format 5; nothing was restored"
 
 
 @pytest.fixture
@@ -72,9 +73,10 @@ def open_client(url: str) -> Any:
 def ours(client: Any, name: str) -> dict[str, tuple[Any, float]]:
     """The value and the expiry (s) of each exported key of a filter."""
     found = {}
-    for key in sorted(client.scan_iter(f"{{{name}*", count=1000)):
+    for key in keys_of(client, f"{{{name}"):
         if not LEFT_OUT.search(key.decode()):
-            held = client.hgetall(key) if key.endswith(b":parts") else client.get(key)
+            is_state = key.endswith(b":state")
+            held = without_lanes(client, key) if is_state else client.get(key)
             found[key.decode()] = (held, time.time() + client.pttl(key) / 1000)
     return found
 
@@ -83,16 +85,16 @@ def assert_same(before: dict[str, tuple[Any, float]], after: dict[str, tuple[Any
     """The same but for the version, which the layout begins with."""
     assert before.keys() == after.keys()
     for key, (held, expires) in before.items():
-        if key.endswith(":layout"):
-            assert held[:16] < after[key][0][:16], key
-            assert held.partition(b";")[2] == after[key][0].partition(b";")[2], key
-        elif not key.endswith(":parts"):
-            assert held == after[key][0], key
+        if key.endswith(":state"):
+            old, new = held.pop("layout"), after[key][0].pop("layout")
+            assert old[:16] < new[:16], key
+            assert old.partition(b";")[2] == new.partition(b";")[2], key
+        assert held == after[key][0], key
         assert expires == pytest.approx(after[key][1], abs=1), key
 
 
 def left_on_server(client: redis.Redis, name: str) -> list[str]:
-    return [key for key in client.keys(f"*{name}*") if not LEFT_OUT.search(key)]
+    return [key for key in keys_of(client, name) if not LEFT_OUT.search(key)]
 
 
 @pytest.mark.parametrize(
@@ -324,7 +326,15 @@ def test_a_forged_file_reaches_no_other_keys(
         forged(file, {part: bytes(size), last: members[last]})
         refused(tbloom("restore", "--url", url, file, "--quiet"), file, DAMAGED)
     wrong: list[tuple[str, Any]] = [
-        *(("format", 3), ("format", "4"), ("name", 7), ("parameters", None), ("layouts", [1])),
+        *(
+            ("format", 4),
+            ("format", "5"),
+            ("name", 7),
+            ("parameters", None),
+            ("layouts", [1]),
+            ("items", {"a": "1"}),
+            ("items", []),
+        ),
         *(("layouts", ["", ""]), ("layouts", []), ("fingerprinter", "a b\x1b")),
     ]
     for field, value in wrong:

@@ -141,7 +141,7 @@ def reports(url: str) -> dict[str, str]:
             seen.add("one")
             # Larger numbers than real ones.
             items = 1234 if slices == 1 else 987_654_321
-            seen.client.execute_command("BITFIELD", seen.keys()[-1], "SET", "u48", 0, items)
+            seen.client.hset(seen.config.keys.state(), seen.info().slices[-1].label, items)
         pages[f"{slices}.html"] = _report(url, name + suffix)
     pages["several.html"] = _report(url, *[name + suffix for suffix in sizes if suffix != "most"])
     return pages

@@ -88,9 +88,12 @@ def test_a_layout_that_is_none_is_refused(
     for shards in (1, 3):
         for verb, call in planted.verbs.items():
             planted.filled(own, shards)
-            keys = planted.keys(own, "layout")
+            keys = planted.keys(own, "state" if planted.store is BLOOM else "layout")
             for key in keys:
-                own.set(key, text)
+                if planted.store is BLOOM:
+                    own.hset(key, "layout", text)
+                else:
+                    own.set(key, text)
             seen, before = planted.open(own, shards), snapshot(own, lanes=False)
             if verb in planted.without_layout:
                 call(seen)

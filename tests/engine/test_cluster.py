@@ -92,8 +92,11 @@ def test_a_batch_is_one_trip_per_node(cluster: servers.Cluster, name: str) -> No
         "getbit",
         "getrange",
         "setrange",
-        "bitfield",
-        "bitfield_ro",
+        "hget",
+        "hmget",
+        "hset",
+        "hdel",
+        "hrandfield",
         "pexpireat",
     }
     inside_scripts |= {"pttl"}

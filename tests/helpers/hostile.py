@@ -62,8 +62,6 @@ class Planted:
     #: What is no layout; and the verbs that answer nevertheless.
     no_layouts: list[str | bytes]
     without_layout: set[str]
-    #: The verb that finds a lane of another type.
-    by_lane: str = "add"
 
     def __str__(self) -> str:
         return str(self.store)
@@ -123,9 +121,8 @@ PLANTED = {
         },
         {
             "config": ("*}:config", set()),
-            "layout": ("*}:layout", {"keys"}),
+            "state": ("*}:state", {"keys"}),
             "slice": (f"*}}:{LABEL}", {"keys"}),
-            "lane": ("*}:lane:*", set()),
         },
         [
             "garbage",
@@ -137,7 +134,6 @@ PLANTED = {
             "{}=5:1024:5;" * 70_000,
         ],
         {"keys"},
-        by_lane="clear",
     ),
     EXACT: Planted(
         EXACT,

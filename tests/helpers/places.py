@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tbloom.bloom.hasher import HEADER_BYTES, block_starts
+from tbloom.bloom.hasher import block_starts
 
 
 def block_of(digest: bytes, blocks: int) -> int:
     """The number of the item's block, 0 .. blocks-1."""
-    [start] = block_starts(digest, [(blocks, 1)])
-    return start - HEADER_BYTES
+    [block] = block_starts(digest, [(blocks, 1)])
+    return block

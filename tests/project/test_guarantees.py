@@ -89,7 +89,7 @@ def test_the_promised_error_rate_is_kept_at_capacity(
 def test_every_key_has_a_ttl_at_every_moment(url: str, name: str) -> None:
     """Watched while four threads add over several slices of one second."""
     done = threading.Event()
-    ttls: dict[str, list[int]] = {"config": [], "lane": [], "slice": []}
+    ttls: dict[str, list[int]] = {"config": [], "state": [], "slice": []}
 
     def watch() -> None:
         with redis.Redis.from_url(url, decode_responses=True) as watcher:

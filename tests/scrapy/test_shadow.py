@@ -10,6 +10,7 @@ import redis
 
 from tbloom import TimeBloom
 from tests.helpers import schedulers
+from tests.helpers.contents import keys_of
 from tests.helpers.proxy import LossyProxy
 from tests.helpers.schedulers import UNREACHABLE, WAYS, refusal
 
@@ -67,7 +68,7 @@ def test_they_agree(shadowed: Any, settings: dict[str, Any]) -> None:
 
 def test_what_tbloom_would_have_lost_is_fetched(shadowed: Any) -> None:
     """A filter that may be wrong nine times out of ten: stats count it, and the log shows the first 10."""
-    bad = {"TBLOOM_ERROR_RATE": 0.9, "TBLOOM_SLICES": 1, "TBLOOM_CAPACITY": 200}
+    bad = {"TBLOOM_ERROR_RATE": 0.9, "TBLOOM_SLICES": 1, "TBLOOM_CAPACITY": 100}
     result = shadowed("pages", {**ADDON, **bad}, [f"page {i}" for i in range(200)])
     shadow = result["shadow"]
     assert 200 == len(set(result["fetched"])) == len(result["fetched"]) == shadow["new"]
@@ -113,8 +114,7 @@ def test_tbloom_forgets_after_the_crawl_if_the_exact_filter_does(
             assert ["a"] == result["fetched"]
             assert {"asked": 2, "agreed": 2, "new": 1, "seen": 1} == result["shadow"]
             assert 1 == relied_on.info().items
-        left = client.keys(f"{{{name}:shadow*")
-        assert [] == [key for key in left if ":lane:" not in key]  # (those go after an hour)
+        assert [] == keys_of(client, f"{{{name}:shadow")  # (answers go after an hour)
 
 
 def test_flush_on_start_makes_both_forget(shadowed: Any) -> None:

@@ -20,6 +20,7 @@ from tbloom.scrapy.crawler import error_line
 from tbloom.scrapy.dupefilter.summary import summarize
 from tbloom.scrapy.options import read_options
 from tests.helpers.commands import tbloom
+from tests.helpers.contents import keys_of
 from tests.helpers.schedulers import ADDON
 
 EXACT = {"TBLOOM_STORE": "exact", "TBLOOM_CAPACITY": None}
@@ -179,7 +180,7 @@ def test_the_fingerprinter_stays_with_what_is_in_the_filter(
             live.swap(built.name)
             assert "fingerprints of theirs" in finds(seen, other)
             live.clear()
-    assert [] == [key for key in client.scan_iter(f"{{{name}}}*") if ":lane:" not in key]
+    assert [] == keys_of(client, f"{{{name}}}")
 
 
 def test_an_import_of_scrapy_rediss_set_is_known(url: str, client: redis.Redis, name: str) -> None:

@@ -81,14 +81,17 @@ def _clear_and_add(world: World, case: Case) -> None:
 def _export(world: World, case: Case) -> None:
     """Another client makes a copy of a filter of one shard, as ``tbloom export`` does."""
     config, do = world.stores[0].config, world.server.do
-    layout = Layout(config, (do("GET", config.keys.layout(0)) or b"").decode())
+    layout = Layout(config, (do("HGET", config.keys.state(0), "layout") or b"").decode())
     parts = {}
     for slice_ in config.window.live(world.account.now):
         for number, _ in enumerate(layout.parts(slice_.label)):
             data = do("GET", config.keys.slice(slice_.label, 0, number))
             if data is not None:
                 leaves = config.window.expires(slice_)
-                parts[Part(slice_.label, 0, number, leaves, len(data))] = data
+                count = int(
+                    do("HGET", config.keys.state(0), config.keys.field(slice_.label, number))
+                )
+                parts[Part(slice_.label, 0, number, leaves, len(data), count)] = data
     world.account.is_saved()
     restore = partial(_restore, world, case, layout, parts)
     world.events["another client restores the copy"] = restore

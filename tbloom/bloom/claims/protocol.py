@@ -61,13 +61,9 @@ class Claims(BeginsAnew):
             parts = of_shard.parts(within)
             return ScriptCall(
                 _CLAIM,
-                (keys.config(shard), keys.layout(shard), *self.keys_of(shard), *parts.keys),
+                (keys.config(shard), keys.state(shard), *self.keys_of(shard), *parts.keys),
                 (
-                    *calls.current,
-                    calls.expires_at(shard),
-                    calls.agreed(batch),
-                    of_shard.layout.version,
-                    parts.sizes,
+                    calls.probing_of(of_shard, parts, calls.expires_at(shard)),
                     session.name,
                     self.ttl_ms,
                     session.least,

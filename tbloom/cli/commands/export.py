@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tbloom.bloom.fingerprinter import checked
+from tbloom.bloom.info import items_in
 from tbloom.bloom.layout import Layout
 from tbloom.bloom.sizing import key_bytes
 from tbloom.cli.kit import exportfile, filters, formats, options, output, streams
@@ -41,7 +42,7 @@ def command(name: str, file: str, url: str, *, quiet: bool) -> None:
     server. Crawlers may go on meanwhile: all items that they added before the export began are in the file. Claims are
     left out.
     """
-    written = parts = 0
+    written, names = 0, list[str]()
     with filters.connect(url) as server:
         client, config = server.client, server.filter(name).config
         layouts = _layouts(client, config)
@@ -53,7 +54,7 @@ def command(name: str, file: str, url: str, *, quiet: bool) -> None:
             for part, data in _parts(client, config, layouts, now):
                 exportfile.write_part(tar, part, data)
                 written += len(data)
-                parts += 1
+                names.append(part)
             now_known = _layouts(client, config)
             if any(a.generation != b.generation for a, b in zip(layouts, now_known, strict=True)):
                 raise _cleared(config)
@@ -62,8 +63,9 @@ def command(name: str, file: str, url: str, *, quiet: bool) -> None:
                 parameters=config.stored,
                 fingerprinter=checked(client.get(config.keys.fingerprinter())),
                 layouts=[layout.entries for layout in layouts],
+                items={part: _items(client, config, part) for part in names},
             ).write(tar)
-    counts = f"{config.name}: {formats.counted(parts, 'key')}, {formats.size(written)}"
+    counts = f"{config.name}: {formats.counted(len(names), 'key')}, {formats.size(written)}"
     output.say(counts, quiet=quiet)
 
 
@@ -76,7 +78,7 @@ def _layouts(client: Any, config: Config) -> list[Layout]:
             raise CommandError(
                 f"filter {config.name!r}: its parameters are being changed; try again later"
             )
-        layout = client.get(config.keys.layout(shard))
+        layout = client.hget(config.keys.state(shard), "layout")
         found.append(Layout(config, text(layout or ""), shard))
     return found
 
@@ -96,6 +98,13 @@ def _parts(
                     if len(data) != size:
                         raise _cleared(config)
                     yield f"{shard}/{slice.label}/{number}", data
+
+
+def _items(client: Any, config: Config, part: str) -> int:
+    """The number of items in a part now: at least those that were read."""
+    shard, label, number = part.split("/")
+    field = config.keys.field(label, int(number))
+    return items_in(client.hget(config.keys.state(int(shard)), field))
 
 
 def _cleared(config: Config) -> CommandError:

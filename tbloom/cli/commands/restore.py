@@ -42,13 +42,14 @@ _FAILURES = (redis.RedisError, redis.exceptions.RedisClusterException, TBloomErr
 
 
 class Part(NamedTuple):
-    """One key of a slice, when it leaves the window (ms), and its size (bytes)."""
+    """One key of a slice, when it leaves the window (ms), its size (bytes), and the number of its items."""
 
     label: str
     shard: int
     number: int
     expires: int
     size: int
+    items: int
 
 
 @click.command(cls=Command, example="tbloom restore news.tbloom --name news-2")
@@ -67,7 +68,7 @@ def command(file: str, url: str, name: str | None, *, replace: bool, quiet: bool
         manifest, tar = exportfile.opened(stack, file)
         config = from_stored(name or manifest.name, manifest.parameters)
         layouts = [Layout(config, text, shard) for shard, text in enumerate(manifest.layouts)]
-        places = _places(config, layouts, server.now(config.keys.root))
+        places = _places(config, layouts, server.now(config.keys.root), manifest.items)
         members = [member for member in tar if member.name != exportfile.MANIFEST]
         live = {places[member.name]: member for member in members if member.name in places}
         sizes = all(part.size == member.size for part, member in live.items())
@@ -95,20 +96,24 @@ def command(file: str, url: str, name: str | None, *, replace: bool, quiet: bool
     output.say(f"{config.name}: {formats.counted(len(live), 'key')}, {size}{left}", quiet=quiet)
 
 
-def _places(config: Config, layouts: list[Layout], now: int) -> dict[str, Part]:
+def _places(
+    config: Config, layouts: list[Layout], now: int, items: dict[str, int]
+) -> dict[str, Part]:
     """The parts that the filter can have now, by their names in the file. (A later slice exists where a clock was set back.)"""
     window = config.window
     return {
-        f"{shard}/{slice.label}/{number}": Part(
+        name: Part(
             slice.label,
             shard,
             number,
             window.expires(slice),
             key_bytes(part.bits),
+            items.get(name, 0),
         )
         for slice in window.live(now) + window.ahead(now)
         for shard, layout in enumerate(layouts)
         for number, part in enumerate(layout.parts(slice.label))
+        for name in [f"{shard}/{slice.label}/{number}"]
     }
 
 
@@ -160,18 +165,19 @@ class Upload:
                 self._client.unlink(key)
 
     def _install(self, shard: int, layout: Layout, parts: list[Part]) -> None:
-        keys = self._config.keys
+        keys, counts = self._config.keys, list[Any]()
         expires = [leaves(self._config, part.expires, shard) for part in parts]
-        until = max(expires)
+        for part, dropped in zip(parts, expires, strict=True):
+            counts += [keys.field(part.label, part.number), part.items, dropped]
         self._call(
             _RESTORE_SHARD,
             [
-                *(keys.config(shard), keys.layout(shard), keys.register(shard)),
+                *(keys.config(shard), keys.state(shard)),
                 *(self._keys[part] for part in parts),
                 *(keys.slice(part.label, shard, part.number) for part in parts),
             ],
-            *(self._config.stored, until, layout.entries, until, until),
-            *expires,
+            *(self._config.stored, max(expires), layout.entries),
+            *counts,
         )
 
     def _call(self, script: Script, keys: list[str], *args: Any) -> None:

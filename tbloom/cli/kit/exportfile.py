@@ -3,10 +3,11 @@
 Its members are the filter's parts, each under ``SHARD/LABEL/NUMBER`` with the bytes of Redis' string, and at the end
 ``manifest.json``::
 
-    {"format": 4, "name": "news", "parameters": "{...}", "fingerprinter": "", "layouts": [""]}
+    {"format": 5, "name": "news", "parameters": "{...}", "fingerprinter": "", "layouts": [""],
+     "items": {"0/20190508/0": 1}}
 
 ``parameters`` are the text on the server, ``layouts`` too but for their versions, one for each shard; so servers of all
-versions can take them. When a part expires follows from its slice. The file has no names of keys: the filter may get
+versions can take them. ``items`` are the numbers of items in the parts. When a part expires follows from its slice. The file has no names of keys: the filter may get
 another name. Fields that a reader does not know are ignored. The checksum and the length of gzip, and the manifest, show
 that a file is whole.
 """
@@ -31,7 +32,7 @@ from tbloom.cli.kit.errors import CommandError
 if TYPE_CHECKING:
     from contextlib import ExitStack
 
-FORMAT = 4
+FORMAT = 5
 MANIFEST = "manifest.json"
 LEVEL = 1  # of gzip: higher levels hardly compress bits better
 
@@ -45,6 +46,8 @@ class Manifest:
     fingerprinter: str
     #: Of each shard.
     layouts: list[str]
+    #: Of each part.
+    items: dict[str, int]
     format: int = FORMAT
 
     def write(self, tar: tarfile.TarFile) -> None:
@@ -92,6 +95,8 @@ def _manifest(tar: tarfile.TarFile) -> Manifest:
     found = Manifest(**{name: values[name] for name in Manifest.__annotations__})
     texts = [found.name, found.parameters, found.fingerprinter, *found.layouts]
     if found.format != FORMAT or not all(isinstance(text, str) for text in texts):
+        raise ValueError
+    if not all(type(count) is int and count >= 0 for count in found.items.values()):
         raise ValueError
     if found.fingerprinter != checked(found.fingerprinter):
         raise ValueError
