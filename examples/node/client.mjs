@@ -111,7 +111,7 @@ export class TimeBloom {
   }
 
   async #batch(digests, adds) { // an answer to each item, or only to the first ones: the current part has become full
-    const lane = adds ? (this.#lanes.pop() ?? { name: `L${this.#client}:${this.#lanesMade++}`, number: 0 }) : null;
+    const lane = adds ? (this.#lanes.pop() ?? { name: `L${this.#client}${this.#lanesMade++}`, number: 0 }) : null;
     if (lane) lane.number++;
     for (let corrections = 0; corrections <= MAX_CORRECTIONS; corrections++) {
       const version = this.#layout.split(";")[0], layout = this.layoutOf(this.#layout), { labels, times } = this.live(this.#now());

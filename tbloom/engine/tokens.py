@@ -59,7 +59,7 @@ class LanePool:
         try:
             lane = self._free.pop()
         except IndexError:
-            lane = Lane(f"{self._client}:{next(self._unused)}")
+            lane = Lane(f"{self._client}{next(self._unused)}")
         lane.number += 1
         return lane
 
