@@ -24,7 +24,7 @@ from tests.helpers.making import Make
 def test_an_estimate_100_times_too_small_keeps_the_error_rate(
     url: str, name: str, items: int, others: int, limit: float
 ) -> None:
-    """Made for a hundredth of the items that a slice gets: rate, no false negative, memory <= 1.65 x."""
+    """Made for a hundredth of the items that a slice gets: rate, no false negative, memory <= 1.75 x."""
     parameters = {"slices": 1, "error_rate": 1e-4}
     with TimeBloom.from_url(url, f"{name}-right", capacity=items, **parameters) as right:
         right.add("its keys are made at their full size")
@@ -43,7 +43,7 @@ def test_an_estimate_100_times_too_small_keeps_the_error_rate(
     assert items * 0.999 < info.items <= items
     assert info.slices[-1].parts == 7
     assert wrong <= limit
-    assert ratio <= 1.65
+    assert ratio <= 1.75
 
 
 async def test_a_part_never_holds_more_than_its_capacity(

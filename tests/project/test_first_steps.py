@@ -44,7 +44,7 @@ def test_the_first_minutes_without_a_server_with_one_and_in_a_shell(runner: Runn
 def test_a_scrapy_project_from_its_first_command_to_its_first_mistake(runner: Runner) -> None:
     _make_project(runner, ROOT / "README.md")
     assert ", 0 items (0 in the newest), 0.00 MB, new, at " in _crawled(runner, 3)
-    assert ", 2 items (2 in the newest), 0.03 MB, existing, at " in _crawled(runner, 1)
+    assert ", 2 items (2 in the newest), 0.04 MB, existing, at " in _crawled(runner, 1)
     local = "-s TBLOOM_STORE=local -s TBLOOM_MARK=scheduled -s REDIS_URL=redis://127.0.0.1:1/0"
     assert "at memory" in _crawled(runner, 3, local)
     for mistake, remedy in {
