@@ -54,13 +54,14 @@ end
 answers = table.concat(answers)
 local status = is_full and growth == '' and 6 or 0
 
--- Without a new item nothing changes, so the call is safe to send again without a token.
+-- Every later call has to know the new part. (Of a copy that was made while the filter grew, a part may be full already.)
+local held = count + change.items
+if growth ~= '' and held >= capacity then redis.call('HSET', state, 'layout', grown_layout(layout, growth)) end
+
+-- Without a new item no answer changes, so the call is safe to send again without a token.
 if change.items == 0 then return {status, answers} end
 
-local held = count + change.items
 redis.call('HSET', state, lane, lane_entry(number, answers, now), field, format('%d', held))
 if count == 0 then begin_part(chosen, config_key, state, expires, now) end
--- Every later call has to know the new part.
-if growth ~= '' and held >= capacity then redis.call('HSET', state, 'layout', grown_layout(layout, growth)) end
 if not entry or count == 0 then sweep(state, count == 0 and oldest or '', now) end
 return {status, answers}

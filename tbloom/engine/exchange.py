@@ -98,10 +98,11 @@ class Exchange(BeginsAnew):
                 if not calls:
                     break
                 pending = [*calls]
+                known = _items_in(pending)  # now: a part that is full takes items out of its batch
                 left = yield from self._deliver(calls, accept or self._accept, confirmed)
                 if left:
                     batches += [batch for batch in left if batch not in pending]
-                    corrections = corrections if _items_in(left) == _items_in(pending) else 0
+                    corrections = corrections if _items_in(left) == known else 0
                 pending = left
 
     def _made(self, batch: Batch, call: Callable[[Batch], ScriptCall]) -> Flow[ScriptCall | None]:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import redis
 
-from tbloom import FilterFull, TimeBloom
+from tbloom import FilterFull, TBloomError, TimeBloom
 from tbloom.bloom.config import configure
 from tbloom.bloom.layout import Layout
 from tests.helpers.flows import flow_of, replies_to, run, script_of
@@ -71,6 +71,37 @@ async def test_a_batch_that_fills_a_part_is_answered_to_the_end(
     items = [f"item {i}" for i in range(number)]
     assert [True] * number + [False] * number == await seen.add_many([*items, *items])
     assert [False] * number == await seen.add_many(items)
+
+
+@pytest.mark.parametrize("way", ["add", "commit"])
+async def test_a_part_that_is_full_without_a_further_one_gets_one(
+    make: Make, client: redis.Redis, name: str, way: str
+) -> None:
+    """As in a copy that was made while the filter grew: its layout was read before, its numbers of items after."""
+    seen = make(capacity=100)
+    await seen.add("a")
+    label = (await seen.info()).slices[-1].label
+    client.hset(f"{{{name}}}:state", label, 100)
+    if way == "add":
+        assert [True, True, False] == await seen.add_many(["b", "c", "a"])
+    else:
+        await seen.commit_many(["b", "c", "a"])
+    assert [True] * 3 == await seen.contains_many(["a", "b", "c"])
+    assert (2, 102) == ((await seen.info()).slices[-1].parts, (await seen.info()).items)
+
+
+async def test_a_slice_whose_parts_are_all_full_is_an_error(
+    make: Make, client: redis.Redis, name: str
+) -> None:
+    """Another program has written the numbers of items; a call ends all the same."""
+    seen = make(capacity=1)
+    await seen.add("a")
+    label = (await seen.info()).slices[-1].label
+    full = {f"{label}:{number}": 10**15 for number in range(1, 100)}
+    client.hset(f"{{{name}}}:state", mapping=full)
+    with pytest.raises(TBloomError, match="times in a row"):
+        await seen.add("b")
+    assert not await seen.contains("b")
 
 
 async def test_a_slice_begins_as_large_as_the_last_one_became(clockwork: Any, make: Make) -> None:

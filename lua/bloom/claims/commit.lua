@@ -53,15 +53,15 @@ for at = 1, #items, packed_bytes + 16 do
   if session ~= '' and owner_of(claims, digest) == session then done[#done + 1] = digest end
 end
 
+local held = count + change.items
+-- Every later call has to know the new part (add.lua).
+if growth ~= '' and held >= capacity then redis.call('HSET', state, 'layout', grown_layout(layout, growth)) end
 if change.items > 0 then
-  local held = count + change.items
   redis.call('HSET', state, field, format('%d', held))
   if count == 0 then
     begin_part(part, config_key, state, expires, now)
     sweep(state, oldest, now)
   end
-  -- Every later call has to know the new part.
-  if growth ~= '' and held >= capacity then redis.call('HSET', state, 'layout', grown_layout(layout, growth)) end
 end
 if #done > 0 then redis.call('HDEL', claims, unpack(done)) end
 return {is_full and growth == '' and 6 or 0, table.concat(answers)}
