@@ -59,6 +59,11 @@ FOUND: list[Schedule] = [
         ["H asks", "A asks", "C asks", "H is answered", "A is answered", "A is answered", "D asks", "the slice ends",
          "H: refused, BUSY, then error", "A is answered", "H asks again"],
     ),
+    (  # One shard has the slice that begins, and the other one does not.
+        "slices grow in two shards",
+        ["D asks", "D: refused, OOM, then again", "C asks", "C is answered", "D asks again", "A asks again", "D is answered",
+         "D is answered", "D: cut off, 1 of 2 executed, the others late, then error", "the slice ends"],
+    ),
 ]  # fmt: skip
 
 
