@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from tests.simulation.cases import Case
     from tests.simulation.world import World
 
-#: A lane's answer is kept for so long at most (ms).
-
 
 def ask_for_pending_answers(world: World) -> None:
     """Each object asks once more for the items whose adds have failed."""
