@@ -54,7 +54,8 @@ end
 answers = table.concat(answers)
 local status = is_full and growth == '' and 6 or 0
 
--- Every later call has to know the new part. (Of a copy that was made while the filter grew, a part may be full already.)
+-- A full part gets a further one, which every later call has to know. (It may be full before this call: in a copy that was
+-- exported while the filter grew.)
 local held = count + change.items
 if growth ~= '' and held >= capacity then redis.call('HSET', state, 'layout', grown_layout(layout, growth)) end
 

@@ -98,11 +98,13 @@ class Exchange(BeginsAnew):
                 if not calls:
                     break
                 pending = [*calls]
-                known = _items_in(pending)  # now: a part that is full takes items out of its batch
+                sent = _items_in(
+                    pending
+                )  # counted now: the reply of a full part takes items out of its batch
                 left = yield from self._deliver(calls, accept or self._accept, confirmed)
                 if left:
                     batches += [batch for batch in left if batch not in pending]
-                    corrections = corrections if _items_in(left) == known else 0
+                    corrections = corrections if _items_in(left) == sent else 0
                 pending = left
 
     def _made(self, batch: Batch, call: Callable[[Batch], ScriptCall]) -> Flow[ScriptCall | None]:

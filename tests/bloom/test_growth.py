@@ -87,7 +87,8 @@ async def test_a_part_that_is_full_without_a_further_one_gets_one(
     else:
         await seen.commit_many(["b", "c", "a"])
     assert [True] * 3 == await seen.contains_many(["a", "b", "c"])
-    assert (2, 102) == ((await seen.info()).slices[-1].parts, (await seen.info()).items)
+    info = await seen.info()
+    assert (2, 102) == (info.slices[-1].parts, info.items)
 
 
 async def test_a_slice_whose_parts_are_all_full_is_an_error(

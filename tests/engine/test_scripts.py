@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
 import redis
 
-from tbloom import TimeBloom
 from tbloom.engine.scripts import Script, files_of
-from tests.helpers.making import missing
 
 LUA = Path(__file__).parents[2] / "lua"
 FILES = sorted(path.relative_to(LUA).with_suffix("").as_posix() for path in LUA.rglob("*.lua"))
@@ -39,29 +33,3 @@ def test_a_script_is_its_files_as_they_stand(client: redis.Redis, file: str) -> 
     )
     assert not {name: times for name, times in names_defined.items() if times > 1}
     assert client.script_load(script.text) == script.sha
-
-
-def test_a_script_runs_by_hand_as_contributing_shows(
-    url: str, name: str, tmp_path: Path, client: redis.Redis
-) -> None:
-    """Of a filter that is stored, ``open`` with other parameters answers {2, parameters}, and changes nothing."""
-    if not shutil.which("redis-cli"):
-        missing("redis-cli")
-    with TimeBloom.from_url(url, name) as seen:
-        seen.add("a")
-        stored = seen.config.stored
-    before = client.hgetall(f"{{{name}}}:state")
-    text = (LUA.parent / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    [commands] = re.findall(r"^```shell\n(python .*?)```", text, re.MULTILINE | re.DOTALL)
-    commands = commands.replace("{news}", f"{{{name}}}").replace("redis-cli", f"redis-cli -u {url}")
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    done = subprocess.run(
-        ["bash", "-ec", commands],
-        cwd=tmp_path,
-        env={**os.environ, "PATH": path},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert ["2", stored] == done.stdout.splitlines()
-    assert before == client.hgetall(f"{{{name}}}:state")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from scrapy.settings import Settings
 
 from tbloom.scrapy.options import read_options
 from tests.helpers.localredis import LocalRedis, find_binary
+from tests.helpers.making import missing
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
@@ -111,6 +113,8 @@ class Runner:
 
     def shell(self, code: str) -> str:
         """What the commands print. Some are left to other tests."""
+        if "redis-cli" in code and not shutil.which("redis-cli"):
+            missing("redis-cli")
         lines = [line for line in code.splitlines() if not _ELSEWHERE.match(line)]
         environment = {
             "PATH": self._path,

@@ -178,22 +178,20 @@ def check_ttls(world: World, account: Account) -> None:
         label_of(number): (number + account.slices) * account.length
         for number in range(account.current - account.slices, account.current + account.slices)
     }
+    ttls = {key.partition("}")[::2]: ttl for key, ttl in world.server.all_keys().items()}
     last: dict[str, int] = {}  # by the tag of a shard
-    others: dict[str, int] = {}
-    for key, ttl in world.server.all_keys().items():
-        tag, _, rest = key.partition("}")
+    for (tag, rest), ttl in ttls.items():
+        assert ttl != -1, f"{tag}}}{rest} never leaves"
         label = rest[1:].partition(":")[0]
         if label in ends:
             expected = ends[label] - now
             # (Shards leave one after another, 100 ms apart.)
-            assert abs(ttl - expected) < 1000, f"{key} leaves in {ttl} ms, not in {expected}"
+            assert abs(ttl - expected) < 1000, (
+                f"{tag}}}{rest} leaves in {ttl} ms, not in {expected}"
+            )
             last[tag] = max(ttl, last.get(tag, 0))
-        else:
-            others[key] = ttl
     of_all = max(last.values(), default=0)
-    for key, ttl in others.items():
-        tag, _, rest = key.partition("}")
-        assert ttl != -1, f"{key} never leaves"
+    for (tag, rest), ttl in ttls.items():
         if rest in (":config", ":state"):
             least = last.get(tag, 0) if ":" in tag else of_all  # a shard's, or the root's
-            assert ttl >= least - 1000, f"{key} leaves in {ttl} ms, a slice in {least}"
+            assert ttl >= least - 1000, f"{tag}}}{rest} leaves in {ttl} ms, a slice in {least}"

@@ -53,8 +53,8 @@ for at = 1, #items, packed_bytes + 16 do
   if session ~= '' and owner_of(claims, digest) == session then done[#done + 1] = digest end
 end
 
+-- A full part gets a further one, as in add.lua.
 local held = count + change.items
--- Every later call has to know the new part (add.lua).
 if growth ~= '' and held >= capacity then redis.call('HSET', state, 'layout', grown_layout(layout, growth)) end
 if change.items > 0 then
   redis.call('HSET', state, field, format('%d', held))
