@@ -64,6 +64,12 @@ FOUND: list[Schedule] = [
         ["D asks", "D: refused, OOM, then again", "C asks", "C is answered", "D asks again", "A asks again", "D is answered",
          "D is answered", "D: cut off, 1 of 2 executed, the others late, then error", "the slice ends"],
     ),
+    (  # B fetches the answer to A's lost call; A, which asks again, is given it first; and another client reconfigures meanwhile.
+        "another client reconfigures",
+        ["D asks", "A asks", "D is answered", "D is answered", "A: refused, OOM, then again", "B asks", "B is answered",
+         "D is answered", "B asks", "B is answered", "B: executed, the reply is slow", "D is answered", "A asks again",
+         "A is answered"],
+    ),
 ]  # fmt: skip
 
 

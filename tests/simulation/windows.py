@@ -104,6 +104,9 @@ class WindowAccount(Account):
                 yield answer, after._replace(parameters=own)
             elif own == state.parameters or len(after.pending) < len(state.pending):
                 yield answer, after
+            elif op.beside and answer is False and after == state:
+                # It has fetched an answer from before, and another call of its object has taken it.
+                yield answer, after
 
     def restored(self, before: Window, saved: Window) -> Window:
         if before.holder in {None, saved.holder} or before.holder[0] == NOBODY:
