@@ -70,6 +70,11 @@ FOUND: list[Schedule] = [
          "D is answered", "B asks", "B is answered", "B: executed, the reply is slow", "D is answered", "A asks again",
          "A is answered"],
     ),
+    (  # C claims an item that a task of the same object is about to take over: it is busy, though that call claims nothing.
+        "three clients work on three items, and one dies",
+        ["A asks", "A is answered", "A is answered", "E asks", "the first object's process dies", "E is answered",
+         "E: refused, OOM, then error", "C asks", "E: interrupted, 0 of 1 executed, the others late"],
+    ),
 ]  # fmt: skip
 
 

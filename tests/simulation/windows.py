@@ -177,7 +177,7 @@ class WindowAccount(Account):
                 yield Claim.NEW, state._replace(holder=(op.store, None, note))
             if may_not:
                 yield Claim.BUSY, state
-        if op.beside & {"claim", "claim_many", "commit"}:
+        if op.beside & {"claim", "claim_many", "commit", "take_over"}:
             yield Claim.BUSY, state  # by another thread's call, whatever that will be answered
 
     def _may_have(self, op: Op, item: str, state: Window) -> tuple[bool, bool]:
