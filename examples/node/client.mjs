@@ -15,7 +15,7 @@ function textOf(path, known = new Set()) {
   const included = /^-- Includes +(.*)$/m.exec(text)[1].split(", ").filter((name) => name !== "none");
   return [...included.map((name) => textOf(`shared/${name}`, known)), text].join("");
 }
-const [ADD, CONTAINS, BEGIN_SLICE, OPEN] = ["add", "contains", "begin_slice", "open"].map((name) => {
+const [ADD, CONTAINS, SET_LAYOUT, OPEN] = ["add", "contains", "set_layout", "open"].map((name) => {
   const text = textOf(`bloom/${name}`);
   return { text, sha: createHash("sha1").update(text).digest("hex") };
 });
@@ -26,12 +26,12 @@ const bytes = (size, number) => { // the highest first
   return packed;
 };
 const token = ({ name, number }) => `${number.toString(16)} ${name}`;
-function constants(times, capacity, size, version, field, oldest, sizes, growth) { // lua/shared/calls.lua
+function constants(times, capacity, size, version, field, oldest = "", sizes = "") { // lua/shared/calls.lua
   const numbers = Buffer.alloc(36);
   [...times, capacity].forEach((number, i) => numbers.writeDoubleBE(number, 8 * i));
   numbers.writeUInt32BE(size, 32);
   const texts = [version, field, oldest, sizes].flatMap((text, i) => [bytes(i < 3 ? 1 : 2, text.length), Buffer.from(text)]);
-  return Buffer.concat([numbers, ...texts, Buffer.from(growth)]);
+  return Buffer.concat([numbers, ...texts]);
 }
 
 export class TimeBloom {
@@ -73,9 +73,15 @@ export class TimeBloom {
   part(level, number) { // the number-th part of a slice, with 2**level times the usual capacity
     return level || number ? choose(this.first * 2 ** level, this.rate * partShare(number)) : this.usual;
   }
-  growth(layout, live, label = live[0]) { // how a slice gets one more part
+  grown(layout, live, label = live[0]) { // the layout's entries once a slice has one more part
     const parts = layout.get(label) ?? [this.usual];
-    return [live.at(-1), this.usual, this.next(parts), label, ...live.slice(0, live.indexOf(label))].join(" ");
+    return this.withParts(layout, live, label, [...parts, this.next(parts)]);
+  }
+  withParts(layout, live, label, parts) { // its entries with these parts; later slices get entries, those that have left lose theirs
+    const entries = new Map(layout).set(label, parts);
+    for (const later of live.slice(0, live.indexOf(label))) entries.set(later, layout.get(later) ?? [this.usual]);
+    const kept = [...entries].filter(([of]) => of >= live.at(-1)).sort(([a], [b]) => (a < b ? -1 : 1));
+    return kept.map(([of, parts]) => `${of}=${parts.join(",")}`).join(";");
   }
   next(parts) { // the part that a slice with these parts grows by
     const [first, last] = [parts[0], parts.at(-1)].map((part) => part.split(":")[0]), number = parts.length;
@@ -122,12 +128,15 @@ export class TimeBloom {
       const keys = [...this.#own(), ...groups.flatMap(({ keys }) => keys)];
       const items = Buffer.concat(digests.map((digest) => packed(digest, groups)));
       const known = (layout.get(labels[0]) ?? [this.usual]).length, field = known > 1 ? `${labels[0]}:${known - 1}` : labels[0];
-      const growth = this.grow ? this.growth(layout, labels) : "";
       const answers = await (adds
-        ? this.#call(ADD, keys, [token(lane), constants(times, capacity, bits / 8, version, field, labels.at(-1), sizes, growth), items])
-        : this.#call(CONTAINS, keys, [constants(times, 0, 0, version, "", "", sizes, ""), items]));
+        ? this.#call(ADD, keys, [token(lane), constants(times, capacity, bits / 8, version, field, labels.at(-1), sizes), items])
+        : this.#call(CONTAINS, keys, [constants(times, 0, 0, version, "", "", sizes), items]));
       if (answers === undefined) continue;
       if (lane) this.#lanes.push(lane); // not after an error: a late copy of the call may still arrive
+      if (adds && answers.length < digests.length) { // the part is full
+        if (!this.grow) throw new Error("the slice is full");
+        await this.#call(SET_LAYOUT, this.#own(), [constants(times, capacity, 0, version, field), this.grown(layout, labels)]);
+      }
       return answers;
     }
     throw new Error("the server has corrected the call too often");
@@ -146,9 +155,9 @@ export class TimeBloom {
     const fields = last ? layout.get(last).map((_, number) => (number ? `${last}:${number}` : last)) : ["none"];
     const counts = await this.#redis.call("HMGET", `${this.#stem}}:state`, ...fields);
     const items = counts.reduce((sum, count) => sum + Number(count), 0);
-    const keys = [...this.#own(), `${this.#stem}}:${labels[0]}`];
-    const args = [this.stored, version, this.beginning(items), this.growth(layout, labels), ...times];
-    await this.#call(BEGIN_SLICE, keys, args);
+    const hasBegun = await this.#redis.call("EXISTS", `${this.#stem}}:${labels[0]}`); // before the server's clock was set back
+    const entries = hasBegun ? this.grown(layout, labels) : this.withParts(layout, labels, labels[0], [this.beginning(items)]);
+    await this.#call(SET_LAYOUT, this.#own(), [constants(times, 0, 0, version, ""), entries]);
     return true;
   }
 
@@ -164,6 +173,6 @@ export class TimeBloom {
     if (status === 1) this.#ahead = payload - Date.now();
     else if (status === 5 && [undefined, this.stored].includes(parameters)) this.#layout = payload;
     else if (status === 4) this.#layout = "";
-    else throw new Error(`${{ 2: "stored with other parameters", 6: "full" }[status] ?? `status ${status}`}: ${payload}`);
+    else throw new Error(`${{ 2: "stored with other parameters" }[status] ?? `status ${status}`}: ${payload}`);
   }
 }

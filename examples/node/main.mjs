@@ -41,9 +41,11 @@ function checkVectors() {
     }
   for (const { parameters, live, slice, grows, begins } of known.growth.filter(here)) {
     const filter = new TimeBloom(null, "news", parameters);
-    for (const { layout, growth } of grows) assert.equal(filter.growth(filter.layoutOf(layout), live, slice), growth);
+    for (const { layout, grown } of grows) assert.equal(filter.grown(filter.layoutOf(layout), live, slice), grown);
     assert.equal(filter.beginning(begins.items), begins.part);
-    assert.equal(filter.growth(filter.layoutOf(begins.layout), live, begins.slice), begins.growth);
+    const before = filter.layoutOf(begins.layout);
+    assert.equal(filter.grown(before, live, begins.slice), begins.had_begun);
+    assert.equal(filter.withParts(before, live, begins.slice, [begins.part]), begins.begun);
   }
   for (const { parameters, items, bytes } of known.small_slices.filter(here))
     assert.equal(bytesOf(items, new TimeBloom(null, "news", parameters).stored), bytes);

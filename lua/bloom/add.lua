@@ -13,17 +13,16 @@
 -- ARGV[3]    the items (groups_of in shared/blocks.lua)
 --
 -- Reply      {0, answers}     a character per item: 1 new, 0 seen. Fewer characters than items: the chosen part is
---                             full; the client sends the rest again
+--                             full, and the item after these is new, and was not added (set_layout.lua)
 --            {1, now}         the server's clock (ms) is not within the current slice; nothing changed
 --            {3, number}      the lane is at a later call: this is a stray copy of an answered one; nothing changed
 --            {4, ''}          there is no such filter, or not any more (open.lua begins one); nothing changed
 --            {5, layout, parameters}  the stored layout has another version; nothing changed
---            {6, answers}     the chosen slice is full and may not grow: the item after these is new, and was not added
 -- Errors     WRONGTYPE, OOM, READONLY, each before anything is changed
 
 local config_key, state, chosen, FIRST_PART = KEYS[1], KEYS[2], KEYS[3], 3
 local number, lane = read_token(ARGV[1])
-local begins, ends, expires, capacity, part_bytes, version, field, oldest, sizes, growth = read_constants(ARGV[2])
+local begins, ends, expires, capacity, part_bytes, version, field, oldest, sizes = read_constants(ARGV[2])
 local items = ARGV[3]
 
 -- The token comes first: a call that is sent again gets its first answer, whatever has changed since.
@@ -39,30 +38,22 @@ if version_of(layout or '') ~= version or not layout then return other_layout(la
 
 -- Another program's key raises WRONGTYPE before anything is changed, because an item is new only after all parts were read.
 local groups, item_bytes = groups_of(sizes, FIRST_PART)
-local answers, rows, is_full = {}, groups[1].rows, false
+local answers, rows = {}, groups[1].rows
 local change = new_change(chosen, part_bytes, rows, count, capacity)
 for at = 1, #items, item_bytes do
   local start = start_of(items, at, groups[1])
   local block = read_block(chosen, start, rows)
   local seen = are_set(block, items, at, rows) or first_with(groups, items, at, FIRST_PART)
-  if not seen and not insert(change, start, block, items, at) then
-    is_full = true
-    break
-  end
+  if not seen and not insert(change, start, block, items, at) then break end
   answers[#answers + 1] = seen and '0' or '1'
 end
 answers = table.concat(answers)
-local status = is_full and growth == '' and 6 or 0
-
--- A full part gets a further one, which every later call has to know. (It may be full before this call: in a copy that was
--- exported while the filter grew.)
-local held = count + change.items
-if growth ~= '' and held >= capacity then redis.call('HSET', state, 'layout', grown_layout(layout, growth)) end
 
 -- Without a new item no answer changes, so the call is safe to send again without a token.
-if change.items == 0 then return {status, answers} end
+if change.items == 0 then return {0, answers} end
 
-redis.call('HSET', state, lane, lane_entry(number, answers, now), field, format('%d', held))
+local held = format('%d', count + change.items)
+redis.call('HSET', state, lane, lane_entry(number, answers, now), field, held)
 if count == 0 then begin_part(chosen, config_key, state, expires, now) end
 if not entry or count == 0 then sweep(state, count == 0 and oldest or '', now) end
-return {status, answers}
+return {0, answers}

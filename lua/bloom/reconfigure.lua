@@ -39,7 +39,7 @@ if state then
   local layout = redis.call('HGET', state, 'layout') or ''
   if version_of(layout) ~= version then return {5, layout} end
   -- Without a layout, the server has dropped the old one.
-  new_layout = layout == '' and begun_layout(entries) or next_version(layout) .. ';' .. entries
+  new_layout = layout == '' and begun_layout(entries) or changed_layout(layout, entries)
   -- Another program's key gets no TTL: GETBIT raises WRONGTYPE.
   for part = FIRST_PART, #KEYS do redis.call('GETBIT', KEYS[part], 0) end
 end

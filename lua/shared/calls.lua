@@ -9,11 +9,8 @@
 --   (1) the version of the client's layout; '': it knows of none
 --   (1) the field of the chosen part; the label of the oldest live slice (1)
 --   (2) the sizes of the parts (groups_of in shared/blocks.lua)
---   the rest: how the chosen slice grows when the chosen part is full (grown_layout in shared/layouts.lua); '': never
 local function read_constants(constants)
-  local begins, ends, expires, capacity, bytes, version, field, oldest, sizes, at =
-    struct.unpack('>ddddI4Bc0Bc0Bc0I2c0', constants)
-  return begins, ends, expires, capacity, bytes, version, field, oldest, sizes, string.sub(constants, at)
+  return struct.unpack('>ddddI4Bc0Bc0Bc0I2c0', constants)
 end
 
 -- The reply to a client that knows another layout than the stored one: {4, ''} if there is none.

@@ -2,11 +2,6 @@
 --
 -- Includes   blocks, keys
 
--- The number of items in a part, by its field in the filter's state.
-local function items_in(field)
-  return tonumber(string.match(field or '', '^%d+$') or 0)
-end
-
 -- The new items of a call, for a part of `bytes` with blocks of `rows`, which has `count` items and may get `capacity`.
 local function new_change(part, bytes, rows, count, capacity)
   return {part = part, bytes = bytes, rows = rows, room = capacity - count, items = 0}

@@ -16,35 +16,14 @@ local function begun_layout(entries)
   return new_generation() .. (entries == '' and '' or ';') .. entries
 end
 
--- The version of a layout that changes now; a later one than before, whatever the clock says.
-local function next_version(layout)
+-- A layout that changes now: these entries, and a later version than before, whatever the clock says.
+local function changed_layout(layout, entries)
   local generation, changed = string.match(layout, '^(%d+)%.?(%d*)')
   local last = tonumber(changed) or tonumber(generation)
-  return string.format('%s.%016.0f', generation, math.max(tonumber(new_generation()), last + 1))
+  return string.format('%s.%016.0f;%s', generation, math.max(tonumber(new_generation()), last + 1), entries)
 end
 
--- A layout as it is from now on: with these parts by label, and without the slices before the oldest one.
-local function next_layout(layout, changed, oldest)
-  local parts, labels = {}, {}
-  for label, known in string.gmatch(layout, ';(%w+)=([^;]*)') do parts[label] = known end
-  for label, new in pairs(changed) do parts[label] = new end
-  for label in pairs(parts) do
-    if label >= oldest then labels[#labels + 1] = label end
-  end
-  table.sort(labels)
-  local entries = {next_version(layout)}
-  for i, label in ipairs(labels) do entries[i + 1] = label .. '=' .. parts[label] end
-  return table.concat(entries, ';')
-end
-
--- The layout in which a slice has one more part. `growth` has words: the oldest live slice; the usual part, and the new
--- one; the slice, and the live slices after it (there are some if it is not the current one, or after the server's clock
--- was set back). These get entries too, so that all clients know from the layout alone which slice still needs its entry.
-local function grown_layout(layout, growth)
-  local words, parts = {}, {}
-  for word in string.gmatch(growth, '%S+') do words[#words + 1] = word end
-  local oldest, usual, part, slice = words[1], words[2], words[3], words[4]
-  for i = 4, #words do parts[words[i]] = string.match(layout, ';' .. words[i] .. '=([^;]*)') or usual end
-  parts[slice] = parts[slice] .. ',' .. part
-  return next_layout(layout, parts, oldest)
+-- The number of items in a part, by its field in the filter's state.
+local function items_in(field)
+  return tonumber(string.match(field or '', '^%d+$') or 0)
 end

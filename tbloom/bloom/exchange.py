@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from tbloom.bloom.config import Config
+from tbloom.bloom.config import FIRST_CAPACITY, Config
 from tbloom.bloom.hasher import by_shard
 from tbloom.bloom.info import items_in, parts_of
 from tbloom.bloom.layout import Layout, damaged
@@ -13,7 +13,7 @@ from tbloom.bloom.script_calls import CONTAINS, ShardCalls, SliceCalls
 from tbloom.engine.batches import Batch
 from tbloom.engine.clock import ServerClock
 from tbloom.engine.exchange import Exchange, refusal
-from tbloom.engine.flow import Command, Flow, Status, chunks, deliver, text
+from tbloom.engine.flow import Command, Flow, ScriptCall, Status, chunks, deliver, text
 from tbloom.engine.pending import now_ms
 from tbloom.engine.replicas import Replicas
 from tbloom.engine.tokens import CallTemplate, Lane
@@ -60,6 +60,8 @@ class FilterExchange(Exchange):
         self._layouts: dict[int, Layout] = {}
         #: The shards whose slices begin with an entry in the layout.
         self._grown: set[int] = {*range(config.shards)} if config.capacity is None else set()
+        #: By shard: the slice whose newest part is full.
+        self._full: dict[int, str] = {}
 
     def batches(self, digests: Iterable[bytes], label: str | None = None) -> list[Batch]:
         """The distinct digests, by shard, in batches for one call each; ``label``: of the slice that they go into."""
@@ -119,6 +121,8 @@ class FilterExchange(Exchange):
         is_fetched = batches[0].first and not any(batch.agreed for batch in batches)
         if store is None or is_fetched:
             return None
+        if self._full and any(batch.shard in self._full for batch in batches):
+            return self._grow(current, batches)
         known = all(current.layout(batch.shard).version for batch in batches)
         # A single shard's parameters were compared when its layout was learned.
         agreed = (self.config.shards == 1 and known) or self._agreed in (
@@ -161,26 +165,40 @@ class FilterExchange(Exchange):
     def _begin_slices(self, current: SliceCalls, pending: list[Batch]) -> Flow[bool]:
         """Begins the current slice with room for as many items as the last one held, or as are in hand, in shards that have
         grown."""
-        items: dict[int, int] = {}
+        calls = dict[Batch, ScriptCall]()
         for shard in {batch.shard for batch in pending}:
             last, layout = current.shard(shard).begins_after, current.layout(shard)
             if last is not None and layout.version:  # else the filter begins with the first call
-                numbers = range(len(layout.parts(last)))
-                fields = [self.config.keys.field(last, number) for number in numbers]
-                state = self.config.keys.state(shard)
-                [counts] = yield from deliver([Command(("HMGET", state, *fields))])
-                items[shard] = sum(map(items_in, counts))
-        if not items:
-            return True
-        calls = {
-            Batch([], shard, known=current): current.begin(
-                shard, count, max(batch.in_hand for batch in pending if batch.shard == shard)
-            )
-            for shard, count in items.items()
-        }
-        yield from self._deliver(calls, self._accept)
+                keys, label = self.config.keys, current.labels[0]
+                fields = [keys.field(last, number) for number in range(len(layout.parts(last)))]
+                asked = ("HMGET", keys.state(shard), *fields), ("EXISTS", keys.slice(label, shard))
+                [counts, has_begun] = yield from deliver([*map(Command, asked)])
+                if has_begun:  # before the server's clock was set back: its usual part holds items
+                    entries = layout.grown(label, current.labels, _in_hand(pending, shard))
+                else:
+                    items = sum(map(items_in, counts))
+                    part = layout.beginning(items, _in_hand(pending, shard))
+                    entries = layout.with_parts({label: [part]}, current.labels)
+                calls[Batch([], shard, known=current)] = current.begin(
+                    shard, layout.version, entries
+                )
+        if calls:
+            yield from self._deliver(calls, self._accept)
         # Another client may have changed the layout first, without beginning the slice.
-        return all(current.shard(shard).begins_after is None for shard in items)
+        return all(current.shard(batch.shard).begins_after is None for batch in calls)
+
+    def _grow(self, current: SliceCalls, pending: list[Batch]) -> Flow[bool]:
+        """Gives slices whose newest part is full a further one, unless another client has."""
+        calls = {}
+        for shard in {batch.shard for batch in pending}:
+            label = self._full.pop(shard, "")
+            if label in current.labels and current.layout(shard).version:
+                age, in_hand = current.labels.index(label), _in_hand(pending, shard)
+                many = in_hand if in_hand > FIRST_CAPACITY else 0
+                calls[Batch([], shard, known=current)] = current.grow(shard, age, many)
+        if calls:
+            yield from self._deliver(calls, self._accept)
+        return False  # the calls may have to be split anew
 
     def _accept(self, batch: Batch, reply: Any) -> bool:
         """Takes a script's reply; False: the call must be made anew."""
@@ -188,6 +206,8 @@ class FilterExchange(Exchange):
         if status == Status.OK:
             if batch.digests:
                 batch.answers = self._answers(batch, payload)
+                if len(batch.answers) < len(batch.digests):
+                    self._learn_full(batch)
             return True
         if status == Status.CLOCK:
             self.clock.learn(payload)
@@ -197,9 +217,6 @@ class FilterExchange(Exchange):
                 raise refusal(self.config, Status.MISMATCH, stored[0])
             self.learn_layout(batch.shard, text(payload))
             return False
-        if status == Status.FULL:
-            batch.answers = self._answers(batch, payload)
-            raise FilterFull(self.config.name, self.config.first_capacity)
         if status == Status.UNKNOWN:
             self.learn_layout(batch.shard, "")
             self._agreed, batch.agreed = None, True
@@ -208,12 +225,20 @@ class FilterExchange(Exchange):
             return True  # a clear that was executed before
         raise refusal(self.config, status, payload)
 
+    def _learn_full(self, batch: Batch) -> None:
+        """The newest part of the batch's slice has no room for a new item."""
+        if self.config.grow:
+            self._full[batch.shard] = batch.known.labels[batch.age]
+        elif not batch.first:  # who asks for a copy's items sends them again
+            raise FilterFull(self.config.name, self.config.first_capacity)
+
     def learn_layout(self, shard: int, stored: str) -> None:
         """Takes over the shard's stored layout; an empty one: there is none."""
         layout = Layout(self.config, stored, shard)
         if stored and not layout.generation:
             raise damaged(self.config, stored, shard)
         self.current_calls().learn_layout(shard, layout if stored else None)
+        self._full.pop(shard, None)
         self.pending_answers.note_generation(shard, layout.generation)
         if self.config.capacity is not None:
             (self._grown.add if layout.entries else self._grown.discard)(shard)
@@ -242,3 +267,8 @@ class FilterExchange(Exchange):
         if current is None or not current.begins <= now < current.ends:
             current = self.calls = SliceCalls(self.config, now, self._layouts)
         return current
+
+
+def _in_hand(batches: list[Batch], shard: int) -> int:
+    """The number of items that a client has in hand for a shard."""
+    return max(batch.in_hand for batch in batches if batch.shard == shard)

@@ -12,7 +12,8 @@ The layout is stored as text, and names only the slices that have other parts th
 ``1557273600000000.1557277200123456;20190508=1000:28672:14,2000:61440:16`` (capacity:bits:hashes).
 Sizes are stored, so that a client need not derive those of others. It begins with its version: the filter's
 generation, when this was first used since the last ``clear()`` (us), and when the layout changed last (us), if it has. A
-call names the version that its client knows, and the scripts make the next one (``lua/shared/layouts.lua``).
+call names the version that its client knows. A client computes the next entries; ``lua/bloom/set_layout.lua`` stores them, and
+makes the next version.
 """
 
 from __future__ import annotations
@@ -65,18 +66,15 @@ class Layout:
         """The parts of a slice, oldest first."""
         return self._slices.get(label) or [self._part(0, 0)]
 
-    def growth(self, label: str, live: list[str], in_hand: int = 0) -> str:
-        """How a slice gets one more part, for the scripts' ``grown_layout``; ``live`` is newest first. ``in_hand``: the number
-        of items that the part has room for at least."""
-        usual, later = self._part(0, 0), live[: live.index(label)]
-        return " ".join([live[-1], str(usual), str(self._next_part(label, in_hand)), label, *later])
+    def grown(self, label: str, live: list[str], in_hand: int = 0) -> str:
+        """The entries with one more part for a slice, which has room for so many items at least, and without slices that have
+        left.
 
-    def grown(self, label: str, live: list[str]) -> str:
-        """The entries with one more part for a slice, and without slices that have left.
-
-        Live slices that are later than this one, and have the usual part, get entries too. (As in ``grown_layout``.)
+        Live slices that are later than this one (there are some if it is not the current one, or after the server's clock was
+        set back), and have the usual part, get entries too: so all clients know from the layout alone which slice still needs
+        its entry.
         """
-        return self.with_parts({label: [*self.parts(label), self._next_part(label)]}, live)
+        return self.with_parts({label: [*self.parts(label), self._next_part(label, in_hand)]}, live)
 
     def newest_before(self, label: str, live: list[str]) -> str | None:
         """The slice whose size decides how this one begins; None: this one has an entry or needs none.
@@ -101,7 +99,7 @@ class Layout:
         return self._part(self._level(items) if self._config.grow else 0, 0)
 
     def with_parts(self, changed: dict[str, list[Part]], live: list[str]) -> str:
-        """The entries with these slices, and entries for all later ones."""
+        """The entries with these slices, entries for all later ones, and none of slices that have left."""
         first = min(changed)
         later = {label: self.parts(label) for label in live if label > first}
         return self._text({**self._slices, **later, **changed}, live)

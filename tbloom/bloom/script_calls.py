@@ -6,7 +6,7 @@ from collections.abc import Hashable
 from functools import partial
 from struct import Struct
 
-from tbloom.bloom.config import FIRST_CAPACITY, Config
+from tbloom.bloom.config import Config
 from tbloom.bloom.hasher import digests_for, packed
 from tbloom.bloom.layout import Layout, Part
 from tbloom.bloom.sizing import ROW_BYTES, block_step, key_bytes
@@ -22,17 +22,12 @@ CONTAINS = Script("bloom/contains")
 _LAST_SEEN = Script("bloom/last_seen")
 _CLEAR = Script("bloom/clear")
 _OPEN = Script("bloom/open")
-_BEGIN_SLICE = Script("bloom/begin_slice")
+_SET_LAYOUT = Script("bloom/set_layout")
 _COMMIT = Script("bloom/claims/commit")
 
 _CONSTANTS, _U16 = Struct(">ddddI").pack, Struct(">H").pack
 #: The shards of a slice are dropped at 256 different times, 100 ms apart.
 _SPREAD_MS, _SPREAD = 100, 256
-
-
-def _many(batch: Batch) -> int:
-    """The number of items in hand, where they are many, rounded up to a power of two: few kinds of calls are prepared."""
-    return 1 << (batch.in_hand - 1).bit_length() if batch.in_hand > FIRST_CAPACITY else 0
 
 
 def leaves(config: Config, expires: int, shard: int | None) -> int:
@@ -56,12 +51,11 @@ def constants(
     field: str = "",
     oldest: str = "",
     sizes: str = "",
-    growth: str = "",
 ) -> bytes:
     """What the calls of a slice share, for ``lua/shared/calls.lua``; ``size``: the capacity and the bytes of the part that new
     items go into."""
     texts = [bytes([len(text)]) + text.encode() for text in (version, field, oldest)]
-    behind = b"".join(texts) + _U16(len(sizes)) + sizes.encode() + growth.encode()
+    behind = b"".join(texts) + _U16(len(sizes)) + sizes.encode()
     return _CONSTANTS(begins, ends, expires, *size) + behind
 
 
@@ -173,14 +167,14 @@ class SliceCalls:
     def adding(self, shard: ShardCalls, within: int, batch: Batch) -> CallTemplate:
         """What the calls of ``add`` are made from."""
         age = batch.age
-        kind = _ADD, within, age, _many(batch)
+        kind = _ADD, within, age
         template = shard.templates.get(kind)
         if template is None:
             parts = shard.parts(within, age)
             template = shard.templates[kind] = CallTemplate(
                 _ADD,
                 (*self._guards(batch.shard), *parts.keys),
-                (self._adding_to(shard, batch, age, parts),),
+                (self._adding_to(shard, batch.shard, age, parts.sizes),),
                 parts.packed,
                 with_token=True,
             )
@@ -193,20 +187,20 @@ class SliceCalls:
             self.check_live(batch.label)
             age = self.labels.index(batch.label)
         shard, batch.age = self.shard(batch.shard), age
-        kind = _COMMIT, age, session, _many(batch)
+        kind = _COMMIT, age, session
         template = shard.templates.get(kind)
         if template is None:
             parts = shard.parts(age + 1, age)
             template = shard.templates[kind] = CallTemplate(
                 _COMMIT,
                 (*self._guards(batch.shard), self.config.keys.claims(batch.shard), *parts.keys),
-                (self._adding_to(shard, batch, age, parts), session),
+                (self._adding_to(shard, batch.shard, age, parts.sizes), session),
                 parts.packed_for_claims,
             )
         return template.fill(batch.digests)
 
-    def _adding_to(self, shard: ShardCalls, batch: Batch, age: int, parts: Parts) -> bytes:
-        """What the calls share that add to the slice of this age: how it grows, too, and the size of its newest part."""
+    def _adding_to(self, shard: ShardCalls, number: int, age: int, sizes: str = "") -> bytes:
+        """What the calls share that add to the slice of this age: the size of its newest part, too."""
         # That of the parts, though another thread may have learned a newer one.
         layout, label = shard.layout, self.labels[age]
         known = layout.parts(label)
@@ -214,13 +208,12 @@ class SliceCalls:
         return constants(
             self.begins,
             self.ends,
-            self.expires_at(batch.shard, age),
+            self.expires_at(number, age),
             size=size,
             version=layout.version,
             field=self.config.keys.field(label, len(known) - 1),
             oldest=self.labels[-1],
-            sizes=parts.sizes,
-            growth=layout.growth(label, self.labels, _many(batch)) if self.config.grow else "",
+            sizes=sizes,
         )
 
     def contains(self, within: int, batch: Batch) -> ScriptCall:
@@ -282,19 +275,14 @@ class SliceCalls:
         keys = (self.config.keys.root,) if shard is None else self._guards(shard)
         return ScriptCall(_OPEN, keys, arguments)
 
-    def begin(self, shard: int, items: int, in_hand: int) -> ScriptCall:
-        """``lua/bloom/begin_slice.lua``, to begin the current slice with room for ``items``, and for those in hand."""
-        layout, label = self.layout(shard), self.labels[0]
-        return ScriptCall(
-            _BEGIN_SLICE,
-            (*self._guards(shard), self.config.keys.slice(label, shard)),
-            (
-                self.config.stored,
-                layout.version,
-                layout.beginning(items, in_hand),
-                layout.growth(label, self.labels, in_hand),
-                self.begins,
-                self.ends,
-                self.expires_at(shard),
-            ),
-        )
+    def begin(self, shard: int, version: str, entries: str) -> ScriptCall:
+        """``lua/bloom/set_layout.lua``: the current slice begins by these entries, made from this version of the layout."""
+        constant = constants(self.begins, self.ends, self.expires_at(shard), version=version)
+        return ScriptCall(_SET_LAYOUT, self._guards(shard), (constant, entries))
+
+    def grow(self, shard: int, age: int, in_hand: int) -> ScriptCall:
+        """``lua/bloom/set_layout.lua``: the slice of this age gets a further part, with room for the items in hand."""
+        calls = self.shard(shard)
+        entries = calls.layout.grown(self.labels[age], self.labels, in_hand)
+        constant = self._adding_to(calls, shard, age)
+        return ScriptCall(_SET_LAYOUT, self._guards(shard), (constant, entries))

@@ -24,7 +24,7 @@ from tbloom import TimeBloom
 from tbloom.bloom.config import configure
 from tbloom.bloom.hasher import columns_of, digest, digests_for, packed, shard_of
 from tbloom.bloom.layout import Layout
-from tbloom.bloom.script_calls import leaves
+from tbloom.bloom.script_calls import constants, leaves
 from tbloom.bloom.sizing import COLUMNS, ROW_BYTES, block_step, key_bytes
 from tbloom.engine.keys import Keys
 from tbloom.engine.scripts import Script
@@ -170,7 +170,7 @@ def _growth(parameters: dict[str, Any], entries: str = "") -> dict[str, Any]:
     for _ in range(4):
         known = Layout(config, layout)
         grown = known.grown("20190508", live)
-        grows.append({"layout": layout, "growth": known.growth("20190508", live), "grown": grown})
+        grows.append({"layout": layout, "grown": grown})
         layout = f"{CHANGED};{grown}"
     # As if the slice before had grown in its time.
     before = grows[2]["layout"].rpartition(";")[0]
@@ -186,7 +186,6 @@ def _growth(parameters: dict[str, Any], entries: str = "") -> dict[str, Any]:
             "layout": before,
             "items": items,
             "part": str(part),
-            "growth": known.growth("20190509", live),
             "begun": known.with_parts({"20190509": [part]}, live),
             "had_begun": known.grown("20190509", live),
         },
@@ -264,36 +263,23 @@ def test_a_server_stores_the_texts_of_the_examples(client: redis.Redis, name: st
             assert abs(client.pttl(key) + _now(client) - expires) < 1000
 
 
-@pytest.mark.parametrize("number", range(5))
-def test_the_scripts_make_the_layouts_of_the_examples(
-    client: redis.Redis, name: str, number: int
+@pytest.mark.parametrize(("held", "changes"), [(9, False), (10, True), (11, True)])
+def test_a_slice_grows_once_its_part_is_full(
+    client: redis.Redis, name: str, *, held: int, changes: bool
 ) -> None:
-    """From the words that Python sends; and Python expects these."""
-    growth = _stored_vectors()["growth"][number]
-    grown = Script("shared/layouts").text + "return grown_layout(ARGV[1], ARGV[2])"
-    for step in growth["grows"]:
-        version, _, entries = client.eval(grown, 0, step["layout"], step["growth"]).partition(";")
-        assert entries == step["grown"]
-        assert re.fullmatch(rf"{GENERATION}\.\d{{16}}", version)
-    begins, begin_slice = growth["begins"], Script("bloom/begin_slice").text
-    config_key, state, part = (f"{{{name}}}:{key}" for key in ("config", "state", "part"))
+    """A call that comes late, from a client that knows another layout, changes nothing."""
+    keys = [f"{{{name}}}:config", f"{{{name}}}:state"]
+    client.hset(keys[1], mapping={"layout": GENERATION, "20190508": held})
     never = 999999999999999
-    for outcome in "begun", "had_begun":
-        if outcome == "had_begun":
-            client.set(part, "")
-            client.setbit(part, 100, 0)
-        client.hset(state, "layout", begins["layout"])
-        status, layout = client.eval(
-            begin_slice,
-            3,
-            *(config_key, state, part),
-            *("{}", begins["layout"].partition(";")[0], begins["part"], begins["growth"]),
-            *(0, never, never),
-        )
-        assert status == 5
-        assert layout.partition(";")[2] == begins[outcome]
-        assert client.hget(state, "layout") == layout
-    client.delete(state, part)
+    shared = constants(0, never, never, size=(10, 100), version=GENERATION, field="20190508")
+    for expected in changes, False:
+        before = client.hget(keys[1], "layout")
+        answer = client.eval(Script("bloom/set_layout").text, 2, *keys, shared, "20190508=1:64:1")
+        layout = client.hget(keys[1], "layout")
+        assert answer[:2] == [5, layout]
+        assert (layout != before) is expected
+        assert layout == before or re.fullmatch(rf"{GENERATION}\.\d{{16}};20190508=1:64:1", layout)
+    client.delete(keys[1])
 
 
 def _now(client: redis.Redis) -> int:

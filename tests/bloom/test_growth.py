@@ -150,7 +150,7 @@ def test_a_slice_that_another_client_has_begun_meanwhile_gets_no_further_part(
         assert seen.contains("item 7")
         beginning = flow_of(seen, "add_many", ["a"], None)
         calls = next(beginning)
-        while not script_of(calls[0]).endswith("begin_slice"):
+        while not script_of(calls[0]).endswith("set_layout"):
             calls = beginning.send(replies_to(client, calls))
         assert other.add("b")
         answers, _ = run(client, beginning, replies_to(client, calls))

@@ -75,6 +75,12 @@ FOUND: list[Schedule] = [
         ["A asks", "A is answered", "A is answered", "E asks", "the first object's process dies", "E is answered",
          "E: refused, OOM, then error", "C asks", "E: interrupted, 0 of 1 executed, the others late"],
     ),
+    (  # Two threads of an object begin a slice: what one has counted belongs to the layout of before, and not to the one that the
+       # other has learned since.
+        "thirty items, without a capacity",
+        ["D asks", "D is answered", "C asks", "C is answered", "D is answered", "D is answered", "D is answered", "D is answered",
+         "D asks", "the slice ends", "C is answered"],
+    ),
 ]  # fmt: skip
 
 

@@ -15,17 +15,17 @@
 -- ARGV[3]    the items (groups_of in shared/blocks.lua), each with its digest behind it, 16 bytes
 --
 -- Reply      {0, answers}     a character per item: 1 remembered now, 0 it was before. Fewer characters than items:
---                             the part is full; the client sends the rest again
+--                             the part is full, and the item after these was not added (set_layout.lua), and is still
+--                             claimed
 --            {1, now}         the server's clock (ms) is not within the current slice; nothing changed
 --            {4, ''}          there is no such filter, or not any more (open.lua begins one); nothing changed
 --            {5, layout, parameters}  the stored layout has another version; nothing changed
---            {6, answers}     the slice is full and may not grow: the item after these was not added, and is still claimed
 -- Errors     WRONGTYPE, OOM, READONLY, each before anything is changed
 --
 -- A second copy of the call finds the items in the filter, and changes nothing.
 
 local config_key, state, claims, part, FIRST_PART = KEYS[1], KEYS[2], KEYS[3], KEYS[4], 4
-local begins, ends, expires, capacity, part_bytes, version, field, oldest, sizes, growth = read_constants(ARGV[1])
+local begins, ends, expires, capacity, part_bytes, version, field, oldest, sizes = read_constants(ARGV[1])
 local session, items = ARGV[2], ARGV[3]
 
 local now = server_time()
@@ -38,30 +38,24 @@ if session ~= '' then redis.call('HLEN', claims) end
 
 -- Another program's key raises WRONGTYPE before anything is changed, because an item is new only after all parts were read.
 local groups, packed_bytes = groups_of(sizes, FIRST_PART)
-local answers, done, rows, is_full = {}, {}, groups[1].rows, false
+local answers, done, rows = {}, {}, groups[1].rows
 local change = new_change(part, part_bytes, rows, count, capacity)
 for at = 1, #items, packed_bytes + 16 do
   local start = start_of(items, at, groups[1])
   local block = read_block(part, start, rows)
   local seen = are_set(block, items, at, rows) or first_with(groups, items, at, FIRST_PART)
-  if not seen and not insert(change, start, block, items, at) then
-    is_full = true
-    break
-  end
+  if not seen and not insert(change, start, block, items, at) then break end
   answers[#answers + 1] = seen and '0' or '1'
   local digest = string.sub(items, at + packed_bytes, at + packed_bytes + 15)
   if session ~= '' and owner_of(claims, digest) == session then done[#done + 1] = digest end
 end
 
--- A full part gets a further one, as in add.lua.
-local held = count + change.items
-if growth ~= '' and held >= capacity then redis.call('HSET', state, 'layout', grown_layout(layout, growth)) end
 if change.items > 0 then
-  redis.call('HSET', state, field, format('%d', held))
+  redis.call('HSET', state, field, format('%d', count + change.items))
   if count == 0 then
     begin_part(part, config_key, state, expires, now)
     sweep(state, oldest, now)
   end
 end
 if #done > 0 then redis.call('HDEL', claims, unpack(done)) end
-return {is_full and growth == '' and 6 or 0, table.concat(answers)}
+return {0, table.concat(answers)}
