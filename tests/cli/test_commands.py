@@ -1,11 +1,10 @@
-"""``tbloom list``, ``info``, ``plan``, ``add`` and ``check``."""
+"""``tbloom list``, ``info``, ``plan``, ``add`` and ``check``. (The rest: recorded/lookup.txt, plan.txt, secret.txt.)"""
 
 from __future__ import annotations
 
 import json
 import os
 import signal
-from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ import pytest
 import redis
 
 from tbloom import DistinctCounter, ExactFilter, TimeBloom
-from tbloom.cli.kit import filter_info, filters, formats, streams
+from tbloom.cli.kit import filter_info, filters, streams
 from tbloom.engine.keys import MappingKeys
 from tests.helpers.commands import process, refused, started, tbloom
 from tests.helpers.proxy import Fault, Proxy
@@ -84,25 +83,6 @@ def test_list_shows_the_filters(url: str, name: str) -> None:
     assert {line.split()[0] for line in lines if name in line} == set(ours)
 
 
-def test_info_shows_slices_sums_and_parameters(url: str, filled: TimeBloom) -> None:
-    """As JSON; the table is in test_tables.py."""
-    printed = json.loads(tbloom("info", "--url", url, filled.name, "--json").stdout)
-    info = filled.info()
-    assert (printed["items"], printed["bytes"], printed["hashes"]) == (250, info.bytes, info.hashes)
-    assert [s["label"] for s in printed["slices"]] == [s.label for s in info.slices]
-    expires = datetime.fromisoformat(printed["slices"][-1]["expires"])
-    assert formats.moment(expires) == formats.moment(info.slices[-1].expires)  # to the minute
-
-
-def test_info_warns_of_a_full_slice_that_does_not_grow(url: str, name: str) -> None:
-    with TimeBloom.from_url(url, f"{name} 2", capacity=100, grow=False) as fixed:
-        for number, warns in ((90, False), (100, True)):
-            fixed.add_many(map(str, range(number)))
-            text = tbloom("info", "--url", url, fixed.name).stdout
-            assert ("warning: slice" in text) is warns
-        assert f"tbloom reconfigure '{fixed.name}' --grow" in text
-
-
 def test_plan_is_what_the_filter_will_be(url: str, name: str) -> None:
     """Bits, hashes, shards and memory are those of a filter with these parameters."""
     like = ["--capacity", "1e5", "--error-rate", "1e-3", "--granularity", "h", "--slices", "24"]
@@ -136,36 +116,6 @@ def test_plan_answers_the_reverse_question() -> None:
     assert 0 < rated["error_rate"] < 1e-9
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["--capacity", "many"], ["--capacity", "'many'"]),
-        (["--capacity", "1e12"], ["--bits", "expected"]),
-        (["--error-rate", "1e-300"], ["--error-rate: expected a float from 1e-15", "1e-300"]),
-        (["--granularity", "fortnight"], ["granularity", "fortnight"]),
-        (["--memory", "lots"], ["--memory", "lots"]),
-        (["--memory", "10"], ["--memory", "10 B"]),
-        (["--bits", "2^20"], ["hashes", "bits"]),
-        (["--memory", "1GB", "--capacity", "10", "--error-rate", "0.1"], ["--memory"]),
-    ],
-)
-def test_plan_refuses_wrong_arguments(arguments: list[str], words: list[str]) -> None:
-    refused(tbloom("plan", *arguments), *words)
-
-
-def test_add_prints_the_new_lines(url: str, filled: TimeBloom) -> None:
-    """Each once, in order; they are in the filter then."""
-    lines = "item 1\nnew b\nnew a\n\nnew b\r\nitem 2\n"
-    done = tbloom("add", "--url", url, filled.name, stdin=lines)
-    assert (done.returncode, done.stdout) == (0, "new b\nnew a\n"), done.stderr
-    assert "5 lines, 2 new" in done.stderr
-    again = tbloom("add", "--url", url, filled.name, "--quiet", stdin=lines)
-    assert (again.returncode, again.stdout, again.stderr) == (0, "", "")
-    assert tbloom("add", "--url", url, filled.name, "--exit-code", stdin=lines).returncode == 1
-    assert tbloom("add", "--url", url, filled.name, "--exit-code", stdin="c\n").returncode == 0
-    assert filled.contains_many(["new a", "new b"]) == [True, True]
-
-
 @pytest.mark.parametrize(("full", "error"), [("filter", b"is full"), ("server", b"maxmemory")])
 def test_add_prints_what_it_added_before_there_was_no_more_room(
     own: redis.Redis, own_url: str, name: str, full: str, error: bytes
@@ -197,50 +147,6 @@ def test_add_says_how_many_answers_an_outage_has_cost(
     with Proxy(url, lambda _: Fault.LOSE) as proxy:
         done = tbloom("add", "--url", proxy.url, filled.name, stdin="item 1\nnew\n")
     refused(done, "nobody got the answers to 2 lines")
-
-
-def test_check_changes_nothing(url: str, filled: TimeBloom, tmp_path: Any) -> None:
-    """The new lines of several files, or the seen ones, are printed."""
-    (tmp_path / "one").write_bytes(b"item 3\nnew\n")
-    (tmp_path / "two").write_bytes(b"\xff\xfe\nitem 4")
-    files = [str(tmp_path / name) for name in ("one", "two")]
-    for _ in range(2):
-        assert process("check", "--url", url, filled.name, *files).stdout == b"new\n\xff\xfe\n"
-    seen = tbloom("check", "--url", url, filled.name, "--seen", files[0], "-", stdin="item 5\n")
-    assert seen.stdout == "item 3\nitem 5\n"
-    assert filled.info().items == 250
-
-
-def test_check_says_when_a_line_was_seen(url: str, filled: TimeBloom) -> None:
-    done = tbloom("check", "--url", url, filled.name, "--when", stdin="new\nitem 3\n")
-    label, start, end = filled.last_seen("item 3")
-    assert done.stdout == f"{label}\t{start.isoformat()}\t{end.isoformat()}\titem 3\n"
-    assert (done.returncode, "2 lines, 1 seen" in done.stderr) == (0, True)
-    assert tbloom("check", "--url", url, filled.name, "--when", stdin="new\n").returncode == 1
-    refused(
-        tbloom("check", "--url", url, filled.name, "--when", "--within", "2", stdin="a\n"), "--when"
-    )
-
-
-def test_a_missing_file_is_refused_before_anything_is_added(
-    url: str, filled: TimeBloom, tmp_path: Any
-) -> None:
-    (tmp_path / "one").write_text("new\n")
-    refused(tbloom("add", "--url", url, filled.name, str(tmp_path / "one"), "/no/such"), "/no/such")
-    assert "new" not in filled
-
-
-def test_add_creates_a_filter(url: str, name: str) -> None:
-    """With the given parameters, which must be the same where the filter exists."""
-    done = tbloom(
-        "add", "--url", url, name, "--create", "--capacity", "5e3", "--slices", "3", stdin="a\n"
-    )
-    assert (done.returncode, done.stdout) == (0, "a\n"), done.stderr
-    with TimeBloom.from_url(url, name, capacity=5000, slices=3) as seen:
-        assert "a" in seen
-    assert tbloom("add", "--url", url, name, "--create", stdin="a\nb\n").stdout == "b\n"
-    refused(tbloom("add", "--url", url, name, "--create", "--slices", "4", stdin="c\n"), "slices")
-    refused(tbloom("add", "--url", url, name, "--slices", "3", stdin="c\n"), "--create")
 
 
 def test_lines_are_answered_as_they_come(url: str, filled: TimeBloom) -> None:
@@ -280,27 +186,6 @@ def test_a_line_that_is_too_long_is_refused_by_its_number(
     assert f"{tmp_path / 'long'}: line 4: expected at most 64 MB" in done.stderr
 
 
-def test_list_names_filters_with_warnings(own: redis.Redis, own_url: str) -> None:
-    for name in ("whole", "harmed"):
-        TimeBloom(own, name, capacity=1000).add("a")
-    own.delete(TimeBloom(own, "harmed", capacity=1000).keys()[-1])
-    said = tbloom("list", "--url", own_url).stderr
-    assert said == "Warnings about harmed: see 'tbloom info'\n"
-
-
-@pytest.mark.parametrize("command", [["add"], ["check"], ["import", "--from-lines"]], ids=" ".join)
-def test_what_export_wrote_is_not_taken_for_lines(
-    url: str, filled: TimeBloom, tmp_path: Path, command: list[str]
-) -> None:
-    tbloom("export", "--url", url, filled.name, str(tmp_path / "backup"))
-    verb, *option = command
-    held = filled.info().items
-    done = tbloom(verb, "--url", url, filled.name, *option, str(tmp_path / "backup"))
-    assert (2, "") == (done.returncode, done.stdout)
-    assert "expected lines, got a gzip file (see zcat; 'tbloom restore' takes" in done.stderr
-    assert held == filled.info().items
-
-
 def test_a_line_of_64_mb_is_read_at_once(tmp_path: Path) -> None:
     """Each byte once: what has been read of a line is not copied again with each piece of it."""
     (tmp_path / "long").write_bytes(bytes(64 << 20) + b"\nb\n")
@@ -322,16 +207,6 @@ def test_answers_that_nobody_gets_are_counted(url: str, name: str) -> None:
     assert (2, b"tbloom: standard input or output is closed\n") == (done.returncode, done.stderr)
     with TimeBloom.from_url(url, name) as seen:
         assert "c" not in seen
-
-
-def test_check_hints_at_fingerprints(url: str, name: str, client: redis.Redis) -> None:
-    """Where a crawler has filled the filter, no URL is in it."""
-    with TimeBloom.from_url(url, name) as seen:
-        seen.add("a")
-        client.set(seen.config.keys.fingerprinter(), "a.Fingerprinter", ex=60)
-    done = tbloom("check", "--url", url, name, stdin="a\nb\n")
-    assert ("b\n", True) == (done.stdout, "fingerprints (a.Fingerprinter)" in done.stderr)
-    assert "" == tbloom("check", "--url", url, name, "--quiet", stdin="a\nb\n").stderr
 
 
 @pytest.mark.parametrize("grow", [False, True])

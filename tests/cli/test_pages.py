@@ -1,4 +1,4 @@
-"""``tbloom pages``: a page store on the command line."""
+"""``tbloom pages``: a page store on the command line. (The rest: recorded/pages.txt.)"""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from tbloom.pages import Page, PageStore
+from tbloom.pages import PageStore
 from tbloom.pages.members import GZIP_MAGIC
-from tests.helpers.commands import VERBS, process, started, tbloom_bytes
 from tests.helpers.commands import refused as refused_with
+from tests.helpers.commands import started, tbloom_bytes
 from tests.helpers.foreignwarcs import MEMBERS, record, response
 from tests.helpers.pagestores import NOON, bodies, files, url
 
@@ -47,10 +47,6 @@ def refused(done: Done, *words: str) -> None:
     refused_with(subprocess.CompletedProcess([], done.code, done.out.decode(), done.err), *words)
 
 
-#: Arguments that verbs need after PATH.
-AFTER_PATH = {"put": [URL], "get": [URL], "delete": [URL], "export": ["-o", "/dev/null"]}
-
-
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     """The path of a new store."""
@@ -75,137 +71,20 @@ def flip(path: Path, offset: int) -> None:
     path.write_bytes(data)
 
 
-def test_put_stores_all_parts_of_a_page(path: Path, tmp_path: Path) -> None:
-    """The bytes of headers are stored as typed."""
-    (tmp_path / "body").write_bytes(b"gone\n")
-    header = ["--header", "A: 1", "--header", "b:é", "--header", "A: ", "--header", "X: a: b"]
-    done = run("put", path, URL, "--status", 410, *header, "--at", "2019-06-03T14:30:15.250+02:00",
-               tmp_path / "body")  # fmt: skip
-    assert Done(0, b"", "") == done
-    with PageStore(path, readonly=True) as store:
-        found = store.get(URL)
-    headers = (("A", "1"), ("b", "é".encode().decode("latin-1")), ("A", ""), ("X", "a: b"))
-    assert Page(URL, 410, headers, b"gone\n", AT) == found
-
-
-@pytest.mark.parametrize("file", [[], ["-"]])
-def test_put_reads_standard_input(path: Path, file: list[str]) -> None:
-    """A second page replaces the first one."""
-    for body in (b"old", b"new"):
-        assert Done(0, b"", "") == run("put", path, URL, "--at", AT.isoformat(), *file, stdin=body)
-    assert Done(0, b"new", "") == run("get", path, URL)
-
-
-def test_put_creates_a_store(path: Path) -> None:
-    """Without parameters, the stored ones are used; other parameters are refused."""
-    like = ["--granularity", "d", "--slices", "7", "--tz", "Europe/Berlin"]
-    for more in (like, [], like):
-        assert Done(0, b"", "") == run("put", path, URL, *more)
-    printed = json.loads(run("stats", path, "--json").out)
-    assert ("d", "Europe/Berlin", 1) == (printed["granularity"], printed["tz"], printed["pages"])
-    before = run("ls", path, "--json").out
-    refused(run("put", path, URL, *like[:3], "8"), str(path), "slices is 7 there and 8")
-    assert before == run("ls", path, "--json").out
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["example.com"], ["URL: ", "'example.com'"]),
         (["https://example.com/\x1b[2J"], ["URL: ", r"\x1b[2J"]),
         (["https://example.com/\udcff"], ["URL: ", r"/\udcff'"]),
-        ([URL, "--status", "99"], ["--status: ", "99"]),
-        ([URL, "--header", "none"], ["--header", "'Name: value'", "'none'"]),
         ([URL, "--header", "A: b\nC: d"], ["--header: ", "without line breaks"]),
-        ([URL, "--at", "noon"], ["--at", "such as 2026-11-16T12:00:00Z", "'noon'"]),
-        ([URL, "--granularity", "d"], ["--slices: ", "granularity is given"]),
-        ([URL, "/no/such"], ["/no/such", "No such file"]),
-        ([URL, "-", "more"], ["more"]),
     ],
 )
-def test_put_refuses_wrong_arguments_and_changes_nothing(
+def test_put_refuses_what_no_shell_can_show(
     filled: Path, arguments: list[str], said: list[str]
 ) -> None:
     before = run("ls", filled, "--json").out
     refused(run("put", filled, *arguments), *said)
     assert before == run("ls", filled, "--json").out
-
-
-@pytest.mark.parametrize(
-    "verb", [verb for group, verb in VERBS if group == "pages" and verb not in ("put", "import")]
-)
-def test_only_put_creates_a_store(verb: str, tmp_path: Path) -> None:
-    for path in (tmp_path, tmp_path / "nosuch"):
-        refused(run(verb, path, *AFTER_PATH.get(verb, [])), "PATH: ", "page store", str(path))
-    assert [] == [*tmp_path.iterdir()]
-
-
-def test_get_decodes_a_body(path: Path) -> None:
-    """Headers stay as stored; a body that can't be decoded is not written."""
-    body = gzip.compress(b"<p>one\n")
-    with PageStore(path) as store:
-        store.put(URL, body, headers={"Content-Encoding": "gzip"})
-        store.put(f"{URL}br", body, headers={"Content-Encoding": "br"})
-    assert Done(0, body, "") == run("get", path, URL)
-    assert Done(0, b"<p>one\n", "") == run("get", path, URL, "--decoded")
-    head = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\n"
-    assert Done(0, head + b"<p>one\n", "") == run("get", path, "--headers", URL, "--decoded")
-    refused(run("get", path, f"{URL}br", "--decoded"), "Content-Encoding is 'br'")
-
-
-def test_get_writes_all_but_the_body_as_json(path: Path) -> None:
-    """A line like those of ``ls --json``."""
-    with PageStore(path) as store:
-        store.put(
-            URL, b"body", headers={"A": "é"}, at=AT, key=b"\xff", fields={"WARC-IP-Address": "::1"}
-        )
-    done = run("get", path, "key:ff", "--json")
-    assert done == run("ls", path, "--json")
-    assert json.loads(done.out) == {
-        "url": URL,
-        "key": "ff",
-        "status": 200,
-        "headers": [["A", "é"]],
-        "at": "2019-06-03T12:30:15.250000+00:00",
-        "bytes": 4,
-        "fields": [["WARC-IP-Address", "::1"]],
-    }
-
-
-@pytest.mark.parametrize("verb", ["get", "delete"])
-def test_a_missing_page_is_an_error(verb: str, filled: Path) -> None:
-    """Exit code 1 for a missing page; 2 for an address that no page can have."""
-    for address in (f"{URL}none", URL.upper(), "example.com", "\x1b[2J", "key:00"):
-        done = run(verb, filled, address)
-        assert Done(1, b"", f"tbloom: no page {address!r} in {str(filled)!r}\n") == done
-    for address, expected in (("", "not empty"), ("key:", "not empty"), ("key:0", "hex digits")):
-        refused(run(verb, filled, address), "URL: ", expected)
-    refused(run(verb, filled, "\udcff"), "URL: ", r"'\udcff'")
-
-
-def test_delete_forgets_a_page(filled: Path) -> None:
-    """By the address that ``ls`` prints; the second time, the page is missing."""
-    for address in (URL, "key:017468726565"):
-        assert Done(0, b"", "") == run("delete", filled, address)
-        assert run("delete", filled, address).code == 1
-    assert f"{URL}two\n" == run("ls", filled).out.decode()
-
-
-def test_ls_prints_the_address_of_each_page(filled: Path) -> None:
-    """``tbloom pages ls PATH | xargs -n 1 tbloom pages get PATH``"""
-    listed = process("pages", "ls", filled).stdout
-    assert listed == f"{URL}\n{URL}two\nkey:017468726565\n".encode()
-    words = subprocess.run(["xargs", "-n", "1"], input=listed, capture_output=True, check=True)
-    got = [run("get", filled, word).out for word in words.stdout.decode().splitlines()]
-    assert got == [b"<p>one\n", b"", b"\x00\xff\r\n"]
-
-
-def test_ls_long_tells_time_status_size_url_and_key(filled: Path) -> None:
-    assert run("ls", filled, "--long").out.decode().splitlines() == [
-        f"2019-06-03T12:30:15Z 200          7 {URL}",
-        f"2019-06-03T12:30:15Z 404          0 {URL}two",
-        f"2019-06-03T12:30:15Z 200          4 {URL}search key:017468726565",
-    ]
 
 
 def test_control_characters_of_urls_and_keys_are_not_printed(path: Path) -> None:
@@ -257,41 +136,9 @@ def test_damage_is_found_and_named(filled: Path) -> None:
     assert (0, 4) == (done.code, len(done.out.splitlines()))
     refused(run("get", filled, f"{URL}large"), f"damaged at {last}", "tbloom pages rebuild")
     assert Done(0, b"<p>one\n", "") == run("get", filled, URL)
-
-
-def test_rebuild_makes_the_index_from_the_files(filled: Path) -> None:
-    """All pages are listed again; their number is printed on standard error."""
-    before = run("ls", filled, "--json")
-    [index] = filled.glob("index-*.sqlite")
-    index.unlink()
-    refused(run("ls", filled), "has no index", "'tbloom pages rebuild'")
-    done = run("rebuild", filled)
-    assert re.fullmatch(r"3 pages, 4 records, 1 segment, .* KB; index .* KB\n", done.err)
-    assert (0, b"") == (done.code, done.out)
-    assert before == run("ls", filled, "--json")
-    assert Done(0, b"", "") == run("rebuild", filled, "--quiet")
-    [segment] = files(filled)
     flip(segment, segment.read_bytes().rindex(GZIP_MAGIC))
     done = run("rebuild", filled)
     assert (1, True) == (done.code, "bytes are no record" in done.err)
-
-
-def test_stats_has_a_line_for_each_slice(path: Path) -> None:
-    now = datetime.now(timezone.utc)
-    with PageStore(path, "d", 30) as store:
-        for days, number in ((2, 1), (1, 2), (0, 3)):
-            for page in range(number):
-                store.put(f"{URL}{days}/{page}", b"", at=now - timedelta(days))
-        info = store.stats()
-    lines = [line.split() for line in run("stats", path).out.decode().splitlines()]
-    assert lines[0][1:3] == ["6", "pages,"]
-    assert lines[2] == ["slice", "expires", "pages", "records", "segments", "size"]
-    expected = [
-        [slice.label, f"{slice.expires:%Y-%m-%d}", f"{number}", f"{number}", "1"]
-        for slice, number in zip(info.slices, (1, 2, 3), strict=True)
-    ]
-    assert expected == [line[:5] for line in lines[3:6]]
-    assert lines[6][:4] == ["window", "6", "6", "3"]
 
 
 def test_beside_a_writer_others_read_and_do_not_write(filled: Path) -> None:
@@ -302,8 +149,8 @@ def test_beside_a_writer_others_read_and_do_not_write(filled: Path) -> None:
         assert 4 == len(run("ls", filled).out.splitlines())
         assert run("verify", filled).code == 0
         assert json.loads(run("stats", filled, "--json").out)["pages"] == 4
-        for verb in ("put", "delete", "rebuild"):
-            done = run(verb, filled, *AFTER_PATH.get(verb, []))
+        for words in (["put", filled, URL], ["delete", filled, URL], ["rebuild", filled]):
+            done = run(*words)
             refused(done, str(filled), f"is being written by process {os.getpid()}; close it there")
         store.put(f"{URL}now", b"later")
     assert Done(0, b"later", "") == run("get", filled, f"{URL}now")
@@ -381,19 +228,6 @@ def test_import_from_several_sources(path: Path, tmp_path: Path) -> None:
     assert {".zst"} == {file.suffix for file in path.glob("*.warc*")}
 
 
-@pytest.mark.parametrize("name", ["text", "folder", "missing", "empty"])
-def test_import_of_something_else_changes_nothing(
-    filled: Path, crawl: Path, tmp_path: Path, name: str
-) -> None:
-    """Also where it is the last one of several sources."""
-    (tmp_path / "text").write_text("text")
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "empty").write_bytes(b"")
-    before = run("ls", filled, "--json").out
-    refused(run("import", filled, crawl, tmp_path / name), name)
-    assert before == run("ls", filled, "--json").out
-
-
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
@@ -412,21 +246,3 @@ def test_exported_pages_can_be_imported(
     assert run("import", tmp_path / "new", tmp_path / "some.warc.zst").code == 0
     with PageStore(hourly) as store, PageStore(tmp_path / "new") as new:
         assert [page for page in store.pages() if int(page.url[-1]) in expected] == [*new.pages()]
-
-
-def test_export_names_what_is_not_there(hourly: Path, tmp_path: Path) -> None:
-    """The others are in the file."""
-    file = tmp_path / "some.warc.gz"
-    done = run("export", hourly, "-o", file, url(1), url("none"), url(4), "--quiet")
-    named = "".join(f"tbloom: no page '{url(name)}' in '{hourly}'\n" for name in ("none", 4))
-    assert Done(1, b"", named) == done
-    assert run("import", tmp_path / "new", file).code == 0
-    assert {url(1): b"page 1"} == bodies_of(tmp_path / "new")
-
-
-def test_export_of_wrong_arguments_leaves_no_file(hourly: Path, tmp_path: Path) -> None:
-    file = tmp_path / "some.warc.gz"
-    refused(run("export", hourly, "-o", file, url(1), "--since", "2019-06-10"), "since")
-    refused(run("export", hourly, "-o", file, "key:zz"), "key:zz")
-    refused(run("export", tmp_path / "none", "-o", file), "PATH")
-    assert [hourly] == [*tmp_path.iterdir()]
