@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import redis
 
-from tests.helpers.commands import process, tbloom
+from tests.helpers.commands import process
 from tests.helpers.making import missing
 
 DOCUMENTATION = Path("/usr/share/doc/python3.11/html")
@@ -45,18 +45,3 @@ def test_the_demo_keeps_its_promises(
     assert pages == figures["fetched_after_window"]
     assert figures["filter_bytes"] < figures["set_bytes"]
     assert client.keys("*tbloom-demo*") == []
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["demo", "--site", "/no/such/folder"], "/no/such/folder"),
-        (["demo", "--redis", "redis://127.0.0.1:1"], "127.0.0.1:1"),
-        (["demo", "--period", "0"], "--period"),
-        (["demo", "--crawlers", "none"], "--crawlers"),
-    ],
-)
-def test_wrong_arguments_are_refused(arguments: list[str], message: str) -> None:
-    done = tbloom(*arguments)
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
-    assert message in done.stderr

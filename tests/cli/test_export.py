@@ -1,4 +1,4 @@
-"""``tbloom export`` and ``tbloom restore``, on servers of every kind."""
+"""``tbloom export`` and ``tbloom restore``, on servers of every kind. (The rest: recorded/export.txt.)"""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 import redis
 
-from tbloom import Claim, TimeBloom
+from tbloom import TimeBloom
 from tbloom.cli import main
 from tests.helpers import servers
 from tests.helpers.commands import process, refused, started, tbloom
@@ -142,27 +142,6 @@ def test_a_filter_moves_to_another_server(
         ] == seen.warnings()
 
 
-@pytest.mark.parametrize("new", ["copy", "copy:3.1"])
-def test_a_filter_gets_another_name(
-    url: str, client: redis.Redis, name: str, file: str, new: str
-) -> None:
-    """Also one that looks like a shard's; layout, register and fingerprinter are renamed too."""
-    with TimeBloom.from_url(url, name, capacity=100, shards=5) as seen:
-        seen.add_many(ITEMS)
-        client.set(seen.config.keys.fingerprinter(), "a.Fingerprinter", ex=60)
-        assert main(["export", "--url", url, name, file]) == 0
-        assert main(["restore", "--url", url, file, "--name", f"{name}-{new}"]) == 0
-        seen.clear()
-    with TimeBloom.from_url(url, f"{name}-{new}", capacity=100, shards=5) as copy:
-        assert all(copy.contains_many(ITEMS))
-        assert [] == copy.warnings()
-        fingerprinter = copy.config.keys.fingerprinter()
-        assert "a.Fingerprinter" == client.get(fingerprinter)
-        assert client.pttl(fingerprinter) > 0
-        copy.clear()
-    assert [] == left_on_server(client, name)
-
-
 def test_through_a_pipe(url: str, exported: TimeBloom) -> None:
     """``tbloom export ... - | tbloom restore ... -``"""
     name = exported.name
@@ -173,20 +152,6 @@ def test_through_a_pipe(url: str, exported: TimeBloom) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
     with TimeBloom.from_url(url, f"{name}-2", capacity=1000) as copy:
         assert all(copy.contains_many(ITEMS[:500]))
-
-
-def test_claims_are_left_out(url: str, name: str, file: str) -> None:
-    """Claimed items are new again; committed items are seen."""
-    with TimeBloom.from_url(url, name, capacity=1000) as seen:
-        assert Claim.NEW is seen.claim("done")
-        seen.commit("done")
-        assert Claim.NEW is seen.claim("under way", note="under way")
-        assert main(["export", "--url", url, name, file]) == 0
-        assert main(["restore", "--url", url, file, "--name", f"{name}-2"]) == 0
-        assert Claim.BUSY is seen.claim("under way")
-    with TimeBloom.from_url(url, f"{name}-2", capacity=1000) as copy:
-        assert [Claim.SEEN, Claim.NEW] == copy.claim_many(["done", "under way"])
-        assert [] == copy.take_over()
 
 
 def test_the_file_has_all_items_added_before_the_export(url: str, name: str, file: str) -> None:
@@ -242,17 +207,6 @@ def test_a_filter_that_is_cleared_during_the_export_is_an_error(
             said = running.stderr.read()
     assert (running.returncode, b"cleared" in said) == (2, True)
     refused(tbloom("restore", "--url", url, file, "--quiet"), "nothing was restored")
-
-
-def test_a_filter_that_is_being_reconfigured_is_refused(
-    url: str, client: redis.Redis, name: str, file: str
-) -> None:
-    with TimeBloom.from_url(url, name, capacity=1000, shards=3) as seen:
-        seen.add_many(ITEMS)
-        other = TimeBloom(redis.Redis.from_url(url), name, capacity=2000, shards=3)
-        client.set(seen.config.keys.config(1), other.config.stored, keepttl=True)
-    refused(tbloom("export", "--url", url, name, file, "--quiet"), name, "being changed")
-    assert not Path(file).exists()
 
 
 def test_a_damaged_file_is_refused_before_anything_is_written(
@@ -370,67 +324,6 @@ def test_a_file_is_whole_or_unchanged(
     assert before != Path(file).read_bytes()
     assert link.is_symlink()
     assert {"filter.tbloom", "link"} == {path.name for path in tmp_path.iterdir()}
-
-
-def test_an_existing_filter_is_replaced_only_with_the_option(
-    url: str, client: redis.Redis, exported: TimeBloom, file: str
-) -> None:
-    """Nothing is left of it: neither parameters, shards, parts nor claims."""
-    name = exported.name
-    before = ours(open_client(url), name)
-    exported.clear()
-    with TimeBloom.from_url(url, name, capacity=100, slices=3, shards=4) as other:
-        other.add_many(f"other {i}" for i in range(2000))
-        other.claim("claimed")
-        said = (name, "already", "--replace", "--name")
-        refused(tbloom("restore", "--url", url, file, "--quiet"), *said)
-        damaged = Path(file).with_name("damaged")
-        damaged.write_bytes(Path(file).read_bytes()[:-1])
-        refused(tbloom("restore", "--url", url, str(damaged), "--replace", "--quiet"), DAMAGED)
-        assert all(other.contains_many(f"other {i}" for i in range(2000)))
-        assert main(["restore", "--url", url, file, "--replace"]) == 0
-    assert_same(before, ours(open_client(url), name))
-    assert [] == client.keys(f"{{{name}*:claims")
-    assert 500 == exported.info().items
-
-
-def test_slices_that_have_left_the_window_are_left_out(
-    clockwork: servers.Clockwork, name: str, file: str
-) -> None:
-    """The others leave the window at their time; a file whose slices have all left is refused."""
-    url = clockwork.server.url
-    with TimeBloom.from_url(url, name, capacity=1000) as seen, open_client(url) as client:
-        for day in (3, 4, 5):
-            clockwork.set(f"2019-06-0{day} 12:00:00")
-            seen.add_many([f"a {day}", f"b {day}"])
-        assert main(["export", "--url", url, name, file]) == 0
-        client.flushall()
-        clockwork.set("2019-06-11 12:00:00")
-        assert "2 keys had left the window" in tbloom("restore", "--url", url, file).stderr
-        assert ([False, True], 2) == (seen.contains_many(["a 4", "a 5"]), seen.info().items)
-        assert [] == seen.warnings()
-        clockwork.set("2019-06-12 00:00:01")
-        assert (False, [], []) == ("a 5" in seen, seen.warnings(), client.keys())
-        refused(tbloom("restore", "--url", url, file, "--quiet"), file, "have left the window")
-
-
-def test_a_file_may_come_from_a_server_whose_clock_is_ahead(
-    clockwork: servers.Clockwork, name: str, file: str
-) -> None:
-    """Items of future slices stay in these slices, at most two windows."""
-    with TimeBloom.from_url(clockwork.server.url, name, capacity=1000) as seen:
-        clockwork.set("2019-06-05 23:00:00")
-        seen.add("today")
-        clockwork.set("2019-06-06 01:00:00")
-        seen.add("tomorrow")
-        clockwork.set("2019-06-05 23:30:00")
-        assert main(["export", "--url", clockwork.server.url, name, file]) == 0
-        seen.clear()
-        assert main(["restore", "--url", clockwork.server.url, file, "--replace"]) == 0
-        assert [True, False] == seen.contains_many(["today", "tomorrow"])
-        clockwork.set("2019-06-06 01:00:00")
-        assert [True, True] == seen.contains_many(["today", "tomorrow"])
-        assert [] == seen.warnings()
 
 
 @pytest.fixture
