@@ -75,8 +75,7 @@ def rebuild(root: Path) -> None:
 
 def _without_index(root: Path) -> TBloomError:
     return TBloomError(
-        f"{str(root)!r} has no index, or that of an earlier version of tbloom; make it anew from the WARC files with "
-        "'tbloom pages rebuild'"
+        f"{str(root)!r} has no index; make it anew from the WARC files with 'tbloom pages rebuild'"
     )
 
 
@@ -85,7 +84,6 @@ def _open(
 ) -> tuple[Index, PagesConfig]:
     index = Index(root, writes=writes)
     try:
-        index.segment(0)  # that of an earlier version has other columns
         config = agreed(str(root), index.parameters, wanted)
         if writes:
             with index.transaction():  # it may be refused

@@ -395,21 +395,12 @@ def _cut(index: Path) -> None:
     index.with_name("index-1.sqlite-wal").unlink()  # has what was cut
 
 
-def _of_lmdb(index: Path) -> None:
-    index.unlink()
-    (index.parent / "index-1").mkdir()
-    (index.parent / "index-1" / "data.mdb").write_bytes(b"x")
-
-
 def _changed(statement: str) -> Callable[[Path], None]:
     def change(index: Path) -> None:
         with closing(sqlite3.connect(index)) as tool, tool:
             tool.execute(statement)
 
     return change
-
-
-EARLIER = [_changed("ALTER TABLE segments RENAME COLUMN name TO label"), _of_lmdb]
 
 
 def _read_all(path: Path, *, readonly: bool) -> None:
@@ -429,11 +420,11 @@ def _read_all(path: Path, *, readonly: bool) -> None:
         _changed("UPDATE pages SET offset = 'x'"),
         _changed("DROP TABLE pages"),
         _changed("DELETE FROM meta"),
-        *EARLIER,
+        _changed("ALTER TABLE segments RENAME COLUMN name TO label"),
     ],
 )
 def test_an_index_that_can_t_be_read(tmp_path: Path, damage: Callable[[Path], object]) -> None:
-    """The error names the rebuild, and no page is lost. That of an earlier version is not opened."""
+    """The error names the rebuild, and no page is lost."""
     with PageStore(tmp_path) as store:
         for n in range(300):
             store.put(f"http://a/{n}", b"")
@@ -441,9 +432,6 @@ def test_an_index_that_can_t_be_read(tmp_path: Path, damage: Callable[[Path], ob
     for readonly in (False, True):
         with pytest.raises(TBloomError, match="rebuild'"):
             _read_all(tmp_path, readonly=readonly)
-    if damage in EARLIER:
-        with pytest.raises(TBloomError, match="rebuild'"):
-            PageStore(tmp_path, readonly=True)
     assert 300 == PageStore.rebuild(tmp_path).pages
 
 
