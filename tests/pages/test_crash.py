@@ -55,7 +55,7 @@ def check(path: Path, **parameters: Any) -> dict[str, bytes]:
     return pages
 
 
-# Killed at any moment
+# Changes
 
 
 def _changes(seed: int, most: int = 9_000) -> Iterator[tuple[str, bytes | None, datetime]]:
@@ -78,46 +78,6 @@ def _expect(expected: dict[str, bytes], address: str, data: bytes | None) -> Non
     expected.pop(address, None)
     if data is not None:
         expected[address] = data
-
-
-def _write_on(path: Path, seed: int, out: int) -> None:
-    """Makes changes for ever; writes a byte for each that is done."""
-    store = PageStore(path, "d", 3, segment_bytes=8_000)
-    for change in _changes(seed):
-        _change(store, *change)
-        os.write(out, b".")
-
-
-@pytest.mark.parametrize("runs", [8, pytest.param(50, marks=pytest.mark.check)])
-def test_killed_at_any_moment(path: Path, runs: int) -> None:
-    """Each acknowledged page comes back, and the last put or delete is there whole or not at all."""
-    chance = random.Random(9)
-    expected: dict[str, bytes] = {}
-    for run in range(runs):
-        inbox, outbox = os.pipe()
-        child = Child(partial(_write_on, path, run, outbox))
-        os.close(outbox)
-        with os.fdopen(inbox, "rb") as dots:
-            done = len(dots.read(chance.randrange(1, 50)))
-            for _ in range(chance.randrange(2_000)):
-                pass
-            child.kill()
-            done += len(dots.read())
-        changes = _changes(run)
-        for address, data, _ in islice(changes, done):
-            _expect(expected, address, data)
-        pages = check(path, granularity="d", slices=3)
-        address, data, _ = next(changes)
-        if pages.get(address) == data:
-            _expect(expected, address, data)
-        assert expected == pages
-    assert run_tool("warcio", "check", *files(path)) == ""
-    assert len(files(path)) > 5
-    with PageStore(path, readonly=True) as store:
-        records = store.stats().records
-    PageStore.rebuild(path)
-    assert expected == check(path)
-    assert records > len(expected) > 20
 
 
 # Killed at a step

@@ -80,67 +80,78 @@ def test_every_form_has_the_same_pages(store: PageStore, form: Form) -> None:
     assert (PagesImported(60, 0, {}, ()), pages) == (done, bodies(store))
 
 
-@pytest.mark.parametrize(
-    ("head", "expected"),
-    [
-        (b"HTTP/1.0 404\r\n\r\n", (404, ())),
-        (b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 X\r\nA: 1\r\n\r\nHTTP/1.1 200 OK\r\n\r\n", (200, ())),
-        (b"HTTP/1.1 101 Switching Protocols\r\n\r\n", (101, ())),
-        (b"HTTP/2 200 \r\nA:1\r\n\r\n", (200, (("A", "1"),))),
-        (b"HTTP/1.1 200 OK\nA: 1\nB:\t2 \n\n", (200, (("A", "1"), ("B", "2")))),
-        (b"HTTP/1.1 200 OK\r\nA: 1\r\n  2\r\n\t3\r\nB: 4\r\n\r\n", (200, (("A", "1 2 3"), ("B", "4")))),
-        (b"HTTP/1.1 200 OK\r\nno colon\r\nA: b:c\r\n: none\r\n\r\n", (200, (("A", "b:c"),))),
-        (b"HTTP/1.1 200 OK\r\nA : \xc3\xa0\r\nB: \xa0x\x85\r\n\r\n", (200, (("A", "\xc3\xa0"), ("B", "\xa0x\x85")))),
-    ],
-)  # fmt: skip
-def test_heads_as_servers_send_them(
-    store: PageStore, head: bytes, expected: tuple[object, ...]
-) -> None:
-    assert taken(store, response(url("a"), b"\r\n\r\nbody\n\n", head)).stored == 1
-    page = got(store, url("a"))
-    assert (*expected, b"\r\n\r\nbody\n\n") == (page.status, page.headers, page.body)
+BODY = b"\r\n\r\nbody\n\n"
+HEADS = [
+    (b"HTTP/1.0 404\r\n\r\n", 404, ()),
+    (b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 X\r\nA: 1\r\n\r\nHTTP/1.1 200 OK\r\n\r\n", 200, ()),
+    (b"HTTP/1.1 101 Switching Protocols\r\n\r\n", 101, ()),
+    (b"HTTP/2 200 \r\nA:1\r\n\r\n", 200, (("A", "1"),)),
+    (b"HTTP/1.1 200 OK\nA: 1\nB:\t2 \n\n", 200, (("A", "1"), ("B", "2"))),
+    (b"HTTP/1.1 200 OK\r\nA: 1\r\n  2\r\n\t3\r\nB: 4\r\n\r\n", 200, (("A", "1 2 3"), ("B", "4"))),
+    (b"HTTP/1.1 200 OK\r\nno colon\r\nA: b:c\r\n: none\r\n\r\n", 200, (("A", "b:c"),)),
+    (b"HTTP/1.1 200 OK\r\nA : \xc3\xa0\r\nB: \xa0x\x85\r\n\r\n", 200, (("A", "\xc3\xa0"), ("B", "\xa0x\x85"))),
+]  # fmt: skip
+#: Bodies with a header that says that they are chunked, and what is left of them.
+CHUNKED = [
+    (b"5\r\nhello\r\n0\r\n\r\n", b"hello"),
+    (b"005;a=b\r\nhello\r\nA \r\n0123456789\r\n0\r\nTrailer: 1\r\n\r\n", b"hello0123456789"),
+    (b"5\nhello\n0\n\n", b"5\nhello\n0\n\n"),
+    (b"10\nbeans\n20\ncorn\n", b"10\nbeans\n20\ncorn\n"),
+    (b"5\r\nbeans\r\n4\r\ncorn\r\n", b"beanscorn"),
+    (b"0\r\n\r\n", b""),
+    (b"", b""),
+    (b"5\r\nhello\r\nff\r\ncut he", b"hellocut he"),
+    (b"5\r\nhello", b"hello"),
+    (b"<html>the tool has removed them</html>", b"<html>the tool has removed them</html>"),
+    (b"5\r\nhello, no chunk", b"5\r\nhello, no chunk"),
+]
+#: The same with a digest. A crawler has removed the chunks, and left the header; or left both, and digested both.
+DIGESTED = [
+    (b"5\r\nbeans\r\n4\r\ncorn\r\n", b"5\r\nbeans\r\n4\r\ncorn\r\n", b"5\r\nbeans\r\n4\r\ncorn\r\n"),
+    (b"5\r\nbeans\r\n4\r\nco", b"beansco", b"beansco"),
+    (b"5\r\nbeans\r\n0\r\n\r\n", b"5\r\nbeans\r\n0\r\n\r\n", b"beans"),
+    (b"5\r\nbeans\r\n0\r\n\r\n", b"beans", b"beans"),
+]  # fmt: skip
+DATES = [
+    ("2019-06-03", AT.replace(hour=0, minute=0, second=0)),
+    ("2019-06-03T04:05Z", AT.replace(second=0)),
+    ("2019-06-03T04:05:06", AT),
+    ("2019-06-03T04:05:06.5Z", AT.replace(microsecond=500_000)),
+    ("2019-06-03T04:05:06.123456789Z", AT.replace(microsecond=123_456)),
+]
+
+
+def chunked(body: bytes, digested: bytes | None = None) -> bytes:
+    """A response whose header says that its body is chunked."""
+    head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: Chunked\r\n\r\n"
+    if digested is None:
+        return response(url("a"), body, head)
+    digest = f"sha1:{hashlib.sha1(digested, usedforsecurity=False).hexdigest()}"
+    return response(url("a"), body, head, WARC_Payload_Digest=digest)
 
 
 @pytest.mark.parametrize(
-    ("chunked", "body"),
+    ("given", "expected"),
     [
-        (b"5\r\nhello\r\n0\r\n\r\n", b"hello"),
-        (b"005;a=b\r\nhello\r\nA \r\n0123456789\r\n0\r\nTrailer: 1\r\n\r\n", b"hello0123456789"),
-        (b"5\nhello\n0\n\n", b"5\nhello\n0\n\n"),
-        (b"10\nbeans\n20\ncorn\n", b"10\nbeans\n20\ncorn\n"),
-        (b"5\r\nbeans\r\n4\r\ncorn\r\n", b"beanscorn"),
-        (b"0\r\n\r\n", b""),
-        (b"", b""),
-        (b"5\r\nhello\r\nff\r\ncut he", b"hellocut he"),
-        (b"5\r\nhello", b"hello"),
-        (b"<html>the tool has removed them</html>", b"<html>the tool has removed them</html>"),
-        (b"5\r\nhello, no chunk", b"5\r\nhello, no chunk"),
+        *(
+            (response(url("a"), BODY, head), {"status": status, "headers": headers, "body": BODY})
+            for head, status, headers in HEADS
+        ),
+        *(
+            (chunked(raw), {"body": body, "headers": (("Transfer-Encoding", "Chunked"),)})
+            for raw, body in CHUNKED
+        ),
+        *((chunked(raw, digested), {"body": body}) for raw, digested, body in DIGESTED),
+        *((response(url("a"), b"", WARC_Date=date), {"at": at}) for date, at in DATES),
     ],
 )
-def test_chunks_are_removed(store: PageStore, chunked: bytes, body: bytes) -> None:
-    head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: Chunked\r\n\r\n"
-    taken(store, response(url("a"), chunked, head))
-    page = got(store, url("a"))
-    assert (body, "Chunked") == (page.body, page.header("transfer-encoding"))
-
-
-@pytest.mark.parametrize(
-    ("raw", "digested", "body"),
-    [
-        (b"5\r\nbeans\r\n4\r\ncorn\r\n", b"5\r\nbeans\r\n4\r\ncorn\r\n", b"5\r\nbeans\r\n4\r\ncorn\r\n"),
-        (b"5\r\nbeans\r\n4\r\nco", b"beansco", b"beansco"),
-        (b"5\r\nbeans\r\n0\r\n\r\n", b"5\r\nbeans\r\n0\r\n\r\n", b"beans"),
-        (b"5\r\nbeans\r\n0\r\n\r\n", b"beans", b"beans"),
-    ],
-)  # fmt: skip
-def test_a_digest_tells_chunks_from_lines(
-    store: PageStore, raw: bytes, digested: bytes, body: bytes
+def test_responses_as_servers_send_them_and_tools_store_them(
+    store: PageStore, given: bytes, expected: dict[str, object]
 ) -> None:
-    """A crawler has removed the chunks, and left the header; or it has left both, and digested both."""
-    head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
-    digest = f"sha1:{hashlib.sha1(digested, usedforsecurity=False).hexdigest()}"
-    taken(store, response(url("a"), raw, head, WARC_Payload_Digest=digest))
-    assert body == got(store, url("a")).body
+    """Heads of any form, chunks, and dates of any precision."""
+    assert taken(store, given).stored == 1
+    page = got(store, url("a"))
+    assert expected == {name: getattr(page, name) for name in expected}
 
 
 @pytest.mark.parametrize("order", ["request first", "request last", "between others"])
@@ -192,21 +203,6 @@ def test_what_is_no_page_of_a_store_is_counted(store: PageStore, given: bytes, k
     done = taken(store, response(url(1), b"1"), given, response(url(2), b"2"))
     assert PagesImported(2, 0, {kind: 1}, ()) == done
     assert {url(1): b"1", url(2): b"2"} == bodies(store)
-
-
-@pytest.mark.parametrize(
-    ("date", "at"),
-    [
-        ("2019-06-03", AT.replace(hour=0, minute=0, second=0)),
-        ("2019-06-03T04:05Z", AT.replace(second=0)),
-        ("2019-06-03T04:05:06", AT),
-        ("2019-06-03T04:05:06.5Z", AT.replace(microsecond=500_000)),
-        ("2019-06-03T04:05:06.123456789Z", AT.replace(microsecond=123_456)),
-    ],
-)
-def test_dates_of_any_precision(store: PageStore, date: str, at: datetime) -> None:
-    taken(store, response(url("a"), b"", WARC_Date=date))
-    assert at == got(store, url("a")).at
 
 
 PAGES = [response(url(n), random.Random(n).randbytes(700)) for n in range(6)]

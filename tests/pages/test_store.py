@@ -215,16 +215,6 @@ def test_a_wrong_parameter_is_named(
     assert [] == list(tmp_path.iterdir())
 
 
-def test_the_path_of_a_file(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("precious")
-    for call in (PageStore, PageStore.rebuild):
-        with pytest.raises(ConfigError, match=r"^path: expected a folder, or a place for one"):
-            call(tmp_path / "file")
-    with pytest.raises(NotADirectoryError):
-        PageStore(tmp_path / "file" / "store")
-    assert {"file": b"precious"} == files(tmp_path)
-
-
 @pytest.mark.parametrize(
     "names",
     [
@@ -235,24 +225,18 @@ def test_the_path_of_a_file(tmp_path: Path) -> None:
     ids=lambda names: names[0],
 )
 def test_a_foreign_folder(tmp_path: Path, names: list[str]) -> None:
-    """It is refused, and left as it is, though its files may have names like a store's."""
+    """It is refused, and left as it is, though its files may have names like a store's; so is a file."""
     content = b"precious"
     for name in names:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(content)
     for call in (PageStore, PageStore.rebuild, lambda path: PageStore(path, readonly=True)):
-        with pytest.raises(ConfigError, match=r"^path: expected a .*folder"):
-            call(tmp_path)
+        for path in (tmp_path, tmp_path / names[0]):
+            with pytest.raises(ConfigError, match=r"^path: expected a .*folder"):
+                call(path)
+    with pytest.raises(NotADirectoryError):
+        PageStore(tmp_path / names[0] / "store")
     assert dict.fromkeys(names, content) == files(tmp_path)
-
-
-def test_a_store_that_is_not_there_can_t_be_read(tmp_path: Path) -> None:
-    for path in (tmp_path / "none", tmp_path):
-        with pytest.raises(ConfigError, match=r"^path: expected a folder with a page store"):
-            PageStore(path, readonly=True)
-        with pytest.raises(ConfigError, match=r"^path: expected a folder with segments"):
-            PageStore.rebuild(path)
-    assert [] == list(tmp_path.iterdir())
 
 
 def test_closed(tmp_path: Path) -> None:
