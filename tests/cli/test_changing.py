@@ -29,27 +29,31 @@ def _answered(answer: str, *arguments: str) -> tuple[int, str]:
     return done.returncode, done.stderr.decode()
 
 
-def test_clear_asks_first(url: str, filled: TimeBloom) -> None:
-    """The question has the number of items; without a terminal, --yes is needed."""
-    clear = ["clear", "--url", url, filled.name]
-    refused(tbloom(*clear, stdin="y\n"), "--yes")
-    question = f"Forget the 250 items of '{filled.name}' on {url}? [y/N]: "
-    assert _answered("\n", *clear) == (1, f"{question}tbloom: nothing was deleted\n")
-    assert filled.info().items == 250
-    assert _answered("y\n", *clear) == (0, f"{question}Cleared '{filled.name}'\n")
-    assert filled.info().items == 0
-
-
-def test_a_shorter_window_is_asked_about(url: str, filled: TimeBloom) -> None:
-    """What only the older slices hold would be forgotten."""
-    change = ["reconfigure", "--url", url, filled.name, "--slices", "2"]
-    assert "--yes" in tbloom(*change).stderr
-    question = f"Forget the oldest 5 slices of '{filled.name}' on {url}? [y/N]: "
-    assert _answered("n\n", *change) == (1, f"{question}tbloom: nothing was changed\n")
-    assert 7 == len(filled.info().slices)
-    assert 0 == tbloom(*change, "--yes").returncode
-    with TimeBloom.from_url(url, filled.name, capacity=1000, slices=2) as seen:
-        assert ("1" in seen, len(seen.info().slices)) == (True, 2)
+@pytest.mark.parametrize(
+    ("command", "asked", "not_done", "then"),
+    [
+        ("clear --url {} {}", "the 250 items", "deleted", "no filter"),
+        (
+            "reconfigure --url {} {} --slices 2",
+            "the oldest 5 slices",
+            "changed",
+            "2 slices of a day",
+        ),
+    ],
+)
+def test_what_is_forgotten_is_asked_about(
+    url: str, filled: TimeBloom, *, command: str, asked: str, not_done: str, then: str
+) -> None:
+    """Without an answer, nothing changes."""
+    words = command.format(url, filled.name).split()
+    question = f"Forget {asked} of '{filled.name}' on {url}? [y/N]: "
+    for no in ("\n", "n\n"):
+        assert _answered(no, *words) == (1, f"{question}tbloom: nothing was {not_done}\n")
+    assert 250 == filled.info().items
+    code, said = _answered("y\n", *words)
+    assert (0, True) == (code, said.startswith(question))
+    done = tbloom("info", "--url", url, filled.name)
+    assert then in done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("scheme", ["redis", "redis+cluster"])

@@ -19,7 +19,7 @@ from tbloom.pages.members import GZIP_MAGIC
 from tests.helpers.commands import refused as refused_with
 from tests.helpers.commands import started, tbloom_bytes
 from tests.helpers.foreignwarcs import MEMBERS, record, response
-from tests.helpers.pagestores import NOON, bodies, files, url
+from tests.helpers.pagestores import NOON, bodies, files, flip, url
 
 URL = "https://example.com/"
 AT = datetime(2019, 6, 3, 12, 30, 15, 250000, timezone.utc)
@@ -62,13 +62,6 @@ def filled(path: Path) -> Path:
         store.put(f"{URL}two", b"", status=404, at=AT)
         store.put(f"{URL}search", b"\x00\xff\r\n", key=b"\x01three", at=AT)
     return path
-
-
-def flip(path: Path, offset: int) -> None:
-    """Changes a bit of a file."""
-    data = bytearray(path.read_bytes())
-    data[offset] ^= 1
-    path.write_bytes(data)
 
 
 @pytest.mark.parametrize(

@@ -67,6 +67,13 @@ def files(path: Path) -> list[Path]:
     return sorted(path.glob("*.warc.*"))
 
 
+def flip(path: Path, offset: int) -> None:
+    """Changes a bit of a file."""
+    data = bytearray(path.read_bytes())
+    data[offset] ^= 1
+    path.write_bytes(data)
+
+
 def run_tool(tool: str, *arguments: object) -> str:
     """The output of a WARC tool, which must end without an error."""
     program = Path(sysconfig.get_path("scripts")) / tool

@@ -12,7 +12,7 @@ import pytest
 
 from tbloom import TBloomError
 from tbloom.pages import PageStore, members, page, record, segments
-from tests.helpers.pagestores import DAY, NOON, bodies, body_of, copied, files, url
+from tests.helpers.pagestores import DAY, NOON, bodies, body_of, copied, files, flip, url
 
 BANK, EVIL = "http://bank/", "http://evil/"
 
@@ -31,10 +31,8 @@ def test_records_within_a_body_are_none(tmp_path: Path, codec: str) -> None:
         store.put(EVIL, hostile)
         store.put("http://last/", b"last")
     [path] = files(tmp_path)
-    data = bytearray(path.read_bytes())
-    *_, evil, _ = segments.records(path, 0, len(data))
-    data[evil.offset] ^= 1
-    path.write_bytes(data)
+    *_, evil, _ = segments.records(path, 0, path.stat().st_size)
+    flip(path, evil.offset)
     PageStore.rebuild(tmp_path)
     with PageStore(tmp_path) as store:
         assert {BANK: b"the real one", "http://last/": b"last"} == bodies(store)
@@ -46,10 +44,7 @@ def test_a_damaged_page_that_was_put_again_is_not_taken_for_deleted(tmp_path: Pa
         store.put(BANK, b"deleted")
         store.delete(BANK)
         store.put(BANK, random.Random(4).randbytes(20_000))
-    newest = files(tmp_path)[-1]
-    data = bytearray(newest.read_bytes())
-    data[-10_000] ^= 1
-    newest.write_bytes(data)
+    flip(files(tmp_path)[-1], -10_000)
     PageStore.rebuild(tmp_path)
     with PageStore(tmp_path, readonly=True) as store, pytest.raises(TBloomError, match="damaged"):
         store.get(BANK)
