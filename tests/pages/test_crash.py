@@ -80,7 +80,42 @@ def _expect(expected: dict[str, bytes], address: str, data: bytes | None) -> Non
         expected[address] = data
 
 
-# Killed at a step
+# Killed
+
+
+@pytest.mark.parametrize("runs", [8, pytest.param(50, marks=pytest.mark.check)])
+def test_killed_at_any_moment(path: Path, runs: int) -> None:
+    """Also within SQLite's own writes: each acknowledged change is there, the last one whole or not at all."""
+    chance = random.Random(9)
+    expected: dict[str, bytes] = {}
+    for run in range(runs):
+        inbox, outbox = os.pipe()
+
+        def change_on(run: int = run, out: int = outbox) -> None:
+            store = PageStore(path, "d", 3, segment_bytes=8_000)
+            for change in _changes(run):
+                _change(store, *change)
+                os.write(out, b".")
+
+        child = Child(change_on)
+        os.close(outbox)
+        with os.fdopen(inbox, "rb") as dots:
+            done = len(dots.read(chance.randrange(1, 50)))
+            for _ in range(chance.randrange(2_000)):
+                pass
+            child.kill()
+            done += len(dots.read())
+        changes = _changes(run)
+        for address, data, _ in islice(changes, done):
+            _expect(expected, address, data)
+        pages = check(path, granularity="d", slices=3)
+        address, data, _ = next(changes)
+        if pages.get(address) == data:
+            _expect(expected, address, data)
+        assert expected == pages
+    assert run_tool("warcio", "check", *files(path)) == ""
+    PageStore.rebuild(path)
+    assert expected == check(path)
 
 
 def _fill(store: PageStore) -> dict[str, bytes]:
