@@ -66,23 +66,6 @@ def test_planted_names_are_no_commands_to_a_terminal(
             assert shown in text, (words, text)
 
 
-def test_list_shows_the_filters(url: str, name: str) -> None:
-    """Each once, also filters with several shards, with names that look like a shard's, and with another one's hash tag."""
-    names = [f"{name}{end}" for end in ("", ":3", ":3.1", f"-{'long' * 50}")]
-    names += [f"{{{name}}}:new", f"{{{name}:3}}:new"]
-    for one, shards in [*((one, 1) for one in names), (f"{name}-many", 5), (f"{{{name}}}:many", 5)]:
-        with TimeBloom.from_url(url, one, capacity=1000, shards=shards) as seen:
-            seen.add_many(map(str, range(100)))
-    listed = {
-        info["name"]: info for info in json.loads(tbloom("list", "--url", url, "--json").stdout)
-    }
-    ours = {key: info for key, info in listed.items() if name in key}
-    assert set(ours) == {*names, f"{name}-many", f"{{{name}}}:many"}
-    assert {(info["items"], info["capacity"]) for info in ours.values()} == {(100, 1000)}
-    lines = tbloom("list", "--url", url).stdout.splitlines()
-    assert {line.split()[0] for line in lines if name in line} == set(ours)
-
-
 def test_plan_is_what_the_filter_will_be(url: str, name: str) -> None:
     """Bits, hashes, shards and memory are those of a filter with these parameters."""
     like = ["--capacity", "1e5", "--error-rate", "1e-3", "--granularity", "h", "--slices", "24"]
