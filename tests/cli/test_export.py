@@ -305,27 +305,6 @@ def test_a_forged_file_reaches_no_other_keys(
     assert_same(before, ours(open_client(url), exported.name))
 
 
-def test_a_file_is_whole_or_unchanged(
-    url: str, client: redis.Redis, exported: TimeBloom, file: str, tmp_path: Path
-) -> None:
-    """A complete one replaces it, also through a link; errors name it."""
-    name, before = exported.name, Path(file).read_bytes()
-    for target in (str(tmp_path), "/no/such/folder/file"):
-        refused(tbloom("export", "--url", url, name, target, "--quiet"), target)
-    key = exported.keys()[-1]
-    client.setrange(key, client.strlen(key), b"longer")
-    refused(tbloom("export", "--url", url, name, file, "--quiet"), name)
-    assert before == Path(file).read_bytes()
-    exported.clear()
-    exported.add("only this")
-    link = Path(file).with_name("link")
-    link.symlink_to(file)
-    assert main(["export", "--url", url, name, str(link)]) == 0
-    assert before != Path(file).read_bytes()
-    assert link.is_symlink()
-    assert {"filter.tbloom", "link"} == {path.name for path in tmp_path.iterdir()}
-
-
 @pytest.fixture
 def large(url: str, client: redis.Redis, name: str, file: str) -> Iterator[str]:
     """The file of a filter with 32 MB in two shards, which has been cleared."""
@@ -341,9 +320,9 @@ def large(url: str, client: redis.Redis, name: str, file: str) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def stopped(client: redis.Redis, url: str, file: str, *more: str) -> Iterator[Any]:
+def stopped(client: redis.Redis, url: str, file: str) -> Iterator[Any]:
     """A restore that has stopped in the middle; it goes on after the context."""
-    running = started("restore", "--url", url, file, "--quiet", *more, text=True)
+    running = started("restore", "--url", url, file, "--quiet", text=True)
     while not client.keys("*:incoming:*") and running.poll() is None:
         pass
     running.send_signal(signal.SIGSTOP)
@@ -353,50 +332,46 @@ def stopped(client: redis.Redis, url: str, file: str, *more: str) -> Iterator[An
     running.send_signal(signal.SIGCONT)
 
 
-def test_ctrl_c_leaves_nothing_behind(url: str, client: redis.Redis, name: str, large: str) -> None:
-    """A restore leaves no keys, an export no files."""
+def test_a_restore_that_ends_in_the_middle_installs_nothing(
+    url: str, client: redis.Redis, name: str, large: str
+) -> None:
+    """Ctrl-C; the server drops parts, as where its memory is full; a crawler comes too early; kill -9, whose remains
+    expire, are no filter, and don't disturb another restore."""
     with stopped(client, url, large) as running:
         running.send_signal(signal.SIGINT)
     assert (running.communicate()[1], running.returncode) == ("tbloom: interrupted\n", 130)
     assert [] == left_on_server(client, name)
-    assert main(["restore", "--url", url, large]) == 0
+    with stopped(client, url, large) as running:
+        client.delete(*client.keys("*:incoming:*"))
+    assert "dropped" in running.communicate()[1]
+    assert (2, []) == (running.returncode, left_on_server(client, name))
+    with TimeBloom.from_url(url, name, capacity=10_000_000, shards=2) as seen:
+        with stopped(client, url, large) as running:
+            assert seen.add("too early")
+        assert "has created" in running.communicate()[1]
+        assert (2, []) == (running.returncode, client.keys("*:incoming:*"))
+        assert [True, False] == seen.contains_many(["too early", "1"])
+        seen.clear()
+        with stopped(client, url, large) as running:
+            running.kill()
+        running.communicate()
+        left = left_on_server(client, name)
+        assert left
+        assert all(":incoming:" in key and 0 < client.ttl(key) <= 3600 for key in left)
+        assert main(["restore", "--url", url, large]) == 0
+        assert all(seen.contains_many(map(str, range(100))))
+    client.delete(*left)
+
+
+def test_an_export_that_is_interrupted_leaves_no_file(url: str, name: str, large: str) -> None:
     folder = Path(large).parent
+    assert main(["restore", "--url", url, large]) == 0
     running = started("export", "--url", url, name, folder / "second", "--quiet", text=True)
     while not list(folder.glob("second*")) and running.poll() is None:
         pass
     running.send_signal(signal.SIGINT)
     assert (running.communicate()[1], running.returncode) == ("tbloom: interrupted\n", 130)
     assert [Path(large)] == list(folder.iterdir())
-
-
-def test_the_remains_of_a_killed_restore_expire(
-    url: str, client: redis.Redis, name: str, large: str
-) -> None:
-    """They are no filter, and don't disturb another restore."""
-    with stopped(client, url, large) as running:
-        running.kill()
-    running.communicate()
-    left = left_on_server(client, name)
-    assert left
-    assert all(":incoming:" in key and 0 < client.ttl(key) <= 3600 for key in left)
-    assert main(["restore", "--url", url, large]) == 0
-    with TimeBloom.from_url(url, name, capacity=10_000_000, shards=2) as seen:
-        assert all(seen.contains_many(map(str, range(100))))
-    for key in left:
-        client.delete(key)
-
-
-def test_a_crawler_that_comes_too_early_is_not_overwritten(
-    url: str, client: redis.Redis, name: str, large: str
-) -> None:
-    """The restore fails, and the added item stays."""
-    with TimeBloom.from_url(url, name, capacity=10_000_000, shards=2) as seen:
-        with stopped(client, url, large) as running:
-            assert seen.add("too early")
-        assert "has created" in running.communicate()[1]
-        assert running.returncode == 2
-        assert [True, False] == seen.contains_many(["too early", "1"])
-        assert [] == client.keys("*:incoming:*")
 
 
 def test_all_shards_are_installed_or_none(
@@ -412,17 +387,6 @@ def test_all_shards_are_installed_or_none(
         assert [] == left_on_server(client, name)
         assert main(["restore", "--url", url, file]) == 0
         assert all(seen.contains_many(ITEMS))
-
-
-def test_parts_that_the_server_drops_are_noticed(
-    url: str, client: redis.Redis, name: str, large: str
-) -> None:
-    """Before anything is installed, as on a server whose memory is full."""
-    with stopped(client, url, large) as running:
-        client.delete(*client.keys("*:incoming:*"))
-    assert "dropped" in running.communicate()[1]
-    assert running.returncode == 2
-    assert [] == left_on_server(client, name)
 
 
 def test_what_a_user_needs_to_export_and_restore(own: redis.Redis, name: str, file: str) -> None:
