@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import tracemalloc
 from datetime import datetime, timedelta, timezone
+from http.server import BaseHTTPRequestHandler
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -21,9 +22,9 @@ from tbloom.errors import ConfigError
 from tbloom.pages import Page, PagesImported, PageStore, import_warc
 from tbloom.pages.exchange.importing import pages_of
 from tbloom.pages.exchange.responses import Skipped
+from tests.helpers import website
 from tests.helpers.foreignwarcs import FORMS, HEAD, MEMBERS, PLAIN, ZSTD, Form, record, response
 from tests.helpers.making import missing
-from tests.helpers.oddsite import answers, served
 from tests.helpers.pagestores import bodies, body_of, files, got, url
 
 AT = datetime(2019, 6, 3, 4, 5, 6, tzinfo=timezone.utc)
@@ -39,6 +40,58 @@ def taken(store: PageStore, *records: bytes, form: Form = MEMBERS) -> PagesImpor
     return import_warc(store, BytesIO(form.packed(records)))
 
 
+HTML = b"<html><title>page</title>\r\n\r\n5\r\n</html>\n" * 100
+GZIP, IN_CHUNKS = ("Content-Encoding", "gzip"), ("Transfer-Encoding", "chunked")
+#: What a server sends for each path: status, headers, and the body without the lengths of its chunks.
+ANSWERS: dict[str, tuple[int, list[tuple[str, str]], bytes]] = {
+    "/plain": (200, [("Content-Type", "text/html; charset=utf-8")], HTML),
+    "/empty": (200, [], b""),
+    "/until-close": (200, [("Connection", "close")], HTML),
+    "/missing": (404, [], b"not here"),
+    "/moved": (301, [("Location", "/plain")], b"see plain"),
+    "/chunked": (200, [IN_CHUNKS], random.Random(5).randbytes(300_000)),
+    "/chunked/empty": (200, [IN_CHUNKS], b""),
+    "/chunked/gzip": (200, [IN_CHUNKS, GZIP], gzip.compress(HTML)),
+    "/chunked/twice": (200, [IN_CHUNKS], b"5\r\nhello\r\n0\r\n\r\n"),
+    "/gzip": (200, [GZIP], gzip.compress(HTML)),
+    "/untrue": (200, [GZIP], HTML),
+    "/headers": (200, [("X-Latin", "M\xfcnchen \xff"), ("X-Empty", "")], b"x"),
+    "/repeated": (200, [("Set-Cookie", "a=1"), ("Set-Cookie", "b=2"), ("set-cookie", "a=1")], b"x"),
+    "/a-record": (200, [], b"\r\n\r\nWARC/1.0\r\nWARC-Type: response\r\nContent-Length: 9\r\n\r\n"),
+    "/?q=%41+b&c[]='%22": (200, [], b"odd"),
+}  # fmt: skip
+
+
+def sent(name: str) -> tuple[int, list[tuple[str, str]], bytes]:
+    """The answer to a path, with all headers but Date and Server."""
+    status, headers, body = ANSWERS[name]
+    has_length = IN_CHUNKS not in headers and name != "/until-close"
+    length = [("Content-Length", str(len(body)))] if has_length else []
+    return status, [*headers, *length], body
+
+
+class Site(BaseHTTPRequestHandler):
+    """Sends the answers."""
+
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # else each body waits for 40 ms
+
+    def do_GET(self) -> None:
+        status, headers, body = sent(self.path)
+        self.send_response(status)
+        for name, value in headers:
+            self.send_header(name, value)
+        if IN_CHUNKS in headers:
+            pieces = [body[at : at + 70_000] for at in range(0, len(body), 70_000)]
+            body = b"".join(b"%x;ext=1\r\n%b\r\n" % (len(piece), piece) for piece in pieces)
+            body += b"0\r\nX-Trailer: 1\r\n\r\n"
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
 @pytest.mark.parametrize("compression", [[], ["--no-warc-compression"]])
 def test_what_wget_fetched_is_what_the_server_sent(
     tmp_path: Path, path: Path, compression: list[str]
@@ -47,28 +100,20 @@ def test_what_wget_fetched_is_what_the_server_sent(
     wget = shutil.which("wget")
     if wget is None:
         missing("wget")
-    sent = answers()
-    with served(sent) as site:
-        urls = "".join(f"{site}{name}\n" for name in sent)
-        command = [
-            wget,
-            "-q",
-            "--tries=1",
-            "--warc-file=crawl",
-            *compression,
-            *["-O", "page", "-i", "-"],
-        ]
+    with website.served(Site) as site:
+        urls = "".join(f"{site.url}{name}\n" for name in ANSWERS)
+        command = [wget, "-q", "--tries=1", "--warc-file=crawl", *compression, "-Opage", "-i-"]
         subprocess.run(command, input=urls.encode(), cwd=tmp_path, check=False)
     [file] = tmp_path.glob("crawl.warc*")
     with PageStore(path) as store:
         done = import_warc(store, file)
         # (wget fetches pages again to which others lead; they are stored again if a second has passed.)
-        assert (len(store), done.damaged) == (len(sent), ())
+        assert (len(store), done.damaged) == (len(ANSWERS), ())
         assert done.skipped.keys() == {"request", "warcinfo", "metadata", "resource"}
-        for name, answer in sent.items():
-            page = got(store, f"{site}{name}")
+        for name in ANSWERS:
+            page = got(store, f"{site.url}{name}")
             kept = [pair for pair in page.headers if pair[0] not in {"Date", "Server"}]
-            assert (page.status, kept, page.body) == answer, name
+            assert sent(name) == (page.status, kept, page.body)
             assert dict(page.fields)["WARC-IP-Address"] == "127.0.0.1"
 
 
