@@ -12,8 +12,6 @@ import sysconfig
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta, timezone
-from functools import partial
-from itertools import count, cycle
 from pathlib import Path
 
 from typing_extensions import Self
@@ -109,59 +107,6 @@ class Child(multiprocessing.get_context("fork").Process):  # type: ignore[misc]
 def die(*_: object, **__: object) -> None:
     """Kills this process."""
     os.kill(os.getpid(), signal.SIGKILL)
-
-
-#: Functions that change files, or a database.
-STEPS = {"pwrite", "truncate", "unlink", "rename", "mkdir", "execute"}
-
-
-def killed_at_each_step(
-    path: Path,
-    work: Callable[[PageStore], object] | None,
-    begin: Callable[[Path], PageStore],
-    every: int = 1,
-) -> Iterator[Path]:
-    """Copies of a store, each used by a child that was killed before another change of a file, or each ``every``-th.
-
-    The child begins to use its copy, and is killed within the work; without one, while it begins. Of what it writes,
-    some is written in two parts. The last copy is that of a child that came to its end.
-    """
-    for number in count(1, every):
-        copy = copied(path, path.with_name("copy"))
-        code = Child(partial(_killed_at, number, copy, work, begin)).wait()
-        assert code in {0, -signal.SIGKILL}
-        yield copy
-        if code == 0:
-            assert number > 3
-            return
-
-
-def _killed_at(
-    left: int,
-    path: Path,
-    work: Callable[[PageStore], object] | None,
-    begin: Callable[[Path], PageStore],
-) -> None:
-    pwrite, is_half = os.pwrite, cycle([True, False])
-
-    def write_some(fd: int, data: memoryview, offset: int) -> int:
-        return pwrite(fd, data[: len(data) // 2 or 1] if next(is_half) else data, offset)
-
-    def look(_: object, event: str, function: object) -> None:
-        nonlocal left
-        left -= event == "c_call" and getattr(function, "__name__", "") in STEPS
-        if left == 0:
-            die()
-
-    os.pwrite = write_some  # type: ignore[assignment]
-    if work is None:
-        sys.setprofile(look)
-        begin(path).close()
-    else:
-        store = begin(path)
-        sys.setprofile(look)
-        work(store)
-    sys.setprofile(None)
 
 
 def copied(path: Path, to: Path) -> Path:

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from functools import partial
-from itertools import count, islice
+from itertools import count, cycle, islice
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,6 @@ from tests.helpers.pagestores import (
     copied,
     die,
     files,
-    killed_at_each_step,
     mounted,
     run_tool,
     url,
@@ -131,64 +130,100 @@ def _filled(path: Path, **parameters: Any) -> dict[str, bytes]:
         return _fill(store)
 
 
+#: Functions that change files, or a database.
+STEPS = {"pwrite", "truncate", "unlink", "rename", "mkdir", "execute"}
+
+
+def killed_at_each_step(path: Path, work: Callable[[Path], object], every: int) -> Iterator[Path]:
+    """Copies of a store, each used by a child that was killed before another change of a file, or each ``every``-th.
+
+    The last copy is that of a child that came to its end.
+    """
+    for number in count(1, every):
+        copy = copied(path, path.with_name("copy"))
+        code = Child(partial(_killed_at, number, copy, work)).wait()
+        assert code in {0, -signal.SIGKILL}
+        yield copy
+        if code == 0:
+            assert number > 3
+            return
+
+
+def _killed_at(left: int, path: Path, work: Callable[[Path], object]) -> None:
+    """Does the work; is killed before the step with this number. Some of what is written is written in two parts."""
+    pwrite, is_half = os.pwrite, cycle([True, False])
+
+    def write_some(fd: int, data: memoryview, offset: int) -> int:
+        return pwrite(fd, data[: len(data) // 2 or 1] if next(is_half) else data, offset)
+
+    def look(_: object, event: str, function: object) -> None:
+        nonlocal left
+        left -= event == "c_call" and getattr(function, "__name__", "") in STEPS
+        if left == 0:
+            die()
+
+    os.pwrite = write_some  # type: ignore[assignment]
+    sys.setprofile(look)
+    work(path)
+    sys.setprofile(None)
+
+
+def _with_store(change: Callable[[PageStore], object], **options: Any) -> Callable[[Path], None]:
+    def work(path: Path) -> None:
+        with PageStore(path, "d", 3, **options) as store:
+            change(store)
+
+    return work
+
+
 #: One moves to an earlier slice, one to a later one, and one stays.
 BATCH = [Page(url(n), 200, (), b"new" * 500, NOON - (1, 0, 2)[n] * DAY) for n in range(3)]
+LONG = b"new" * 1000
 #: What is done, and the pages that it may change, with their new bodies.
-CHANGES: dict[str, tuple[Callable[[PageStore], object], dict[str, bytes | None]]] = {
-    "put": (lambda store: store.put(url(3), b"new" * 1000), {url(3): b"new" * 1000}),
-    "delete": (lambda store: store.delete(url(3)), {url(3): None}),
-    "batch": (lambda store: store.put_many(BATCH), {page.url: page.body for page in BATCH}),
+CHANGES: dict[str, tuple[Callable[[Path], object], dict[str, bytes | None]]] = {
+    "put": (_with_store(lambda store: store.put(url(3), LONG)), {url(3): LONG}),
+    "segment": (
+        _with_store(lambda store: store.put(url(3), LONG), segment_bytes=1),
+        {url(3): LONG},
+    ),
+    "delete": (_with_store(lambda store: store.delete(url(3))), {url(3): None}),
+    "batch": (
+        _with_store(lambda store: store.put_many(BATCH), segment_bytes=3_000),
+        {page.url: page.body for page in BATCH},
+    ),
+    "rebuild": (PageStore.rebuild, {}),
 }
 
 
 @pytest.mark.parametrize(
-    ("what", "segment_bytes"),
-    [("put", 1), ("put", 1 << 30), ("delete", 1 << 30), ("batch", 3_000)],
+    ("what", "is_new", "every"),
+    [
+        *((what, False, 1) for what in ("put", "segment", "delete", "batch")),
+        ("rebuild", False, 3),
+        ("put", True, 2),
+    ],
 )
-def test_killed_within_a_change(path: Path, what: str, segment_bytes: int) -> None:
-    """Each page is as it was before, or as it was put; the next writer goes on, and a rebuild changes nothing."""
-    pages = _filled(path)
+def test_killed_within_a_change(path: Path, what: str, *, is_new: bool, every: int) -> None:
+    """Each page is as it was before, or as it was put; the next writer goes on, also in a new store whose beginning was
+    killed, and a rebuild changes nothing. A reader needs no writer before it."""
+    pages = {} if is_new else _filled(path)
     work, new = CHANGES[what]
     changed = {address: data for address, data in {**pages, **new}.items() if data is not None}
-    begin = partial(PageStore, segment_bytes=segment_bytes)
-    for copy in killed_at_each_step(path, work, begin):
-        there = check(copy)
-        for address in pages:
-            assert there.get(address) in (pages[address], changed.get(address))
-        PageStore.rebuild(copy)
-        assert there == check(copy)
-        with begin(copy) as store:
-            work(store)
-        assert changed == check(copy)
-    assert changed == there
-
-
-def test_killed_within_the_first_steps(path: Path) -> None:
-    """The next opening can begin the store."""
-
-    def begin(at: Path) -> PageStore:
-        store = PageStore(at, "d", 3)
-        store.put(url(1), b"1")
-        return store
-
-    for copy in killed_at_each_step(path, None, begin, every=2):
-        assert check(copy, granularity="d", slices=3) in ({}, {url(1): b"1"})
-
-
-def test_killed_while_the_index_is_made_anew(path: Path) -> None:
-    """The old index is used until the new one is complete."""
-    pages = _filled(path)
-
-    def rebuild(at: Path) -> PageStore:
-        PageStore.rebuild(at)
-        return PageStore(at)
-
-    for copy in killed_at_each_step(path, None, rebuild, every=5):
-        with PageStore(copy, readonly=True) as store:
-            assert pages == bodies(store)
-        assert pages == check(copy)
+    for copy in killed_at_each_step(path, work, every):
+        if pages:
+            with PageStore(copy, readonly=True) as store:
+                assert {*pages} - {*new} <= bodies(store).keys()
+        there = check(copy, granularity="d", slices=3)
+        for address in {**pages, **new}:
+            assert there.get(address) in (pages.get(address), changed.get(address))
         assert 1 == len([*copy.glob("index-*.sqlite")])
         assert [] == [*copy.glob("index-*.new"), *copy.glob("index-*.rows")]
+        if there:
+            PageStore.rebuild(copy)
+            assert there == check(copy)
+        work(copy)
+        assert changed == check(copy)
+    assert changed == there
 
 
 # A torn record, and an older index
