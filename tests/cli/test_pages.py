@@ -16,20 +16,22 @@ CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]")
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("verb", "arguments", "said"),
     [
-        (["https://example.com/\x1b[2J"], ["URL: ", r"\x1b[2J"]),
-        (["https://example.com/\udcff"], ["URL: ", r"/\udcff'"]),
-        ([URL, "--header", "A: b\nC: d"], ["--header: ", "without line breaks"]),
+        ("put", ["https://example.com/\x1b[2J"], ["URL: ", r"\x1b[2J"]),
+        ("put", ["https://example.com/\udcff"], ["URL: ", r"/\udcff'"]),
+        ("put", [URL, "--header", "A: b\nC: d"], ["--header: ", "without line breaks"]),
+        ("get", ["\udcff"], ["URL: ", r"'\udcff'"]),
+        ("delete", ["\udcff"], ["URL: ", r"'\udcff'"]),
     ],
 )
-def test_put_refuses_what_no_shell_can_show(
-    tmp_path: Path, arguments: list[str], said: list[str]
+def test_what_no_shell_can_show_is_refused(
+    tmp_path: Path, verb: str, arguments: list[str], said: list[str]
 ) -> None:
     with PageStore(tmp_path) as store:
         store.put(URL, b"before")
         before = [*store.pages()]
-    refused(tbloom("pages", "put", tmp_path, *arguments), *said)
+    refused(tbloom("pages", verb, tmp_path, *arguments), *said)
     with PageStore(tmp_path) as store:
         assert before == [*store.pages()]
 
@@ -67,4 +69,6 @@ def test_pages_go_through_pipes(tmp_path: Path) -> None:
     written = tbloom_bytes("pages", "export", tmp_path / "here", "-o", "-")
     assert (0, 0, b"1 page written\n") == (put.returncode, written.returncode, written.stderr)
     tbloom_bytes("pages", "import", tmp_path / "there", "-", stdin=written.stdout)
-    assert body == tbloom_bytes("pages", "get", tmp_path / "there", URL).stdout
+    get = ["pages", "get", tmp_path / "there", URL]
+    assert body == tbloom_bytes(*get).stdout
+    assert b"HTTP/1.1 200 OK\r\n\r\n" + body == tbloom_bytes(*get, "--headers").stdout

@@ -60,8 +60,9 @@ def answer(command: str, stdin: str) -> str:
 
 
 def stored(client: redis.Redis) -> tuple[Any, ...]:
-    """All that the server (but for kept answers) and the files of this folder hold."""
-    is_hash = {key: client.type(key) == b"hash" for key in keys_of(client)}
+    """All that the server (but for kept answers, and heartbeats) and the files of this folder hold."""
+    keys = [key for key in keys_of(client) if not key.endswith(b":sessions")]
+    is_hash = {key: client.type(key) == b"hash" for key in keys}
     values = {key: client.hgetall(key) if is_hash[key] else client.dump(key) for key in is_hash}
     files = [path for path in Path().rglob("*") if path.is_file() and path.suffix != ".sqlite-shm"]
     return values, {path: path.read_bytes() for path in files}
