@@ -1,7 +1,7 @@
 // What follows from an item, and from a filter's parameters, alone: docs/format.md.
 import murmur from "murmurhash3js-revisited";
 
-const MAX_BITS = 2 ** 28;
+const MAX_BITS = 2 ** 26;
 
 // From an item to its bits.
 const mmh128 = (data, seed) => {

@@ -74,7 +74,7 @@ class Base(Store[Client, Config]):
             None, the default: 1e-4.
         :param tz: an IANA time zone (UTC).
         :param shards: independent parts of the filter; on a cluster they spread over its nodes. None,
-            the default: those of the stored filter, or as few as keep each key at 32 MB or less, in
+            the default: those of the stored filter, or as few as keep each key at 8 MB or less, in
             a multiple of the cluster's masters.
         :param grow: what happens when a slice holds its capacity: True, the default: it gets further
             parts, and the error rate is kept; False: ``FilterFull`` is raised.

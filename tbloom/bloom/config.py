@@ -13,7 +13,7 @@ from typing import Any, TypedDict
 
 from tbloom.bloom import sizing
 from tbloom.bloom.hasher import HASH_NAME, SECRET_HASH_NAME, Secret, digest, digests_of
-from tbloom.engine.keys import SLOTS, Keys
+from tbloom.engine.keys import Keys
 from tbloom.engine.parameters import differences, read_stored
 from tbloom.errors import ConfigError
 from tbloom.items import Item
@@ -23,9 +23,8 @@ LAYOUT = 3
 #: The capacity of a filter's first slice, if it is given none.
 FIRST_CAPACITY = 10_000
 DEFAULT_ERROR_RATE = 1e-4
-MAX_SHARDS = SLOTS
 _MAX_ITEMS = 10**15
-_MAX_BITS = sizing.MAX_BITS_PER_KEY * MAX_SHARDS
+_MAX_BITS = sizing.MAX_BITS_PER_KEY * sizing.MAX_SHARDS
 #: Chance may send a shard more items than others, but its keys stay below twice the limit of a key.
 MAX_SHARD_BITS = 2 * sizing.MAX_BITS_PER_KEY
 # Closer to 0 or 1 than this, floating point is not exact enough.
@@ -84,12 +83,12 @@ class Config:
     def __post_init__(self) -> None:
         window = window_of(self.granularity, self.slices, self.tz)
         _check("bits", self.bits, _MAX_BITS)
-        _check("shards", self.shards, MAX_SHARDS)
+        _check("shards", self.shards, sizing.MAX_SHARDS)
         if not isinstance(self.grow, bool):
             raise ConfigError("grow", self.grow, "True or False")
         if self.capacity is None and not self.grow:
             raise ConfigError("capacity", None, "a whole number, because grow is False")
-        least = sizing.shards_for(self.bits)
+        least = sizing.least_shards(self.bits)
         if self.shards < least:
             expected = (
                 f"{least} or more, because a slice of {self.bits} bits needs that number of keys"
@@ -185,7 +184,7 @@ def configure(
     ``capacity`` None means that each slice is made for what the last one held, or, with ``bits`` and ``hashes``, the
     number of items that they hold at ``error_rate``; a higher one is refused. ``error_rate`` None means 1e-4, or, with ``capacity``,
     ``bits`` and ``hashes``, the one that follows from them. ``hashes`` without ``bits`` gives a size for
-    that number of hashes. ``shards`` None means the fewest that keep each key at 32 MB or less.
+    that number of hashes. ``shards`` None means the fewest that keep each key at 8 MB or less.
     """
     slices = window_of(granularity, slices, tz).slices
     share = sizing.part_share(0) if grow else 1

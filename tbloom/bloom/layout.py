@@ -144,8 +144,8 @@ class Layout:
         config = self._config
         rate = sizing.slice_rate(config.error_rate, config.slices) * sizing.part_share(number)
         bits, hashes = sizing.choose(capacity, rate)
-        if bits > sizing.MAX_BITS_PER_KEY:
-            bits = sizing.whole_blocks(sizing.MAX_BITS_PER_KEY, hashes)
+        if bits > sizing.USUAL_BITS_PER_KEY:
+            bits = sizing.whole_blocks(sizing.USUAL_BITS_PER_KEY, hashes)
             capacity = sizing.items_at(rate, bits, hashes)
         return Part(capacity, bits, hashes)
 

@@ -23,9 +23,12 @@ from operator import mul
 COLUMNS = 64
 ROW_BYTES = COLUMNS // 8
 MAX_HASHES = 64
-#: A key is at most 32 MB, and the rest of its last block. A Redis string may have 512 MB, but the server is
-#: busy while it allocates one (measured: 12 ms for 32 MB, 24 ms for 63 MB, 0.8 s for 504 MB).
-MAX_BITS_PER_KEY = 2**28
+#: A key is at most 32 MB, and the rest of its last block. tbloom makes keys of at most 8 MB, because the server is busy
+#: while it allocates one, and no call may take 5 ms (measured: 4.3 ms for 8 MB, 8.7 for 16, 17 for 32); larger ones only
+#: where fewer shards are given, or where a filter has no more.
+MAX_BITS_PER_KEY, USUAL_BITS_PER_KEY = 2**28, 2**26
+#: A shard for each slot of a cluster.
+MAX_SHARDS = 1 << 14
 #: The number of hashes for a rate, per bit of it. The least memory takes 1.0 to 1.1 of them; this takes 2 to 9 % more
 #: memory, and a third fewer rows. Even numbers, because of an odd one a row is not shared.
 _HASHES_PER_BIT = 0.72
@@ -180,7 +183,17 @@ def allocated(size: int) -> int:
 
 
 def shards_for(bits: int, masters: int = 1) -> int:
-    """The fewest shards whose keys are small enough, in a multiple of ``masters``."""
-    # Bits are whole blocks: the last one may go beyond the limit.
-    fewest = -(-bits // (MAX_BITS_PER_KEY + MAX_HASHES * COLUMNS))
+    """The fewest shards whose keys are made fast, in a multiple of ``masters``; ``MAX_SHARDS`` at most, if they can have the
+    bits."""
+    fewest = min(_keys_of(bits, USUAL_BITS_PER_KEY), max(MAX_SHARDS, least_shards(bits)))
     return -(-fewest // masters) * masters
+
+
+def least_shards(bits: int) -> int:
+    """The fewest shards whose keys are within the limit."""
+    return _keys_of(bits, MAX_BITS_PER_KEY)
+
+
+def _keys_of(bits: int, most: int) -> int:
+    # Bits are whole blocks: the last one may go beyond the limit.
+    return -(-bits // (most + MAX_HASHES * COLUMNS))

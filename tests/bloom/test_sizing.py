@@ -74,15 +74,16 @@ def test_nothing_is_found_in_an_empty_window() -> None:
     ("bits", "masters", "shards"),
     [
         (1, 1, 1),
-        (2**28, 1, 1),
-        (2**28 + 64 * 64, 1, 1),  # the last block may go beyond
-        (2**28 + 64 * 64 + 1, 1, 2),
-        (2**30, 1, 4),
+        (2**26, 1, 1),
+        (2**26 + 64 * 64, 1, 1),  # the last block may go beyond
+        (2**26 + 64 * 64 + 1, 1, 2),
+        (2**30, 1, 16),
         (1, 3, 3),
-        (2**30, 3, 6),
-        (2**40, 1, 4096),
+        (2**30, 3, 18),
+        (2**40, 1, 16384),
+        (2**42, 1, 16384),  # of 32 MB: there are no more shards
     ],
 )
 def test_shards_keep_keys_small_and_masters_even(bits: int, masters: int, shards: int) -> None:
-    """As many keys of 2^28 bits, and the rest of a block, as it takes, in a multiple of the masters."""
+    """As many keys of 2^26 bits, and the rest of a block, as it takes, in a multiple of the masters."""
     assert shards == shards_for(bits, masters)

@@ -122,7 +122,7 @@ def _text(made: dict[str, Any]) -> str:
         return formats.size(size), f"{times:.0f} times as much (fingerprints of 40 digits)"
 
     lost = f"{made['lost_per_slice_at_most']:,.1f} a slice"
-    shards = "a key each, at most 32 MB" if made["shards"] > 1 else ""
+    shards = "a key each, at most 8 MB" if made["shards"] > 1 else ""
     rows = {
         "capacity": (f"{made['capacity']:,}", "distinct items per slice"),
         "window": (formats.window(made["slices"], made["granularity"]), ""),
