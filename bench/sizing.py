@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import statistics
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +22,41 @@ CHANGES = {"steady": 1.0, "a tenth more each day": 1.1, "a tenth fewer each day"
 CHUNK = 10_000
 
 
-def measure(_server: Server, *, days: dict[int, int], questions: int) -> list[Table]:
+def measure(server: Server, *, days: dict[int, int], questions: int) -> list[Table]:
     """Streams of so many items a day, for so many days, each on a server whose clock is moved from day to day."""
     rows = [
         _stream(items, name, count, questions) for items, count in days.items() for name in CHANGES
     ]
     columns = {"items on the first day": ",d", "": "", "days": "d", "bytes an item": ".2f"}
     columns |= {"x the right size": ".2f", "in the worst slice": ".2f", "most parts": "d"}
-    return [Table("sizing", {**columns, "mistakes": ".1e"}, rows)]
+    return [
+        Table("sizing", {**columns, "mistakes": ".1e"}, rows),
+        _new_filters(server, min(10**6, max(days))),
+    ]
+
+
+def _new_filters(server: Server, items: int) -> Table:
+    """The time that the items take in a new filter, in batches of 500; medians of three rounds in turn."""
+    made: dict[str, dict[str, Any]] = {
+        "with that capacity": {"capacity": items},
+        "without one, `expect()`": {"expected": items},
+        "without one": {},
+    }
+    taken: dict[str, list[float]] = {name: [] for name in made}
+    for round_ in range(3):
+        batches = [fingerprints(f"{round_} {at}", 500) for at in range(0, items, 500)]
+        for name, given in made.items():
+            with TimeBloom.from_url(server.url, "new", capacity=given.get("capacity")) as seen:
+                seen.expect(given.get("expected", 0))
+                begins = time.perf_counter()
+                for batch in batches:
+                    seen.add_many(batch)
+                taken[name].append(time.perf_counter() - begins)
+            server.empty()
+    medians = {name: statistics.median(each) for name, each in taken.items()}
+    least = medians["with that capacity"]
+    rows = [[name, items, each, each / least] for name, each in medians.items()]
+    return Table("sizing-new", {"": "", "items": ",d", "seconds": ".1f", "x": ".2f"}, rows)
 
 
 def _stream(items: int, name: str, days: int, questions: int) -> list[Any]:

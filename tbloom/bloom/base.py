@@ -127,6 +127,16 @@ class Base(Store[Client, Config]):
         """The number of answers from the local cache."""
         return self._cache.hits
 
+    def expect(self, items: int) -> None:
+        """Says that this object will add about so many items, in calls of fewer: the parts that it makes have room for them.
+
+        Without it a slice is made for the items that ``add_many`` has in hand, for what the last slice held, or for the
+        capacity; and grows, which is safe, but makes calls slower.
+        """
+        if type(items) is not int or items < 0:
+            raise ConfigError("items", items, "a whole number of 0 or more")
+        self._exchange.expected = items
+
     @property
     def session(self) -> str:
         """The name under which this process claims items."""

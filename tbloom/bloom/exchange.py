@@ -60,14 +60,19 @@ class FilterExchange(Exchange):
         self._layouts: dict[int, Layout] = {}
         #: The shards whose slices begin with an entry in the layout.
         self._grown: set[int] = {*range(config.shards)} if config.capacity is None else set()
+        #: The number of items that the client will add, these and later ones.
+        self.expected = 0
         #: By shard: the slice whose newest part is full.
         self._full: dict[int, str] = {}
 
     def batches(self, digests: Iterable[bytes], label: str | None = None) -> list[Batch]:
         """The distinct digests, by shard, in batches for one call each; ``label``: of the slice that they go into."""
         batches = list[Batch]()
-        for shard, keys in by_shard(digests, self.config.shards).items():
-            in_hand = len(keys)
+        shards = by_shard(digests, self.config.shards)
+        later = self.expected // len(shards) if shards else 0
+        self.expected = max(0, self.expected - sum(map(len, shards.values())))
+        for shard, keys in shards.items():
+            in_hand = max(len(keys), later)
             for part in chunks(keys, items_per_call(self.current_calls().shard(shard))):
                 batches.append(Batch(list(part), shard, in_hand=in_hand, label=label))
                 in_hand -= len(part)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import redis
 
-from tbloom import TimeBloom
+from tbloom import ConfigError, TimeBloom
 from tbloom.bloom import sizing
 from tbloom.bloom.config import configure
 from tests.helpers.making import Make
@@ -92,3 +92,19 @@ def test_a_part_has_room_for_the_items_in_hand(url: str, name: str, capacity: in
         assert current.parts == before + 1
         assert 230_000 * 0.999 < current.items <= 230_000 <= current.capacity
         assert current.error_rate <= seen.config.error_rate / seen.config.slices
+
+
+def test_a_part_has_room_for_the_items_that_are_expected(url: str, name: str) -> None:
+    """What is added in many calls; and later ones are not expected any more."""
+    with TimeBloom.from_url(url, name) as seen:
+        seen.expect(50_000)
+        for start in range(0, 50_000, 1000):
+            seen.add_many(str(i) for i in range(start, start + 1000))
+        [current] = seen.info().slices[-1:]
+        assert (1, True) == (current.parts, 50_000 <= current.capacity < 60_000)
+        seen.add_many(str(i) for i in range(50_000, 60_000))
+        assert seen.info().slices[-1].parts > 1
+        with pytest.raises(
+            ConfigError, match=r"^items: expected a whole number of 0 or more, got -1"
+        ):
+            seen.expect(-1)

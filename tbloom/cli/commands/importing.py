@@ -78,15 +78,17 @@ def command(
         # The source is opened first, so that a wrong name changes nothing.
         if from_set is not None:
             place = (from_url, "--from-url") if from_url else (url,)
-            batches = sources.stored_set(stack.enter_context(filters.connect(*place)), from_set)
+            server = stack.enter_context(filters.connect(*place))
+            batches, expected = sources.stored_set(server, from_set), server.client.scard(from_set)
         elif from_seen is not None:
-            batches = sources.seen_file(stack, from_seen)
+            batches, expected = sources.seen_file(stack, from_seen), 0
         elif from_lines is not None:
-            batches = streams.batches(from_lines)
+            batches, expected = streams.batches(from_lines), streams.lines_in([from_lines])
         own = {"retry_for": filters.RETRY_FOR, "secret": secret}
         target = stack.enter_context(filters.open_or_create(url, name, given, **own))
         target.import_many([], slice)  # raises if there is no such slice
         is_new = not target.client.exists(target.config.keys.root)
+        target.expect(expected)
         read = new = 0
         for items in batches:
             new += target.import_many(items, slice)

@@ -49,6 +49,7 @@ def add(
     given = options.new(parameters, create=create)
     own = {"retry_for": filters.RETRY_FOR, "secret": secret}
     with filters.open_or_create(url, name, given, **own) as filter:
+        filter.expect(streams.lines_in(files))
 
         def ask(items: list[bytes]) -> Iterator[bytes]:
             return (item for item, is_new in _add(filter, items, within) if is_new is not seen)
