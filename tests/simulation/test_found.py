@@ -81,6 +81,11 @@ FOUND: list[Schedule] = [
         ["D asks", "D is answered", "C asks", "C is answered", "D is answered", "D is answered", "D is answered", "D is answered",
          "D asks", "the slice ends", "C is answered"],
     ),
+    (  # The session that has a claim without an answer could not be ended, and the heartbeats are those of the next one.
+        "a client ends its session",
+        ["A asks", "A is answered", "A is answered", "A asks", "A: cut off, 1 of 1 executed, then error", "A goes on", "A asks",
+         "A: interrupted, 0 of 1 executed, the others lost"],
+    ),
 ]  # fmt: skip
 
 

@@ -214,9 +214,9 @@ class WindowAccount(Account):
         if state.holder is None or state.holder[1] is None:
             return [(None, state)]
         ended = self._left_to_others(op, state)
-        return [
-            (None, left) for left in ([ended, state] if state.holder[1] == _RESTORED else [ended])
-        ]
+        # A session that the object has left without a word keeps its claims until it is silent for too long.
+        may_stay = state.holder[1] == _RESTORED or op.store in self.silent
+        return [(None, left) for left in ([ended, state] if may_stay else [ended])]
 
     def take_over(self, op: Op, item: str, state: Window, all_: bool = False) -> Outcomes:
         """True: the item's note is among those that were returned."""
