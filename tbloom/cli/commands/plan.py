@@ -63,6 +63,12 @@ def slice_bytes(config: Config) -> int:
     return config.shards * sizing.allocated(sizing.key_bytes(config.shard_bits) + _KEY_OVERHEAD)
 
 
+def log_bytes(hashes: int) -> tuple[int, int]:
+    """What a new item sends to the append-only file, and to each replica: one by one, and in batches of 500. Measured: the
+    range of its block that changes, and the words of the commands."""
+    return 168 + 8 * hashes, 50 + 8 * hashes
+
+
 def _plan(config: Config) -> dict[str, Any]:
     """The memory of a filter (bytes, as Redis allocates it), and the pages lost to its errors."""
     size = slice_bytes(config)
@@ -79,6 +85,8 @@ def _plan(config: Config) -> dict[str, Any]:
         # The window's items as members of a Redis set, and as keys (SET NX EX).
         "set_bytes": items * _SET_BYTES,
         "keys_bytes": items * _KEY_BYTES,
+        "log_bytes": log_bytes(config.hashes)[0],
+        "log_bytes_in_batches": log_bytes(config.hashes)[1],
     }
 
 
@@ -133,6 +141,10 @@ def _text(made: dict[str, Any]) -> str:
         "memory of a slice": (formats.size(made["slice_bytes"]), ""),
         "memory of the window": (formats.size(made["window_bytes"]), "when every slice is full"),
         "pages lost": (lost, "at most, with every slice full"),
+        "to the log": (
+            f"{made['log_bytes']} B",
+            f"a new item, to each replica too; {made['log_bytes_in_batches']} B in batches",
+        ),
         "as a Redis set": compared(made["set_bytes"]),
         "as SET NX EX": compared(made["keys_bytes"]),
     }
