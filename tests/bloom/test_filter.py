@@ -106,7 +106,7 @@ def test_an_item_is_seen_only_if_all_its_columns_are_set(
     client: redis.Redis, url: str, name: str, hashes: int
 ) -> None:
     """And a part has its full size from the first item on."""
-    with TimeBloom.from_url(url, name, capacity=1000, hashes=hashes) as seen:
+    with TimeBloom.from_url(url, name, capacity=100, hashes=hashes) as seen:
         assert seen.add("a")
         key, config, known = seen.keys()[-1], seen.config, digest("a")
         part = Part(config.capacity, config.bits, config.hashes)
