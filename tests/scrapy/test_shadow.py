@@ -69,12 +69,12 @@ def test_they_agree(shadowed: Any, settings: dict[str, Any]) -> None:
 def test_what_tbloom_would_have_lost_is_fetched(shadowed: Any) -> None:
     """A filter that may be wrong nine times out of ten: stats count it, and the log shows the first 10."""
     bad = {"TBLOOM_ERROR_RATE": 0.9, "TBLOOM_SLICES": 1, "TBLOOM_CAPACITY": 100}
-    result = shadowed("pages", {**ADDON, **bad}, [f"page {i}" for i in range(200)])
+    result = shadowed("pages", {**ADDON, **bad}, [f"page {i}" for i in range(400)])
     shadow = result["shadow"]
-    assert 200 == len(set(result["fetched"])) == len(result["fetched"]) == shadow["new"]
-    assert 10 < shadow["lost"] == 200 - shadow["agreed"]
+    assert 400 == len(set(result["fetched"])) == len(result["fetched"]) == shadow["new"]
+    assert 10 < shadow["lost"] == 400 - shadow["agreed"]
     assert 10 == result["log"].count("would have lost it")
-    assert f"would have lost {shadow['lost']} of 200 new requests" in result["log"]
+    assert f"would have lost {shadow['lost']} of 400 new requests" in result["log"]
 
 
 def test_what_is_seen_from_before_tbloom_would_have_fetched_again(
