@@ -118,8 +118,9 @@ def block_starts(digest: bytes, sizes: Sequence[tuple[int, int]]) -> list[int]:
 
 def columns_of(digest: bytes, count: int) -> bytes:
     """The item's column in each row, from ``count`` digests."""
-    digests = digest + b"".join(mmh3_x64_128_digest(digest, seed) for seed in range(1, count))
-    return digests.translate(_COLUMN_OF_BYTE)
+    if count > 1:
+        digest += b"".join(mmh3_x64_128_digest(digest, seed) for seed in range(1, count))
+    return digest.translate(_COLUMN_OF_BYTE)
 
 
 def shard_of(digest: bytes, shards: int) -> int:
