@@ -6,7 +6,6 @@ import weakref
 from asyncio import Task, create_task
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from time import monotonic_ns
 from typing import TYPE_CHECKING
 
 from redis import RedisError
@@ -14,7 +13,6 @@ from redis import RedisError
 from tbloom.bloom.claims.heartbeat import run_in_task
 from tbloom.bloom.claims.held import Claim
 from tbloom.bloom.claims.verbs import ClaimVerbs
-from tbloom.bloom.exchange import Usual
 from tbloom.engine.aio import AsyncDriver
 from tbloom.errors import TBloomError
 from tbloom.items import Item
@@ -22,48 +20,12 @@ from tbloom.items import Item
 if TYPE_CHECKING:
     from redis import asyncio  # noqa: F401 - named in the class's bases
 
-#: The replies to one item.
-_ONE, _ZERO = _EXPECTED = [0, b"1"], [0, b"0"]
-
 
 class AsyncTimeBloom(ClaimVerbs["asyncio.Redis | asyncio.RedisCluster"], AsyncDriver):
     """``TimeBloom`` for asyncio: the same verbs, awaited. Any number of tasks may share one."""
 
     _OTHER = "TimeBloom"
     _heartbeat: Task[None] | None = None
-    _usual: Usual | None = None
-
-    async def _add_alone(self, key: bytes) -> bool:
-        """Is the item new? Makes the usual call, if that is possible."""
-        exchange, lane, reply = self._exchange, None, None
-        usual = self._usual
-        if usual is None and self._connections.keeps:
-            usual = self._usual = exchange.usual_calls(self._connections.renewal)
-        if (
-            usual is not None
-            and usual.calls is exchange.calls
-            and not exchange.pending_answers.exist
-            and not self._cache.size
-            and usual.begins <= monotonic_ns() < usual.ends
-        ):
-            try:
-                lane = exchange.lanes.take()
-                request = usual.adding.packed([key], lane)
-                reply = await self._connections.ask(request)
-                if reply in _EXPECTED:
-                    exchange.lanes.give_back([lane])
-                    return bool(reply == _ONE)
-                if reply is None:  # nothing was executed
-                    exchange.lanes.give_back([lane])
-                else:
-                    exchange.keep_unanswered(usual, key, lane, "")  # the flow fetches the answer
-            except BaseException:  # a cancellation
-                if lane is not None:
-                    exchange.keep_unanswered(usual, key, lane, "1" if reply == _ONE else "")
-                raise
-        self._usual = None
-        answers = await self.run(self._agreed(self._add_digests, [key], self.config.slices, 0))
-        return answers.get(key, False)
 
     @asynccontextmanager
     async def claiming(self, item: Item, within: int | None = None) -> AsyncIterator[bool]:

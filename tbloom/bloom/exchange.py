@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from time import monotonic_ns
 from typing import Any, NamedTuple
 
 from tbloom.bloom.config import FIRST_CAPACITY, Config
@@ -13,7 +14,7 @@ from tbloom.bloom.script_calls import CONTAINS, ShardCalls, SliceCalls
 from tbloom.engine.batches import Batch
 from tbloom.engine.clock import ServerClock
 from tbloom.engine.exchange import Exchange, refusal
-from tbloom.engine.flow import Command, Flow, ScriptCall, Status, chunks, deliver, text
+from tbloom.engine.flow import Command, Failure, Flow, ScriptCall, Status, chunks, deliver, text
 from tbloom.engine.pending import now_ms
 from tbloom.engine.replicas import Replicas
 from tbloom.engine.tokens import CallTemplate, Lane
@@ -24,21 +25,29 @@ from tbloom.errors import FilterFull
 _PROBES_PER_CALL = 1_000
 
 
-class Usual(NamedTuple):
-    """What the usual calls of a slice have in common: of one item, with one shard, in the slice that is current.
+#: The replies to one item: it is new (of ``contains``: seen), or not.
+NEW, _OTHER = ANSWERS = [0, b"1"], [0, b"0"]
 
-    ``add`` and ``contains`` make them in one go. Whatever reply but the expected ones comes, or none, goes into the flow,
-    with the same token.
-    """
+
+class Usual(NamedTuple):
+    """The words that the calls of a slice have in common, prepared for one item, where the filter has one shard."""
 
     #: The generation that they are made for.
     generation: str
-    #: From when to when they are usual, in the slice at most (ns, by this machine's monotonic clock).
+    #: The slice in which they are current (ns, by this machine's monotonic clock).
     begins: int
     ends: int
     calls: SliceCalls
     adding: CallTemplate
     probing: CallTemplate
+
+    def is_current(self, exchange: FilterExchange) -> bool:
+        """Whether the next call can be made of them: the slice and its calls are current, and no answer is pending."""
+        return (
+            self.begins <= monotonic_ns() < self.ends
+            and self.calls is exchange.calls
+            and not exchange.pending_answers.exist
+        )
 
 
 def items_per_call(shard: ShardCalls) -> int:
@@ -56,6 +65,8 @@ class FilterExchange(Exchange):
         self.clock = ServerClock()
         #: The calls of the current slice, as far as known. (``current_calls`` makes them.)
         self.calls: SliceCalls | None = None
+        #: The prepared words of calls of one item, if there are any.
+        self.usual: Usual | None = None
         self._agreed: tuple[SliceCalls, bool] | None = None
         self._layouts: dict[int, Layout] = {}
         #: The shards whose slices begin with an entry in the layout.
@@ -78,18 +89,19 @@ class FilterExchange(Exchange):
                 in_hand -= len(part)
         return batches
 
-    def usual_calls(self, until: int) -> Usual | None:
-        """The usual calls of the current slice, ``until`` then at most (ns); None where calls are not usual, and before a
-        first call has met the filter."""
+    def prepare(self) -> Usual | None:
+        """Prepares the words for calls of one item; None, where calls are not usual, and before a first one has met the
+        filter."""
         clock, calls, batch = self.clock, self.calls, Batch([])
         if calls is None or self.config.shards > 1 or self.replicas:
             return None
         shard, window = calls.shard(0), len(calls.labels)
         if not shard.layout.version or shard.begins_after:
             return None
-        begins, ends = clock.monotonic_ns(calls.begins), min(until, clock.monotonic_ns(calls.ends))
+        begins, ends = clock.monotonic_ns(calls.begins), clock.monotonic_ns(calls.ends)
         adding, probing = calls.adding(shard, window, batch), calls.probing(CONTAINS, window, batch)
-        return Usual(shard.layout.generation, begins, ends, calls, adding, probing)
+        self.usual = Usual(shard.layout.generation, begins, ends, calls, adding, probing)
+        return self.usual
 
     def clear(self, shard: int) -> Flow[None]:
         """Forgets what a shard holds."""
@@ -105,13 +117,28 @@ class FilterExchange(Exchange):
         [fields] = yield from deliver([Command(("HKEYS", state))])
         return parts_of(self.config, shard, fields)
 
-    def keep_unanswered(self, usual: Usual, digest: bytes, lane: Lane, answers: str) -> None:
-        """Keeps an item whose usual call was interrupted; ``answers``: the answer; none if it has not come."""
-        batch, window = Batch([digest], token=lane, sent=now_ms()), self.config.slices
-        batch.known, batch.answers = usual.calls, answers or None
+    def tried(self, usual: Usual, digest: bytes, lane: Lane, call: ScriptCall, reply: Any) -> Batch:
+        """The batch of an item whose prepared call had another reply than an answer. It is sent again, with its token."""
+        self.usual = None
+        tried = self._usual_batch(usual, digest, lane)
+        tried.is_resent = call.is_resent
+        if call.is_resent or (isinstance(reply, Failure) and reply.answer_lost):
+            tried.sent = now_ms()  # an earlier copy may have been executed
+        return tried
+
+    def keep_unanswered(self, usual: Usual, digest: bytes, lane: Lane, reply: Any) -> None:
+        """Keeps an item whose prepared call got no reply, or was interrupted after it."""
+        self.usual, kept = None, self._usual_batch(usual, digest, lane)
+        kept.sent = now_ms()
+        if reply in ANSWERS:
+            kept.answers = "1" if reply == NEW else "0"
+        self._keep([kept])
+
+    def _usual_batch(self, usual: Usual, digest: bytes, lane: Lane) -> Batch:
+        batch, window = Batch([digest], token=lane, known=usual.calls), self.config.slices
         batch.generation = usual.generation
         batch.call = lambda batch: batch.known.add(window, batch)
-        self._keep([batch])
+        return batch
 
     def _prepare(self, batches: list[Batch], *, store: bool | None) -> Flow[bool] | None:
         """Prepares a slice, once; adds batches, where a call has too many items for the parts that are now known."""

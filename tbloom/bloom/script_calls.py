@@ -176,7 +176,6 @@ class SliceCalls:
                 (*self._guards(batch.shard), *parts.keys),
                 (self._adding_to(shard, batch.shard, age, parts.sizes),),
                 parts.packed,
-                with_token=True,
             )
         return template
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from datetime import datetime
 
 from tbloom.bloom.base import Base
 from tbloom.bloom.config import Config, from_stored
-from tbloom.bloom.exchange import FilterExchange
+from tbloom.bloom.exchange import ANSWERS, NEW, FilterExchange
 from tbloom.bloom.info import FilterInfo, glance, read_info
 from tbloom.bloom.reconfigure import reconfigure
 from tbloom.bloom.swap import swap
-from tbloom.engine.batches import Answers, answers_of, in_order
+from tbloom.engine.batches import Answers, Batch, answers_of, in_order
 from tbloom.engine.client import Client
 from tbloom.engine.flow import Command, Flow, deliver, text
 from tbloom.engine.server import ask_time, check_stored
@@ -25,9 +25,6 @@ from tbloom.window import Period, to_ms
 class Verbs(Base[Client]):
     """What is asked of a filter."""
 
-    #: The usual call for one item, where the driver has it as a coroutine.
-    _add_alone: Callable[[bytes], Awaitable[bool]] | None = None
-
     @verb
     def add(self, item: Item, within: int | None = None, keep: int | None = None) -> Flow[bool]:
         """True: the item is new, and remembered from now on. False: seen within the window.
@@ -37,21 +34,19 @@ class Verbs(Base[Client]):
         there for ``last_seen``, ``info`` and ``within``. An item that is seen stays for as long as it was to. An item that
         is claimed, and not yet committed, is new: ``add`` does not see claims.
         """
-        (age, within), key = self._checked(within, keep), self.config.digest(item)
-        answers = yield from self._agreed(self._add_digests, [key], within, age)
-        return answers.get(key, False)
+        return self._add_one(self.config.digest(item), within, keep)
 
     @add.together
     def _adding(
         self, item: Item, within: int | None = None, keep: int | None = None
     ) -> tuple[Asked, bytes]:
-        age, within = self._checked(within, keep)
+        age, slices = self._checked(within, keep)
         asked = Asked(
-            ("add", within, age),
+            ("add", slices, age),
             self.run,
-            lambda keys: self._agreed(self._add_digests, keys, within, age),
+            lambda keys: self._agreed(self._add_digests, keys, slices, age),
             lambda *new: self._exchange.keep_new(*new),  # noqa: PLW0108 - another one, if the shards are adopted
-            self._add_alone if within == self.config.slices and not age else None,
+            lambda key: self._add_one(key, within, keep),
         )
         return asked, self.config.digest(item)
 
@@ -67,16 +62,16 @@ class Verbs(Base[Client]):
     @verb
     def contains(self, item: Item, within: int | None = None) -> Flow[bool]:
         """Has the item been seen within the window, or the newest ``within`` slices? Changes nothing."""
-        within, key = check_within(within, self.config.slices), self.config.digest(item)
-        return (yield from self._agreed(self._contains_digests, [key], within))[key]
+        return self._contains_one(self.config.digest(item), within)
 
     @contains.together
     def _probing(self, item: Item, within: int | None = None) -> tuple[Asked, bytes]:
-        within = check_within(within, self.config.slices)
+        slices = check_within(within, self.config.slices)
         asked = Asked(
-            ("contains", within),
+            ("contains", slices),
             self.run,
-            lambda keys: self._agreed(self._contains_digests, keys, within),
+            lambda keys: self._agreed(self._contains_digests, keys, slices),
+            one=lambda key: self._contains_one(key, within),
         )
         return asked, self.config.digest(item)
 
@@ -177,12 +172,55 @@ class Verbs(Base[Client]):
         slices = self.config.slices
         return check_keep(keep, within, slices), check_within(within, slices)
 
-    def _add_digests(self, digests: list[bytes], within: int, age: int) -> Flow[Answers]:
-        """Which of the items are new? One without an answer is seen."""
+    def _add_one(self, key: bytes, within: int | None, keep: int | None) -> Flow[bool]:
+        """``add``; the first call's words are prepared, unless something is unusual."""
+        exchange, tried = self._exchange, list[Batch]()
+        usual = exchange.usual or exchange.prepare()
+        if usual and within is None and keep is None and usual.is_current(exchange):
+            if self._cache.size and self._cache.holds(key, usual.calls):
+                return False
+            lane, reply = exchange.lanes.take(), None
+            try:
+                call = usual.adding.fill([key], lane)
+                [reply] = yield (call,)
+                if reply in ANSWERS:
+                    exchange.lanes.free.append(lane)
+                    if self._cache.size:
+                        self._cache_seen([key], usual.calls)
+                    return bool(reply == NEW)
+            except BaseException:  # GeneratorExit too, after a cancellation
+                exchange.keep_unanswered(usual, key, lane, reply)
+                raise
+            tried.append(exchange.tried(usual, key, lane, call, reply))
+        exchange.usual = None  # it is prepared anew once a call has met the filter
+        age, within = self._checked(within, keep)
+        answers = yield from self._agreed(self._add_digests, [key], within, age, tried)
+        return answers.get(key, False)
+
+    def _contains_one(self, key: bytes, within: int | None) -> Flow[bool]:
+        """``contains``; the first call's words are prepared, unless something is unusual."""
+        usual = self._exchange.usual or self._exchange.prepare()
+        if (
+            usual is not None
+            and within is None
+            and usual.is_current(self._exchange)
+            and not self._cache.size
+        ):
+            [reply] = yield (usual.probing.fill([key]),)
+            if reply in ANSWERS:
+                return bool(reply == NEW)
+        self._exchange.usual = None
+        within = check_within(within, self.config.slices)
+        return (yield from self._agreed(self._contains_digests, [key], within))[key]
+
+    def _add_digests(
+        self, digests: list[bytes], within: int, age: int, tried: list[Batch] | None = None
+    ) -> Flow[Answers]:
+        """Which of the items are new? One without an answer is seen. ``tried``: the batch whose call had another reply."""
         exchange, calls = self._exchange, self._exchange.current_calls()
         answers = yield from exchange.add(
             self._not_cached(digests, within),
-            exchange.batches,
+            lambda digests: [tried.pop()] if tried else exchange.batches(digests),
             lambda batch: batch.known.add(within, batch, age),
         )
         self._cache_seen(answers, calls)

@@ -2,25 +2,120 @@
 
 from __future__ import annotations
 
-from asyncio import sleep
+import sys
+from asyncio import Semaphore, sleep
 from collections.abc import Sequence
 from contextlib import suppress
+from time import monotonic_ns
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from redis import asyncio
+from redis.asyncio.cluster import PipelineCommand
 from redis.asyncio.retry import Retry
 
-from tbloom.engine.async_connections import AsyncConnections
 from tbloom.engine.client import Store
 from tbloom.engine.flow import Call, Flow
+from tbloom.engine.replicas import reply_of
 from tbloom.engine.retries import as_redis_error
+from tbloom.engine.sending import (
+    BYTES,
+    are_lost,
+    is_cluster,
+    next_renewal,
+    options_of,
+    redis_error,
+    rounds,
+    together,
+)
 from tbloom.engine.together import Tasks
 from tbloom.engine.verbs import AsyncVerbs
+
+if sys.version_info >= (3, 11):
+    from asyncio import timeout
+else:
+    from async_timeout import timeout  # redis-py needs it too
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 T = TypeVar("T")
+#: The connections of a client, at most; more would make no call faster.
+_MOST = 50
+
+
+class AsyncSender:
+    """Sends calls through one client, for the tasks of one event loop, which wait where redis-py would raise
+    MaxConnectionsError."""
+
+    def __init__(self, client: asyncio.Redis | asyncio.RedisCluster) -> None:
+        self._client: Any = client
+        self._pool: Any = getattr(client, "connection_pool", None)
+        self._room = Semaphore(min(_MOST, getattr(self._pool, "max_connections", _MOST)))
+        #: How long (s) replies are waited for; None: redis-py limits that.
+        self._time_limit: float | None = None
+        #: When connections are closed, so that the address is asked anew (ns, by the monotonic clock).
+        self._renewal = next_renewal()
+
+    def own_client(self) -> None:
+        """Limits the time for replies in redis-py's place, which would start a task for each request: that may swallow a
+        cancellation before Python 3.12."""
+        if self._pool is not None:
+            self._time_limit = self._pool.connection_kwargs.get("socket_timeout")
+            self._pool.connection_kwargs["socket_timeout"] = None
+
+    async def send(self, calls: Sequence[Call]) -> list[Any]:
+        """The reply to each call, or redis-py's error."""
+        async with self._room:
+            if monotonic_ns() >= self._renewal:
+                await self.renew()
+            if len(calls) == 1 or any(call.behind for call in calls):
+                return [await self._ask(call) for call in calls]
+            came = list[tuple[list[int], list[Any]]]()
+            for places in rounds(self._client, calls):
+                asked = [calls[place] for place in places]
+                came.append((places, await self._send_together(asked)))
+                if are_lost(came[-1][1]):
+                    break
+            return together(calls, came)
+
+    async def _ask(self, call: Call) -> Any:
+        client = self._client
+        try:
+            async with timeout(self._time_limit):
+                if call.behind:
+                    return reply_of(call, await self._send_with_wait(call))
+                return await client.execute_command(*call.words, **options_of(client, call))
+        except Exception as error:  # noqa: BLE001 - it is raised again, if it is none of redis-py's
+            return redis_error(error)
+
+    async def _send_together(self, calls: Sequence[Call]) -> list[Any]:
+        try:
+            pipeline = self._client.pipeline(transaction=False)
+            for call in calls:
+                pipeline.execute_command(*call.words, **options_of(self._client, call))
+            async with timeout(self._time_limit):
+                replies: list[Any] = await pipeline.execute(raise_on_error=False)
+        except Exception as error:  # noqa: BLE001 - it is raised again, if it is none of redis-py's
+            return [redis_error(error)] * len(calls)
+        return replies
+
+    async def _send_with_wait(self, call: Call) -> list[Any]:
+        """WAIT goes with the call on its connection, of one node."""
+        if not is_cluster(self._client):
+            return await self._send_together([call, *call.behind])
+        commands = [
+            PipelineCommand(place, *each.words, **BYTES)
+            for place, each in enumerate([call, *call.behind])
+        ]
+        await self._client.get_node_from_key(call.key).execute_pipeline(commands)
+        return [command.result for command in commands]
+
+    async def renew(self) -> None:
+        """Has all connections that are not in use closed."""
+        self._renewal = next_renewal()
+        if self._pool is not None:  # a cluster is asked anew by redis-py
+            with suppress(TypeError):  # older blocking pools can't tell those in use
+                await self._pool.disconnect(inuse_connections=False)
 
 
 class AsyncDriver(AsyncVerbs, Store["asyncio.Redis | asyncio.RedisCluster", Any]):
@@ -28,20 +123,18 @@ class AsyncDriver(AsyncVerbs, Store["asyncio.Redis | asyncio.RedisCluster", Any]
 
     _CLIENTS = (asyncio.Redis, asyncio.RedisCluster)
     _RETRY = Retry
-    _connections: AsyncConnections
+    _sender: AsyncSender
     _cluster_unknown: bool
     _tasks: Tasks
 
     def _begin(self) -> None:
-        self._connections = AsyncConnections(self.client)
+        self._sender = AsyncSender(self.client)
         self._cluster_unknown = isinstance(self.client, asyncio.RedisCluster)
         self._tasks = Tasks()
 
     def _own_client(self) -> None:
         super()._own_client()
-        # Not without retries: the server may have closed a kept connection unnoticed.
-        if self._retry_for and not self._cluster_unknown:
-            self._connections.keep()
+        self._sender.own_client()
 
     async def _meet_cluster(self) -> None:
         """Counts the cluster's masters, which an asyncio client knows after its first connection only."""
@@ -61,9 +154,8 @@ class AsyncDriver(AsyncVerbs, Store["asyncio.Redis | asyncio.RedisCluster", Any]
             await self.client.aclose()
 
     async def _let_go(self) -> None:
-        """Ends retries, and with them the kept connections."""
-        self._retry_for, self._connections.keeps = 0.0, False
-        await self._connections.let_go()
+        """Ends retries."""
+        self._retry_for = 0.0
 
     async def __aenter__(self) -> Self:
         return self
@@ -87,11 +179,12 @@ class AsyncDriver(AsyncVerbs, Store["asyncio.Redis | asyncio.RedisCluster", Any]
             flow.close()  # so that it notes an error or a cancellation
 
     async def _send(self, calls: Sequence[Call]) -> Sequence[Any]:
+        replies = await self._sender.send(calls)
         retries = self._retries(calls)
         while True:
-            retries.take(await self._connections.send(retries.pending))
+            retries.take(replies)
             if retries.is_demoted:
-                await self._connections.renew()
+                await self._sender.renew()
             if not retries.pending:
                 return retries.replies
             if retries.waits:
@@ -100,3 +193,4 @@ class AsyncDriver(AsyncVerbs, Store["asyncio.Redis | asyncio.RedisCluster", Any]
             if retries.waits and isinstance(self.client, asyncio.RedisCluster):
                 with suppress(Exception):  # the next try tells
                     await self.client.nodes_manager.initialize()
+            replies = await self._sender.send(retries.pending)

@@ -47,7 +47,7 @@ class BucketExchange(Exchange):
         for batch in batches:
             batch.token = self.lanes.take()
         yield from self.ask(batches, call)
-        self.lanes.give_back([batch.token for batch in batches if batch.token])
+        self.lanes.free.extend([batch.token for batch in batches if batch.token])
         return answers_of(batches)
 
     def _prepare(self, batches: list[Batch], *, store: bool | None) -> Flow[bool] | None:  # noqa: ARG002

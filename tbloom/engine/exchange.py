@@ -58,7 +58,7 @@ class Exchange(BeginsAnew):
             batch.token, batch.call = batch.token or lanes.take(), call
         try:
             yield from self.ask(batches, call, store=store, accept=accept)
-            lanes.give_back([batch.token for batch in batches if batch.token])
+            lanes.free.extend([batch.token for batch in batches if batch.token])
         except BaseException:  # GeneratorExit too, after a cancellation
             self._keep(batches)
             raise

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Generator, Iterator, Sequence
 from enum import IntEnum
-from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
 from tbloom.engine.scripts import Script
@@ -66,73 +65,42 @@ class Command:
         #: A key on the node that it asks.
         self.key: Any = key or self.words[1]
 
-    @property
-    def packed(self) -> bytes:
-        """The command in RESP, the protocol between client and server."""
-        return pack(self.words)
-
 
 class ScriptCall:
     """A call of one of tbloom's scripts, by its hash."""
 
-    __slots__ = ("behind", "is_resent", "packed", "script")
+    __slots__ = ("behind", "is_resent", "script", "words")
 
     def __init__(
         self,
         script: Script,
         keys: Sequence[Any] = (),
         args: Sequence[Any] = (),
-        packed: bytes = b"",
+        words: tuple[Any, ...] = (),
         behind: tuple[Command, ...] = (),
     ) -> None:
         self.script = script
+        #: The command's words; of ``keys`` and ``args``, unless they are given.
+        self.words = words or ("EVALSHA", script.sha, len(keys), *keys, *args)
         #: What is sent right behind it, on its connection (``engine/replicas``).
         self.behind = behind
         #: True: an earlier copy got no reply, and may be executed late.
         self.is_resent = False
-        #: The command in RESP.
-        self.packed = packed or pack(("EVALSHA", script.sha, len(keys), *keys, *args))
-
-    @property
-    def words(self) -> tuple[str | bytes, ...]:
-        """The command's words, for redis-py, which knows commands by their names as str."""
-        name, *others = unpack(self.packed)
-        return (text(name), *others)
 
     @property
     def key(self) -> Any:
         """The first key."""
-        return next(islice(unpack(self.packed), 3, None))
+        return self.words[3]
 
     def with_text(self) -> ScriptCall:
         """The same call by the script's text, which loads it."""
         words = "EVAL", self.script.text, *self.words[2:]
-        return ScriptCall(self.script, packed=pack(words), behind=self.behind)
-
-
-def pack(words: Sequence[Any]) -> bytes:
-    """The command in RESP."""
-    return b"*%d\r\n%b" % (len(words), bulks(words))
-
-
-def unpack(packed: bytes) -> Iterator[bytes]:
-    """The words of a command in RESP."""
-    at = packed.index(b"\n") + 1
-    while at < len(packed):
-        end = packed.index(b"\r\n", at)
-        begin, at = end + 2, end + 4 + int(packed[at + 1 : end])
-        yield packed[begin : at - 2]
+        return ScriptCall(self.script, words=words, behind=self.behind)
 
 
 def pairs(reply: Any) -> dict[Any, Any]:
     """A hash as a dict, as which it comes in RESP3, and from redis-py."""
     return reply if isinstance(reply, dict) else dict(zip(reply[::2], reply[1::2], strict=True))
-
-
-def bulks(words: Sequence[Any]) -> bytes:
-    """The words of a command in RESP."""
-    data = [word if type(word) is bytes else str(word).encode() for word in words]
-    return b"".join([b"$%d\r\n%b\r\n" % (len(word), word) for word in data])
 
 
 class Failure(NamedTuple):

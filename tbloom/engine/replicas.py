@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from tbloom.engine.flow import Call, Command
+from tbloom.engine.flow import Call, Command, text
 from tbloom.errors import ConfigError
 
 _MOST = 1000
@@ -31,12 +31,13 @@ class Replicas(NamedTuple):
         limit = getattr(pool, "connection_kwargs", {}).get("socket_timeout") or 2 * _LONGEST_WAIT
         return cls(number, max(1, round(500 * min(limit, 2 * _LONGEST_WAIT)))) if number else None
 
-    def behind(self, key: bytes) -> tuple[Command, Command]:
+    def behind(self, key: Any) -> tuple[Command, Command]:
         """The commands behind a call with this key.
 
         WAIT goes by the last write of its connection, and a call that is sent again may write nothing: so there is one.
         """
-        own = key[: key.index(b"}") + 1] + b":replicas"
+        tag, brace, _ = text(key).partition("}")
+        own = f"{tag}{brace}:replicas"
         return Command(("SET", own, "", "PX", 1)), Command(
             ("WAIT", self.number, self.timeout_ms), own
         )
@@ -51,12 +52,6 @@ class Lacking(NamedTuple):
     timeout: float
 
 
-def with_behind(call: Call) -> bytes:
-    """A call in RESP, with the commands behind it."""
-    packed = call.packed
-    return packed + b"".join([command.packed for command in call.behind]) if call.behind else packed
-
-
 def reply_of(call: Call, replies: Sequence[Any]) -> Any:
     """The reply to a call, of those to itself and to the commands behind it: the first error, or ``Lacking`` where WAIT
     says so."""
@@ -64,7 +59,7 @@ def reply_of(call: Call, replies: Sequence[Any]) -> Any:
         if isinstance(reply, Exception):
             return reply
     if call.behind:
-        _, number, timeout_ms = map(str, call.behind[-1].words)
-        if replies[-1] < int(number):
-            return Lacking(replies[0], int(number), replies[-1], int(timeout_ms) / 1000)
+        _, number, timeout_ms = call.behind[-1].words
+        if replies[-1] < number:
+            return Lacking(replies[0], number, replies[-1], timeout_ms / 1000)
     return replies[0]

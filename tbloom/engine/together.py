@@ -10,7 +10,7 @@ pending answer (``engine/pending``).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any, NamedTuple
 
 from tbloom.engine.flow import Flow
@@ -33,8 +33,8 @@ class Asked(NamedTuple):
     many: Callable[[list[Any]], Flow[dict[Any, bool]]]
     #: Keeps a new item whose task has gone, by the answers that it was among; None: they are only asked for.
     keep: Callable[[Any, Any], None] | None = None
-    #: In place of the flow, where a task asks alone.
-    alone: Callable[[Any], Awaitable[bool]] | None = None
+    #: The flow for the item of a task that asks alone, if that is another one.
+    one: Callable[[Any], Flow[bool]] | None = None
 
 
 class Waiting:
@@ -137,8 +137,6 @@ class Tasks:
             waiting = self._waiting[asked.kind] = []
             self._on_way.append(1)
             try:
-                if asked.alone is not None:
-                    return await asked.alone(item)
                 return await self._ask_alone(asked, item)
             finally:
                 self._on_way.remove(1)
@@ -160,6 +158,8 @@ class Tasks:
         return await self._ask_alone(asked, item) if answer is None else answer
 
     async def _ask_alone(self, asked: Asked, item: Any) -> bool:
+        if asked.one:
+            return bool(await asked.run(asked.one(item)))
         return bool((await asked.run(asked.many([item]))).get(item, False))
 
     def go_on(self) -> None:

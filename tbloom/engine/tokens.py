@@ -10,18 +10,16 @@ from __future__ import annotations
 
 import secrets
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from itertools import count
 from typing import Any
 
-from tbloom.engine.flow import ScriptCall, bulks
+from tbloom.engine.flow import ScriptCall
 from tbloom.engine.scripts import Script
 
 #: How long the server keeps a lane's answer (ms): longer than all retries take (redis-py's default: 10 of at most 5 s
 #: each; the time-out of scrapy-redis: 30 s).
 LANE_TTL_MS = 3_600_000
-#: A word of a command in RESP: its length, and itself.
-_WORD = b"$%d\r\n%b\r\n"
 
 
 class Lane:
@@ -47,25 +45,22 @@ class LanePool:
     No lock is needed: one operation on a deque takes or frees a lane.
     """
 
-    __slots__ = ("_client", "_free", "_unused")
+    __slots__ = ("_client", "_unused", "free")
 
     def __init__(self) -> None:
         self._client = secrets.token_urlsafe(6)
-        self._free: deque[Lane] = deque()
+        #: The lanes whose last call has its answer; a call that has frees its lane.
+        self.free: deque[Lane] = deque()
         self._unused = count()
 
     def take(self) -> Lane:
-        """A free lane, with the number of its next call; no other call gets it until it is given back."""
+        """A free lane, with the number of its next call; no other call gets it until it is free again."""
         try:
-            lane = self._free.pop()
+            lane = self.free.pop()
         except IndexError:
             lane = Lane(f"{self._client}{next(self._unused)}")
         lane.number += 1
         return lane
-
-    def give_back(self, lanes: Iterable[Lane]) -> None:
-        """Frees the lanes for the next calls."""
-        self._free.extend(lanes)
 
 
 class CallTemplate:
@@ -74,7 +69,7 @@ class CallTemplate:
     The token, if calls have one, is the first argument; the items are the last one, as ``pack`` packs them.
     """
 
-    __slots__ = ("_arguments", "_before", "_pack", "_script")
+    __slots__ = ("_args", "_before", "_pack", "_script")
 
     def __init__(
         self,
@@ -82,22 +77,13 @@ class CallTemplate:
         keys: tuple[str, ...],
         args: tuple[Any, ...],
         pack: Callable[[list[Any]], bytes],
-        *,
-        with_token: bool = False,
     ) -> None:
-        self._script, self._pack = script, pack
-        words = ("EVALSHA", script.sha, len(keys), *keys)
-        self._before = b"*%d\r\n" % (len(words) + with_token + len(args) + 1) + bulks(words)
-        self._arguments = bulks(args)
+        self._script, self._pack, self._args = script, pack, args
+        self._before = ("EVALSHA", script.sha, len(keys), *keys)
 
     def fill(self, digests: list[Any], token: Lane | None = None) -> ScriptCall:
         """The call for these items."""
-        return ScriptCall(self._script, packed=self.packed(digests, token))
-
-    def packed(self, digests: list[Any], token: Lane | None = None) -> bytes:
-        """The call for these items in RESP."""
-        items, words = self._pack(digests), self._before
+        words, items = self._before, self._pack(digests)
         if token is not None:
-            given = b"%x %b" % (token.number, token.field)
-            words += _WORD % (len(given), given)
-        return b"".join((words, self._arguments, _WORD % (len(items), items)))
+            words = *words, b"%x %b" % (token.number, token.field)
+        return ScriptCall(self._script, words=(*words, *self._args, items))

@@ -176,7 +176,7 @@ def test_a_stray_copy_of_an_earlier_call_changes_nothing(
         if store is BLOOM:
             lanes = [{call.words[3 + len(keys_of(call))].split()[1]} for call in calls]
         else:
-            lanes = [{key for key in keys_of(call) if b":lane:" in key} for call in calls]
+            lanes = [{key for key in keys_of(call) if ":lane:" in key} for call in calls]
         assert set.intersection(*lanes)
         before = snapshot(client, name)
         *replies, [status, answers, *_] = replies_to(client, calls)

@@ -19,7 +19,7 @@ def test_numbers_rise() -> None:
     for _ in range(3):
         lane = lanes.take()
         numbers.append(lane.number)
-        lanes.give_back([lane])
+        lanes.free.append(lane)
     assert [1, 2, 3] == numbers
 
 
@@ -34,7 +34,7 @@ def test_forked_child_is_another_client() -> None:
     """A child has a client id of its own, also where its parent had lanes to spare."""
     exchange = Quiet("a")
     lane = exchange.lanes.take()
-    exchange.lanes.give_back([lane])
+    exchange.lanes.free.append(lane)
     children = {in_child(lambda: client_of(exchange.lanes.take())) for _ in range(3)}
     assert len(children | {client_of(lane)}) == 4
     assert client_of(lane) == client_of(exchange.lanes.take())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import redis
@@ -10,7 +12,7 @@ from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from tests.simulation.network import LOST, Link, Network, PlayedSocket
+from tests.simulation.network import LOST, Link, Network
 
 
 class _Played:
@@ -29,6 +31,17 @@ class _Played:
             self.link = self.place.network.open()
         return self.link
 
+    @contextmanager
+    def _open_unless_broken(self) -> Iterator[None]:
+        """redis-py closes a connection whose reply could not be read, also after an interrupt or a cancellation."""
+        try:
+            yield
+        except redis.ResponseError:
+            raise
+        except BaseException:
+            self._let_go()
+            raise
+
     def _let_go(self) -> None:
         link, self.link = self.link, None
         if link is not None:
@@ -43,10 +56,9 @@ class PlayedConnection(_Played, redis.Connection):
         self.place = place
 
     def connect(self) -> None:
-        self._sock: Any = PlayedSocket(self._opened())
+        self._opened()
 
     def disconnect(self, *_: object, **__: object) -> None:
-        self._sock = None
         self._let_go()
 
     def can_read(self, *_: object, **__: object) -> bool:
@@ -60,7 +72,8 @@ class PlayedConnection(_Played, redis.Connection):
     def read_response(self, *_: object, **__: object) -> Any:
         if self.link is None:
             raise LOST
-        return self.link.read()
+        with self._open_unless_broken():
+            return self.link.read()
 
 
 class AsyncPlayedConnection(_Played, aio.Connection):
@@ -87,7 +100,8 @@ class AsyncPlayedConnection(_Played, aio.Connection):
     async def read_response(self, *_: object, **__: object) -> Any:
         if self.link is None:
             raise LOST
-        return await self.link.read_later()
+        with self._open_unless_broken():
+            return await self.link.read_later()
 
 
 class Place:

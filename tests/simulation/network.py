@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import redis
@@ -135,37 +134,3 @@ class Network:
     def waiting(self) -> list[Link]:
         """The connections whose readers wait for the player's move."""
         return [link for link in self.links if link.is_open and link.is_read and not link.arrived]
-
-
-class PlayedSocket:
-    """What the prepared call uses in place of a socket."""
-
-    def __init__(self, link: Link) -> None:
-        self._link = link
-
-    def sendall(self, data: bytes) -> None:
-        try:
-            self._link.send(data)
-        except redis.ConnectionError as error:
-            raise OSError(str(error)) from error
-
-    def recv(self, size: int) -> bytes:
-        try:
-            reply = self._link.read()
-        except redis.ResponseError as error:
-            return f"-{error}\r\n".encode()[:size]
-        except redis.ConnectionError as error:
-            raise OSError(str(error)) from error
-        return _encoded(reply)[:size]
-
-
-#: In place of the module ``socket`` where the prepared call looks for sockets of its own kind.
-SOCKETS = SimpleNamespace(socket=PlayedSocket)
-
-
-def _encoded(reply: Any) -> bytes:
-    if isinstance(reply, list):
-        return b"*%d\r\n%b" % (len(reply), b"".join(map(_encoded, reply)))
-    if isinstance(reply, bytes):
-        return b"$%d\r\n%b\r\n" % (len(reply), reply)
-    return b"$-1\r\n" if reply is None else b":%d\r\n" % reply

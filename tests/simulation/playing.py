@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from tbloom.engine import connections
 from tbloom.engine.retries import Retries
 from tests.simulation.cases import Broken, Case
 from tests.simulation.changes import CHANGES
@@ -18,7 +17,6 @@ from tests.simulation.claims import CLAIMS
 from tests.simulation.crawl_cases import CRAWLS
 from tests.simulation.crawls import on_played_time
 from tests.simulation.filters import FILTERS
-from tests.simulation.network import SOCKETS
 from tests.simulation.player import Player, moves_of
 from tests.simulation.schedules import both, replay, sample, shortest
 from tests.simulation.server import running
@@ -45,7 +43,6 @@ def ready(player: Player) -> Iterator[None]:
     clock = player.server.clock
     with clock.shown_to_clients(), on_played_time(clock), pytest.MonkeyPatch.context() as patch:
         patch.setattr(Retries, "pause", 0.0)
-        patch.setattr(connections, "socket", SOCKETS)
         yield
 
 

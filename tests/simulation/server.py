@@ -109,7 +109,7 @@ class Server:
 
     def __init__(self, socket: str, clock: Clock) -> None:
         self.clock = clock
-        self.client = redis.Redis(unix_socket_path=socket)
+        self.client = redis.Redis(unix_socket_path=socket, protocol=2)  # as the clients
         self._has_scripts = False
         self._connection: Any = self.client.connection_pool.make_connection()
 

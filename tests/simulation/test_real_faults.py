@@ -13,7 +13,7 @@ import redis
 from redis import exceptions
 
 from tbloom import TimeBloom
-from tbloom.engine.connections import Connections
+from tbloom.engine.sync import Sender
 from tests.helpers.flows import flow_of
 from tests.helpers.localredis import LocalRedis
 from tests.helpers.proxy import Fault, Proxy
@@ -31,7 +31,7 @@ def send(url: str, seen: TimeBloom) -> Any:
     """What the driver gets for a call that adds an item: a reply, or redis-py's error."""
     flow = flow_of(seen, "add", "item")
     with redis.Redis.from_url(url, socket_timeout=0.3, retry=None) as client:
-        [reply] = Connections(client).send(next(flow))
+        [reply] = Sender(client).send(next(flow))
     flow.close()
     return reply
 

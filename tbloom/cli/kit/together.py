@@ -8,9 +8,10 @@ from typing import Any, TypeVar
 import redis
 
 from tbloom.cli.kit.errors import CommandError
-from tbloom.engine.connections import AT_ONCE, Connections
 from tbloom.engine.flow import Call, Command, Flow, chunks
 from tbloom.engine.retries import Retries
+from tbloom.engine.sending import AT_ONCE
+from tbloom.engine.sync import Sender
 from tbloom.errors import TBloomError
 
 T = TypeVar("T")
@@ -53,16 +54,16 @@ def _replies(client: Any, calls: list[Call]) -> list[Any]:
     quick, slow = list[int](), list[int]()
     for place in first.values():
         (quick if _is_quick(calls[place]) else slow).append(place)
-    came, connections = dict[int, Any](), Connections(client)
+    came, sender = dict[int, Any](), Sender(client)
     for places, at_once in (quick, _QUICK_AT_ONCE), (slow, AT_ONCE):
         asked = [calls[place] for place in places]
-        came |= zip(places, connections.send(asked, at_once), strict=True)
+        came |= zip(places, sender.send(asked, at_once), strict=True)
     replies = [came[place] for place in same]
     if any(isinstance(reply, Exception) for reply in replies):
         retries = Retries(calls, lambda: 0.0, resends=True)
         retries.take(replies)
         while retries.pending:  # scripts that the server does not know
-            retries.take(connections.send(retries.pending))
+            retries.take(sender.send(retries.pending))
         return retries.replies
     return replies
 

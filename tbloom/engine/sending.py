@@ -1,0 +1,84 @@
+"""How calls go through a redis-py client, for both drivers: by its public methods only, so that a subclass, a tracer or a
+fake sees each one.
+
+One call is one ``execute_command``; several are pipelines of at most ``AT_ONCE``, on a cluster for each node.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from time import monotonic_ns
+from typing import Any
+
+import redis
+from redis.asyncio import RedisCluster as AsyncRedisCluster
+from redis.client import NEVER_DECODE
+
+from tbloom.engine.flow import Call
+from tbloom.engine.retries import as_redis_error
+
+#: The calls of one pipeline and node, at most: the server may execute all of them before another client's.
+AT_ONCE = 4
+#: How long (ns) connections are used before the address is asked anew: it may lead to a new master by now. A read would
+#: never notice, because the old master answers it as a replica.
+_RENEWAL_NS = 60_000_000_000
+#: What redis-py's errors are made of where another thread closes the connection that it uses.
+_BROKEN = (OSError, AttributeError, RuntimeError, ValueError, asyncio.TimeoutError)
+#: Replies are bytes, whatever the client's ``decode_responses`` is.
+BYTES: dict[str, Any] = {NEVER_DECODE: True}
+
+
+def next_renewal() -> int:
+    """When the connections that are open now are closed (ns, by the monotonic clock)."""
+    return monotonic_ns() + _RENEWAL_NS
+
+
+def is_cluster(client: Any) -> bool:
+    """Whether the client is that of a cluster."""
+    return isinstance(client, (redis.RedisCluster, AsyncRedisCluster))
+
+
+def options_of(client: Any, call: Call) -> dict[str, Any]:
+    """The options of ``execute_command`` for a call."""
+    if is_cluster(client):  # redis-py would ask the server which of the words are keys
+        return {**BYTES, "target_nodes": client.get_node_from_key(call.key)}
+    cached = getattr(client, "get_cache", lambda: None)()  # which wants to know a command's keys
+    return BYTES if cached is None else {**BYTES, "keys": [call.key]}
+
+
+def rounds(client: Any, calls: Sequence[Call], at_once: int = AT_ONCE) -> Iterator[list[int]]:
+    """The places of the calls that go together, the next ones of each node, in order."""
+    by_node = defaultdict[str, list[int]](list)
+    for place, call in enumerate(calls):
+        node = client.get_node_from_key(call.key).name if is_cluster(client) else ""
+        by_node[node].append(place)
+    for start in range(0, max(map(len, by_node.values()), default=0), at_once):
+        yield [place for places in by_node.values() for place in places[start : start + at_once]]
+
+
+def together(calls: Sequence[Call], came: list[tuple[list[int], list[Any]]]) -> list[Any]:
+    """The replies of all rounds, by the places of their calls; those that were not sent get the last error."""
+    replies: list[Any] = [came[-1][1][-1] if came else None] * len(calls)
+    for places, some in came:
+        for place, reply in zip(places, some, strict=True):
+            replies[place] = reply
+    return replies
+
+
+def are_lost(replies: Sequence[Any]) -> bool:
+    """Whether the server probably gives no reply to other calls either, which would wait as long."""
+    return all(isinstance(reply, (redis.ConnectionError, redis.TimeoutError)) for reply in replies)
+
+
+def redis_error(error: BaseException) -> Exception:
+    """redis-py's error for what it has raised; raises what is none of its errors, such as an interrupt, once more."""
+    # The traceback would refer to the caller's frame, and so to the store.
+    if isinstance(error, (redis.RedisError, redis.exceptions.RedisClusterException)):
+        return as_redis_error(error).with_traceback(None)
+    if isinstance(error, (TimeoutError, asyncio.TimeoutError)):  # two until Python 3.11
+        return redis.TimeoutError("no reply in time")
+    if isinstance(error, _BROKEN):
+        return redis.ConnectionError(f"disconnected while in use ({error})")
+    raise error
