@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from hashlib import blake2b
 from typing import Any, TypeVar
@@ -38,9 +38,10 @@ def encode(item: Item, argument: str = "item") -> bytes:
     if isinstance(item, bytes):
         return item
     try:
-        return item.encode()
-    except UnicodeEncodeError:
-        raise ConfigError(argument, item, "a str that UTF-8 can encode, or bytes") from None
+        return str.encode(item)  # whatever a subclass has in its place
+    except UnicodeEncodeError as error:
+        expected = f"bytes, or a str that UTF-8 can encode ({error.reason} at {error.start})"
+        raise ConfigError(argument, item, expected) from None
 
 
 def fingerprint(data: bytes) -> int:
@@ -85,23 +86,22 @@ def check_at(at: datetime | None, argument: str = "at") -> datetime | None:
 
 def check_items(items: Iterable[T], argument: str = "items") -> Iterable[T]:
     """The items, if they are an iterable; ``argument`` names them in the ConfigError if they are not."""
-    if isinstance(items, str | bytes) or not isinstance(items, Iterable):
+    is_single = isinstance(items, str | bytes | bytearray | memoryview)
+    if is_single or not isinstance(items, Iterable):
         raise ConfigError(argument, items, f"an iterable of {argument}, not a single one")
     return items
 
 
 def encode_all(items: Iterable[Item], argument: str = "items") -> list[bytes]:
     """The bytes of each item; ``argument`` names them in errors."""
-    items = check_items(items, argument)
-    if isinstance(items, Iterator):  # it can be read only once
-        items = list(items)
+    given: list[Any] = [*check_items(items, argument)]  # perhaps they can be read only once
     try:
-        data = [*map(str.encode, items)]  # type: ignore[arg-type]
+        data = [*map(str.encode, given)]
     except (TypeError, UnicodeEncodeError):
-        data = list(items) if {*map(type, items)} == {bytes} else [b""]  # type: ignore[arg-type]
+        data = given if {*map(type, given)} == {bytes} else [b""]
     # One by one takes twice as long.
     if not all(data):
-        data = [encode(item, f"{argument}[{i}]") for i, item in enumerate(items)]
+        data = [encode(item, f"{argument}[{i}]") for i, item in enumerate(given)]
     return data
 
 

@@ -17,7 +17,7 @@ from tbloom.engine.flow import Command, Flow, deliver, text
 from tbloom.engine.server import ask_time, check_stored
 from tbloom.engine.together import Asked
 from tbloom.engine.verbs import verb
-from tbloom.errors import ConfigMismatch
+from tbloom.errors import ConfigError, ConfigMismatch
 from tbloom.items import Item, check_at, check_keep, check_within
 from tbloom.window import Period, to_ms
 
@@ -115,6 +115,8 @@ class Verbs(Base[Client]):
         Takes about a millisecond per 4 MB of filter; with an ``earlier`` answer, per 4 MB of the
         slices that have changed since.
         """
+        if not isinstance(earlier, FilterInfo | None):
+            raise ConfigError("earlier", earlier, "an answer of info(), or nothing")
         return self._agreed(lambda: read_info(self.config, self._exchange.clock, earlier))
 
     @verb

@@ -154,7 +154,8 @@ class AsyncDriver(AsyncVerbs, Store["asyncio.Redis | asyncio.RedisCluster", Any]
             await self.client.aclose()
 
     async def _let_go(self) -> None:
-        """Ends retries."""
+        """Ends retries. Raises TBloomError in another event loop, where the client can't be closed."""
+        self._tasks.check_loop()
         self._retry_for = 0.0
 
     async def __aenter__(self) -> Self:

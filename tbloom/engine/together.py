@@ -175,8 +175,9 @@ class Tasks:
         if waiting:
             most = min(max(sent, len(waiting) // 2 + 1), MOST)
             others = self._waiting[kind] = waiting[most:]
-            batch = asyncio.create_task(self._send(waiting[:most], others))
+            # First, because an eager task runs at once.
             self._on_way.append(len(waiting[:most]))
+            batch = asyncio.create_task(self._send(waiting[:most], others))
             for each in waiting[:most]:
                 each.batch = batch
             self._batches.add(batch)

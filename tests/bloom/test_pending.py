@@ -21,7 +21,6 @@ from tbloom.engine import pending
 from tbloom.engine.flow import ScriptCall
 from tests.helpers.contents import snapshot
 from tests.helpers.flows import flow_of, keys_of, replies_to, sent
-from tests.helpers.making import needs_kept
 from tests.helpers.proxy import Fault, LossyProxy, Proxy
 from tests.helpers.stores import BLOOM, STORES, Store
 
@@ -228,7 +227,6 @@ def test_an_interrupt_after_the_reply_loses_no_answer(
         assert [False, False] == seen.add_many(["a", "b"])
 
 
-@needs_kept
 def test_a_usual_call_without_a_reply_keeps_its_lane(url: str, name: str) -> None:
     """Other calls take other lanes, so that the server still has the answer for the next call."""
     losing = threading.Event()

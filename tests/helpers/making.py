@@ -11,14 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import redis
 
 from tests.helpers import servers
 
 #: Where redis-py lets connections be kept from call to call.
-needs_kept = pytest.mark.skipif(
-    not hasattr(redis.Connection, "should_reconnect"), reason="redis-py is older than 7"
-)
 IN_CI = os.environ.get("CI") == "true"
 
 

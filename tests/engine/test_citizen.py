@@ -1,0 +1,238 @@
+"""What people hang on their own Redis client sees each of tbloom's calls, and works."""
+
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+import redis.asyncio
+from redis.credentials import CredentialProvider
+
+from tbloom import AsyncTimeBloom, TimeBloom
+from tests.helpers.localredis import LocalRedis
+
+#: Enough for several calls at once.
+MANY = [f"item {i}" for i in range(1000)]
+PASSWORDS = "first", "second"
+
+
+class Counting(redis.Redis):
+    """A subclass with an ``execute_command`` and a ``pipeline`` of its own."""
+
+    seen: list[str]
+
+    def execute_command(self, *args: Any, **options: Any) -> Any:
+        self.seen.append(args[0])
+        return super().execute_command(*args, **options)
+
+    def pipeline(self, *args: Any, **options: Any) -> Any:
+        self.seen.append("pipeline")
+        return super().pipeline(*args, **options)
+
+
+class AsyncCounting(redis.asyncio.Redis):
+    """The same for asyncio."""
+
+    seen: list[str]
+
+    async def execute_command(self, *args: Any, **options: Any) -> Any:
+        self.seen.append(args[0])
+        return await super().execute_command(*args, **options)
+
+    def pipeline(self, *args: Any, **options: Any) -> Any:
+        self.seen.append("pipeline")
+        return super().pipeline(*args, **options)
+
+
+def test_a_subclass_sees_each_call(url: str, name: str) -> None:
+    with Counting.from_url(url) as client:
+        client.seen = []
+        seen = TimeBloom(client, name, capacity=10_000)
+        assert seen.add("a")
+        client.seen.clear()
+        assert seen.add("b")
+        assert not seen.add("b")
+        assert ["EVALSHA", "EVALSHA"] == client.seen
+        assert all(seen.add_many(MANY))
+        assert {"pipeline"} == {*client.seen[2:]}
+
+
+async def test_a_subclass_for_asyncio_sees_each_call(url: str, name: str) -> None:
+    async with AsyncCounting.from_url(url) as client:
+        client.seen = []
+        seen = AsyncTimeBloom(client, name, capacity=10_000)
+        assert await seen.add("a")
+        client.seen.clear()
+        assert await seen.add("b")
+        assert not await seen.add("b")
+        assert ["EVALSHA", "EVALSHA"] == client.seen
+        assert all(await seen.add_many(MANY))
+        assert {"pipeline"} == {*client.seen[2:]}
+
+
+_TRACED = """
+import asyncio, json, sys
+from opentelemetry.instrumentation.redis import RedisInstrumentor
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+exporter, provider = InMemorySpanExporter(), TracerProvider()
+provider.add_span_processor(SimpleSpanProcessor(exporter))
+RedisInstrumentor().instrument(tracer_provider=provider)
+
+from tbloom import AsyncTimeBloom, TimeBloom
+
+url, name = sys.argv[1:]
+many = [f"item {i}" for i in range(1000)]
+names = []
+
+def spans():
+    names.append([span.name for span in exporter.get_finished_spans()])
+    exporter.clear()
+
+with TimeBloom.from_url(url, name, capacity=10_000) as seen:
+    seen.add("a")
+    spans()
+    seen.add("b")
+    spans()
+    seen.add_many(many)
+    spans()
+
+async def main():
+    async with AsyncTimeBloom.from_url(url, name, capacity=10_000) as seen:
+        await seen.add("a")
+        spans()
+        await seen.add("c")
+        spans()
+        await seen.add_many(many)
+        spans()
+
+asyncio.run(main())
+print(json.dumps(names))
+"""
+
+_MEASURED = """
+import json, sys
+from opentelemetry import metrics
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+
+reader = InMemoryMetricReader()
+metrics.set_meter_provider(MeterProvider(metric_readers=[reader]))
+from redis.observability import MetricGroup, OTelConfig, get_observability_instance
+
+get_observability_instance().init(OTelConfig(metric_groups=[MetricGroup.COMMAND]))
+
+from tbloom import TimeBloom
+
+url, name = sys.argv[1:]
+with TimeBloom.from_url(url, name, capacity=10_000) as seen:
+    for item in range(20):
+        seen.add(item)
+counted = {}
+for resource in reader.get_metrics_data().resource_metrics:
+    for scope in resource.scope_metrics:
+        for metric in scope.metrics:
+            for point in metric.data.data_points:
+                command = dict(point.attributes).get("db.operation.name")
+                counted[command] = counted.get(command, 0) + point.count
+print(json.dumps(counted))
+"""
+
+
+@pytest.fixture
+def in_child(tmp_path: Path) -> Callable[..., Any]:
+    """What a program prints, as JSON: the instrumentation changes redis-py's classes for the whole process."""
+
+    def run(program: str, *arguments: str) -> Any:
+        file = tmp_path / "program.py"
+        file.write_text(program)
+        command = [sys.executable, str(file), *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    return run
+
+
+def test_opentelemetry_has_a_span_for_each_call(
+    in_child: Callable[..., Any], url: str, name: str
+) -> None:
+    """Named EVALSHA, or by what the batch's pipeline has."""
+    pytest.importorskip("opentelemetry.instrumentation.redis")
+    names = in_child(_TRACED, url, name)
+    for one, many in (names[1:3], names[4:6]):
+        assert ["EVALSHA"] == one
+        assert many
+        assert {"EVALSHA"} == {word for span in many for word in span.split()}
+
+
+def test_redis_py_s_own_metrics_count_each_call(
+    in_child: Callable[..., Any], url: str, name: str
+) -> None:
+    pytest.importorskip("redis.observability", reason="redis-py is older than 8")
+    pytest.importorskip("opentelemetry.sdk.metrics")
+    counted = in_child(_MEASURED, url, name)
+    assert 20 <= counted["EVALSHA"] <= 22  # the first one may meet no filter, and no script
+
+
+class Rotating(CredentialProvider):
+    """Gives the password that is valid now."""
+
+    def __init__(self) -> None:
+        self.password, self.asked = PASSWORDS[0], 0
+
+    def get_credentials(self) -> tuple[str]:
+        self.asked += 1
+        return (self.password,)
+
+    async def get_credentials_async(self) -> tuple[str]:
+        return self.get_credentials()
+
+
+@pytest.fixture
+def guarded(own: redis.Redis) -> Iterator[redis.Redis]:
+    """A server with the password ``first``."""
+    own.config_set("requirepass", PASSWORDS[0])
+    yield own
+    own.config_set("requirepass", "")
+
+
+def test_a_password_that_changes_is_asked_for(
+    guarded: redis.Redis, own_server: LocalRedis, name: str
+) -> None:
+    """By each connection that opens: calls go on as the password changes and connections break."""
+    provider, port = Rotating(), int(own_server.url.rpartition(":")[2].partition("/")[0])
+    with redis.Redis(port=port, credential_provider=provider) as client:
+        seen = TimeBloom(client, name, capacity=1000, retry_for=5)
+        assert seen.add("a")
+        guarded.config_set("requirepass", PASSWORDS[1])
+        provider.password = PASSWORDS[1]
+        guarded.client_kill_filter(_type="normal", skipme=True)
+        assert not seen.add("a")
+        assert seen.add("b")
+        assert provider.asked >= 2
+
+
+def test_nobody_s_logger_is_touched(in_child: Callable[..., Any]) -> None:
+    """Nor any global of redis-py."""
+    assert logging.NOTSET == logging.getLogger("redis").level
+    program = """
+import json, logging, redis, redis.asyncio
+before = {module.__name__: dict(vars(module)) for module in (redis, redis.client, redis.asyncio)}
+levels = {name: logging.getLogger(name).level for name in ("redis", "push_response", "")}
+import tbloom
+tbloom.TimeBloom, tbloom.AsyncTimeBloom
+after = {module.__name__: dict(vars(module)) for module in (redis, redis.client, redis.asyncio)}
+same = all(before[name][key] is after[name][key] for name in before for key in before[name])
+print(json.dumps(same and levels == {name: logging.getLogger(name).level for name in levels}))
+"""
+    assert in_child(program) is True
