@@ -139,6 +139,7 @@ def test_eager_tasks_get_their_answers(url: str, name: str) -> None:
     async def main() -> list[bool]:
         asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)
         async with AsyncTimeBloom.from_url(url, name) as seen:
+            await seen.add("before")
             with pytest.raises(ConfigMismatch):
                 await AsyncTimeBloom(seen.client, name, capacity=5).add("other")
             return await asyncio.gather(*[seen.add(f"{i // 2}") for i in range(200)])
