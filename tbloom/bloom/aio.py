@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from redis import RedisError
 
+from tbloom.bloom.base import Own
 from tbloom.bloom.claims.heartbeat import run_in_task
 from tbloom.bloom.claims.held import Claim
 from tbloom.bloom.claims.verbs import ClaimVerbs
@@ -18,7 +19,8 @@ from tbloom.errors import TBloomError
 from tbloom.items import Item
 
 if TYPE_CHECKING:
-    from redis import asyncio  # noqa: F401 - named in the class's bases
+    from redis import asyncio
+    from typing_extensions import Self, Unpack
 
 
 class AsyncTimeBloom(ClaimVerbs["asyncio.Redis | asyncio.RedisCluster"], AsyncDriver):
@@ -26,6 +28,32 @@ class AsyncTimeBloom(ClaimVerbs["asyncio.Redis | asyncio.RedisCluster"], AsyncDr
 
     _OTHER = "TimeBloom"
     _heartbeat: Task[None] | None = None
+
+    @classmethod
+    async def open(
+        cls,
+        client: asyncio.Redis | asyncio.RedisCluster | str,
+        name: str,
+        *,
+        secret: bytes | None = None,
+        **own: Unpack[Own],
+    ) -> Self:
+        """A filter that is stored, with the parameters that it has; ``client``: yours, or a URL as for ``from_url``.
+
+        The other arguments are those of the class that are not stored.
+        :raises ConfigError: if no filter has this name.
+        """
+        seen = (
+            cls._from_url(client, name, own)
+            if isinstance(client, str)
+            else cls(client, name, **own)
+        )
+        try:
+            await seen._adopt(secret)  # noqa: SLF001 - its own
+        except BaseException:
+            await seen.aclose()
+            raise
+        return seen
 
     @asynccontextmanager
     async def claiming(self, item: Item, within: int | None = None) -> AsyncIterator[bool]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypedDict, TypeVar
 
 from tbloom.bloom.cache import LocalCache
 from tbloom.bloom.claims.protocol import Claims
@@ -31,8 +31,8 @@ CACHE_TTL = 60.0
 _MAX_CACHE_SIZE = 100_000_000
 
 
-class Arguments(Parameters, total=False):
-    """The optional arguments of both classes; those below are not stored, and clients may differ in them."""
+class Own(TypedDict, total=False):
+    """The optional arguments of both classes that are not stored, and in which clients may differ."""
 
     retry_for: float | None
     replicas: int
@@ -41,8 +41,14 @@ class Arguments(Parameters, total=False):
     cache_ttl: float
 
 
+class Arguments(Parameters, Own, total=False):
+    """The optional arguments of both classes."""
+
+
 class Base(Store[Client, Config]):
     """A filter, and what one client knows of it."""
+
+    _ARGUMENTS = Arguments
 
     def __init__(
         self,
@@ -150,9 +156,12 @@ class Base(Store[Client, Config]):
 
     def _use_shards(self, shards: int) -> None:
         """Switches to another number of shards, before anything is claimed."""
-        if shards == self.config.shards:
-            return
-        self.config = replace(self.config, shards=shards)
+        if shards != self.config.shards:
+            self._use(replace(self.config, shards=shards))
+
+    def _use(self, config: Config) -> None:
+        """Switches to other parameters, before anything is claimed."""
+        self.config = config
         self._exchange = FilterExchange(self.config, self._replicas)
         self._claims.exchange = self._exchange
         self._claims.own.shards.clear()

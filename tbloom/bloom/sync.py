@@ -6,15 +6,20 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
 
 import redis
 
+from tbloom.bloom.base import Own
 from tbloom.bloom.claims.heartbeat import run_in_thread
 from tbloom.bloom.claims.held import Claim
 from tbloom.bloom.claims.verbs import ClaimVerbs
 from tbloom.engine.sync import SyncDriver
 from tbloom.errors import TBloomError
 from tbloom.items import Item
+
+if TYPE_CHECKING:
+    from typing_extensions import Self, Unpack
 
 
 class TimeBloom(ClaimVerbs["redis.Redis | redis.RedisCluster"], SyncDriver):
@@ -29,6 +34,32 @@ class TimeBloom(ClaimVerbs["redis.Redis | redis.RedisCluster"], SyncDriver):
     _heartbeat: threading.Thread | None = None
     #: Ends that thread.
     _stop_heartbeat: Callable[[], object] = staticmethod(lambda: None)
+
+    @classmethod
+    def open(
+        cls,
+        client: redis.Redis | redis.RedisCluster | str,
+        name: str,
+        *,
+        secret: bytes | None = None,
+        **own: Unpack[Own],
+    ) -> Self:
+        """A filter that is stored, with the parameters that it has; ``client``: yours, or a URL as for ``from_url``.
+
+        The other arguments are those of the class that are not stored.
+        :raises ConfigError: if no filter has this name.
+        """
+        seen = (
+            cls._from_url(client, name, own)
+            if isinstance(client, str)
+            else cls(client, name, **own)
+        )
+        try:
+            seen._adopt(secret)  # noqa: SLF001 - its own
+        except BaseException:
+            seen.close()
+            raise
+        return seen
 
     def __contains__(self, item: Item) -> bool:
         return self.contains(item)

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import datetime
 
 from tbloom.bloom.base import Base
 from tbloom.bloom.config import Config, from_stored
 from tbloom.bloom.exchange import ANSWERS, NEW, FilterExchange
+from tbloom.bloom.hasher import Secret
 from tbloom.bloom.info import FilterInfo, glance, read_info
 from tbloom.bloom.reconfigure import reconfigure
 from tbloom.bloom.swap import swap
 from tbloom.engine.batches import Answers, Batch, answers_of, in_order
 from tbloom.engine.client import Client
 from tbloom.engine.flow import Command, Flow, deliver, text
+from tbloom.engine.parameters import mismatch
 from tbloom.engine.server import ask_time, check_stored
 from tbloom.engine.together import Asked
 from tbloom.engine.verbs import verb
@@ -168,6 +171,21 @@ class Verbs(Base[Client]):
         zone or shards differ, because items are found by these.
         """
         return self._agreed(lambda: reconfigure(self.config, self._exchange.clock))
+
+    @verb
+    def _adopt(self, secret: bytes | None) -> Flow[None]:
+        """Takes over the stored parameters, for ``open``."""
+        [stored] = yield from deliver([Command(("GET", self.config.keys.root))])
+        if stored is None:
+            expected = f"the name of a filter that is stored ({type(self).__name__}() makes one)"
+            raise ConfigError("name", self.name, expected)
+        config = from_stored(self.name, text(stored))
+        if secret is not None:
+            given = replace(config, secret=Secret(secret))
+            if given.stored != config.stored:
+                raise mismatch(given, stored)
+            config = given
+        self._use(config)
 
     def _checked(self, within: int | None, keep: int | None) -> tuple[int, int]:
         """The age of the slice that new items go into, and the number of newest slices that are asked."""

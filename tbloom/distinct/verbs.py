@@ -44,9 +44,14 @@ class CounterArguments(TypedDict, total=False):
     retry_for: float | None
 
 
+class _Arguments(CounterArguments, total=False):
+    mapping: str | None
+
+
 class CounterVerbs(Store[Client, CounterConfig], Generic[Client, Sets]):
     """What both classes have."""
 
+    _ARGUMENTS = _Arguments
     #: The class of its sets.
     _SETS: Callable[..., Sets]
 

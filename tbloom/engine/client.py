@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from redis.exceptions import RedisClusterException
@@ -45,10 +46,21 @@ class Store(Generic[Client, Config]):
     _CLIENTS: tuple[Any, Any]
     _RETRY: type
     _OTHER: str
+    #: A TypedDict of the arguments that the class takes beside client and name.
+    _ARGUMENTS: type
     #: The store's parameters, the derived ones too.
     config: Config
     #: A driver's: gives a flow's answer, or awaits it.
     run: Callable[..., Any]
+
+    def __new__(cls, *_: Any, **arguments: Any) -> Self:
+        """Raises TypeError for an argument that the class does not take; it names the nearest one that it takes."""
+        taken = ("client", "name", *cls._ARGUMENTS.__annotations__)
+        for given in arguments.keys() - {*taken}:
+            nearest = get_close_matches(given, taken, 1, 0.5)
+            hint = f"did you mean {nearest[0]!r}?" if nearest else f"it takes {', '.join(taken)}"
+            raise TypeError(f"{cls.__name__} takes no argument {given!r}; {hint}")
+        return super().__new__(cls)
 
     def __init__(self, client: Client, *, retry_for: float | None, replicas: int = 0) -> None:
         if not isinstance(client, self._CLIENTS):

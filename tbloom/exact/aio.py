@@ -5,13 +5,38 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tbloom.engine.aio import AsyncDriver
-from tbloom.exact.verbs import ExactVerbs
+from tbloom.exact.verbs import ExactArguments, ExactVerbs
 
 if TYPE_CHECKING:
-    from redis import asyncio  # noqa: F401 - named in the class's bases
+    from redis import asyncio
+    from typing_extensions import Self, Unpack
 
 
 class AsyncExactFilter(ExactVerbs["asyncio.Redis | asyncio.RedisCluster"], AsyncDriver):
     """``ExactFilter`` for asyncio: the same verbs, awaited. Any number of tasks may share one."""
 
     _OTHER = "ExactFilter"
+
+    @classmethod
+    async def open(
+        cls,
+        client: asyncio.Redis | asyncio.RedisCluster | str,
+        name: str,
+        **own: Unpack[ExactArguments],
+    ) -> Self:
+        """A filter that is stored, with the parameters that it has; ``client``: yours, or a URL as for ``from_url``.
+
+        The other arguments are those of the class that are not stored.
+        :raises ConfigError: if no filter has this name.
+        """
+        seen = (
+            cls._from_url(client, name, own)
+            if isinstance(client, str)
+            else cls(client, name, **own)
+        )
+        try:
+            await seen._adopt()  # noqa: SLF001 - its own
+        except BaseException:
+            await seen.aclose()
+            raise
+        return seen

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tbloom.engine.sync import SyncDriver
-from tbloom.exact.verbs import ExactVerbs
+from tbloom.exact.verbs import ExactArguments, ExactVerbs
 from tbloom.items import Item
 
 if TYPE_CHECKING:
-    import redis  # noqa: F401 - named in the class's bases
+    import redis
+    from typing_extensions import Self, Unpack
 
 
 class ExactFilter(ExactVerbs["redis.Redis | redis.RedisCluster"], SyncDriver):
@@ -27,6 +28,30 @@ class ExactFilter(ExactVerbs["redis.Redis | redis.RedisCluster"], SyncDriver):
     """
 
     _OTHER = "AsyncExactFilter"
+
+    @classmethod
+    def open(
+        cls,
+        client: redis.Redis | redis.RedisCluster | str,
+        name: str,
+        **own: Unpack[ExactArguments],
+    ) -> Self:
+        """A filter that is stored, with the parameters that it has; ``client``: yours, or a URL as for ``from_url``.
+
+        The other arguments are those of the class that are not stored.
+        :raises ConfigError: if no filter has this name.
+        """
+        seen = (
+            cls._from_url(client, name, own)
+            if isinstance(client, str)
+            else cls(client, name, **own)
+        )
+        try:
+            seen._adopt()  # noqa: SLF001 - its own
+        except BaseException:
+            seen.close()
+            raise
+        return seen
 
     def __contains__(self, item: Item) -> bool:
         return self.contains(item)

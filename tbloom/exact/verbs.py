@@ -17,7 +17,7 @@ from tbloom.engine.server import check_stored, evictions
 from tbloom.engine.together import Asked
 from tbloom.engine.tree import Tree, read_tree
 from tbloom.engine.verbs import verb
-from tbloom.errors import TBloomError
+from tbloom.errors import ConfigError, TBloomError
 from tbloom.exact.config import ExactConfig, from_stored
 from tbloom.exact.exchange import ExactExchange
 from tbloom.exact.info import ExactInfo
@@ -44,6 +44,8 @@ class ExactArguments(TypedDict, total=False):
 
 class ExactVerbs(Store[Client, ExactConfig]):
     """What both classes have."""
+
+    _ARGUMENTS = ExactArguments
 
     def __init__(
         self,
@@ -76,6 +78,18 @@ class ExactVerbs(Store[Client, ExactConfig]):
     def from_url(cls, url: str, name: str, **arguments: Unpack[ExactArguments]) -> Self:
         """A filter with a client of its own, closed with the filter; see ``TimeBloom.from_url``."""
         return cls._from_url(url, name, arguments)
+
+    @verb
+    def _adopt(self) -> Flow[None]:
+        """Takes over the stored number of shards, for ``open``."""
+        [stored] = yield from deliver([Command(("GET", self.config.keys.root))])
+        if stored is None:
+            expected = f"the name of a filter that is stored ({type(self).__name__}() makes one)"
+            raise ConfigError("name", self.name, expected)
+        config = from_stored(self.name, text(stored))
+        if config is None:
+            raise mismatch(self.config, stored)
+        self.config, self._exchange = config, ExactExchange(config, self._replicas)
 
     @verb
     def add(self, item: Item, ttl: float | timedelta | None = None) -> Flow[bool]:
