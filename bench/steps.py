@@ -22,8 +22,11 @@ from tbloom.engine.scripts import Script
 
 #: What the script may do without, and what stands in its place.
 STEPS = {
-    "older slices": (" or first_with(groups, items, at, FIRST_PART)", ""),
-    "insert": ("not seen and not insert(", "not seen and false and not insert("),
+    "older slices": (
+        " and not first_with(sizes, columns, items, at, first, first + 1)",
+        "",
+    ),
+    "insert": ("      insert(part, part_bytes, start, block, items, at, rows)\n", ""),
 }
 #: Items in a script call.
 SIZE = 50

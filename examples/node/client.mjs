@@ -2,7 +2,7 @@
 // filters of one shard, with slices of an hour or a day in UTC, or of a fixed length; and it looks items up.
 import { createHash, randomBytes } from "node:crypto";
 import { readFileSync } from "node:fs";
-import { blocksIn, capacityAfter, choose, digestOf, FIRST_CAPACITY, packed, partShare } from "./format.mjs";
+import { blocksIn, capacityAfter, choose, columnBytes, digestOf, FIRST_CAPACITY, packed, partShare } from "./format.mjs";
 
 const LOOKS_PER_CALL = 1000, MAX_CORRECTIONS = 16;
 const UNITS = { s: 1, min: 60, h: 3600, d: 86_400, w: 604_800 };
@@ -26,12 +26,13 @@ const bytes = (size, number) => { // the highest first
   return packed;
 };
 const token = ({ name, number }) => `${number.toString(16)} ${name}`;
-function constants(times, capacity, size, version, field, oldest = "", sizes = "") { // lua/shared/calls.lua
-  const numbers = Buffer.alloc(36);
+function constants(times, capacity, size, version, field, oldest = "", groups = []) { // lua/shared/calls.lua
+  const numbers = Buffer.alloc(37), sizes = groups.flatMap(({ hashes, keys }) => [bytes(1, hashes), bytes(2, keys.length)]);
   [...times, capacity].forEach((number, i) => numbers.writeDoubleBE(number, 8 * i));
   numbers.writeUInt32BE(size, 32);
-  const texts = [version, field, oldest, sizes].flatMap((text, i) => [bytes(i < 3 ? 1 : 2, text.length), Buffer.from(text)]);
-  return Buffer.concat([numbers, ...texts]);
+  numbers.writeUInt8(columnBytes(groups), 36);
+  const texts = [version, field, oldest].flatMap((text) => [bytes(1, text.length), Buffer.from(text)]);
+  return Buffer.concat([numbers, ...texts, bytes(2, 3 * groups.length), ...sizes]);
 }
 
 export class TimeBloom {
@@ -124,13 +125,12 @@ export class TimeBloom {
       if (!version && (await this.#open(adds, times))) continue;
       if (adds && (await this.#begins(version, layout, labels, times))) continue;
       const groups = this.#groups(layout, labels), [{ capacity, bits }] = groups;
-      const sizes = groups.map(({ hashes, keys }) => `${hashes}:${keys.length}`).join(" ");
       const keys = [...this.#own(), ...groups.flatMap(({ keys }) => keys)];
       const items = Buffer.concat(digests.map((digest) => packed(digest, groups)));
       const known = (layout.get(labels[0]) ?? [this.usual]).length, field = known > 1 ? `${labels[0]}:${known - 1}` : labels[0];
       const answers = await (adds
-        ? this.#call(ADD, keys, [token(lane), constants(times, capacity, bits / 8, version, field, labels.at(-1), sizes), items])
-        : this.#call(CONTAINS, keys, [constants(times, 0, 0, version, "", "", sizes), items]));
+        ? this.#call(ADD, keys, [token(lane), constants(times, capacity, bits / 8, version, field, labels.at(-1), groups), items])
+        : this.#call(CONTAINS, keys, [constants(times, 0, 0, version, "", "", groups), items]));
       if (answers === undefined) continue;
       if (lane) this.#lanes.push(lane); // not after an error: a late copy of the call may still arrive
       if (adds && answers.length < digests.length) { // the part is full

@@ -9,6 +9,7 @@ const mmh128 = (data, seed) => {
   return Buffer.concat([hex.subarray(0, 8).reverse(), hex.subarray(8).reverse()]);
 };
 export const digestOf = (item) => mmh128(Buffer.from(item), 0);
+export const columnBytes = (sizes) => 16 * Math.ceil(Math.max(0, ...sizes.map(({ hashes }) => hashes)) / 16);
 export const columnsOf = (digest, rows) =>
   Buffer.concat(Array.from({ length: Math.ceil(rows / 16) }, (_, seed) => (seed ? mmh128(digest, seed) : digest))).map((byte) => byte >> 2);
 const scaled = (digest, seed, count) => Math.floor((murmur.x86.hash32(digest, seed) * count) / 2 ** 32);
@@ -17,7 +18,7 @@ export const shardOf = (digest, shards) => scaled(digest, 1, shards);
 export const rowsApart = (hashes) => Math.ceil(hashes / 2); // from the beginning of a block to that of the next one
 export const blocksIn = (bits, hashes) => (bits / 64 - Math.floor(hashes / 2)) / rowsApart(hashes);
 export const packed = (digest, sizes) => { // its columns; where its block begins in parts of each size
-  const columns = columnsOf(digest, Math.max(...sizes.map(({ hashes }) => hashes))), starts = Buffer.alloc(4 * sizes.length);
+  const columns = columnsOf(digest, columnBytes(sizes)), starts = Buffer.alloc(4 * sizes.length);
   sizes.forEach(({ blocks, hashes }, i) => starts.writeUInt32LE(blockOf(digest, blocks) * rowsApart(hashes) * 8, 4 * i));
   return Buffer.concat([columns, starts]);
 };

@@ -1,6 +1,6 @@
 -- open: agree on a filter's parameters, and begin the filter where there is none.
 --
--- Includes   clock, keys, layouts
+-- Includes   clock, generations, keys
 --
 -- KEYS[1]    the filter's parameters. With several shards, clients first compare theirs with those that are found by the
 --            name alone, the root's; the shards keep copies
@@ -30,7 +30,8 @@ if stored and stored ~= config then return {2, stored} end
 local layout = state and redis.call('HGET', state, 'layout')
 if stored and layout then return {5, layout} end
 if not store then return {0, ''} end
-keep(config_key, config, expires, now)
+redis.call('SET', config_key, config, 'KEEPTTL')
+prolong(config_key, expires, now)
 if not state then return {0, ''} end
 if not layout then
   layout = begun_layout('')

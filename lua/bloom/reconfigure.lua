@@ -1,6 +1,6 @@
 -- reconfigure: give a filter, or one shard of it, other parameters, and keep what it has seen.
 --
--- Includes   clock, keys, layouts
+-- Includes   clock, generations, keys, layouts
 --
 -- KEYS[1]    the filter's parameters
 -- KEYS[2]    its state (add.lua). KEYS[2..] are missing for the key that a sharded filter's clients compare their
@@ -44,7 +44,8 @@ if state then
   for part = FIRST_PART, #KEYS do redis.call('GETBIT', KEYS[part], 0) end
 end
 
-set_until(config_key, new_config, expires)
+redis.call('SET', config_key, new_config)
+drop_at(config_key, expires)
 if state then
   redis.call('HSET', state, 'layout', new_layout)
   drop_at(state, expires)

@@ -1,6 +1,6 @@
 -- restore_shard: put a restored shard in its place. Renames its parts, which restore_piece.lua has written, all at once.
 --
--- Includes   keys, layouts
+-- Includes   generations, keys
 --
 -- KEYS[1]    the filter's parameters
 -- KEYS[2]    its state (add.lua)
@@ -28,7 +28,8 @@ for part = FIRST_PART, FIRST_PART + parts - 1 do
 end
 redis.call('HLEN', state)
 
-set_until(config_key, ARGV[1], ARGV[2])
+redis.call('SET', config_key, ARGV[1])
+drop_at(config_key, ARGV[2])
 redis.call('HSET', state, 'layout', begun_layout(ARGV[3]))
 drop_at(state, ARGV[2])
 for i = 0, parts - 1 do

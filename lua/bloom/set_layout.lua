@@ -1,7 +1,7 @@
 -- set_layout: give a slice other parts, unless the layout has changed meanwhile. A slice begins with a part of another size
 -- than the usual one, or gets a further part because its newest one is full.
 --
--- Includes   calls, clock, keys, layouts
+-- Includes   calls, generations, keys
 --
 -- KEYS[1]    the filter's parameters
 -- KEYS[2]    its state (add.lua)
@@ -17,14 +17,12 @@
 -- Errors     WRONGTYPE, OOM, READONLY, each before anything is changed
 
 local config_key, state, entries = KEYS[1], KEYS[2], ARGV[2]
-local begins, ends, expires, capacity, _, version, field = read_constants(ARGV[1])
+local begins, ends, expires, capacity, _, _, version, field = read_constants(ARGV[1])
 
-local now = server_time()
-if now < begins or now >= ends then return {1, now} end
-
-local stored = redis.call('HMGET', state, 'layout', field)
+local stored, now = redis.call('HMGET', state, 'layout', field), server_time()
 local layout, count = stored[1], items_in(stored[2])
-if version_of(layout or '') ~= version or not layout then return other_layout(layout, config_key) end
+local refused = refusal(begins, ends, now, layout, version, config_key)
+if refused then return refused end
 if count >= capacity then
   layout = changed_layout(layout, entries)
   redis.call('HSET', state, 'layout', layout)

@@ -58,7 +58,8 @@ for hash = 5, 6 do redis.call('HLEN', KEYS[hash]) end
 
 -- Out of memory, and on a replica, the server refuses the first write.
 redis.call('HSET', new_state, lane, lane_entry(number, '', now))
-set_until(config_key, config, expires)
+redis.call('SET', config_key, config)
+drop_at(config_key, expires)
 for part = FIRST_PART, FIRST_PART + old_parts - 1 do redis.call('UNLINK', KEYS[part]) end
 for i = FIRST_PART + old_parts, FIRST_PART + old_parts + parts - 1 do
   if redis.call('EXISTS', KEYS[i]) == 1 then redis.call('RENAME', KEYS[i], KEYS[i + parts]) end

@@ -5,7 +5,7 @@
 -- et al., 1979). The script checks the token, the parameters and the generation. Then it (1) looks up all items, (2) adds
 -- those that are missing, and (3) sweeps dead entries out of some more buckets.
 --
--- Includes   buckets, clock, keys, parameters, tokens
+-- Includes   buckets, clock, generations, parameters, tokens
 --
 -- KEYS[1]    the client's lane (shared/tokens.lua)
 -- KEYS[2]    the filter's parameters

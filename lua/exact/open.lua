@@ -1,6 +1,6 @@
 -- open: compares the parameters of a filter with several shards. The shards have copies of them.
 --
--- Includes   keys
+-- Includes   parameters
 --
 -- KEYS[1]    the filter's parameters; this key follows from the name alone
 --
@@ -13,8 +13,8 @@
 
 local root, config, ttl = KEYS[1], ARGV[1], tonumber(ARGV[2])
 
-local stored = redis.call('GET', root)
-if stored and stored ~= config then return {2, stored} end
+local refusal = disagreement(root, config, true)
+if refusal then return refusal end
 if ttl > 0 and ends_before(root, 1.5 * ttl) then
   redis.call('SET', root, config, 'PX', 2 * ttl)
 end

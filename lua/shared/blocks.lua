@@ -4,11 +4,13 @@
 -- each of these: where all of them are set, the part holds it. A block begins in the middle of the one before it. The client
 -- computes where an item's block begins, and its columns; here they are only looked up.
 --
+-- A packed item is its columns, a byte each, at least as many as a block has rows; and then for each size of part 4 bytes,
+-- the lowest first: where its block begins there (a byte). The sizes of the parts in KEYS, in their order, have 3 bytes each:
+-- the rows of a block, and in two bytes the number of parts.
+--
 -- Includes   none
 
-local byte = string.byte
-
-local format = string.format
+local byte, format = string.byte, string.format
 
 -- The bytes of a row.
 local WIDTH = 8
@@ -16,25 +18,9 @@ local WIDTH = 8
 -- The bits of a byte: Redis counts them from the highest on.
 local BITS = {[0] = 128, 64, 32, 16, 8, 4, 2, 1}
 
--- Reads the sizes of the parts from KEYS[first] on: '12:6 14:1' for six parts with blocks of 12 rows, and then one with
--- blocks of 14. Returns the groups of like parts, and the bytes of a packed item: its columns, a byte each (at least as
--- many as a block has rows), and then for each group 4 bytes, the lowest first: where its block begins there (a byte).
-local function groups_of(sizes, first)
-  local groups, most_rows = {}, 1
-  for rows, parts in string.gmatch(sizes, '(%d+):(%d+)') do
-    rows = tonumber(rows)
-    if rows > most_rows then most_rows = rows end
-    groups[#groups + 1] = {rows = rows, first = first, last = first + parts - 1}
-    first = first + parts
-  end
-  local first_start = 16 * math.ceil(most_rows / 16)
-  for i = 1, #groups do groups[i].place = first_start + 4 * i - 4 end
-  return groups, first_start + 4 * #groups
-end
-
--- Where the block of the item at `at` begins in the parts of a group (a byte).
-local function start_of(items, at, group)
-  local a, b, c, d = byte(items, at + group.place, at + group.place + 3)
+-- Where a block begins, as a packed item has it at `place`.
+local function start_at(items, place)
+  local a, b, c, d = byte(items, place, place + 3)
   return a + 256 * b + 65536 * c + 16777216 * d
 end
 
@@ -66,22 +52,22 @@ local function are_set(block, items, at, rows)
   return true
 end
 
--- The index in KEYS of the first part, other than KEYS[skipped], that holds the item at `at`; nil if none does. Most items
--- that a part does not hold show it in the first row; then the block is not read.
-local function first_with(groups, items, at, skipped)
-  local call = redis.call
-  for i = 1, #groups do
-    local group = groups[i]
-    local start = start_of(items, at, group)
+-- The index in KEYS of the first part that holds the item at `at`, from KEYS[from] on; nil if none does. KEYS[first] is the
+-- first part. Most items that a part does not hold show it in the first row; then the block is not read.
+local function first_with(sizes, columns, items, at, first, from)
+  local call, place = redis.call, at + columns
+  for i = 1, #sizes, 3 do
+    local rows, high, low = byte(sizes, i, i + 2)
+    local start, last = start_at(items, place), first + 256 * high + low - 1
     local bit = format('%d', 8 * start + byte(items, at))
-    for key = group.first, group.last do
+    for key = from > first and from or first, last do
       if
-        key ~= skipped
-        and call('GETBIT', KEYS[key], bit) == 1
-        and are_set(read_block(KEYS[key], start, group.rows), items, at, group.rows)
+        call('GETBIT', KEYS[key], bit) == 1
+        and are_set(read_block(KEYS[key], start, rows), items, at, rows)
       then
         return key
       end
     end
+    first, place = last + 1, place + 4
   end
 end

@@ -1,19 +1,12 @@
 -- new items for a part (docs/format.md).
 --
--- Includes   blocks, keys
+-- Includes   blocks, keys, lanes
 
--- The new items of a call, for a part of `bytes` with blocks of `rows`, which has `count` items and may get `capacity`.
-local function new_change(part, bytes, rows, count, capacity)
-  return {part = part, bytes = bytes, rows = rows, room = capacity - count, items = 0}
-end
-
--- Inserts the new item at `at` into its block, which begins at `start`, at once: so a later item of the call reads what this
--- one has written. False: the part is full, and nothing is written.
-local function insert(change, start, block, items, at)
-  if change.items >= change.room then return false end
-  local part, rows, size = change.part, change.rows, WIDTH * change.rows
+-- Sets the bits of the new item at `at` in its block, which begins at `start`.
+local function insert(part, part_bytes, start, block, items, at, rows)
+  local size = WIDTH * rows
   if #block < size then -- the part begins: Redis allocates it once, at its full size
-    redis.call('SETRANGE', part, change.bytes - 1, '\0')
+    redis.call('SETRANGE', part, part_bytes - 1, '\0')
     block = block .. string.rep('\0', size - #block)
   end
   local bytes, columns, first, last = {byte(block, 1, size)}, {byte(items, at, at + rows - 1)}, nil, nil
@@ -28,13 +21,31 @@ local function insert(change, start, block, items, at)
   -- The smallest range of bytes that changes: it goes to the append-only file, and to each replica. There is one, because
   -- the part did not hold the item.
   redis.call('SETRANGE', part, format('%d', start + first - 1), string.char(unpack(bytes, first, last)))
-  change.items = change.items + 1
-  return true
 end
 
--- Gives a new part its TTL, and extends that of the filter.
-local function begin_part(part, config_key, state, expires, now)
+-- Inserts those of the packed items that no part holds into the part KEYS[first], which has room for so many. Returns a
+-- character for each: 1 new, 0 seen; fewer than items: the part is full, and the next item is new. And the number of new ones.
+-- An item is written at once, so a later one reads what it has written. Another program's key raises WRONGTYPE before
+-- anything is changed, because an item is new only after all parts were read.
+local function insert_new(items, item_bytes, sizes, columns, first, part_bytes, room)
+  local part, rows, answers, new = KEYS[first], byte(sizes), {}, 0
+  for at = 1, #items, item_bytes do
+    local start = start_at(items, at + columns)
+    local block, answer = read_block(part, start, rows), '0'
+    if not are_set(block, items, at, rows) and not first_with(sizes, columns, items, at, first, first + 1) then
+      if new >= room then break end
+      insert(part, part_bytes, start, block, items, at, rows)
+      new, answer = new + 1, '1'
+    end
+    answers[#answers + 1] = answer
+  end
+  return table.concat(answers), new
+end
+
+-- Gives a part that begins its TTL, and extends that of the filter; removes some of what has left the window.
+local function begin_part(part, config_key, state, expires, oldest, now)
   prolong(config_key, expires, now)
   prolong(state, expires, now)
   drop_at(part, expires)
+  sweep(state, oldest, now)
 end

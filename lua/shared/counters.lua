@@ -4,7 +4,7 @@
 -- counts as empty. No two contents of a piece have the same version. A counter's entry has its generation, its mapping's
 -- ('-' without a mapping) and its parameters: '1557273600000000 1557270000000000 {}'.
 --
--- Includes   clock, containers
+-- Includes   containers, generations
 
 -- The parts of a counter's entry; nil: there is none, or it is not tbloom's.
 local function entry_of(counters_key, counter)

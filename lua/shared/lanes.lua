@@ -21,7 +21,8 @@ end
 local function answers_in(entry, number)
   local last, answers = string.match(entry or '', '^(%x+):%x%x%x%x(%d*)$')
   if last == number then return answers end
-  return nil, last and tonumber(last, 16) > tonumber(number, 16) and tonumber(last, 16) or nil
+  local is_later = last and (#last > #number or #last == #number and last > number)
+  return nil, is_later and tonumber(last, 16) or nil
 end
 
 -- What a lane keeps of a call.

@@ -1,6 +1,6 @@
 -- the layout: which parts the slices have, where they have others than the usual one (docs/format.md).
 --
--- Includes   clock
+-- Includes   none
 --
 -- '1557273600000000.1557277200123456;20190508=1000:28672:14,2000:61440:16;20190509=4000:103936:14': the version, which is
 -- the generation and when the layout changed last (us; left out before the first change), and then the entries, sorted by
@@ -9,18 +9,6 @@
 -- The version of a layout; '' if there is none. (Of another program's text, the text.)
 local function version_of(layout)
   return string.match(layout, '^%d[^;]*') or layout
-end
-
--- The layout of a generation that begins now, with these entries.
-local function begun_layout(entries)
-  return new_generation() .. (entries == '' and '' or ';') .. entries
-end
-
--- A layout that changes now: these entries, and a later version than before, whatever the clock says.
-local function changed_layout(layout, entries)
-  local generation, changed = string.match(layout, '^(%d+)%.?(%d*)')
-  local last = tonumber(changed) or tonumber(generation)
-  return string.format('%s.%016.0f;%s', generation, math.max(tonumber(new_generation()), last + 1), entries)
 end
 
 -- The number of items in a part, by its field in the filter's state.

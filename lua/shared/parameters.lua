@@ -9,3 +9,9 @@ local function disagreement(config_key, config, agreed)
   if not stored and not agreed then return {4, ''} end
   return nil, stored
 end
+
+-- True if a key is missing, or is dropped within `life` (ms).
+local function ends_before(key, life)
+  local left = redis.call('PTTL', key)
+  return left ~= -1 and left < life
+end

@@ -8,17 +8,11 @@ local function lane_entry(number, answers, generation)
   return number .. ':' .. answers .. ':' .. generation
 end
 
--- The answers to the call with this number, if a lane's entry has them, and they are of this generation (nil: of any);
--- else nil, and the last number if that is higher.
-local function kept_answers(entry, number, generation)
-  if not entry then return nil end
-  local last, answers, kept_in = string.match(entry, '^(%d+):(%d*):?(%d*)$')
+-- The answers to the call with this number, if its lane has them, and they are of this generation (nil: of any); else nil,
+-- and the last number if that is higher.
+local function earlier_answer(lane_key, number, generation)
+  local last, answers, kept_in = string.match(redis.call('GET', lane_key) or '', '^(%d+):(%d*):?(%d*)$')
   last = tonumber(last) or 0
   if last == number and (not generation or kept_in == generation) then return answers end
   return nil, last > number and last or nil
-end
-
--- The same, by the lane's key.
-local function earlier_answer(lane_key, number, generation)
-  return kept_answers(redis.call('GET', lane_key), number, generation)
 end

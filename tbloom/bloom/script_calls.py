@@ -7,7 +7,7 @@ from functools import partial
 from struct import Struct
 
 from tbloom.bloom.config import Config
-from tbloom.bloom.hasher import digests_for, packed
+from tbloom.bloom.hasher import COLUMNS_PER_DIGEST, digests_for, packed
 from tbloom.bloom.layout import Layout, Part
 from tbloom.bloom.sizing import ROW_BYTES, block_step, key_bytes
 from tbloom.engine.batches import Batch
@@ -25,7 +25,7 @@ _OPEN = Script("bloom/open")
 _SET_LAYOUT = Script("bloom/set_layout")
 _COMMIT = Script("bloom/claims/commit")
 
-_CONSTANTS, _U16 = Struct(">ddddI").pack, Struct(">H").pack
+_CONSTANTS, _U16, _SIZE = Struct(">ddddIB").pack, Struct(">H").pack, Struct(">BH").pack
 #: The shards of a slice are dropped at 256 different times, 100 ms apart.
 _SPREAD_MS, _SPREAD = 100, 256
 
@@ -50,13 +50,14 @@ def constants(
     version: str = "",
     field: str = "",
     oldest: str = "",
-    sizes: str = "",
+    columns: int = 0,
+    sizes: bytes = b"",
 ) -> bytes:
     """What the calls of a slice share, for ``lua/shared/calls.lua``; ``size``: the capacity and the bytes of the part that new
     items go into."""
     texts = [bytes([len(text)]) + text.encode() for text in (version, field, oldest)]
-    behind = b"".join(texts) + _U16(len(sizes)) + sizes.encode()
-    return _CONSTANTS(begins, ends, expires, *size) + behind
+    behind = b"".join(texts) + _U16(len(sizes)) + sizes
+    return _CONSTANTS(begins, ends, expires, *size, columns) + behind
 
 
 class Parts:
@@ -70,12 +71,14 @@ class Parts:
         in_order = [place for group in groups.values() for place in group]
         self.keys = tuple([key for key, _ in in_order])
         self.ages = b"".join([(age + 1).to_bytes(2, "big") for _, age in in_order])
-        #: The sizes, for the scripts' ``groups_of``.
-        self.sizes = " ".join([f"{hashes}:{len(group)}" for (_, hashes), group in groups.items()])
-        #: Packs items, for the scripts' ``groups_of``. (Not a method: each call comes here.)
+        #: The sizes, and the columns of a packed item, as ``lua/shared/blocks.lua`` has them.
+        self.sizes = b"".join([_SIZE(hashes, len(group)) for (_, hashes), group in groups.items()])
+        count = digests_for(max(hashes for _, hashes in groups))
+        self.columns = COLUMNS_PER_DIGEST * count
+        #: Packs items. (Not a method: each call comes here.)
         self.packed = partial(
             packed,
-            count=digests_for(max(hashes for _, hashes in groups)),
+            count=count,
             sizes=[(blocks, block_step(hashes) * ROW_BYTES) for blocks, hashes in groups],
         )
         #: The same, each with its digest behind it.
@@ -174,7 +177,7 @@ class SliceCalls:
             template = shard.templates[kind] = CallTemplate(
                 _ADD,
                 (*self._guards(batch.shard), *parts.keys),
-                (self._adding_to(shard, batch.shard, age, parts.sizes),),
+                (self._adding_to(shard, batch.shard, age, parts),),
                 parts.packed,
             )
         return template
@@ -193,12 +196,14 @@ class SliceCalls:
             template = shard.templates[kind] = CallTemplate(
                 _COMMIT,
                 (*self._guards(batch.shard), self.config.keys.claims(batch.shard), *parts.keys),
-                (self._adding_to(shard, batch.shard, age, parts.sizes), session),
+                (self._adding_to(shard, batch.shard, age, parts), session),
                 parts.packed_for_claims,
             )
         return template.fill(batch.digests)
 
-    def _adding_to(self, shard: ShardCalls, number: int, age: int, sizes: str = "") -> bytes:
+    def _adding_to(
+        self, shard: ShardCalls, number: int, age: int, parts: Parts | None = None
+    ) -> bytes:
         """What the calls share that add to the slice of this age: the size of its newest part, too."""
         # That of the parts, though another thread may have learned a newer one.
         layout, label = shard.layout, self.labels[age]
@@ -212,7 +217,8 @@ class SliceCalls:
             version=layout.version,
             field=self.config.keys.field(label, len(known) - 1),
             oldest=self.labels[-1],
-            sizes=sizes,
+            columns=parts.columns if parts else 0,
+            sizes=parts.sizes if parts else b"",
         )
 
     def contains(self, within: int, batch: Batch) -> ScriptCall:
@@ -240,8 +246,14 @@ class SliceCalls:
 
     def probing_of(self, shard: ShardCalls, parts: Parts, expires: int = 0) -> bytes:
         """What the calls share that probe for items in these parts."""
-        version, sizes = shard.layout.version, parts.sizes
-        return constants(self.begins, self.ends, expires, version=version, sizes=sizes)
+        return constants(
+            self.begins,
+            self.ends,
+            expires,
+            version=shard.layout.version,
+            columns=parts.columns,
+            sizes=parts.sizes,
+        )
 
     def _guards(self, shard: int) -> tuple[str, str]:
         """The keys of the shard's parameters, and of its state."""

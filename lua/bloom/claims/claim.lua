@@ -1,6 +1,6 @@
 -- claim: which of these items are new, and claimed by no living session? Claims them for the client's session.
 --
--- Includes   blocks, calls, claims, clock, layouts
+-- Includes   blocks, calls, claims
 --
 -- KEYS[1]    the filter's parameters
 -- KEYS[2]    its state (add.lua)
@@ -14,7 +14,7 @@
 -- ARGV[4]    the session's least number, 8 hexadecimal digits: its calls from now on have this one or a higher one
 -- ARGV[5]    the number of newest slices that are asked, 4 characters; kept with the claims
 -- ARGV[6]    the previous owner: a session that has handed these items over; '': none
--- ARGV[7]    the items (groups_of in shared/blocks.lua), each with its digest behind it, 16 bytes
+-- ARGV[7]    the items (shared/blocks.lua), each with its digest behind it, 16 bytes
 -- ARGV[8]    the number of this call of the session, 8 hexadecimal digits
 -- ARGV[9..]  for each item a note to keep with the claim; may be missing
 --
@@ -29,26 +29,24 @@
 -- reply, or gives up, and another call says so.
 
 local config_key, state, claims, sessions, FIRST_PART = KEYS[1], KEYS[2], KEYS[3], KEYS[4], 5
-local begins, ends, expires, _, _, version, _, _, sizes = read_constants(ARGV[1])
-local groups, packed_bytes = groups_of(sizes, FIRST_PART)
+local begins, ends, expires, _, _, columns, version, _, _, sizes = read_constants(ARGV[1])
 local session, life, within, previous_owner = ARGV[2], tonumber(ARGV[3]), ARGV[5], ARGV[6]
 local items, number, FIRST_NOTE = ARGV[7], ARGV[8], 9
+local item_bytes = columns + 4 * #sizes / 3 + 16
 
 local now = server_time()
-if now < begins or now >= ends then return {1, now} end
-
-local layout = redis.call('HGET', state, 'layout')
-if version_of(layout or '') ~= version or not layout then return other_layout(layout, config_key) end
+local refused = refusal(begins, ends, now, redis.call('HGET', state, 'layout'), version, config_key)
+if refused then return refused end
 
 local alive_until, least = session_parts(redis.call('HGET', sessions, session), now)
 if tonumber(number, 16) < least then return {3, least} end
 redis.call('HLEN', claims)
 
 local answers, any_new = {}, false
-for at = 1, #items, packed_bytes + 16 do
+for at = 1, #items, item_bytes do
   local answer = '0'
-  if not first_with(groups, items, at) then
-    local digest = string.sub(items, at + packed_bytes, at + packed_bytes + 15)
+  if not first_with(sizes, columns, items, at, FIRST_PART, FIRST_PART) then
+    local digest = string.sub(items, at + item_bytes - 16, at + item_bytes - 1)
     local note = ARGV[FIRST_NOTE + #answers] or ''
     local owner, claimed_as = owner_of(claims, digest)
     local again = owner == session and claimed_as == number
