@@ -14,10 +14,8 @@
 --
 -- Reply      {0, answers}     a character per item: 1 new, 0 seen. Fewer characters than items: the chosen part is
 --                             full, and the item after these is new, and was not added (set_layout.lua)
---            {1, now}         the server's clock (ms) is not within the current slice; nothing changed
 --            {3, number}      the lane is at a later call: this is a stray copy of an answered one; nothing changed
---            {4, ''}          there is no such filter, or not any more (open.lua begins one); nothing changed
---            {5, layout, parameters}  the stored layout has another version; nothing changed
+--            {1, now}, {4, ''}, {5, layout, parameters}  refused (shared/calls.lua); nothing changed
 -- Errors     WRONGTYPE, OOM, READONLY, each before anything is changed
 
 local config_key, state, chosen, FIRST_PART = KEYS[1], KEYS[2], KEYS[3], 3

@@ -1,4 +1,4 @@
--- contains: which of these items has the filter seen? Changes nothing.
+-- contains: which of these items has the filter seen? And when, if it is asked? Changes nothing.
 --
 -- Includes   blocks, calls
 --
@@ -7,16 +7,18 @@
 -- KEYS[3..]  all parts of live slices, the newest first of those of one size
 --
 -- ARGV[1]    what the calls of the slice share (shared/calls.lua)
--- ARGV[2]    the items (shared/blocks.lua)
+-- ARGV[2]    for each part the number of its slice, two bytes, the higher first: 1 the current slice, 2 the one before it;
+--            may be missing
+-- the last   the items (shared/blocks.lua)
 --
 -- Reply      {0, answers}     a character per item: 1 seen, 0 not
---            {1, now}         the server's clock (ms) is not within the current slice
---            {4, ''}          there is no such filter any more
---            {5, layout, parameters}  the stored layout has another version
+--            {0, {slice, ...}}  with ARGV[2]: a number per item, that of the newest slice that holds it; 0 none
+--            {1, now}, {4, ''}, {5, layout, parameters}  refused (shared/calls.lua)
 -- Errors     WRONGTYPE
 
-local config_key, state, items, FIRST_PART = KEYS[1], KEYS[2], ARGV[2], 3
+local config_key, state, FIRST_PART = KEYS[1], KEYS[2], 3
 local begins, ends, _, _, _, columns, version, _, _, sizes = read_constants(ARGV[1])
+local slices, items = ARGV[3] and ARGV[2], ARGV[#ARGV]
 
 -- A client that knows of no filter ('') may ask where there is none.
 local layout = redis.call('HGET', state, 'layout') or version == '' and ''
@@ -25,6 +27,12 @@ if refused then return refused end
 
 local answers = {}
 for at = 1, #items, columns + 4 * #sizes / 3 do
-  answers[#answers + 1] = first_with(sizes, columns, items, at, FIRST_PART, FIRST_PART) and '1' or '0'
+  local newest, key = 0, first_with(sizes, columns, items, at, FIRST_PART, FIRST_PART)
+  while key do
+    local slice = slices and struct.unpack('>I2', slices, 2 * (key - FIRST_PART) + 1) or 1
+    if newest == 0 or slice < newest then newest = slice end
+    key = slices and first_with(sizes, columns, items, at, FIRST_PART, key + 1)
+  end
+  answers[#answers + 1] = newest
 end
-return {0, table.concat(answers)}
+return {0, slices and answers or table.concat(answers)}

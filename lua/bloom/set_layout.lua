@@ -10,10 +10,8 @@
 --            items: all that it may have; 0 where the slice begins
 -- ARGV[2]    the entries of the layout from now on
 --
--- Reply      {1, now}         the server's clock (ms) is not within the current slice; nothing changed
---            {4, ''}          there is no such filter, or not any more; nothing changed
---            {5, layout}      the layout that is now stored
---            {5, layout, parameters}  the stored layout has another version; nothing changed
+-- Reply      {5, layout}      the layout that is now stored
+--            {1, now}, {4, ''}, {5, layout, parameters}  refused (shared/calls.lua); nothing changed
 -- Errors     WRONGTYPE, OOM, READONLY, each before anything is changed
 
 local config_key, state, entries = KEYS[1], KEYS[2], ARGV[2]

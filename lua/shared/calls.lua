@@ -14,8 +14,10 @@ local function read_constants(constants)
   return struct.unpack('>ddddI4BBc0Bc0Bc0I2c0', constants)
 end
 
--- The reply to a call that changes nothing, because the slice is not the current one ({1, now}), or the client's layout is
--- not the stored one ({4, ''}: there is none; {5, layout, parameters}). nil: both are right.
+-- The reply to a call that is refused; nil: it is not.
+--   {1, now}   the server's clock (ms) is not within the current slice
+--   {4, ''}    there is no such filter, or not any more (open.lua begins one)
+--   {5, layout, parameters}  the stored layout has another version than the client's
 local function refusal(begins, ends, now, layout, version, config_key)
   if now < begins or now >= ends then return {1, now} end
   if not layout then return {4, ''} end

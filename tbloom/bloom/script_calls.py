@@ -19,7 +19,6 @@ from tbloom.window import ALWAYS
 
 _ADD = Script("bloom/add")
 CONTAINS = Script("bloom/contains")
-_LAST_SEEN = Script("bloom/last_seen")
 _CLEAR = Script("bloom/clear")
 _OPEN = Script("bloom/open")
 _SET_LAYOUT = Script("bloom/set_layout")
@@ -226,17 +225,20 @@ class SliceCalls:
         return self.probing(CONTAINS, within, batch).fill(batch.digests)
 
     def last_seen(self, batch: Batch) -> ScriptCall:
-        """``lua/bloom/last_seen.lua``."""
-        return self.probing(_LAST_SEEN, len(self.labels), batch).fill(batch.digests)
+        """The same, for the newest slice that holds each item."""
+        return self.probing(CONTAINS, len(self.labels), batch, when=True).fill(batch.digests)
 
-    def probing(self, script: Script, within: int, batch: Batch) -> CallTemplate:
-        """What the calls of a script that probes for items are made from."""
+    def probing(
+        self, script: Script, within: int, batch: Batch, *, when: bool = False
+    ) -> CallTemplate:
+        """What the calls of a script that probes for items are made from; ``when``: for their slices."""
         shard = self.shard(batch.shard)
-        template = shard.templates.get((script, within))
+        kind = script, within, when
+        template = shard.templates.get(kind)
         if template is None:
             parts = shard.parts(within)
-            ages = [parts.ages] if script is _LAST_SEEN else []
-            template = shard.templates[script, within] = CallTemplate(
+            ages = [parts.ages] if when else []
+            template = shard.templates[kind] = CallTemplate(
                 script,
                 (*self._guards(batch.shard), *parts.keys),
                 (self.probing_of(shard, parts), *ages),

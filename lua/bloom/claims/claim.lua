@@ -19,10 +19,8 @@
 -- ARGV[9..]  for each item a note to keep with the claim; may be missing
 --
 -- Reply      {0, answers}     a character per item: 1 new, and now claimed; 0 seen; 2 claimed by a living session
---            {1, now}         the server's clock (ms) is not within the current slice; nothing changed
 --            {3, least}       the session's calls have higher numbers now: this is a late copy; nothing changed
---            {4, ''}          there is no such filter, or not any more (open.lua begins one); nothing changed
---            {5, layout, parameters}  the stored layout has another version; nothing changed
+--            {1, now}, {4, ''}, {5, layout, parameters}  refused (shared/calls.lua); nothing changed
 -- Errors     WRONGTYPE, OOM, READONLY, each before anything is changed
 --
 -- A second copy of the call gets the same answers, because its claims have the same number, until the client has its

@@ -17,9 +17,7 @@
 -- Reply      {0, answers}     a character per item: 1 remembered now, 0 it was before. Fewer characters than items:
 --                             the part is full, and the item after these was not added (set_layout.lua), and is still
 --                             claimed
---            {1, now}         the server's clock (ms) is not within the current slice; nothing changed
---            {4, ''}          there is no such filter, or not any more (open.lua begins one); nothing changed
---            {5, layout, parameters}  the stored layout has another version; nothing changed
+--            {1, now}, {4, ''}, {5, layout, parameters}  refused (shared/calls.lua); nothing changed
 -- Errors     WRONGTYPE, OOM, READONLY, each before anything is changed
 --
 -- A second copy of the call finds the items in the filter, and changes nothing.
