@@ -16,9 +16,8 @@ import redis
 
 from tbloom import Claim, FilterFull, TimeBloom
 from tests.helpers import servers
-from tests.helpers.flows import flow_of
+from tests.helpers.flows import flow_of, lose
 from tests.helpers.making import needed
-from tests.helpers.proxy import LossyProxy
 
 NEW, SEEN, BUSY = Claim.NEW, Claim.SEEN, Claim.BUSY
 LIFE = 1.0  # seconds: the shortest that a session may have
@@ -126,15 +125,13 @@ def test_a_claim_that_the_caller_assumed_new_stays_claimed(
     clockwork: servers.Clockwork, name: str
 ) -> None:
     """The claim reached the server, the reply did not, and the caller begins the work: no other process gets it."""
-    with (
-        LossyProxy(clockwork.server.url) as proxy,
-        sync(proxy.url, name, retry_for=0, session_ttl=2 * LIFE) as ours,
-        sync(clockwork.server.url, name) as theirs,
-    ):
+    url = clockwork.server.url
+    with sync(url, name, session_ttl=2 * LIFE) as ours, sync(url, name) as theirs:
         ours.add("before")
-        proxy.lose(ours.claim, "a", note="the work")
+        lose(ours.client, flow_of(ours, "claim", "a", None, "the work"))
         ours.assume_new(["a"])
         for _ in range(5):
-            clockwork.pass_a_second(name, ours.session)
+            clockwork.go_on(1)
+            ours._send_heartbeat()
             assert BUSY is theirs.claim("a")
             assert [] == theirs.take_over()

@@ -46,6 +46,13 @@ def sent(client: redis.Redis, flow: Any) -> list[ScriptCall]:
     return made
 
 
+def lose(client: redis.Redis, flow: Any) -> None:
+    """The server executes the flow's first calls, and the replies to them are lost."""
+    replies_to(client, next(flow))
+    with suppress(redis.ConnectionError):
+        flow.throw(redis.ConnectionError())
+
+
 def script_of(call: Call) -> str:
     """The name of the script that a call is one of; '' for a plain command."""
     return call.script.name if isinstance(call, ScriptCall) else ""
