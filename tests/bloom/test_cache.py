@@ -9,7 +9,7 @@ import pytest
 import redis
 
 from tbloom import Claim, ConfigError, TimeBloom
-from tests.helpers.flows import flow_of, lose
+from tests.helpers.flows import flow_of, lose, replies_to
 
 NEW, SEEN, BUSY = Claim.NEW, Claim.SEEN, Claim.BUSY
 
@@ -124,3 +124,22 @@ def test_it_says_nothing_of_fewer_slices(clockwork: Any, name: str) -> None:
         assert not ours.contains("a", within=1)
         assert NEW is ours.claim("a", within=1)
         assert ours.add("a", within=1)
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+@pytest.mark.parametrize("verb", ["add", "contains", "claim"])
+def test_an_answer_that_is_on_its_way_during_a_clear_is_not_cached(
+    client: redis.Redis, name: str, verb: str, shards: int
+) -> None:
+    """The object that clears is shared with the thread that asks."""
+    ours, theirs = (TimeBloom(client, name, shards=shards, cache_size=n) for n in (100, 0))
+    ours.add_many(f"item {i}" for i in range(30))  # meets all shards
+    theirs.add("a")
+    flow = flow_of(ours, verb, "a")
+    on_their_way = replies_to(client, next(flow))
+    ours.clear()
+    with pytest.raises(StopIteration) as answer:
+        flow.send(on_their_way)
+    assert answer.value.value in (False, True, Claim.SEEN)  # as it was
+    assert not ours.contains("a")
+    assert ours.add("a")

@@ -35,7 +35,7 @@ def test_slices_that_the_server_has_dropped_are_reported(
         while small.exists(key):
             small.set(f"other {number}", "x" * 100_000)
             number += 1
-        if small.exists(f"{{{name}}}:parts"):
+        if small.exists(f"{{{name}}}:state"):
             assert [DROPPED in warning for warning in seen.warnings()] == [False, True]
     assert [] == caplog.records
 

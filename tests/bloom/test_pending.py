@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import redis
 
-from tbloom import ExactFilter, TimeBloom
+from tbloom import Claim, ExactFilter, TimeBloom
 from tbloom.engine import exchange as engine_exchange
 from tbloom.engine import pending
 from tbloom.engine.flow import ScriptCall
@@ -203,6 +203,25 @@ def test_a_stray_copy_of_a_clear_forgets_nothing(
         seen.add("b")
         replies_to(client, calls)
         assert [False, True] == seen.contains_many(["a", "b"])
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+@pytest.mark.parametrize("was_seen", [False, True])
+@pytest.mark.parametrize("verb", ["add", "claim", "commit"])
+def test_a_copy_that_arrives_after_a_clear_changes_nothing(
+    client: redis.Redis, name: str, verb: str, was_seen: bool, shards: int
+) -> None:
+    """The filter is in use again by then. A call that answered "seen" has left no answer on the server."""
+    ours, theirs = (TimeBloom(client, name, shards=shards) for _ in range(2))
+    theirs.add("the filter's parameters")
+    if was_seen:
+        theirs.add("a")
+    calls = sent(client, flow_of(ours, verb, "a"))[-1:]
+    theirs.clear()
+    theirs.add_many(f"item {i}" for i in range(30))
+    assert 0 not in [status for status, *_ in replies_to(client, calls)]
+    assert Claim.NEW is theirs.claim("a")
+    assert theirs.add("a")
 
 
 @both

@@ -8,7 +8,6 @@ import pytest
 import redis
 
 from tbloom import Claim, ConfigMismatch, TimeBloom
-from tests.helpers.flows import flow_of
 from tests.helpers.making import Make
 
 
@@ -40,27 +39,6 @@ async def test_without_a_number_the_stored_one_is_taken(make: Make, stored: int)
     assert [False, True] == [
         c is Claim.NEW for c in await make().claim_many(iter("ad"), notes=iter("xy"))
     ]
-
-
-async def test_an_add_in_the_middle_of_a_clear_agrees_anew(
-    make: Make, url: str, client: redis.Redis, name: str
-) -> None:
-    """Whatever is added meanwhile, there are parameters for it where others look."""
-    adder = make(shards=4)
-    await adder.add_many(map(str, range(50)))
-    with TimeBloom.from_url(url, name, shards=4, capacity=1000) as clearer:
-        flow = flow_of(clearer, "clear")
-        calls = next(flow)
-        try:
-            for step in range(100):
-                calls = flow.send(clearer._send(calls))
-                await adder.add(f"during {step}")
-        except StopIteration:
-            pass
-    assert step >= 4
-    assert client.exists(f"{{{name}}}:config")
-    with pytest.raises(ConfigMismatch):
-        await make(shards=8).add("a")
 
 
 def test_the_root_lives_as_long_as_the_newest_slice(clockwork: Any, name: str) -> None:

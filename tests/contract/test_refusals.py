@@ -1,96 +1,76 @@
-"""Servers that refuse to write (out of memory, as a replica, without one), and servers that may drop keys.
+"""Servers that refuse to write (out of memory, as a replica, without one), that may drop keys, and that forget all.
 
-(Refusals in the middle of batches, of clears, and beside other faults: ``tests/simulation``.)
+(Refusals in the middle of batches, of clears, and beside other faults, and servers that come back with what they had saved:
+``tests/simulation``.)
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+import threading
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
-from time import sleep
+from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
 from redis.exceptions import OutOfMemoryError, ReadOnlyError
 
-from tests.helpers import servers
-from tests.helpers.account import Account, names
+from tests.helpers.account import FULL, Account, names, pieces
 from tests.helpers.contents import contents
+from tests.helpers.killable import Killable
 from tests.helpers.localredis import LocalRedis
-from tests.helpers.stores import Store
+from tests.helpers.making import needed
+from tests.helpers.servers import OLDEST
+from tests.helpers.stores import BLOOM, DISTINCT, EXACT, STORES, Store
 
-#: The URL of a server that refuses, and what ends that.
-Refusing = Iterator[tuple[str, Callable[[], Any]]]
+#: How often a server comes back.
+LIVES = 30 if FULL else 2
+#: What makes a server refuse, what ends that, and the error.
+REFUSALS = {
+    "out of memory": ("CONFIG SET maxmemory 1", "CONFIG SET maxmemory 0", OutOfMemoryError),
+    "a replica": ("REPLICAOF 127.0.0.1 1", "REPLICAOF NO ONE", ReadOnlyError),
+    "without replicas": (
+        "CONFIG SET min-replicas-to-write 1",
+        "CONFIG SET min-replicas-to-write 0",
+        redis.ResponseError,
+    ),
+}
 
 
 @contextmanager
-def without_memory(server: LocalRedis, _: str) -> Refusing:
-    yield from _with(server, "maxmemory")
-
-
-@contextmanager
-def without_replicas(server: LocalRedis, _: str) -> Refusing:
-    yield from _with(server, "min-replicas-to-write")
-
-
-def _with(server: LocalRedis, setting: str) -> Refusing:
-    with redis.Redis.from_url(server.url) as client:
-        client.config_set(setting, 1)
+def refusing(server: LocalRedis, why: str) -> Iterator[redis.Redis]:
+    with redis.Redis.from_url(server.url) as admin:
+        admin.execute_command(*REFUSALS[why][0].split())
         try:
-            yield server.url, partial(client.config_set, setting, 0)
+            yield admin
         finally:
-            client.config_set(setting, 0)
-
-
-@contextmanager
-def as_a_replica(server: LocalRedis, binary: str) -> Refusing:
-    with servers.replica(binary, server) as client:
-        port = client.connection_pool.connection_kwargs["port"]
-        yield f"redis://127.0.0.1:{port}", partial(client.replicaof, "NO", "ONE")
+            admin.execute_command(*REFUSALS[why][1].split())
 
 
 @pytest.mark.parametrize("size", [1, 300], ids=["singly", "batch"])
-@pytest.mark.parametrize(
-    ("refusing", "error"),
-    [
-        (without_memory, OutOfMemoryError),
-        (as_a_replica, ReadOnlyError),
-        (without_replicas, redis.ResponseError),
-    ],
-)
+@pytest.mark.parametrize("why", REFUSALS)
 async def test_a_server_that_refuses_to_write_changes_nothing(
-    store: Store,
-    opened: Any,
-    server: LocalRedis,
-    binary: str,
-    name: str,
-    *,
-    refusing: Any,
-    error: type[Exception],
-    size: int,
+    store: Store, opened: Any, server: LocalRedis, name: str, *, why: str, size: int
 ) -> None:
     """What is seen is answered seen; what is new is refused, and is new once it may be written."""
-    account = Account()
+    account, error = Account(), REFUSALS[why][2]
     await account.offer_async(opened(url=server.url), names(1000, "before"))
-    with refusing(server, binary) as (url, end):
-        seen, before = opened(url=url, retry_for=0.1), contents(url)
+    with refusing(server, why):
+        seen, before = opened(url=server.url, retry_for=0.1), contents(server.url)
         for _ in range(2):
             with pytest.raises(error):
                 await seen.add_many(names(size))
             with pytest.raises(error):
                 await seen.add("item 0")
-        if refusing is not without_replicas:
+        if why != "without replicas":
             await account.offer_async(seen, names(1000, "before"))
-        with store.open(url, name) as looking:
+        with store.open(server.url, name) as looking:
             assert 1000 == store.held(looking)
-        assert before == contents(url)
-        end()
-        for _ in range(2):
-            await account.offer_async(seen, names(size))
-        store.check(account, url, name)
+        assert before == contents(server.url)
+    for _ in range(2):
+        await account.offer_async(seen, names(size))
+    store.check(account, server.url, name)
 
 
 async def test_a_server_that_refuses_all_calls_for_a_while_is_waited_for(
@@ -99,15 +79,12 @@ async def test_a_server_that_refuses_all_calls_for_a_while_is_waited_for(
     """By ``retry_for``: the call is sent again until it is answered."""
     account, seen = Account(), opened(url=server.url, retry_for=60)
     await account.offer_async(seen, names(1000, "before"))
-    with without_replicas(server, "") as (_, end), ThreadPoolExecutor(1) as thread:
-
-        def end_later() -> None:
-            sleep(0.3)
-            end()
-
-        ending = thread.submit(end_later)
+    with refusing(server, "without replicas") as admin:
+        ending = admin.execute_command, REFUSALS["without replicas"][1].split()
+        timer = threading.Timer(0.3, *ending)
+        timer.start()
         await account.offer_async(seen, names(300))
-        ending.result()
+        timer.join()
     await account.offer_async(seen, names(300))
     store.check(account, server.url, name)
 
@@ -128,3 +105,35 @@ async def test_a_server_that_drops_keys_is_warned_of(
         own.config_set("maxmemory-policy", "noeviction")
     assert (policy == "noeviction") == (not found)
     assert all(f"(maxmemory-policy {policy})" in warning for warning in found)
+
+
+@pytest.mark.parametrize(
+    ("store", "parameters"),
+    [
+        *((store, {}) for store in STORES),
+        *((store, store.sharded) for store in (BLOOM, EXACT)),
+        (BLOOM, {"capacity": 300}),  # it grows
+    ],
+    indirect=["store"],
+    ids=["bloom", "exact", "distinct", "bloom, shards", "exact, shards", "bloom, grown"],
+)
+async def test_what_a_server_forgets_is_new_once_more(
+    store: Store, opened: Any, tmp_path: Path, name: str, parameters: dict[str, Any]
+) -> None:
+    """Each life of the server has an exact account, with the same objects: one that adds, and one that has only looked."""
+    items = names(4500 if store is DISTINCT else 2000)  # 4,097 make a bitmap
+    with (
+        Killable(needed(OLDEST), tmp_path) as killable,
+        store.open(killable.url, name, **parameters) as looking,
+    ):
+        seen = opened(url=killable.url, **parameters)
+        for life in range(LIVES):
+            account = Account()
+            assert 0 == store.held(looking)
+            for piece in pieces(items, 0) * 2:
+                await account.offer_async(seen, piece)
+            assert len(items) == store.held(looking)
+            store.check(account, killable.url, name, **parameters)
+            if life < LIVES - 1:
+                killable.kill()
+                killable.restart()

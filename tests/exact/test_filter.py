@@ -1,7 +1,11 @@
-"""What an exact filter has of its own: TTLs, shards, buckets (what all stores do alike: contract/test_stores.py)."""
+"""What an exact filter has of its own: TTLs, shards, buckets, ``discard``, and its name on the command line.
+
+(What all stores do alike: contract/test_stores.py; what ``discard`` answers: test_model.py.)
+"""
 
 from __future__ import annotations
 
+import json
 import math
 from datetime import timedelta
 from functools import partial
@@ -11,8 +15,12 @@ import pytest
 import redis
 
 from tbloom import ConfigError, ConfigMismatch
+from tbloom.distinct import DistinctCounter
 from tbloom.exact import ExactFilter
+from tests.helpers import commands
+from tests.helpers.account import names
 from tests.helpers.contents import keys_of
+from tests.helpers.flows import flow_of, replies_to
 from tests.helpers.hostile import ITEMS, PLANTED
 from tests.helpers.making import Make
 from tests.helpers.stores import EXACT
@@ -99,3 +107,64 @@ def test_what_the_server_has_dropped_is_new_again(own: redis.Redis, kind: str) -
         assert not any(seen.add_many(ITEMS))
         assert not any(ExactFilter(own, "planted", shards=shards).add_many(ITEMS))
         assert len(ITEMS) == seen.info().items
+
+
+@pytest.mark.parametrize("kind", [ExactFilter, DistinctCounter])
+def test_an_add_that_is_still_on_its_way_comes_before_the_discard(
+    client: redis.Redis, url: str, name: str, kind: type[ExactFilter | DistinctCounter]
+) -> None:
+    """Else it would come later, and its answer would reach nobody."""
+    with kind.from_url(url, name) as seen:
+        seen.add("before")
+        flow = flow_of(seen, "add", "a")
+        calls = next(flow)
+        flow.close()  # as after an error
+        assert seen.discard("a")
+        replies_to(client, calls)
+        assert "a" not in seen
+        assert [True, False] == [seen.add("a"), seen.add("a")]
+
+
+@pytest.mark.parametrize("found", [True, False])
+def test_a_late_copy_discards_nothing(
+    client: redis.Redis, url: str, name: str, *, found: bool
+) -> None:
+    """Of a call that has found the item, or not; and of one from before a clear()."""
+    with ExactFilter.from_url(url, name) as seen, ExactFilter.from_url(url, name) as other:
+        other.add_many(names(20))
+        seen.contains("item 0")  # knows the layout
+        if not found:
+            other.discard("item 0")
+        early = next(flow_of(seen, "discard", "item 0"))
+        flow = flow_of(seen, "discard", "item 0")
+        calls = next(flow)
+        with pytest.raises(StopIteration) as answer:
+            flow.send(replies_to(client, calls))
+        assert found is answer.value.value
+        assert other.add("item 0")
+        assert [[0, str(int(found)).encode(), []]] == replies_to(client, calls)
+        assert seen.discard("item 1")  # the lane's next call
+        assert [3] == [status for status, *_ in replies_to(client, calls)]
+        assert "item 0" in other
+        other.clear()
+        other.add("item 0")
+        assert [5] == [status for status, *_ in replies_to(client, early)]
+        assert "item 0" in other
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["metrics", "report", "check -", "add -", "export /dev/null", "reconfigure --slices 3"],
+)
+def test_commands_of_other_filters_say_that_it_is_an_exact_one(own_url: str, words: str) -> None:
+    """``list`` shows it as what it is."""
+    verb, *more = words.split()
+    with ExactFilter.from_url(own_url, "pages", shards=2) as seen:
+        seen.add_many(ITEMS)
+        done = commands.tbloom(verb, "--url", own_url, "pages", *more, stdin="a\n")
+        commands.refused(done, "pages", "is an exact filter")
+        table = commands.tbloom("list", "--url", own_url).stdout
+        assert ["pages", "exact", "2", "50"] == table.splitlines()[-1].split()[:4]
+        [shown] = json.loads(commands.tbloom("list", "--url", own_url, "--json").stdout)
+        known = {"name": "pages", "kind": "exact", "items": 50, "shards": 2}
+        assert shown | known | {"bytes": seen.info().bytes} == shown

@@ -1,10 +1,4 @@
-"""What real projects have in their settings: a table of set-ups, each of which can be crawled by itself.
-
-    python -m tests.helpers.setups "rewritten by replace" done
-
-The second word is "own" (Scrapy's own filter), "scheduled", "parsed" or "done". Without it, and for all set-ups without
-both, prints what is worse than with Scrapy's own filter. Redis is the one of REDIS_URL, or else a new one.
-"""
+"""What real projects have in their settings: a table of set-ups."""
 
 # ruff: noqa: ARG001 - the signatures are Scrapy's
 
@@ -12,10 +6,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import nullcontext
 from typing import Any
 from urllib.request import urlopen
 
@@ -28,18 +20,13 @@ from scrapy.exceptions import CloseSpider, DontCloseSpider, DropItem, IgnoreRequ
 from scrapy.http import HtmlResponse, Response
 from scrapy.pipelines.files import FilesPipeline
 
-from tests.helpers.localredis import LocalRedis, find_binary
 from tests.helpers.setupcrawl import (
-    MARKS,
-    OWN,
     SHARED,
     TARGET,
     Follows,
     Part,
     Setup,
-    complaints,
     crawl_all,
-    run,
 )
 
 Output = Iterator[Any]
@@ -554,27 +541,5 @@ SETUPS = {**HTTP, **MIDDLEWARES, **SPIDERS, **PIPELINES, **QUEUES}
 
 
 def main() -> None:
-    if sys.argv[1:2] and sys.argv[1].startswith("["):  # by a process that tells what to crawl
-        print(json.dumps(crawl_all(SETUPS, json.loads(sys.argv[1]))))
-        return
-    url, binary = os.environ.get("REDIS_URL"), find_binary()
-    assert url or binary, "no Redis: set REDIS_URL"
-    with nullcontext() if url else LocalRedis(binary or "") as server:
-        url = url or server.url
-        if len(sys.argv) > 2:
-            [result] = run({sys.argv[1]: SETUPS[sys.argv[1]]}, sys.argv[2], url).values()
-            print(json.dumps(vars(result), indent=1))
-            return
-        chosen = {name: SETUPS[name] for name in sys.argv[1:] or SETUPS}
-        own = run(chosen, OWN, url)
-        for how in MARKS:
-            its = {name: setup for name, setup in chosen.items() if how in setup.marks}
-            for name, result in run(its, how, url).items():
-                print(
-                    f"{name}, {how}: {result.requests.total()} requests (own filter {own[name].requests.total()}), {len(result.marked)} marked"
-                )
-                print(*complaints(chosen[name], how, own[name], result), sep="\n    ", flush=True)
-
-
-if __name__ == "__main__":
-    main()
+    """Makes the crawls that this process is told to make."""
+    print(json.dumps(crawl_all(SETUPS, json.loads(sys.argv[1]))))
