@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -20,22 +19,11 @@ from tbloom.engine import exchange as engine_exchange
 from tbloom.engine import pending
 from tbloom.engine.flow import ScriptCall
 from tests.helpers.contents import snapshot
-from tests.helpers.flows import flow_of, keys_of, replies_to, sent
-from tests.helpers.proxy import Fault, LossyProxy, Proxy
+from tests.helpers.flows import flow_of, keys_of, lose, replies_to, sent
+from tests.helpers.proxy import LossyProxy
 from tests.helpers.stores import BLOOM, STORES, Store
 
 both = pytest.mark.parametrize("store", [TimeBloom, ExactFilter])
-
-
-@contextmanager
-def losing(store: Any, url: str, name: str, **parameters: Any) -> Iterator[tuple[Any, Any]]:
-    """A client whose calls are not sent again; and what makes a call, of which the reply is lost."""
-    with (
-        LossyProxy(url) as proxy,
-        store.from_url(proxy.url, name, retry_for=0, **parameters) as seen,
-    ):
-        seen.add("before")
-        yield seen, proxy.lose
 
 
 @pytest.fixture
@@ -66,17 +54,15 @@ def test_a_lost_call_is_not_executed_once_its_answer_is_forgotten(
 ) -> None:
     """By a call for other items, long after its caller has given up: the items would be seen, and nobody have them."""
     monkeypatch.setattr(pending, "MAX_LOST", 0)
-    url, faults = clockwork.server.url, list[Fault]()
-    own: Any = {"ttl": 86_400} if store is ExactFilter else {}
-    with (
-        Proxy(url, lambda _: faults.pop() if faults else None) as proxy,
-        store.from_url(proxy.url, name, retry_for=0, **own) as seen,
-        store.from_url(url, name, **own) as other,
-    ):
+    url, own = clockwork.server.url, {"ttl": 86_400} if store is ExactFilter else {}
+    with store.from_url(url, name, **own) as seen, store.from_url(url, name, **own) as other:
         seen.add("before")
-        faults.append(Fault.LOSE if was_executed else Fault.CUT_REQUEST)
-        with pytest.raises(redis.ConnectionError):
-            seen.add("x")
+        lost = flow_of(seen, "add", "x")
+        if was_executed:
+            lose(seen.client, lost)
+        else:
+            next(lost)
+            lost.close()
         wait(hours=2)
         assert seen.add("another")
         assert was_executed == other.contains("x")
@@ -89,17 +75,14 @@ def test_a_lost_answer_that_is_lost_again_is_kept_from_then_on(
     store: Any, clockwork: Any, wait: Any, name: str
 ) -> None:
     """The server may have executed the second copy only."""
-    faults = list[Fault]()
-    with (
-        Proxy(clockwork.server.url, lambda _: faults.pop() if faults else None) as proxy,
-        store.from_url(proxy.url, name, retry_for=0) as seen,
-    ):
+    with store.from_url(clockwork.server.url, name) as seen:
         seen.add("before")
-        for fault in (Fault.CUT_REQUEST, Fault.LOSE):
-            faults.append(fault)
-            with pytest.raises(redis.ConnectionError):
-                seen.add("x")
-            wait(minutes=50)
+        first = flow_of(seen, "add", "x")
+        next(first)
+        first.close()
+        wait(minutes=50)
+        lose(seen.client, flow_of(seen, "add", "x"))
+        wait(minutes=50)
         assert [True, False] == [seen.add("x"), seen.add("x")]
 
 
@@ -109,9 +92,10 @@ def test_lost_answers_beyond_their_limit_are_fetched_by_the_next_call(
 ) -> None:
     """So none is dropped, and there are no more than the limit and the calls under way."""
     monkeypatch.setattr(pending, "MAX_LOST", 10)
-    with losing(store, url, name) as (seen, lose):
+    with store.from_url(url, name) as seen:
+        seen.add("before")
         for i in range(30):
-            lose(seen.add, str(i))
+            lose(seen.client, flow_of(seen, "add", str(i)))
         assert not seen.contains("11")
         assert 11 == len(seen._exchange.pending_answers._lost)
         assert seen.add("other")
@@ -128,11 +112,10 @@ def test_a_repeat_after_its_window_is_answered_like_any_other_call(
     store: Any, short: Any, clockwork: Any, name: str
 ) -> None:
     """The lost answer has left with the window, so the item is new to the first who asks in the next one."""
-    with (
-        losing(store, clockwork.server.url, name, **short) as (seen, lose),
-        store.from_url(clockwork.server.url, name, **short) as other,
-    ):
-        lose(seen.add_many, ["a", "b"])
+    url = clockwork.server.url
+    with store.from_url(url, name, **short) as seen, store.from_url(url, name, **short) as other:
+        seen.add("before")
+        lose(seen.client, flow_of(seen, "add_many", ["a", "b"], None))
         clockwork.set("2019-06-03 00:00:03")
         assert [True, False, True] == [other.add("a"), seen.add("a"), seen.add("b")]
         assert [False, False] == seen.add_many(["a", "b"])

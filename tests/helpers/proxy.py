@@ -33,7 +33,6 @@ class Fault(Enum):
     LATE_REPLY = "the reply comes late"
     LATE_REQUEST = "the request comes late"
     LATE_COPY = "the request comes once more, late"
-    FORGET = "the server forgets its scripts in the middle of the request"
 
 
 @lru_cache(maxsize=1)
@@ -148,12 +147,6 @@ class Proxy:
             # To the same server, though the proxy leads to another one by then.
             copy = [server.getpeername(), data]
             threading.Timer(self._late, self._send_copy, copy).start()
-        elif fault is Fault.FORGET:
-            server.sendall(data[:half])
-            host, port = server.getpeername()
-            with redis.Redis(host, port) as other:
-                other.script_flush()
-            data = data[half:]
         server.sendall(data)
         return True
 
