@@ -172,18 +172,6 @@ async def test_notes_of_another_kind_are_left_to_others(make: Any) -> None:
     assert ["news a"] == await make().take_over(prefix="news")
 
 
-async def test_what_a_dead_session_had_committed_is_not_taken_over(
-    make: Any, client: redis.Redis, name: str
-) -> None:
-    """As when two processes worked on the item, because one was taken for dead."""
-    dead, ours = make(), make()
-    await dead.claim("a", note="a")
-    await ours.commit("a")
-    await dead.aclose()
-    assert [] == await ours.take_over()
-    assert 0 == claims_of(client, name)
-
-
 @needs_fork
 def test_a_forked_process_is_another_session(url: str, name: str) -> None:
     with TimeBloom.from_url(url, name) as seen:

@@ -126,10 +126,10 @@ def test_work_is_left_for_an_hour_after_a_short_window(clockwork: Any, name: str
     ours.close()
 
 
-def test_work_is_taken_over_within_as_many_slices_as_it_was_claimed(
+def test_work_that_another_session_has_committed_is_not_taken_over(
     clockwork: Any, name: str
 ) -> None:
-    """Another session has committed it a day before: it is done, though not in the newest slice."""
+    """As when two processes worked on it, because one was taken for dead. It was done a day before: not in the newest slice."""
     dead, ours = (
         TimeBloom.from_url(clockwork.server.url, name, session_ttl=A_DAY, capacity=10)
         for _ in range(2)
@@ -139,6 +139,7 @@ def test_work_is_taken_over_within_as_many_slices_as_it_was_claimed(
     clockwork.set("2019-06-04 12:00:00")
     dead.close()
     assert [] == ours.take_over()
+    assert 0 == ours.client.hlen(f"{{{name}}}:claims")
     ours.close()
 
 

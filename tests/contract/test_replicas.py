@@ -83,6 +83,10 @@ async def test_an_item_is_new_once_the_replica_has_it(store: str, pair: Any, nam
     answers = await until_replicated(lambda: seen.add_many(["d", "e", "f", "a"]))
     assert answers == [False, True, True, False]
     assert not await seen.add("e")
+    with TimeBloom.from_url(master.url + SOON, f"{name}2", replicas=2) as two:
+        with pytest.raises(NotReplicated, match="of 2 replicas"):
+            two.add("a")
+        assert not two.contains("b")
 
 
 class Recorder(Proxy):
@@ -127,49 +131,27 @@ def test_an_answer_is_not_lost_where_only_wait_fails(pair: Any, name: str) -> No
             assert [seen.add("a"), seen.add("a")] == [True, False]
 
 
-def test_one_replica_is_not_two(pair: Any, name: str) -> None:
-    master, _ = pair
-    with TimeBloom.from_url(master.url + SOON, name, replicas=2) as seen:
-        with pytest.raises(NotReplicated, match="of 2 replicas"):
-            seen.add("a")
-        assert not seen.contains("b")
-    with TimeBloom.from_url(master.url, name) as other:
-        assert not other.add("a")  # it is that caller's
-
-
 async def test_claims_and_commits_wait_too(pair: Any, name: str) -> None:
     master, replica = pair
-    with TimeBloom.from_url(master.url + SOON, name, replicas=1) as seen:
-
-        async def claim(item: str) -> Claim:
-            return seen.claim(item)
-
-        for item in "abc":
-            assert await until_replicated(partial(claim, item)) is Claim.NEW
-        with paused(replica):
-            with pytest.raises(NotReplicated):
-                seen.claim("d")
-            assert seen.claim("b") is Claim.BUSY
-            for ask in (
-                lambda: seen.commit("a"),
-                lambda: seen.import_many(["e"]),
-                lambda: seen.add("f"),
-            ):
-                for _ in range(
-                    2
-                ):  # the second one changes nothing on the server, on another connection
-                    with pytest.raises(NotReplicated):
-                        ask()
-                    seen.keep_connections()
-                    seen.client.connection_pool.disconnect()
-
-        async def commit() -> None:
-            seen.commit("a")
-
-        await until_replicated(commit)
-        assert await until_replicated(partial(claim, "d")) is Claim.NEW
-        assert seen.claim_many(["a", "d"]) == [Claim.SEEN, Claim.BUSY]
-        assert replica.exists(f"{{{name}}}:claims")
+    seen = BLOOM.awaited(master.url + SOON, name, replicas=1)
+    for item in "abc":
+        assert await until_replicated(partial(seen.claim, item)) is Claim.NEW
+    with paused(replica):
+        with pytest.raises(NotReplicated):
+            await seen.claim("d")
+        assert await seen.claim("b") is Claim.BUSY
+        for verb, given in ((seen.commit, "a"), (seen.import_many, ["e"]), (seen.add, "f")):
+            # The second one changes nothing on the server, on another connection.
+            for _ in range(2):
+                with pytest.raises(NotReplicated):
+                    await verb(given)
+                await seen.keep_connections()
+                seen._seen.client.connection_pool.disconnect()
+    await until_replicated(partial(seen.commit, "a"))
+    assert await until_replicated(partial(seen.claim, "d")) is Claim.NEW
+    assert await seen.claim_many(["a", "d"]) == [Claim.SEEN, Claim.BUSY]
+    assert replica.exists(f"{{{name}}}:claims")
+    await seen.aclose()
 
 
 async def test_of_callers_that_go_together_each_has_its_own_error(pair: Any, name: str) -> None:
