@@ -69,16 +69,13 @@ class Account:
     holds them all.
     """
 
-    def __init__(self, before_repeat: Callable[[], None] = lambda: None) -> None:
-        self._before_repeat = before_repeat
+    def __init__(self) -> None:
         self._lock = threading.Lock()
         self.offered: Counter[str] = Counter()
         self.new: Counter[str] = Counter()
         self.seen: Counter[str] = Counter()
         #: How often a call ended in an error and was made again.
         self.repeats = 0
-        #: Whether those who offer without end are to stop.
-        self.closed = False
 
     def offer(
         self, seen: TimeBloom, items: Sequence[str], *, repeat_on: tuple[Any, ...] = ()
@@ -109,12 +106,6 @@ class Account:
         self._offer(items)
         self._note(items, answers)
 
-    def include(self, offered: Counter[str], new: Counter[str], seen: Counter[str]) -> None:
-        """Adds another account's numbers."""
-        self.offered += offered
-        self.new += new
-        self.seen += seen
-
     def _offer(self, items: Sequence[str]) -> None:
         with self._lock:
             self.offered.update(items)
@@ -122,7 +113,6 @@ class Account:
     def _repeat(self) -> None:
         with self._lock:
             self.repeats += 1
-            self._before_repeat()
 
     def _note(self, items: Sequence[str], answers: list[bool]) -> list[bool]:
         with self._lock:
