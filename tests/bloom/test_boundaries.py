@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -31,14 +32,9 @@ WRITES: dict[str, Callable[[TimeBloom, str], Any]] = {
 
 
 @pytest.fixture
-def open_one(clockwork: Any, name: str) -> Callable[..., TimeBloom]:
+def open_one(open_one: Callable[..., TimeBloom]) -> Callable[..., TimeBloom]:
     """Opens one more client of the filter, which remembers two days by default."""
-
-    def open_one(**parameters: Any) -> TimeBloom:
-        parameters = {"slices": 2, "capacity": 1000, **parameters}
-        return TimeBloom.from_url(clockwork.server.url, name, **parameters)
-
-    return open_one
+    return partial(open_one, slices=2)
 
 
 @pytest.fixture

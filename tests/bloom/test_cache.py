@@ -98,32 +98,32 @@ def test_what_is_older_than_may_be_is_asked_again(url: str, name: str) -> None:
         assert 0 == ours.cache_hits
 
 
-def test_it_serves_the_slice_that_begins(clockwork: Any, name: str) -> None:
+def test_it_serves_the_slice_that_begins(clockwork: Any, open_one: Any) -> None:
     """It knows nothing of what an older slice's answers were, and keeps the new one's."""
-    with TimeBloom.from_url(clockwork.server.url, name, cache_size=1000, slices=1) as ours:
-        ours.add("shows our client the time")
-        ours.add_many(["a", "b"])
-        assert [False, False] == ours.add_many(["a", "b"])
-        assert 2 == ours.cache_hits
-        clockwork.set("2019-06-04 00:00:00")
-        assert not ours.contains("c")  # which shows our client the time
-        assert [True, True] == [ours.add("a"), ours.add("b")]
-        assert 2 == ours.cache_hits
-        assert [False, False] == [ours.add("a"), ours.add("b")]
-        assert 4 == ours.cache_hits
+    ours = open_one(cache_size=1000, slices=1)
+    ours.add("shows our client the time")
+    ours.add_many(["a", "b"])
+    assert [False, False] == ours.add_many(["a", "b"])
+    assert 2 == ours.cache_hits
+    clockwork.set("2019-06-04 00:00:00")
+    assert not ours.contains("c")  # which shows our client the time
+    assert [True, True] == [ours.add("a"), ours.add("b")]
+    assert 2 == ours.cache_hits
+    assert [False, False] == [ours.add("a"), ours.add("b")]
+    assert 4 == ours.cache_hits
 
 
-def test_it_says_nothing_of_fewer_slices(clockwork: Any, name: str) -> None:
+def test_it_says_nothing_of_fewer_slices(clockwork: Any, open_one: Any) -> None:
     """The item is known to be seen, but was seen the day before."""
-    with TimeBloom.from_url(clockwork.server.url, name, cache_size=1000) as ours:
-        ours.add("a")
-        clockwork.set("2019-06-04 12:00:00")
-        for _ in range(3):
-            assert ours.contains("a")
-        assert ours.cache_hits
-        assert not ours.contains("a", within=1)
-        assert NEW is ours.claim("a", within=1)
-        assert ours.add("a", within=1)
+    ours = open_one(cache_size=1000)
+    ours.add("a")
+    clockwork.set("2019-06-04 12:00:00")
+    for _ in range(3):
+        assert ours.contains("a")
+    assert ours.cache_hits
+    assert not ours.contains("a", within=1)
+    assert NEW is ours.claim("a", within=1)
+    assert ours.add("a", within=1)
 
 
 @pytest.mark.parametrize("shards", [1, 3])

@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
+from functools import partial
 from typing import Any
 
 import pytest
@@ -28,15 +29,10 @@ def june(day: int, hour: int = 0) -> datetime:
 
 
 @pytest.fixture
-def open_one(clockwork: Any, name: str) -> Callable[..., TimeBloom]:
+def open_one(clockwork: Any, open_one: Callable[..., TimeBloom]) -> Callable[..., TimeBloom]:
     """Opens one more client of the filter, on a server whose clock says noon of 10 June."""
     clockwork.set(june(10, 12))
-
-    def open_one(**parameters: Any) -> TimeBloom:
-        given = {"url": clockwork.server.url, "slices": SLICES, "capacity": 1000, **parameters}
-        return TimeBloom.from_url(given.pop("url"), name, **given)
-
-    return open_one
+    return partial(open_one, slices=SLICES)
 
 
 @verbs

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
@@ -16,18 +15,6 @@ from tests.helpers.flows import flow_of, replies_to, run
 
 NEW, SEEN, BUSY = Claim.NEW, Claim.SEEN, Claim.BUSY
 A_DAY = 86_400.0
-
-
-@pytest.fixture
-def ours(url: str, name: str) -> Iterator[TimeBloom]:
-    with TimeBloom.from_url(url, name, capacity=1000) as ours:
-        yield ours
-
-
-@pytest.fixture
-def theirs(url: str, name: str) -> Iterator[TimeBloom]:
-    with TimeBloom.from_url(url, name, capacity=1000) as theirs:
-        yield theirs
 
 
 def test_a_commit_ends_no_claim_of_another_session(
@@ -113,42 +100,31 @@ def test_what_was_handed_over_is_had_by_who_names_its_giver(
     assert NEW is theirs.claim("a", None, "", ours.session)
 
 
-def test_work_is_left_for_an_hour_after_a_short_window(clockwork: Any, name: str) -> None:
+def test_work_is_left_for_an_hour_after_a_short_window(clockwork: Any, open_one: Any) -> None:
     """The window ends every second; 50 minutes after the session has ended, its work is taken over."""
-    dead, ours = (
-        TimeBloom.from_url(clockwork.server.url, name, granularity="1s", slices=1, capacity=10)
-        for _ in range(2)
-    )
+    dead, ours = (open_one(granularity="1s", slices=1) for _ in range(2))
     assert NEW is dead.claim("a", note="the work")
     dead.close()
     clockwork.set("2019-06-03 00:50:00")
     assert ["the work"] == ours.take_over()
-    ours.close()
 
 
 def test_work_that_another_session_has_committed_is_not_taken_over(
-    clockwork: Any, name: str
+    clockwork: Any, open_one: Any
 ) -> None:
     """As when two processes worked on it, because one was taken for dead. It was done a day before: not in the newest slice."""
-    dead, ours = (
-        TimeBloom.from_url(clockwork.server.url, name, session_ttl=A_DAY, capacity=10)
-        for _ in range(2)
-    )
+    dead, ours = (open_one(session_ttl=A_DAY) for _ in range(2))
     assert NEW is dead.claim("a", note="the work")
     ours.commit("a")
     clockwork.set("2019-06-04 12:00:00")
     dead.close()
     assert [] == ours.take_over()
-    assert 0 == ours.client.hlen(f"{{{name}}}:claims")
-    ours.close()
+    assert 0 == ours.client.hlen(f"{{{ours.name}}}:claims")
 
 
-def test_a_session_is_dead_once_its_time_is_up(clockwork: Any, name: str) -> None:
+def test_a_session_is_dead_once_its_time_is_up(clockwork: Any, open_one: Any) -> None:
     """Alive to the last second, dead from the next one on; a claim extends its session's life."""
-    ours, theirs = (
-        TimeBloom.from_url(clockwork.server.url, name, session_ttl=A_DAY, capacity=10)
-        for _ in range(2)
-    )
+    ours, theirs = (open_one(session_ttl=A_DAY) for _ in range(2))
     assert NEW is ours.claim("a")
     clockwork.set("2019-06-03 18:00:00")
     assert NEW is ours.claim("b")
@@ -156,8 +132,6 @@ def test_a_session_is_dead_once_its_time_is_up(clockwork: Any, name: str) -> Non
     assert [BUSY, BUSY] == theirs.claim_many(["a", "b"])
     clockwork.set("2019-06-04 18:00:00")
     assert [NEW, NEW] == theirs.claim_many(["a", "b"])
-    for seen in (ours, theirs):
-        seen.close()
 
 
 def test_what_the_living_claim_is_left_to_them(ours: TimeBloom, theirs: TimeBloom) -> None:

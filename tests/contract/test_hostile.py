@@ -12,13 +12,12 @@ from tbloom import ConfigError, ConfigMismatch, TBloomError
 from tests.helpers.contents import snapshot
 from tests.helpers.hostile import ITEMS, LABEL, PLANTED, Planted
 from tests.helpers.making import Make
-from tests.helpers.stores import BLOOM, DISTINCT, EXACT
+from tests.helpers.stores import BLOOM, DISTINCT
 
 pytestmark = pytest.mark.usefixtures("away_from_midnight")
 #: These change one key after the other.
 _IN_STEPS = {"clear", "clear_mapping", "reconfigure"}
 each_store = pytest.mark.parametrize("planted", PLANTED.values(), ids=str)
-with_buckets = pytest.mark.parametrize("planted", [PLANTED[EXACT], PLANTED[DISTINCT]], ids=str)
 each_number_of_shards = pytest.mark.parametrize("shards", [1, 3])
 
 
@@ -30,7 +29,7 @@ def _plant_lists(own: redis.Redis, keys: list[str]) -> None:
 
 @pytest.mark.parametrize(
     ("planted", "part"),
-    [(planted, part) for planted in PLANTED.values() for part in planted.parts if part != "lane"],
+    [(planted, part) for planted in PLANTED.values() for part in planted.parts],
     ids=str,
 )
 @each_number_of_shards

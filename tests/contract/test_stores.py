@@ -1,10 +1,7 @@
 """One suite for all stores: what ``add``, ``contains``, ``clear`` and ``info`` do alike, and what they don't.
 
-The differences, each with its test below:
-
-- ``TimeBloom`` and ``LocalBloom`` forget a whole slice at once, ``ExactFilter`` each item when its time is up;
-- a ``DistinctCounter`` says how many items it has been given, and not of any one of them: it has no ``contains``;
-- the first two may take an item for another one, as seldom as is promised, ``ExactFilter`` never does.
+The differences: ``TimeBloom`` and ``LocalBloom`` forget a whole slice at once, ``ExactFilter`` each item when its time is up
+(see their models, and exact/test_expiry.py); the first two may take an item for another one, ``ExactFilter`` never does.
 """
 
 from __future__ import annotations
@@ -20,7 +17,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from tbloom import AsyncLocalBloom, ConfigError, ConfigMismatch, LocalBloom
+from tbloom import AsyncLocalBloom, ConfigError, LocalBloom
 from tests.helpers.making import Awaited
 from tests.helpers.stores import BLOOM, DISTINCT, EXACT, Store
 
@@ -37,7 +34,6 @@ SERVED: dict[str, tuple[Store, dict[str, Any]]] = {
 }
 STORES = ["bloom", "exact", "local", "local file"]
 EVERY = [*STORES, "forever", "distinct"]
-SHARED = ["bloom", "exact", "local file", "distinct"]
 with_contains = pytest.mark.parametrize("stores", STORES, indirect=True)
 
 
@@ -104,13 +100,6 @@ async def test_an_integer_is_its_decimal_text(seen: Any) -> None:
     assert [False, True, False, True] == await seen.add_many([13800138000, -5, b"-5", "5"])
 
 
-@with_contains
-async def test_contains_looks_and_changes_nothing(seen: Any) -> None:
-    assert [False, False] == [await seen.contains("a"), await seen.contains("a")]
-    assert await seen.add("a") is True
-    assert await seen.contains("a") is True
-
-
 async def test_a_batch_answers_in_order_and_a_repeat_is_seen(seen: Any) -> None:
     await seen.add("b")
     assert [True, False, False, True] == await seen.add_many(iter(["a", "b", "a", b"c"]))
@@ -118,8 +107,10 @@ async def test_a_batch_answers_in_order_and_a_repeat_is_seen(seen: Any) -> None:
 
 
 @with_contains
-async def test_a_batch_is_looked_for_in_order(seen: Any) -> None:
-    await seen.add_many(["a", "c"])
+async def test_items_are_looked_for_in_order_and_nothing_changes(seen: Any) -> None:
+    assert [False, False] == [await seen.contains("a"), await seen.contains("a")]
+    assert [True, True] == await seen.add_many(["a", "c"])
+    assert await seen.contains("a") is True
     assert [True, False, True, True] == await seen.contains_many(iter(["a", "x", "a", b"c"]))
     assert await seen.contains_many(iter([])) == []
 
@@ -169,36 +160,6 @@ def test_of_many_threads_one_gets_new(stores: Stores) -> None:
         for job in [threads.submit(work) for _ in range(8)]:
             job.result()
     assert (200, 1400) == (answers.count(True), answers.count(False))
-
-
-@pytest.mark.parametrize("stores", SHARED, indirect=True)
-def test_other_parameters_are_refused_and_change_nothing(stores: Stores) -> None:
-    seen = stores()
-    seen.add("a")
-    other: dict[str, Any] = {"exact": {"shards": 2}, "distinct": {"granularity": "d", "slices": 2}}
-    with pytest.raises(ConfigMismatch, match=" is stored with other parameters"):
-        stores(**other.get(stores.kind, {"capacity": 2000})).add("b")
-    assert [False, True] == [seen.add("a"), seen.add("b")]
-
-
-@pytest.mark.parametrize("stores", STORES, indirect=True)
-def test_an_item_is_forgotten_when_its_time_is_up(stores: Stores, clockwork: Any) -> None:
-    """The two with slices: when its slice leaves the window. The exact one: to the second, here."""
-    stores._url = clockwork.server.url
-    seen = stores()
-
-    def at(clock: str) -> bool:
-        clockwork.set(f"2019-06-03 {clock}")
-        stores.set_clock(f"2019-06-03 {clock}")
-        return seen.contains("a")
-
-    assert at("09:30:00") is False
-    assert seen.add("a") is True
-    if stores.kind == "exact":
-        assert [True, False] == [at("11:29:59"), at("11:30:00")]
-    else:
-        assert [True, False] == [at("10:59:59"), at("11:00:00")]
-    assert seen.add("a") is True
 
 
 @pytest.mark.parametrize("stores", ["bloom", "local", "local file"], indirect=True)
