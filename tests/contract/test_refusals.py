@@ -19,7 +19,7 @@ from redis.exceptions import OutOfMemoryError, ReadOnlyError
 from tbloom import TimeBloom
 from tests.helpers import servers
 from tests.helpers.account import FULL, Account, names, pieces
-from tests.helpers.contents import contents
+from tests.helpers.contents import snapshot
 from tests.helpers.killable import Killable
 from tests.helpers.localredis import LocalRedis
 from tests.helpers.making import needed
@@ -58,8 +58,8 @@ async def test_a_server_that_refuses_to_write_changes_nothing(
     """What is seen is answered seen; what is new is refused, and is new once it may be written."""
     account, error = Account(), REFUSALS[why][2]
     await account.offer_async(opened(url=server.url), names(1000, "before"))
-    with refusing(server, why):
-        seen, before = opened(url=server.url, retry_for=0.1), contents(server.url)
+    with refusing(server, why) as admin:
+        seen, before = opened(url=server.url, retry_for=0.1), snapshot(admin)
         for _ in range(2):
             with pytest.raises(error):
                 await seen.add_many(names(size))
@@ -69,7 +69,7 @@ async def test_a_server_that_refuses_to_write_changes_nothing(
             await account.offer_async(seen, names(1000, "before"))
         with store.open(server.url, name) as looking:
             assert 1000 == store.held(looking)
-        assert before == contents(server.url)
+        assert before == snapshot(admin)
     for _ in range(2):
         await account.offer_async(seen, names(size))
     store.check(account, server.url, name)

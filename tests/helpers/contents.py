@@ -36,9 +36,3 @@ def _has_answers_alone(client: redis.Redis, key: Any) -> bool:
     if text(key).endswith(":state") and text(client.type(key)) == "hash":
         return not without_lanes(client, key)
     return ":lane:" in text(key)
-
-
-def contents(url: str) -> dict[Any, Any]:
-    """All that a server has stored, byte for byte."""
-    with redis.Redis.from_url(url) as client:
-        return snapshot(client)
