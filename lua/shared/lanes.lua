@@ -36,8 +36,10 @@ local function sweep(state, oldest, now)
   for i = 1, #some, 2 do
     local field, minute = some[i], string.match(some[i + 1], '^%x+:(%x%x%x%x)')
     local is_lane = string.sub(field, 1, 1) == 'L'
+    local idle = is_lane and minute and (minute_of(now) - tonumber(minute, 16)) % 65536
+    -- (Beyond half of 2^16, the clock was set back.)
     if
-      is_lane and minute and (minute_of(now) - tonumber(minute, 16)) % 65536 > IDLE
+      idle and idle > IDLE and idle < 32768
       or not is_lane and field ~= 'layout' and string.match(field, '^[^:]*') < oldest
     then
       redis.call('HDEL', state, field)

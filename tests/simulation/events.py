@@ -138,7 +138,7 @@ EVENTS: dict[str, Callable[..., Any]] = {
     "half a minute passes": partial(_pass, ms=30_000),
     "the window ends": partial(_pass, ms=4 * LENGTH),
     "the clock is set on": partial(_step, ms=LENGTH),
-    "the clock is set back": partial(_step, ms=-20_000),
+    "the clock is set back": partial(_step, ms=-40_000),
     "another client clears and adds": _clear_and_add,
     "another client makes a copy": _export,
     "scripts are forgotten": _forget_scripts,

@@ -86,6 +86,11 @@ FOUND: list[Schedule] = [
         ["A asks", "A is answered", "A is answered", "A asks", "A: cut off, 1 of 1 executed, then error", "A goes on", "A asks",
          "A: interrupted, 0 of 1 executed, the others lost"],
     ),
+    (  # The answer of a call that was executed late was taken for one of 45 days ago, and dropped.
+        "the server's clock is set",
+        ["B asks", "B is answered", "B: interrupted, 0 of 1 executed, the others late", "a late request arrives",
+         "the clock is set back", "D asks"],
+    ),
 ]  # fmt: skip
 
 
