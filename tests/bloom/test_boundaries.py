@@ -15,6 +15,7 @@ import redis
 from tbloom import Claim, TBloomError, TimeBloom
 from tbloom.bloom.config import configure
 from tbloom.bloom.layout import Layout
+from tests.helpers.flows import flow_of, replies_to, run, script_of
 from tests.helpers.making import clock_needed
 from tests.helpers.servers import fast_clock
 
@@ -118,15 +119,19 @@ def test_a_clock_that_runs_away_ends_in_an_error(name: str) -> None:
         seen.add("a")
 
 
-def test_a_client_that_is_behind_clears_what_is_live(
-    clockwork: Any, open_one: Callable[..., TimeBloom]
+def test_a_slice_that_begins_during_a_clear_is_cleared(
+    clockwork: Any, open_one: Callable[..., TimeBloom], server: redis.Redis
 ) -> None:
-    """It knows the day only that was current two days ago."""
-    behind, other = open_one(), open_one()
-    behind.add("a")
-    clockwork.set(NOON.format(5))
+    """The client has looked which parts there are, another one adds to the slice that begins, and then it clears."""
+    seen, other = open_one(), open_one()
+    seen.add("a")
+    flow = flow_of(seen, "clear")
+    calls = next(flow)
+    while script_of(calls[0]) != "bloom/clear":
+        calls = flow.send(replies_to(server, calls))
+    clockwork.set(MIDNIGHT.format(4))
     other.add("b")
-    behind.clear()
+    run(server, flow, replies_to(server, calls))
     assert not other.contains("b")
 
 
