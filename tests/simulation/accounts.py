@@ -38,6 +38,8 @@ class Account:
         self.histories = {
             item: History(item, self.NOTHING, self.apply, self.lose) for item in items
         }
+        #: Objects whose sessions are dead, with their processes; those of which the server may yet get calls.
+        self.dead, self.heard_late = set[int](), set[int]()
         self._calls = 0
 
     @property
@@ -91,17 +93,21 @@ class Account:
     def echo(self, op: Op) -> None:
         """A copy of a call is late: where it may take effect once more, whatever its caller is answered, that is allowed."""
 
+    def _begin_copy(self, op: Op, store: int, verb: str) -> None:
+        self._calls += 1
+        copy = Op(self._calls, store, verb, op.arguments, self.moves, self.moves, is_copy=True)
+        for history in self._of(op):
+            history.begin(copy)
+
     def nothing_is_late(self) -> None:
         """No request is on its way that its caller does not wait for."""
+        for history in self.histories.values():
+            if copies := [op for op in history.open.values() if op.is_copy]:
+                history.look_ahead()
+                history.settle(copies)
 
     def _of(self, op: Op) -> list[History]:
         return [history for item, history in self.histories.items() if item in op.arguments]
-
-    def may_hear_late(self, store: int) -> None:
-        """The server may yet get calls of a process that is gone."""
-
-    def dies(self, store: int) -> None:
-        """The session of a process that is gone ends."""
 
     # What happens to the server
 
@@ -165,6 +171,20 @@ class Account:
         """Until when an answer "new" is pending (ms, by the server's clock)."""
         return _NEVER
 
+    def _added(self, op: Op, state: Any, added: Any, *, is_new: bool) -> Outcomes:
+        """What an ``add`` answers, and what is remembered then: ``added``, but for the pending answers."""
+        due = [each for each in state.pending if each[0] == op.store]
+        if due:
+            yield True, added._replace(pending=state.pending - {*due})
+        # Who began before the error came may have an answer of the call's own. And a thread that discards items drops
+        # the pending answers of its object, also those that another one just asks for.
+        if "discard" in op.beside or all(failed >= op.begun for _, failed, _ in due):
+            yield is_new, added
+
+    def _pending_later(self, state: Any) -> set[Pending]:
+        """The answers that may be pending after a jump of the server's clock: an object may still give one from before."""
+        return {frozenset(each for each in state.pending if each[2] > self.now), state.pending}
+
     def clear(self, op: Op, item: str, state: Any) -> Outcomes:  # noqa: ARG002
         """Forgets the item, and its pending answers."""
         return [(None, self.NOTHING._replace(saved=state.saved))]
@@ -204,9 +224,7 @@ class ExactAccount(Account):
         return state.until is not None and state.until > self.now
 
     def at_another_time(self, state: Entry) -> Iterable[Entry]:
-        pending = frozenset(each for each in state.pending if each[2] > self.now)
-        # After a jump of the server's clock, an object may still give an answer from before.
-        return [state._replace(pending=still) for still in {pending, state.pending}]
+        return [state._replace(pending=still) for still in self._pending_later(state)]
 
     def lasts(self, arguments: Any) -> int:
         ttl = arguments.get("ttl")
@@ -215,12 +233,7 @@ class ExactAccount(Account):
     def add(self, op: Op, _: str, state: Entry, ttl: int | None = None) -> Outcomes:
         seen = self._is_seen(state)
         added = state if seen else state._replace(until=self.lasts({"ttl": ttl}))
-        due = [each for each in state.pending if each[0] == op.store]
-        if due:
-            yield True, added._replace(pending=state.pending - {*due})
-        # A thread that discards items drops the pending answers of its object, also those that another one just asks for.
-        if "discard" in op.beside or all(failed >= op.begun for _, failed, _ in due):
-            yield not seen, added
+        return self._added(op, state, added, is_new=not seen)
 
     def contains(self, _op: Op, _: str, state: Entry) -> Outcomes:
         return [(self._is_seen(state), state)]
@@ -233,20 +246,10 @@ class ExactAccount(Account):
             yield seen, state._replace(until=None, pending=left)
 
     def echo(self, op: Op) -> None:
-        """A copy of a call is late, whatever its caller is answered."""
-        self._calls += 1
-        copy = Op(self._calls, NOBODY, op.verb, op.arguments, self.moves, failed=self.moves)
-        for history in self._of(op):
-            history.begin(copy)
-
-    def nothing_is_late(self) -> None:
-        for history in self.histories.values():
-            if copies := [op for op in history.open.values() if op.store == NOBODY]:
-                history.look_ahead()
-                history.settle(copies)
+        self._begin_copy(op, NOBODY, op.verb)
 
     def lose(self, op: Op, item: str, state: Entry, answer: Any) -> Entry:
-        return state if op.store == NOBODY else super().lose(op, item, state, answer)
+        return state if op.is_copy else super().lose(op, item, state, answer)
 
     def over(self, op: Op, history: History) -> list[Op]:
         # A late copy of a discard is not known by what came after.

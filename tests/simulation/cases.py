@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tbloom import AsyncTimeBloom, ConfigMismatch, TBloomError, TimeBloom
-from tbloom.distinct import AsyncDistinctCounter, DistinctCounter
-from tbloom.exact import AsyncExactFilter, ExactFilter
+from tbloom.distinct import DistinctCounter
+from tbloom.exact import ExactFilter
 from tests.simulation import ends
 from tests.simulation.accounts import Account
 from tests.simulation.callers import Caller, Program
@@ -20,11 +20,10 @@ from tests.simulation.events import CLOCKS, add_event
 from tests.simulation.histories import Undecided
 from tests.simulation.player import Player
 from tests.simulation.schedules import Choose
-from tests.simulation.windows import WindowAccount
+from tests.simulation.windows import SLICES, WindowAccount
 from tests.simulation.world import World
 
 _names = (f"played-{os.getpid()}-{number}" for number in itertools.count())
-SLICES = 4
 
 
 class _Played:
@@ -48,31 +47,43 @@ class AsyncBloom(_Played, AsyncTimeBloom):
 
 
 class Exact(_Played, ExactFilter):
-    """An exact filter for threads."""
-
-
-class AsyncExact(_Played, AsyncExactFilter):
-    """An exact filter for tasks."""
+    """An exact filter."""
 
 
 class Distinct(_Played, DistinctCounter):
-    """A counter for threads."""
-
-
-class AsyncDistinct(_Played, AsyncDistinctCounter):
-    """A counter for tasks."""
+    """A counter of distinct members."""
 
 
 def bloom(world: World, number: int, name: str, **arguments: Any) -> Any:
     """A filter of minutes; ``is_async`` and ``is_kept``: the driver, and whether it keeps connections."""
     is_async, is_kept = arguments.pop("is_async", False), arguments.pop("is_kept", False)
-    kind = AsyncBloom if is_async else Bloom
     given = {"granularity": "60s", "slices": SLICES, "capacity": 1000, "session_ttl": 150}
-    client = client_of(world.player, number, is_async=is_async)
-    store: Any = kind(client, name, **{**given, **arguments}, retry_for=1)
-    store.world = world
+    kind = AsyncBloom if is_async else Bloom
+    store = _made(kind, world, number, name, is_async=is_async, **{**given, **arguments})
     if is_kept:
         store._own_client()
+    return store
+
+
+def exact(world: World, number: int, name: str, **arguments: Any) -> Any:
+    """An exact filter."""
+    return _made(Exact, world, number, name, **{"ttl": 1000, **arguments})
+
+
+def distinct(
+    world: World, number: int, name: str, kind: type[Distinct] = Distinct, **arguments: Any
+) -> Any:
+    """A counter of distinct members."""
+    return _made(kind, world, number, name, f"{name}-ids", **arguments)
+
+
+def _made(
+    kind: Any, world: World, number: int, *names: str, is_async: bool = False, **arguments: Any
+) -> Any:
+    store = kind(
+        client_of(world.player, number, is_async=is_async), *names, **arguments, retry_for=1
+    )
+    store.world = world
     return store
 
 
@@ -82,26 +93,6 @@ def client_of(player: Player, number: int, *, is_async: bool = False) -> Any:
     if key not in player.clients:
         player.clients[key] = (async_client if is_async else sync_client)(player.place)
     return player.clients[key]
-
-
-def exact(world: World, number: int, name: str, **arguments: Any) -> Any:
-    """An exact filter."""
-    is_async = arguments.pop("is_async", False)
-    kind = AsyncExact if is_async else Exact
-    client = client_of(world.player, number, is_async=is_async)
-    store: Any = kind(client, name, **{"ttl": 1000, **arguments}, retry_for=1)
-    store.world = world
-    return store
-
-
-def distinct(world: World, number: int, name: str, **arguments: Any) -> Any:
-    """A counter of distinct members."""
-    is_async = arguments.pop("is_async", False)
-    kind = AsyncDistinct if is_async else Distinct
-    client = client_of(world.player, number, is_async=is_async)
-    store: Any = kind(client, name, f"{name}-ids", **arguments, retry_for=1)
-    store.world = world
-    return store
 
 
 #: Kinds of faults (see ``World``).

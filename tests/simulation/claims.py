@@ -11,8 +11,6 @@ from tests.simulation.callers import Program
 from tests.simulation.cases import ALL, Case
 from tests.simulation.questions import asking, claim, heartbeat, of_all, taking_over, working
 
-_SESSIONS: dict[str, Any] = {"has_sessions": True, "end": ends.of_claims}
-
 
 def _two(one: str, other: str, store: int) -> Callable[[], list[tuple[int, Program]]]:
     return lambda: [(0, working("x", one)), (store, working("x", other))]
@@ -47,76 +45,28 @@ def _ending() -> list[tuple[int, Program]]:
     ]
 
 
-CLAIMS = (
-    [
-        Case(
-            f"two {whose} work on an item, one {end}s it",
-            "x",
-            _two(end, "commit", store),
-            exhaustive=True,
-            **_SESSIONS,
-        )
+_GIVEN: dict[str, Any] = {"has_sessions": True, "end": ends.of_claims}
+_LARGE = {"kinds": ALL, **_GIVEN}
+_SMALL = {"exhaustive": True, **_GIVEN}
+_CUT = {"kinds": frozenset({"lost", "error", "go on"}), **_SMALL}
+_DIES, _ENDS = "the first object's process dies", "the slice ends"
+CLAIMS = [
+    *(
+        Case(f"two {whose} work on an item, one {end}s it", "x", _two(end, "commit", store), **_SMALL)
         for whose, store in (("threads of an object", 0), ("clients", 1))
         for end in ("commit", "release")
-    ]
-    + [
-        Case(
-            f"a client {end}s an item, and does not ask again after an error",
-            "x",
-            partial(_one, end),
-            faults=2,
-            kinds=frozenset({"lost", "error", "go on"}),
-            exhaustive=True,
-            **_SESSIONS,
-        )
+    ),
+    *(
+        Case(f"a client {end}s an item, and does not ask again after an error", "x", partial(_one, end), faults=2, **_CUT)
         for end in ("commit", "release", "abandon_many")
-    ]
-    + [
-        Case(
-            "two clients work on an item, slices end",
-            "x",
-            _two("commit", "commit", 1),
-            faults=0,
-            events=("the slice ends",) * 5,
-            exhaustive=True,
-            **_SESSIONS,
-        ),
-        Case(
-            "a client dies while it works, another one takes over",
-            "x",
-            lambda: [(0, asking(claim("x", note=True))), (1, taking_over("x", 2))],
-            kinds=frozenset({"lost", "error", "go on"}),
-            events=("the first object's process dies",),
-            exhaustive=True,
-            **_SESSIONS,
-        ),
-        Case(
-            "three clients work on three items, and one dies",
-            "x y z",
-            _four,
-            faults=4,
-            kinds=ALL,
-            events=("the slice ends", "the first object's process dies", "scripts are forgotten"),
-            **_SESSIONS,
-        ),
-        Case(
-            "three clients work on three items, the server comes back with what it had saved",
-            "x y z",
-            _four,
-            faults=3,
-            kinds=ALL,
-            events=("the server saves",),
-            **_SESSIONS,
-        ),
-        Case("a client ends its session", "x y z", _ending, faults=3, kinds=ALL, **_SESSIONS),
-        Case(
-            "three clients work on three items",
-            "x y z",
-            _four,
-            faults=5,
-            kinds=ALL,
-            events=("the slice ends",),
-            **_SESSIONS,
-        ),
-    ]
-)
+    ),
+    Case("two clients work on an item, slices end", "x", _two("commit", "commit", 1), faults=0, events=(_ENDS,) * 5, **_SMALL),
+    Case("a client dies while it works, another one takes over", "x",
+         lambda: [(0, asking(claim("x", note=True))), (1, taking_over("x", 2))], events=(_DIES,), **_CUT),
+    Case("three clients work on three items, and one dies", "x y z", _four, faults=4,
+         events=(_ENDS, _DIES, "scripts are forgotten"), **_LARGE),
+    Case("three clients work on three items, the server comes back with what it had saved", "x y z", _four, faults=3,
+         events=("the server saves",), **_LARGE),
+    Case("a client ends its session", "x y z", _ending, faults=3, **_LARGE),
+    Case("three clients work on three items", "x y z", _four, faults=5, events=(_ENDS,), **_LARGE),
+]  # fmt: skip

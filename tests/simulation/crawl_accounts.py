@@ -40,7 +40,7 @@ class CrawlAccount(Account):
         #: How often each crawl has fetched a page, and which crawls have finished it.
         self._fetched: Counter[tuple[int, str]] = Counter()
         self.finished: defaultdict[str, list[int]] = defaultdict(list)
-        #: The crawls that have died, ended by an error or decided by themselves; and how often all was forgotten, perhaps.
+        #: The crawls that have ended by an error or decided by themselves; and how often all was forgotten, perhaps.
         self.failed_crawls, self.clears = set[int](), 0
 
     def links_of(self, url: str) -> list[str]:
@@ -60,21 +60,8 @@ class CrawlAccount(Account):
         by = self.finished[url]
         by.append(crawl)
         repeats = len(by) - 1
-        reasons = self.clears + len({*by} & self.failed_crawls)
+        reasons = self.clears + len({*by} & (self.failed_crawls | self.dead))
         assert repeats <= reasons, f"{url} is finished by the crawls {by}"
-
-    def ends(self, crawl: int, *, by_an_error: bool) -> None:
-        """A crawl has ended."""
-        if by_an_error:
-            self.failed_crawls.add(crawl)
-
-    def guesses(self, crawl: int) -> None:
-        """A crawl has decided by itself, during an outage, that a page is new."""
-        self.failed_crawls.add(crawl)
-
-    def dies(self, store: int) -> None:
-        """A crawl's process is gone."""
-        self.failed_crawls.add(store)
 
     def begins(self, store: int, verb: str, arguments: dict[str, Any]) -> Any:
         """See ``Account``."""

@@ -186,7 +186,7 @@ class PlayedCrawl:
 
     def _enqueue(self, request: Request) -> bool:
         if self._answer is Guess.SCHEDULED:
-            self._account.guesses(self.number)
+            self._account.failed_crawls.add(self.number)
         if not request.dont_filter and self._answer not in NEW:
             return False
         self._queue.append(request.to_dict(spider=self.spider))
@@ -270,7 +270,8 @@ class PlayedCrawl:
         with suppress(RedisError, TBloomError):
             self.answers.close()
         self.world.gone.add(self.number)
-        self._account.ends(self.number, by_an_error=self._end.has_begun)
+        if self._end.has_begun:
+            self._account.failed_crawls.add(self.number)
 
     @contextmanager
     def _having_its_turn(self) -> Iterator[None]:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from tbloom import ConfigMismatch
 from tests.simulation.accounts import Account
-from tests.simulation.callers import Question
-from tests.simulation.questions import claim, label_of, take_over
-from tests.simulation.windows import WindowAccount
+from tests.simulation.questions import add, claim, contains_many, label_of, take_over
+from tests.simulation.windows import LENGTH, SLICES, WindowAccount
 
 if TYPE_CHECKING:
     from tests.simulation.cases import Case
@@ -29,14 +28,7 @@ def ask_for_pending_answers(world: World) -> None:
         ]  # fmt: skip
         for item in failed:
             with suppress(ConfigMismatch):  # it has other parameters, and no pending answers
-                world.through(number, _of(item, "add"))
-
-
-def _of(item: str, verb: str, **how: Any) -> Question:
-    def call(store: Any) -> Any:
-        return getattr(store, verb)(item)
-
-    return Question(verb, {item: how}, call, lambda got: {item: got})
+                world.through(number, add(item))
 
 
 def _left(world: World) -> list[str]:
@@ -49,29 +41,16 @@ def _left(world: World) -> list[str]:
     ]
 
 
-def all_contained(items: Iterable[str]) -> Question:
-    """Which of the items are remembered?"""
-    all_ = [*items]
-    return Question(
-        "contains_many",
-        {item: {} for item in all_},
-        lambda store: store.contains_many(all_),
-        lambda seen: dict(zip(all_, seen, strict=True)),
-    )
-
-
 def of_window(world: World, case: Case) -> None:
     """A filter's: all items are where the account has them, counted once, each key leaves in time, and a clear leaves none."""
     account = world.account
     assert isinstance(account, WindowAccount)
     ask_for_pending_answers(world)
     observer = _observer(world, case, account)
-    world.through(observer, all_contained(account.histories))
+    world.through(observer, contains_many(account.histories))
     _check_counts(world, account, observer)
     check_ttls(world, account)
-    world.undisturbed(world.stores[observer], lambda store: store.clear())
-    left = [key for key in _left(world) if ":new:" not in key]
-    assert not left, f"a clear leaves {left}"
+    _check_clear(world, observer, but=(":new:",))
 
 
 def _observer(world: World, case: Case, account: WindowAccount) -> int:
@@ -103,70 +82,74 @@ def of_claims(world: World, case: Case) -> None:
     world.through(observer, take_over([*account.histories], all_=True))
     for item in account.histories:
         world.through(observer, claim(item))
-    world.undisturbed(world.stores[observer], lambda store: store.clear())
-    left = _left(world)
-    assert not left, f"a clear leaves {left}"
+    _check_clear(world, observer)
 
 
 def observe(world: World, case: Case) -> int:
     """The number of a store of which no caller knows, which has looked for all items."""
     world.stores.append(case.store(world, len(world.stores)))
     observer = len(world.stores) - 1
-    world.through(observer, all_contained(world.account.histories))
+    world.through(observer, contains_many(world.account.histories))
     return observer
 
 
 def of_exact(world: World, case: Case) -> None:
     """An exact filter's: it has what the account has, counted once; each key leaves; a clear leaves lanes only."""
-    account = world.account
     ask_for_pending_answers(world)
     observer = observe(world, case)
-    info = world.undisturbed(world.stores[observer], lambda store: store.info())
-    least, most = _remembered(account)
-    assert least <= info.items <= most, f"{info.items} items are counted, not {least} to {most}"
+    _check_count(world, observer, lambda store: store.info().items)
     for_ever = [key for key, ttl in world.server.all_keys().items() if ttl == -1]
     assert not for_ever, f"never leave: {for_ever}"
-    world.undisturbed(world.stores[observer], lambda store: store.clear())
     # Buckets of a generation that a clear left expire.
-    left = [key for key in world.server.all_keys() if key.endswith((":config", ":layout"))]
-    assert not left, f"a clear leaves {left}"
+    _check_clear(world, observer, but=(":exact:",))
 
 
 def of_distinct(world: World, case: Case) -> None:
     """A counter's: it has whom the account has, counted once; each member has one id."""
-    account = world.account
     ask_for_pending_answers(world)
     observer = observe(world, case)
-    least, most = _remembered(account)
-    counted = world.undisturbed(world.stores[observer], lambda store: store.count())
-    assert least <= counted <= most, f"{counted} members are counted, not {least} to {most}"
+    counted = _check_count(world, observer, lambda store: store.count())
     members = world.undisturbed(world.stores[observer], lambda store: store.info()).members
-    assert counted <= members <= len(account.histories), f"{members} ids for {counted} members"
-    world.undisturbed(world.stores[observer], lambda store: store.clear(mapping=True))
-    left = _left(world)
+    assert counted <= members <= len(world.account.histories), (
+        f"{members} ids for {counted} members"
+    )
+    _check_clear(world, observer, mapping=True)
+
+
+def _check_count(world: World, observer: int, count: Callable[[Any], Any]) -> int:
+    """As many are counted as the account has; returns how many."""
+    now = world.account.now
+    least, most = at_least_and_most(
+        {state.until is not None and state.until > now for state in history.states}
+        for history in world.account.histories.values()
+    )
+    counted: int = world.undisturbed(world.stores[observer], count)
+    assert least <= counted <= most, f"{counted} items are counted, not {least} to {most}"
+    return counted
+
+
+def _check_clear(world: World, observer: int, but: Iterable[str] = (), **how: Any) -> None:
+    """A clear leaves no key, but for those with these words in them."""
+    world.undisturbed(world.stores[observer], lambda store: store.clear(**how))
+    left = [key for key in _left(world) if not any(word in key for word in but)]
     assert not left, f"a clear leaves {left}"
 
 
-def _remembered(account: Account) -> tuple[int, int]:
-    """The least and the most items that may be remembered."""
-    now = account.now
-    there = [
-        {state.until is not None and state.until > now for state in history.states}
-        for history in account.histories.values()
-    ]
-    return sum(map(all, there)), sum(map(any, there))
+def at_least_and_most(each: Iterable[set[bool]]) -> tuple[int, int]:
+    """How many there are, by what may be true of each."""
+    may = [*each]
+    return sum(map(all, may)), sum(map(any, may))
 
 
 def _check_counts(world: World, account: WindowAccount, observer: int) -> None:
     """The count of each slice is the number of items that were new in it."""
     info = world.undisturbed(world.stores[observer], lambda store: store.info())
-    counted = {round(s.start.timestamp() * 1000) // account.length: s.items for s in info.slices}
+    counted = {round(s.start.timestamp() * 1000) // LENGTH: s.items for s in info.slices}
     for number, items in counted.items():
-        holding = [
+        least, most = at_least_and_most(
             {number in state.slices for state in history.states}
             for history in account.histories.values()
-        ]
-        least, most = sum(map(all, holding)), sum(map(any, holding))
+        )
         assert least <= items <= most, f"slice {number} counts {items} items, not {least} to {most}"
 
 
@@ -175,8 +158,8 @@ def check_ttls(world: World, account: Account) -> None:
     assert isinstance(account, WindowAccount)
     now = account.now
     ends = {
-        label_of(number): (number + account.slices) * account.length
-        for number in range(account.current - account.slices, account.current + account.slices)
+        label_of(number): (number + SLICES) * LENGTH
+        for number in range(account.current - SLICES, account.current + SLICES)
     }
     ttls = {key.partition("}")[::2]: ttl for key, ttl in world.server.all_keys().items()}
     last: dict[str, int] = {}  # by the tag of a shard

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from tbloom.bloom.layout import Layout
 from tbloom.cli.commands.restore import Part, Upload
-from tests.simulation.callers import Question
 from tests.simulation.faults import cut_all
+from tests.simulation.questions import add_many, clear
+from tests.simulation.windows import LENGTH, SLICES
 
 if TYPE_CHECKING:
     from tests.simulation.cases import Case
     from tests.simulation.world import World
-
-LENGTH = 60_000
 
 
 def add_event(world: World, case: Case, name: str) -> None:
@@ -45,9 +44,9 @@ def _first_dies(world: World, case: Case) -> None:
     """The process of the first object is gone, and others know it by the time that passes."""
     world.kill(0)
     if world.network.late:
-        world.account.may_hear_late(0)
+        world.account.heard_late.add(0)
     _pass(world, case, 100_000)
-    world.account.time_changes(lambda: world.account.dies(0))
+    world.account.time_changes(lambda: world.account.dead.add(0))
     _pass(world, case, 51_000)
 
 
@@ -74,8 +73,8 @@ def _restart(world: World) -> None:
 def _clear_and_add(world: World, case: Case) -> None:
     """Another client asks both, and nothing comes between."""
     other = _other(world, case)
-    for question in (_clear, _add_all):
-        world.through(other, question([*world.account.histories]))
+    for question in (clear, add_many):
+        world.through(other, question(world.account.histories))
 
 
 def _export(world: World, case: Case) -> None:
@@ -100,7 +99,7 @@ def _export(world: World, case: Case) -> None:
 def _restore(world: World, case: Case, layout: Layout, parts: dict[Part, bytes]) -> None:
     """The same client restores it, as ``tbloom restore --replace`` does."""
     live = {part: data for part, data in parts.items() if part.expires > world.account.now}
-    world.through(_other(world, case), _clear([*world.account.histories]))
+    world.through(_other(world, case), clear(world.account.histories))
     if live:
         upload = Upload(world.server.client, world.stores[0].config)
         for part, data in live.items():
@@ -117,26 +116,11 @@ def _other(world: World, case: Case) -> int:
     return world.other
 
 
-def _clear(items: list[str]) -> Question:
-    return Question(
-        "clear", {item: {} for item in items}, lambda s: s.clear(), lambda _: dict.fromkeys(items)
-    )
-
-
-def _add_all(items: list[str]) -> Question:
-    return Question(
-        "add_many",
-        {item: {} for item in items},
-        lambda s: s.add_many(items),
-        lambda new: dict(zip(items, new, strict=True)),
-    )
-
-
 EVENTS: dict[str, Callable[..., Any]] = {
     "the first object's process dies": _first_dies,
     "the slice ends": _pass,
     "half a minute passes": partial(_pass, ms=30_000),
-    "the window ends": partial(_pass, ms=4 * LENGTH),
+    "the window ends": partial(_pass, ms=SLICES * LENGTH),
     "the clock is set on": partial(_step, ms=LENGTH),
     "the clock is set back": partial(_step, ms=-40_000),
     "another client clears and adds": _clear_and_add,

@@ -29,15 +29,15 @@ def _two_add(*stores: int) -> Programs:
 
 
 def _and_clear(programs: Programs, items: str) -> Programs:
-    return lambda: [*programs(), (2, asking(clear(items)))]
+    return lambda: [*programs(), (2, asking(clear(items.split())))]
 
 
 def _add_and_clear() -> list[tuple[int, Program]]:
-    return [(0, asking(add("x"), add("x"))), (0, asking(clear("x")))]
+    return [(0, asking(add("x"), add("x"))), (0, asking(clear(["x"])))]
 
 
 def _grow_and_clear() -> list[tuple[int, Program]]:
-    return [(0, asking(add_many("abc"), add("b"))), (0, asking(clear("a b c")))]
+    return [(0, asking(add_many("abc"), add("b"))), (0, asking(clear("abc")))]
 
 
 def _one_adds(*questions: Question) -> Programs:

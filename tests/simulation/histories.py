@@ -41,6 +41,8 @@ class Op:
     beside: set[str] = field(default_factory=set)
     #: All was forgotten during the call, perhaps: what it had been answered before is not pending any more.
     is_cleared: bool = False
+    #: It is a late copy, for which nobody waits.
+    is_copy: bool = False
 
     def __str__(self) -> str:
         return f"{self.verb} of store {self.store}"

@@ -4,37 +4,46 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime, timezone
+from functools import partial
 from typing import Any
 
 from tbloom import Claim
 from tests.simulation.callers import Program, Question
 from tests.simulation.server import START_MS
-
-#: The length of a slice (ms).
-LENGTH = 60_000
+from tests.simulation.windows import LENGTH
 
 
-def add(item: str, **how: Any) -> Question:
-    """Is the item new?"""
-    return Question("add", {item: how}, lambda s: s.add(item, **how), lambda new: {item: new})
+def ask(verb: str, item: str, **how: Any) -> Question:
+    """A verb of one item that answers something, or nothing."""
+    return Question(
+        verb, {item: how}, lambda s: getattr(s, verb)(item, **how), lambda got: {item: got}
+    )
 
 
-def add_many(items: Iterable[str], **how: Any) -> Question:
-    """The same of several, in one call."""
+def ask_many(verb: str, items: Iterable[str], **how: Any) -> Question:
+    """A verb of several items, in one call that answers something of each."""
     all_ = [*items]
     return Question(
-        "add_many",
+        verb,
         dict.fromkeys(all_, how),
-        lambda s: s.add_many(all_, **how),
-        lambda new: dict(zip(all_, new, strict=True)),
+        lambda s: getattr(s, verb)(all_, **how),
+        lambda got: dict(zip(all_, got, strict=True)),
     )
 
 
-def contains(item: str, **how: Any) -> Question:
-    """Is it remembered?"""
+def of_all(verb: str, items: Iterable[str], *arguments: Any) -> Question:
+    """A verb that is about all items, and answers nothing."""
+    all_ = {item: dict[str, Any]() for item in items}
     return Question(
-        "contains", {item: how}, lambda s: s.contains(item, **how), lambda seen: {item: seen}
+        verb, all_, lambda s: getattr(s, verb)(*arguments), lambda _: dict.fromkeys(all_)
     )
+
+
+#: Is the item new? Is it remembered?
+add, contains = partial(ask, "add"), partial(ask, "contains")
+add_many, contains_many = partial(ask_many, "add_many"), partial(ask_many, "contains_many")
+#: Forgets everything. Keeps the session alive, and repeats what has failed.
+clear, heartbeat = partial(of_all, "clear"), partial(of_all, "_send_heartbeat")
 
 
 def last_seen(item: str) -> Question:
@@ -55,21 +64,6 @@ def import_many(items: Iterable[str], age: int = 0) -> Question:
         {item: {"slice_": number if age else None} for item in all_},
         lambda s: s.import_many(all_, label_of(number) if age else None),
         lambda _: dict.fromkeys(all_),
-    )
-
-
-def ask(verb: str, item: str, **how: Any) -> Question:
-    """A verb of one item that answers something, or nothing."""
-    return Question(
-        verb, {item: how}, lambda s: getattr(s, verb)(item, **how), lambda got: {item: got}
-    )
-
-
-def of_all(verb: str, items: Iterable[str], *arguments: Any) -> Question:
-    """A verb that is about all items."""
-    all_ = {item: dict[str, Any]() for item in items}
-    return Question(
-        verb, all_, lambda s: getattr(s, verb)(*arguments), lambda _: dict.fromkeys(all_)
     )
 
 
@@ -103,16 +97,6 @@ def taking_over(items: str, times: int = 1) -> Program:
     for _ in range(times):
         for item in (yield take_over(items.split())) or []:
             yield ask("commit", item)
-
-
-def heartbeat(items: Iterable[str]) -> Question:
-    """Keeps the session alive, and repeats what has failed."""
-    return of_all("_send_heartbeat", items)
-
-
-def clear(items: str) -> Question:
-    """Forgets everything."""
-    return of_all("clear", items.split())
 
 
 def working(item: str, end: str, *, note: bool = False) -> Program:

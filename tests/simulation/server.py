@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import mmap
-import os
 import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,10 +18,9 @@ import redis
 from redis.client import NEVER_DECODE
 
 from tbloom.engine.scripts import Script
-from tests.helpers.localredis import end
+from tests.helpers.localredis import LocalRedis
 
 _SHIFT = Path(__file__).with_name("shift.c")
-_READY_SECONDS = 60
 #: The clock of a schedule begins here (2026-11-23 12:00:30 UTC): in the middle of a minute, at the beginning of an hour.
 START_MS = 1_795_435_230_000
 #: All keys, each followed by its TTL.
@@ -193,38 +191,18 @@ def running(folder: Path) -> Iterator[Server]:
     binary = shutil.which("redis-server") or shutil.which("valkey-server")
     if binary is None:
         pytest.skip("the simulation needs a redis-server on PATH")
-    compiler, env, clock = shutil.which("cc") or shutil.which("gcc"), dict(os.environ), Clock(None)
+    compiler, clock = shutil.which("cc") or shutil.which("gcc"), Clock(None)
+    env: dict[str, str] = {}
     if compiler:
         library, file = folder / "shift.so", folder / "clock"
         command = [compiler, "-shared", "-fPIC", "-O2", "-o", str(library), str(_SHIFT), "-ldl"]
         subprocess.run(command, check=True)
         clock = Clock(file)
-        env |= {"LD_PRELOAD": str(library), "TBLOOM_CLOCK_FILE": str(file)}
+        env = {"LD_PRELOAD": str(library), "TBLOOM_CLOCK_FILE": str(file)}
     socket = str(folder / "redis.sock")
-    words = ["--port", "0", "--unixsocket", socket, "--dir", str(folder), "--save", ""]
-    with (folder / "server.log").open("wb") as log:
-        process = subprocess.Popen(
-            [binary, *words, "--hz", "1", "--enable-debug-command", "yes"],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            env=env,
-            start_new_session=True,
-        )
-    try:
-        deadline = time.monotonic() + _READY_SECONDS
-        with redis.Redis(unix_socket_path=socket) as client:
-            while True:
-                with suppress(redis.ConnectionError):
-                    client.ping()
-                    break
-                assert process.poll() is None, (folder / "server.log").read_text()
-                assert time.monotonic() < deadline, "the server does not answer"
-                time.sleep(0.02)
+    with LocalRedis(binary, "--unixsocket", socket, "--hz", "1", env=env):
         server = Server(socket, clock)
         try:
             yield server
         finally:
             server.close()
-    finally:
-        end(process)

@@ -11,6 +11,8 @@ from tests.simulation.accounts import NOBODY, Account, Outcomes, Pending, subset
 from tests.simulation.histories import GONE, MUST_HAPPEN, Op
 from tests.simulation.server import Clock
 
+#: The length of a slice (ms), and how many there are.
+LENGTH, SLICES = 60_000, 4
 #: Since when a caller does not know of a claim that a late copy of its call has made.
 _UNKNOWN = -2
 #: The same of a claim that its session had ended, and with which the server has come back.
@@ -34,7 +36,7 @@ class Window(NamedTuple):
 
 
 class WindowAccount(Account):
-    """The promises of a filter with ``slices`` slices of ``length`` ms.
+    """The promises of a filter with a window.
 
     - An item is new if none of the slices that are asked holds it. It is remembered from then on, in the current slice, or with
       ``keep`` in that which leaves after so many slices. Who got an error is answered "new" when asking again.
@@ -45,16 +47,11 @@ class WindowAccount(Account):
 
     NOTHING = Window()
 
-    def __init__(
-        self, clock: Clock, items: Iterable[str], slices: int = 4, length: int = 60_000
-    ) -> None:
-        self.slices, self.length = slices, length
+    def __init__(self, clock: Clock, items: Iterable[str]) -> None:
         super().__init__(clock, items)
         #: The parameters of the objects that have others than the first one: clients with other ones than are stored get an
         #: error, and change nothing.
         self.parameters: dict[int, int] = {}
-        #: Objects whose sessions are dead; those of which something may still arrive.
-        self.dead, self.heard_late = set[int](), set[int]()
         #: Items that were claimed with a note.
         self.noted = set[str]()
         #: The slice that was current when a call began, by the call's number.
@@ -62,18 +59,10 @@ class WindowAccount(Account):
         #: Objects that have left a session without a word, because ``end_session`` has failed.
         self.silent = set[int]()
 
-    def may_hear_late(self, store: int) -> None:
-        """See ``Account``."""
-        self.heard_late.add(store)
-
-    def dies(self, store: int) -> None:
-        """See ``Account``."""
-        self.dead.add(store)
-
     @property
     def current(self) -> int:
         """The number of the current slice."""
-        return self.now // self.length
+        return self.now // LENGTH
 
     def time_changes(self, change: Callable[[], None]) -> None:
         super().time_changes(change)
@@ -82,19 +71,17 @@ class WindowAccount(Account):
                 op.number
                 for op in history.open.values()
                 if self.current - self.begun.get(op.number, self.current)
-                >= (op.arguments[history.item].get("keep") or self.slices)
+                >= (op.arguments[history.item].get("keep") or SLICES)
             }
             if over:
                 history.change_cases(partial(_made_anew, over))
 
     def at_another_time(self, state: Window) -> Iterable[Window]:
-        live = {s for s in state.slices if s + self.slices > self.current}
+        live = {s for s in state.slices if s + SLICES > self.current}
         left = state.left | (state.slices - live)
-        back = [s for s in left if s + self.slices > self.current]
-        pending = frozenset(each for each in state.pending if each[2] > self.now)
+        back = [s for s in left if s + SLICES > self.current]
         for there in [live] if not back else [live, live | {*back}]:
-            # After a jump of the server's clock, an object may still give an answer from before.
-            for still in {pending, state.pending}:
+            for still in self._pending_later(state):
                 yield state._replace(slices=frozenset(there), left=left - {*back}, pending=still)
 
     def apply(self, op: Op, item: str, state: Window) -> Outcomes:
@@ -121,14 +108,14 @@ class WindowAccount(Account):
         return [(None, state)]
 
     def lasts(self, arguments: Any) -> int:
-        return (self.current + (arguments.get("keep") or self.slices)) * self.length
+        return (self.current + (arguments.get("keep") or SLICES)) * LENGTH
 
     def is_seen(self, state: Window, within: int | None = None) -> bool:
         """Whether one of the newest slices holds the item."""
-        return any(0 <= self.current - s < (within or self.slices) for s in state.slices)
+        return any(0 <= self.current - s < (within or SLICES) for s in state.slices)
 
     def _with(self, state: Window, keep: int | None) -> Window:
-        chosen = self.current - self.slices + (keep or self.slices)
+        chosen = self.current - SLICES + (keep or SLICES)
         return state._replace(slices=state.slices | {chosen})
 
     def add(
@@ -136,18 +123,13 @@ class WindowAccount(Account):
     ) -> Outcomes:
         seen = self.is_seen(state, within)
         added = state if seen else self._with(state, keep)
-        due = [each for each in state.pending if each[0] == op.store]
-        if due:
-            yield True, added._replace(pending=state.pending - {*due})
-        # Who began before the error came may have an answer of the call's own.
-        if all(failed >= op.begun for _, failed, _ in due):
-            yield not seen, added
+        return self._added(op, state, added, is_new=not seen)
 
     def contains(self, _op: Op, _: str, state: Window, within: int | None = None) -> Outcomes:
         return [(self.is_seen(state, within), state)]
 
     def last_seen(self, _op: Op, _: str, state: Window) -> Outcomes:
-        live = [s for s in state.slices if 0 <= self.current - s < self.slices]
+        live = [s for s in state.slices if 0 <= self.current - s < SLICES]
         return [(max(live, default=None), state)]
 
     def import_(
@@ -199,7 +181,7 @@ class WindowAccount(Account):
         return any(c.store == owner and c.verb in ends for c in calls), True
 
     def commit(self, op: Op, _: str, state: Window, keep: int | None = None) -> Outcomes:
-        chosen = self.current - self.slices + (keep or self.slices)
+        chosen = self.current - SLICES + (keep or SLICES)
         if not any(chosen <= s <= self.current for s in state.slices):
             state = self._with(state, keep)
         return [(None, self._without_claim(op, state))]
@@ -247,23 +229,12 @@ class WindowAccount(Account):
 
     def echo(self, op: Op) -> None:
         if op.verb == "claim":
-            self._calls += 1
-            copy = Op(
-                self._calls, op.store, "late_claim", op.arguments, self.moves, failed=self.moves
-            )
-            for history in self._of(op):
-                history.begin(copy)
+            self._begin_copy(op, op.store, "late_claim")
 
     def late_claim(self, op: Op, item: str, state: Window, note: bool = False) -> Outcomes:
         """A late copy of a ``claim``."""
         if not self.is_seen(state) and self._may_have(op, item, state)[0]:
             yield None, state._replace(holder=(op.store, _UNKNOWN, note))
-
-    def nothing_is_late(self) -> None:
-        for history in self.histories.values():
-            if copies := [op for op in history.open.values() if op.verb == "late_claim"]:
-                history.look_ahead()
-                history.settle(copies)
 
     def begins(self, store: int, verb: str, arguments: dict[str, Any]) -> Op:
         self.noted |= {item for item, how in arguments.items() if how.get("note")}

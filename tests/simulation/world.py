@@ -14,6 +14,7 @@ from tests.simulation.accounts import Account
 from tests.simulation.callers import Caller, Question, asking
 from tests.simulation.faults import Moves, possible_faults
 from tests.simulation.network import Link, Network, Request
+from tests.simulation.questions import heartbeat
 from tests.simulation.schedules import Choose
 from tests.simulation.workers import Worker
 
@@ -46,14 +47,8 @@ class World:
         self.stores_besides: list[Any] = []
         #: The numbers of those whose processes are gone.
         self.gone = set[int]()
-        items = [*account.histories]
         #: What a living session sends from time to time.
-        self.heartbeat = Question(
-            "_send_heartbeat",
-            {item: {} for item in items},
-            lambda store: store._send_heartbeat(),
-            lambda _: dict.fromkeys(items),
-        )
+        self.heartbeat = heartbeat(account.histories)
         self.callers: list[Caller] = []
         self.callers_of: dict[int, Caller] = {}
         #: What else may happen, each once, by its name.
