@@ -79,7 +79,8 @@ if entry and not stored then return {8, counters_key} end
 if stored and stored_parameters ~= parameters then return {2, stored_parameters, 1} end
 local layout = is_mapped and generation_of(layout_key) or '-'
 if stored and of ~= layout then return {7, of} end
-local members = is_mapped and redis.call('GET', members_key) or '0'
+-- A mapping has a number of members from its beginning: where it is missing, the server has lost it.
+local members = is_mapped and redis.call('GET', members_key) or #layout == 16 and '' or '0'
 if #layout == 16 and not (string.find(members, '^%d+$') and #members < 17) then return {8, members_key} end
 members = tonumber(members)
 local first_head = head_of(KEYS[FIRST_KEY], generation)

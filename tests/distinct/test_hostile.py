@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Callable
+from functools import partial
 from itertools import count, islice
-from typing import Any
 
 import pytest
 import redis
@@ -31,15 +31,65 @@ def _filled(own: redis.Redis) -> tuple[DistinctCounter, DistinctCounter]:
     return PLANTED[DISTINCT].filled(own, 1), DistinctCounter(own, "two", "planted")
 
 
-def _ends_clearly(own: redis.Redis, damage: Callable[[], Any]) -> set[str]:
-    """Each verb after the damage: its error is tbloom's and changes nothing, and clear(mapping=True) mends it.
+def _set(key: str, field: str, value: str | bytes, own: redis.Redis) -> None:
+    """Writes a value, or a field of a hash."""
+    own.hset(key, field, value) if field else own.set(key, value)
 
-    Returns the verbs that had an answer.
-    """
+
+def _lose(pattern: str, own: redis.Redis) -> None:
+    own.delete(*own.scan_iter(pattern))
+
+
+def _set_an_id(own: redis.Redis) -> None:
+    [bucket] = own.scan_iter("*:ids:*")
+    own.hset(bucket, fingerprint(encode("7")).to_bytes(16, "big"), "1.5")
+
+
+_CLEARS = {"clear", "clear_mapping"}
+_COUNTS = {"count", "info", *_CLEARS}
+_OF_CHUNK_0 = {"add", "add_many", "contains", "discard", "merge"}
+_HEAD = "1557273600000000 1557273600000000 "
+_NO_ENTRIES = ["", "x y {}", _HEAD, _HEAD + '{"name":"x"}', b"\xff"]
+_CONTAINERS = {
+    "none": b"",
+    "another form": b"xab",
+    "half an id": b"a123",
+    "too many ids": b"a" + bytes(8194),
+    "a bitmap without its number": b"b" + bytes(8192),
+    "another number of runs": b"r" + struct.pack("<5H", 1, 0, 1, 5, 1),
+}
+#: What another program did, and the verbs that have an answer nevertheless.
+_DAMAGES: dict[str, tuple[Callable[[redis.Redis], None], set[str]]] = {
+    **{what: (partial(_set, PIECE, "0", data), _COUNTS) for what, data in _CONTAINERS.items()},
+    "no chunk": (partial(_set, PIECE, "x", b"a\1\0"), _COUNTS | _OF_CHUNK_0),
+    "a chunk of another piece": (partial(_set, PIECE, "4096", b"a\1\0"), _COUNTS | _OF_CHUNK_0),
+    **{
+        ascii((key, field, value))[:60]: (partial(_set, key, field, value), _CLEARS)
+        for key, field, values in (
+            (KEYS.counters(), "one", _NO_ENTRIES),
+            (PIECE, "head", ["", "1 2", "-1 2 1557273600000000", "9" * 30 + " 2 3", b"\xff"]),
+            (KEYS.members(), "", ["x", "-1", "9" * 30, b"\xff"]),
+        )
+        for value in values
+    },
+    "no id": (_set_an_id, {*VERBS} - {"add_many", "contains", "discard", "in"}),
+    "the piece is lost": (partial(_lose, PIECE), {*_COUNTS, "count_and", "in"}),
+    "the layout is lost": (partial(_lose, KEYS.layout()), _CLEARS),
+    "the number of members is lost": (
+        partial(_lose, KEYS.members()),
+        {*_COUNTS, "count_and", "in", "merge"},
+    ),
+}
+
+
+@pytest.mark.parametrize("damage", _DAMAGES)
+def test_what_is_damaged_or_lost_is_an_error_of_who_reads_it(own: redis.Redis, damage: str) -> None:
+    """It is tbloom's own, and changes nothing; and ``clear(mapping=True)`` mends it."""
+    do, expected = _DAMAGES[damage]
     answered = set()
     for verb, call in VERBS.items():
         one, _ = _filled(own)
-        damage()
+        do(own)
         before = snapshot(own, lanes=False)
         try:
             call(one)
@@ -52,11 +102,7 @@ def _ends_clearly(own: redis.Redis, damage: Callable[[], Any]) -> set[str]:
         assert all(b":ids:" in key for key in keys_of(own))
         assert all(one.add_many(ITEMS))
         assert len(ITEMS) == one.count()
-    return answered
-
-
-_HEAD = "1557273600000000 1557273600000000 "
-_NO_ENTRIES = ["", "x y {}", _HEAD, _HEAD + '{"name":"x"}', b"\xff"]
+    assert expected == answered
 
 
 def test_a_counter_whose_entry_is_none_is_cleared_alone(own: redis.Redis) -> None:
@@ -77,69 +123,6 @@ def test_no_field_hinders_a_clear_of_the_mapping(own: redis.Redis, name: str | b
     assert one.add("7")
 
 
-_CONTAINERS = {
-    "none": ("0", b""),
-    "another form": ("0", b"xab"),
-    "half an id": ("0", b"a123"),
-    "too many ids": ("0", b"a" + bytes(8194)),
-    "a bitmap without its number": ("0", b"b" + bytes(8192)),
-    "another number of runs": ("0", b"r" + struct.pack("<5H", 1, 0, 1, 5, 1)),
-    "no chunk": ("x", b"a\1\0"),
-    "a chunk of another piece": ("4096", b"a\1\0"),
-}
-
-
-@pytest.mark.parametrize("container", _CONTAINERS)
-def test_a_container_that_is_none_is_refused(own: redis.Redis, container: str) -> None:
-    field, data = _CONTAINERS[container]
-    answered = _ends_clearly(own, lambda: own.hset(PIECE, field, data))
-    of_chunk_0 = set() if field == "0" else {"add", "add_many", "contains", "discard", "merge"}
-    assert {"count", "info", "clear", "clear_mapping"} | of_chunk_0 == answered
-
-
-_NO_VALUES = [
-    *((KEYS.counters(), "one", entry) for entry in _NO_ENTRIES),
-    *((PIECE, "head", head) for head in ("", "1 2", "-1 2 1557273600000000", "9" * 30 + " 2 3", b"\xff")),
-    *((KEYS.members(), "", members) for members in ("x", "-1", "9" * 30, b"\xff")),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("key", "field", "value"), _NO_VALUES, ids=lambda text: ascii(text)[:60])
-def test_an_entry_a_head_or_a_number_of_members_that_is_none_is_refused(
-    own: redis.Redis, key: str, field: str, value: str | bytes
-) -> None:
-    def damage() -> None:
-        own.hset(key, field, value) if field else own.set(key, value)
-
-    assert {"clear", "clear_mapping"} == _ends_clearly(own, damage)
-
-
-def test_an_id_that_is_none_is_refused(own: redis.Redis) -> None:
-    field = fingerprint(encode("7")).to_bytes(16, "big")
-
-    def damage() -> None:
-        [bucket] = own.scan_iter("*:ids:*")
-        own.hset(bucket, field, "1.5")
-
-    assert {*VERBS} - {"add_many", "contains", "discard", "in"} == _ends_clearly(own, damage)
-
-
-# What is lost: an error, or what was there is counted anew.
-
-
-def test_a_lost_layout_or_number_of_members_is_an_error(own: redis.Redis) -> None:
-    for key in (KEYS.layout(), KEYS.members()):
-        one, two = _filled(own)
-        own.delete(key)
-        before = snapshot(own, lanes=False)
-        for counter in (one, two):
-            with pytest.raises(TBloomError, match=r"the server has lost .* 'planted'|planted"):
-                counter.add("7")
-        assert before == snapshot(own, lanes=False)
-        one.clear(mapping=True)
-        assert all(one.add_many(ITEMS))
-
-
 def test_counters_without_their_mapping_are_named_until_they_are_cleared(own: redis.Redis) -> None:
     one, two = _filled(own)
     own.delete(KEYS.layout(), KEYS.members(), *own.scan_iter("*:ids:*"))
@@ -153,38 +136,31 @@ def test_counters_without_their_mapping_are_named_until_they_are_cleared(own: re
     assert [True, False] == [one.add("7"), one.add("7")]
 
 
-def test_the_lost_piece_of_a_counter_without_slices_is_an_error(own: redis.Redis) -> None:
-    """Of what changes it; a count has no more of it."""
-    answered = _ends_clearly(own, lambda: own.delete(PIECE))
-    assert {"clear", "clear_mapping", "count", "count_and", "in", "info"} == answered
+@pytest.mark.parametrize(
+    ("lost", "left", "after"),
+    [
+        (KEYS.counters(), (0, 0), (50, 0)),
+        # That is not noticed: a bucket may be empty.
+        ("*:ids:*", (50, 50), (100, 50)),
+    ],
+)
+def test_members_of_a_lost_bucket_or_entry_are_counted_anew(
+    own: redis.Redis, lost: str, left: tuple[int, int], after: tuple[int, int]
+) -> None:
+    one, two = _filled(own)
+    _lose(lost, own)
+    assert left == (one.count(), two.count())
+    assert all(one.add_many(ITEMS))
+    assert after == (one.count(), two.count())
 
 
 def test_a_lost_slice_is_forgotten_and_the_others_are_counted(own: redis.Redis) -> None:
     own.flushall()
     one = DistinctCounter(own, "one", "planted", granularity="d", slices=2)
     one.add_many(ITEMS)
-    own.delete(*own.scan_iter("*:chunks:*"))
+    _lose("*:chunks:*", own)
     assert 0 == one.count()
     assert all(one.add_many(ITEMS))
-
-
-def test_counters_whose_entries_are_lost_begin_anew(own: redis.Redis) -> None:
-    one, two = _filled(own)
-    own.delete(KEYS.counters())
-    assert (0, 0) == (one.count(), two.count())
-    assert all(one.add_many(ITEMS))
-    assert (50, 0) == (one.count(), two.count())
-
-
-def test_members_of_a_lost_bucket_are_counted_anew(own: redis.Redis) -> None:
-    """That is not noticed: a bucket may be empty."""
-    one, two = _filled(own)
-    own.delete(*own.scan_iter("*:ids:*"))
-    assert all(one.add_many(ITEMS))
-    assert (100, 50) == (one.count(), two.count())
-
-
-# Members and names.
 
 
 def test_members_made_to_be_in_one_bucket_are_spread_over_deeper_ones(own: redis.Redis) -> None:
