@@ -68,7 +68,10 @@ def crawled(client: redis.Redis, folder: Path) -> None:
 
 
 #: Most of their blocks start processes.
-LONG = ("cli.md", "migration.md", "operating.md", "pages.md", "quickstart.md")
+LONG = (
+    *("CONTRIBUTING.md", "cli.md", "distinct.md", "migration.md", "operating.md", "pages.md"),
+    "quickstart.md",
+)
 
 
 @pytest.mark.usefixtures("away_from_midnight")

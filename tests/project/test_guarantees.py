@@ -60,7 +60,7 @@ def test_wrong_clocks_share_slices_with_right_ones(url: str, name: str, days_off
 @pytest.mark.parametrize(
     ("capacity", "error_rate", "grow", "probes"),
     [
-        (5000, 1e-2, True, 20_000),
+        (1000, 1e-2, True, 20_000),
         pytest.param(20_000, 1e-4, False, 500_000, marks=pytest.mark.check),
     ],
 )

@@ -6,7 +6,7 @@ import ast
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from functools import cache
 from graphlib import TopologicalSorter
 from importlib import import_module
 from pathlib import Path
@@ -58,21 +58,29 @@ def room(module: str) -> str:
     return max(found, key=len, default="")
 
 
-def imports(path: Path, *, at_run_time: bool = False) -> Iterator[str]:
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@cache
+def imports(path: Path, *, at_run_time: bool = False) -> frozenset[str]:
     """The full name of everything that a file imports; ``at_run_time``: as it is loaded."""
-    pending: list[ast.AST] = [ast.parse(path.read_text(encoding="utf-8"))]
+    found, pending = set[str](), list[ast.AST]([tree_of(path)])
     while pending:
         node = pending.pop()
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            found.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}:{node.lineno}: a relative import"
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+            found.update(f"{node.module}.{alias.name}" for alias in node.names)
         elif not at_run_time or not isinstance(node, ast.If | ast.FunctionDef | ast.ClassDef):
             pending += ast.iter_child_nodes(node)
+    return frozenset(found)
 
 
-def modules(names: Iterator[str]) -> set[str]:
+@cache
+def modules(names: frozenset[str]) -> set[str]:
     """The modules of tbloom among these names, or that hold them."""
     found = set()
     for name in names:
@@ -136,7 +144,7 @@ def test_what_stands_beside_the_core_uses_nothing_private_of_it(beside: str) -> 
     for module, path in MODULES.items():
         if room(module) != beside:
             continue
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(tree_of(path)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
                 own.add(node.name)
             elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
@@ -157,7 +165,7 @@ def test_modules_are_short() -> None:
 
 def test_all_is_the_truth() -> None:
     """``__all__`` is what the package imports, at once or when it is first used, and type checkers see the same."""
-    tree = ast.parse(MODULES["tbloom"].read_text())
+    tree = tree_of(MODULES["tbloom"])
     homes = {
         alias.name: node.module
         for node in ast.walk(tree)

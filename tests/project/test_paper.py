@@ -13,6 +13,7 @@ from bench.paper import full, racing, rates
 from bench.tables import marked
 
 
+@pytest.mark.check
 def test_the_measured_rate_of_a_window_is_the_unions(own: redis.Redis) -> None:
     """Not the product's. The window is a real one, with smaller slices."""
     found = rates.measure_window(own, 10_000, 84_500, 100_000)
@@ -20,6 +21,7 @@ def test_the_measured_rate_of_a_window_is_the_unions(own: redis.Redis) -> None:
     assert found["all"] < found["any"] / 1000
 
 
+@pytest.mark.check
 def test_the_papers_code_is_right_alone_and_wrong_in_a_race(own: redis.Redis) -> None:
     """Two that ask before one has inserted both get "new"."""
     own.flushall()
