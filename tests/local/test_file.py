@@ -155,16 +155,6 @@ def test_a_filter_outlives_its_process(path: Path) -> None:
         assert all(seen.add_many(items[:10]))
 
 
-def test_a_file_stops_growing(path: Path) -> None:
-    """The room of slices that have left is used again."""
-    sizes = []
-    for day in range(30):
-        with at(START + day * DAY, path, slices=3, capacity=20_000) as seen:
-            assert all(seen.add_many(f"{day} {i}" for i in range(20)))
-            sizes.append(path.stat().st_size)
-    assert len(set(sizes[4:])) == 1
-
-
 def _write_on(path: Path, seed: int, out: int) -> None:
     """Offers items for ever that other writers offer too, and writes the new ones to ``out``, where no line is cut short."""
     chance, seen = random.Random(seed), at(0, path, capacity=300, error_rate=1e-6, slices=3)
