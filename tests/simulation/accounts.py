@@ -40,6 +40,9 @@ class Account:
         }
         #: Objects whose sessions are dead, with their processes; those of which the server may yet get calls.
         self.dead, self.heard_late = set[int](), set[int]()
+        #: The parameters of the objects that have others than the first one: clients with other ones than are stored get an
+        #: error, and change nothing.
+        self.parameters: dict[int, int] = {}
         self._calls = 0
 
     @property

@@ -117,7 +117,7 @@ class Case:
     is_async: bool = False
     #: Objects claim items: heartbeats are sent while time passes.
     has_sessions: bool = False
-    #: Parameters that an object has in place of the case's: see ``WindowAccount.parameters``.
+    #: Parameters that an object has in place of the case's: see ``Account.parameters``.
     others: dict[int, dict[str, Any]] = field(default_factory=dict)
     #: The errors of tbloom's own that callers may get.
     may_refuse: tuple[type[TBloomError], ...] = ()
@@ -156,7 +156,7 @@ class Case:
             world.stores = [self.store(world, number) for number in numbers]
             world.may_refuse = (ConfigMismatch,) if self.others else self.may_refuse
             for number in self.others:
-                getattr(world.account, "parameters", {})[number] = number
+                world.account.parameters[number] = number
             if self.before:
                 self.before(world, self)
             world.callers = [

@@ -22,26 +22,21 @@ def _one(end: str) -> list[tuple[int, Program]]:
 
 def _four() -> list[tuple[int, Program]]:
     return [
-        (0, _in_turn(working("x", "commit", note=True), working("y", "release"))),
-        (0, _in_turn(working("y", "commit"), working("z", "abandon_many", note=True))),
-        (1, _in_turn(working("x", "release"), working("z", "commit", note=True))),
-        (2, _in_turn(working("z", "commit"), working("x", "commit"), working("y", "commit"))),
+        (0, asking(working("x", "commit", note=True), working("y", "release"))),
+        (0, asking(working("y", "commit"), working("z", "abandon_many", note=True))),
+        (1, asking(working("x", "release"), working("z", "commit", note=True))),
+        (2, asking(working("z", "commit"), working("x", "commit"), working("y", "commit"))),
         (1, taking_over("x y z", 2)),
         (0, asking(heartbeat("xyz"), heartbeat("xyz"))),
     ]
-
-
-def _in_turn(*programs: Program) -> Program:
-    for program in programs:
-        yield from program
 
 
 def _ending() -> list[tuple[int, Program]]:
     """A session that ends with a claim, and others that take its work over."""
     return [
         (0, asking(claim("x", note=True), claim("y"), of_all("end_session", "xyz"), claim("z"))),
-        (1, _in_turn(taking_over("x y z", 2), working("y", "commit"))),
-        (2, _in_turn(working("x", "release"), working("z", "commit"))),
+        (1, asking(taking_over("x y z", 2), working("y", "commit"))),
+        (2, asking(working("x", "release"), working("z", "commit"))),
     ]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 
 import pytest
@@ -22,9 +21,3 @@ def player(_player: Player) -> Iterator[Player]:
     """Plays schedules."""
     with playing.ready(_player):
         yield _player
-
-
-@pytest.fixture
-def seed() -> int:
-    """Of the random schedules (tests/conftest.py)."""
-    return int(os.environ["TBLOOM_SIMULATION_SEED"])

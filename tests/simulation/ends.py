@@ -46,25 +46,10 @@ def of_window(world: World, case: Case) -> None:
     account = world.account
     assert isinstance(account, WindowAccount)
     ask_for_pending_answers(world)
-    observer = _observer(world, case, account)
-    world.through(observer, contains_many(account.histories))
+    observer = observe(world, case)
     _check_counts(world, account, observer)
     check_ttls(world, account)
     _check_clear(world, observer, but=(":new:",))
-
-
-def _observer(world: World, case: Case, account: WindowAccount) -> int:
-    """The number of a new object, with the parameters that are stored."""
-    number = len(world.stores)
-    for parameters, others in ((0, {}), *case.others.items()):
-        store = case.store(world, number, **others)
-        with suppress(ConfigMismatch):
-            world.undisturbed(store, lambda store: store.contains("another"))
-            account.parameters[number] = parameters
-            world.stores.append(store)
-            return number
-        world.stores_besides.append(store)
-    raise AssertionError("other parameters are stored than any client's")
 
 
 def of_claims(world: World, case: Case) -> None:
@@ -86,11 +71,18 @@ def of_claims(world: World, case: Case) -> None:
 
 
 def observe(world: World, case: Case) -> int:
-    """The number of a store of which no caller knows, which has looked for all items."""
-    world.stores.append(case.store(world, len(world.stores)))
-    observer = len(world.stores) - 1
-    world.through(observer, contains_many(world.account.histories))
-    return observer
+    """The number of a new object, with the parameters that are stored, which has looked for all items."""
+    number, account = len(world.stores), world.account
+    for parameters, others in ((0, {}), *case.others.items()):
+        store = case.store(world, number, **others)
+        with suppress(ConfigMismatch):
+            world.undisturbed(store, lambda store: store.contains("another"))
+            account.parameters[number] = parameters
+            world.stores.append(store)
+            world.through(number, contains_many(account.histories))
+            return number
+        world.stores_besides.append(store)
+    raise AssertionError("other parameters are stored than any client's")
 
 
 def of_exact(world: World, case: Case) -> None:

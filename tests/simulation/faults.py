@@ -44,15 +44,12 @@ def _cuts(world: World, name: str, link: Link) -> Moves:
     """How a connection may break: how many of its requests are executed, what becomes of the others, what the driver does."""
     found: Moves = {}
     for executed, fate, text in _fates(world, link):
+        move = partial(break_off, world, link, executed, fate)
         for then in ("again", "error"):
             if then in world.kinds:
-                move = partial(break_off, world, link, executed, fate, error=LOST, then=then)
-                found[f"{name}: cut off, {text}, then {then}"] = move
+                found[f"{name}: cut off, {text}, then {then}"] = partial(move, LOST, then=then)
         if world.loop is None and "interrupt" in world.kinds:
-            move = partial(
-                break_off, world, link, executed, fate, error=KeyboardInterrupt(), then="error"
-            )
-            found[f"{name}: interrupted, {text}"] = move
+            found[f"{name}: interrupted, {text}"] = partial(move, KeyboardInterrupt(), then="error")
     return found
 
 
@@ -82,7 +79,7 @@ def _refusals(world: World, name: str, link: Link) -> Moves:
 
 
 def break_off(
-    world: World, link: Link, executed: int, fate: str, *, error: BaseException, then: str
+    world: World, link: Link, executed: int, fate: str, error: BaseException, *, then: str
 ) -> None:
     """A connection breaks, once some of its requests were executed. ``fate``: of the others."""
     for request in [*link.requests][:executed]:
@@ -133,5 +130,5 @@ def cut_all(world: World) -> None:
     """The server is gone for a moment: all connections break, and drivers try again."""
     for link in world.network.waiting():
         if link.is_open and link.requests:
-            break_off(world, link, 0, "lost", error=LOST, then="again")
+            break_off(world, link, 0, "lost", LOST, then="again")
     world.network.late.clear()

@@ -16,7 +16,6 @@ The moves, by the names under which schedules have them ("A" is a caller, or a c
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from typing import Any
 
 from tests.simulation.connections import Place
@@ -49,9 +48,3 @@ class Player:
     def close(self) -> None:
         """Closes the clients."""
         self.loop.close()
-
-
-def moves_of(log: list[str]) -> Iterator[str]:
-    """A schedule as it can be pasted into ``test_found``."""
-    for name in log:
-        yield f"    {name!r},"

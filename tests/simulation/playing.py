@@ -17,7 +17,7 @@ from tests.simulation.claims import CLAIMS
 from tests.simulation.crawl_cases import CRAWLS
 from tests.simulation.crawls import on_played_time
 from tests.simulation.filters import FILTERS
-from tests.simulation.player import Player, moves_of
+from tests.simulation.player import Player
 from tests.simulation.schedules import both, replay, sample, shortest
 from tests.simulation.server import running
 from tests.simulation.stores import OTHERS
@@ -56,8 +56,8 @@ def play(player: Player, case: Case, seconds: float, seed: int) -> tuple[int, bo
         try:
             case.play(player, choose)
         except Broken as broken:
-            moves = shrunk(player, broken)
-            found = "\n".join(moves_of(moves))
+            # As it can be pasted into ``test_found``.
+            found = "\n".join(f"    {move!r}," for move in shrunk(player, broken))
             text = f"{case.name!r}: {broken}\n(\n    {case.name!r},\n    [\n{found}\n    ],\n)"
             raise AssertionError(text) from broken
         played += 1

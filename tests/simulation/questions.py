@@ -67,10 +67,13 @@ def import_many(items: Iterable[str], age: int = 0) -> Question:
     )
 
 
-def asking(*questions: Question) -> Program:
+def asking(*parts: Question | Program) -> Program:
     """Asks one after another."""
-    for question in questions:  # noqa: UP028 - a program is sent the answers
-        yield question
+    for part in parts:
+        if isinstance(part, Question):
+            yield part
+        else:
+            yield from part
 
 
 def claim(item: str, *, note: bool = False) -> Question:

@@ -124,11 +124,6 @@ class Server:
         execute: Any = self.client.execute_command
         return execute(*words, **{NEVER_DECODE: True})
 
-    def now_ms(self) -> int:
-        """The server's clock."""
-        seconds, microseconds = self.do("TIME")
-        return int(seconds) * 1000 + int(microseconds) // 1000
-
     def all_keys(self) -> dict[str, int]:
         """All keys, with the milliseconds until each leaves; -1: never."""
         found = self.do("EVAL", _KEYS, 0)

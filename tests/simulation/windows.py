@@ -30,7 +30,7 @@ class Window(NamedTuple):
     #: Who works on the item: the object whose session has claimed it, NOBODY if that left it to others; since when its
     #: caller does not know of the claim; whether it has a note.
     holder: tuple[int, int | None, bool] | None = None
-    #: Which parameters are stored: see ``WindowAccount.parameters``.
+    #: Which parameters are stored: see ``Account.parameters``.
     parameters: int = 0
     saved: Any = None
 
@@ -49,9 +49,6 @@ class WindowAccount(Account):
 
     def __init__(self, clock: Clock, items: Iterable[str]) -> None:
         super().__init__(clock, items)
-        #: The parameters of the objects that have others than the first one: clients with other ones than are stored get an
-        #: error, and change nothing.
-        self.parameters: dict[int, int] = {}
         #: Items that were claimed with a note.
         self.noted = set[str]()
         #: The slice that was current when a call began, by the call's number.
