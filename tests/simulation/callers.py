@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import redis
@@ -30,16 +30,27 @@ class Question(NamedTuple):
     read: Callable[[Any], dict[str, Any]]
 
 
-#: What a caller asks; it is sent the answers.
+#: Questions that follow from the answers, which it is sent.
 Program = Generator[Question, Any, None]
+#: What a caller asks.
+Part = Question | Callable[[], Program]
+
+
+def _asking(parts: Iterable[Part]) -> Program:
+    """Asks one after another."""
+    for part in parts:
+        if isinstance(part, Question):
+            yield part
+        else:
+            yield from part()
 
 
 class Caller:
     """A thread, or a task, that asks one question after another of an object, each until it has its answer."""
 
-    def __init__(self, world: World, name: str, store: int, program: Program) -> None:
-        self.name, self.store, self._world, self._program = name, store, world, program
-        self.question: Question | None = next(program, None)
+    def __init__(self, world: World, name: str, store: int, parts: Iterable[Part]) -> None:
+        self.name, self.store, self._world, self._program = name, store, world, _asking(parts)
+        self.question: Question | None = next(self._program, None)
         self.op: Op | None = None
         self.has_failed = self.is_gone = False
         #: What it got: ("answer", ...) or ("error", ...).

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,7 +14,7 @@ from tbloom.distinct import DistinctCounter
 from tbloom.exact import ExactFilter
 from tests.simulation import ends
 from tests.simulation.accounts import Account
-from tests.simulation.callers import Caller, Program
+from tests.simulation.callers import Caller
 from tests.simulation.connections import async_client, sync_client
 from tests.simulation.events import CLOCKS, add_event
 from tests.simulation.histories import Undecided
@@ -102,11 +102,11 @@ ALL = CUTS | {"slow", "interrupt", "go on", "OOM", "READONLY", "LOADING", "BUSY"
 
 @dataclass(frozen=True)
 class Case:
-    """``programs``: for each caller its object's number and what it asks; ``arguments``: of each object."""
+    """``callers``: of each the number of its object, and what it asks; ``arguments``: of each object."""
 
     name: str
     items: str
-    programs: Callable[[], list[tuple[int, Program]]]
+    callers: Iterable[tuple[Any, ...]]
     arguments: dict[str, Any] = field(default_factory=dict)
     faults: int = 1
     kinds: frozenset[str] = CUTS
@@ -151,8 +151,7 @@ class Case:
             world.loop = player.loop
         player.played += 1
         try:
-            programs = self.programs()
-            numbers = range(1 + max(number for number, _ in programs))
+            numbers = range(1 + max(number for number, *_ in self.callers))
             world.stores = [self.store(world, number) for number in numbers]
             world.may_refuse = (ConfigMismatch,) if self.others else self.may_refuse
             for number in self.others:
@@ -160,8 +159,8 @@ class Case:
             if self.before:
                 self.before(world, self)
             world.callers = [
-                Caller(world, chr(ord("A") + at), number, program)
-                for at, (number, program) in enumerate(programs)
+                Caller(world, chr(ord("A") + at), number, parts)
+                for at, (number, *parts) in enumerate(self.callers)
             ]
             for event in self.events:
                 add_event(world, self, event)

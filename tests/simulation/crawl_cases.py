@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from tests.simulation.callers import Program, Question
@@ -16,25 +15,18 @@ _ALL = CUTS | {"slow", "OOM", "READONLY", "LOADING", "BUSY"}
 _TURNS, _LAST_TURNS = 25, 400
 
 
-def _turn() -> Question:
-    return Question("turn", {}, lambda crawl: crawl.turn(), lambda _: {})
+_TURN = Question("turn", {}, lambda crawl: crawl.turn(), lambda _: {})
+_CLEAR = Question("clear", {}, lambda crawl: crawl.clear(), lambda _: {})
 
 
 def _crawling() -> Program:
     for _ in range(_TURNS):
-        if (yield _turn()) is False:
+        if (yield _TURN) is False:
             return
 
 
-def _clearing() -> Program:
-    yield Question("clear", {}, lambda crawl: crawl.clear(), lambda _: {})
-
-
-def _crawls(number: int, *others: Callable[[], Program]) -> Callable[[], list[tuple[int, Program]]]:
-    return lambda: [
-        *((crawl, _crawling()) for crawl in range(number)),
-        *((number + at, program()) for at, program in enumerate(others)),
-    ]
+def _crawls(number: int) -> list[tuple[Any, ...]]:
+    return [(crawl, _crawling) for crawl in range(number)]
 
 
 def _to_the_end(world: World, crawl: PlayedCrawl) -> None:
@@ -85,5 +77,5 @@ CRAWLS = [
     Case("three crawls that share a queue, one dies", _PAGES, _crawls(3), {"shares": True}, events=_DIES, **_GIVEN),
     Case("two crawls that go on during an outage, one dies", _PAGES, _crawls(2), {"on_error": "schedule"},
          events=(*_DIES, "half a minute passes"), **_GIVEN),
-    Case("two crawls, another client clears", _PAGES, _crawls(2, _clearing), events=("half a minute passes",), **_GIVEN),
+    Case("two crawls, another client clears", _PAGES, [*_crawls(2), (2, _CLEAR)], events=("half a minute passes",), **_GIVEN),
 ]  # fmt: skip

@@ -2,170 +2,116 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-from tests.simulation.callers import Program, Question
 from tests.simulation.cases import ALL, CUTS, Case
-from tests.simulation.questions import (
-    add,
-    add_many,
-    asking,
-    clear,
-    contains,
-    import_many,
-    last_seen,
-)
+from tests.simulation.questions import add, add_many, clear, contains, import_many, last_seen
 
-Programs = Callable[[], list[tuple[int, Program]]]
 _TIMES = ("the slice ends", "scripts are forgotten")
 _NINE = "a b c d e f g h i"
 _SIX = "a b c d e f"
 _ITEMS = _NINE.split()
 
 
-def _two_add(*stores: int) -> Programs:
-    return lambda: [(store, asking(add("x"))) for store in stores]
-
-
-def _and_clear(programs: Programs, items: str) -> Programs:
-    return lambda: [*programs(), (2, asking(clear(items.split())))]
-
-
-def _add_and_clear() -> list[tuple[int, Program]]:
-    return [(0, asking(add("x"), add("x"))), (0, asking(clear(["x"])))]
-
-
-def _grow_and_clear() -> list[tuple[int, Program]]:
-    return [(0, asking(add_many("abc"), add("b"))), (0, asking(clear("abc")))]
-
-
-def _one_adds(*questions: Question) -> Programs:
-    return lambda: [(0, asking(*questions))]
-
-
-def _tasks_add(*items: str) -> Programs:
-    return lambda: [(0, asking(add(item))) for item in items]
-
-
-def _many() -> list[tuple[int, Program]]:
-    return [
-        (0, asking(add_many(_ITEMS[:5]), contains("a"), add_many(_ITEMS[3:]))),
-        (0, asking(*map(add, _ITEMS[:3]), add(_ITEMS[-1]), contains(_ITEMS[-1]))),
-        (1, asking(add_many(_ITEMS[::2]), add_many(_ITEMS[1::2]))),
-        (1, asking(add_many(_ITEMS[::-1]), contains("e"))),
-    ]
-
-
-def _one_by_one() -> list[tuple[int, Program]]:
-    return [
-        (store, asking(*map(add, items), contains(items[0])))
-        for store, items in ((0, "abc"), (0, "cba"), (0, "bcd"), (1, "abcd"))
-    ]
-
-
-def _tasks() -> list[tuple[int, Program]]:
-    """Many tasks of one object, whose items go together."""
-    return [
-        *((0, asking(add(item), contains(item))) for item in "abcabd"),
-        (1, asking(add_many("abcd"))),
-        (0, asking(add("a", within=1))),
-    ]
-
-
-def _ages() -> list[tuple[int, Program]]:
-    """Of an object each: see ``test_found`` for what happens to threads of one object that ask in other numbers of slices."""
-    return [
-        (0, asking(add("a", keep=1), add("b", keep=2), contains("a"), add("a"))),
-        (1, asking(add_many("abcd", keep=3), contains("b", within=2), add("d", within=1))),
-        (2, asking(add("b"), add_many("dcba", within=2), add("c", keep=1))),
-        (3, asking(add_many("dcba"), add_many("abcd", within=1))),
-    ]
-
-
-def _ages_of_one() -> list[tuple[int, Program]]:
-    return [
-        (0, asking(add("b"))),
-        (0, asking(add("b"), add("b", within=1))),
-    ]
-
-
-def _importing() -> list[tuple[int, Program]]:
-    return [
-        (0, asking(add_many("abcd"), last_seen("a"), add("e"), last_seen("e"))),
-        (1, asking(import_many("abe"), add_many("abc"), last_seen("b"))),
-        (2, asking(import_many("cdf", age=1), last_seen("c"), add("f"), contains("d"))),
-        (1, asking(last_seen("f"), add("f"), last_seen("f"))),
-    ]
-
-
-def _batches(items: str, size: int) -> Programs:
+def _batches(items: str, size: int) -> list[tuple[Any, ...]]:
     """Four threads of two objects, each of which adds some of the items in batches."""
     all_ = items.split()
-
-    def programs() -> list[tuple[int, Program]]:
-        orders = all_, all_[::-1], all_[1::2] + all_[::2], all_[len(all_) // 2 :]
-        return [
-            (at // 2, asking(*(add_many(own[n : n + size]) for n in range(0, len(own), size))))
-            for at, own in enumerate(orders)
-        ]
-
-    return programs
+    orders = all_, all_[::-1], all_[1::2] + all_[::2], all_[len(all_) // 2 :]
+    return [
+        (at // 2, *(add_many(own[n : n + size]) for n in range(0, len(own), size)))
+        for at, own in enumerate(orders)
+    ]
 
 
+_X, _ABC = (0, add("x")), (0, add_many("abc"))
+_MANY = [
+    (0, add_many(_ITEMS[:5]), contains("a"), add_many(_ITEMS[3:])),
+    (0, *map(add, _ITEMS[:3]), add(_ITEMS[-1]), contains(_ITEMS[-1])),
+    (1, add_many(_ITEMS[::2]), add_many(_ITEMS[1::2])),
+    (1, add_many(_ITEMS[::-1]), contains("e")),
+]
+_MANY_AND_CLEAR = [*_MANY, (2, clear(_ITEMS))]
+_ONE_BY_ONE_AND_CLEAR = [
+    *(
+        (store, *map(add, items), contains(items[0]))
+        for store, items in ((0, "abc"), (0, "cba"), (0, "bcd"), (1, "abcd"))
+    ),
+    (2, clear("abcd")),
+]
+#: Many tasks of one object, whose items go together.
+_TOGETHER = [
+    *((0, add(item), contains(item)) for item in "abcabd"),
+    (1, add_many("abcd")),
+    (0, add("a", within=1)),
+]
+#: Of an object each: see ``test_found`` for what happens to threads of one object that ask in other numbers of slices.
+_AGES = [
+    (0, add("a", keep=1), add("b", keep=2), contains("a"), add("a")),
+    (1, add_many("abcd", keep=3), contains("b", within=2), add("d", within=1)),
+    (2, add("b"), add_many("dcba", within=2), add("c", keep=1)),
+    (3, add_many("dcba"), add_many("abcd", within=1)),
+]
+_IMPORTING = [
+    (0, add_many("abcd"), last_seen("a"), add("e"), last_seen("e")),
+    (1, import_many("abe"), add_many("abc"), last_seen("b")),
+    (2, import_many("cdf", age=1), last_seen("c"), add("f"), contains("d")),
+    (1, last_seen("f"), add("f"), last_seen("f")),
+]
 _THIRTY = " ".join(f"item{n}" for n in range(30))
 _LARGE: dict[str, Any] = {"faults": 6, "kinds": ALL}
 _ERRORS = frozenset({"lost", "again", "error", "OOM", "READONLY", "LOADING", "BUSY"})
 _OTHERS = ("another client clears and adds",)
 _TASKS: dict[str, Any] = {"is_async": True, "kinds": frozenset({"lost", "late", "interrupt"}), "exhaustive": True}  # fmt: skip
 FILTERS = [
-    Case("a client adds an item, two faults", "x", _one_adds(add("x")), faults=2, kinds=_ERRORS, exhaustive=True),
-    Case("a client that makes its own connections adds an item, two faults", "x", _one_adds(add("x")), {"is_kept": True},
+    Case("a client adds an item, two faults", "x", [_X], faults=2, kinds=_ERRORS, exhaustive=True),
+    Case("a client that makes its own connections adds an item, two faults", "x", [_X], {"is_kept": True},
          faults=2, kinds=_ERRORS, exhaustive=True),
-    Case("a client adds an item, another one clears and adds", "x", _one_adds(add("x")), events=_OTHERS, exhaustive=True),
-    Case("a client adds so many that the slice grows, another one clears and adds", "a b c", _one_adds(add_many("abc")),
+    Case("a client adds an item, another one clears and adds", "x", [_X], events=_OTHERS, exhaustive=True),
+    Case("a client adds so many that the slice grows, another one clears and adds", "a b c", [_ABC],
          {"capacity": 2}, events=_OTHERS, exhaustive=True),
-    Case("a client adds to two shards, another one clears and adds", "a b c d", _one_adds(add_many("abcd"), add("a")),
+    Case("a client adds to two shards, another one clears and adds", "a b c d", [(0, add_many("abcd"), add("a"))],
          {"shards": 2}, events=_OTHERS, exhaustive=True),
-    Case("a client adds by the prepared call, another one clears and adds", "x y", _one_adds(add("y"), add("x")),
+    Case("a client adds by the prepared call, another one clears and adds", "x y", [(0, add("y"), add("x"))],
          {"is_kept": True}, kinds=CUTS | {"interrupt"}, events=_OTHERS, exhaustive=True),
-    Case("two tasks add an item", "x", _tasks_add("x", "x"), **_TASKS),
-    Case("three tasks add an item", "x", _tasks_add("x", "x", "x"), **_TASKS),
-    Case("two tasks add an item by the prepared call", "x y", lambda: [(0, asking(add("y"), add("x"))), (0, asking(add("x")))],
+    Case("two tasks add an item", "x", [_X] * 2, **_TASKS),
+    Case("three tasks add an item", "x", [_X] * 3, **_TASKS),
+    Case("two tasks add an item by the prepared call", "x y", [(0, add("y"), add("x")), _X],
          {"is_kept": True}, **_TASKS),
-    Case("two threads of an object add an item", "x", _two_add(0, 0), exhaustive=True),
-    Case("two clients add an item", "x", _two_add(0, 1), exhaustive=True),
-    Case("two clients add an item, two faults", "x", _two_add(0, 1), faults=2,
+    Case("two threads of an object add an item", "x", [_X] * 2, exhaustive=True),
+    Case("two clients add an item", "x", [_X, (1, add("x"))], exhaustive=True),
+    Case("two clients add an item, two faults", "x", [_X, (1, add("x"))], faults=2,
          kinds=frozenset({"lost", "again", "error", "OOM"}), exhaustive=True),
-    Case("two clients add an item, another clears", "x", _and_clear(_two_add(0, 1), "x"), exhaustive=True),
-    Case("a client adds an item, and clears", "x", _add_and_clear, kinds=CUTS | {"interrupt", "OOM"}, exhaustive=True),
-    Case("a client adds so many that the slice grows, and clears", "a b c", _grow_and_clear, {"capacity": 2},
-         kinds=CUTS | {"OOM"}, exhaustive=True),
-    Case("two clients add, the slice ends", "x", _two_add(0, 1), events=("the slice ends",), exhaustive=True),
-    Case("two threads add by the prepared call", "x", lambda: [(0, asking(add("x"))), (0, asking(add("x"), contains("x")))],
+    Case("two clients add an item, another clears", "x", [_X, (1, add("x")), (2, clear("x"))], exhaustive=True),
+    Case("a client adds an item, and clears", "x", [(0, add("x"), add("x")), (0, clear("x"))],
+         kinds=CUTS | {"interrupt", "OOM"}, exhaustive=True),
+    Case("a client adds so many that the slice grows, and clears", "a b c", [(*_ABC, add("b")), (0, clear("abc"))],
+         {"capacity": 2}, kinds=CUTS | {"OOM"}, exhaustive=True),
+    Case("two clients add, the slice ends", "x", [_X, (1, add("x"))], events=("the slice ends",), exhaustive=True),
+    Case("two threads add by the prepared call", "x", [_X, (*_X, contains("x"))],
          {"is_kept": True}, kinds=CUTS | {"interrupt"}, exhaustive=True),
-    Case("four threads of two clients add", _NINE, _many, events=_TIMES, **_LARGE),
-    Case("four threads add, another clears", _NINE, _and_clear(_many, _NINE), events=_TIMES, **_LARGE),
-    Case("four threads add one by one by the prepared call, another clears", "a b c d", _and_clear(_one_by_one, "a b c d"),
+    Case("four threads of two clients add", _NINE, _MANY, events=_TIMES, **_LARGE),
+    Case("four threads add, another clears", _NINE, _MANY_AND_CLEAR, events=_TIMES, **_LARGE),
+    Case("four threads add one by one by the prepared call, another clears", "a b c d", _ONE_BY_ONE_AND_CLEAR,
          {"is_kept": True}, events=_TIMES, **_LARGE),
-    Case("two shards", _NINE, _and_clear(_many, _NINE), {"shards": 2}, events=_TIMES, **_LARGE),
-    Case("slices grow", _NINE, _many, {"capacity": 2}, events=_TIMES, **_LARGE),
-    Case("slices grow, another clears", _NINE, _and_clear(_many, _NINE), {"capacity": 2}, **_LARGE),
-    Case("slices grow in two shards", _NINE, _many, {"capacity": 4, "shards": 2}, events=_TIMES, **_LARGE),
+    Case("two shards", _NINE, _MANY_AND_CLEAR, {"shards": 2}, events=_TIMES, **_LARGE),
+    Case("slices grow", _NINE, _MANY, {"capacity": 2}, events=_TIMES, **_LARGE),
+    Case("slices grow, another clears", _NINE, _MANY_AND_CLEAR, {"capacity": 2}, **_LARGE),
+    Case("slices grow in two shards", _NINE, _MANY, {"capacity": 4, "shards": 2}, events=_TIMES, **_LARGE),
     Case("thirty items, without a capacity", _THIRTY, _batches(_THIRTY, 10), {"capacity": None}, events=_TIMES, **_LARGE),
-    Case("items for some slices, asked in some", "a b c d", _ages, events=("the slice ends",) * 4, **_LARGE),
-    Case("threads of an object ask in other numbers of slices", "b", _ages_of_one, events=("the slice ends",), is_played=False),
+    Case("items for some slices, asked in some", "a b c d", _AGES, events=("the slice ends",) * 4, **_LARGE),
+    Case("threads of an object ask in other numbers of slices", "b", [(0, add("b")), (0, add("b"), add("b", within=1))],
+         events=("the slice ends",), is_played=False),
     Case("the window ends", _SIX, _batches(_SIX, 3), events=("the window ends", "the slice ends"), **_LARGE),
-    Case("other clients import items, and ask when they were last seen", _SIX, _importing, events=_TIMES, **_LARGE),
-    Case("tasks import items, and ask when they were last seen", _SIX, _importing, is_async=True, events=_TIMES, **_LARGE),
-    Case("slices grow while other clients import", _SIX, _importing, {"capacity": 2}, events=_TIMES, **_LARGE),
+    Case("other clients import items, and ask when they were last seen", _SIX, _IMPORTING, events=_TIMES, **_LARGE),
+    Case("tasks import items, and ask when they were last seen", _SIX, _IMPORTING, is_async=True, events=_TIMES, **_LARGE),
+    Case("slices grow while other clients import", _SIX, _IMPORTING, {"capacity": 2}, events=_TIMES, **_LARGE),
     Case("the server's clock is set", _SIX, _batches(_SIX, 3),
          events=("the clock is set on", "the clock is set back", "the slice ends"), **_LARGE),
     Case("another client restores a copy", _SIX, _batches(_SIX, 3), events=("another client makes a copy", "the slice ends"), **_LARGE),
     Case("slices grow, another client restores a copy", _SIX, _batches(_SIX, 3), {"capacity": 2}, events=("another client makes a copy",), **_LARGE),
     Case("the server comes back with what it had saved", _SIX, _batches(_SIX, 3), events=("the server saves",), **_LARGE),
-    Case("tasks whose items go together", "a b c d", _tasks, is_async=True, events=_TIMES, **_LARGE),
-    Case("tasks by the prepared call, another clears", "a b c d", _and_clear(_one_by_one, "a b c d"), {"is_kept": True},
+    Case("tasks whose items go together", "a b c d", _TOGETHER, is_async=True, events=_TIMES, **_LARGE),
+    Case("tasks by the prepared call, another clears", "a b c d", _ONE_BY_ONE_AND_CLEAR, {"is_kept": True},
          is_async=True, events=_TIMES, **_LARGE),
-    Case("tasks add many, another clears", _NINE, _and_clear(_many, _NINE), is_async=True, events=_TIMES, **_LARGE),
+    Case("tasks add many, another clears", _NINE, _MANY_AND_CLEAR, is_async=True, events=_TIMES, **_LARGE),
 ]  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime, timezone
 from functools import partial
 from typing import Any
@@ -67,15 +67,6 @@ def import_many(items: Iterable[str], age: int = 0) -> Question:
     )
 
 
-def asking(*parts: Question | Program) -> Program:
-    """Asks one after another."""
-    for part in parts:
-        if isinstance(part, Question):
-            yield part
-        else:
-            yield from part
-
-
 def claim(item: str, *, note: bool = False) -> Question:
     """May I work on the item?"""
     how = {"note": item} if note else {}
@@ -95,21 +86,26 @@ def take_over(items: Iterable[str], *, all_: bool = False) -> Question:
     )
 
 
-def taking_over(items: str, times: int = 1) -> Program:
-    """Does the work that others have left."""
-    for _ in range(times):
-        for item in (yield take_over(items.split())) or []:
-            yield ask("commit", item)
+def taking_over(items: Iterable[str]) -> Callable[[], Program]:
+    """Does the work that others have left, twice."""
+
+    def program() -> Program:
+        for _ in range(2):
+            for item in (yield take_over(items)) or []:
+                yield ask("commit", item)
+
+    return program
 
 
-def working(item: str, end: str, *, note: bool = False) -> Program:
+def working(item: str, end: str, *, note: bool = False) -> Callable[[], Program]:
     """Claims the item, and if it is new, ends the claim by that verb."""
-    if (yield claim(item, note=note)) is Claim.NEW:
-        yield (
-            Question("abandon_many", {item: {}}, lambda s: s.abandon_many([item]), lambda _: {})
-            if end == "abandon_many"
-            else ask(end, item)
-        )
+    how = {"abandon_many": of_all(end, [item], [item])}
+
+    def program() -> Program:
+        if (yield claim(item, note=note)) is Claim.NEW:
+            yield how.get(end, ask(end, item))
+
+    return program
 
 
 def label_of(number: int) -> str:

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from datetime import datetime, timezone
 from functools import partial
 from typing import Any
 
 from tests.simulation import ends
 from tests.simulation.accounts import ExactAccount
-from tests.simulation.callers import Program
 from tests.simulation.cases import ALL, Case, Distinct, distinct, exact
-from tests.simulation.questions import add, add_many, ask, asking, clear, contains
+from tests.simulation.questions import add, add_many, ask, clear, contains
 from tests.simulation.server import START_MS
 from tests.simulation.world import World
 
-Programs = Callable[[], list[tuple[int, Program]]]
 _KINDS: dict[str, dict[str, Any]] = {
     "exact": {"make": exact, "account": ExactAccount, "end": ends.of_exact},
     "distinct": {"make": distinct, "account": ExactAccount, "end": ends.of_distinct},
@@ -23,38 +21,34 @@ _KINDS: dict[str, dict[str, Any]] = {
 _SIX = "a b c d e f"
 
 
-def _small(verb: str, kind: str) -> Programs:
-    how = {"ttl": 1000} if kind == "exact" and verb == "add" else {}
-    first = {"ttl": 1000} if kind == "exact" else {}
-    return lambda: [(0, asking(add("x", **first))), (1, asking(ask(verb, "x", **how)))]
+_ITEMS = _SIX.split()
 
 
-def _large(kind: str, *, clears: bool) -> Programs:
+def _small(verb: str, kind: str) -> list[Any]:
+    how = {"ttl": 1000} if kind == "exact" else {}
+    return [(0, add("x", **how)), (1, ask(verb, "x", **(how if verb == "add" else {})))]
+
+
+def _large(kind: str, *, clears: bool) -> list[Any]:
     ttls: tuple[dict[str, int], ...] = ({"ttl": 1000}, {"ttl": 90})
     long, short = ttls if kind == "exact" else ({}, {})
-    items = _SIX.split()
-
-    def programs() -> list[tuple[int, Program]]:
-        found = [
-            (0, asking(add_many(items[:4], **long), ask("discard", "b"), add("b", **short))),
-            (0, asking(add("a", **short), contains("a"), add_many(items[3:], **long))),
-            (1, asking(add_many(items[::-1], **long), ask("discard", "f"), contains("f"))),
-            (1, asking(add("b", **long), ask("discard", "a"), add("a", **long))),
-        ]
-        return [*found, (2, asking(clear(_SIX.split())))] if clears else found
-
-    return programs
-
-
-def _days() -> list[tuple[int, Program]]:
-    """Members of two hours: an item is a member and its slice; a call is of one slice."""
-    now, before = _HOURS[:3], _HOURS[3:]
     return [
-        (0, asking(add_many(now), add("b@1"), add("c@0"))),
-        (0, asking(add("a@1"), add_many(before))),
-        (1, asking(add_many(before[::-1]), add("a@0"), add_many(now[::-1]))),
-        (1, asking(add("c@1"), add_many(now[::2]))),
+        (0, add_many(_ITEMS[:4], **long), ask("discard", "b"), add("b", **short)),
+        (0, add("a", **short), contains("a"), add_many(_ITEMS[3:], **long)),
+        (1, add_many(_ITEMS[::-1], **long), ask("discard", "f"), contains("f")),
+        (1, add("b", **long), ask("discard", "a"), add("a", **long)),
+        *([(2, clear(_ITEMS))] if clears else []),
     ]
+
+
+#: Members of two hours: an item is a member and its slice; a call is of one slice.
+_NOW, _BEFORE = ["a@0", "b@0", "c@0"], ["a@1", "b@1", "c@1"]
+_HOURS = [
+    (0, add_many(_NOW), add("b@1"), add("c@0")),
+    (0, add("a@1"), add_many(_BEFORE)),
+    (1, add_many(_BEFORE[::-1]), add("a@0"), add_many(_NOW[::-1])),
+    (1, add("c@1"), add_many(_NOW[::2])),
+]
 
 
 class _ByHour(Distinct):
@@ -87,7 +81,6 @@ def _of_hours(world: World, case: Case) -> None:
         assert least <= counted <= most, f"{counted} members"
 
 
-_HOURS = ["a@0", "b@0", "c@0", "a@1", "b@1", "c@1"]
 OTHERS = [
     Case(f"{kind}: two clients, one {verb}s", "x", _small(verb, kind), exhaustive=True, **given)
     for kind, given in _KINDS.items()
@@ -105,6 +98,6 @@ OTHERS = [
     for kind, given in _KINDS.items()
     for clears in (False, True)
 ] + [
-    Case("distinct: members are added to two slices", " ".join(_HOURS), _days, faults=5, kinds=ALL - {"go on"},
+    Case("distinct: members are added to two slices", " ".join(_NOW + _BEFORE), _HOURS, faults=5, kinds=ALL - {"go on"},
          events=("scripts are forgotten",), make=partial(distinct, kind=_ByHour, granularity="1h", slices=4), account=ExactAccount, end=_of_hours),
 ]  # fmt: skip
