@@ -6,7 +6,6 @@ from itertools import takewhile
 from pathlib import Path
 
 import pytest
-import redis
 
 from tests.helpers.documents import ROOT, Runner, blocks
 from tests.helpers.packages import install
@@ -42,7 +41,7 @@ def test_the_first_minutes_without_a_server_with_one_and_in_a_shell(runner: Runn
 
 @with_scrapy
 def test_a_scrapy_project_from_its_first_command_to_its_first_mistake(runner: Runner) -> None:
-    _make_project(runner, ROOT / "README.md")
+    _make_project(runner)
     assert ", 0 items (0 in the newest), 0.00 MB, new, at " in _crawled(runner, 3)
     assert ", 2 items (2 in the newest), 0.04 MB, existing, at " in _crawled(runner, 1)
     local = "-s TBLOOM_STORE=local -s TBLOOM_MARK=scheduled -s REDIS_URL=redis://127.0.0.1:1/0"
@@ -57,29 +56,11 @@ def test_a_scrapy_project_from_its_first_command_to_its_first_mistake(runner: Ru
     _crawled(runner, 1, "-s TBLOOM_SLICES=14")
 
 
-@with_scrapy
-def test_a_crawl_moves_from_scrapy_redis_and_fetches_nothing_twice(runner: Runner) -> None:
-    """The fingerprints are those of scrapy-redis' own filter, and of many more pages."""
-    _make_project(runner, DOCS / "migration.md")
-    theirs = (
-        "-s ADDONS= -s DUPEFILTER_CLASS=scrapy_redis.dupefilter.RFPDupeFilter -s SCHEDULER_PERSIST=1 "
-        "-s SCHEDULER=scrapy_redis.scheduler.Scheduler -s SCHEDULER_DUPEFILTER_KEY=news:dupefilter"
-    )
-    _crawled(runner, 3, theirs)
-    with redis.Redis.from_url(runner.url) as client:
-        client.sadd("news:dupefilter", *(f"{i:040x}" for i in range(50_000)))
-    imports = [each for each in blocks(DOCS / "migration.md") if "tbloom import news" in each.code]
-    for block in imports:
-        runner.run(block)
-    assert "existing" in _crawled(runner, 1, "-s TBLOOM_KEY=news:tbloom")
-
-
-def _make_project(scrapy: Runner, document: Path) -> None:
-    """A project with the spider of the quickstart, and the document's settings, the first or those with a fingerprinter."""
+def _make_project(scrapy: Runner) -> None:
+    """A project with the spider of the quickstart, and README's settings."""
     scrapy.shell("scrapy startproject shop .")
     scrapy.run(next(block for block in blocks(DOCS / "quickstart.md") if block.file == "news.py"))
-    settings = [block.code for block in blocks(document) if block.file == "settings.py"]
-    chosen = next((code for code in settings if "FINGERPRINTER" in code), settings[0])
+    chosen = next(block.code for block in blocks(ROOT / "README.md") if block.file == "settings.py")
     with (scrapy.folder / "shop" / "settings.py").open("a", encoding="utf-8") as file:
         file.write(
             f"{chosen}\nREDIS_URL = {scrapy.url!r}\nROBOTSTXT_OBEY = False\nDOWNLOAD_DELAY = 0\n"

@@ -9,16 +9,8 @@ import redis
 
 from bench.contest import fingerprints
 from bench.paper import __main__ as paper
-from bench.paper import full, racing, rates
+from bench.paper import full, racing
 from bench.tables import marked
-
-
-@pytest.mark.check
-def test_the_measured_rate_of_a_window_is_the_unions(own: redis.Redis) -> None:
-    """Not the product's. The window is a real one, with smaller slices."""
-    found = rates.measure_window(own, 10_000, 84_500, 100_000)
-    assert found["measured"] == pytest.approx(found["any"], rel=0.15)
-    assert found["all"] < found["any"] / 1000
 
 
 @pytest.mark.check
