@@ -16,7 +16,7 @@ from tests.simulation import ends
 from tests.simulation.accounts import Account
 from tests.simulation.callers import Caller
 from tests.simulation.connections import async_client, sync_client
-from tests.simulation.events import CLOCKS, add_event
+from tests.simulation.events import add_event
 from tests.simulation.histories import Undecided
 from tests.simulation.player import Player
 from tests.simulation.schedules import Choose
@@ -134,11 +134,6 @@ class Case:
         if self.is_async:
             arguments["is_async"] = True
         return self.make(world, number, arguments.pop("name", world.name), **arguments)
-
-    @property
-    def needs_clock(self) -> bool:
-        """Whether some of its moves need a server whose clock can be set."""
-        return any(event in CLOCKS for event in self.events)
 
     def play(self, player: Player, choose: Choose) -> World:
         """Plays one schedule. Raises Broken, with its moves, where a promise is broken."""

@@ -18,9 +18,7 @@ if TYPE_CHECKING:
 
 
 def add_event(world: World, case: Case, name: str) -> None:
-    """Adds what a case names to what may happen, unless the machine can't do it."""
-    if name in CLOCKS and not world.server.clock.moves:
-        return
+    """Adds what a case names to what may happen."""
     times = sum(known.startswith(name) for known in world.events)
     world.events[f"{name} ({times + 1})" if times else name] = partial(EVENTS[name], world, case)
 
@@ -128,6 +126,3 @@ EVENTS: dict[str, Callable[..., Any]] = {
     "scripts are forgotten": _forget_scripts,
     "the server saves": _save,
 }
-CLOCKS = {
-    "the first object's process dies", "the slice ends", "half a minute passes", "the window ends", "the clock is set on", "the clock is set back",
-}  # fmt: skip

@@ -19,6 +19,7 @@ from redis.client import NEVER_DECODE
 
 from tbloom.engine.scripts import Script
 from tests.helpers.localredis import LocalRedis
+from tests.helpers.making import missing
 
 _SHIFT = Path(__file__).with_name("shift.c")
 #: The clock of a schedule begins here (2026-11-23 12:00:30 UTC): in the middle of a minute, at the beginning of an hour.
@@ -42,18 +43,12 @@ def _scripts() -> list[str]:
 
 
 class Clock:
-    """The time by the server's clock and by the clients', in milliseconds from the beginning of the schedule.
+    """The time by the server's clock and by the clients', in milliseconds from the beginning of the schedule."""
 
-    Without a C compiler the server's clock is the machine's (``moves`` is False), and the player leaves it alone.
-    """
-
-    def __init__(self, file: Path | None) -> None:
-        self.moves = file is not None
-        self._page = None
-        if file is not None:
-            file.write_bytes(bytes(8))
-            with file.open("r+b") as opened:
-                self._page = mmap.mmap(opened.fileno(), 8)
+    def __init__(self, file: Path) -> None:
+        file.write_bytes(bytes(8))
+        with file.open("r+b") as opened:
+            self._page = mmap.mmap(opened.fileno(), 8)
         self.begin()
 
     def begin(self) -> None:
@@ -72,8 +67,7 @@ class Clock:
         self._show()
 
     def _show(self) -> None:
-        if self._page is not None:
-            self._page[:] = (1000 * (START_MS + self.server_ms)).to_bytes(8, sys.byteorder)
+        self._page[:] = (1000 * (START_MS + self.server_ms)).to_bytes(8, sys.byteorder)
 
     def time_ns(self) -> int:
         """What a client's wall clock shows."""
@@ -86,9 +80,6 @@ class Clock:
     @contextmanager
     def shown_to_clients(self) -> Iterator[None]:
         """The clocks that tbloom looks at are these."""
-        if not self.moves:
-            yield
-            return
         clocks = {"monotonic_ns": self.monotonic_ns, "time_ns": self.time_ns}
         real = {name: getattr(time, name) for name in clocks}
         with pytest.MonkeyPatch.context() as patch:
@@ -184,16 +175,14 @@ class Server:
 def running(folder: Path) -> Iterator[Server]:
     """A server that only this process uses."""
     binary = shutil.which("redis-server") or shutil.which("valkey-server")
-    if binary is None:
-        pytest.skip("the simulation needs a redis-server on PATH")
-    compiler, clock = shutil.which("cc") or shutil.which("gcc"), Clock(None)
-    env: dict[str, str] = {}
-    if compiler:
-        library, file = folder / "shift.so", folder / "clock"
-        command = [compiler, "-shared", "-fPIC", "-O2", "-o", str(library), str(_SHIFT), "-ldl"]
-        subprocess.run(command, check=True)
-        clock = Clock(file)
-        env = {"LD_PRELOAD": str(library), "TBLOOM_CLOCK_FILE": str(file)}
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if not binary or not compiler:
+        missing("A redis-server on PATH, or a C compiler,")
+    library, file = folder / "shift.so", folder / "clock"
+    command = [compiler, "-shared", "-fPIC", "-O2", "-o", str(library), str(_SHIFT), "-ldl"]
+    subprocess.run(command, check=True)
+    clock = Clock(file)
+    env = {"LD_PRELOAD": str(library), "TBLOOM_CLOCK_FILE": str(file)}
     socket = str(folder / "redis.sock")
     with LocalRedis(binary, "--unixsocket", socket, "--hz", "1", env=env):
         server = Server(socket, clock)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Callable
 
 import pytest
@@ -31,8 +30,6 @@ def test_no_schedule_of_many_breaks_a_promise(
 
 def _play(player: Player, name: str, seconds: float, record: Record) -> None:
     case, seed = playing.CASES[name], int(os.environ["TBLOOM_SIMULATION_SEED"])
-    if not player.server.clock.moves and case.needs_clock:
-        warnings.warn("no C compiler, so the clock's moves are left out", stacklevel=1)
     print(f"TBLOOM_SIMULATION_SEED={seed}")
     before = player.undecided
     played, is_all = playing.play(player, case, seconds / len(playing.PLAYED), seed)
