@@ -9,9 +9,8 @@ A client that can write to Redis can't run code here: a note names classes that 
 from __future__ import annotations
 
 import json
-import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import is_dataclass
 from datetime import date, datetime, time, timedelta, timezone
@@ -23,13 +22,11 @@ from zoneinfo import ZoneInfo
 
 from lxml import etree  # type: ignore[import-untyped]
 from scrapy import Item, Request, Spider
-from scrapy.http import Headers
 from scrapy.utils.request import request_from_dict
-from w3lib.url import safe_url_string
 
 from tbloom.scrapy.meta import CLAIM
 
-_MAX_CHARACTERS = 1 << 16
+_MAX_BYTES = 1 << 16
 #: JSON has smaller integers as they are: Python limits the digits of those that it reads.
 _BIG = 1 << 63
 #: The class of a link's text, which CrawlSpider keeps in the meta of its requests.
@@ -38,6 +35,18 @@ _LinkText: Any = type(etree.XPath("string()")(etree.Element("a")))
 
 def _moment(value: Any) -> list[Any]:
     return [value.replace(tzinfo=None).isoformat(), value.tzinfo, value.fold]
+
+
+def _zone(value: ZoneInfo) -> str:
+    if ZoneInfo(value.key) is not value:  # it has been made from a file
+        raise NotNotable(ZoneInfo)
+    return value.key
+
+
+def _link_text(value: Any) -> str:
+    if value.getparent() is not None:  # and a document
+        raise NotNotable(_LinkText)
+    return str(value)
 
 
 #: What is written of a value of each class, and how it becomes the value again.
@@ -54,8 +63,8 @@ _KINDS: dict[type[Any], tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     time: (_moment, lambda p: time.fromisoformat(p[0]).replace(tzinfo=p[1], fold=p[2])),
     timedelta: (lambda v: [v.days, v.seconds, v.microseconds], lambda parts: timedelta(*parts)),
     timezone: (lambda value: [*value.__getinitargs__()], lambda parts: timezone(*parts)),
-    ZoneInfo: (lambda value: value.key, ZoneInfo),
-    _LinkText: (str, _LinkText),
+    ZoneInfo: (_zone, ZoneInfo),
+    _LinkText: (_link_text, _LinkText),
 }
 _MAKERS = {kind.__name__: make for kind, (_, make) in _KINDS.items()}
 
@@ -90,21 +99,26 @@ def restore_request(text: str, spider: Spider) -> Request:
 
 
 def _note(request: Request, spider: Spider) -> str:
-    text = _text(request, spider)
-    if len(text) > _MAX_CHARACTERS:
+    fields = request.to_dict(spider=spider)
+    fields["meta"] = {key: value for key, value in request.meta.items() if key != CLAIM}
+    kind = type(request)
+    if kind is Request:  # another class may have other defaults
+        for name, default in _DEFAULTS.items():
+            if type(fields[name]) is type(default) and fields[name] == default:
+                del fields[name]
+    else:
+        fields["_class"] = _name(kind)
+    if fields.keys() - _PLAIN or getattr(request, "__dict__", {}).keys() - _STATE:
+        _check(request, fields, spider)
+    text = json.dumps(_Writer().write_all(fields, "{}"), ensure_ascii=False)
+    if len(text.encode()) > _MAX_BYTES:  # and half a character has no bytes
         raise NotNotable(type(request), " too long for a note", "request")
-    if not _is_ordinary(request):
-        # Its class may change what it is given, and keep more.
-        other = _restore(text, spider)
-        kept = type(request), text, _rest(request)
-        if (type(other), _text(other, spider), _rest(other)) != kept:
-            raise NotNotable(type(request), " that comes back changed", "request")
     return text
 
 
 def _restore(text: str, spider: Spider) -> Request:
-    if len(text) > _MAX_CHARACTERS or not text.isascii():
-        raise ValueError(f"expected {_MAX_CHARACTERS} ASCII characters or less")
+    if len(text) > _MAX_BYTES:
+        raise ValueError(f"expected {_MAX_BYTES} characters or less")
     fields = json.loads(text, object_hook=_read)
     fields["_class"] = kind = _find_class(fields.get("_class", _name(Request)))
     # Scrapy would encode other URLs, for minutes if they are long.
@@ -117,50 +131,25 @@ def _restore(text: str, spider: Spider) -> Request:
     return request
 
 
-def _text(request: Request, spider: Spider) -> str:
-    for name in ("callback", "errback"):
-        method = getattr(request, name)
-        if method and getattr(method, "__self__", None) not in (spider, type(spider)):
-            raise NotNotable(type(method), ", not a method of the spider", name)
-    fields = request.to_dict(spider=spider)
-    fields["meta"] = {key: value for key, value in request.meta.items() if key != CLAIM}
-    if type(request) is not Request:  # a class that may have other defaults
-        fields["_class"] = _name(type(request))
-    else:
-        for name, default in _DEFAULTS.items():
-            if type(fields[name]) is type(default) and fields[name] == default:
-                del fields[name]
-    values = _Writer().write_all(fields.items(), "{}")
-    return json.dumps(dict(zip(fields, values, strict=True)))
-
-
-def _rest(request: Request) -> str:
-    """What the request holds besides its public attributes."""
-    state = {name: value for name, value in _state(request).items() if name not in _STATE}
-    headers = request.headers
-    return json.dumps(_Writer().write([state, _name(type(headers)), headers.encoding]))
-
-
-def _is_ordinary(request: Request) -> bool:
-    """Whether it is clear that the request comes back as it is; to try takes five times as long."""
-    headers = request.headers
-    return (
-        type(request) is Request
-        and getattr(request, "__dict__", {}).keys() <= _STATE
-        and (request.method, request.body, request.cookies, request.flags) == ("GET", b"", {}, [])
-        and (request.encoding, headers.encoding) == ("utf-8", "utf-8")
-        and type(request.priority) is int
-        and type(headers) is Headers
-        and (not headers or Headers(headers) == headers)
-        and request.url == safe_url_string(request.url)
-    )
+def _check(request: Request, fields: dict[str, Any], spider: Spider) -> None:
+    """Raises NotNotable if Scrapy makes another request of the fields: a class may change what it is given, or keep more."""
+    kind = type(request)
+    if _find_class(_name(kind)) is not kind:
+        raise NotNotable(kind, " that can't be imported", "request")
+    other = request_from_dict({**fields, "_class": kind}, spider=spider)
+    more = (_state(request).keys() | _state(other).keys()) - _STATE
+    for name in (*kind.attributes, *more):
+        before = fields.get("meta", {}) if name == "meta" else getattr(request, name, None)
+        after = getattr(other, name, None)
+        if type(before) is not type(after) or before != after:
+            raise NotNotable(type(before), " that comes back changed", name)
 
 
 class _Writer:
     """Writes values as JSON has them, and no more than a note takes: lists of the same lists multiply without end."""
 
     def __init__(self) -> None:
-        self._left = _MAX_CHARACTERS
+        self._left = _MAX_BYTES
 
     def write(self, value: Any) -> Any:
         """The value as JSON has it."""
@@ -168,35 +157,28 @@ class _Writer:
         self._left -= len(value) if kind is str else 1
         if self._left < 0:
             raise NotNotable(kind, " too long for a note")
-        if kind in (bool, float, NoneType) or (kind is int and -_BIG < value < _BIG):
-            return value
-        if kind is str and not _has_pair(value):
+        if kind in (bool, float, str, NoneType) or (kind is int and -_BIG < value < _BIG):
             return value
         if kind is list:
-            return self.write_all(enumerate(value))
-        if kind is dict and {*map(type, value)} <= {str}:
-            keys = "".join(value)
-            if "!" not in keys and not _has_pair(keys):
-                return dict(zip(value, self.write_all(value.items()), strict=True))
-        if not _is_whole(value, kind):
-            raise NotNotable(kind)
+            return [*map(self.write, value)]
+        if kind is dict and {*map(type, value)} <= {str} and "!" not in "".join(value):
+            return self.write_all(value)
         if kind in _KINDS:
             name, content = kind.__name__, self.write(_KINDS[kind][0](value))
         else:
-            is_member = issubclass(kind, Enum)
-            name, content = _name(kind), self.write(value.name if is_member else _state(value))
+            name, content = _name(kind), self.write(_content(value, kind))
         if kind in (set, frozenset):  # equal ones may have other orders
             content.sort(key=repr)
         return {f"!{name}": content}
 
-    def write_all(self, pairs: Iterable[tuple[Any, Any]], form: str = "[{!r:.40}]") -> list[Any]:
-        """The values of the pairs; a key leads to its value in errors."""
-        written, key = [], None
+    def write_all(self, values: dict[str, Any], form: str = "[{!r:.40}]") -> dict[str, Any]:
+        """The values by their names, which errors have."""
+        written, name = dict[str, Any](), ""
         try:
-            for key, value in pairs:  # noqa: B007 - the error names the last
-                written.append(self.write(value))
+            for name, value in values.items():
+                written[name] = self.write(value)
         except NotNotable as error:
-            error.path = form.format(key) + error.path
+            error.path = form.format(name) + error.path
             raise
         return written
 
@@ -222,17 +204,16 @@ def _read(value: dict[str, Any]) -> Any:
     return made
 
 
-def _is_whole(value: Any, kind: Any) -> bool:
-    """Whether what a note says of the value is all that there is to it."""
-    if kind is _LinkText:  # with its parent comes a document
-        return value.getparent() is None
-    if kind is ZoneInfo:  # or it has been made from a file
-        return ZoneInfo(value.key) is value
-    if kind in _KINDS or not _is_open(kind) or _find_class(_name(kind)) is not kind:
-        return kind in _KINDS
-    if issubclass(kind, Enum):  # or it is several flags
-        return kind.__members__.get(value.name) is value
-    return not hasattr(value, "_attrs_cached_hash")  # another process has other hashes
+def _content(value: Any, kind: Any) -> Any:
+    """A member's name, or an object's attributes."""
+    if _is_open(kind) and _find_class(_name(kind)) is kind:
+        if issubclass(kind, Enum):
+            name = value.name
+            if kind.__members__.get(name) is value:  # else it is several flags
+                return name
+        elif not hasattr(value, "_attrs_cached_hash"):  # another process has other hashes
+            return _state(value)
+    raise NotNotable(kind)
 
 
 def _is_open(kind: Any) -> bool:
@@ -258,11 +239,6 @@ def _name(kind: type[Any]) -> str:
     return f"{kind.__module__}:{kind.__qualname__}"
 
 
-def _has_pair(text: str) -> bool:
-    """Whether JSON would read two characters of the text as one."""
-    return not text.isascii() and bool(re.search("[\ud800-\udbff][\udc00-\udfff]", text))
-
-
 def _state(value: Any) -> dict[str, Any]:
     """The attributes in the object's ``__dict__`` and its slots."""
     state = dict(getattr(value, "__dict__", {}))
@@ -277,5 +253,7 @@ def _slots(kind: type[Any]) -> dict[str, Any]:
     return {name: slot for name, slot in members if isinstance(slot, MemberDescriptorType)}
 
 
+#: The fields that Scrapy's constructor takes as they are; to try it takes as long as the rest of a note.
+_PLAIN = {"url", "callback", "errback", "headers", "dont_filter", "meta", "cb_kwargs"}
 _DEFAULTS = Request("data:,").to_dict()
 _STATE = _state(Request("data:,")).keys()
