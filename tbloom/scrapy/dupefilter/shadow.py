@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections import Counter
+from collections import Counter, defaultdict
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -48,6 +48,7 @@ class ShadowDupeFilter(BaseDupeFilter):
     def __init__(self, crawler: Crawler, ours: type[BaseDupeFilter], *, shares_queue: bool) -> None:
         self._crawler, self._settings = crawler, crawler.settings
         self._ours, self._shares_queue = ours, shares_queue
+        self._is_in_memory = not shares_queue and not self._settings.get("JOBDIR")
         self._counts: Counter[str] = Counter()
         self._once = OnceLogger(logger)
         self._crawl_end = CrawlEnd(crawler)
@@ -75,20 +76,14 @@ class ShadowDupeFilter(BaseDupeFilter):
     @cached_property
     def seen(self) -> CrawlBloom:
         """The filter that is tried. Where the exact one forgets after the crawl, it is one of its own."""
-        suffix = ""
-        if self._is_in_memory:
-            suffix = f":shadow-{secrets.token_hex(4)}"
-        elif self._shares_queue and not self._settings.getbool("SCHEDULER_PERSIST"):
+        suffix = f":shadow-{secrets.token_hex(4)}" if self._is_in_memory else ""
+        if self._shares_queue and not self._settings.getbool("SCHEDULER_PERSIST"):
             suffix = ":shadow"
         spider = spider_of(self._crawler).name
         seen = read_options(self._settings, spider, suffix, retry_for=0).seen
         assert isinstance(seen, CrawlBloom)  # noqa: S101 - the other stores refuse TBLOOM_SHADOW
         seen.circuit.effect = "the crawl goes on without it (TBLOOM_SHADOW)"
         return seen
-
-    @property
-    def _is_in_memory(self) -> bool:
-        return not self._shares_queue and not self._settings.get("JOBDIR")
 
     def open(self) -> Deferred[None] | None:
         """Ends the crawl now by what a wrong setting would raise later; Redis may be down."""
@@ -121,26 +116,20 @@ class ShadowDupeFilter(BaseDupeFilter):
         if found is False:
             is_new = self._ask(lambda: self.seen.add_many([item], within)[0])
             found = None if is_new is None else seen and not is_new
-        self._compare(request, seen=seen, found=found)
+        self._count("asked")
+        if found is None:
+            self._count("unanswered")
+            return seen
+        self._count("seen" if seen else "new")
+        kind = "agreed" if found is seen else "lost" if found else "again"
+        self._count(kind)
+        if kind in _MEANING and self._counts[kind] <= _MAX_SHOWN:
+            logger.info("%s %s", request, _MEANING[kind])
         return seen
 
     def log(self, request: Request, spider: Spider) -> None:
         """The scheduler calls this for each request that was filtered."""
         self._exact.log(request, spider)
-
-    def _compare(self, request: Request, *, seen: bool, found: bool | None) -> None:
-        self._count("asked")
-        if found is None:
-            self._count("unanswered")
-            return
-        self._count("seen" if seen else "new")
-        if found is seen:
-            self._count("agreed")
-            return
-        kind = "lost" if found else "again"
-        self._count(kind)
-        if self._counts[kind] <= _MAX_SHOWN:
-            logger.info("%s %s", request, _MEANING[kind])
 
     def _ask(self, call: Callable[[], bool | None]) -> bool | None:
         """The filter's answer, or None if it has none. Logs the first error that is no outage, which the circuit breaker logs."""
@@ -157,14 +146,13 @@ class ShadowDupeFilter(BaseDupeFilter):
         count(self._crawler, f"tbloom/shadow/{what}")
 
     def _end(self) -> None:
-        counts = self._counts
         message = (
-            "filter %r in the shadow: %d requests, %d agreed, %d not answered; would have lost %d of %d new requests "
-            "(promised error rate: %.1e), and fetched %d of %d seen requests again"
+            "filter %(name)r in the shadow: %(asked)d requests, %(agreed)d agreed, %(unanswered)d not answered; "
+            "would have lost %(lost)d of %(new)d new requests (promised error rate: %(rate).1e), "
+            "and fetched %(again)d of %(seen)d seen requests again"
         )
-        rates = counts["lost"], counts["new"], self.seen.config.error_rate
-        values = counts["asked"], counts["agreed"], counts["unanswered"], *rates
-        logger.info(message, self.seen.name, *values, counts["again"], counts["seen"])
+        known = {"name": self.seen.name, "rate": self.seen.config.error_rate}
+        logger.info(message, defaultdict(int, known, **self._counts))
         if self._is_in_memory and not self.seen.circuit.is_open:  # otherwise its keys expire
             self._ask(self.seen.clear)
         self.seen.close()
