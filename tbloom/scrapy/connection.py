@@ -42,14 +42,6 @@ def make_client(settings: BaseSettings) -> tuple[Any, dict[str, float]]:
     except (TypeError, ValueError):  # its message may have a piece of a password
         shown = type(settings["REDIS_PARAMS"])
         raise ConfigError("REDIS_PARAMS", shown, "a dict, or one as JSON") from None
-    port = settings.get("REDIS_PORT")
-    try:
-        range(1 << 16).index(int(port or 0))
-    except (TypeError, ValueError, OverflowError):
-        raise ConfigError("REDIS_PORT", port, "a whole number from 1 to 65535") from None
-    host = settings.get("REDIS_HOST")
-    if host and not isinstance(host, str):
-        raise ConfigError("REDIS_HOST", host, "a server's name or address")
     # scrapy-redis would wait 30 s for a reply, and block the reactor.
     timeouts = {"socket_timeout": SOCKET_TIMEOUT, "socket_connect_timeout": SOCKET_TIMEOUT}
     named = {param: settings[name] for name, param in _PARAMS.items() if settings.get(name)}
@@ -107,8 +99,9 @@ def naming_redis(settings: BaseSettings) -> Iterator[None]:
         name = "REDIS_URL" if settings.get("REDIS_URL") else "REDIS_PARAMS"
         raise ConfigError(name, error.value, error.expected) from None
     except _WRONG as error:
-        given = [name for name in _PARAMS if settings.get(name) and name != "REDIS_URL"]
-        names = ["REDIS_PARAMS"] if settings.get("REDIS_PARAMS") else given
+        # A URL has been checked before.
+        possible = {*_PARAMS, "REDIS_PARAMS"} - {"REDIS_URL"}
+        names = sorted(name for name in possible if settings.get(name))
         if not names:
             raise
         expected = f"what redis-py takes ({error})"

@@ -15,6 +15,7 @@ from scrapy.utils.project import get_project_settings, inside_project
 from tbloom import LocalBloom
 from tbloom.errors import ConfigError
 from tbloom.scrapy.addon import Addon
+from tbloom.scrapy.connection import naming_redis
 from tbloom.scrapy.crawler import error_line
 from tbloom.scrapy.dupefilter.dupefilter import DupeFilter
 from tbloom.scrapy.options import read_options
@@ -64,7 +65,7 @@ def faults(settings: BaseSettings) -> Iterator[str]:
             f"the whole window: set it to True, or {MARK.name} = 'done'"
         )
     try:
-        with closing(read_options(settings, "spider")) as answers:
+        with naming_redis(settings), closing(read_options(settings, "spider")) as answers:
             if not isinstance(answers.seen, LocalBloom):
                 answers.seen.client.ping()
                 yield from answers.seen.warnings()
