@@ -43,13 +43,12 @@ def error_line(
         return str(error)
     is_file = table is PAGES or (table is FILTER and STORE.value(settings) == "local")
     place = table["path" if is_file else "name"].name
-    if str(error).startswith("WRONGTYPE"):
-        return f"{place}: {error}; take another one"
-    if isinstance(error, RedisError | RedisClusterException | ServerTooOld):
-        return f"{server_settings(settings)}: {error}"
     if isinstance(error, ConfigMismatch) and error.differences.keys() <= table.keys():
         return _mismatch_line(error, settings, table, place)
-    return f"{place}: {error}"  # of a file, or of another program's data
+    is_servers = isinstance(error, RedisError | RedisClusterException | ServerTooOld)
+    if is_servers and not str(error).startswith("WRONGTYPE"):
+        place = server_settings(settings)
+    return f"{place}: {error}"  # of a file, of a server, or of another program's data
 
 
 def _mismatch_line(

@@ -80,7 +80,7 @@ class SchedulerGate(_Project):  # type: ignore[misc] # known at run time only
             return MemoryScheduler.from_crawler(crawler)
         with CrawlEnd(crawler).ending_at_an_error():
             if is_shared:  # these name a wrong setting
-                FLUSH.is_on(crawler.settings)
+                FLUSH.value(crawler.settings)
                 make_client(crawler.settings)[0].close()
             scheduler = super().from_crawler(crawler)
             scheduler._of_crawler = crawler  # noqa: SLF001 - its own

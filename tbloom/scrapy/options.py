@@ -12,17 +12,14 @@ from tbloom.errors import ConfigError
 from tbloom.scrapy.connection import make_client, server_settings
 from tbloom.scrapy.outage import Answers
 from tbloom.scrapy.settings import (
-    ATTEMPTS,
     FILTER,
-    FLUSH,
     MARK,
     MARKS_DONE,
     ON_ERROR,
     SHADOW,
     STORE,
-    TAKE_OVER,
     arguments,
-    check_names,
+    check_settings,
     expand,
     naming_settings,
 )
@@ -31,7 +28,6 @@ from tbloom.scrapy.stores import CrawlBloom, CrawlExact
 DEFAULT_KEY = "%(spider)s:tbloom"
 #: Default size of the local cache (items): 10 MB.
 CACHE_SIZE = 100_000
-_MARKS = ("scheduled", *MARKS_DONE)
 _WINDOW = {"granularity", "slices", "capacity", "error_rate", "tz"}
 _WINDOW |= {"shards", "grow", "bits", "hashes", "secret"}
 #: The arguments of each store's class, by the values of TBLOOM_STORE.
@@ -55,24 +51,16 @@ def read_options(settings: BaseSettings, spider: str, suffix: str = "", **own: A
     :param own: Arguments of the filter that override the settings.
     :raises ConfigError: if a setting can't be right; it names the setting.
     """
-    check_names(settings)
-    store = STORE.value(settings, "bloom")
-    if not isinstance(store, str) or store not in _STORES:
-        raise ConfigError(STORE.name, store, " or ".join(map(repr, _STORES)))
-    mark, shadow = MARK.value(settings, _MARKS[0]), SHADOW.value(settings)
-    if mark not in _MARKS:
-        raise ConfigError(MARK.name, mark, " or ".join(map(repr, _MARKS)))
+    check_settings(settings)
+    store, mark, shadow = (setting.value(settings) for setting in (STORE, MARK, SHADOW))
     if mark in MARKS_DONE and (shadow or store != "bloom"):
         other = SHADOW.name if shadow else f"{STORE.name} = {store!r}"
         raise ConfigError(MARK.name, mark, f"'scheduled', with {other}")
     if shadow and store != "bloom":
         raise ConfigError(SHADOW.name, shadow, f"to be left out with {STORE.name} = {store!r}")
-    FLUSH.is_on(settings)  # else an error names it
-    TAKE_OVER.is_on(settings, default=True)
-    ATTEMPTS.whole(settings, default=1)
     with naming_settings(FILTER):
         seen = _make_filter(settings, spider, store, suffix, own)
-    return Answers(seen, ON_ERROR.value(settings, "raise"))
+    return Answers(seen, ON_ERROR.value(settings))
 
 
 def _make_filter(

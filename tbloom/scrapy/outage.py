@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections import OrderedDict, defaultdict
+from collections.abc import Iterable
 from enum import Enum
-from itertools import islice
 from typing import Any
 
 from redis import RedisError
 
 from tbloom import Claim, LocalBloom
 from tbloom.engine.retries import is_outage
-from tbloom.errors import ConfigError, TBloomError
+from tbloom.errors import TBloomError
 from tbloom.scrapy.settings import ON_ERROR
 from tbloom.scrapy.stores import CircuitBreaker, CrawlBloom, CrawlExact
 
@@ -25,8 +24,8 @@ _EFFECTS = {
     "schedule": "this crawler decides by itself meanwhile",
     "drop": "requests count as seen meanwhile",
 }
-#: Limit for the requests that a crawler remembers for an outage; beyond it, the older half is forgotten.
-MAX_ASKED = 200_000
+#: Limit for the requests that a crawler remembers for an outage; beyond it, the oldest are forgotten.
+MAX_ASKED = 100_000
 
 
 class Guess(Enum):
@@ -48,16 +47,14 @@ class Answers:
     With "schedule", a request is new unless this crawler has asked for it; the server gets it before it is asked again.
     """
 
-    def __init__(self, seen: CrawlBloom | CrawlExact | LocalBloom, on_error: Any = "raise") -> None:
-        if on_error not in [*_EFFECTS]:  # it may be a list, or a dict
-            raise ConfigError(ON_ERROR.name, on_error, " or ".join(map(repr, _EFFECTS)))
+    def __init__(self, seen: CrawlBloom | CrawlExact | LocalBloom, on_error: str = "raise") -> None:
         self.seen, self.on_error = seen, on_error
         #: A local store always answers.
         self.circuit = CircuitBreaker("") if isinstance(seen, LocalBloom) else seen.circuit
         hint = "; with 'schedule' it goes on" if on_error == "raise" else ""
         self.circuit.effect = f"{_EFFECTS[on_error]} ({ON_ERROR.name} = {on_error!r}{hint})"
         #: With "schedule": what this process has asked for, oldest first.
-        self._asked: dict[bytes, None] = {}
+        self._asked = OrderedDict[bytes, None]()
         #: What the server does not know yet: the note of its claim, if it is claimed, and the arguments of ``add``.
         self._unsent: dict[bytes, tuple[str | None, tuple[tuple[str, Any], ...]]] = {}
 
@@ -72,9 +69,7 @@ class Answers:
         except RedisError as error:
             if self.on_error == "raise" or not is_outage(error):
                 raise
-            if given.pop(
-                "previous_owner", None
-            ):  # only the server knows if another process has it now
+            if given.pop("previous_owner", None):  # only the server knows who has it now
                 self.forget(items)
             each: list[str | None] = [*notes] if notes else [None] * len(items)
             return [self._decide(item, note, given) for item, note in zip(items, each, strict=True)]
@@ -82,16 +77,6 @@ class Answers:
             if answer is not Claim.BUSY:
                 self._remember(item)
         return answers
-
-    def attempt(self, call: Callable[[], object]) -> bool:
-        """Makes a call that a crawl can do without. False: the server does not answer, and the crawl goes on."""
-        try:
-            call()
-        except RedisError as error:
-            if self.on_error == "raise" or not is_outage(error):
-                raise
-            return False
-        return True
 
     def forget(self, items: Iterable[bytes]) -> None:
         """The items were released: they are new if they are asked for again."""
@@ -134,13 +119,11 @@ class Answers:
         return Guess.SCHEDULED
 
     def _remember(self, item: bytes) -> None:
-        if self.on_error != "schedule":
-            return
-        self._asked.pop(item, None)
-        if len(self._asked) >= MAX_ASKED:
-            for old in [*islice(self._asked, MAX_ASKED // 2)]:
-                del self._asked[old]
-        self._asked[item] = None
+        if self.on_error == "schedule":
+            self._asked[item] = None
+            self._asked.move_to_end(item)
+            if len(self._asked) > MAX_ASKED:
+                self._asked.popitem(last=False)
 
     def _hand_over(self) -> None:
         """Gives the server what was scheduled without it, if it may be asked."""

@@ -32,32 +32,35 @@ def number(value: str | float) -> int:
 
 
 class Setting(NamedTuple):
-    """A setting's name, and how its value is read where it is a str, as from the command line."""
+    """A setting: its name, how a str is read, as from the command line, its default, and which values it may have."""
 
     name: str
     read: Callable[[str], Any] = str
+    default: Any = None
+    allows: Callable[[Any], bool] = lambda _: True
+    expected: str = ""
 
-    def value(self, settings: BaseSettings, default: Any = None) -> Any:
-        """The setting's value, or the default where it is not set. What can't be read stays: the store names it."""
-        value = settings.get(self.name, default)
+    def value(self, settings: BaseSettings) -> Any:
+        """The setting's value. What can't be read stays: the store names it, or ConfigError does."""
+        value = settings.get(self.name)
+        if value is None:
+            return self.default
         with suppress(ValueError, KeyError, OverflowError):
             if isinstance(value, str) or (self.read is number and isinstance(value, float)):
-                return self.read(value)  # type: ignore[arg-type] # number reads a float, too
+                value = self.read(value)  # type: ignore[arg-type] # number reads a float, too
+        if not self.allows(value):
+            raise ConfigError(self.name, value, self.expected)
         return value
 
-    def is_on(self, settings: BaseSettings, *, default: bool = False) -> bool:
-        """The value of a setting that is True or False."""
-        value = self.value(settings, default)
-        if isinstance(value, int) and value in (0, 1):
-            return bool(value)
-        raise ConfigError(self.name, value, "True or False")
 
-    def whole(self, settings: BaseSettings, *, default: int) -> int:
-        """The value of a setting that is a whole number from 1 on."""
-        value = self.value(settings, default)
-        if isinstance(value, int) and not isinstance(value, bool) and value > 0:
-            return value
-        raise ConfigError(self.name, value, "a whole number from 1 on")
+def choice(name: str, *values: str) -> Setting:
+    """A setting that is one of the values; the first is its default."""
+    return Setting(name, str, values[0], values.__contains__, " or ".join(map(repr, values)))
+
+
+def switch(name: str, *, default: bool = False) -> Setting:
+    """A setting that is True or False."""
+    return Setting(name, flag, default, (True, False).__contains__, "True or False")
 
 
 #: The arguments of the filters, and their settings.
@@ -69,7 +72,7 @@ FILTER = {
     "error_rate": Setting("TBLOOM_ERROR_RATE", float),
     "tz": Setting("TBLOOM_TIMEZONE"),
     "shards": Setting("TBLOOM_SHARDS", int),
-    "grow": Setting("TBLOOM_GROW", flag),
+    "grow": switch("TBLOOM_GROW"),
     "bits": Setting("BLOOMFILTER_BIT", int),
     "hashes": Setting("BLOOMFILTER_HASH_NUMBER", int),
     "secret": Setting("TBLOOM_SECRET", os.fsencode),
@@ -80,13 +83,23 @@ FILTER = {
     "ttl": Setting("TBLOOM_TTL", float),
     "path": Setting("TBLOOM_PATH"),
 }
-STORE, MARK = Setting("TBLOOM_STORE"), Setting("TBLOOM_MARK")
-SHADOW, ON_ERROR = Setting("TBLOOM_SHADOW", flag), Setting("TBLOOM_ON_ERROR")
-TAKE_OVER, ATTEMPTS = Setting("TBLOOM_TAKE_OVER", flag), Setting("TBLOOM_ATTEMPTS", number)
 #: The values of TBLOOM_MARK with which requests are claimed, and marked when they are done.
 MARKS_DONE = ("done", "parsed")
+STORE = choice("TBLOOM_STORE", "bloom", "exact", "local")
+MARK = choice("TBLOOM_MARK", "scheduled", *MARKS_DONE)
+ON_ERROR = choice("TBLOOM_ON_ERROR", "raise", "schedule", "drop")
+TAKE_OVER = switch("TBLOOM_TAKE_OVER", default=True)
+ATTEMPTS = Setting(
+    "TBLOOM_ATTEMPTS",
+    number,
+    default=1,
+    allows=lambda value: type(value) is int and value > 0,
+    expected="a whole number from 1 on",
+)
+#: True, False, or a class.
+SHADOW = Setting("TBLOOM_SHADOW", flag, default=False)
 #: scrapy-redis' setting.
-FLUSH = Setting("SCHEDULER_FLUSH_ON_START", flag)
+FLUSH = switch("SCHEDULER_FLUSH_ON_START")
 #: The same of the distinct counters.
 COUNTS = {
     "name": Setting("TBLOOM_COUNT_KEY"),
@@ -103,34 +116,33 @@ PAGES = {
     "granularity": Setting("TBLOOM_PAGES_GRANULARITY"),
     "slices": Setting("TBLOOM_PAGES_SLICES", int),
     "tz": FILTER["tz"],
-    "readonly": Setting("TBLOOM_PAGES_READONLY", flag),
+    "readonly": switch("TBLOOM_PAGES_READONLY"),
     "codec": Setting("TBLOOM_PAGES_CODEC"),
 }
-KNOWN = {
-    setting.name
-    for table in (FILTER, COUNTS, PAGES)
-    for setting in (*table.values(), STORE, MARK, SHADOW, ON_ERROR, TAKE_OVER, ATTEMPTS)
-}
+_ALL = [*FILTER.values(), *COUNTS.values(), *PAGES.values()]
+_ALL += [STORE, MARK, SHADOW, ON_ERROR, TAKE_OVER, ATTEMPTS]
+KNOWN = {setting.name: setting for setting in _ALL}
 
 
-def check_names(settings: BaseSettings) -> None:
-    """Raises ConfigError for a setting that begins with TBLOOM_ and does not exist."""
+def check_settings(settings: BaseSettings) -> None:
+    """Raises ConfigError for a setting that begins with TBLOOM_ and does not exist, and for one that is none of its choices."""
     for name in settings:
         if name.startswith("TBLOOM_") and name not in KNOWN:
             close = get_close_matches(name, sorted(KNOWN), 1)
             known = close[0] if close else "one of " + ", ".join(sorted(KNOWN))
             # The value may be a secret.
             raise ConfigError(name, "an unknown setting", known)
+    for setting in (*KNOWN.values(), FLUSH):
+        setting.value(settings)
 
 
 def arguments(settings: BaseSettings, table: Mapping[str, Setting]) -> dict[str, Any]:
     """The arguments whose settings are set. None stands for a setting that is not, but for a period."""
-    values = {argument: setting.value(settings) for argument, setting in table.items()}
     return {
-        argument: value
-        for argument, value in values.items()
-        if value is not None
-        or (table[argument].read is period and table[argument].name in settings)
+        argument: setting.value(settings)
+        for argument, setting in table.items()
+        if setting.name in settings
+        and (settings[setting.name] is not None or setting.read is period)
     }
 
 

@@ -130,7 +130,7 @@ def _described(settings: dict[str, Any]) -> list[Any]:
         own += [seen.session_ttl, seen._cache.size, seen._cache._ttl]
     counters = make_counters(read_from, "news").values()
     own += [counter.config for counter in counters]
-    return [*own, type(seen), MARK.value(read_from, "scheduled"), FLUSH.is_on(read_from)]
+    return [*own, type(seen), MARK.value(read_from), FLUSH.value(read_from)]
 
 
 @pytest.mark.check

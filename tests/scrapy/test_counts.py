@@ -16,7 +16,7 @@ from w3lib.url import canonicalize_url
 
 from tbloom import DistinctCounter
 from tbloom.scrapy import DistinctCounts
-from tests.helpers.schedulers import ADDON, UNREACHABLE, refusal
+from tests.helpers.schedulers import ADDON, UNREACHABLE
 
 pytestmark = pytest.mark.usefixtures("away_from_midnight")
 EXTENSION = {"EXTENSIONS": {"tbloom.scrapy.DistinctCounts": 500}}
@@ -107,14 +107,6 @@ def test_without_redis_the_crawl_goes_on(
     assert "finished" == result["finish_reason"]
     assert 1 == result["log"].count("Up to 2 URLs and 1 hosts of this crawl are not counted")
     assert 1 == result["log"].count("can't be counted now")
-
-
-def test_other_parameters_than_the_stored_stop_the_crawl_at_the_start(
-    crawl: Any, own_counters: dict[str, Any]
-) -> None:
-    crawl("pages", own_counters, ["a"])
-    result = crawl("pages", {**own_counters, "TBLOOM_COUNT_SLICES": 3}, ["b"])
-    assert refusal(result).startswith("TBLOOM_COUNT_SLICES is 3, the stored one has 30")
 
 
 @pytest.mark.parametrize(

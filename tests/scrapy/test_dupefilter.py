@@ -25,16 +25,8 @@ from tests.helpers.schedulers import (
     refusal,
 )
 
-
-@pytest.fixture(params=WAYS)
-def settings(request: pytest.FixtureRequest) -> dict[str, Any]:
-    return SETTINGS[request.param]
-
-
 DONE = {**ADDON, "TBLOOM_MARK": "done"}
 SHARED = SETTINGS["add-on, scrapy-redis"]
-#: For what does not depend on the scheduler.
-ONE_WAY = pytest.mark.parametrize("settings", ["add-on"], indirect=True)
 
 
 @pytest.mark.parametrize("way", SETTINGS)
@@ -70,11 +62,10 @@ def test_a_redis_spider_fetches_each_page_once(crawl: Any, client: redis.Redis, 
     assert sorted([*map(str, range(1, 16)), "1"]) == sorted(result["fetched"])
 
 
-@ONE_WAY
-def test_a_request_may_ask_for_fewer_slices(crawl: Any, settings: Any) -> None:
-    result = crawl("pages", settings, ["a", ["a", {"tbloom_within": 1}]])
+def test_a_request_may_ask_for_fewer_slices(crawl: Any) -> None:
+    result = crawl("pages", ADDON, ["a", ["a", {"tbloom_within": 1}]])
     assert ["a"] == result["fetched"]
-    result = crawl("pages", settings, [["b", {"tbloom_within": 8}]])
+    result = crawl("pages", ADDON, [["b", {"tbloom_within": 8}]])
     assert ([], "tbloom_error") == (result["fetched"], result["finish_reason"])
     assert "meta['tbloom_within'] of <GET" in result["log"]
     assert "expected a whole number of slices from 1 to 7, got 8" in result["log"]
@@ -88,9 +79,6 @@ def test_a_request_may_be_kept_for_fewer_slices(
     settings = {**ADDON, "TBLOOM_STORE": store, **path}
     result = crawl("pages", settings, [["a", {"tbloom_keep": 2}], ["a", {}], ["b", {}]])
     assert ["a", "b"] == sorted(result["fetched"])
-    result = crawl("pages", settings, [["c", {"tbloom_keep": 0}]])
-    assert ([], "tbloom_error") == (result["fetched"], result["finish_reason"])
-    assert "expected a whole number of slices from 1 to 7, got 0" in result["log"]
     opened: Any = (
         LocalBloom(capacity=1000, path=path["TBLOOM_PATH"])
         if path
@@ -98,18 +86,6 @@ def test_a_request_may_be_kept_for_fewer_slices(
     )
     with opened as seen:
         assert [0, 1, 0, 0, 0, 0, 1] == [slice.items for slice in seen.info().slices]
-
-
-@ONE_WAY
-def test_other_parameters_than_the_stored_stop_the_crawl_at_the_start(
-    crawl: Any, name: str, settings: Any
-) -> None:
-    crawl("pages", settings, ["a"])
-    result = crawl("pages", {**settings, "TBLOOM_SLICES": 3}, ["b"])
-    expected = (
-        f"TBLOOM_SLICES is 3, the stored filter has 7: `tbloom reconfigure {name} --slices 3 "
-    )
-    assert refusal(result).startswith(expected)
 
 
 @pytest.mark.parametrize(
@@ -138,25 +114,10 @@ def test_without_redis_the_policy_decides(
     assert filtered == stats.get("bloomfilter/filtered", 0)
 
 
-@pytest.mark.parametrize(
-    ("settings", "expected"),
-    [
-        (SCRAPY, "the server does not answer, so the crawl ends (TBLOOM_ON_ERROR ="),
-        (SHARED, "Error 111 connecting to 127"),
-        ({**SHARED, "TBLOOM_SHADOW": True}, "Error 111 connecting to 127"),
-    ],
-)
-def test_without_redis_the_crawl_stops_by_default(
-    crawl: Any, settings: dict[str, Any], expected: str
-) -> None:
-    """With scrapy-redis' scheduler it needs the add-on: scrapy-redis asks Redis before other code of tbloom's runs."""
-    dead = {**settings, "REDIS_URL": UNREACHABLE, "REDIS_PARAMS": {"retry": None}}
-    said = refusal(crawl("pages", dead, ["a"]))
-    assert said.startswith(f"REDIS_URL is {UNREACHABLE}: {expected}")
-
-
 @pytest.mark.parametrize("rights", ["+get", "+@all -@sortedset"], ids=["none", "no queue"])
-def test_so_does_one_that_redis_refuses(crawl: Any, own: redis.Redis, rights: str) -> None:
+def test_a_crawl_that_redis_refuses_stops_at_the_start(
+    crawl: Any, own: redis.Redis, rights: str
+) -> None:
     """Also where only scrapy-redis' queue is refused."""
     own.execute_command("ACL", "SETUSER", "reader", "on", ">right", "~*", "+ping", *rights.split())
     port = own.connection_pool.connection_kwargs["port"]
@@ -166,20 +127,6 @@ def test_so_does_one_that_redis_refuses(crawl: Any, own: redis.Redis, rights: st
     finally:
         own.acl_deluser("reader")
     assert "permissions" in refusal(result)
-
-
-@pytest.mark.parametrize(
-    ("wrong", "expected"),
-    [
-        ({"REDIS_PARAMS": {"pasword": "s3cret"}}, "REDIS_PARAMS: expected what redis-py takes"),
-        ({"SCHEDULER_FLUSH_ON_START": "s3"}, "SCHEDULER_FLUSH_ON_START: expected True or False"),
-    ],
-)
-def test_a_wrong_redis_setting_is_one_line_with_scrapy_rediss_scheduler(
-    crawl: Any, wrong: dict[str, Any], expected: str
-) -> None:
-    result = crawl("pages", {**SHARED, **wrong}, ["a"])
-    assert refusal(result).startswith(expected)
 
 
 @pytest.mark.parametrize(

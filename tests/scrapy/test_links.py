@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.proxy import Fault, Proxy
-from tests.helpers.schedulers import ADDON, SCRAPY
+from tests.helpers.proxy import Proxy
+from tests.helpers.schedulers import ADDON
 
 MARKS = pytest.mark.parametrize("mark", ["scheduled", "done"])
 
@@ -71,13 +71,3 @@ def test_an_error_of_the_filter_ends_the_crawl_with_batches_too(crawl: Any, mark
     assert (["a"], "tbloom_error") == (result["fetched"], result["finish_reason"])
     assert "Traceback" not in result["log"]
     assert 1 == result["log"].count("The crawl ends: ")
-
-
-@pytest.mark.parametrize(("settings", "is_said"), [(SCRAPY, True), (ADDON, False)])
-def test_a_crawl_that_waits_for_a_redis_far_away_says_what_helps(
-    crawl: Any, url: str, settings: dict[str, Any], *, is_said: bool
-) -> None:
-    with Proxy(url, lambda _: Fault.LATE_REPLY, late=0.05) as proxy:
-        result = crawl("pages", {**settings, "REDIS_URL": proxy.url}, ["a"])
-    assert ["a"] == result["fetched"]
-    assert is_said == ("ms for each new link, and the crawl stands still" in result["log"])

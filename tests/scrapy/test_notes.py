@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections import Counter, OrderedDict, UserDict, defaultdict, namedtuple
-from dataclasses import InitVar, dataclass, field
+from collections import OrderedDict, defaultdict, namedtuple
+from dataclasses import InitVar, dataclass, field, make_dataclass
 from datetime import date, datetime, time, timedelta, timezone, tzinfo
 from decimal import Decimal
 from enum import Enum, Flag, IntEnum
@@ -150,7 +150,7 @@ class PageRequest(Request):
 
 
 class HeaderRequest(Request):
-    """One that changes what it is given."""
+    """A class that changes what it is given."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -158,7 +158,7 @@ class HeaderRequest(Request):
 
 
 class NumberRequest(Request):
-    """One with more than its attributes, and one that can't be made of them."""
+    """A class with more than its attributes; the next one can't be made of them."""
 
     def __init__(self, *args: Any, number: int = 0, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -212,6 +212,27 @@ def link_text() -> Any:
     """A link's text as CrawlSpider has it in the meta: a str with a class of its own."""
     body = "<a href='/b'>Émile <b>x</b></a>"
     return LinkExtractor().extract_links(HtmlResponse(URL, body=body, encoding="utf-8"))[0].text
+
+
+def loop() -> Any:
+    parts: list[Any] = []
+    parts.append(parts)
+    return parts
+
+
+def tower(height: int) -> Any:
+    """A list that would be written 2 ** height times."""
+    parts: list[Any] = []
+    for _ in range(height):
+        parts = [parts, parts]
+    return parts
+
+
+def deep(height: int, kind: Any = list) -> Any:
+    parts: Any = kind()
+    for _ in range(height):
+        parts = kind([parts])
+    return parts
 
 
 def attributes(value: Any) -> dict[str, Any]:
@@ -288,6 +309,7 @@ EXACT: dict[str, Any] = {
     "members of an Enum": [Color.RED, Color.CRIMSON, Size.SMALL, Access.READ, {Color.RED: 1}],
     "a class in a class": Outer.Inner(1),
     "the same list twice": [[1]] * 2,
+    "lists and tuples in each other": [deep(100), deep(100, tuple)],
 }  # fmt: skip
 
 
@@ -298,53 +320,22 @@ def test_values_come_back_as_what_they_were(value: Any, place: str) -> None:
     assert shape({"key": value}) == shape(getattr(other, place))
 
 
-def loop() -> Any:
-    parts: list[Any] = []
-    parts.append(parts)
-    return parts
-
-
-def tower(height: int) -> Any:
-    """A list that would be written 2 ** height times."""
-    parts: list[Any] = []
-    for _ in range(height):
-        parts = [parts, parts]
-    return parts
-
-
-def deep(height: int, kind: Any = list) -> Any:
-    parts: Any = kind()
-    for _ in range(height):
-        parts = kind([parts])
-    return parts
-
-
-@dataclass
-class Local:
-    x: int = 1
-
-
-Local.__qualname__ = "made.<locals>.Local"
 REFUSED: dict[str, tuple[Any, str]] = {
     "a class of the project's": (Raising(), f"{HERE}.Raising"),
     "a function": (lambda: 1, "function"),
     "a class": (Book, "scrapy.item.ItemMeta"),
     "an OrderedDict": (OrderedDict(a=1), "collections.OrderedDict"),
     "a defaultdict": (defaultdict(list), "collections.defaultdict"),
-    "a Counter": (Counter(a=1), "collections.Counter"),
-    "a UserDict": (UserDict(), "collections.UserDict"),
     "a namedtuple": (Tuple(1), f"{HERE}.Tuple"),
     "a class of texts": (Text("x"), f"{HERE}.Text"),
     "a text with its document": (html.fromstring("<a>x</a>").xpath("//a/text()")[0],
                                  "lxml.etree._ElementUnicodeResult"),
     "a bytearray": (bytearray(b"x"), "bytearray"),
-    "a complex number": (1j, "complex"),
-    "a generator": ((i for i in range(2)), "generator"),
     "two flags": (Access.READ | Access.WRITE, f"{HERE}.Access"),
     "headers": (Headers(), "scrapy.http.headers.Headers"),
     "a request": (Request(URL), "scrapy.http.request.Request"),
     "a dataclass that is a dict": (Dict(), f"{HERE}.Dict"),
-    "a dataclass that can't be imported": (Local(), f"{HERE}.made.<locals>.Local"),
+    "a dataclass that can't be imported": (make_dataclass("Local", "x")(1), "types.Local"),
     "an object that equals only itself": (Unequal(), f"{HERE}.Unequal"),
     "a class with a finalizer": (Closed(), f"{HERE}.Closed"),
     "a hash of this process": (hashed(Hashed("x")), f"{HERE}.Hashed"),
@@ -362,28 +353,6 @@ def test_a_value_that_would_come_back_otherwise_is_named(value: Any, kind: str) 
 
 
 @pytest.mark.parametrize(
-    ("fields", "path"),
-    [
-        ({"meta": {"a": [1, {"b": Text("x")}]}}, "meta['a']['b']"),
-        ({"cb_kwargs": {"book": Book(title=object())}}, "cb_kwargs['book']['_values']['title']"),
-        ({"cb_kwargs": {"point": Point(object())}}, "cb_kwargs['point']['x']"),
-        ({"cookies": {"a": object()}}, "cookies['a']"),
-        ({"flags": ["a", object()]}, "flags"),
-        ({"meta": {"x" * 99: object()}}, f"meta['{'x' * 39}]"),
-        ({"callback": lambda _: None}, "request"),
-        ({"errback": partial(Shop.failed, SPIDER)}, "request"),
-        ({"callback": NO_CALLBACK}, "request"),
-        ({"callback": print}, "request"),
-        ({"callback": Raising}, "request"),
-    ],
-)  # fmt: skip
-def test_an_error_has_the_path_to_the_value(fields: dict[str, Any], path: str) -> None:
-    error = refusal(Request(URL, **fields))
-    assert path == error.path
-    assert str(error).startswith(f"{path} is a {error.kind}")
-
-
-@pytest.mark.parametrize(
     "value",
     [
         loop(), tower(64), deep(100_000), deep(100_000, tuple), "x" * 65536, "é" * 40_000,
@@ -395,11 +364,6 @@ def test_an_error_has_the_path_to_the_value(fields: dict[str, Any], path: str) -
 )  # fmt: skip
 def test_what_is_endless_long_or_hostile_is_refused_at_once(value: Any) -> None:
     refusal(Request(URL, meta={"key": value}))
-
-
-def test_nested_values_come_back() -> None:
-    for kind in list, tuple:
-        assert deep(100, kind) == restored(Request(URL, meta={"a": deep(100, kind)})).meta["a"]
 
 
 scalars = st.one_of(
@@ -490,6 +454,15 @@ def changed(name: str, value: Any, request: Request | None = None) -> Request:
 @pytest.mark.parametrize(
     ("request_", "path"),
     [
+        (Request(URL, meta={"a": [1, {"b": Text("x")}]}), "meta['a']['b']"),
+        (Request(URL, meta={"x" * 99: object()}), f"meta['{'x' * 39}]"),
+        (Request(URL, cb_kwargs={"book": Book(title=object())}), "cb_kwargs['book']['_values']['title']"),
+        (Request(URL, cb_kwargs={"point": Point(object())}), "cb_kwargs['point']['x']"),
+        (Request(URL, cookies={"a": object()}), "cookies['a']"),
+        (Request(URL, flags=["a", object()]), "flags"),
+        *((Request(URL, callback), "request") for callback in (lambda _: None, NO_CALLBACK, print, Raising)),
+        (Request(URL, errback=partial(Shop.failed, SPIDER)), "request"),
+        # Its class would change these.
         (changed("method", "post"), "method"), (changed("flags", ("a",)), "flags"), (changed("flags", ()), "flags"),
         (changed("priority", 1.5), "request"), (changed("cookies", []), "cookies"), (HeaderRequest(URL), "headers"),
         (changed("dont_filter", Text("x")), "dont_filter"), (changed("more", 1, PageRequest(URL)), "more"),
@@ -498,8 +471,10 @@ def changed(name: str, value: Any, request: Request | None = None) -> Request:
     ],
     ids=lambda value: f"{type(value).__name__} {value}",
 )  # fmt: skip
-def test_a_request_that_its_class_would_change_is_refused(request_: Request, path: str) -> None:
-    assert path == refusal(request_).path
+def test_an_error_has_the_path_to_what_would_not_come_back(request_: Request, path: str) -> None:
+    error = refusal(request_)
+    assert path == error.path
+    assert str(error).startswith(f"{path} is a {error.kind}")
 
 
 def test_the_claim_is_neither_noted_nor_restored() -> None:
@@ -528,13 +503,6 @@ def test_an_item_is_restored_without_its_constructors_and_tracked_as_every_item(
     assert other.meta["book"] in live_refs[SignedBook]
     del other.meta["book"]["signature"]
     assert {} == dict(other.meta["book"])
-
-
-def test_what_comes_back_is_not_shared_with_what_was_noted() -> None:
-    request = Request(URL, meta={"a": [1]})
-    other = restored(request)
-    other.meta["a"].append(2)
-    assert [1] == request.meta["a"]
 
 
 def tagged(kind: str, content: Any) -> str:
@@ -591,12 +559,6 @@ def test_a_damaged_note_raises_a_value_error_or_is_the_note_of_a_request(data: A
     except ValueError:
         return
     assert isinstance(request, Request)
-
-
-def test_a_note_names_no_method_of_another_spider() -> None:
-    text = note_request(Request(URL, callback=SPIDER.parse_book), SPIDER)
-    with pytest.raises(ValueError, match="parse_book"):
-        restore_request(text, Spider("other"))
 
 
 def test_a_lazy_module_is_not_looked_into(monkeypatch: pytest.MonkeyPatch) -> None:

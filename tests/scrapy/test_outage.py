@@ -20,7 +20,6 @@ import pytest
 import redis
 from scrapy import Request
 from scrapy.utils.request import fingerprint
-from typing_extensions import Self
 
 from tbloom import Claim, TimeBloom
 from tbloom.scrapy.outage import NEW, Answers, Guess
@@ -31,7 +30,7 @@ from tests.helpers.making import missing
 from tests.helpers.proxy import LossyProxy, Proxy
 from tests.helpers.schedulers import ADDON, SCRAPY
 from tests.helpers.servers import BINARIES, Clockwork
-from tests.helpers.website import Server
+from tests.helpers.website import Server, served
 
 POLICIES = pytest.mark.parametrize("policy", ["schedule", "drop"])
 DONE = {**ADDON, "TBLOOM_MARK": "done"}
@@ -58,49 +57,41 @@ def _is_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tbloom.scrapy.stores.HOLD_OFF", 3600.0)
 
 
-class Site(Server):
-    """Pages 0, 1, ... up to ``pages``, each with ``links`` links: page 0 to 1 and 2 if there are two, page 1 to 3 and 4.
+class Page(BaseHTTPRequestHandler):
+    """Page 0, 1, ... with links to the next ones: page 0 to 1 and 2 if there are two links, page 1 to 3 and 4."""
 
-    Pages from ``held`` on wait until the test has opened them.
-    """
+    def do_GET(self) -> None:
+        site, number = self.server, int(self.path[1:])
+        if number >= site.held:
+            site.opened.wait(100)
+        linked = range(5 * number + 1, 5 * number + 6)
+        body = " ".join(str(link % site.pages) for link in linked).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "text/plain")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+        site.fetched[number] += 1
 
-    def __init__(self, links: int = 5, pages: int = 10**9, held: int = 10**9) -> None:
-        self.fetched = fetched = Counter[int]()
-        self.opened = opened = threading.Event()
+    def log_message(self, *_: Any) -> None:
+        pass
 
-        class Page(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                number = int(self.path[1:])
-                if number >= held:
-                    opened.wait(100)
-                linked = range(links * number + 1, links * number + links + 1)
-                body = " ".join(str(link % pages) for link in linked).encode()
-                self.send_response(200)
-                self.send_header("Content-Type", "text/plain")
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-                fetched[number] += 1
 
-            def log_message(self, *_: Any) -> None:
-                pass
+@contextmanager
+def a_site(pages: int = 10**9, held: int = 10**9) -> Iterator[Server]:
+    """A site of so many pages; those from ``held`` on wait until the test has opened them."""
+    opened = threading.Event()
+    with served(Page, pages=pages, held=held, opened=opened, fetched=Counter()) as site:
+        try:
+            yield site
+        finally:
+            opened.set()
 
-        super().__init__(("127.0.0.1", 0), Page)
-        self.url = f"http://127.0.0.1:{self.server_port}/"
 
-    def wait_for(self, pages: int, crawl: Started) -> None:
-        """Waits until so many pages are fetched."""
-        while self.fetched.total() < pages and crawl.poll() is None:
-            time.sleep(0.01)
-
-    def __enter__(self) -> Self:
-        threading.Thread(target=self.serve_forever, daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.opened.set()
-        self.shutdown()
-        self.server_close()
+def wait_for(pages: int, site: Server, crawl: Started) -> None:
+    """Waits until so many pages are fetched."""
+    while site.fetched.total() < pages and crawl.poll() is None:
+        time.sleep(0.01)
 
 
 @pytest.fixture
@@ -108,9 +99,9 @@ def start(server: Killable, name: str) -> Iterator[Callable[..., Started]]:
     """Starts a crawl of a site in a process of its own."""
     started: list[Started] = []
 
-    def start(site: Site, settings: dict[str, Any]) -> Started:
+    def start(site: Server, settings: dict[str, Any]) -> Started:
         own = {"REDIS_URL": server.url, "TBLOOM_KEY": name, "TBLOOM_CAPACITY": 10_000}
-        job = {"spider": "links", "site": site.url, "settings": {**own, **settings}}
+        job = {"spider": "links", "site": f"{site.url}/", "settings": {**own, **settings}}
         crawl = Started("tests.helpers.crawl", json.dumps(job))
         started.append(crawl)
         return crawl
@@ -135,9 +126,9 @@ def test_an_outage_is_waited_for_once_and_ends_the_crawl(
     server: Killable, start: Any, settings: dict[str, Any]
 ) -> None:
     """By default."""
-    with Site() as site:
+    with a_site() as site:
         crawl = start(site, {**settings, "TBLOOM_RETRY_FOR": 1})
-        site.wait_for(30, crawl)
+        wait_for(30, site, crawl)
         server.kill()
         ended = result(crawl)
     assert "tbloom_error" == ended["finish_reason"]
@@ -159,9 +150,9 @@ def test_a_signal_ends_the_wait(
     server: Killable, start: Any, settings: dict[str, Any], signals: int
 ) -> None:
     """And so do two. It would take ten minutes otherwise."""
-    with Site() as site:
+    with a_site() as site:
         crawl = start(site, {**settings, "TBLOOM_RETRY_FOR": 600})
-        site.wait_for(30, crawl)
+        wait_for(30, site, crawl)
         server.kill()
         time.sleep(2)
         for _ in range(signals):
@@ -176,9 +167,9 @@ def test_a_signal_ends_the_wait(
 def test_what_was_not_asked_for_is_fetched_by_the_next_crawl(server: Killable, start: Any) -> None:
     """With TBLOOM_MARK = "done": a page whose links could not be asked for is not marked."""
     settings = {**DONE, "TBLOOM_RETRY_FOR": 0.1, "TBLOOM_SESSION_TTL": 1}
-    with Site(pages=60) as site:
+    with a_site(pages=60) as site:
         crawl = start(site, {**settings, "CONCURRENT_REQUESTS": 1})
-        site.wait_for(5, crawl)
+        wait_for(5, site, crawl)
         server.kill()
         assert "tbloom_error" == result(crawl)["finish_reason"]
         server.restart()
@@ -198,16 +189,16 @@ def test_while_the_server_is_away_no_page_is_fetched_twice(
         "CONCURRENT_REQUESTS": 60,
         "CONCURRENT_REQUESTS_PER_DOMAIN": 60,
     }
-    with Site(pages=60, held=50) as site:
+    with a_site(pages=60, held=50) as site:
         crawl = start(site, settings)
-        site.wait_for(5, crawl)
+        wait_for(5, site, crawl)
         server.kill()
-        site.wait_for(50, crawl)
+        wait_for(50, site, crawl)
         server.restart()
         site.opened.set()
         ended = result(crawl)
         assert "not marked" not in ended["log"]  # the commits that failed were sent at the end
-        items = [fingerprint(Request(f"{site.url}{page}")) for page in range(60)]
+        items = [fingerprint(Request(f"{site.url}/{page}")) for page in range(60)]
         assert dict.fromkeys(range(60), 1) == site.fetched
     assert "finished" == ended["finish_reason"]
     assert 1 == len(ended["errors"])

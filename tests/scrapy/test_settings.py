@@ -14,7 +14,7 @@ from tbloom.bloom.config import configure
 from tbloom.scrapy.options import read_options
 from tbloom.scrapy.settings import KNOWN
 from tests.helpers.hostile import anything, refused
-from tests.helpers.schedulers import SCRAPY, refusal
+from tests.helpers.schedulers import ADDON, SCRAPY, SETTINGS, UNREACHABLE, refusal
 
 SECRET = b"a secret of the crawlers, in ASCII"
 EXACT = {"TBLOOM_STORE": "exact"}
@@ -82,11 +82,6 @@ def test_no_error_shows_the_secret(wrong: dict[str, Any]) -> None:
     assert SECRET.decode() not in error
 
 
-def test_a_wrong_setting_stops_the_crawl_at_the_start(crawl: Any) -> None:
-    result = crawl("pages", {**SCRAPY, "TBLOOM_SLICES": "many"}, ["a"])
-    assert "TBLOOM_SLICES: expected a whole number from 1 to 1024, got 'many'" == refusal(result)
-
-
 TAKES = "expected what redis-py takes ("
 
 
@@ -118,9 +113,50 @@ def test_a_wrong_redis_setting_is_named_without_its_password(
     assert "secret" not in message(wrong)
 
 
-def test_a_redis_parameter_that_fails_at_the_first_call_is_named(crawl: Any) -> None:
-    result = crawl("pages", {**SCRAPY, "REDIS_PARAMS": {"socket_timeout": "soon"}}, ["a"])
-    assert refusal(result).startswith(f"REDIS_PARAMS: {TAKES}")
+SHARED = SETTINGS["add-on, scrapy-redis"]
+DEAD = {"REDIS_URL": UNREACHABLE, "REDIS_PARAMS": {"retry": None}}
+_DEAD = f"REDIS_URL is {UNREACHABLE}: "
+_EXACT = "TBLOOM_SHADOW: expected True, False or an exact dupefilter's class"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "expected"),
+    [
+        ({**SCRAPY, "TBLOOM_SLICES": "many"}, "TBLOOM_SLICES: expected a whole number from 1 to 1024, got 'many'"),
+        ({**SCRAPY, "REDIS_PARAMS": {"socket_timeout": "soon"}}, f"REDIS_PARAMS: {TAKES}"),
+        ({**SHARED, "REDIS_PARAMS": {"pasword": "s3cret"}}, f"REDIS_PARAMS: {TAKES}"),
+        ({**SHARED, "SCHEDULER_FLUSH_ON_START": "s3"}, "SCHEDULER_FLUSH_ON_START: expected True or False"),
+        ({**SCRAPY, **DEAD}, f"{_DEAD}the server does not answer, so the crawl ends (TBLOOM_ON_ERROR ="),
+        # It needs the add-on: scrapy-redis asks Redis before other code of tbloom's runs.
+        ({**SHARED, **DEAD}, f"{_DEAD}Error 111 connecting to 127"),
+        ({**SHARED, **DEAD, "TBLOOM_SHADOW": True}, f"{_DEAD}Error 111 connecting to 127"),
+        ({**ADDON, "TBLOOM_SHADOW": "no.such.Class"}, _EXACT),
+        ({**ADDON, "TBLOOM_SHADOW": "tbloom.scrapy.DupeFilter"}, _EXACT),
+        ({**ADDON, "TBLOOM_SHADOW": "scrapy.Spider"}, _EXACT),
+    ],
+)  # fmt: skip
+def test_a_wrong_setting_stops_the_crawl_at_the_start(
+    crawl: Any, wrong: dict[str, Any], expected: str
+) -> None:
+    assert refusal(crawl("pages", wrong, ["a"])).startswith(expected)
+
+
+COUNTS = {**ADDON, "EXTENSIONS": {"tbloom.scrapy.DistinctCounts": 500}}
+
+
+@pytest.mark.parametrize(
+    ("settings", "other", "expected"),
+    [
+        (ADDON, {"TBLOOM_SLICES": 3}, "TBLOOM_SLICES is 3, the stored filter has 7: `tbloom reconfigure "),
+        (COUNTS, {"TBLOOM_COUNT_SLICES": 3}, "TBLOOM_COUNT_SLICES is 3, the stored one has 30"),
+    ],
+)  # fmt: skip
+def test_other_parameters_than_the_stored_stop_the_crawl_at_the_start(
+    crawl: Any, name: str, settings: dict[str, Any], other: dict[str, Any], expected: str
+) -> None:
+    own = {**settings, "TBLOOM_COUNT_KEY": name, "TBLOOM_COUNT_MAPPING": f"{name}:ids"}
+    crawl("pages", own, ["a"])
+    assert refusal(crawl("pages", {**own, **other}, ["b"])).startswith(expected)
 
 
 @settings(suppress_health_check=list(HealthCheck))

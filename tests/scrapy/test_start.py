@@ -86,7 +86,7 @@ def test_the_line_of_a_filter_of_every_kind(
     crawls = Settings({"REDIS_URL": url, "TBLOOM_KEY": name, **own})
     with read_options(crawls, "shop").seen as seen:
         seen.add("a")
-        text, warnings = summarize(seen, RequestFingerprinter(), each_link_waits=False)
+        text, warnings = summarize(seen, RequestFingerprinter())
     assert text.startswith(f"filter {name!r}: ")
     assert expected.replace("PATH", str(tmp_path)) in text
     assert [] == warnings
@@ -153,7 +153,7 @@ def test_a_mismatch_names_the_settings_and_the_remedy(
 
 def finds(seen: Any, fingerprinter: Any) -> str:
     """The warning about another fingerprinter."""
-    return "".join(summarize(seen, fingerprinter, each_link_waits=False)[1])
+    return "".join(summarize(seen, fingerprinter)[1])
 
 
 def test_the_fingerprinter_stays_with_what_is_in_the_filter(

@@ -23,7 +23,7 @@ class Claimant:
 
     def __init__(self, crawl: Crawl, seen: CrawlBloom, *, shared: bool) -> None:
         self.crawl, self.seen, self.shared = crawl, seen, shared
-        self._takes_over = TAKE_OVER.is_on(crawl.crawler.settings, default=True)
+        self._takes_over = TAKE_OVER.value(crawl.crawler.settings)
         self._numbers = numbers()
         #: The fingerprints of pages that have failed in this crawl, which does not try them again.
         self.failed = set[str]()

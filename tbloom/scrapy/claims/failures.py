@@ -29,7 +29,7 @@ class Failures:
 
     def __init__(self, crawler: Crawler) -> None:
         self._crawler = crawler
-        self.attempts = ATTEMPTS.whole(crawler.settings, default=1)
+        self.attempts = ATTEMPTS.value(crawler.settings)
         #: The failed attempts of pages that may be tried again, by their first fingerprints.
         self._failed: Counter[str] = Counter()
         self._reasons: Counter[str] = Counter()

@@ -23,7 +23,7 @@ from tbloom.errors import TBloomError
 from tbloom.scrapy.compat import is_trial
 from tbloom.scrapy.connection import make_client, naming_redis
 from tbloom.scrapy.crawler import CrawlEnd, OnceLogger, count
-from tbloom.scrapy.settings import COUNTS, arguments, check_names, expand, naming_settings
+from tbloom.scrapy.settings import COUNTS, arguments, check_settings, expand, naming_settings
 
 if TYPE_CHECKING:
     from scrapy import Request
@@ -43,7 +43,7 @@ _FAILED = "Distinct URLs and hosts can't be counted now; the crawl goes on: %s"
 
 def make_counters(settings: BaseSettings, spider: str) -> dict[str, DistinctCounter]:
     """A counter for each kind. Raises ConfigError that names the setting, if one can't be right."""
-    check_names(settings)
+    check_settings(settings)
     found: dict[str, Any] = {**_DEFAULTS, **arguments(settings, COUNTS)}
     name = found.pop("name")
     mapping = found.pop("mapping", f"{name}:ids")

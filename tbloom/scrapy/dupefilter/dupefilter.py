@@ -14,6 +14,7 @@ from scrapy.crawler import Crawler
 from scrapy.dupefilters import BaseDupeFilter, RFPDupeFilter
 
 from tbloom import LocalBloom
+from tbloom.engine.retries import is_outage
 from tbloom.errors import ConfigError, TBloomError
 from tbloom.items import check_keep, check_ttl, check_within
 from tbloom.scrapy.calls import Calls, Crawl
@@ -27,7 +28,7 @@ from tbloom.scrapy.gates import has_gate, open_gate
 from tbloom.scrapy.meta import KEEP, TTL, WITHIN
 from tbloom.scrapy.options import read_options
 from tbloom.scrapy.outage import NEW, Answer, Answers, Guess
-from tbloom.scrapy.settings import FLUSH, MARK, MARKS_DONE, SHADOW, STORE
+from tbloom.scrapy.settings import FLUSH, MARK, MARKS_DONE, SHADOW, STORE, Setting, naming_settings
 from tbloom.scrapy.stores import CrawlBloom, CrawlExact
 
 if TYPE_CHECKING:
@@ -178,12 +179,16 @@ class DupeFilter(RFPDupeFilter):
         self._open_gate()
         # close() would be too early: claims may be settled after it, and scrapy-redis does not call it.
         self._crawler.signals.connect(self._closed, signals.spider_closed)
-        with naming_redis(self._settings):
-            flush = FLUSH.is_on(self._settings)
-            first = seen.clear if flush else partial(seen.contains_many, [b"a"])
-            if not self.answers.attempt(first) and flush:
+        flush = FLUSH.value(self._settings)
+        try:
+            with naming_redis(self._settings):
+                seen.clear() if flush else seen.contains_many([b"a"])
+        except RedisError as error:
+            if self.answers.on_error == "raise" or not is_outage(error):
+                raise
+            if flush:
                 logger.error("The filter could not be cleared at the start")
-        if not self._is_outage():
+        else:
             self._report(seen)
 
     def _open_gate(self) -> None:
@@ -208,8 +213,7 @@ class DupeFilter(RFPDupeFilter):
 
     def _report(self, seen: CrawlBloom | CrawlExact | LocalBloom) -> None:
         """Logs what the filter holds, and what threatens it."""
-        waits = not self.crawl.calls.in_thread
-        text, warnings = summarize(seen, self.fingerprinter, each_link_waits=waits)
+        text, warnings = summarize(seen, self.fingerprinter)
         logger.info(text)
         for warning in warnings:
             count(self._crawler, "tbloom/warnings")
@@ -232,26 +236,21 @@ class DupeFilter(RFPDupeFilter):
     def _arguments(self, request: Request) -> tuple[tuple[str, Any], ...]:
         """The arguments of ``add`` or ``claim`` that are in the request's meta. Raises ConfigError that names the key."""
         is_exact, meta = isinstance(self.seen, CrawlExact), request.meta
-        names = {TTL: "ttl"} if is_exact else {WITHIN: "within", KEEP: "keep"}
-        for key in (_OWN - names.keys()) & meta.keys():
-            store = STORE.value(self._settings, "bloom")
-            expected = f"to be left out with TBLOOM_STORE = {store!r}"
+        names = {"ttl": TTL} if is_exact else {"within": WITHIN, "keep": KEEP}
+        table = {name: Setting(f"meta[{key!r}] of {request}") for name, key in names.items()}
+        for key in (_OWN - {*names.values()}) & meta.keys():
+            expected = f"to be left out with TBLOOM_STORE = {STORE.value(self._settings)!r}"
             raise ConfigError(f"meta[{key!r}] of {request}", meta[key], expected)
         if self._claims:  # the end of the page says how long it is kept
-            names = {WITHIN: "within"}
-        given = {name: meta[key] for key, name in names.items() if key in meta}
-        try:
+            del names["keep"]
+        given = {name: meta[key] for name, key in names.items() if key in meta}
+        with naming_settings(table):
             if isinstance(self.seen, CrawlExact):
                 check_ttl(given["ttl"])
             else:
                 slices = self.seen.config.slices
                 check_keep(given.get("keep"), given.get("within"), slices)
                 check_within(given.get("within"), slices)
-        except ConfigError as error:
-            [key] = [key for key, name in names.items() if name == error.argument] or [
-                error.argument
-            ]
-            raise ConfigError(f"meta[{key!r}] of {request}", error.value, error.expected) from None
         return (*given.items(),)
 
     async def _closed(self, reason: str) -> None:

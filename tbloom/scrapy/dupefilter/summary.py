@@ -18,13 +18,11 @@ from tbloom.scrapy.stores import CrawlBloom, CrawlExact
 if TYPE_CHECKING:
     from tbloom.bloom.config import Config
 
-#: A round trip to Redis that is worth a warning (s).
-_FAR = 0.01
 _PERIODS = {"h": "hourly", "d": "daily", "w": "weekly", "m": "monthly"}
 
 
 def summarize(
-    seen: CrawlBloom | CrawlExact | LocalBloom, fingerprinter: Any, *, each_link_waits: bool
+    seen: CrawlBloom | CrawlExact | LocalBloom, fingerprinter: Any
 ) -> tuple[str, list[str]]:
     """A line about the filter as it is now, and warnings. Some servers don't let us ask for its size."""
     kind = "exact"
@@ -47,7 +45,6 @@ def summarize(
     if not isinstance(seen, LocalBloom):
         with suppress(RedisError):
             warnings += _other_fingerprinter(seen, fingerprinter, is_new=is_new)
-            warnings += _far_away(seen) if each_link_waits else []
     return f"filter {seen.name!r}: {kind}{held}, at {place}", warnings
 
 
@@ -75,22 +72,6 @@ def _other_fingerprinter(
     text = (
         f"REQUEST_FINGERPRINTER_CLASS is {ours}, but the filter was filled with the fingerprints of {known}: "
         "what it has seen is new to this crawl. Set that one, or another TBLOOM_KEY"
-    )
-    return [text]
-
-
-def _far_away(seen: CrawlBloom | CrawlExact) -> list[str]:
-    """What would help, where each link waits for a Redis that is far away."""
-    times = []
-    for _ in range(3):  # one may meet a busy moment
-        began = time.monotonic()
-        seen.contains_many([b"tbloom"])
-        times.append(time.monotonic() - began)
-    if min(times) < _FAR:
-        return []
-    text = (
-        f"Redis takes {1000 * min(times):.0f} ms for each new link, and the crawl stands still meanwhile; "
-        "with ADDONS = {'tbloom.scrapy.Addon': 500} and asyncio's reactor it goes on"
     )
     return [text]
 

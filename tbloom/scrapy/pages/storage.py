@@ -19,7 +19,7 @@ from tbloom.pages import PageStore, calendar
 from tbloom.pages.opening import folder
 from tbloom.pages.page import is_true
 from tbloom.scrapy.crawler import CrawlEnd, OnceLogger, count
-from tbloom.scrapy.settings import PAGES, arguments, check_names, expand, naming_settings
+from tbloom.scrapy.settings import PAGES, arguments, check_settings, expand, naming_settings
 
 if TYPE_CHECKING:
     from scrapy import Request, Spider
@@ -33,11 +33,12 @@ logger = logging.getLogger(__name__)
 
 #: Comes before a fingerprint, so that this address of a page is no URL.
 KEY = b"scrapy:"
-_REFUSED = "The page store can't hold %s, which is fetched again each time, and perhaps others: %s"
-_FAILED = "%s could not be stored, and perhaps others; the crawl goes on: %s"
-_UNREAD = (
-    "%s could not be read from the page store, and counts as not stored; perhaps others, too: %s"
-)
+#: What the log says of a page that was not stored, or not read, once for each stat.
+_MESSAGES = {
+    "tbloom/pages/refused": "The page store can't hold %s, which is fetched again each time, and perhaps others: %s",
+    "tbloom/pages/failed": "%s could not be stored, and perhaps others; the crawl goes on: %s",
+    "tbloom/pages/unread": "%s could not be read from the page store, and counts as not stored; perhaps others, too: %s",
+}
 
 #: The stores that this process has open, by folder and whether they are only read; and the number of crawls that use each.
 _opened: dict[tuple[str, bool], PageStore] = {}
@@ -71,8 +72,7 @@ class PageCacheStorage:
         crawler = spider.crawler
         self._fingerprinter = crawler.request_fingerprinter or self._fingerprinter
         with CrawlEnd(crawler).ending_at_an_error(PAGES):
-            check_names(self._settings)
-            self._is_readonly = PAGES["readonly"].is_on(self._settings)
+            check_settings(self._settings)
             self._open(spider.name)
 
     def close_spider(self, spider: Spider) -> None:  # noqa: ARG002 - the signature is Scrapy's
@@ -90,13 +90,11 @@ class PageCacheStorage:
         try:
             page = self._store.get(self._address(request))
         except (TBloomError, OSError) as error:
-            count(spider.crawler, "tbloom/pages/unread")
-            self._warn(spider, _UNREAD, request, error)
+            self._warn(spider, "tbloom/pages/unread", request, error)
             return None
         if page is None:
             return None
-        age = (calendar.now() - page.at).total_seconds()
-        if 0 < self._expiration < age:
+        if 0 < self._expiration < (calendar.now() - page.at).total_seconds():
             return None
         request.meta["cache_timestamp"] = page.at.timestamp()
         return _response_of(page)
@@ -120,17 +118,15 @@ class PageCacheStorage:
                 fields={} if address is None else {"WARC-IP-Address": str(address)},
             )  # fmt: skip
         except ConfigError as error:
-            count(spider.crawler, "tbloom/pages/refused")
-            self._warn(spider, _REFUSED, request, error)
+            self._warn(spider, "tbloom/pages/refused", request, error)
         except (TBloomError, OSError) as error:
-            count(spider.crawler, "tbloom/pages/failed")
-            self._warn(spider, _FAILED, request, error)
+            self._warn(spider, "tbloom/pages/failed", request, error)
 
     def _open(self, spider: str) -> None:
         found = arguments(self._settings, PAGES)
-        found.pop("readonly", None)
         if found.keys().isdisjoint({"granularity", "slices"}):  # the zone may be the filter's alone
             found.pop("tz", None)
+        self._is_readonly = found.pop("readonly", False)
         path = found.pop("path", None)
         if path is None:
             path = Path(data_path(self._settings["HTTPCACHE_DIR"]), "pages")
@@ -160,8 +156,9 @@ class PageCacheStorage:
             return (request.url if is_verbatim else canonicalize_url(request.url)).encode()
         return KEY + self._fingerprinter.fingerprint(request)
 
-    def _warn(self, spider: Spider, message: str, request: Request, error: Exception) -> None:
-        self._once.log(logging.WARNING, message, request, error, extra={"spider": spider})
+    def _warn(self, spider: Spider, stat: str, request: Request, error: Exception) -> None:
+        count(spider.crawler, stat)
+        self._once.log(logging.WARNING, _MESSAGES[stat], request, error, extra={"spider": spider})
 
 
 def _response_of(page: Page) -> Response:
