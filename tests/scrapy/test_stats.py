@@ -31,7 +31,7 @@ def test_the_page_has_every_stat_and_no_other() -> None:
     distinct = [f"{of}{what}" for of in KINDS for what in ("", "/window", "/new", "/lost")]
     in_code = {
         stat.replace("{answer.value}", answer)
-        .replace("{kind}{what}", name)
+        .replace("{name}", name)
         .replace("{what}", kind)
         .replace("{page.failed}", "{reason}")
         for path in (ROOT / "tbloom" / "scrapy").rglob("*.py")

@@ -68,9 +68,8 @@ class DistinctCounts:
         self._counters = make_counters(crawler.settings, spider)
         #: Distinct members by kind, in order.
         self._pending = defaultdict[str, dict[bytes, None]](dict)
-        #: What the thread has counted as new, and what it could not count.
-        self._new: Counter[str] = Counter()
-        self._lost: Counter[str] = Counter()
+        #: The stats, by the ends of their names.
+        self._stats: Counter[str] = Counter()
         self._closed = threading.Event()
         self._sender = threading.Thread(target=self._send, name="tbloom-counts", daemon=True)
         self._once = OnceLogger(logger)
@@ -102,7 +101,7 @@ class DistinctCounts:
             url = canonicalize_url(response.url)
             members = url.encode(), (urlsplit(url).hostname or "").encode()
         except ValueError:  # it can't be a URL
-            self._lost["urls"] += 1
+            self._stats["urls/lost"] += 1
             return
         for kind, member in zip(KINDS, members, strict=True):
             if member:  # some URLs have no host
@@ -111,16 +110,13 @@ class DistinctCounts:
     async def spider_closed(self) -> None:
         """Sends the rest to Redis, and sets the stats before Scrapy prints them."""
         self._closed.set()
-        counts = await maybe_deferred_to_future(deferToThread(self._end))
-        if self._lost:
-            message = "Up to %d URLs and %d hosts of this crawl are not counted"
-            logger.warning(message, *(self._lost[kind] for kind in KINDS))
-        for kind in KINDS:
-            stats = {"": counts.get(kind), "/window": counts.get(f"{kind}/window")}
-            stats |= {"/new": self._new[kind], "/lost": self._lost[kind]}
-            for what, number in stats.items():
-                if number:
-                    count(self._crawler, f"tbloom/distinct/{kind}{what}", number)
+        await maybe_deferred_to_future(deferToThread(self._end))
+        lost = [self._stats[f"{kind}/lost"] for kind in KINDS]
+        if any(lost):
+            logger.warning("Up to %d URLs and %d hosts of this crawl are not counted", *lost)
+        for name, number in self._stats.items():
+            if number:
+                count(self._crawler, f"tbloom/distinct/{name}", number)
 
     def _check(self) -> None:
         """Raises now if the stored counters have other parameters, or Redis refuses; it may be down."""
@@ -142,22 +138,21 @@ class DistinctCounts:
         batch, self._pending = self._pending, defaultdict(dict)
         for kind, members in batch.items():
             try:
-                self._new[kind] += sum(self._counters[kind].add_many(members))
+                self._stats[f"{kind}/new"] += sum(self._counters[kind].add_many(members))
             except Exception as error:  # noqa: BLE001, PERF203 - the crawl goes on after any error
-                self._lost[kind] += len(members)
+                self._stats[f"{kind}/lost"] += len(members)
                 self._once.log(logging.WARNING, _FAILED, error)
 
-    def _end(self) -> dict[str, int]:
-        """Counts the rest; returns what the counters say."""
+    def _end(self) -> None:
+        """Counts the rest, and asks what the counters say."""
         if self._sender.is_alive():
             self._sender.join()
-        counts = dict[str, int]()
         self._count()
         try:
-            if not self._lost:  # else don't wait for Redis once more
-                for kind, counter in self._counters.items():
-                    counts[kind], counts[f"{kind}/window"] = counter.count(1), counter.count()
+            for kind, counter in self._counters.items():
+                if not self._stats[f"{kind}/lost"]:  # else don't wait for Redis once more
+                    self._stats[kind] = counter.count(1)
+                    self._stats[f"{kind}/window"] = counter.count()
         except (RedisError, RedisClusterException, TBloomError) as error:
             self._once.log(logging.WARNING, _FAILED, error)
         self._counters[KINDS[0]].client.close()
-        return counts
