@@ -60,7 +60,6 @@ def test_they_agree(shadowed: Any, way: str) -> None:
     assert {"asked": 110, "agreed": 110, "new": 100, "seen": 10} == result["shadow"]
     exact = "scrapy_redis" if "SCHEDULER" in settings else "scrapy.dupefilters"
     assert f"is only tried, beside {exact}" in result["log"]
-    assert "110 requests, 110 agreed, 0 not answered" in result["log"]
 
 
 def test_what_tbloom_would_have_lost_is_fetched(shadowed: Any) -> None:
@@ -71,7 +70,6 @@ def test_what_tbloom_would_have_lost_is_fetched(shadowed: Any) -> None:
     assert 400 == len(set(result["fetched"])) == len(result["fetched"]) == shadow["new"]
     assert 10 < shadow["lost"] == 400 - shadow["agreed"]
     assert 10 == result["log"].count("would have lost it")
-    assert f"would have lost {shadow['lost']} of 400 new requests" in result["log"]
 
 
 def test_the_exact_filter_decides_until_tbloom_has_seen_enough(

@@ -1,1 +1,1 @@
-"""The duplicate filter and its fingerprints, and what asks for the requests of a response in one call."""
+"""The duplicate filter, its fingerprints, and its trial beside an exact one."""

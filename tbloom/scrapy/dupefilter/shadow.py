@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections import Counter, defaultdict
+from collections import Counter
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -49,7 +49,8 @@ class ShadowDupeFilter(BaseDupeFilter):
         self._crawler, self._settings = crawler, crawler.settings
         self._ours, self._shares_queue = ours, shares_queue
         self._is_in_memory = not shares_queue and not self._settings.get("JOBDIR")
-        self._counts: Counter[str] = Counter()
+        #: The number of disagreements of each kind.
+        self._differ: Counter[str] = Counter()
         self._once = OnceLogger(logger)
         self._crawl_end = CrawlEnd(crawler)
 
@@ -123,7 +124,8 @@ class ShadowDupeFilter(BaseDupeFilter):
         self._count("seen" if seen else "new")
         kind = "agreed" if found is seen else "lost" if found else "again"
         self._count(kind)
-        if kind in _MEANING and self._counts[kind] <= _MAX_SHOWN:
+        self._differ[kind] += 1
+        if kind in _MEANING and self._differ[kind] <= _MAX_SHOWN:
             logger.info("%s %s", request, _MEANING[kind])
         return seen
 
@@ -142,17 +144,9 @@ class ShadowDupeFilter(BaseDupeFilter):
             return None
 
     def _count(self, what: str) -> None:
-        self._counts[what] += 1
         count(self._crawler, f"tbloom/shadow/{what}")
 
     def _end(self) -> None:
-        message = (
-            "filter %(name)r in the shadow: %(asked)d requests, %(agreed)d agreed, %(unanswered)d not answered; "
-            "would have lost %(lost)d of %(new)d new requests (promised error rate: %(rate).1e), "
-            "and fetched %(again)d of %(seen)d seen requests again"
-        )
-        known = {"name": self.seen.name, "rate": self.seen.config.error_rate}
-        logger.info(message, defaultdict(int, known, **self._counts))
         if self._is_in_memory and not self.seen.circuit.is_open:  # otherwise its keys expire
             self._ask(self.seen.clear)
         self.seen.close()
