@@ -13,7 +13,6 @@ from scrapy.addons import AddonManager
 from scrapy.crawler import Crawler
 
 from tbloom import ConfigError, LocalBloom, TimeBloom
-from tests.helpers.proxy import LossyProxy
 from tests.helpers.schedulers import (
     ADDON,
     SCRAPY,
@@ -161,15 +160,6 @@ def test_a_full_filter_closes_the_spider(crawl: Any, settings: dict[str, Any]) -
     result = crawl("ten_and_hundred", {**settings, **full})
     assert "tbloom_error" == result["finish_reason"]
     assert "the current slice is full" in result["log"]
-
-
-def test_lost_replies_lose_no_page(crawl: Any, url: str) -> None:
-    """Of 10 replies, three in a row are lost: also the replies to two retries."""
-    with LossyProxy(url, lambda number: number % 10 < 3) as proxy:
-        result = crawl("ten_and_hundred", {**SCRAPY, "REDIS_URL": proxy.url})
-        assert proxy.lost >= 10
-    assert sorted(map(str, range(100))) == sorted(result["fetched"])
-    assert result["stats"]["bloomfilter/filtered"] == 10
 
 
 def test_the_log_says_when_the_project_overrules_the_add_on(crawl: Any) -> None:

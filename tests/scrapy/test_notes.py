@@ -273,13 +273,10 @@ def refusal(request: Request) -> NotNotable:
 
 HOUR = timezone(timedelta(hours=1))
 EXACT: dict[str, Any] = {
-    "a text": "x",
     "other letters": 'ßéж漢🕷\x00\n"\\',
     "a link's text": link_text(),
     "integers": [0, -1, 2**62, 2**63, -(2**63), 10**30, 10**5000, -(10**5000)],
-    "booleans and None": [True, False, None],
     "floats": [0.0, -0.0, 0.1, 1e300, math.nan, math.inf, -math.inf, 1.0],
-    "bytes": [b"", b"a", bytes(range(256))],
     "decimals": [Decimal("1.0"), Decimal("1.00"), Decimal("-0"), Decimal("NaN"), Decimal("1E+99")],
     "dates": [date(2026, 1, 2), timedelta(-1, 2, 3), timedelta.max, timedelta.min],
     "times": [time(1, 2, 3, 4), time(1, fold=1), time(1, tzinfo=timezone.utc)],
@@ -289,13 +286,10 @@ EXACT: dict[str, Any] = {
         for zone in (timezone.utc, HOUR, timezone(timedelta(0), "X"), ZoneInfo("Europe/Berlin"))
     ],
     "the second of two hours": datetime(2026, 10, 25, 2, tzinfo=ZoneInfo("Europe/Berlin"), fold=1),
-    "tuples": [(), (1,), (1, (2, [3]))],
     "sets": [set(), {1, "a", None}, frozenset(), frozenset({(1, b"x"), frozenset({2})})],
     "keys": {2: "a", None: "b", True: "c", 1.5: "d", b"x": "e", (1, 2): "f", frozenset({1}): 2},
     "one and True": [{1: 0}, {True: 0}, {1.0: 0}],
     "dicts that look like a note's": [{"!": 1}, {"!dict": []}, {"!tuple": [1]}, {"a!": 1, "": 2}],
-    "keys of other letters": {"漢": 1},
-    "an item": Book(title="x", price=Decimal("1.5")),
     "an empty item": Book(),
     "an item in an item": Book(title=Book(title=(1,))),
     "an item with a constructor": SignedBook(title="x", signature=None),
@@ -304,7 +298,6 @@ EXACT: dict[str, Any] = {
     "a dataclass with another attribute": made(Point, more=(1,)),
     "an attribute that has been deleted": without_y(Point(1)),
     "an attrs class with slots": Slotted(1, 2, 3),
-    "an older attrs class": OldAttrs({1}),
     "an attrs class with another attribute": made(OldAttrs, more=(1,)),
     "members of an Enum": [Color.RED, Color.CRIMSON, Size.SMALL, Access.READ, {Color.RED: 1}],
     "a class in a class": Outer.Inner(1),

@@ -93,29 +93,22 @@ def test_the_line_of_a_filter_of_every_kind(
 
 
 @pytest.mark.parametrize(
-    ("settings", "address"),
+    ("settings", "address", "named"),
     [
-        ({"REDIS_URL": "rediss://crawler:secret@h:7000/2"}, "h:7000/2"),
-        ({"REDIS_URL": "unix://:secret@/run/redis.sock?db=3"}, "/run/redis.sock/3"),
-        ({"REDIS_HOST": "h", "REDIS_DB": 1, "REDIS_PARAMS": {"password": "secret"}}, "h:6379/1"),
+        ({"REDIS_URL": "rediss://u:secret@h:7/2"}, "h:7/2", "REDIS_URL is rediss://***@h:7/2"),
+        ({"REDIS_URL": "unix://:secret@/r.sock?db=3"}, "/r.sock/3", "REDIS_URL is unix://***@/r.sock"),
+        ({"REDIS_HOST": "h", "REDIS_DB": 1, "REDIS_PARAMS": {"password": "secret"}}, "h:6379/1", "REDIS_HOST is h"),
+        ({"REDIS_HOST": "h", "REDIS_PORT": 7}, "h:7/0", "REDIS_HOST is h, REDIS_PORT is 7"),
+        ({"REDIS_PARAMS": {"host": "h", "password": "secret"}}, "h:6379/0", "REDIS_PARAMS['host'] is h"),
+        ({}, "localhost:6379/0", "REDIS_URL"),
     ],
-)
-def test_the_address_has_no_password(settings: dict[str, Any], address: str) -> None:
+)  # fmt: skip
+def test_a_server_is_named_without_its_password(
+    settings: dict[str, Any], address: str, named: str
+) -> None:
+    """By its address at the start, and by the settings in errors."""
     client, _ = make_client(Settings(settings))
-    assert address == address_of(client)
-
-
-@pytest.mark.parametrize(
-    ("settings", "named"),
-    [
-        ({"REDIS_URL": "redis://u:secret@h:7/2"}, "REDIS_URL is redis://***@h:7/2"),
-        ({"REDIS_HOST": "h", "REDIS_PORT": 7}, "REDIS_HOST is h, REDIS_PORT is 7"),
-        ({"REDIS_PARAMS": {"host": "h", "password": "secret"}}, "REDIS_PARAMS['host'] is h"),
-        ({}, "REDIS_URL"),
-    ],
-)
-def test_a_server_is_called_by_its_settings(settings: dict[str, Any], named: str) -> None:
-    assert named == server_settings(Settings(settings))
+    assert (address, named) == (address_of(client), server_settings(Settings(settings)))
 
 
 def test_a_key_of_another_program_is_called_by_the_setting_of_the_filter(
