@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections import Counter, defaultdict
+from concurrent.futures import Future
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -12,14 +13,14 @@ from redis.exceptions import RedisClusterException, RedisError
 from scrapy import signals
 from scrapy.exceptions import NotConfigured
 from scrapy.http.request import NO_CALLBACK
-from scrapy.utils.defer import maybe_deferred_to_future
-from twisted.internet.threads import deferToThread
+from scrapy.utils.asyncio import create_looping_call
 from w3lib.url import canonicalize_url
 
 from tbloom import DistinctCounter
 from tbloom.engine.keys import check_name
 from tbloom.engine.retries import is_outage
 from tbloom.errors import TBloomError
+from tbloom.scrapy.calls import Calls
 from tbloom.scrapy.compat import is_trial
 from tbloom.scrapy.connection import make_client, naming_redis
 from tbloom.scrapy.crawler import CrawlEnd, OnceLogger, count
@@ -58,7 +59,7 @@ def make_counters(settings: BaseSettings, spider: str) -> dict[str, DistinctCoun
 class DistinctCounts:
     """Counts the distinct URLs and hosts of the responses, together with all crawlers of the same counters.
 
-    A thread sends to Redis what is pending; the reactor waits for Redis only at the start. If Redis does
+    A thread sends to Redis what is pending; the event loop waits for Redis only at the start. If Redis does
     not answer, the start and the end take as long as ``retry_for``.
     """
 
@@ -70,8 +71,7 @@ class DistinctCounts:
         self._pending = defaultdict[str, dict[bytes, None]](dict)
         #: The stats, by the ends of their names.
         self._stats: Counter[str] = Counter()
-        self._closed = threading.Event()
-        self._sender = threading.Thread(target=self._send, name="tbloom-counts", daemon=True)
+        self._calls, self._is_sending = Calls(in_thread=True), False
         self._once = OnceLogger(logger)
 
     @classmethod
@@ -91,7 +91,8 @@ class DistinctCounts:
 
     def spider_opened(self) -> None:
         """Begins to send."""
-        self._sender.start()
+        self._timer = create_looping_call(self._send)
+        self._timer.start(_PAUSE, now=False)
 
     def response_received(self, response: Response, request: Request) -> None:
         """Gathers the URL and the host, except for a component's request, as for robots.txt."""
@@ -109,8 +110,9 @@ class DistinctCounts:
 
     async def spider_closed(self) -> None:
         """Sends the rest to Redis, and sets the stats before Scrapy prints them."""
-        self._closed.set()
-        await maybe_deferred_to_future(deferToThread(self._end))
+        self._timer.stop()
+        await self._calls.run(self._end)
+        self._calls.close()
         lost = [self._stats[f"{kind}/lost"] for kind in KINDS]
         if any(lost):
             logger.warning("Up to %d URLs and %d hosts of this crawl are not counted", *lost)
@@ -129,13 +131,17 @@ class DistinctCounts:
             self._once.log(logging.WARNING, _FAILED, error)
 
     def _send(self) -> None:
-        """Sends what is pending, until the crawl is closed."""
-        while not self._closed.wait(_PAUSE):
-            self._count()
+        """Sends what is pending, unless the thread still waits for Redis."""
+        if not self._is_sending:
+            self._is_sending = True
+            batch, self._pending = self._pending, defaultdict(dict)
+            self._calls.begin(partial(self._count, batch), self._sent)
 
-    def _count(self) -> None:
-        """Counts the pending members."""
-        batch, self._pending = self._pending, defaultdict(dict)
+    def _sent(self, _: Future[None]) -> None:
+        self._is_sending = False
+
+    def _count(self, batch: dict[str, dict[bytes, None]]) -> None:
+        """Counts the members."""
         for kind, members in batch.items():
             try:
                 self._stats[f"{kind}/new"] += sum(self._counters[kind].add_many(members))
@@ -145,9 +151,7 @@ class DistinctCounts:
 
     def _end(self) -> None:
         """Counts the rest, and asks what the counters say."""
-        if self._sender.is_alive():
-            self._sender.join()
-        self._count()
+        self._count(self._pending)
         try:
             for kind, counter in self._counters.items():
                 if not self._stats[f"{kind}/lost"]:  # else don't wait for Redis once more
