@@ -8,6 +8,7 @@ from typing import Any
 from scrapy.settings import BaseSettings
 
 from tbloom import LocalBloom
+from tbloom.bloom.config import Parameters
 from tbloom.errors import ConfigError
 from tbloom.scrapy.connection import make_client, server_settings
 from tbloom.scrapy.outage import Answers
@@ -28,13 +29,11 @@ from tbloom.scrapy.stores import CrawlBloom, CrawlExact
 DEFAULT_KEY = "%(spider)s:tbloom"
 #: Default size of the local cache (items): 10 MB.
 CACHE_SIZE = 100_000
-_WINDOW = {"granularity", "slices", "capacity", "error_rate", "tz"}
-_WINDOW |= {"shards", "grow", "bits", "hashes", "secret"}
 #: The arguments of each store's class, by the values of TBLOOM_STORE.
 _STORES = {
-    "bloom": _WINDOW | {"retry_for", "replicas", "session_ttl", "cache_size"},
+    "bloom": {*Parameters.__annotations__, "retry_for", "replicas", "session_ttl", "cache_size"},
     "exact": {"shards", "retry_for", "replicas", "ttl"},
-    "local": _WINDOW | {"path"},
+    "local": {*Parameters.__annotations__, "path"},
 }
 #: The settings that any store allows: counters and page store have a use for them.
 _SHARED = {"name", "tz", "retry_for"}
@@ -73,8 +72,8 @@ def _make_filter(
             raise ConfigError("bits", bit, f"{_MIN_BIT} to {_MAX_BIT} (2**BIT bits a slice)")
         found["bits"] = 1 << bit
         found.setdefault("hashes", _OLD_HASHES)
-    name = found.get("name", DEFAULT_KEY)
-    name = expand(FILTER["name"], name, spider=spider, timestamp=int(time.time())) + suffix
+    key = found.get("name", DEFAULT_KEY)
+    name = expand(FILTER["name"], key, spider=spider, timestamp=int(time.time())) + suffix
     for argument in found.keys() - _STORES[store] - _SHARED:
         shown = "a value that is not shown" if argument == "secret" else found[argument]
         raise ConfigError(argument, shown, f"to be left out with {STORE.name} = {store!r}")
@@ -85,10 +84,9 @@ def _make_filter(
         return LocalBloom(name=name, **found)
     client, retry_for = make_client(settings)
     found = {**retry_for, **found, **own}
-    if store == "exact":
-        seen: CrawlBloom | CrawlExact = CrawlExact(client, name, **found)
-    else:
-        seen = CrawlBloom(client, name, **{"cache_size": CACHE_SIZE, **found})
+    if store == "bloom":
+        found.setdefault("cache_size", CACHE_SIZE)
+    seen = (CrawlBloom if store == "bloom" else CrawlExact)(client, name, **found)
     seen.circuit.place = server_settings(settings)
     seen.keep_connections()
     return seen
