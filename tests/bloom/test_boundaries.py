@@ -1,6 +1,6 @@
 """What begins and ends with a slice, on a server whose clock stands still where the test sets it.
 
-(Which items are remembered then: test_model.py. When keys leave: ``tests/simulation``, contract/test_server_clock.py.)
+(Which items are remembered then: test_model.py. When keys leave: ``tests/simulation``.)
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import redis
 from tbloom import Claim, TBloomError, TimeBloom
 from tbloom.bloom.config import configure
 from tbloom.bloom.layout import Layout
+from tests.helpers.contents import keys_of
 from tests.helpers.flows import flow_of, replies_to, run, script_of
 from tests.helpers.making import clock_needed
 from tests.helpers.servers import fast_clock
@@ -145,3 +146,47 @@ def test_shards_of_a_slice_leave_one_after_another(
     )
     assert 20 == len(set(shards))
     assert shards[-1] < agreement
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_a_clock_that_is_set_back_and_on_again_forgets_nothing(
+    clockwork: Any, open_one: Any, server: redis.Redis, name: str, shards: int
+) -> None:
+    """Items of later slices, which have grown, are new once more meanwhile; and no key leaves earlier."""
+    parameters = {"slices": 3, "capacity": 100, "error_rate": 1e-9, "shards": shards}
+    seen, other = open_one(**parameters), open_one(**parameters)
+    items = [f"item {i}" for i in range(400)]
+    clockwork.set(NOON.format(5))
+    assert all(seen.add_many(items))
+    leaves = {key: server.pttl(key) for key in keys_of(server, name)}
+    clockwork.set(NOON.format(3))
+    assert all(other.add_many(items[:200]))
+    assert Claim.NEW is other.claim("claimed")
+    days = 2 * 86_400_000
+    assert [] == [key for key, ms in leaves.items() if server.pttl(key) < ms + days]
+    clockwork.set(NOON.format(5))
+    assert not any(seen.add_many(items))
+    assert 600 == seen.info().items
+
+
+@pytest.mark.parametrize("how", ["clear", "clear of 3 shards", "swap"])
+def test_what_is_forgotten_while_the_clock_is_back_includes_later_slices(
+    clockwork: Any, open_one: Callable[..., TimeBloom], name: str, how: str
+) -> None:
+    """Also their further parts. When the clock is right again, nothing of them is seen."""
+    parameters = {"slices": 3, "capacity": 300, "shards": 3 if "3" in how else 1}
+    items = [f"of the later slice {i}" for i in range(3000)]
+    seen = open_one(**parameters, error_rate=1e-9)
+    clockwork.set("2019-06-05 00:10:00")
+    assert all(seen.add_many(items))
+    clockwork.set("2019-06-03 23:50:00")
+    if how == "swap":
+        with TimeBloom(seen.client, f"{{{name}}}:new", **parameters, error_rate=1e-9) as other:
+            other.add("kept")
+        seen.swap(f"{{{name}}}:new")
+    else:
+        seen.clear()
+    clockwork.set("2019-06-05 00:10:00")
+    assert [how == "swap"] == seen.contains_many(["kept"])
+    assert not any(seen.contains_many(items))
+    assert all(seen.add_many(items))
