@@ -12,7 +12,7 @@ import pytest
 
 from tests.helpers.account import FULL, NO_ANSWER, Account, names, pieces
 from tests.helpers.forks import in_child, needs_fork
-from tests.helpers.proxy import LossyProxy, every
+from tests.helpers.proxy import LossyProxy
 from tests.helpers.stores import STORES, Store
 
 SPAWN = multiprocessing.get_context("spawn")
@@ -67,7 +67,7 @@ def test_threads_whose_calls_fail_at_once_lose_nothing(store: Store, url: str, n
     """They add the same items through one object, which does not retry."""
     account, items = Account(), names(20)
     with (
-        LossyProxy(url, every(3)) as proxy,
+        LossyProxy(url, lambda number: number % 3 == 0) as proxy,
         store.open(proxy.url, name, retry_for=0) as seen,
         ThreadPoolExecutor(6) as threads,
     ):

@@ -42,11 +42,6 @@ def _scripts() -> list[Script]:
     return [Script(name) for name in names if not name.startswith("shared/")]
 
 
-def every(n: int) -> Callable[[int], bool]:
-    """Picks every n-th call."""
-    return lambda number: number % n == 0
-
-
 class Proxy:
     """Forwards everything, but what has script calls in it meets the fault that ``choose`` picks, by number.
 
