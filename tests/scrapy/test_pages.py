@@ -25,7 +25,7 @@ from tbloom.scrapy import ScrapyRedisFingerprinter
 from tbloom.scrapy.crawler import error_line
 from tbloom.scrapy.pages.storage import KEY, _opened
 from tbloom.scrapy.settings import PAGES
-from tests.helpers import cachesite
+from tests.helpers import website
 from tests.helpers.cached import DOCUMENTATION, OURS, THEIRS, Opened, a_crawl, comparable, run
 from tests.helpers.making import missing
 
@@ -38,7 +38,7 @@ URL = "http://a.example/a"
 
 @pytest.fixture
 def site() -> Iterator[Any]:
-    with cachesite.scripted(time.time()) as server:
+    with website.scripted(time.time()) as server:
         yield server
 
 
@@ -49,7 +49,7 @@ def test_a_second_crawl_of_the_python_documentation_fetches_nothing(tmp_path: Pa
     """Not even ``robots.txt``; and it gets the same items, byte for byte."""
     if not DOCUMENTATION.is_dir():
         missing("Debian's package python3.11-doc")
-    with cachesite.folder(str(DOCUMENTATION)) as server:
+    with website.folder(str(DOCUMENTATION)) as server:
         files = sorted(DOCUMENTATION.rglob("*.html"))[::PART]
         follow = [f"{server.url}/{path.relative_to(DOCUMENTATION)}" for path in files]
         start = f"{server.url}/contents.html"
@@ -86,13 +86,13 @@ def test_policies_do_as_with_scrapys_storage(policy: str, tmp_path: Path) -> Non
     began = time.time()
     seen = []
     for storage in (THEIRS, OURS):
-        with cachesite.scripted(began) as server:
+        with website.scripted(began) as server:
             settings = {
                 "HTTPCACHE_ENABLED": True, "HTTPCACHE_STORAGE": storage, "HTTPCACHE_POLICY": policy,
                 "HTTPCACHE_DIR": str(tmp_path / storage), "HTTPCACHE_IGNORE_HTTP_CODES": [410],
                 "CONCURRENT_REQUESTS": 1,
             }  # fmt: skip
-            requests = [{**one, "url": server.url + one["url"]} for one in cachesite.REQUESTS]
+            requests = [{**one, "url": server.url + one["url"]} for one in website.REQUESTS]
             crawl = {"settings": settings, "requests": requests}
             alone = {**crawl, "settings": {**settings, "HTTPCACHE_IGNORE_MISSING": True}}
             crawls, log = run([crawl], [crawl], [alone])
