@@ -107,13 +107,13 @@ async def test_a_cancelled_call_s_items_are_new_to_the_next(
 def test_a_large_batch_that_ends_in_an_error_loses_no_answer(
     local: Callable[..., LocalBloom],
 ) -> None:
-    seen = local(capacity=120_000, grow=False)
-    items = [f"item {i}" for i in range(130_000)]
+    seen = local(capacity=12_000, grow=False)
+    items = [f"item {i}" for i in range(13_000)]
     with pytest.raises(FilterFull):
         seen.add_many(items)
-    left = (items[start : start + 10_000] for start in range(0, 120_000, 10_000))
+    left = (items[start : start + 1000] for start in range(0, 12_000, 1000))
     assert all(all(seen.add_many(some)) for some in left)
-    assert not any(seen.add_many(items[:120_000]))
+    assert not any(seen.add_many(items[:12_000]))
 
 
 def test_more_pending_answers_than_can_be_kept_are_given_before_others(
