@@ -35,8 +35,10 @@ if session ~= '' then redis.call('HLEN', claims) end
 local answers, new = insert_new(items, item_bytes, sizes, columns, FIRST_PART, part_bytes, capacity - count)
 if new > 0 then redis.call('HSET', state, field, format('%d', count + new)) end
 if new > 0 and count == 0 then begin_part(part, config_key, state, expires, oldest, now) end
+local done = {}
 for ends_at = item_bytes, session ~= '' and #answers * item_bytes or 0, item_bytes do
   local digest = string.sub(items, ends_at - 15, ends_at)
-  if owner_of(claims, digest) == session then redis.call('HDEL', claims, digest) end
+  if owner_of(claims, digest) == session then done[#done + 1] = digest end
 end
+if #done > 0 then redis.call('HDEL', claims, unpack(done)) end
 return {0, answers}

@@ -69,6 +69,12 @@ def log_bytes(hashes: int) -> tuple[int, int]:
     return 168 + 8 * hashes, 50 + 8 * hashes
 
 
+def server_us(slices: int) -> tuple[int, int]:
+    """The server's time for a new item (us): one by one, and in batches of 500. About; measured on Redis 7.0, with 7 slices
+    in docs/benchmarks.md. Each slice takes a probe."""
+    return 27 + slices, 5 + slices
+
+
 def _plan(config: Config) -> dict[str, Any]:
     """The memory of a filter (bytes, as Redis allocates it), and the pages lost to its errors."""
     size = slice_bytes(config)
@@ -87,6 +93,8 @@ def _plan(config: Config) -> dict[str, Any]:
         "keys_bytes": items * _KEY_BYTES,
         "log_bytes": log_bytes(config.hashes)[0],
         "log_bytes_in_batches": log_bytes(config.hashes)[1],
+        "server_us": server_us(config.slices)[0],
+        "server_us_in_batches": server_us(config.slices)[1],
     }
 
 
@@ -144,6 +152,10 @@ def _text(made: dict[str, Any]) -> str:
         "to the log": (
             f"{made['log_bytes']} B",
             f"a new item, to each replica too; {made['log_bytes_in_batches']} B in batches",
+        ),
+        "server's time": (
+            f"{made['server_us']} us",
+            f"a new item, about; {made['server_us_in_batches']} us in batches",
         ),
         "as a Redis set": compared(made["set_bytes"]),
         "as SET NX EX": compared(made["keys_bytes"]),
