@@ -7,12 +7,12 @@
 -- KEYS[3..]  all parts of live slices, the newest first of those of one size
 --
 -- ARGV[1]    what the calls of the slice share (shared/calls.lua)
--- ARGV[2]    for each part the number of its slice, two bytes, the higher first: 1 the current slice, 2 the one before it;
---            may be missing
--- the last   the items (shared/blocks.lua)
+-- ARGV[2]    the items (shared/blocks.lua); or, to ask when, for each part the number of its slice, two bytes, the higher
+--            first: 1 the current slice, 2 the one before it
+-- ARGV[3]    the items in that case
 --
 -- Reply      {0, answers}     a character per item: 1 seen, 0 not
---            {0, {slice, ...}}  with ARGV[2]: a number per item, that of the newest slice that holds it; 0 none
+--            {0, {slice, ...}}  with ARGV[3]: a number per item, that of the newest slice that holds it; 0 none
 --            {1, now}, {4, ''}, {5, layout, parameters}  refused (shared/calls.lua)
 -- Errors     WRONGTYPE
 

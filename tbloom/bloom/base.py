@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, ParamSpec, TypedDict, TypeVar
 from tbloom.bloom.cache import LocalCache
 from tbloom.bloom.claims.protocol import Claims
 from tbloom.bloom.claims.sessions import Sessions
-from tbloom.bloom.config import Config, Parameters, configure
+from tbloom.bloom.config import Config, Parameters, configure, from_stored
 from tbloom.bloom.exchange import FilterExchange
+from tbloom.bloom.hasher import Secret
 from tbloom.bloom.script_calls import SliceCalls
 from tbloom.bloom.sizing import shards_for
 from tbloom.engine.client import Client, Store, seconds
-from tbloom.engine.flow import Flow
+from tbloom.engine.flow import Command, Flow, deliver, text
+from tbloom.engine.parameters import mismatch
+from tbloom.engine.verbs import verb
 from tbloom.errors import ConfigError, ConfigMismatch
 
 if TYPE_CHECKING:
@@ -147,6 +150,21 @@ class Base(Store[Client, Config]):
     def session(self) -> str:
         """The name under which this process claims items."""
         return self._claims.own.name
+
+    @verb
+    def _adopt(self, secret: bytes | None) -> Flow[None]:
+        """Takes over the stored parameters, for ``open``."""
+        [stored] = yield from deliver([Command(("GET", self.config.keys.root))])
+        if stored is None:
+            expected = f"the name of a filter that is stored ({type(self).__name__}() makes one)"
+            raise ConfigError("name", self.name, expected)
+        config = from_stored(self.name, text(stored))
+        if secret is not None:
+            given = replace(config, secret=Secret(secret))
+            if given.stored != config.stored:
+                raise mismatch(given, stored)
+            config = given
+        self._use(config)
 
     def _spread(self, masters: int) -> None:
         """Chooses a number of shards that spreads evenly over the cluster's masters."""

@@ -17,7 +17,7 @@ from tbloom.engine.keys import Keys
 from tbloom.engine.parameters import differences, read_stored
 from tbloom.errors import ConfigError
 from tbloom.items import Item
-from tbloom.window import Window, window_of
+from tbloom.window import ALWAYS, Window, window_of
 
 LAYOUT = 3
 #: The capacity of a filter's first slice, if it is given none.
@@ -33,6 +33,8 @@ _MIN_RATE, _MAX_RATE = 1e-15, 1 - 1e-12
 _LEAST_PLAIN = 1e-6
 #: A size keeps the rate that it was made for, but for this.
 _ROUNDING = 1 + 1e-6
+#: The shards of a slice are dropped at 256 different times, 100 ms apart.
+_SPREAD_MS, _SPREAD = 100, 256
 
 
 def _check(argument: str, value: object, limit: int) -> None:
@@ -227,6 +229,17 @@ def _rate_kept(rate: float, slices: int) -> float | None:
     """
     rounded = float(f"{1.005 * sizing.window_rate([rate] * slices):.2e}")
     return max(rounded, _MIN_RATE) if rounded <= _MAX_RATE else None
+
+
+def leaves(config: Config, expires: int, shard: int | None) -> int:
+    """When a shard's keys are dropped (ms), for a slice that leaves the window at ``expires``.
+
+    Shards leave one after another, so that the server does not drop all of them at once. The key
+    that they agree on (None) leaves last.
+    """
+    if config.shards == 1 or expires == ALWAYS.end:
+        return expires
+    return expires + (_SPREAD if shard is None else shard % _SPREAD) * _SPREAD_MS
 
 
 def from_stored(name: str, stored: str, key: str = "") -> Config:

@@ -3,51 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from time import monotonic_ns
-from typing import Any, NamedTuple
+from typing import Any
 
 from tbloom.bloom.config import FIRST_CAPACITY, Config
 from tbloom.bloom.hasher import by_shard
 from tbloom.bloom.info import items_in, parts_of
 from tbloom.bloom.layout import Layout, damaged
 from tbloom.bloom.script_calls import CONTAINS, ShardCalls, SliceCalls
+from tbloom.bloom.usual import ANSWERS, NEW, Usual
 from tbloom.engine.batches import Batch
 from tbloom.engine.clock import ServerClock
 from tbloom.engine.exchange import Exchange, refusal
 from tbloom.engine.flow import Command, Failure, Flow, ScriptCall, Status, chunks, deliver, text
 from tbloom.engine.pending import now_ms
 from tbloom.engine.replicas import Replicas
-from tbloom.engine.tokens import CallTemplate, Lane
+from tbloom.engine.tokens import Lane
 from tbloom.errors import FilterFull
 
 #: The limit of probes in one call: one into each part for each item. A probe takes 1 us on Redis 7.0.
 #: The client computes the next call while the server executes one.
 _PROBES_PER_CALL = 1_000
-
-
-#: The replies to one item: it is new (of ``contains``: seen), or not.
-NEW, _OTHER = ANSWERS = [0, b"1"], [0, b"0"]
-
-
-class Usual(NamedTuple):
-    """The words that the calls of a slice have in common, prepared for one item, where the filter has one shard."""
-
-    #: The generation that they are made for.
-    generation: str
-    #: The slice in which they are current (ns, by this machine's monotonic clock).
-    begins: int
-    ends: int
-    calls: SliceCalls
-    adding: CallTemplate
-    probing: CallTemplate
-
-    def is_current(self, exchange: FilterExchange) -> bool:
-        """Whether the next call can be made of them: the slice and its calls are current, and no answer is pending."""
-        return (
-            self.begins <= monotonic_ns() < self.ends
-            and self.calls is exchange.calls
-            and not exchange.pending_answers.exist
-        )
 
 
 def items_per_call(shard: ShardCalls) -> int:

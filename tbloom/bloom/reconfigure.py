@@ -6,9 +6,8 @@ current slice gets a further part of the new size.
 
 from __future__ import annotations
 
-from tbloom.bloom.config import Config, from_stored
+from tbloom.bloom.config import Config, from_stored, leaves
 from tbloom.bloom.layout import Layout
-from tbloom.bloom.script_calls import leaves
 from tbloom.engine.clock import ServerClock
 from tbloom.engine.flow import Command, Flow, ScriptCall, Status, corrected, deliver, text
 from tbloom.engine.scripts import Script

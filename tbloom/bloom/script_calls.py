@@ -6,7 +6,7 @@ from collections.abc import Hashable
 from functools import partial
 from struct import Struct
 
-from tbloom.bloom.config import Config
+from tbloom.bloom.config import Config, leaves
 from tbloom.bloom.hasher import COLUMNS_PER_DIGEST, digests_for, packed
 from tbloom.bloom.layout import Layout, Part
 from tbloom.bloom.sizing import ROW_BYTES, block_step, key_bytes
@@ -15,7 +15,6 @@ from tbloom.engine.flow import ScriptCall
 from tbloom.engine.scripts import Script
 from tbloom.engine.tokens import LANE_TTL_MS, CallTemplate
 from tbloom.errors import ConfigError
-from tbloom.window import ALWAYS
 
 _ADD = Script("bloom/add")
 CONTAINS = Script("bloom/contains")
@@ -25,19 +24,6 @@ _SET_LAYOUT = Script("bloom/set_layout")
 _COMMIT = Script("bloom/claims/commit")
 
 _CONSTANTS, _U16, _SIZE = Struct(">ddddIB").pack, Struct(">H").pack, Struct(">BH").pack
-#: The shards of a slice are dropped at 256 different times, 100 ms apart.
-_SPREAD_MS, _SPREAD = 100, 256
-
-
-def leaves(config: Config, expires: int, shard: int | None) -> int:
-    """When a shard's keys are dropped (ms), for a slice that leaves the window at ``expires``.
-
-    Shards leave one after another, so that the server does not drop all of them at once. The key
-    that they agree on (None) leaves last.
-    """
-    if config.shards == 1 or expires == ALWAYS.end:
-        return expires
-    return expires + (_SPREAD if shard is None else shard % _SPREAD) * _SPREAD_MS
 
 
 def constants(

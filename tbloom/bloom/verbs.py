@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from datetime import datetime
 
 from tbloom.bloom.base import Base
 from tbloom.bloom.config import Config, from_stored
-from tbloom.bloom.exchange import ANSWERS, NEW, FilterExchange
-from tbloom.bloom.hasher import Secret
+from tbloom.bloom.exchange import FilterExchange
 from tbloom.bloom.info import FilterInfo, glance, read_info
 from tbloom.bloom.reconfigure import reconfigure
 from tbloom.bloom.swap import swap
+from tbloom.bloom.usual import ANSWERS, NEW
 from tbloom.engine.batches import Answers, Batch, answers_of, in_order
 from tbloom.engine.client import Client
 from tbloom.engine.flow import Command, Flow, deliver, text
-from tbloom.engine.parameters import mismatch
 from tbloom.engine.server import ask_time, check_stored
 from tbloom.engine.together import Asked
 from tbloom.engine.verbs import verb
@@ -172,21 +170,6 @@ class Verbs(Base[Client]):
         """
         return self._agreed(lambda: reconfigure(self.config, self._exchange.clock))
 
-    @verb
-    def _adopt(self, secret: bytes | None) -> Flow[None]:
-        """Takes over the stored parameters, for ``open``."""
-        [stored] = yield from deliver([Command(("GET", self.config.keys.root))])
-        if stored is None:
-            expected = f"the name of a filter that is stored ({type(self).__name__}() makes one)"
-            raise ConfigError("name", self.name, expected)
-        config = from_stored(self.name, text(stored))
-        if secret is not None:
-            given = replace(config, secret=Secret(secret))
-            if given.stored != config.stored:
-                raise mismatch(given, stored)
-            config = given
-        self._use(config)
-
     def _checked(self, within: int | None, keep: int | None) -> tuple[int, int]:
         """The age of the slice that new items go into, and the number of newest slices that are asked."""
         slices = self.config.slices
@@ -196,7 +179,8 @@ class Verbs(Base[Client]):
         """``add``; the first call's words are prepared, unless something is unusual."""
         exchange, tried = self._exchange, list[Batch]()
         usual = exchange.usual or exchange.prepare()
-        if usual and within is None and keep is None and usual.is_current(exchange):
+        is_usual = within is None and keep is None and not exchange.pending_answers.exist
+        if usual and is_usual and usual.are_current(exchange.calls):
             if self._cache.size and self._cache.holds(key, usual.calls):
                 return False
             lane, reply = exchange.lanes.take(), None
@@ -223,7 +207,7 @@ class Verbs(Base[Client]):
         if (
             usual is not None
             and within is None
-            and usual.is_current(self._exchange)
+            and usual.are_current(self._exchange.calls)
             and not self._cache.size
         ):
             [reply] = yield (usual.probing.fill([key]),)

@@ -6,9 +6,9 @@ import math
 import sys
 from typing import NamedTuple
 
+from tbloom.bloom.config import leaves
 from tbloom.bloom.layout import MAX_PARTS
 from tbloom.bloom.layout import Part as Size
-from tbloom.bloom.script_calls import leaves
 from tbloom.errors import ConfigMismatch, FilterFull, TBloomError
 from tbloom.local.contents import PartEntry
 from tbloom.local.protocol import Protocol

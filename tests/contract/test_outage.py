@@ -15,7 +15,7 @@ import redis.asyncio
 import redis.asyncio.sentinel
 import redis.sentinel
 
-from tbloom.engine import connections
+from tbloom.engine import sending
 from tests.helpers import servers
 from tests.helpers.localredis import LocalRedis, free_port
 from tests.helpers.making import awaited, needed
@@ -73,7 +73,7 @@ class Moving(NamedTuple):
 @pytest.fixture
 def moving(monkeypatch: pytest.MonkeyPatch) -> Iterator[Moving]:
     """Connections are renewed fifty times a second, not once a minute."""
-    monkeypatch.setattr(connections, "_RENEWAL_NS", 20_000_000)
+    monkeypatch.setattr(sending, "_RENEWAL_NS", 20_000_000)
     binary = needed(servers.OLDEST)
     with (
         LocalRedis(binary) as old,

@@ -42,7 +42,7 @@ LIBRARIES = {
 BESIDE = ("local", "distinct", "pages")
 FOR_SUBCLASSES = {"_replace", "_make", "_begin", "_from_url"}
 #: What knows redis-py where the rest of its room does not: the protocols do no I/O.
-KNOW_REDIS = re.compile(r"sync|aio|urls|client|retries|(async_)?connections|heartbeat")
+KNOW_REDIS = re.compile(r"sync|aio|urls|client|retries|sending|heartbeat")
 MODULES = {
     ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
     for path in sorted((ROOT / "tbloom").rglob("*.py"))

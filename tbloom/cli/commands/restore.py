@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 import redis
 
-from tbloom.bloom.config import from_stored
+from tbloom.bloom.config import from_stored, leaves
 from tbloom.bloom.layout import Layout
-from tbloom.bloom.script_calls import leaves
 from tbloom.bloom.sizing import key_bytes
 from tbloom.cli.commands.export import CHUNK
 from tbloom.cli.kit import exportfile, filters, formats, options, output

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from redis import RedisError
 
 from tbloom import FilterInfo, LocalBloom
+from tbloom.bloom.config import leaves
 from tbloom.bloom.fingerprinter import note
-from tbloom.bloom.script_calls import leaves
 from tbloom.errors import TBloomError
 from tbloom.scrapy.connection import address_of
 from tbloom.scrapy.stores import CrawlBloom, CrawlExact
