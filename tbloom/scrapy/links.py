@@ -7,21 +7,18 @@ import logging
 from collections import defaultdict, deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from contextlib import AbstractContextManager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from scrapy import Request, signals
 from scrapy.utils.asyncio import call_later
 
-from tbloom import LocalBloom
 from tbloom.scrapy.compat import look_again
 from tbloom.scrapy.outage import Answer, Guess
 from tbloom.scrapy.stores import CrawlBloom
 
 if TYPE_CHECKING:
-    from tbloom.scrapy.calls import Crawl
-    from tbloom.scrapy.stores import CrawlExact
+    from tbloom.scrapy.dupefilter.dupefilter import DupeFilter
 
 logger = logging.getLogger(__name__)
 
@@ -31,46 +28,27 @@ _BATCH = 200
 _FULL = 5_000
 
 
-class Asks(Protocol):
-    """What links need of the dupefilter."""
-
-    @property
-    def crawl(self) -> Crawl:
-        """The crawl, with what asks its filter."""
-
-    @property
-    def seen(self) -> CrawlBloom | CrawlExact | LocalBloom:
-        """The filter."""
-
-    def question(self, request: Request) -> tuple[bytes | None, Any, Answer | None]:
-        """What the filter is asked: item, arguments, and the answer where there is nothing to ask."""
-
-    def answering(self, answer: Answer | None, *, is_counted: bool) -> AbstractContextManager[None]:
-        """Within it, the scheduler gets this answer."""
-
-    def fail(self, error: Exception) -> None:
-        """Ends the crawl by an error of the filter."""
-
-
 class Link:
     """A request that is to enter the queue. ``item``: what the filter is asked for; None: nothing, or it has answered."""
 
-    __slots__ = ("answer", "given", "item", "note", "page", "request", "token")
+    __slots__ = ("answer", "given", "item", "note", "owner", "page", "request", "token")
 
     def __init__(self, request: Request, item: bytes | None = None, given: Any = (), answer: Answer | None = None) -> None:  # fmt: skip
         self.request, self.item, self.answer = request, item, answer
         #: The arguments of ``add`` or ``claim``, as pairs.
         self.given = given
-        #: With "done" and "parsed": the page that it goes on as, the token that it has, and the note of its claim.
+        #: With "done" and "parsed": the page that it goes on as, the token that it has, the note of its claim, and the session
+        #: that claimed it before it came out of a queue.
         self.page: Any = None
         self.token: Any = None
         self.note: str | None = None
+        self.owner = ""
 
 
 class Links:
     """The links of one crawl on their way into the queue."""
 
-    def __init__(self, dupefilter: Asks, below: Callable[[Request], bool]) -> None:
+    def __init__(self, dupefilter: DupeFilter, below: Callable[[Request], bool]) -> None:
         self.dupefilter, self.crawl = dupefilter, dupefilter.crawl
         self._below = below
         self._waiting: deque[Link] = deque()

@@ -13,7 +13,7 @@ from scrapy import Request
 from scrapy.utils.request import fingerprint
 
 from tbloom import TimeBloom
-from tbloom.scrapy.claims.note import Note
+from tbloom.scrapy.claims.token import Note
 from tests.helpers.schedulers import ADDON, refusal
 
 MARKS = pytest.mark.parametrize("mark", ["scheduled", "done"])

@@ -15,8 +15,7 @@ from scrapy.settings import Settings
 from twisted.python.failure import Failure
 
 from tbloom.scrapy.claims import pages as module
-from tbloom.scrapy.claims.output import followed
-from tbloom.scrapy.claims.page import Page
+from tbloom.scrapy.claims.pages import Page
 from tbloom.scrapy.claims.states import ENDS, TABLE, Event, State, after
 from tbloom.scrapy.claims.token import Token
 from tbloom.scrapy.meta import CLAIM
@@ -57,13 +56,11 @@ class Try:
     def moves(self) -> Moves:
         state = self.page.state
         yield from self.downloads() if state is State.DOWNLOADING else ()
-        for name, requests in (("", self.back), ("retry ", self.retries)):
-            if requests:
-                yield name + "queued", partial(self.enters, requests)
-                yield name + "refused", partial(self.enters, requests, queued=False)
-                if name:
-                    yield "retry unscheduled", partial(self.loses, requests)
+        if self.retries:
+            yield "retry queued", self.is_asked_for
+            yield "retry unscheduled", partial(self.loses, self.retries)
         if self.back:
+            yield from (("queued", self.enters), ("refused", partial(self.enters, queued=False)))
             yield "to seen", partial(self.leads, self.pages.happens, Event.TO_SEEN)
             if all(page.token.number == self.number for page, _ in self.game.ended):
                 yield "to work", self.to_work
@@ -112,19 +109,17 @@ class Try:
         self.back.append(self.pages.fetched(Request(URL), self.page))
         assert self.page is self.pages.returning(self.back[0])
 
-    def enters(self, requests: list[Request], *, queued: bool = True) -> None:
-        if requests is self.retries:
-            assert self.page is self.pages.returning(requests[0])
-            self.is_retried |= queued
-        else:
-            urls = (f"{self.number}{len(self.game.tries)}", *self.page.token.fingerprints)
-            self.page.token = self.page.token._replace(fingerprints=urls)
+    def enters(self, *, queued: bool = True) -> None:
+        urls = (f"{self.number}{len(self.game.tries)}", *self.page.token.fingerprints)
+        self.page.token = self.page.token._replace(fingerprints=urls)
         if queued:
-            self.page.token.write(requests[0])
-            self.game.queue.append(requests[0])
+            self.game.enqueue(self.page, self.back[0])
         self.has_failed |= not queued
-        requests.pop(0)
-        self.pages.entered(self.page, queued=queued)
+        self.leads(self.pages.happens, Event.ENQUEUED if queued else Event.REFUSED)
+
+    def is_asked_for(self) -> None:
+        self.is_retried = True
+        assert self.pages.keep_retry(self.retries.pop())
 
     def leads(self, tell: Callable[[Page, Any], Any], to: Any) -> None:
         self.back.clear()
@@ -132,7 +127,7 @@ class Try:
 
     def to_work(self) -> None:
         """The one of the two pages leads to the other: if both do, it is a circle."""
-        other = Request(URL, meta={CLAIM: f"ab {3 - self.number} - 0{3 - self.number}"})
+        other = Request(URL, meta={CLAIM: f"ab {3 - self.number} 0 0{3 - self.number}"})
         tries = self.game.tries_of(3 - self.number) or [self.game.taken(other)]
         self.has_failed = any(each.page.state is State.FOLLOWING for each in tries)
         self.target = 0 if self.has_failed else 3 - self.number
@@ -141,8 +136,8 @@ class Try:
     def begins(self) -> None:
         assert self.page is self.pages.page_of(self.result), "it has ended too early"
         self.begun += 1
-        self.outputs.append(followed(self.pages, self.page))
-        self.outputs[-1].__enter__()
+        self.outputs.append(self.pages.following(self.result))
+        self.tell = self.outputs[-1].__enter__()
 
     def ends(self, error: Exception | None = None) -> None:
         self.has_failed |= error is not None
@@ -157,18 +152,24 @@ class Try:
     def copy(self) -> None:
         meta = getattr(self.result, "meta", self.request.meta)
         for copy in (Request(URL, meta=meta), Request(URL + "/b", meta=meta, dont_filter=True)):
-            self.pages.yielded(self.page, copy)
-            assert self.pages.returning(copy) is None, "a copied token counts"
+            self.tell(copy)
+            assert not self.pages.keep_retry(copy), "a copied token counts"
 
     def retry(self) -> None:
-        self.retries.append(self.request.replace(dont_filter=True, errback=None))
-        if self.begun == 1:  # get_retry_request; else by hand
-            self.retries[-1].meta["retry_times"] = self.request.meta.get("retry_times", 0) + 1
-        self.pages.yielded(self.page, self.retries[-1])
+        """``get_retry_request``, or by hand. A second one is no page's."""
+        request = self.request.replace(dont_filter=True, errback=None)
+        if self.begun == 1:
+            request.meta["retry_times"] = self.request.meta.get("retry_times", 0) + 1
+        is_first = self.page.retry is None
+        self.tell(request)
+        if is_first:
+            self.retries.append(request)
+        else:
+            assert not self.pages.keep_retry(request), "it is fetched as two pages"
 
     def item(self) -> None:
         self.items.append(object())
-        self.pages.yielded(self.page, {})
+        self.tell({})
 
     def item_ends(self, failed: str = "") -> None:
         self.has_failed |= bool(failed)
@@ -187,8 +188,15 @@ class Game:
     def __init__(self, later: list[Callable[[], None]], *, at_once: bool) -> None:
         self.later, self.at_once = later, at_once
         self.ended: list[tuple[Page, State]] = []
-        self.pages = module.Pages(SETTINGS, lambda *end: self.ended.append(end))
-        self.queue, self.tries = [Request(URL, meta={CLAIM: "ab 1 - 01"})], list[Try]()
+        self.pages = module.Pages(
+            SETTINGS, lambda page: self.ended.append((page, page.state)), self.enqueue
+        )
+        self.queue, self.tries = [Request(URL, meta={CLAIM: "ab 1 0 01"})], list[Try]()
+
+    def enqueue(self, page: Page, request: Request) -> None:
+        if page.state is not State.FAILED:  # else it is no page's
+            page.token.write(request)
+            self.queue.append(request)
 
     def tries_of(self, number: int) -> list[Try]:
         return [each for each in self.tries if each.number == number]
@@ -223,7 +231,7 @@ class Game:
         lost = {each.number for each in self.tries if each.is_lost}
         assert {t.target for t in self.tries if t.page.state not in ENDS and not t.is_lost} <= lost
         self.pages.end_all()
-        kept = ("_by_id", "_returning", "_followers", "_families", "_ending")
+        kept = ("_by_id", "_returning", "_followers", "_places", "_ending")
         assert not any(vars(self.pages)[name] for name in kept), "something is left"
         states = {page.token.number: state for page, state in self.ended}
         assert len(self.ended) == len(states) == len({each.number for each in self.tries})
@@ -268,7 +276,7 @@ def test_a_redirect_that_a_signal_drops_as_the_crawl_becomes_idle(
     """The page is marked: it was dropped on purpose, though the crawl is idle before the event loop's next turn."""
     monkeypatch.setattr(module, "call_later", lambda *_: None)
     ended, request = list[State](), Request(URL)
-    pages = module.Pages(SETTINGS, lambda _, state: ended.append(state))
+    pages = module.Pages(SETTINGS, lambda page: ended.append(page.state), pytest.fail)
     pages.taken(Token("session", 1, ("aa",)), request, "")
     page = pages.fetching(request)
     assert page

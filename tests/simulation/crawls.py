@@ -29,7 +29,6 @@ from twisted.python.failure import Failure
 from tbloom import Claim
 from tbloom.errors import TBloomError
 from tbloom.scrapy.calls import Calls, Crawl
-from tbloom.scrapy.claims.claimant import Claimant
 from tbloom.scrapy.claims.links import ClaimedLinks
 from tbloom.scrapy.outage import NEW, Answers, Guess
 from tbloom.scrapy.stores import CrawlBloom
@@ -144,15 +143,11 @@ class PlayedCrawl:
             **arguments,
         )
         self.seen.world, self._end, self._signals = world, _End(), _Signals()
-        engine = SimpleNamespace(
-            spider=self.spider,
-            crawl=lambda request: self.links.enqueue(request),  # noqa: PLW0108 - made later
-        )
         crawler: Any = SimpleNamespace(
             settings=settings,
             spider=self.spider,
             spidercls=Spider,
-            engine=engine,
+            engine=SimpleNamespace(spider=self.spider),
             stats=None,
             signals=self._signals,
             request_fingerprinter=_Fingerprints(),
@@ -161,9 +156,10 @@ class PlayedCrawl:
         end: Any = self._end
         self.answers = Answers(self.seen, on_error)
         self.crawl = Crawl(crawler, self.answers, _Calls(), _Calls(), end)
-        claimant = Claimant(self.crawl, self.seen, shared=self._shares)
+        own: Any = self
+        queue = self._enqueue, self._dequeue
         with self._having_its_turn():
-            self.links = ClaimedLinks(self, claimant, self._enqueue, self._dequeue)
+            self.links = ClaimedLinks(own, self.seen, *queue, shared=self._shares)
         self.has_begun = self.has_ended = False
 
     # What the library asks of the dupefilter and of the scheduler below
@@ -254,13 +250,12 @@ class PlayedCrawl:
         response = Response(url, request=request)
         pages.fetched(response, page)
         pages.reaches_callback(page)
-        pages.entering_output(page)
-        if fate == "callback":
-            pages.raised(response, "callback/ValueError")
-        else:
-            self._follow(self._account.links_of(url))
-            self._account.succeeds(self.number, url)
-        pages.left_output(page)
+        with pages.following(response):
+            if fate == "callback":
+                pages.raised(response, "callback/ValueError")
+            else:
+                self._follow(self._account.links_of(url))
+                self._account.succeeds(self.number, url)
 
     def _close(self) -> None:
         self.has_ended = True

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from scrapy.utils.asyncio import call_later
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from scrapy import Request
 
     from tbloom.scrapy.calls import Crawl
-    from tbloom.scrapy.claims.page import Page
+    from tbloom.scrapy.claims.pages import Page
     from tbloom.scrapy.stores import CrawlBloom
 
 logger = logging.getLogger(__name__)
@@ -31,7 +32,8 @@ logger = logging.getLogger(__name__)
 _GATHER = 0.02
 
 
-class _Marked(NamedTuple):
+@dataclass(slots=True)
+class _Done:
     """A page that is to be marked once its links are claimed and its items stored."""
 
     items: list[bytes]
@@ -39,6 +41,7 @@ class _Marked(NamedTuple):
     #: The number of links that the crawl had met when the page ended.
     links: int
     places: set[Place]
+    is_sent: bool = False
 
 
 class Ends:
@@ -50,26 +53,28 @@ class Ends:
         self._crawl, self._seen, self._links = crawl, seen, links
         self.feeds = Feeds(crawl.crawler, self._stored)
         #: Pages that are to be marked, and those among them whose items a feed or a pipeline still keeps.
-        self._marked: list[_Marked] = []
-        self._held: list[_Marked] = []
+        self._marked: list[_Done] = []
+        self._held: list[_Done] = []
         #: The claims of pages that have failed, with the notes by which the next crawl finds them.
         self._left: list[tuple[list[bytes], str]] = []
         self._timer: Any = None
         self._is_sending = False
-        #: The first items of pages that are on their way to be marked, or could not be yet; and how many pages lost items.
-        self._sent = set[bytes]()
-        self._lost = 0
-        #: Where the items of pages wait that are to be marked, by the pages' own items.
-        self.places: dict[bytes, set[Place]] = {}
+        #: The pages that are done, and that the store does not know of, by their items.
+        self._done: dict[bytes, _Done] = {}
 
     def mark(self, page: Page) -> None:
         """The page is done."""
         met, _ = self._links()
         request = getattr(page.thing, "request", None) or page.request
-        items = page.token.items
-        self._marked.append(_Marked(items, self._keep_of(request), met, page.places))
-        self.places |= dict.fromkeys(items, page.places)
+        done = _Done(page.token.items, self._keep_of(request), met, page.places)
+        self._marked.append(done)
+        self._done |= dict.fromkeys(done.items, done)
         self.soon()
+
+    def places_of(self, item: bytes | None) -> set[Place] | None:
+        """Where the items wait of a page that is done; None: the store knows of the page, or it is not done."""
+        done = self._done.get(item or b"")
+        return done.places if done else None
 
     def leave(self, items: list[bytes], note: str) -> None:
         """Gives back the claims of a page that has failed; with a note, the next crawl takes it over."""
@@ -89,12 +94,13 @@ class Ends:
     @property
     def is_empty(self) -> bool:
         """Whether no page has ended of which the store does not know."""
-        return not (self.is_pending or self._held or self._sent)
+        return not (self.is_pending or self._done)
 
     def unmarked(self) -> int:
         """The number of pages that are done, and that the store does not know of."""
-        waiting = len(self._marked) + len(self._held) + self._lost
-        return waiting + self._seen.uncommitted(self._sent)
+        done = {item: page for item, page in self._done.items() if item == page.items[0]}
+        sent = [item for item, page in done.items() if page.is_sent]
+        return len(done) - len(sent) + self._seen.uncommitted(sent)
 
     def send(self) -> None:
         """Sends what can be sent now, unless a call is on its way: then it goes after that one."""
@@ -106,15 +112,15 @@ class Ends:
         marked, left = self._take_marked(), self._left
         if not (marked or left):
             return
-        self._left, sent = [], {page.items[0] for page in marked}
-        self._sent |= sent
+        self._left = []
+        for page in marked:
+            page.is_sent = True
 
         def arrived(_: Any) -> None:
-            self._sent -= sent
             for page in marked:
                 for item in page.items:
-                    self.places.pop(item, None)
-            count(self._crawl.crawler, "tbloom/done", len(sent))
+                    self._done.pop(item, None)
+            count(self._crawl.crawler, "tbloom/done", len(marked))
 
         self._is_sending = self._crawl.later(
             "marked", partial(self._make, marked, left), arrived, self._crawl.ends_calls
@@ -132,7 +138,7 @@ class Ends:
         if self._timer:
             self._timer.cancel()
 
-    def _make(self, marked: list[_Marked], left: list[tuple[list[bytes], str]]) -> None:
+    def _make(self, marked: list[_Done], left: list[tuple[list[bytes], str]]) -> None:
         by_keep = defaultdict[int | None, list[bytes]](list)
         for page in marked:
             by_keep[page.keep] += page.items
@@ -150,21 +156,19 @@ class Ends:
         self._marked, self._held = [*self._held, *self._marked], []
         self.soon()
 
-    def _take_marked(self) -> list[_Marked]:
+    def _take_marked(self) -> list[_Done]:
         """The pages that can be marked now."""
         if self._crawl.end.has_begun:  # links of theirs may be lost
             return []
         _, answered = self._links()
-        pages, self._marked, ready = self._marked, [], list[_Marked]()
+        pages, self._marked, ready = self._marked, [], list[_Done]()
         for page in pages:
             if page.links > answered:
                 self._marked.append(page)
             elif not all(place.is_stored for place in page.places):
                 self._held.append(page)
-            elif any(place.is_lost for place in page.places):
-                self._lost += 1  # it keeps its claims, and the next crawl takes it over
-            else:
-                ready.append(page)
+            elif not any(place.is_lost for place in page.places):
+                ready.append(page)  # others keep their claims, and the next crawl takes them over
         try:
             if ready:
                 self.feeds.flush()
@@ -173,7 +177,6 @@ class Ends:
                 "Pages are not marked, because their items could not be written: %s", error
             )
             self._crawl.end.begin()
-            self._lost += len(ready)
             return []
         return ready
 

@@ -12,7 +12,7 @@ from tbloom.scrapy.settings import ATTEMPTS
 if TYPE_CHECKING:
     from scrapy.crawler import Crawler
 
-    from tbloom.scrapy.claims.page import Page
+    from tbloom.scrapy.claims.pages import Page
 
 logger = logging.getLogger(__name__)
 
@@ -32,6 +32,8 @@ class Failures:
         self.attempts = ATTEMPTS.value(crawler.settings)
         #: The failed attempts of pages that may be tried again, by their first fingerprints.
         self._failed: Counter[str] = Counter()
+        #: The fingerprints of the pages that this crawl tries no more.
+        self.left_pages = set[str]()
         self._reasons: Counter[str] = Counter()
         self._urls: list[str] = []
         #: Why each of the last pages has failed; "": it has not.
@@ -55,6 +57,7 @@ class Failures:
 
     def left(self, page: Page) -> None:
         """The page is left to the next crawl."""
+        self.left_pages.update(page.token.fingerprints)
         self._reasons[page.failed] += 1
         if len(self._urls) < _SHOWN_URLS:
             self._urls.append(page.request.url)

@@ -3,30 +3,32 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable
+from functools import partial
+from itertools import count as numbers
 from typing import TYPE_CHECKING, Any
 
 from scrapy import Request, signals
 from scrapy.utils.asyncio import call_later
 
 from tbloom import Claim
-from tbloom.scrapy.claims.adoption import Adoption
-from tbloom.scrapy.claims.claimant import Claimant
 from tbloom.scrapy.claims.ends import Ends
 from tbloom.scrapy.claims.failures import Failures
-from tbloom.scrapy.claims.note import LEFT, Note
-from tbloom.scrapy.claims.pages import Pages
+from tbloom.scrapy.claims.pages import Page, Pages
 from tbloom.scrapy.claims.states import Event, State
 from tbloom.scrapy.claims.takeover import TakeOver
-from tbloom.scrapy.claims.token import Token, without_token
+from tbloom.scrapy.claims.token import LEFT, RUNNING, Note, Token, without_token
 from tbloom.scrapy.compat import look_again
-from tbloom.scrapy.crawler import OnceLogger, count, fingerprint
-from tbloom.scrapy.links import Asks, Link, Links
+from tbloom.scrapy.crawler import OnceLogger, count, spider_of
+from tbloom.scrapy.links import Link, Links
 from tbloom.scrapy.notes import NotNotable
 from tbloom.scrapy.outage import NEW, Answer
+from tbloom.scrapy.settings import TAKE_OVER
 
 if TYPE_CHECKING:
-    from tbloom.scrapy.claims.page import Page
+    from tbloom.scrapy.dupefilter.dupefilter import DupeFilter
+    from tbloom.scrapy.stores import CrawlBloom
 
 logger = logging.getLogger(__name__)
 
@@ -37,34 +39,44 @@ _NOT_NOTED = (
 
 
 class ClaimedLinks(Links):
-    """Claims links that are new, and follows their pages until they are marked or left to the next crawl."""
+    """Claims links that are new, and follows their pages until they are marked or left to the next crawl.
+
+    ``shared``: other processes take requests out of the queue as well.
+    """
 
     def __init__(
         self,
-        dupefilter: Asks,
-        claimant: Claimant,
+        dupefilter: DupeFilter,
+        seen: CrawlBloom,
         below: Callable[[Request], bool],
         next_below: Callable[[], Request | None],
+        *,
+        shared: bool,
     ) -> None:
         super().__init__(dupefilter, below)
-        self.seen, self._claimant = claimant.seen, claimant
-        self._next_below = next_below
-        self.pages = Pages(self.crawl.crawler.settings, self._ended)
+        crawler = self.crawl.crawler
+        self.seen, self._next_below, self._shared = seen, next_below, shared
+        self._has_notes = TAKE_OVER.is_on(crawler.settings, default=True)
+        self._most = max(1, crawler.settings.getint("CONCURRENT_REQUESTS"))
+        self.pages = Pages(crawler.settings, self._ended, self._go_on)
         self.ends = Ends(self.crawl, self.seen, lambda: (self.met, self.answered))
-        self._failures = Failures(self.crawl.crawler)
-        self._adoption = Adoption(claimant, self._drop, self._put_back, dupefilter.fail)
-        self._take_over = TakeOver(claimant, self._failures, self.ends, self._give)
+        self._failures = Failures(crawler)
+        self._take_over = TakeOver(
+            self.crawl, self.seen, self._failures, self.ends, self._schedule_again
+        )
         self._once = OnceLogger(logger)
-        #: Requests that are claimed already, by their ids, with their tokens.
-        self._given: dict[int, tuple[Request, Token]] = {}
+        self._numbers = numbers()
+        #: The number of requests out of a queue that are being claimed, and those that were.
+        self._adopting = 0
+        self._adopted = deque[tuple[Request, Token]]()
         #: Pages that wait for another attempt.
         self._again: dict[int, tuple[Any, Page]] = {}
-        self.crawl.crawler.signals.connect(self._take_over.begin, signals.engine_started)
+        crawler.signals.connect(self._take_over.begin, signals.engine_started)
 
     @property
     def is_pending(self) -> bool:
         """Some wait, or are between two queues."""
-        return super().is_pending or bool(self._again) or self._adoption.is_pending
+        return super().is_pending or bool(self._again or self._adopted)
 
     @property
     def is_idle(self) -> bool:
@@ -75,16 +87,9 @@ class ClaimedLinks(Links):
 
     # Into the queue
 
-    def _give(self, request: Request, note: Note) -> None:
-        """Schedules a request whose claims this session has taken over."""
-        crawler = self.crawl.crawler
-        token = self._claimant.token(note.fingerprints, note.deaths)
-        self._given[id(request)] = request, token
-        if crawler.engine is None or crawler.engine.spider is None:  # the next crawl takes it over
-            return
-        crawler.engine.crawl(request)
-        if self._given.pop(id(request), None):  # a handler of request_scheduled drops it on purpose
-            self.crawl.later("marked", lambda: self.seen.commit_many(token.items))
+    def enqueue(self, request: Request) -> bool:
+        """See ``Links.enqueue``; a request with which a callback asks for its page again waits for the page's end."""
+        return self.pages.keep_retry(request) or super().enqueue(request)
 
     def claim_now(self, request: Request) -> Answer | None:
         """The answer for a request of which the scheduler below asks by itself."""
@@ -92,148 +97,189 @@ class ClaimedLinks(Links):
         if link.item is not None and link.answer is None:
             self.crawl.calls.now(lambda: self._answer([link]))
         if link.answer in NEW and link.note is not None:
-            self._claimant.token(((link.item or b"").hex(),)).write(request)
+            self._token((link.item or b"").hex()).write(request)
         return link.answer
 
     def _link(self, request: Request) -> Link:
         self._take_over.moves += 1
-        _, token = self._given.pop(id(request), (None, None))
-        if token:
-            return self._known(request, token)
         page = self.pages.returning(request)
         if page is None:
             request = without_token(request)
         link = super()._link(request)
-        link.page = page
+        if page is not None:
+            link.page, link.token = page, page.token
         if link.item is None:
             return link
-        hexed = link.item.hex()
-        fingerprints = (hexed, *page.token.fingerprints) if page else (hexed,)
-        if hexed in fingerprints[1:]:  # to itself, once, as for a new cookie; or in a circle
-            is_itself = fingerprints[1:] == (hexed,)
-            link.item, link.answer = None, Claim.NEW if is_itself else Claim.BUSY
-        elif hexed in self._claimant.failed:
+        hexed, before = link.item.hex(), page.token.fingerprints if page else ()
+        if page is not None:
+            link.token = page.token._replace(fingerprints=(hexed, *before))
+        if hexed in before:  # to itself, once, as for a new cookie; or in a circle
+            link.item, link.answer = None, Claim.NEW if before == (hexed,) else Claim.BUSY
+        elif hexed in self._failures.left_pages:
             link.answer = Claim.BUSY
         if link.answer is not None:
             return link
         try:
-            link.note = self._claimant.note(request, fingerprints)
+            link.note = self._note(request, link.token or self._token(hexed))
         except NotNotable as error:
             count(self.crawl.crawler, "tbloom/not_noted")
             self._once.log(logging.WARNING, _NOT_NOTED, request, error)
             link.note = "" if page else None
         return link
 
-    def _known(self, request: Request, token: Token) -> Link:
-        link = Link(request, answer=Claim.NEW)
-        link.token = token
-        return link
+    def _note(self, request: Request, token: Token, kind: str = RUNNING) -> str:
+        """The note of a request; "" where none is wanted. Raises NotNotable."""
+        if not self._has_notes:
+            return ""
+        spider = spider_of(self.crawl.crawler)
+        return Note.of(request, token, spider).text(spider, kind)
 
-    def _answer(self, batch: list[Link]) -> None:
-        for is_noted in (True, False):
-            super()._answer([link for link in batch if (link.note is not None) == is_noted])
+    def _token(self, *fingerprints: str) -> Token:
+        return Token(self.seen.session, next(self._numbers), fingerprints)
 
     def _ask_together(self, links: list[Link], given: dict[str, Any]) -> None:
-        items = [link.item for link in links if link.item is not None]
+        items = [link.item or b"" for link in links]
         answers = self.crawl.answers.ask(items, [link.note or "" for link in links], **given)
-        for link, answer in zip(links, answers, strict=True):
+        at_once = []
+        for link, item, answer in zip(links, items, answers, strict=True):
             link.answer = answer
-        at_once = [link.item for link in links if link.note is None and link.answer is Claim.NEW]
+            if link.note is None and answer is Claim.NEW:
+                at_once.append(item)
+        # A page that was redirected is claimed under all its URLs.
+        if others := [item for link in links if link.owner for item in link.token.items[1:]]:
+            self.crawl.answers.ask(others, [""] * len(others), **given)
         if at_once:
-            self.seen.commit_many([item for item in at_once if item is not None])
+            self.seen.commit_many(at_once)
 
     def _hand_on(self, link: Link) -> bool:
-        if link.page is not None:
-            return self._hand_on_page(link, link.page)
-        if link.answer in NEW and link.note is not None and link.item is not None:
-            link.token = self._claimant.token((link.item.hex(),))
-        token: Token | None = link.token
-        if token is None:
-            return super()._hand_on(link)
-        token.write(link.request)
+        if link.owner:
+            return self._have_adopted(link)
+        page, token = link.page, link.token
+        if link.answer is not None and link.answer not in NEW:
+            token = None
+        elif page is None and link.item is not None and link.note is not None:
+            token = self._token(link.item.hex())
+        if token is not None:
+            token.write(link.request)
         queued = False
         try:
             queued = super()._hand_on(link)
         finally:
-            if not queued:
+            if page is not None and token is not None:
+                page.token = token
+                self.pages.happens(page, Event.ENQUEUED if queued else Event.REFUSED)
+            elif token is not None and not queued:
                 self.ends.leave(token.items, "")
-        self._claimant.hand_over(token)
+        if token is not None and queued:
+            self._hand_over(token)
+        elif page is not None and token is None:
+            self._leads_elsewhere(page, link)
         return queued
 
-    def _hand_on_page(self, link: Link, page: Page) -> bool:
-        """A page's request returns: it is tried again, redirected, or another one that a middleware has made."""
-        new = link.answer is None or link.answer in NEW
-        if new:
-            if link.answer is not None:
-                own = fingerprint(self.crawl.crawler, link.request).hex()
-                page.token = page.token._replace(fingerprints=(own, *page.token.fingerprints))
-            page.token.write(link.request)
-        queued = False
-        try:
-            queued = super()._hand_on(link)
-        finally:
-            if new:
-                self.pages.entered(page, queued=queued)
-                if queued:
-                    self._claimant.hand_over(page.token)
-        places = self.ends.places.get(link.item or b"")
+    def _leads_elsewhere(self, page: Page, link: Link) -> None:
+        """A middleware's request for the page is not new."""
+        places = self.ends.places_of(link.item)
         if link.answer is Claim.SEEN or places is not None:  # or it is about to be
             page.places |= places or set()
             self.pages.happens(page, Event.TO_SEEN)
-        elif not new and link.item is not None and self.seen.holds(link.item):
+        elif link.item is not None and self.seen.holds(link.item):
             self.pages.follow(page, link.item.hex())
-        elif not new:
-            self.pages.refuse(page, "redirect")
-        return queued
+        else:
+            self.pages.refuse(page)
+
+    def _hand_over(self, token: Token) -> None:
+        """Whoever takes the request out of a shared queue claims it anew."""
+        if self._shared:
+            self.seen.hand_over(token.items)
+
+    def _give(self, request: Request, token: Token | None) -> None:
+        """Queues a request that the filter is not asked for; with a token, its claims are this session's."""
+        self._take_over.moves += 1
+        link = Link(request, answer=Claim.NEW)
+        link.token = token
+        self._hand_on_later(link)
+
+    def _go_on(self, page: Page, request: Request) -> None:
+        """The page has ended that was asked for again. If it has failed, the request is no page's."""
+        is_page = page.state is State.PASSED_ON
+        self._give(request if is_page else without_token(request), page.token if is_page else None)
+
+    def _schedule_again(self, request: Request, note: Note) -> None:
+        """Queues a request whose claims this session has taken over."""
+        engine = self.crawl.crawler.engine
+        if engine is not None and engine.spider is not None:  # else the next crawl takes it over
+            token = self._token(*note.fingerprints)
+            self._give(request, token._replace(deaths=note.deaths + 1))
 
     # Out of the queue
 
     def next_request(self) -> Request | None:
         """The next request that is to be fetched; None: there is none now."""
         self._take_over.search_later()
-        if (adopted := self._adoption.next()) is not None:
-            self._take(*adopted)
-            return adopted[0]
-        while (request := self._next_below()) is not None:
+        if self._adopted:
+            return self._take(*self._adopted.popleft())
+        while self._adopting < self._most and (request := self._next_below()) is not None:
             token = Token.of(request)
             if token is None:
                 return request
-            if not self._claimant.is_holder(token):
-                if not self._adoption.add(request, token):
-                    break
-            else:
-                self._take(request, token)
-                return request
-        self._adoption.ask()
+            if not self._shared and token.session == self.seen.session:
+                return self._take(request, token, has_note=not token.deaths)
+            self._adopt(request, token)
         return None
 
-    def _take(self, request: Request, token: Token) -> None:
+    def _take(self, request: Request, token: Token, *, has_note: bool = True) -> Request:
         """The request is to be fetched, as a page."""
         self._take_over.moves += 1
         try:
-            left = self._claimant.note(request, token.fingerprints, kind=LEFT)
-            if token.deaths is not None and self._claimant.is_holder(token):
-                running = self._claimant.note(request, token.fingerprints, token.deaths + 1)
-                self.crawl.later("noted", lambda: self._claimant.renew(token.items[:1], [running]))
+            left = self._note(request, token._replace(deaths=0), LEFT)
+            if not has_note:  # which says how many crawlers have died of it if this one does now
+                running = [self._note(request, token)]
+                renew = partial(self.seen.claim_many, token.items[:1], None, running)
+                self.crawl.later("noted", lambda: renew(self.seen.session))
         except NotNotable:  # a middleware's object: the note of its claim stays
             left = ""
         self.pages.taken(token, request, left)
+        return request
 
-    def _drop(self, request: Request) -> None:
-        """A request of the queue is not to be fetched: another crawler fetches it, or has fetched it."""
-        crawler = self.crawl.crawler
-        count(crawler, "tbloom/dropped")
-        crawler.signals.send_catch_log(signals.request_dropped, request=request, spider=crawler.spider)  # fmt: skip
+    def _adopt(self, request: Request, token: Token) -> None:
+        """Claims a request that perhaps another process has put into the queue, in the place of that one's session."""
+        item = token.items[0]
+        link = Link(request, item, (("previous_owner", token.session),))
+        link.owner, link.token = token.session, token
+        try:
+            link.note = self._note(request, token)
+        except NotNotable:
+            link.note = ""
+        self._adopting += 1
+        self._enter(link)
 
-    def _put_back(self, request: Request) -> None:
+    def _have_adopted(self, link: Link) -> bool:
+        self._adopting -= 1
+        token: Token = link.token
+        is_own = link.owner == self.seen.session
+        if link.answer in NEW:
+            if not is_own:
+                token = self._token(*token.fingerprints)._replace(deaths=token.deaths)
+                token.write(link.request)
+            self._adopted.append((link.request, token))
+        elif self.crawl.end.has_begun:  # the next crawl asks for it
+            self._put_back(link.request, token, is_own=is_own)
+        else:  # another crawler fetches it, or has fetched it
+            count(self.crawl.crawler, "tbloom/dropped")
+            return False
+        return True
+
+    def _put_back(self, request: Request, token: Token, *, is_own: bool = True) -> None:
         """Puts a request back into the queue that has come out of it."""
         with self.dupefilter.answering(Claim.NEW, is_counted=False):
             self._below(request)
+        if is_own:
+            self._hand_over(token)
 
     # The end of a page, and of the crawl
 
-    def _ended(self, page: Page, state: State) -> None:
-        if state is State.MARKED:
+    def _ended(self, page: Page) -> None:
+        if page.state is State.MARKED:
             self._failures.worked(page)
             self.ends.mark(page)
             return
@@ -241,19 +287,15 @@ class ClaimedLinks(Links):
         if pause is None or self.crawl.end.has_begun:
             self._leave(page)
             return
-        timer = call_later(pause, self._try_again, page)
-        self._again[id(page)] = timer, page
+        self._again[id(page)] = call_later(pause, self._try_again, page), page
 
     def _try_again(self, page: Page) -> None:
         del self._again[id(page)]
         meta = {key: value for key, value in page.request.meta.items() if key != "retry_times"}
-        request = page.request.replace(meta=meta)
-        page.token.write(request)
-        self._enter(self._known(request, page.token))
+        self._give(page.request.replace(meta=meta), page.token)
         look_again(self.crawl.crawler.engine)
 
     def _leave(self, page: Page) -> None:
-        self._claimant.failed.update(page.token.fingerprints)
         self._failures.left(page)
         self.ends.leave(page.token.items, page.note)
 
@@ -264,7 +306,8 @@ class ClaimedLinks(Links):
             self._leave(page)
         self._again.clear()
         await super().close()
-        await self._adoption.close()
+        while self._adopted:
+            self._put_back(*self._adopted.popleft())
         self.pages.end_all()
 
     async def finish(self) -> None:

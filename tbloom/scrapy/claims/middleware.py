@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from scrapy import signals
@@ -10,7 +11,7 @@ from scrapy.exceptions import DontCloseSpider, NotConfigured
 from scrapy.spidermiddlewares.httperror import HttpError
 
 from tbloom.errors import ConfigError
-from tbloom.scrapy.claims.output import follow_output, followed, reason
+from tbloom.scrapy.claims.pages import reason
 from tbloom.scrapy.compat import is_trial
 from tbloom.scrapy.crawler import CrawlEnd, ends_early
 from tbloom.scrapy.gates import claimed_links
@@ -90,28 +91,22 @@ class NearestToEngine(_Middleware):
 
     def process_spider_output(self, response: Response, result: Iterable[Any]) -> Iterator[Any]:
         """As the next one, for Scrapy before 2.16, which mixes the two where a middleware recovers."""
-        pages = self._pages
-        page = pages.page_of(response) if pages else None
-        if pages is None or page is None:
-            yield from result
-            return
-        with followed(pages, page):
+        with self._following(response) as tell:
             for found in result:
-                pages.yielded(page, found)
+                tell(found)
                 yield found
 
     async def process_spider_output_async(
         self, response: Response, result: AsyncIterator[Any]
     ) -> AsyncIterator[Any]:
         """Follows all that the page's callback yields."""
-        pages = self._pages
-        page = pages.page_of(response) if pages else None
-        if pages is None or page is None:
+        with self._following(response) as tell:
             async for found in result:
+                tell(found)
                 yield found
-            return
-        async for found in follow_output(pages, page, result):
-            yield found
+
+    def _following(self, response: Response) -> AbstractContextManager[Callable[[Any], object]]:
+        return self._pages.following(response) if self._pages else nullcontext(lambda _: None)
 
     def process_spider_exception(self, response: Response, exception: Exception) -> None:
         """No middleware has recovered from the exception."""

@@ -7,22 +7,30 @@ happens to a page; ``states`` says what it does.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial, wraps
+from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
 
 from scrapy import Request
 from scrapy.exceptions import IgnoreRequest
 from scrapy.http import Response
+from scrapy.utils.asyncgen import as_async_generator
 from scrapy.utils.asyncio import call_later
+from scrapy.utils.defer import maybe_deferred_to_future
+from scrapy.utils.misc import arg_to_iter
+from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from tbloom.scrapy.claims.page import Page
 from tbloom.scrapy.claims.states import ENDS, Event, State, after
 from tbloom.scrapy.claims.token import Token
 from tbloom.scrapy.settings import MARK
 
 if TYPE_CHECKING:
     from scrapy.settings import BaseSettings
+
+    from tbloom.scrapy.claims.feeds import Place
 
 logger = logging.getLogger(__name__)
 
@@ -33,20 +41,49 @@ _SERVER_ERROR = 500
 _GOOD, _REFUSED = range(200, 300), "input"
 
 
-class _Family:
-    """A page that a callback has asked for again, while its first try is still in work: both are one page."""
+class Page:
+    """A request between ``next_request`` and its end, known by the object that is passed on."""
 
-    def __init__(self) -> None:
-        self.members, self.failed = 1, ""
-        #: The fingerprints of all tries, and where their items wait: the last one ends for all.
-        self.fingerprints, self.places = dict[str, None](), set[Any]()
+    __slots__ = (
+        "doubt", "failed", "inside", "items", "note", "places", "request", "retry", "state", "thing", "token",
+    )  # fmt: skip
+
+    def __init__(self, token: Token, request: Request, note: str) -> None:
+        self.token, self.state = token, State.QUEUED
+        #: The request that came out of the queue, and its note as it was then.
+        self.request, self.note = request, note
+        #: The Request, Response or exception that is passed on now. (It is held, so that no other object gets its id.)
+        self.thing: Any = request
+        #: The number of items in the pipelines, with a retry that the engine has not scheduled yet.
+        self.items = 0
+        #: How many of our generators its output runs through.
+        self.inside = 0
+        #: Where its items wait that have passed the pipelines.
+        self.places: set[Place] = set()
+        #: Why it has failed; and why it fails unless a retry makes it good. Both are stats, after ``tbloom/left/``.
+        self.failed = self.doubt = ""
+        #: The request with which a callback or errback asks for it again: queued once this page has ended.
+        self.retry: Request | None = None
+
+    @property
+    def first(self) -> str:
+        """The fingerprint of its first URL."""
+        return self.token.fingerprints[0]
 
 
 class Pages:
-    """Follows each page from the queue to its end, and calls ``ended`` with it and its last state: MARKED or FAILED."""
+    """Follows each page from the queue to its end, and calls ``ended`` with those that are marked or have failed.
 
-    def __init__(self, settings: BaseSettings, ended: Callable[[Page, State], None]) -> None:
-        self._ended = ended
+    ``go_on`` is called with a page that has ended in whatever way and was asked for again, and that request.
+    """
+
+    def __init__(
+        self,
+        settings: BaseSettings,
+        ended: Callable[[Page], None],
+        go_on: Callable[[Page, Request], None],
+    ) -> None:
+        self._ended, self._go_on = ended, go_on
         self._awaits_items = settings.get(MARK.name) == "done"
         self._try_later = {int(code) for code in settings.getlist("RETRY_HTTP_CODES")}
         #: By the id of the Request, Response or exception that is passed on now.
@@ -55,7 +92,8 @@ class Pages:
         self._returning: dict[int, tuple[Request, Page]] = {}
         #: Pages that end as another one does, by that one's fingerprint.
         self._followers: dict[str, list[Page]] = {}
-        self._families: dict[int, _Family] = {}
+        #: Where items wait of pages that are in the queue again, by the pages' numbers.
+        self._places: dict[int, set[Place]] = {}
         #: Pages whose output has perhaps ended in this turn of the event loop.
         self._ending: list[Page] = []
 
@@ -68,9 +106,9 @@ class Pages:
             return known
         if state is State.FAILED:
             page.failed = page.failed or page.doubt or "unfinished"
-        before, page.state = page.state, state
+        page.state = state
         if state in ENDS:
-            self._end(page, in_queue=before is State.RETURNING)
+            self._end(page)
         return known
 
     def page_of(self, thing: Any) -> Page | None:
@@ -82,6 +120,7 @@ class Pages:
     def taken(self, token: Token, request: Request, note: str) -> None:
         """A page's request has come out of the queue."""
         page = Page(token, request, note)
+        page.places = self._places.pop(token.number, page.places)
         self._by_id[id(request)] = page
         self.happens(page, Event.TAKEN)
 
@@ -90,20 +129,19 @@ class Pages:
         _, page = self._returning.pop(id(request), (None, None))
         return page if page is not None and page.state not in ENDS else None
 
-    def entered(self, page: Page, *, queued: bool) -> None:
-        """The request of ``returning`` is in the queue, or was refused."""
-        if page.state is State.RETURNING:
-            self.happens(page, Event.ENQUEUED if queued else Event.REFUSED)
-        elif page.state not in ENDS:  # a callback or errback has yielded it, and goes on
-            if queued:
-                page.retried = True
-                self._families.setdefault(page.token.number, _Family()).members += 1
-            self._one_less(page, "" if queued else "dropped")
+    def keep_retry(self, request: Request) -> bool:
+        """Keeps a request with which a callback or errback asks for its page again until that has ended; False: it is none."""
+        _, page = self._returning.get(id(request), (None, None))
+        if page is None or page.state not in (State.PARSING, State.STORING):
+            return False
+        del self._returning[id(request)]
+        self._one_less(page, "")
+        return True
 
     def follow(self, page: Page, fingerprint: str) -> None:
         """The page is redirected to one that this crawl works on."""
         if self._leads_to(fingerprint, page):
-            self.refuse(page, "redirect")
+            self.refuse(page)
         elif self.happens(page, Event.TO_PAGE_IN_WORK):
             self._followers.setdefault(fingerprint, []).append(page)
 
@@ -114,10 +152,10 @@ class Pages:
                 return followed in page.token.fingerprints or self._leads_to(followed, page)
         return False
 
-    def refuse(self, page: Page, reason: str) -> None:
-        """The request of ``returning`` is not for this crawl."""
-        page.failed = page.failed or reason
-        self.entered(page, queued=False)
+    def refuse(self, page: Page) -> None:
+        """The page is redirected to one that is not for this crawl."""
+        page.failed = page.failed or "redirect"
+        self.happens(page, Event.REFUSED)
 
     # The downloader
 
@@ -152,6 +190,31 @@ class Pages:
         elif self.happens(page, Event.FAILURE_FOR_ERRBACK):
             # Twisted makes another Failure of the exception on its way.
             page.thing, self._by_id[id(error)] = error, page
+            self._follow_errback(page, page.request)
+
+    def _follow_errback(self, page: Page, request: Request) -> None:
+        """Makes the output of the request's errback followed: the spider middlewares do not see it."""
+        errback: Any = request.errback
+
+        @wraps(errback)
+        async def wrapped(failure: Failure) -> AsyncIterator[Any]:
+            request.errback = errback  # a copy that the errback makes has the spider's own method, which a queue can store
+            try:
+                found = errback(failure)
+                if isinstance(found, Deferred):
+                    found = maybe_deferred_to_future(found)
+                if isawaitable(found):
+                    found = await found
+                if isinstance(found, Failure):
+                    found.raiseException()
+            except BaseException:
+                self.output_may_have_ended(page)
+                raise
+            return self.output(
+                failure, found if isinstance(found, AsyncIterator) else arg_to_iter(found)
+            )
+
+        request.errback = wrapped
 
     def _check_return(self, request: Request) -> None:
         """The engine schedules a middleware's request at once, unless a handler of ``request_scheduled`` drops it."""
@@ -165,19 +228,39 @@ class Pages:
         if page.doubt == _REFUSED:
             page.doubt = ""
 
-    def entering_output(self, page: Page) -> None:
-        """The output of the page's callback begins to pass."""
+    @contextmanager
+    def following(self, thing: Any) -> Iterator[Callable[[Any], None]]:
+        """Within it, output of a page's callback or errback passes, of which the function is told."""
+        page = self.page_of(thing)
+        if page is None:
+            yield lambda _: None
+            return
         page.inside += 1
         if page.state is State.STORING:
             self.happens(page, Event.MORE_OUTPUT)
+        failed = "unfinished"
+        try:
+            yield partial(self._yielded, page)
+            failed = ""
+        except Exception as error:
+            failed = reason(error)
+            raise
+        finally:
+            page.failed = page.failed or failed
+            page.inside -= 1
+            self.output_may_have_ended(page)
 
-    def left_output(self, page: Page) -> None:
-        """The output has passed. The page may end soon, not now: a middleware that recovers gives its output in this turn."""
-        page.inside -= 1
-        self.output_may_have_ended(page)
+    async def output(
+        self, thing: Any, result: AsyncIterator[Any] | Iterable[Any]
+    ) -> AsyncIterator[Any]:
+        """The output of a callback or errback, followed to its end."""
+        with self.following(thing) as tell:
+            async for found in as_async_generator(result):
+                tell(found)
+                yield found
 
     def output_may_have_ended(self, page: Page) -> None:
-        """The page's callback or errback has perhaps no more output."""
+        """The page has perhaps no more output. It may end soon, not now: a middleware that recovers gives its output in this turn."""
         if not self._ending:
             call_later(0, self._end_outputs)
         self._ending.append(page)
@@ -188,15 +271,15 @@ class Pages:
             page.failed = page.failed or reason
             self.output_may_have_ended(page)
 
-    def yielded(self, page: Page, found: Any) -> None:
+    def _yielded(self, page: Page, found: Any) -> None:
         """The page's callback or errback yields this, and no middleware drops it any more."""
         if not isinstance(found, Request):
             page.items += self._awaits_items and found is not None
-        elif id(found) not in self._returning and self._is_retry(page, found):
+        elif page.retry is None and self._is_retry(page, found):
             page.items += 1
-            self._returning[id(found)] = found, page
+            page.retry, self._returning[id(found)] = found, (found, page)
 
-    def item_ended(self, thing: Any, failed: str = "", places: set[Any] | None = None) -> None:
+    def item_ended(self, thing: Any, failed: str = "", places: set[Place] | None = None) -> None:
         """The pipelines have an item no more; ``failed``: why."""
         if page := self.page_of(thing):
             page.places |= places or set()
@@ -229,61 +312,47 @@ class Pages:
                     self._all_ended(page)
 
     def _all_ended(self, page: Page) -> None:
-        if page.retried:
-            page.doubt = ""  # the retry decides
-        family = self._families.get(page.token.number)
-        if family and family.members > 1:
-            family.failed = family.failed or page.failed or page.doubt
-            self.happens(page, Event.RETRIED)
+        if page.failed or (page.doubt and not page.retry):
+            self.happens(page, Event.ALL_ENDED)
         else:
-            failed = page.failed or page.doubt
-            self.happens(page, Event.ALL_ENDED if failed else Event.ALL_WELL)
+            self.happens(page, Event.RETRIED if page.retry else Event.ALL_WELL)
 
     # The end
 
     def end_all(self) -> None:
         """The crawl is idle or closed: nothing is inside any more."""
+        self._places.clear()  # of pages that other processes have taken out of the queue
         # First what was to come in this turn of the event loop.
         self._end_outputs()
         for request, page in [*self._returning.values()]:
             if page.state is State.RETURNING:
                 self._check_return(request)
         following = [page for pages in self._followers.values() for page in pages]
-        returning = [page for _, page in self._returning.values()]
         self._followers.clear()  # each is told once
-        for page in {*self._by_id.values(), *returning, *following}:
+        for page in {*self._by_id.values(), *following}:
             self.happens(page, Event.LEFT_OVER)
-        self._returning.clear()
-        self._families.clear()  # of tries that other processes have taken out of the queue
 
-    def _end(self, page: Page, *, in_queue: bool) -> None:
+    def _end(self, page: Page) -> None:
         if self._by_id.get(id(page.thing)) is page:
             del self._by_id[id(page.thing)]
+        is_scheduled = id(page.retry) not in self._returning
         if self._returning:
-            self._returning = {
-                k: pair for k, pair in self._returning.items() if pair[1] is not page
-            }
-        in_queue = in_queue and page.state is State.PASSED_ON  # goes on as it is
-        if not in_queue and (family := self._families.get(page.token.number)):
-            family.members -= 1
-            family.failed = family.failed or page.failed
-            family.places |= page.places
-            family.fingerprints = dict.fromkeys(page.token.fingerprints) | family.fingerprints
-            if family.members:  # the last one decides
-                page.state = State.PASSED_ON
-            else:
-                del self._families[page.token.number]
-                page.places = family.places
-                page.token = page.token._replace(fingerprints=(*family.fingerprints,))
-                if page.state is State.MARKED and family.failed:
-                    page.state, page.failed = State.FAILED, family.failed
-        if page.state is State.PASSED_ON:
-            page.thing = None
-            return
-        self._ended(page, page.state)
+            kept = {at: pair for at, pair in self._returning.items() if pair[1] is not page}
+            self._returning = kept
+        if page.state is not State.PASSED_ON:
+            self._ended(page)
+            is_marked = page.state is State.MARKED
+            for fingerprint in page.token.fingerprints:
+                for other in self._followers.pop(fingerprint, ()):
+                    other.places |= page.places
+                    self.happens(other, Event.TARGET_MARKED if is_marked else Event.TARGET_FAILED)
+        elif page.places:
+            self._places[page.token.number] = page.places
         page.thing = None
-        is_marked = page.state is State.MARKED
-        for fingerprint in page.token.fingerprints:
-            for other in self._followers.pop(fingerprint, ()):
-                other.places |= page.places
-                self.happens(other, Event.TARGET_MARKED if is_marked else Event.TARGET_FAILED)
+        if page.retry is not None and is_scheduled:
+            self._go_on(page, page.retry)
+
+
+def reason(error: BaseException) -> str:
+    """Why a page has failed whose callback raised this."""
+    return f"callback/{type(error).__name__}"

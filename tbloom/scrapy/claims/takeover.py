@@ -13,16 +13,17 @@ from scrapy import Request
 from scrapy.utils.asyncio import call_later
 
 from tbloom.errors import TBloomError
-from tbloom.scrapy.claims.note import LEFT, RUNNING, Note, prefix
+from tbloom.scrapy.claims.token import LEFT, RUNNING, Note, prefix
 from tbloom.scrapy.compat import look_again
 from tbloom.scrapy.crawler import count, spider_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tbloom.scrapy.claims.claimant import Claimant
+    from tbloom.scrapy.calls import Crawl
     from tbloom.scrapy.claims.ends import Ends
     from tbloom.scrapy.claims.failures import Failures
+    from tbloom.scrapy.stores import CrawlBloom
 
 logger = logging.getLogger(__name__)
 
@@ -39,12 +40,13 @@ class TakeOver:
 
     def __init__(
         self,
-        claimant: Claimant,
+        crawl: Crawl,
+        seen: CrawlBloom,
         failures: Failures,
         ends: Ends,
         schedule: Callable[[Request, Note], object],
     ) -> None:
-        self._claimant, self._crawl, self._seen = claimant, claimant.crawl, claimant.seen
+        self._crawl, self._seen = crawl, seen
         self._failures, self._ends, self._schedule = failures, ends, schedule
         #: Changes whenever a request enters the queue or comes out of it.
         self.moves = 0
@@ -155,7 +157,8 @@ class TakeOver:
             return
         items = [bytes.fromhex(note.fingerprints[0]) for _, note in taken]
         again = [note.text(spider_of(self._crawl.crawler)) for _, note in taken]
-        self._crawl.later("noted", lambda: self._claimant.renew(items, again))
+        renew = partial(self._seen.claim_many, items, None, again)
+        self._crawl.later("noted", lambda: renew(self._seen.session))
         logger.info("took over %d requests of crawlers that have ended", len(taken))
         for request, note in taken:
             count(self._crawl.crawler, "tbloom/taken_over")
@@ -176,7 +179,7 @@ class TakeOver:
         except ValueError as error:  # as of another version of the spider
             self._not_taken(f"{error}: {text[:200]!r}")
         else:
-            if not self._claimant.failed.isdisjoint(note.fingerprints):  # in this crawl
+            if not self._failures.left_pages.isdisjoint(note.fingerprints):  # in this crawl
                 left = note.text(spider, LEFT)
             elif note.deaths < self._failures.attempts:
                 return request, note
