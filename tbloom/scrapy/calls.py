@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
@@ -75,34 +76,25 @@ class Crawl:
     ends_calls: Calls
     end: CrawlEnd
 
-    def later(
-        self,
-        what: str,
-        call: Callable[[], T],
-        then: Callable[[T], object] = lambda _: None,
-        calls: Calls | None = None,
-    ) -> bool:
-        """Makes a call that a crawl can do without: if it fails, the next crawl does the work.
+    def later(self, what: str, call: Callable[[], object]) -> None:
+        """Makes a call within ``logging_errors``, unless the crawl ends by an error."""
+        if not self.end.has_begun:
+            self.calls.begin(call, partial(self._finish, what))
 
-        ``what`` was to be done with requests, for the log; ``then`` gets the result. False: the crawl ends by an error,
-        and makes no such calls.
+    @contextmanager
+    def logging_errors(self, what: str) -> Iterator[None]:
+        """Within it is a call that a crawl can do without: if it fails, the next crawl does the work.
+
+        ``what`` was to be done with requests, for the log. The crawl ends where no policy says otherwise.
         """
-        if self.end.has_begun:
-            return False
-        (calls or self.calls).begin(call, partial(self._finish, what, then))
-        return True
-
-    def failed(self, what: str, error: RedisError | TBloomError) -> None:
-        """Logs the error of a call, and ends the crawl where no policy says otherwise."""
-        if not self.answers.circuit.is_open:  # which the log has
-            logger.error("Requests could not be %s: %s", what, error)
-        if self.answers.on_error == "raise" or isinstance(error, TBloomError):
-            self.end.begin()
-
-    def _finish(self, what: str, then: Callable[[T], object], made: Future[T]) -> None:
         try:
-            result = made.result()
+            yield
         except (RedisError, TBloomError) as error:
-            self.failed(what, error)
-        else:
-            then(result)
+            if not self.answers.circuit.is_open:  # which the log has
+                logger.error("Requests could not be %s: %s", what, error)
+            if self.answers.on_error == "raise" or isinstance(error, TBloomError):
+                self.end.begin()
+
+    def _finish(self, what: str, made: Future[object]) -> None:
+        with self.logging_errors(what):
+            made.result()

@@ -15,17 +15,19 @@ from scrapy.core.scheduler import Scheduler as MemoryScheduler
 from scrapy.utils.defer import deferred_from_coro, maybe_deferred_to_future
 from twisted.internet.defer import Deferred
 
+from tbloom.errors import ConfigError
 from tbloom.scrapy.claims.links import ClaimedLinks
 from tbloom.scrapy.compat import is_trial
 from tbloom.scrapy.connection import make_client
 from tbloom.scrapy.crawler import CrawlEnd, ends_early
 from tbloom.scrapy.links import Links
-from tbloom.scrapy.settings import FLUSH, MARK, MARKS_DONE
+from tbloom.scrapy.settings import FLUSH, MARK, MARKS_DONE, SHADOW
 from tbloom.scrapy.stores import CrawlBloom
 
 if TYPE_CHECKING:
     from scrapy import Spider
     from scrapy.crawler import Crawler
+    from scrapy.settings import BaseSettings
 
     from tbloom.scrapy.dupefilter.dupefilter import DupeFilter
 
@@ -90,8 +92,21 @@ class SchedulerGate(_Project):  # type: ignore[misc] # known at run time only
 
     def open(self, spider: Spider) -> Any:
         """The dupefilter opens the gate. An error ends the crawl."""
-        with CrawlEnd(self._of_crawler).ending_at_an_error():
-            return super().open(spider)
+        crawler = self._of_crawler
+        with CrawlEnd(crawler).ending_at_an_error():
+            opened = super().open(spider)
+            if not (self.links or is_trial(crawler) or ends_early(crawler)):
+                self._check_mark(crawler.settings)
+            return opened
+
+    def _check_mark(self, settings: BaseSettings) -> None:
+        """Raises ConfigError if pages are to be followed, and the project's scheduler has asked for no dupefilter of ours."""
+        mark = settings.get(MARK.name)
+        if mark in MARKS_DONE and not SHADOW.value(settings):
+            own, asked = type(self).__mro__[2], settings["DUPEFILTER_CLASS"]
+            place = f"{own.__module__}.{own.__qualname__}"
+            expected = f"'scheduled', because {place} does not ask {asked}"
+            raise ConfigError(MARK.name, mark, expected)
 
     def flush(self) -> None:
         """scrapy-redis clears the queue of all crawlers, unless this crawl ends before its first request."""

@@ -62,11 +62,6 @@ class Links:
         return self.waiting > 0
 
     @property
-    def is_idle(self) -> bool:
-        """Whether the crawl may end where the engine has nothing to do."""
-        return True
-
-    @property
     def waiting(self) -> int:
         """The number of links that wait."""
         return self.met - self.answered
@@ -99,10 +94,8 @@ class Links:
             return self._hand_on(link)
         self.met += 1
         self._waiting.append(link)
-        if (
-            not self._is_asking and len(self._waiting) == 1
-        ):  # with those that come in this turn of the event loop
-            call_later(0, self._ask)
+        if len(self._waiting) == 1 and not self._is_asking:
+            call_later(0, self._ask)  # with those that come in this turn of the event loop
         return True
 
     def _ask(self) -> None:

@@ -121,7 +121,7 @@ def test_a_request_counts_the_crawlers_that_die_while_they_work_on_it(
     left("0", deaths, callback="parse", cb_kwargs={"end": "reports_its_note"})
     result = crawl("outcomes", {**DONE, "TBLOOM_ATTEMPTS": attempts}, [])
     assert fetched == result["fetched"]
-    assert (not fetched) == ("1 requests are left to the next crawl" in result["log"])
+    assert (not fetched) == ("left to the next crawl (died: 1)" in result["log"])
     assert (not fetched) == result["stats"].get("tbloom/not_taken_over", 0)
     if not fetched:
         assert ["0", "1"] == crawl("outcomes", DONE, [])["fetched"]

@@ -131,7 +131,7 @@ class Try:
         tries = self.game.tries_of(3 - self.number) or [self.game.taken(other)]
         self.has_failed = any(each.page.state is State.FOLLOWING for each in tries)
         self.target = 0 if self.has_failed else 3 - self.number
-        self.leads(self.pages.follow, tries[-1].page.first)
+        self.leads(self.pages.follow, tries[-1].page.token.fingerprints[0])
 
     def begins(self) -> None:
         assert self.page is self.pages.page_of(self.result), "it has ended too early"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
+from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,7 @@ from scrapy.utils.asyncio import call_later
 
 from tbloom.errors import ConfigError
 from tbloom.items import check_keep
-from tbloom.scrapy.claims.feeds import Feeds, Place
+from tbloom.scrapy.claims.feeds import Feeds
 from tbloom.scrapy.compat import look_again
 from tbloom.scrapy.crawler import count
 from tbloom.scrapy.meta import KEEP
@@ -40,7 +41,7 @@ class _Done:
     keep: int | None
     #: The number of links that the crawl had met when the page ended.
     links: int
-    places: set[Place]
+    places: set[object]
     is_sent: bool = False
 
 
@@ -71,7 +72,7 @@ class Ends:
         self._done |= dict.fromkeys(done.items, done)
         self.soon()
 
-    def places_of(self, item: bytes | None) -> set[Place] | None:
+    def places_of(self, item: bytes | None) -> set[object] | None:
         """Where the items wait of a page that is done; None: the store knows of the page, or it is not done."""
         done = self._done.get(item or b"")
         return done.places if done else None
@@ -107,26 +108,16 @@ class Ends:
         if self._timer:
             self._timer.cancel()
             self._timer = None
-        if self._is_sending:
+        if self._is_sending or self._crawl.end.has_begun:  # then links of theirs may be lost
             return
         marked, left = self._take_marked(), self._left
         if not (marked or left):
             return
-        self._left = []
+        self._is_sending, self._left = True, []
         for page in marked:
             page.is_sent = True
-
-        def arrived(_: Any) -> None:
-            for page in marked:
-                for item in page.items:
-                    self._done.pop(item, None)
-            count(self._crawl.crawler, "tbloom/done", len(marked))
-
-        self._is_sending = self._crawl.later(
-            "marked", partial(self._make, marked, left), arrived, self._crawl.ends_calls
-        )
-        if self._is_sending:  # after ``arrived``, also where that one was not called
-            self._crawl.ends_calls.begin(lambda: None, lambda _: self._go_on())
+        calls = self._crawl.ends_calls
+        calls.begin(partial(self._make, marked, left), partial(self._made, marked))
 
     async def finish(self) -> None:
         """Returns once the feeds are stored, and what can be sent is."""
@@ -146,8 +137,14 @@ class Ends:
             self._seen.commit_many(items, keep)
         self._give_back(left)
 
-    def _go_on(self) -> None:
+    def _made(self, marked: list[_Done], call: Future[None]) -> None:
         self._is_sending = False
+        with self._crawl.logging_errors("marked"):
+            call.result()
+            for page in marked:
+                for item in page.items:
+                    self._done.pop(item, None)
+            count(self._crawl.crawler, "tbloom/done", len(marked))
         self.soon()
         look_again(self._crawl.crawler.engine)  # it may be idle
 
@@ -158,16 +155,14 @@ class Ends:
 
     def _take_marked(self) -> list[_Done]:
         """The pages that can be marked now."""
-        if self._crawl.end.has_begun:  # links of theirs may be lost
-            return []
         _, answered = self._links()
         pages, self._marked, ready = self._marked, [], list[_Done]()
         for page in pages:
             if page.links > answered:
                 self._marked.append(page)
-            elif not all(place.is_stored for place in page.places):
+            elif self.feeds.keep(page.places):
                 self._held.append(page)
-            elif not any(place.is_lost for place in page.places):
+            elif not self.feeds.have_lost(page.places):
                 ready.append(page)  # others keep their claims, and the next crawl takes them over
         try:
             if ready:

@@ -10,6 +10,9 @@ from tbloom.scrapy.crawler import count
 from tbloom.scrapy.settings import ATTEMPTS
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from scrapy import Request
     from scrapy.crawler import Crawler
 
     from tbloom.scrapy.claims.pages import Page
@@ -43,26 +46,27 @@ class Failures:
     def pause(self, page: Page) -> float | None:
         """The pause before another attempt of the page that has failed now (seconds); None: there is none."""
         self._note(page.failed)
-        self._failed[page.first] += 1
-        failed = self._failed[page.first]
+        first = page.token.fingerprints[-1]
+        self._failed[first] += 1
+        failed = self._failed[first]
         if failed < self.attempts and not self._broken:
             return min(2.0 ** (failed - 1), _MAX_PAUSE)
-        del self._failed[page.first]
+        del self._failed[first]
         return None
 
     def worked(self, page: Page) -> None:
         """The page is marked."""
         self._note("")
-        self._failed.pop(page.first, None)
+        self._failed.pop(page.token.fingerprints[-1], None)
 
-    def left(self, page: Page) -> None:
-        """The page is left to the next crawl."""
-        self.left_pages.update(page.token.fingerprints)
-        self._reasons[page.failed] += 1
+    def left(self, reason: str, request: Request, fingerprints: Iterable[str]) -> None:
+        """A page is left to the next crawl."""
+        self.left_pages.update(fingerprints)
+        self._reasons[reason] += 1
         if len(self._urls) < _SHOWN_URLS:
-            self._urls.append(page.request.url)
+            self._urls.append(request.url)
         count(self._crawler, "tbloom/left")
-        count(self._crawler, f"tbloom/left/{page.failed}")
+        count(self._crawler, f"tbloom/left/{reason}")
 
     def report(self) -> None:
         """Logs how many pages are left to the next crawl, why, and the first ones."""

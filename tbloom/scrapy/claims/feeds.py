@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,16 +26,8 @@ logger = logging.getLogger(__name__)
 _LINES = {"csv", "jl", "jsonl", "jsonlines"}
 
 
-@dataclass(eq=False, slots=True)
-class Place:
-    """A feed or a pipeline that keeps items until it stores them all, or loses them."""
-
-    is_stored: bool = False
-    is_lost: bool = False
-
-
 class Feeds:
-    """The places of one crawl.
+    """The places of one crawl: feeds and pipelines that keep items until they store them all, or lose them.
 
     A feed in a local file is none: it is flushed. Any other feed (S3, FTP, compressed ones) is a place until Scrapy has
     stored it; so is a pipeline that sends ``items_buffered``.
@@ -45,9 +36,10 @@ class Feeds:
     def __init__(self, crawler: Crawler, stored: Callable[[], object]) -> None:
         #: ``stored`` is called when a place has stored its items, or has lost them.
         self._crawler, self._stored = crawler, stored
-        #: The feeds that are not closed yet.
-        self._feeds: dict[FeedSlot, Place] = {}
-        self._buffer: Place | None = None
+        #: The feeds that are not closed yet; those that have lost their items; and a pipeline's items in memory.
+        self._feeds: set[FeedSlot] = set()
+        self._lost = set[object]()
+        self._buffer: object | None = None
         self._failures = 0
         self._all_closed: Deferred[None] = Deferred()
         connect = crawler.signals.connect
@@ -57,14 +49,19 @@ class Feeds:
         connect(self._buffered, items_buffered)
         connect(self._flushed, items_flushed)
 
-    def places(self) -> set[Place]:
+    def places(self) -> set[object]:
         """The places of an item that has just passed the pipelines."""
-        for feed in feed_slots(self._crawler):
-            self._feeds.setdefault(feed, Place())
-        buffer = {self._buffer} if self._buffer else set()
-        return buffer | {
-            place for feed, place in self._feeds.items() if feed.itemcount and not _is_flushed(feed)
-        }
+        self._feeds.update(feed_slots(self._crawler))
+        late = {feed for feed in self._feeds if feed.itemcount and not _is_flushed(feed)}
+        return {*late, self._buffer} if self._buffer else {*late}
+
+    def keep(self, places: set[object]) -> bool:
+        """Whether items are in one of these places still."""
+        return not places.isdisjoint({*self._feeds, self._buffer})
+
+    def have_lost(self, places: set[object]) -> bool:
+        """Whether one of these places has lost its items."""
+        return not places.isdisjoint(self._lost)
 
     def flush(self) -> None:
         """Flushes the local files. Raises their OSError."""
@@ -83,10 +80,11 @@ class Feeds:
                 _end_line(feed)
 
     def _feed_closed(self, slot: FeedSlot) -> None:
-        place = self._feeds.pop(slot, Place())
+        self._feeds.discard(slot)
         stats = self._crawler.stats.get_stats() if self._crawler.stats else {}
         failures = sum(stats[name] for name in stats if name.startswith("feedexport/failed_count/"))
-        place.is_stored, place.is_lost = True, failures > self._failures
+        if failures > self._failures:
+            self._lost.add(slot)
         self._failures = failures
         self._stored()
 
@@ -94,11 +92,9 @@ class Feeds:
         self._all_closed.callback(None)
 
     def _buffered(self) -> None:
-        self._buffer = self._buffer or Place()
+        self._buffer = self._buffer or object()
 
     def _flushed(self) -> None:
-        if self._buffer:
-            self._buffer.is_stored = True
         self._buffer = None
         self._stored()
 

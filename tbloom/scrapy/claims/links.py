@@ -296,7 +296,7 @@ class ClaimedLinks(Links):
         look_again(self.crawl.crawler.engine)
 
     def _leave(self, page: Page) -> None:
-        self._failures.left(page)
+        self._failures.left(page.failed, page.request, page.token.fingerprints)
         self.ends.leave(page.token.items, page.note)
 
     async def close(self) -> None:
@@ -313,5 +313,4 @@ class ClaimedLinks(Links):
     async def finish(self) -> None:
         """Returns once the feeds are stored, and what can be marked is. What is left in a queue is for others."""
         await self.ends.finish()
-        self._take_over.report()
         self._failures.report()

@@ -7,13 +7,10 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from scrapy import signals
-from scrapy.exceptions import DontCloseSpider, NotConfigured
+from scrapy.exceptions import DontCloseSpider
 from scrapy.spidermiddlewares.httperror import HttpError
 
-from tbloom.errors import ConfigError
 from tbloom.scrapy.claims.pages import reason
-from tbloom.scrapy.compat import is_trial
-from tbloom.scrapy.crawler import CrawlEnd, ends_early
 from tbloom.scrapy.gates import claimed_links
 from tbloom.scrapy.settings import MARK
 
@@ -31,13 +28,12 @@ class _Middleware:
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
-        """Scrapy's constructor. Where nothing is claimed, there is nothing to follow."""
-        if is_trial(crawler):
-            raise NotConfigured
+        """Scrapy's constructor."""
         return cls(crawler)
 
     @property
     def _pages(self) -> Pages | None:
+        """None where nothing is claimed, as by Scrapy's commands that try a spider."""
         links = claimed_links(self._crawler)
         return links.pages if links else None
 
@@ -63,24 +59,12 @@ class NearestToEngine(_Middleware):
     def __init__(self, crawler: Crawler) -> None:
         super().__init__(crawler)
         connect = crawler.signals.connect
-        connect(self.opened, signals.spider_opened)
         connect(self.idle, signals.spider_idle)
         connect(self.spider_error, signals.spider_error)
         if crawler.settings.get(MARK.name) == "done":
             connect(self.item_scraped, signals.item_scraped)
             connect(self.item_dropped, signals.item_dropped)
             connect(self.item_error, signals.item_error)
-
-    def opened(self) -> None:
-        """Ends the crawl where the scheduler has made no dupefilter of ours."""
-        if self._pages or ends_early(self._crawler):
-            return
-        with CrawlEnd(self._crawler).ending_at_an_error():
-            settings = self._crawler.settings
-            scheduler, kind = settings["SCHEDULER"].__mro__[2], settings["DUPEFILTER_CLASS"]
-            place = f"{scheduler.__module__}.{scheduler.__qualname__}"
-            expected = f"'scheduled', because {place} does not ask {kind}"
-            raise ConfigError(MARK.name, settings[MARK.name], expected)
 
     def idle(self) -> None:
         """Keeps the crawl open while the work of a silent crawler may have to be taken over."""

@@ -30,8 +30,6 @@ from tbloom.scrapy.settings import MARK
 if TYPE_CHECKING:
     from scrapy.settings import BaseSettings
 
-    from tbloom.scrapy.claims.feeds import Place
-
 logger = logging.getLogger(__name__)
 
 #: A server's answers from here on are failures, as those of RETRY_HTTP_CODES are.
@@ -59,16 +57,11 @@ class Page:
         #: How many of our generators its output runs through.
         self.inside = 0
         #: Where its items wait that have passed the pipelines.
-        self.places: set[Place] = set()
+        self.places = set[object]()
         #: Why it has failed; and why it fails unless a retry makes it good. Both are stats, after ``tbloom/left/``.
         self.failed = self.doubt = ""
         #: The request with which a callback or errback asks for it again: queued once this page has ended.
         self.retry: Request | None = None
-
-    @property
-    def first(self) -> str:
-        """The fingerprint of its first URL."""
-        return self.token.fingerprints[0]
 
 
 class Pages:
@@ -93,7 +86,7 @@ class Pages:
         #: Pages that end as another one does, by that one's fingerprint.
         self._followers: dict[str, list[Page]] = {}
         #: Where items wait of pages that are in the queue again, by the pages' numbers.
-        self._places: dict[int, set[Place]] = {}
+        self._places: dict[int, set[object]] = {}
         #: Pages whose output has perhaps ended in this turn of the event loop.
         self._ending: list[Page] = []
 
@@ -279,7 +272,7 @@ class Pages:
             page.items += 1
             page.retry, self._returning[id(found)] = found, (found, page)
 
-    def item_ended(self, thing: Any, failed: str = "", places: set[Place] | None = None) -> None:
+    def item_ended(self, thing: Any, failed: str = "", places: set[object] | None = None) -> None:
         """The pipelines have an item no more; ``failed``: why."""
         if page := self.page_of(thing):
             page.places |= places or set()

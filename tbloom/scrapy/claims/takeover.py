@@ -6,13 +6,11 @@ import logging
 import time
 from concurrent.futures import Future
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from redis import RedisError
 from scrapy import Request
 from scrapy.utils.asyncio import call_later
 
-from tbloom.errors import TBloomError
 from tbloom.scrapy.claims.token import LEFT, RUNNING, Note, prefix
 from tbloom.scrapy.compat import look_again
 from tbloom.scrapy.crawler import count, spider_of
@@ -52,11 +50,8 @@ class TakeOver:
         self.moves = 0
         self._next_search = 0.0
         self._is_searching = self._has_said = False
-        self._timer: Any = None
         #: The crawl's moves when nothing was left to be taken over.
         self._done_at = -1
-        #: How many requests this crawl leaves to the next one, because crawlers have died of them.
-        self._left = 0
         #: The sessions without a heartbeat since this crawl became idle, and when each expires.
         self._silent: dict[str, int] | None = None
 
@@ -77,16 +72,6 @@ class TakeOver:
             self._crawl.calls.begin(self._search_all, self._found_all)
         return is_done
 
-    def report(self) -> None:
-        """The crawl has ended: logs how many requests are left to the next one."""
-        if self._timer:
-            self._timer.cancel()
-        if self._left:
-            message = (
-                "%d requests are left to the next crawl, because several crawlers have died of each"
-            )
-            logger.warning(message, self._left)
-
     def _search(self, kind: str) -> None:
         if self._is_searching or self._crawl.end.has_begun:
             return
@@ -100,53 +85,46 @@ class TakeOver:
 
     def _found(self, kind: str, searched: Future[list[str]]) -> None:
         self._is_searching = False
-        try:
+        with self._crawl.logging_errors("searched for"):
             texts = searched.result()
             self._take(texts)
             if kind == LEFT:
                 self._search(LEFT if len(texts) == _BATCH else RUNNING)
-        except (RedisError, TBloomError) as error:
-            self._crawl.failed("searched for", error)
         look_again(self._crawl.crawler.engine)
 
     # The crawl is idle
 
-    def _search_all(self) -> tuple[dict[str, int], int, list[str]]:
-        """The other living sessions, until when each counts as alive; how many claims there are; and the dead ones' notes."""
+    def _search_all(self) -> tuple[dict[str, int], list[str]]:
+        """The other living sessions, and until when each counts as alive; and the dead ones' notes."""
         # A process that shares the queue may have died with what it has taken out of it.
         if self._seen.has_handed_over and self._ends.is_empty:
             self._seen.end_session()
         self._seen.pause_session()
         # First, because the search finds those that die before it.
-        others = self._seen.other_sessions()
-        claims = self._seen.info().claims if others and not self._has_said else 0
-        return others, claims, self._notes(RUNNING)
+        return self._seen.other_sessions(), self._notes(RUNNING)
 
-    def _found_all(self, searched: Future[tuple[dict[str, int], int, list[str]]]) -> None:
+    def _found_all(self, searched: Future[tuple[dict[str, int], list[str]]]) -> None:
         self._is_searching = False
         engine = self._crawl.crawler.engine
-        try:
-            others, claims, texts = searched.result()
+        with self._crawl.logging_errors("searched for"):
+            others, texts = searched.result()
             self._take(texts)
-        except (RedisError, TBloomError) as error:
-            self._crawl.failed("searched for", error)
-        else:
             if not texts:
-                self._note_silent(others, claims)
+                self._note_silent(others)
                 if self._silent:
-                    self._timer = call_later(_WAIT_SECONDS, look_again, engine)
+                    call_later(_WAIT_SECONDS, look_again, engine)
                     return
                 self._done_at = self.moves
         look_again(engine)
 
-    def _note_silent(self, others: dict[str, int], claims: int) -> None:
+    def _note_silent(self, others: dict[str, int]) -> None:
         """A session with a heartbeat since this crawl became idle does its own work; one without is dead soon."""
         known = others if self._silent is None else self._silent
         self._silent = {name: until for name, until in others.items() if known.get(name) == until}
         if others and not self._has_said:
             self._has_said = True
-            message = "waiting up to %.0f s for %d requests of other crawlers (%d), which are taken over if those have died"
-            logger.info(message, self._seen.session_ttl, claims, len(others))
+            message = "waiting up to %.0f s for other crawlers (%d), whose requests are taken over if they have died"
+            logger.info(message, self._seen.session_ttl, len(others))
 
     def _take(self, texts: list[str]) -> None:
         """Schedules the requests of the notes, which are this session's now."""
@@ -168,27 +146,24 @@ class TakeOver:
 
     def _request_of(self, text: str) -> tuple[Request, Note] | None:
         """The request of a note, and the note; None: it is left to the next crawl."""
-        spider, left = spider_of(self._crawl.crawler), ""
+        spider, note, left = spider_of(self._crawl.crawler), None, ""
         try:
             note = Note.read(text)
-        except ValueError as error:
-            self._not_taken(f"{error}: {text[:200]!r}")
-            return None
-        try:
             request = note.restore(spider)
         except ValueError as error:  # as of another version of the spider
             self._not_taken(f"{error}: {text[:200]!r}")
+            if note is None:
+                return None
         else:
-            if not self._failures.left_pages.isdisjoint(note.fingerprints):  # in this crawl
-                left = note.text(spider, LEFT)
-            elif note.deaths < self._failures.attempts:
+            has_failed = not self._failures.left_pages.isdisjoint(note.fingerprints)
+            if not has_failed and note.deaths < self._failures.attempts:
                 return request, note
-            else:
+            if not has_failed:
                 self._not_taken(
                     f"{note.deaths} crawlers have died of {request}; the next crawl has it"
                 )
-                left = note._replace(deaths=0).text(spider, LEFT)
-                self._left += 1
+                self._failures.left("died", request, note.fingerprints)
+            left = note._replace(deaths=0).text(spider, LEFT)
         self._ends.leave([bytes.fromhex(note.fingerprints[0])], left)
         return None
 
