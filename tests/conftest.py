@@ -272,6 +272,12 @@ def site() -> Iterator[str]:
 
 
 @pytest.fixture
+def claims(client: redis.Redis, name: str) -> Callable[[], Any]:
+    """Gives the number of claims in the filter of the test's own."""
+    return lambda: client.hlen(f"{{{name}}}:claims")
+
+
+@pytest.fixture
 def crawl(site: str, url: str, name: str) -> Any:
     """Runs a spider in a process of its own, on a filter of the test's own."""
 

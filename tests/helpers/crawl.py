@@ -269,16 +269,6 @@ class Corners(Pages):
     def start_offsite(self) -> Iterator[scrapy.Request]:
         yield self.page("offsite")
 
-    def start_errback(self) -> Iterator[scrapy.Request]:
-        yield self.page("cut/once", errback=self.again)
-
-    def again(self, failure: Any) -> Iterator[scrapy.Request]:
-        yield failure.request.replace(dont_filter=True)
-
-    def on_own_meta(self, response: Response) -> Iterator[scrapy.Request]:
-        self.note(response)
-        yield response.request
-
     def on_copies(self, response: Response) -> Iterator[scrapy.Request]:
         for _ in range(3):
             yield response.request.replace(callback=self.note, dont_filter=True)
@@ -316,10 +306,6 @@ class Corners(Pages):
 
     def on_unknown(self, _: Response) -> Iterator[scrapy.Request]:
         yield from map(self.page, ("b", "unknown", "child"))
-
-    def on_thirty(self, response: Response) -> Iterator[scrapy.Request]:
-        self.note(response)
-        yield from map(self.page, map(str, range(30)))
 
     def on_links(self, _: Response) -> Iterator[scrapy.Request]:
         """Yields one object twice."""

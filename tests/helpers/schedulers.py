@@ -24,6 +24,7 @@ SCRAPY_REDIS = {
 
 
 ADDON = {"ADDONS": {"tbloom.scrapy.Addon": 500}}
+DONE = {**ADDON, "TBLOOM_MARK": "done"}
 
 
 SETTINGS = {

@@ -8,22 +8,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import redis
 from scrapy import Request
 from scrapy.utils.request import fingerprint
 
 from tbloom import TimeBloom
 from tbloom.scrapy.claims.token import Note
-from tests.helpers.schedulers import ADDON, refusal
+from tests.helpers.schedulers import ADDON, DONE, refusal
 
 MARKS = pytest.mark.parametrize("mark", ["scheduled", "done"])
-DONE = {**ADDON, "TBLOOM_MARK": "done"}
-
-
-@pytest.fixture
-def claims(client: redis.Redis, name: str) -> Any:
-    """The number of claims."""
-    return lambda: client.hlen(f"{{{name}}}:claims")
 
 
 @MARKS
@@ -38,7 +30,6 @@ def test_every_link_is_followed(
     result = crawl("corners", {**ADDON, "TBLOOM_MARK": mark}, [case])
     assert fetched == sorted(result["fetched"])
     assert 0 == claims()
-    assert 0 == result["stats"].get("tbloom/released", 0)
 
 
 def test_a_link_with_wrong_meta_ends_the_crawl_and_its_page_is_not_marked(
@@ -77,18 +68,6 @@ def test_a_scheduler_without_a_dupefilter_is_one_line(crawl: Any) -> None:
     )
     assert refusal(result).startswith(expected)
     assert "Traceback" not in result["log"]
-
-
-def test_crawls_that_are_stopped_again_and_again_lose_no_page(crawl: Any, claims: Any) -> None:
-    """What waited in the queue of a crawler that has ended has not ended it."""
-    fetched: list[str] = []
-    settings = {**DONE, "CONCURRENT_REQUESTS": 1}
-    for count in [4] * 7 + [0]:
-        result = crawl("corners", {**settings, "CLOSESPIDER_PAGECOUNT": count}, ["thirty"])
-        fetched += result["fetched"]
-        assert "died" not in result["log"]
-    assert sorted(["a", *map(str, range(30))]) == sorted(fetched)
-    assert 0 == claims()
 
 
 def noted(url: str, deaths: int, **fields: Any) -> tuple[bytes, str]:

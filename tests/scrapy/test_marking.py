@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
-import redis
 from scrapy import Request
 from scrapy.utils.request import fingerprint
 
 from tbloom import TimeBloom
-from tests.helpers.schedulers import ADDON, SCRAPY, refusal
+from tests.helpers.schedulers import DONE, SCRAPY, refusal
 
-DONE = {**ADDON, "TBLOOM_MARK": "done"}
 PIPELINE = {"ITEM_PIPELINES": {"tests.helpers.pipelines.Fates": 300}}
 SCRAPY_REDIS = {"SCHEDULER": "scrapy_redis.scheduler.Scheduler", "SCHEDULER_PERSIST": True}
-SCHEDULERS = pytest.mark.parametrize(
-    "scheduler",
-    [{}, pytest.param(SCRAPY_REDIS, marks=pytest.mark.check)],
-    ids=["scrapy", "scrapy-redis"],
-)
 
 
 @pytest.fixture
@@ -32,12 +26,6 @@ def marked(url: str, name: str, site: str) -> Any:
             return [page for page in pages if fingerprint(Request(f"{site}{page}")) in seen]
 
     return marked
-
-
-@pytest.fixture
-def claims(client: redis.Redis, name: str) -> Any:
-    """The number of claims."""
-    return lambda: client.hlen(f"{{{name}}}:claims")
 
 
 def end(how: str) -> dict[str, Any]:
@@ -78,7 +66,11 @@ MARKED: dict[str, Any] = {
 }  # fmt: skip
 
 
-@SCHEDULERS
+@pytest.mark.parametrize(
+    "scheduler",
+    [{}, pytest.param(SCRAPY_REDIS, marks=pytest.mark.check)],
+    ids=["scrapy", "scrapy-redis"],
+)
 @pytest.mark.parametrize(("pages", "settings", "expected"), MARKED.values(), ids=MARKED)
 def test_what_is_marked(
     crawl: Any,
@@ -173,18 +165,6 @@ def test_a_page_of_which_a_link_was_lost_is_left_to_the_next_crawl(crawl: Any, m
     assert ["a", "child", "lost"] == marked("a", "child", "lost")
 
 
-@SCHEDULERS
-def test_a_page_is_fetched_once_while_it_is_claimed_and_after(
-    crawl: Any, scheduler: dict[str, Any]
-) -> None:
-    """The sources' spider: 100 pages, and 10 duplicates."""
-    first = crawl("ten_and_hundred", {**DONE, **scheduler})
-    assert 100 == len(set(first["fetched"])) == len(first["fetched"])
-    assert 10 == first["stats"]["bloomfilter/filtered"]
-    assert 100 == first["stats"]["tbloom/done"]
-    assert [] == crawl("ten_and_hundred", {**DONE, **scheduler})["fetched"]
-
-
 def test_what_failed_is_fetched_by_the_next_crawl(crawl: Any, claims: Any, name: str) -> None:
     """No page leads to it any more. With "scheduled" it would not be fetched, for the whole window."""
     page = f"cut/once/{name}"
@@ -203,26 +183,16 @@ def test_without_the_add_on_it_is_refused(crawl: Any) -> None:
 def test_a_crawl_with_a_disk_queue_goes_on_where_it_stopped(
     crawl: Any, claims: Any, tmp_path: Path
 ) -> None:
-    """Stopped after 30 pages; its queue is on disk, and its claims are left to others."""
+    """It fetches what is in its queue, unless another crawl has done so meanwhile."""
     settings = {**DONE, "JOBDIR": str(tmp_path)}
     first = crawl("ten_and_hundred", {**settings, "CLOSESPIDER_PAGECOUNT": 30})
     assert 30 <= len(first["fetched"]) < 100
+    other = crawl("pages", {**DONE, "CLOSESPIDER_PAGECOUNT": 20}, [str(i) for i in range(100)])
     assert claims()
-    second = crawl("ten_and_hundred", settings)
-    assert sorted(map(str, range(100))) == sorted(first["fetched"] + second["fetched"])
+    last = crawl("ten_and_hundred", settings)
+    every = first["fetched"] + other["fetched"] + last["fetched"]
+    assert sorted(map(str, range(100))) == sorted(every)
     assert 0 == claims()
-
-
-def test_what_another_crawl_has_taken_from_the_queue_is_not_fetched_twice(
-    crawl: Any, tmp_path: Path
-) -> None:
-    """While the first crawl is stopped, another one fetches all pages; the disk queue then has duplicates."""
-    settings = {**DONE, "JOBDIR": str(tmp_path)}
-    first = crawl("ten_and_hundred", {**settings, "CLOSESPIDER_PAGECOUNT": 30})
-    other = crawl("pages", DONE, [str(i) for i in range(100)])
-    assert sorted(map(str, range(100))) == sorted(first["fetched"] + other["fetched"])
-    second = crawl("ten_and_hundred", settings)
-    assert [] == second["fetched"]
 
 
 @pytest.mark.parametrize(
@@ -232,8 +202,6 @@ def test_what_another_crawl_has_taken_from_the_queue_is_not_fetched_twice(
         ("large", ["large", "tuple"], []),
         ("redirects", ["a"], ["to/a", "to/to/a"]),
         ("offsite", [], ["offsite"]),
-        ("errback", ["cut/once"], []),
-        ("own_meta", ["a"], []),
         ("copies", ["a", "a", "a"], []),
         ("idle", ["0", "1", "2"], []),
     ],
@@ -246,7 +214,69 @@ def test_corners(
     assert sorted(fetched) == sorted(result["fetched"])
     posted = {"large"}  # (another fingerprint)
     expected = set(fetched) - posted | set(more_marked)
-    every = [*map(str, range(10)), "a", "to/a", "to/to/a", "tuple", "offsite", "cut/once"]
+    every = [*map(str, range(10)), "a", "to/a", "to/to/a", "tuple", "offsite"]
     assert expected == set(marked(*every))
     assert 0 == claims()
     assert "finished" == result["finish_reason"]
+
+
+# How often a page that fails is tried, and what the log says of it
+
+
+@pytest.mark.parametrize("queue", [{}, SCRAPY_REDIS], ids=["memory", "scrapy-redis"])
+@pytest.mark.parametrize("attempts", [1, 3])
+def test_a_page_that_fails_is_tried_as_often_as_there_are_attempts(
+    crawl: Any, attempts: int, queue: dict[str, Any]
+) -> None:
+    """However many links lead to it; and again as often by the next crawl, without any link."""
+    settings = {**DONE, **PIPELINE, **queue, "TBLOOM_ATTEMPTS": attempts}
+    for pages in ([["a", items("fails")], ["b", {}], ["a", {}]], []):
+        result = crawl("outcomes", settings, pages)
+        assert attempts == Counter(result["fetched"])["a"]
+        assert 1 == result["stats"]["tbloom/left"] == result["stats"]["tbloom/left/pipeline/Fates"]
+        said = "1 pages have failed, and are left to the next crawl (pipeline/Fates: 1), for example http"
+        assert 1 == result["log"].count(said)
+        assert "finished" == result["finish_reason"]
+
+
+def test_a_page_that_succeeds_in_another_attempt_is_marked(crawl: Any, name: str) -> None:
+    page = f"cut/once/{name}"
+    result = crawl("pages", {**DONE, "TBLOOM_ATTEMPTS": 2}, [page])
+    assert ([page], 1) == (result["fetched"], result["stats"]["tbloom/done"])
+    assert 0 == result["stats"].get("tbloom/left", 0)
+
+
+def test_a_page_that_waits_for_another_attempt_is_left_when_the_crawl_is_closed(crawl: Any) -> None:
+    """Its pause is longer than the crawl."""
+    settings = {**DONE, **PIPELINE, "TBLOOM_ATTEMPTS": 9, "CLOSESPIDER_TIMEOUT": 2}
+    result = crawl("outcomes", settings, [["a", items("fails")]])
+    assert 2 <= len(result["fetched"]) <= 3
+    assert ("closespider_timeout", 1) == (result["finish_reason"], result["stats"]["tbloom/left"])
+
+
+@pytest.mark.parametrize("attempts", [1, 2])
+def test_a_pipeline_that_fails_again_and_again_is_named_once(crawl: Any, attempts: int) -> None:
+    """After the first 20 pages nothing is tried again for it."""
+    settings = {**DONE, **PIPELINE, "TBLOOM_ATTEMPTS": attempts}
+    result = crawl("outcomes", settings, [[f"p{i}", items("fails")] for i in range(40)])
+    assert 1 == result["log"].count("The pipeline Fates fails again and again")
+    assert len(result["fetched"]) <= 40 + 20 * (attempts - 1)
+    assert 40 == result["stats"]["tbloom/left"]
+
+
+def test_a_page_that_a_note_can_not_restore_is_marked_when_it_is_scheduled(
+    crawl: Any, url: str, name: str
+) -> None:
+    """The log names the value and its class, once."""
+    result = crawl("corners", DONE, ["unnotable"])
+    assert ["0", "1"] == sorted(result["fetched"])
+    assert 2 == result["stats"]["tbloom/not_noted"]
+    assert 1 == result["log"].count("meta['client'] is a ")
+    with TimeBloom.from_url(url, name, capacity=1000) as seen:
+        assert (2, 0) == (seen.info().items, seen.info().claims)
+
+
+@pytest.mark.parametrize("wrong", [0, -1, "many", True, 1.5])
+def test_a_wrong_number_of_attempts_is_refused(crawl: Any, wrong: Any) -> None:
+    said = refusal(crawl("pages", {**DONE, "TBLOOM_ATTEMPTS": wrong}, ["a"]))
+    assert said.startswith("TBLOOM_ATTEMPTS: expected a whole number from 1 on, got ")

@@ -114,11 +114,11 @@ class Row(NamedTuple):
 
 
 #: docs/scrapy.md has a table of them. Each way to stop, each mark, each queue and each feed is in a row.
-ROWS = [Row("done", "pages", "disk"), Row("scheduled", "SIGINT", "disk")]
+ROWS = [Row("done", "pages"), Row("scheduled", "SIGINT", "disk")]
 LONG = [
     *(Row("done", how) for how in STOPPED_BY if how != "pages"),
     *(Row("done", how, "scrapy-redis") for how in ("SIGINT", "SIGKILL")),
-    Row("done", "SIGKILL", "disk"),
+    *(Row("done", how, "disk") for how in ("pages", "SIGKILL")),
     *(Row("done", "SIGKILL", feed=feed) for feed in FEEDS if feed != "jsonlines"),
     Row("done", "SIGINT", feed="gzip"),
     Row("parsed", "SIGKILL", items=None),
