@@ -14,13 +14,15 @@ from scrapy import Request
 from scrapy.core.scheduler import Scheduler as MemoryScheduler
 from scrapy.utils.defer import deferred_from_coro, maybe_deferred_to_future
 from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
 
 from tbloom.errors import ConfigError
+from tbloom.scrapy.claims.errbacks import follow_errback
 from tbloom.scrapy.claims.links import ClaimedLinks
 from tbloom.scrapy.compat import is_trial
 from tbloom.scrapy.connection import make_client
 from tbloom.scrapy.crawler import CrawlEnd, ends_early
-from tbloom.scrapy.links import Links
+from tbloom.scrapy.links import Asks, Links
 from tbloom.scrapy.settings import FLUSH, MARK, MARKS_DONE, SHADOW
 from tbloom.scrapy.stores import CrawlBloom
 
@@ -29,14 +31,12 @@ if TYPE_CHECKING:
     from scrapy.crawler import Crawler
     from scrapy.settings import BaseSettings
 
-    from tbloom.scrapy.dupefilter.dupefilter import DupeFilter
-
 
 #: The schedulers of the crawls that run with the add-on, by the ids of their crawlers, to which they lead.
 _schedulers: WeakValueDictionary[int, Any] = WeakValueDictionary()
 
 
-def open_gate(crawler: Crawler, dupefilter: DupeFilter, *, shared: bool) -> Links | None:
+def open_gate(crawler: Crawler, dupefilter: Asks, *, shared: bool) -> Links | None:
     """What the crawl's links wait in, from now on; None: without the add-on, each waits where it is met."""
     scheduler = _schedulers.get(id(crawler))
     if scheduler is None:
@@ -176,9 +176,13 @@ class DownloaderGate(_Project):  # type: ignore[misc] # known at run time only
         if not links or not page:
             return fetched
 
-        if isinstance(fetched, Deferred):
-            return fetched.addBoth(links.pages.fetched, page)
-        return links.pages.fetched(fetched, page)
+        def ended(result: Any) -> Any:
+            result = links.pages.fetched(result, page)
+            if isinstance(result, Failure):
+                follow_errback(links.pages, page)
+            return result
+
+        return fetched.addBoth(ended) if isinstance(fetched, Deferred) else ended(fetched)
 
     def needs_backout(self) -> bool:
         """Also while too many links wait for the filter's answer."""

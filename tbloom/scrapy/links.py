@@ -7,18 +7,21 @@ import logging
 from collections import defaultdict, deque
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import AbstractContextManager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from scrapy import Request, signals
 from scrapy.utils.asyncio import call_later
 
+from tbloom import LocalBloom
 from tbloom.scrapy.compat import look_again
 from tbloom.scrapy.outage import Answer, Guess
 from tbloom.scrapy.stores import CrawlBloom
 
 if TYPE_CHECKING:
-    from tbloom.scrapy.dupefilter.dupefilter import DupeFilter
+    from tbloom.scrapy.calls import Crawl
+    from tbloom.scrapy.stores import CrawlExact
 
 logger = logging.getLogger(__name__)
 
@@ -26,6 +29,27 @@ logger = logging.getLogger(__name__)
 _BATCH = 200
 #: While more wait, the engine takes no further request out of the queue.
 _FULL = 5_000
+
+
+class Asks(Protocol):
+    """What links need of the dupefilter."""
+
+    @property
+    def crawl(self) -> Crawl:
+        """The crawl, with what asks its filter."""
+
+    @property
+    def seen(self) -> CrawlBloom | CrawlExact | LocalBloom:
+        """The filter."""
+
+    def question(self, request: Request) -> tuple[bytes | None, Any, Answer | None]:
+        """What the filter is asked: item, arguments, and the answer where there is nothing to ask."""
+
+    def answering(self, answer: Answer | None, *, is_counted: bool) -> AbstractContextManager[None]:
+        """Within it, the scheduler gets this answer."""
+
+    def fail(self, error: Exception) -> None:
+        """Ends the crawl by an error of the filter."""
 
 
 class Link:
@@ -48,7 +72,7 @@ class Link:
 class Links:
     """The links of one crawl on their way into the queue."""
 
-    def __init__(self, dupefilter: DupeFilter, below: Callable[[Request], bool]) -> None:
+    def __init__(self, dupefilter: Asks, below: Callable[[Request], bool]) -> None:
         self.dupefilter, self.crawl = dupefilter, dupefilter.crawl
         self._below = below
         self._waiting: deque[Link] = deque()

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from scrapy import Request
 
     from tbloom.scrapy.calls import Crawl
-    from tbloom.scrapy.claims.pages import Page
+    from tbloom.scrapy.claims.page import Page
     from tbloom.scrapy.stores import CrawlBloom
 
 logger = logging.getLogger(__name__)

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from scrapy.utils.asyncio import call_later
 
 from tbloom.scrapy.crawler import count
 from tbloom.scrapy.settings import ATTEMPTS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from scrapy import Request
-    from scrapy.crawler import Crawler
 
-    from tbloom.scrapy.claims.pages import Page
+    from tbloom.scrapy.calls import Crawl
+    from tbloom.scrapy.claims.ends import Ends
+    from tbloom.scrapy.claims.page import Page
 
 logger = logging.getLogger(__name__)
 
@@ -28,12 +31,14 @@ _PIPELINE = "pipeline/"
 
 
 class Failures:
-    """Counts failed attempts, and decides whether a page is tried again in this crawl."""
+    """Counts failed attempts; pages are tried again, or left to the next crawl."""
 
-    def __init__(self, crawler: Crawler) -> None:
-        self._crawler = crawler
-        self.attempts = ATTEMPTS.value(crawler.settings)
-        #: The failed attempts of pages that may be tried again, by their first fingerprints.
+    def __init__(self, crawl: Crawl, ends: Ends, try_again: Callable[[Page], None]) -> None:
+        self._crawl, self._ends, self._try_again = crawl, ends, try_again
+        self.attempts = ATTEMPTS.value(crawl.crawler.settings)
+        #: Pages that wait for another attempt, with their timers.
+        self.waiting: dict[Page, Any] = {}
+        #: The failed attempts of pages that may be tried again, by the fingerprints of their first URLs.
         self._failed: Counter[str] = Counter()
         #: The fingerprints of the pages that this crawl tries no more.
         self.left_pages = set[str]()
@@ -43,16 +48,18 @@ class Failures:
         self._last: deque[str] = deque(maxlen=_LAST)
         self._broken = ""
 
-    def pause(self, page: Page) -> float | None:
-        """The pause before another attempt of the page that has failed now (seconds); None: there is none."""
+    def failed(self, page: Page) -> None:
+        """A page has failed: it is tried again after a pause, or left to the next crawl."""
         self._note(page.failed)
         first = page.token.fingerprints[-1]
         self._failed[first] += 1
-        failed = self._failed[first]
-        if failed < self.attempts and not self._broken:
-            return min(2.0 ** (failed - 1), _MAX_PAUSE)
-        del self._failed[first]
-        return None
+        tries = self._failed[first]
+        if tries < self.attempts and not (self._broken or self._crawl.end.has_begun):
+            pause = min(2.0 ** (tries - 1), _MAX_PAUSE)
+            self.waiting[page] = call_later(pause, self._pause_ends, page)
+        else:
+            del self._failed[first]
+            self._leave(page)
 
     def worked(self, page: Page) -> None:
         """The page is marked."""
@@ -65,8 +72,15 @@ class Failures:
         self._reasons[reason] += 1
         if len(self._urls) < _SHOWN_URLS:
             self._urls.append(request.url)
-        count(self._crawler, "tbloom/left")
-        count(self._crawler, f"tbloom/left/{reason}")
+        count(self._crawl.crawler, "tbloom/left")
+        count(self._crawl.crawler, f"tbloom/left/{reason}")
+
+    def close(self) -> None:
+        """No page is tried again any more."""
+        for page, timer in [*self.waiting.items()]:
+            timer.cancel()
+            self._leave(page)
+        self.waiting.clear()
 
     def report(self) -> None:
         """Logs how many pages are left to the next crawl, why, and the first ones."""
@@ -74,6 +88,14 @@ class Failures:
             message = "%d pages have failed, and are left to the next crawl (%s), for example %s"
             reasons = ", ".join(f"{reason}: {n}" for reason, n in self._reasons.most_common())
             logger.warning(message, self._reasons.total(), reasons, " ".join(self._urls))
+
+    def _pause_ends(self, page: Page) -> None:
+        del self.waiting[page]
+        self._try_again(page)
+
+    def _leave(self, page: Page) -> None:
+        self.left(page.failed, page.request, page.token.fingerprints)
+        self._ends.leave(page.token.items, page.note)
 
     def _note(self, reason: str) -> None:
         self._last.append(reason)

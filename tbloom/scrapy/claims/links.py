@@ -10,24 +10,23 @@ from itertools import count as numbers
 from typing import TYPE_CHECKING, Any
 
 from scrapy import Request, signals
-from scrapy.utils.asyncio import call_later
 
 from tbloom import Claim
 from tbloom.scrapy.claims.ends import Ends
 from tbloom.scrapy.claims.failures import Failures
-from tbloom.scrapy.claims.pages import Page, Pages
+from tbloom.scrapy.claims.page import Page
+from tbloom.scrapy.claims.pages import Pages
 from tbloom.scrapy.claims.states import Event, State
 from tbloom.scrapy.claims.takeover import TakeOver
 from tbloom.scrapy.claims.token import LEFT, RUNNING, Note, Token, without_token
 from tbloom.scrapy.compat import look_again
 from tbloom.scrapy.crawler import OnceLogger, count, spider_of
-from tbloom.scrapy.links import Link, Links
+from tbloom.scrapy.links import Asks, Link, Links
 from tbloom.scrapy.notes import NotNotable
 from tbloom.scrapy.outage import NEW, Answer
 from tbloom.scrapy.settings import TAKE_OVER
 
 if TYPE_CHECKING:
-    from tbloom.scrapy.dupefilter.dupefilter import DupeFilter
     from tbloom.scrapy.stores import CrawlBloom
 
 logger = logging.getLogger(__name__)
@@ -46,7 +45,7 @@ class ClaimedLinks(Links):
 
     def __init__(
         self,
-        dupefilter: DupeFilter,
+        dupefilter: Asks,
         seen: CrawlBloom,
         below: Callable[[Request], bool],
         next_below: Callable[[], Request | None],
@@ -56,11 +55,11 @@ class ClaimedLinks(Links):
         super().__init__(dupefilter, below)
         crawler = self.crawl.crawler
         self.seen, self._next_below, self._shared = seen, next_below, shared
-        self._has_notes = TAKE_OVER.is_on(crawler.settings, default=True)
+        self._has_notes = TAKE_OVER.value(crawler.settings)
         self._most = max(1, crawler.settings.getint("CONCURRENT_REQUESTS"))
         self.pages = Pages(crawler.settings, self._ended, self._go_on)
         self.ends = Ends(self.crawl, self.seen, lambda: (self.met, self.answered))
-        self._failures = Failures(crawler)
+        self._failures = Failures(self.crawl, self.ends, self._try_again)
         self._take_over = TakeOver(
             self.crawl, self.seen, self._failures, self.ends, self._schedule_again
         )
@@ -69,14 +68,12 @@ class ClaimedLinks(Links):
         #: The number of requests out of a queue that are being claimed, and those that were.
         self._adopting = 0
         self._adopted = deque[tuple[Request, Token]]()
-        #: Pages that wait for another attempt.
-        self._again: dict[int, tuple[Any, Page]] = {}
         crawler.signals.connect(self._take_over.begin, signals.engine_started)
 
     @property
     def is_pending(self) -> bool:
         """Some wait, or are between two queues."""
-        return super().is_pending or bool(self._again or self._adopted)
+        return super().is_pending or bool(self._failures.waiting or self._adopted)
 
     @property
     def is_idle(self) -> bool:
@@ -243,8 +240,7 @@ class ClaimedLinks(Links):
 
     def _adopt(self, request: Request, token: Token) -> None:
         """Claims a request that perhaps another process has put into the queue, in the place of that one's session."""
-        item = token.items[0]
-        link = Link(request, item, (("previous_owner", token.session),))
+        link = Link(request, token.items[0], (("previous_owner", token.session),))
         link.owner, link.token = token.session, token
         try:
             link.note = self._note(request, token)
@@ -282,29 +278,17 @@ class ClaimedLinks(Links):
         if page.state is State.MARKED:
             self._failures.worked(page)
             self.ends.mark(page)
-            return
-        pause = self._failures.pause(page)
-        if pause is None or self.crawl.end.has_begun:
-            self._leave(page)
-            return
-        self._again[id(page)] = call_later(pause, self._try_again, page), page
+        else:
+            self._failures.failed(page)
 
     def _try_again(self, page: Page) -> None:
-        del self._again[id(page)]
         meta = {key: value for key, value in page.request.meta.items() if key != "retry_times"}
         self._give(page.request.replace(meta=meta), page.token)
         look_again(self.crawl.crawler.engine)
 
-    def _leave(self, page: Page) -> None:
-        self._failures.left(page.failed, page.request, page.token.fingerprints)
-        self.ends.leave(page.token.items, page.note)
-
     async def close(self) -> None:
         """Returns once no link waits, and all pages have ended."""
-        for timer, page in [*self._again.values()]:
-            timer.cancel()
-            self._leave(page)
-        self._again.clear()
+        self._failures.close()
         await super().close()
         while self._adopted:
             self._put_back(*self._adopted.popleft())

@@ -10,7 +10,7 @@ from scrapy import signals
 from scrapy.exceptions import DontCloseSpider
 from scrapy.spidermiddlewares.httperror import HttpError
 
-from tbloom.scrapy.claims.pages import reason
+from tbloom.scrapy.claims.page import reason
 from tbloom.scrapy.gates import claimed_links
 from tbloom.scrapy.settings import MARK
 

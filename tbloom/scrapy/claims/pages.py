@@ -7,22 +7,18 @@ happens to a page; ``states`` says what it does.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial, wraps
-from inspect import isawaitable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from scrapy import Request
 from scrapy.exceptions import IgnoreRequest
 from scrapy.http import Response
-from scrapy.utils.asyncgen import as_async_generator
 from scrapy.utils.asyncio import call_later
-from scrapy.utils.defer import maybe_deferred_to_future
-from scrapy.utils.misc import arg_to_iter
-from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
+from tbloom.scrapy.claims.page import Page, reason
 from tbloom.scrapy.claims.states import ENDS, Event, State, after
 from tbloom.scrapy.claims.token import Token
 from tbloom.scrapy.settings import MARK
@@ -37,31 +33,6 @@ _SERVER_ERROR = 500
 #: A response with one of these is for the callback. Why the page fails if a spider middleware refuses it, also where an errback
 #: then returns.
 _GOOD, _REFUSED = range(200, 300), "input"
-
-
-class Page:
-    """A request between ``next_request`` and its end, known by the object that is passed on."""
-
-    __slots__ = (
-        "doubt", "failed", "inside", "items", "note", "places", "request", "retry", "state", "thing", "token",
-    )  # fmt: skip
-
-    def __init__(self, token: Token, request: Request, note: str) -> None:
-        self.token, self.state = token, State.QUEUED
-        #: The request that came out of the queue, and its note as it was then.
-        self.request, self.note = request, note
-        #: The Request, Response or exception that is passed on now. (It is held, so that no other object gets its id.)
-        self.thing: Any = request
-        #: The number of items in the pipelines, with a retry that the engine has not scheduled yet.
-        self.items = 0
-        #: How many of our generators its output runs through.
-        self.inside = 0
-        #: Where its items wait that have passed the pipelines.
-        self.places = set[object]()
-        #: Why it has failed; and why it fails unless a retry makes it good. Both are stats, after ``tbloom/left/``.
-        self.failed = self.doubt = ""
-        #: The request with which a callback or errback asks for it again: queued once this page has ended.
-        self.retry: Request | None = None
 
 
 class Pages:
@@ -183,31 +154,6 @@ class Pages:
         elif self.happens(page, Event.FAILURE_FOR_ERRBACK):
             # Twisted makes another Failure of the exception on its way.
             page.thing, self._by_id[id(error)] = error, page
-            self._follow_errback(page, page.request)
-
-    def _follow_errback(self, page: Page, request: Request) -> None:
-        """Makes the output of the request's errback followed: the spider middlewares do not see it."""
-        errback: Any = request.errback
-
-        @wraps(errback)
-        async def wrapped(failure: Failure) -> AsyncIterator[Any]:
-            request.errback = errback  # a copy that the errback makes has the spider's own method, which a queue can store
-            try:
-                found = errback(failure)
-                if isinstance(found, Deferred):
-                    found = maybe_deferred_to_future(found)
-                if isawaitable(found):
-                    found = await found
-                if isinstance(found, Failure):
-                    found.raiseException()
-            except BaseException:
-                self.output_may_have_ended(page)
-                raise
-            return self.output(
-                failure, found if isinstance(found, AsyncIterator) else arg_to_iter(found)
-            )
-
-        request.errback = wrapped
 
     def _check_return(self, request: Request) -> None:
         """The engine schedules a middleware's request at once, unless a handler of ``request_scheduled`` drops it."""
@@ -242,15 +188,6 @@ class Pages:
             page.failed = page.failed or failed
             page.inside -= 1
             self.output_may_have_ended(page)
-
-    async def output(
-        self, thing: Any, result: AsyncIterator[Any] | Iterable[Any]
-    ) -> AsyncIterator[Any]:
-        """The output of a callback or errback, followed to its end."""
-        with self.following(thing) as tell:
-            async for found in as_async_generator(result):
-                tell(found)
-                yield found
 
     def output_may_have_ended(self, page: Page) -> None:
         """The page has perhaps no more output. It may end soon, not now: a middleware that recovers gives its output in this turn."""
@@ -344,8 +281,3 @@ class Pages:
         page.thing = None
         if page.retry is not None and is_scheduled:
             self._go_on(page, page.retry)
-
-
-def reason(error: BaseException) -> str:
-    """Why a page has failed whose callback raised this."""
-    return f"callback/{type(error).__name__}"
