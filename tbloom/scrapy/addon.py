@@ -49,7 +49,8 @@ class Addon:
             # With the priority that the setting has: a project's own setting would win otherwise, and no gate be there.
             priority = max(settings.getpriority(name) or 0, SETTINGS_PRIORITIES["addon"])
             kind = load_object(settings[name])
-            if gate is SchedulerGate and not issubclass(kind, BaseScheduler):
+            is_scheduler, is_downloader = issubclass(kind, BaseScheduler), hasattr(kind, "fetch")
+            if not (is_scheduler if gate is SchedulerGate else is_downloader):
                 continue  # Scrapy refuses it, and says why
             settings.set(name, gated(gate, kind), priority)
         if (
