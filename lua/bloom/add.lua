@@ -24,8 +24,8 @@ local begins, ends, expires, capacity, part_bytes, columns, version, field, olde
 local items, item_bytes = ARGV[3], columns + 4 * #sizes / 3
 
 -- The token comes first: a call that is sent again gets its first answer, whatever has changed since.
-local stored = redis.call('HMGET', state, 'layout', lane, field)
-local layout, entry, count = stored[1], stored[2], items_in(stored[3])
+local stored = redis.call('HMGET', state, 'layout', lane)
+local layout, entry = stored[1], stored[2]
 local earlier, last = answers_in(entry, number)
 if earlier then return {0, earlier} end
 if last then return {3, last} end
@@ -34,7 +34,7 @@ local now = server_time()
 local refused = refusal(begins, ends, now, layout, version, config_key)
 if refused then return refused end
 
-local answers, new = insert_new(items, item_bytes, sizes, columns, FIRST_PART, part_bytes, capacity - count)
+local answers, new, count = insert_new(items, item_bytes, sizes, columns, FIRST_PART, part_bytes, capacity, state, field)
 -- Without a new item no answer changes, so the call is safe to send again without a token.
 if new == 0 then return {0, answers} end
 

@@ -33,21 +33,19 @@ end
 -- of one.)
 local function are_set(block, items, at, rows)
   if #block < WIDTH * rows then return false end -- the part is missing, or cut
-  local row = 0
-  while row + 4 <= rows do
+  local in_fours = rows - rows % 4
+  for row = 0, in_fours - 1, 4 do
     local a, b, c, d = byte(items, at + row, at + row + 3)
     local place, i, j, k, l = WIDTH * row + 1, a % 8, b % 8, c % 8, d % 8
     if byte(block, place + (a - i) / 8) % (2 * BITS[i]) < BITS[i] then return false end
     if byte(block, place + WIDTH + (b - j) / 8) % (2 * BITS[j]) < BITS[j] then return false end
     if byte(block, place + 2 * WIDTH + (c - k) / 8) % (2 * BITS[k]) < BITS[k] then return false end
     if byte(block, place + 3 * WIDTH + (d - l) / 8) % (2 * BITS[l]) < BITS[l] then return false end
-    row = row + 4
   end
-  while row < rows do
+  for row = in_fours, rows - 1 do
     local column = byte(items, at + row)
     local i = column % 8
     if byte(block, WIDTH * row + 1 + (column - i) / 8) % (2 * BITS[i]) < BITS[i] then return false end
-    row = row + 1
   end
   return true
 end

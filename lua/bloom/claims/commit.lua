@@ -26,13 +26,12 @@ local config_key, state, claims, part, FIRST_PART = KEYS[1], KEYS[2], KEYS[3], K
 local begins, ends, expires, capacity, part_bytes, columns, version, field, oldest, sizes = read_constants(ARGV[1])
 local session, items, item_bytes = ARGV[2], ARGV[3], columns + 4 * #sizes / 3 + 16
 
-local stored, now = redis.call('HMGET', state, 'layout', field), server_time()
-local layout, count = stored[1], items_in(stored[2])
-local refused = refusal(begins, ends, now, layout, version, config_key)
+local now = server_time()
+local refused = refusal(begins, ends, now, redis.call('HGET', state, 'layout'), version, config_key)
 if refused then return refused end
 if session ~= '' then redis.call('HLEN', claims) end
 
-local answers, new = insert_new(items, item_bytes, sizes, columns, FIRST_PART, part_bytes, capacity - count)
+local answers, new, count = insert_new(items, item_bytes, sizes, columns, FIRST_PART, part_bytes, capacity, state, field)
 if new > 0 then redis.call('HSET', state, field, format('%d', count + new)) end
 if new > 0 and count == 0 then begin_part(part, config_key, state, expires, oldest, now) end
 local done = {}
