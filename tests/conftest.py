@@ -75,7 +75,9 @@ def pytest_collection_finish() -> None:
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     terminalreporter.write_line(_server(config))
     reports = [report for some in terminalreporter.stats.values() for report in some]
-    properties = [pair for report in reports for pair in getattr(report, "user_properties", ())]
+    # (The report of a test's teardown has the same properties as that of its call.)
+    calls = [report for report in reports if getattr(report, "when", None) == "call"]
+    properties = [pair for report in calls for pair in report.user_properties]
     if played := sum(value for name, value in properties if name == "schedules"):
         seed = os.environ[SEED]
         terminalreporter.write_line(f"{played:,} schedules ({SEED}={seed})")
