@@ -19,6 +19,8 @@ from tbloom.window import Slice
 _T = TypeVar("_T")
 #: A batch ends with the page that reaches one of these: their records are in memory.
 BATCH_PAGES, BATCH_BYTES = 256, 1 << 22
+#: Bytes of memory that a header takes beside its text, at least.
+_HEADER_BYTES = 200
 #: A deletion is written twice: if one of its records is damaged, a rebuild must not bring the page back.
 _COPIES = 2
 
@@ -29,7 +31,10 @@ def batches(pages: Iterable[Page]) -> Iterator[list[Page]]:
     size = 0
     for page in pages:
         batch.append(page)
-        size += len(page.body)
+        headers = (*page.headers, *page.fields)
+        size += len(page.body) + sum(
+            _HEADER_BYTES + len(name) + len(text) for name, text in headers
+        )
         if len(batch) >= BATCH_PAGES or size >= BATCH_BYTES:
             yield batch
             batch, size = [], 0

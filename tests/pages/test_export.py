@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from datetime import timedelta
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
+import fastwarc
 import pytest
 from warcio.archiveiterator import ArchiveIterator
 
@@ -62,7 +64,7 @@ def test_every_page_comes_back(path: Path, tmp_path: Path, codec: str) -> None:
 def test_pages_of_a_time(store: PageStore) -> None:
     """From the first instant on, and without the last one."""
     done, found = exported(store, since=NOON + timedelta(hours=2), until=NOON + timedelta(hours=5))
-    assert (PagesExported(3, ()), {url(2), url(3), url(4)}) == (done, found)
+    assert (PagesExported(3, (), ()), {url(2), url(3), url(4)}) == (done, found)
     assert 2 == exported(store, since=NOON + timedelta(hours=8))[0].pages
     assert 1 == exported(store, until=NOON + timedelta(microseconds=1))[0].pages
 
@@ -70,9 +72,39 @@ def test_pages_of_a_time(store: PageStore) -> None:
 def test_pages_by_address(store: PageStore) -> None:
     """Addresses that are not there are named."""
     done, found = exported(store, [url(3), url("none"), b"key", url(9)])
-    assert (PagesExported(2, (url("none"), url(9))), {url(3), url(9)}) == (done, found)
+    assert (PagesExported(2, (url("none"), url(9)), ()), {url(3), url(9)}) == (done, found)
     with pytest.raises(ConfigError, match="urls"):
         exported(store, [url(1)], since=NOON)
+
+
+def test_other_tools_read_pages_with_long_heads(path: Path) -> None:
+    """Headers for which they have no room are left out, and named: FastWARC reads nothing behind them."""
+    long: list[dict[str, Any]] = [
+        {"headers": {"A": "1", "B": "b" * 70_000, "C": "3"}},
+        {"headers": [("A", f"{n}") for n in range(9_000)]},
+        {"fields": [(f"X-{n}", "a") for n in range(9_000)]},
+        {"fields": {"X-A": "a" * 70_000}},
+    ]
+    addresses = [url(n) for n in range(len(long))]
+    with PageStore(path) as store:
+        for address, page in zip(addresses, long, strict=True):
+            store.put(address, b"long", at=NOON, **page)
+        store.put(url("a" * 70_000), b"", at=NOON)
+        store.put(url("last"), b"last", at=NOON)
+        out = BytesIO()
+        done = export_warc(store, out)
+    assert PagesExported(5, (), (*addresses, url("a" * 70_000))) == done
+    expected = [(address, b"long") for address in addresses] + [(url("last"), b"last")]
+    only = fastwarc.WarcRecordType.response
+    data = out.getvalue()
+    read = fastwarc.ArchiveIterator(BytesIO(data), record_types=only)
+    assert expected == [(one.headers["WARC-Target-URI"], one.reader.read()) for one in read]
+    found = [one for one in ArchiveIterator(BytesIO(data)) if one.rec_type == "response"]
+    assert len(expected) == len(found)
+    assert [("A", "1")] == found[0].http_headers.headers
+    assert 1_000 < len(found[1].http_headers.headers) < 9_000
+    with PageStore(path.with_name("again")) as again:
+        assert import_warc(again, BytesIO(data)).stored == 5
 
 
 def test_another_store_is_imported_as_it_is(store: PageStore, tmp_path: Path) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import bz2
 import gzip
 import hashlib
+import lzma
 import random
 import re
 import shutil
@@ -23,7 +25,17 @@ from tbloom.pages import Page, PagesImported, PageStore, import_warc
 from tbloom.pages.exchange.importing import pages_of
 from tbloom.pages.exchange.responses import Skipped
 from tests.helpers import website
-from tests.helpers.foreignwarcs import FORMS, HEAD, MEMBERS, PLAIN, ZSTD, Form, record, response
+from tests.helpers.foreignwarcs import (
+    FORMS,
+    HEAD,
+    MEMBERS,
+    ONE_GZIP,
+    PLAIN,
+    ZSTD,
+    Form,
+    record,
+    response,
+)
 from tests.helpers.making import missing
 from tests.helpers.pagestores import bodies, body_of, files, got, url
 
@@ -163,6 +175,12 @@ DATES = [
     ("2019-06-03T04:05:06", AT),
     ("2019-06-03T04:05:06.5Z", AT.replace(microsecond=500_000)),
     ("2019-06-03T04:05:06.123456789Z", AT.replace(microsecond=123_456)),
+    ("2019-06-03t06:05:06.5+02:00", AT.replace(microsecond=500_000)),
+    ("2019-06-02T20:05:06-0800", AT),
+    ("20190603040506", AT),
+    ("2019-06", AT.replace(day=1, hour=0, minute=0, second=0)),
+    ("2009-03-65T08:43:19-0800", datetime(2009, 3, 6, 16, 43, 19, tzinfo=timezone.utc)),
+    ("2009-12-365T08:43:19-0800", datetime(2009, 12, 31, 16, 43, 19, tzinfo=timezone.utc)),
 ]
 
 
@@ -193,7 +211,7 @@ def chunked(body: bytes, digested: bytes | None = None) -> bytes:
 def test_responses_as_servers_send_them_and_tools_store_them(
     store: PageStore, given: bytes, expected: dict[str, object]
 ) -> None:
-    """Heads of any form, chunks, and dates of any precision."""
+    """Heads of any form, chunks, and dates of any precision; ClueWeb09 (WARC/0.18) has days of the year in them."""
     assert taken(store, given).stored == 1
     page = got(store, url("a"))
     assert expected == {name: getattr(page, name) for name in expected}
@@ -231,10 +249,12 @@ def test_an_answer_to_another_method_is_no_page(
         (response("https://example.com/a b", b""), "refused: url"),
         (response("HTTP://example.com/", b""), "refused: url"),
         (response(url("a"), b"", b"HTTP/1.1 200 OK\r\nA: \x00\r\n\r\n"), "refused: headers"),
+        (response(url("a"), b"", HEAD[:-2] + b"A:\n" * 90_000 + b"\r\n"), "longer than max_head"),
         (
-            response(url("a"), b"", b"HTTP/1.1 200 OK\r\n" + b"A:\n" * 1_500_000 + b"\r\n"),
-            "refused: headers",
+            response(url("a"), b"", HEAD + bytes(300), X_A="a\r\nB:" * 20_000),
+            "longer than max_head",
         ),
+        (response(url("a"), b"", WARC_Date="2019-02-30T00:00:00Z"), "damaged"),
         (response(url("a"), b"", b"HTTP/1.1 099 OK\r\n\r\n"), "refused: status"),
         (response("ftp://example.com/", b""), "not HTTP"),
         (response(url("a"), b"", b"ICY 200 OK\r\n\r\n"), "not HTTP"),
@@ -246,7 +266,8 @@ def test_an_answer_to_another_method_is_no_page(
 def test_what_is_no_page_of_a_store_is_counted(store: PageStore, given: bytes, kind: str) -> None:
     """The pages around it are stored."""
     done = taken(store, response(url(1), b"1"), given, response(url(2), b"2"))
-    assert PagesImported(2, 0, {kind: 1}, ()) == done
+    assert (2, 0, {kind: 1}) == (done.stored, done.present, done.skipped)
+    assert kind != "damaged" or "its date '2019-02-30T00:00:00Z'" in done.damaged[0]
     assert {url(1): b"1", url(2): b"2"} == bodies(store)
 
 
@@ -271,6 +292,16 @@ def test_a_file_is_read_up_to_the_damage(store: PageStore, form: Form, damage: b
     assert int(found[1]) in {sum(map(len, PAGES[:n])) for n in (2, 3)}
     assert bool(found[2]) == (form is not PLAIN)
     assert {"damaged": 1} == done.skipped
+
+
+@pytest.mark.parametrize("form", [PLAIN, MEMBERS, ONE_GZIP], ids=str)
+def test_a_page_before_other_bytes_is_stored(store: PageStore, form: Form) -> None:
+    """They stand behind the last member, and their place is named."""
+    data = form.packed(PAGES)
+    done = import_warc(store, BytesIO(data + b"other bytes"))
+    assert {url(n) for n in range(6)} == set(store)
+    assert [done.damaged[0].partition(":")[0]] == ["the file"] * len(done.damaged)
+    assert f" at {len(b''.join(PAGES))}" in done.damaged[0]
 
 
 def test_no_bit_can_be_wrong_unnoticed() -> None:
@@ -304,13 +335,22 @@ def test_a_wrong_digest(store: PageStore, form: Form) -> None:
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"<html>", gzip.compress(b"<html>", mtime=0), b"\x1f\x8b\x08", b"WARC", b"filedesc://IA.arc 0.0.0.0 2019 text/plain 9\n"],
+    [b"", b"<html>", gzip.compress(b"<html>", mtime=0), b"\x1f\x8b\x08", b"WARC", b"filedesc://IA.arc 0.0.0.0 2019 text/plain 9\n",
+     bz2.compress(PAGES[0]), lzma.compress(PAGES[0]), "WARC/1.0\r\n".encode("utf-16"),
+     bytes.fromhex("5d2a4d18 04000000") + b"dict" + ZSTD.packed(PAGES)],
 )  # fmt: skip
 def test_a_file_that_is_no_warc_file(store: PageStore, tmp_path: Path, data: bytes) -> None:
-    """Nothing is stored, not even of the files before it."""
+    """Nothing is stored, not even of the files before it; compression and encoding are named."""
     (tmp_path / "good").write_bytes(MEMBERS.packed(PAGES))
     (tmp_path / "bad").write_bytes(data)
-    with pytest.raises(ConfigError, match=r"a WARC file.*bad"):
+    names = {
+        b"BZ": "bzip2",
+        b"\xfd7": "xz",
+        b"\xff\xfe": "UTF-16",
+        b"fi": "ARC",
+        b"]*": "frame 0x184D2A5D",
+    }
+    with pytest.raises(ConfigError, match=rf"a WARC file.*{names.get(data[:2], '')}.*bad"):
         import_warc(store, tmp_path / "good", tmp_path / "bad")
     assert len(store) == 0
 
@@ -331,17 +371,26 @@ def test_a_body_that_is_too_long_is_counted_and_takes_no_memory(
     assert {url(0)} == set(store)
 
 
-@pytest.mark.parametrize("max_body", [-1, 1.5, True, "1MB"])
-def test_a_limit_that_is_none(store: PageStore, max_body: Any) -> None:
-    with pytest.raises(ConfigError, match="max_body: "):
-        import_warc(store, BytesIO(MEMBERS.packed(PAGES)), max_body=max_body)
+@pytest.mark.parametrize("name", ["max_body", "max_head"])
+@pytest.mark.parametrize("limit", [-1, 1.5, True, "1MB"])
+def test_a_limit_that_is_none(store: PageStore, name: str, limit: Any) -> None:
+    with pytest.raises(ConfigError, match=f"{name}: "):
+        import_warc(store, BytesIO(MEMBERS.packed(PAGES)), **{name: limit})
 
 
-def test_a_dictionary_is_refused_by_its_name(store: PageStore) -> None:
-    """As ArchiveTeam compresses its files."""
-    dictionary = bytes.fromhex("5d2a4d18 04000000") + b"dict"
-    with pytest.raises(ConfigError, match=r"Zstandard dictionary \(frame 0x184D2A5D\)"):
-        import_warc(store, BytesIO(dictionary + ZSTD.packed(PAGES)))
+def test_many_headers_take_little_memory(store: PageStore) -> None:
+    """Pages whose headers are allowed go into the store one by one, where they are many; a file of 3 KB has all of these."""
+    many = HEAD[:-2] + b"A:\n" * 80_000 + b"\r\n"
+    file = BytesIO(MEMBERS.packed(response(url(n), b"", many) for n in range(6)))
+    tracemalloc.start()
+    assert import_warc(store, file).stored == 6
+    assert tracemalloc.get_traced_memory()[1] < 100 << 20
+    tracemalloc.stop()
+
+
+@pytest.mark.timeout(120)  # it was ten minutes
+def test_a_long_number_of_a_chunk_is_read_once(store: PageStore) -> None:
+    assert taken(store, chunked(b"0" * (100 << 20) + b"x")).stored == 1
 
 
 def test_a_second_import_changes_nothing(store: PageStore) -> None:

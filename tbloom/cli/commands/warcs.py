@@ -14,6 +14,9 @@ from tbloom.cli.kit import formats, numbers, options, output, streams
 from tbloom.cli.kit.command import Command
 from tbloom.pages import PageStore, export_warc, import_warc
 
+#: The characters of a long URL that are printed.
+_SHOWN = 200
+
 
 @click.command(
     "import",
@@ -37,9 +40,23 @@ from tbloom.pages import PageStore, export_warc, import_warc
     default="128MB",
     help="skip pages with a longer body (128MB)",
 )
+@click.option(
+    "--max-head",
+    type=numbers.memory,
+    metavar="SIZE",
+    default="256KB",
+    help="skip pages with longer HTTP headers, or with WARC headers of more than a quarter of it (256KB)",
+)
 @pagetext.new_store
 def import_pages(
-    *, path: str, sources: tuple[str, ...], as_json: bool, quiet: bool, max_body: int, **like: Any
+    *,
+    path: str,
+    sources: tuple[str, ...],
+    as_json: bool,
+    quiet: bool,
+    max_body: int,
+    max_head: int,
+    **like: Any,
 ) -> int:
     """Stores the pages of WARC files, or of another store.
 
@@ -49,7 +66,7 @@ def import_pages(
     """
     with PageStore(path, **like) as store:
         given = (sys.stdin.buffer if word == "-" else word for word in sources)
-        done = import_warc(store, *given, max_body=max_body)
+        done = import_warc(store, *given, max_body=max_body, max_head=max_head)
     if as_json:
         names = ("stored", "present", "skipped", "damaged")
         output.print_json({name: getattr(done, name) for name in names})
@@ -91,8 +108,8 @@ def export(
 ) -> int:
     """Writes pages into a WARC file of their own.
 
-    Without URLs, all pages. A URL may be key:HEX (see ls). Exit code 1: the store has no page of a URL, or one can't be
-    read.
+    Without URLs, all pages. A URL may be key:HEX (see ls). Headers behind the first 31 KB of a page are left out: other
+    tools would not read on. Exit code 1: the store has no page of a URL, one can't be read, or headers were left out.
     """
     urls = [*map(pagetext.address_of, names)] or None
     codec = "zstd" if target.endswith(".zst") else "gzip"
@@ -100,5 +117,9 @@ def export(
         done = export_warc(store, file, urls, since=since, until=until, codec=codec)
     for address in done.missing:
         output.say(f"tbloom: no page {pagetext.as_word(address)!r} in {path!r}")
+    for address in done.shortened:
+        output.say(
+            f"tbloom: headers over 31 KB are left out, or the page: {pagetext.as_word(address)[:_SHOWN]}"
+        )
     output.say(f"{formats.counted(done.pages, 'page')} written", quiet=quiet)
-    return 1 if done.missing else 0
+    return 1 if done.missing or done.shortened else 0

@@ -15,8 +15,8 @@ from typing import BinaryIO, cast
 from tbloom.errors import ConfigError
 from tbloom.pages import record
 from tbloom.pages.exchange import responses
-from tbloom.pages.exchange.responses import DAMAGED, TOO_LONG, Fields, Skipped
-from tbloom.pages.exchange.stream import Records
+from tbloom.pages.exchange.responses import DAMAGED, LONG_HEAD, TOO_LONG, Fields, Skipped
+from tbloom.pages.exchange.stream import Records, Trailing
 from tbloom.pages.members import Damaged
 from tbloom.pages.page import MAX_BYTES, Page
 from tbloom.pages.sync import PageStore
@@ -25,8 +25,9 @@ from tbloom.pages.writer import batches
 _OURS = f"software: {record.SOFTWARE}".encode()
 #: The longest warcinfo that is read.
 _MAX_INFO = 1 << 16
-#: The longest body that is imported, if nothing else is said.
-MAX_BODY = 1 << 27
+#: The longest body and HTTP headers that are imported, if nothing else is said; WARC headers may have a quarter of that.
+MAX_BODY, MAX_HEAD = 1 << 27, 1 << 18
+_QUARTER = 4
 _METHOD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+) ")
 #: Bytes of a request in which its method stands.
 _METHOD_BYTES = 32
@@ -52,6 +53,7 @@ def import_warc(
     store: PageStore,
     *sources: str | os.PathLike[str] | BinaryIO,
     max_body: int = MAX_BODY,
+    max_head: int = MAX_HEAD,
 ) -> PagesImported:
     """Stores the pages of WARC files, except those that the store has, fetched at the same time or later.
 
@@ -62,6 +64,8 @@ def import_warc(
         stores.
     :param max_body: pages with a longer body (in bytes) are skipped, and counted; 128 MB. Their content is not kept in
         memory.
+    :param max_head: pages with longer HTTP headers (in bytes), or with WARC headers longer than a quarter of it, are skipped,
+        and counted; 256 KB. (Short headers take a hundred times their length in memory.)
     :raises ConfigError: where one is no WARC file; then nothing has changed.
     :raises OSError: where one can't be read, or the disk is full.
     """
@@ -69,7 +73,7 @@ def import_warc(
     damaged: list[str] = []
 
     def pages() -> Iterator[Page]:
-        for one in pages_of(sources, max_body):
+        for one in pages_of(sources, max_body, max_head):
             if isinstance(one, Page):
                 yield one
             else:
@@ -100,32 +104,37 @@ def _put(store: PageStore, batch: list[Page], counts: Counter[str], skipped: Cou
 
 
 def pages_of(
-    sources: Iterable[str | os.PathLike[str] | BinaryIO], max_body: int = MAX_BODY
+    sources: Iterable[str | os.PathLike[str] | BinaryIO],
+    max_body: int = MAX_BODY,
+    max_head: int = MAX_HEAD,
 ) -> Iterator[Page | Skipped]:
     """The pages in WARC files and stores, one after the other, and what is skipped. Opens each source at once.
 
     :raises ConfigError: where one is no WARC file.
     :raises OSError: where one can't be read.
     """
-    if not isinstance(max_body, int) or isinstance(max_body, bool) or max_body < 0:
-        raise ConfigError("max_body", max_body, "a whole number of bytes")
-    limit = min(max_body, MAX_BYTES)
-    return chain.from_iterable([_opened(one, limit) for one in sources])
+    for name, limit in (("max_body", max_body), ("max_head", max_head)):
+        if not isinstance(limit, int) or isinstance(limit, bool) or limit < 0:
+            raise ConfigError(name, limit, "a whole number of bytes")
+    limits = min(max_body, MAX_BYTES), min(max_head, record.MAX_HEAD)
+    return chain.from_iterable([_opened(one, *limits) for one in sources])
 
 
-def _opened(given: str | os.PathLike[str] | BinaryIO, max_body: int) -> Iterator[Page | Skipped]:
+def _opened(
+    given: str | os.PathLike[str] | BinaryIO, max_body: int, max_head: int
+) -> Iterator[Page | Skipped]:
     """The pages of a source, which is found to be one now."""
     if not isinstance(given, str | os.PathLike):
         readable = given if hasattr(given, "peek") else _Kept(cast("io.RawIOBase", given))
         name = str(getattr(given, "name", "the file"))
-        return _begun(cast("io.BufferedReader", readable), name, max_body).pages()
+        return _begun(cast("io.BufferedReader", readable), name, max_body, max_head).pages()
     path = Path(given)
     if path.is_dir():
         PageStore(path, readonly=True).close()
         return _of_store(path, max_body)
     with path.open("rb") as file:
-        _begun(file, os.fspath(given), max_body)
-    return _of_file(path, os.fspath(given), max_body)
+        _begun(file, os.fspath(given), max_body, max_head)
+    return _of_file(path, os.fspath(given), max_body, max_head)
 
 
 def _of_store(path: Path, max_body: int) -> Iterator[Page | Skipped]:
@@ -135,14 +144,14 @@ def _of_store(path: Path, max_body: int) -> Iterator[Page | Skipped]:
             yield page if len(page.body) <= max_body else Skipped(TOO_LONG)
 
 
-def _of_file(path: Path, name: str, max_body: int) -> Iterator[Page | Skipped]:
+def _of_file(path: Path, name: str, max_body: int, max_head: int) -> Iterator[Page | Skipped]:
     with path.open("rb") as file:
-        yield from _begun(file, name, max_body).pages()
+        yield from _begun(file, name, max_body, max_head).pages()
 
 
-def _begun(file: io.BufferedReader, name: str, max_body: int) -> _Reader:
+def _begun(file: io.BufferedReader, name: str, max_body: int, max_head: int) -> _Reader:
     try:
-        return _Reader(name, Records(file), max_body)
+        return _Reader(name, Records(file, max_head // _QUARTER), max_body, max_head)
     except Damaged as error:
         raise ConfigError("source", name, f"a WARC file ({error})") from None
 
@@ -157,8 +166,9 @@ class _Kept(io.BufferedReader):
 class _Reader:
     """The pages of a file, and what is skipped."""
 
-    def __init__(self, name: str, records: Records, max_body: int) -> None:
-        self._name, self._records, self._max_body = name, records, max_body
+    def __init__(self, name: str, records: Records, max_body: int, max_head: int) -> None:
+        self._name, self._records = name, records
+        self._max_body, self._max_head = max_body, max_head
         #: True: tbloom wrote the records.
         self._is_ours = False
         #: True for a GET: the last requests, by their IDs and those of their responses.
@@ -188,7 +198,11 @@ class _Reader:
             while (head := self._records.head()) is not None:
                 fields = Fields(head)
                 found = self._skipped(fields) or self._page(fields)
-                self._records.end()
+                try:
+                    self._records.end()
+                except Trailing:
+                    yield fields, found
+                    raise
                 yield fields, found
         except Damaged as error:
             yield None, self._damaged(f"{error}; what follows was not read")
@@ -198,7 +212,9 @@ class _Reader:
 
     def _skipped(self, fields: Fields) -> Skipped | None:
         """Passes over what the fields describe, if it is no page; else None."""
-        skipped, length = fields.skipped(self._max_body), fields.length
+        skipped, length = fields.skipped(self._max_body + self._max_head), fields.length
+        if self._records.is_long:
+            skipped = Skipped(LONG_HEAD)
         if skipped is None:
             return None
         if skipped.kind == "warcinfo" and length < _MAX_INFO:
@@ -223,6 +239,7 @@ class _Reader:
             return self._damaged("its digest is that of other bytes")
         is_ours = self._is_ours or bool(fields.get(record.SEQUENCE))
         try:
-            return responses.page_of(fields, block, self._max_body, is_ours=is_ours)
+            limits = self._max_body, self._max_head
+            return responses.page_of(fields, block, *limits, is_ours=is_ours)
         except Damaged as error:
             return self._damaged(str(error))

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from typing import NamedTuple
 
 from tbloom.pages.members import Damaged
 from tbloom.pages.page import Page, Pairs, as_fields
-from tbloom.pages.record import KEY, MAX_HEAD, ORIGINAL, is_digest
+from tbloom.pages.record import KEY, ORIGINAL, is_digest
 
 #: The kind of what can't be read.
 DAMAGED = "damaged"
 #: The kind of a page whose body is longer than is wanted.
 TOO_LONG = "longer than max_body"
+#: The kind of a record whose HTTP or WARC headers are longer: their parts take far more memory than they do.
+LONG_HEAD = "longer than max_head"
 #: Answers that have not the whole page, or nothing of it.
 _PARTIAL = {206, 304}
+#: The days of a month, at most.
+_DAYS = 31
 #: The numbers of lengths are shorter.
 _DIGITS = 18
 #: The characters of a wrong value that an error shows.
@@ -28,12 +32,15 @@ _FOLDED = re.compile(rb"\r?\n[ \t]+")
 _SPACE = " \t\r"
 #: Answers before the answer.
 _INTERIM = re.compile(rb"(?:HTTP/[\d.]+[ \t]+1\d\d\b[^\n]*\n(?:[^\r\n][^\n]*\n)*\r?\n(?=HTTP/))+")
-#: A date in any precision that the standard allows of a moment, and its fraction of a second; always UTC.
-_DATE = re.compile(r"(\d{4}-\d\d-\d\d(?:T\d\d:\d\d(?::\d\d)?)?)(?:\.(\d+))?Z?", re.ASCII)
+#: A date in any precision that WARC/1.1 allows, or with an offset in place of the Z.
+_DATE = re.compile(
+    r"(\d{4})(?:-(\d\d)(?:-(\d{2,3})(?:[Tt ](\d\d):(\d\d)(?::(\d\d)(?:\.(\d+))?)?([Zz]|[+-]\d\d:?\d\d)?)?)?)?",
+    re.ASCII,
+)
 _STATUS = re.compile(rb"HTTP/[\d.]+[ \t]+(\d{3})\b")
 #: A chunk of a body begins; the chunk ends. Either may be cut.
 _CHUNK, _CHUNK_END = (
-    re.compile(rb"0*([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\r\n]*)?(?:\r\n|\r?\Z)"),
+    re.compile(rb"([0-9A-Fa-f]{1,32})[ \t]*(?:;[^\r\n]*)?(?:\r\n|\r?\Z)"),
     re.compile(rb"\r\n|\r?\Z"),
 )
 
@@ -81,8 +88,8 @@ class Fields:
         names = {"warc-record-id", "warc-concurrent-to"}
         return [value for name, value in self.pairs if name.lower() in names and value]
 
-    def skipped(self, max_body: int) -> Skipped | None:
-        """The reason why it can't be a page with a body of so many bytes; None: it may be one."""
+    def skipped(self, longest: int) -> Skipped | None:
+        """The reason why it can't be a page with a block of so many bytes; None: it may be one."""
         kind = self.get("WARC-Type").lower()
         if kind != "response":
             return Skipped(kind if kind in _KINDS else "other")
@@ -90,22 +97,25 @@ class Fields:
             return Skipped("not HTTP")
         if self.get("WARC-Segment-Number"):
             return Skipped("in several records")
-        return Skipped(TOO_LONG) if self.length > max_body + MAX_HEAD else None
+        return Skipped(TOO_LONG) if self.length > longest else None
 
 
-def page_of(fields: Fields, block: bytes, max_body: int, *, is_ours: bool) -> Page | Skipped:
-    """The page of a record, with a body of at most ``max_body`` bytes; ``is_ours``: tbloom wrote it. Raises Damaged."""
-    interim = None if is_ours else _INTERIM.match(block)
+def page_of(
+    fields: Fields, block: bytes, max_body: int, max_head: int, *, is_ours: bool
+) -> Page | Skipped:
+    """The page of a record, with a body and HTTP headers of at most so many bytes; ``is_ours``: tbloom wrote it. Raises
+    Damaged."""
+    interim = None if is_ours else _INTERIM.match(block, 0, max_head)
     start = interim.end() if interim else 0
     status = _STATUS.match(block, start)
     if status is None:
         return Skipped("not HTTP")
     if not is_ours and int(status[1]) in _PARTIAL:
         return Skipped(f"status {int(status[1])}")
-    blank = _BLANK_LINE.search(block, start)
+    blank = _BLANK_LINE.search(block, start, start + max_head)
     begin = blank.end() if blank else len(block)
-    if begin - start > MAX_HEAD:  # its parts would take far more memory
-        return Skipped("refused: headers")
+    if begin - start > max_head:
+        return Skipped(LONG_HEAD)
     headers = _pairs(block[start:begin], "latin-1")
     body = block[begin:]
     if any(
@@ -120,17 +130,26 @@ def page_of(fields: Fields, block: bytes, max_body: int, *, is_ours: bool) -> Pa
     try:
         key = bytes.fromhex(fields.get(KEY)) or None
         at = _time(fields.get("WARC-Date"))
-    except ValueError:
-        raise Damaged("its key or its date can't be read") from None
+    except (ValueError, OverflowError):
+        date = fields.get("WARC-Date")[:_SHOWN]
+        raise Damaged(f"its key, or its date {date!r}, can't be read") from None
     return Page(fields.url, int(status[1]), headers, body, at, key, as_fields(fields.pairs))
 
 
 def _time(date: str) -> datetime:
+    if re.fullmatch(r"\d{14}", date, re.ASCII):  # as in ARC files and CDX
+        return datetime.strptime(f"{date}+0000", "%Y%m%d%H%M%S%z")
     found = _DATE.fullmatch(date)
     if found is None:
         raise ValueError
-    micros = int((found[2] or "")[:6].ljust(6, "0"))
-    return datetime.fromisoformat(found[1]).replace(microsecond=micros, tzinfo=timezone.utc)
+    year, month, day, hour, minute, second, fraction, offset = found.groups()
+    zone = f"{offset[:3]}:{offset[-2:]}" if offset and offset not in "Zz" else "+00:00"
+    time = f"{hour or '00'}:{minute or '00'}:{second or '00'}.{(fraction or '')[:6]:0<6}{zone}"
+    if int(day or 1) > _DAYS:  # of the year: so ClueWeb09 wrote 2009-03-65
+        at = datetime.fromisoformat(f"{year}-01-01T{time}") + timedelta(days=int(day) - 1)
+    else:
+        at = datetime.fromisoformat(f"{year}-{month or '01'}-{day or '01'}T{time}")
+    return at.astimezone(timezone.utc)
 
 
 def without_chunks(body: bytes, digest: str) -> bytes:
@@ -139,22 +158,21 @@ def without_chunks(body: bytes, digest: str) -> bytes:
     What only looks like chunks has no last one. Then the digest may tell. (Of a body with chunks, some tools write the
     digest with their lengths, and others without.)
     """
-    parts: list[bytes] = []
+    joined = bytearray()
     at, size = 0, -1
     while at < len(body) and size:
         chunk = _CHUNK.match(body, at)
-        if chunk is None or not (parts or chunk[0].endswith(b"\n")):
+        if chunk is None or not (joined or chunk[0].endswith(b"\n")):
             return body
         size = int(chunk[1], 16)
         at = chunk.end() + size
-        parts.append(body[chunk.end() : at])
+        joined += body[chunk.end() : at]
         end = _CHUNK_END.match(body, at)
         if size and end is None:
             return body
         at = end.end() if end else at
-    joined = b"".join(parts)
     is_cut = size != 0
-    return body if is_cut and joined != body and is_digest(digest, body) else joined
+    return body if is_cut and joined != body and is_digest(digest, body) else bytes(joined)
 
 
 def _pairs(head: bytes, encoding: str) -> Pairs:
