@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tbloom.cli.group import COMMANDS, tbloom
+from tbloom.cli.kit import interrupts
 from tbloom.cli.kit.errors import (
     FAILED,
     INTERRUPTED,
@@ -30,7 +30,7 @@ COMPLETE = "_TBLOOM_COMPLETE"
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs a command. Returns the exit code: 0 (yes, or done), 1 (no, or failed) or 2 (a user's error)."""
     if argv is None:
-        signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C
+        interrupts.as_ctrl_c()
     words = [*(sys.argv[1:] if argv is None else argv)]
     if sys.stdin is None or sys.stdout is None:
         return _failed("standard input or output is closed", USER_ERROR)

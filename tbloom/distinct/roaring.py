@@ -75,9 +75,15 @@ def imported(data: bytes) -> BitMap:
     if not isinstance(data, bytes):
         raise ConfigError("data", data, expected)
     try:
-        return bitmaps().deserialize(data)
+        found = bitmaps().deserialize(data)
     except (ValueError, IndexError):
         raise ConfigError("data", data[:20], expected) from None
+    try:
+        # Pyroaring ignores what stands behind a bitmap; of a whole one, it misses the last byte.
+        bitmaps().deserialize(data[:-1])
+    except (ValueError, IndexError):
+        return found
+    raise ConfigError("data", data[:20], f"{expected}, and none behind them")
 
 
 def _checked(container: bytes) -> tuple[int, bytes]:

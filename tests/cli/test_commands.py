@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
+import time
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -142,20 +144,40 @@ def test_lines_are_answered_as_they_come(url: str, filled: TimeBloom) -> None:
             assert running.stdout.readline() == line
 
 
-def test_ctrl_c_leaves_no_line_added_and_unprinted(url: str, name: str, tmp_path: Path) -> None:
-    """All items that were added before it are printed; no others are added."""
-    file = tmp_path / "lines"  # more than a request asks for, and more than a pipe holds
-    file.write_text("".join(f"item {i}\n" for i in range(1_000_000)))
-    with started("add", "--url", url, name, file, "--create", "--quiet", text=True) as running:
-        assert running.stdout
-        assert running.stderr
-        first = running.stdout.readline()
-        running.send_signal(signal.SIGINT)
-        printed = [first, *running.stdout]
-        assert running.wait() == 130
-        assert f": {len(printed):,} lines answered\n" in running.stderr.read()
+@pytest.mark.parametrize("reader", ["pipe", "file", "slow", "closed"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_leaves_no_line_added_and_unprinted(
+    url: str, name: str, tmp_path: Path, number: signal.Signals, reader: str
+) -> None:
+    """All items that were added before it are printed, or counted; no others are added."""
+    file, out = tmp_path / "lines", tmp_path / "out"
+    # More than a request asks for, and more than a pipe holds.
+    file.write_text("".join(f"item {i}\n" for i in range(500_000)))
+    streams = {"stdout": out.open("wb")} if reader == "file" else {}
+    with started("add", "--url", url, name, file, "--create", "--quiet", **streams) as running:
+        if reader == "file":
+            while not out.stat().st_size:
+                assert running.poll() is None
+        first = running.stdout.readline() if running.stdout else b""
+        if reader == "closed":
+            running.stdout.close()
+        running.send_signal(number)
+        running.send_signal(signal.SIGHUP)  # as a shell and the kernel do
+        if reader == "slow":
+            time.sleep(0.5)
+        rest = running.stdout.read() if reader in {"pipe", "slow"} else b""
+        code, said = running.wait(), running.stderr.read().decode()
+    printed = (first + rest or out.read_bytes()).count(b"\n")
     with TimeBloom.from_url(url, name) as seen:
-        assert seen.info().items == len(printed) < 1_000_000
+        added = seen.info().items
+    assert added < 500_000
+    [(answered, lost)] = re.findall(r": ([\d,]+) lines answered|nobody got ([\d,]+) answers", said)
+    if lost:
+        assert ("closed", 1) == (reader, code)
+        assert printed <= added - int(lost.replace(",", ""))
+    else:
+        assert (130, f"{added:,}") == (code, answered)
+        assert reader == "closed" or added == printed
 
 
 @pytest.mark.parametrize("command", ["add", "check"])

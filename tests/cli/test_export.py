@@ -7,8 +7,12 @@ import gzip
 import io
 import itertools
 import json
+import os
 import re
+import shlex
 import signal
+import stat
+import subprocess
 import tarfile
 import threading
 import time
@@ -24,7 +28,7 @@ import redis
 from tbloom import TimeBloom
 from tbloom.cli import main
 from tests.helpers import servers
-from tests.helpers.commands import process, refused, started, tbloom
+from tests.helpers.commands import TBLOOM, process, refused, started, tbloom
 from tests.helpers.contents import keys_of, without_lanes
 from tests.helpers.localredis import LocalRedis
 from tests.helpers.making import cluster_needed
@@ -372,6 +376,44 @@ def test_an_export_that_is_interrupted_leaves_no_file(url: str, name: str, large
     running.send_signal(signal.SIGINT)
     assert (running.communicate()[1], running.returncode) == ("tbloom: interrupted\n", 130)
     assert [Path(large)] == list(folder.iterdir())
+
+
+def test_a_replaced_file_keeps_its_permissions(url: str, name: str, file: str) -> None:
+    """And its owner, where root writes it. A new one with a secret's digest is its owner's only."""
+    with TimeBloom.from_url(url, name, capacity=1000, secret=b"a secret of 24 bytes ...") as seen:
+        seen.add("a")
+    export = ["export", "--url", url, name, file, "--quiet"]
+    path = Path(file)
+    for before, after in ((None, 0o600), (0o640, 0o640), (0o400, 0o400)):
+        if before:
+            path.chmod(before)
+        if is_root := before is not None and os.getuid() == 0:
+            os.chown(file, 1234, 1235)
+        assert main(export) == 0
+        about = path.stat()
+        assert after == stat.S_IMODE(about.st_mode)
+        assert not is_root or (1234, 1235) == (about.st_uid, about.st_gid)
+        assert main(["restore", "--url", url, file, "--replace", "--quiet"]) == 0
+
+
+@pytest.mark.parametrize("end", ["full disk", "kill"])
+def test_a_file_is_whole_or_as_it_was(url: str, name: str, large: str, end: str) -> None:
+    """The limit of a file's size stands for the end of a disk."""
+    assert main(["restore", "--url", url, large]) == 0
+    target = Path(large).with_name("second")
+    target.write_bytes(b"before")
+    words = ["export", "--url", url, name, str(target), "--quiet"]
+    if end == "kill":
+        with started(*words) as running:
+            while not list(target.parent.glob("second.*")) and running.poll() is None:
+                pass
+            running.kill()
+    else:
+        shell = f"trap '' XFSZ; ulimit -f 1; {shlex.join([*TBLOOM, *words])}"
+        done = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, check=False)
+        assert (2, True) == (done.returncode, "File too large" in done.stderr)
+        assert {target, Path(large)} == {*target.parent.iterdir()}
+    assert target.read_bytes() == b"before"
 
 
 def test_all_shards_are_installed_or_none(

@@ -44,6 +44,8 @@ def test_containers_are_bitmaps(chunks: dict[int, set[int]], runs: bool) -> None
     assert containers.keys() == chunks.keys()
     assert ids == bitmap_of(containers)
     assert ids == imported(ids.serialize())
+    with pytest.raises(ConfigError, match="and none behind them"):
+        imported(ids.serialize() + b"\0")
     # As the server keeps a bitmap that has lost ids.
     bitmaps = {}
     for chunk, lows in chunks.items():

@@ -48,7 +48,7 @@ def command(name: str, file: str, url: str, *, quiet: bool) -> None:
         layouts = _layouts(client, config)
         now = server.now(config.keys.root)
         with (
-            streams.writing(file) as opened,
+            streams.writing(file, is_secret=config.secret is not None) as opened,
             tarfile.open(fileobj=opened, mode="w:gz", compresslevel=exportfile.LEVEL) as tar,
         ):
             for part, data in _parts(client, config, layouts, now):

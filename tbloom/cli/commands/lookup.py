@@ -54,7 +54,7 @@ def add(
         def ask(items: list[bytes]) -> Iterator[bytes]:
             return (item for item, is_new in _add(filter, items, within) if is_new is not seen)
 
-        printed = _run(files, ask, quiet=quiet, kind="seen" if seen else "new")
+        printed = _run(files, ask, quiet=quiet, kind="seen" if seen else "new", line="answer")
     return 1 if exit_code and not printed else 0
 
 
@@ -126,8 +126,10 @@ def _run(
     *,
     quiet: bool,
     kind: str,
+    line: str = "",
 ) -> int:
-    """Prints what ``ask`` answers to the lines of the files; returns the number of lines that were printed."""
+    """Prints what ``ask`` answers to the lines of the files, each of which is a ``line`` that may not get lost; returns the
+    number of lines that were printed."""
     printed = total = 0
     try:
         for items in streams.batches(*files):
@@ -137,7 +139,7 @@ def _run(
                     wanted.extend(ask(items))
                 finally:
                     # Also after an error: an item that was added is never answered new again.
-                    streams.write_lines(wanted)
+                    streams.write(b"".join(item + b"\n" for item in wanted), line)
                 printed += len(wanted)
                 total += len(items)
     except KeyboardInterrupt:

@@ -1,4 +1,4 @@
-"""How Ctrl-C ends a command whose work has steps."""
+"""How Ctrl-C, SIGTERM and SIGHUP end a command."""
 
 from __future__ import annotations
 
@@ -10,22 +10,43 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
+def _signals() -> list[signal.Signals]:
+    """Those that end a command: not what nohup, or a shell in the background, has it ignore."""
+    names = ("SIGINT", "SIGTERM", "SIGHUP")  # Windows has no SIGHUP
+    found = [getattr(signal, name) for name in names if hasattr(signal, name)]
+    return [number for number in found if signal.getsignal(number) is not signal.SIG_IGN]
+
+
+def as_ctrl_c() -> None:
+    """From now on, each of the signals raises KeyboardInterrupt."""
+    for number in _signals():
+        signal.signal(number, _interrupt)
+
+
+def _interrupt(*_: Any) -> None:
+    """Raises KeyboardInterrupt. What comes behind it is ignored, but for another Ctrl-C: a terminal that is closed sends
+    SIGHUP twice, by the kernel and by the shell."""
+    for number in _signals():
+        if number != signal.SIGINT:
+            signal.signal(number, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
 @contextmanager
 def step() -> Iterator[None]:
-    """A step of the work: a Ctrl-C within it raises KeyboardInterrupt at its end, and a second one at once."""
-    came = False
+    """A step of the work: a signal within it raises KeyboardInterrupt at its end, and a second Ctrl-C at once."""
+    came = set[int]()
 
-    def note(_number: int, _frame: Any) -> None:
-        nonlocal came
-        if came:
+    def note(number: int, _frame: Any) -> None:
+        if number == signal.SIGINT and number in came:
             raise KeyboardInterrupt
-        came = True
+        came.add(number)
 
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, note) for number in _signals()}
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
     if came:
-        raise KeyboardInterrupt
+        _interrupt()

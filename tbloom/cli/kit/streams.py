@@ -6,11 +6,11 @@ import os
 import secrets
 import stat
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from tbloom.cli.kit.errors import CommandError
+from tbloom.cli.kit.errors import CommandError, CommandFailed
 from tbloom.cli.kit.formats import counted
 
 if TYPE_CHECKING:
@@ -19,9 +19,12 @@ if TYPE_CHECKING:
 #: Bytes per read, and of the longest line.
 _READ_BYTES = 1 << 16
 _LONGEST = 64 << 20
-_COMPRESSED = (
-    "expected lines, got a gzip file (see zcat; 'tbloom restore' takes what 'tbloom export' wrote)"
-)
+#: How files begin that have no lines yet, and what makes lines of them.
+_OTHERS = {
+    b"\x1f\x8b": "a gzip file (see zcat; 'tbloom restore' takes what 'tbloom export' wrote)",
+    b"\xfd7zXZ": "an xz file (see xzcat)",
+    b"\x28\xb5\x2f\xfd": "a zstd file (see zstdcat)",
+}
 
 
 def batches(*files: BinaryIO) -> Iterator[list[bytes]]:
@@ -33,8 +36,9 @@ def batches(*files: BinaryIO) -> Iterator[list[bytes]]:
         rest: list[bytes] = []
         size, number = 0, 1
         while data := file.read1(_READ_BYTES):  # type: ignore[attr-defined] # of a file, and of standard input
-            if number == 1 and not rest and data.startswith(b"\x1f\x8b"):
-                raise CommandError(f"{file.name}: {_COMPRESSED}")
+            if number == 1 and not rest and data.startswith((*_OTHERS,)):
+                kind = next(kind for start, kind in _OTHERS.items() if data.startswith(start))
+                raise CommandError(f"{file.name}: expected lines, got {kind}")
             ended, end, data = data.rpartition(b"\n")
             if end:
                 whole = b"".join([*rest, ended])
@@ -65,8 +69,9 @@ def _items(data: bytes) -> list[bytes]:
 
 
 @contextmanager
-def writing(file: str) -> Iterator[BinaryIO]:
-    """Yields a temporary file beside it, which takes its place at the end; ``-`` is standard output."""
+def writing(file: str, *, is_secret: bool = False) -> Iterator[BinaryIO]:
+    """Yields a temporary file beside it, which takes its place at the end, with its permissions and owner; ``-`` is standard
+    output. A new file with a secret is for its owner only."""
     if file == "-":
         yield sys.stdout.buffer
         return
@@ -76,19 +81,21 @@ def writing(file: str) -> Iterator[BinaryIO]:
         return
     target = Path(file).resolve()  # the target of a link
     new = target.with_name(f"{target.name}.{secrets.token_hex(4)}.new")
+    before = target.stat() if target.exists() else None
+    mode = 0o600 if is_secret or before else 0o666
     try:
-        with new.open("xb") as opened:
+        fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+        with open(fd, "wb") as opened:  # noqa: PTH123 - of a descriptor
             yield opened
             opened.flush()
-            os.fsync(opened.fileno())
+            if before:
+                with suppress(PermissionError):  # only root may give a file to another user
+                    os.fchown(fd, before.st_uid, before.st_gid)
+                os.fchmod(fd, stat.S_IMODE(before.st_mode))
+            os.fsync(fd)
         new.replace(target)
     finally:
         new.unlink(missing_ok=True)
-
-
-def write_lines(lines: Iterable[bytes]) -> None:
-    """Writes lines at once; raises CommandError that says how many of them nobody got."""
-    write(b"".join(line + b"\n" for line in lines), "answer")
 
 
 def write(data: bytes, line: str = "") -> None:
@@ -99,9 +106,11 @@ def write(data: bytes, line: str = "") -> None:
     try:
         while written < len(data):
             written += raw.write(data[written:]) or 0  # None: a full pipe that does not wait
-    except BrokenPipeError:
-        raise
     except OSError as error:
+        is_closed = isinstance(error, BrokenPipeError)
+        if is_closed and not line:
+            raise
         left = data.count(b"\n", written)
         lost = f": nobody got {counted(left, line)}" if line else ""
-        raise CommandError(f"standard output: {error.strerror}{lost}") from None
+        kind = CommandFailed if is_closed else CommandError
+        raise kind(f"standard output: {error.strerror}{lost}") from None
