@@ -171,6 +171,7 @@ def test_a_signal_leaves_no_line_added_and_unprinted(
     with TimeBloom.from_url(url, name) as seen:
         added = seen.info().items
     assert added < 500_000
+    assert "" != said
     [(answered, lost)] = re.findall(r": ([\d,]+) lines answered|nobody got ([\d,]+) answers", said)
     if lost:
         assert ("closed", 1) == (reader, code)

@@ -24,11 +24,10 @@ def as_ctrl_c() -> None:
 
 
 def _interrupt(*_: Any) -> None:
-    """Raises KeyboardInterrupt. What comes behind it is ignored, but for another Ctrl-C: a terminal that is closed sends
+    """Raises KeyboardInterrupt. Another Ctrl-C kills; other signals are ignored then, because a terminal that is closed sends
     SIGHUP twice, by the kernel and by the shell."""
     for number in _signals():
-        if number != signal.SIGINT:
-            signal.signal(number, signal.SIG_IGN)
+        signal.signal(number, signal.SIG_DFL if number == signal.SIGINT else signal.SIG_IGN)
     raise KeyboardInterrupt
 
 
