@@ -112,6 +112,19 @@ class Index(Database):
         found = self._segments("WHERE start = ? ORDER BY number DESC LIMIT 1", start)
         return next(iter(found), None)
 
+    def spans(self, segment: int) -> list[tuple[int, int]]:
+        """Where the current pages of a segment begin and end, in order."""
+        found = self.rows(
+            "SELECT offset, offset + length FROM pages WHERE segment = ? ORDER BY offset", segment
+        )
+        joined: list[tuple[int, int]] = []
+        for begin, end in found:
+            if joined and joined[-1][1] == begin:
+                joined[-1] = joined[-1][0], end
+            else:
+                joined.append((begin, end))
+        return joined
+
     def put(self, fingerprint: bytes, place: Place, had: Place | None) -> None:
         """Adds a page; ``had`` is the place that it has now."""
         self.rows("INSERT OR REPLACE INTO pages VALUES (?, ?, ?, ?, ?)", fingerprint, *place[2:])

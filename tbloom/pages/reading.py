@@ -78,14 +78,23 @@ def pages(
 
 def _current(index: Index, config: PagesConfig) -> Iterator[tuple[Segment, Found]]:
     """The records of the current pages, with their segments."""
-    parts = [(segment, 0, segment.size) for segment in index.segments(config.since())]
-    for segment, one in segments.walk(index.root, parts):
+    for segment, one in segments.walk(index.root, _parts(index, config)):
         if not isinstance(one, Found):
             _warn(index, config, segment, one.why)
         elif one.head.kind == "response":
             place = index.find(one.head.fingerprint, config.since())
             if place is not None and (place.segment, place.offset) == (segment.number, one.offset):
                 yield segment, one
+
+
+def _parts(index: Index, config: PagesConfig) -> Iterator[tuple[Segment, int, int]]:
+    """The parts of segments with the current pages: where most records are old ones, by the index, which reads all of its
+    rows for each such segment."""
+    for segment in index.segments(config.since()):
+        if segment.pages > segment.records / 2:
+            yield segment, 0, segment.size
+        else:
+            yield from ((segment, *span) for span in index.spans(segment.number))
 
 
 def _warn(index: Index, config: PagesConfig, segment: Segment, why: str) -> None:

@@ -19,7 +19,7 @@ import pytest
 
 from tbloom.errors import ConfigError, ConfigMismatch, TBloomError
 from tbloom.pages import Page, PageStore, members, page, record
-from tests.helpers.pagestores import CODECS, got
+from tests.helpers.pagestores import CODECS, NOON, got
 
 URL = "https://example.com/a"
 AT = datetime(2019, 6, 3, 4, 5, 6, 789012, tzinfo=timezone.utc)
@@ -491,3 +491,17 @@ def test_a_body_is_decoded(codings: list[str], body: bytes, error: str | None) -
     else:
         with pytest.raises(TBloomError, match=error):
             found.decoded()
+
+
+def test_a_listing_reads_what_is_listed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the index, and not all records that were ever written: here, versions of one page."""
+    read: list[bytes] = []
+    urls = [f"{URL}{n}" for n in range(3)]
+    head_of = record.head_of
+    with PageStore(path) as store:
+        store.put_many(Page(urls[0], 200, (), b"%d" % n, NOON) for n in range(1_000))
+        store.put_many(Page(each, 200, (), b"", NOON) for each in urls[1:])
+        monkeypatch.setattr(record, "head_of", lambda start: read.append(start) or head_of(start))
+        assert urls == [*store]
+        assert [b"999", b"", b""] == [page.body for page in store.pages()]
+    assert 0 < len(read) < 20
