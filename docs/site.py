@@ -1,4 +1,4 @@
-"""What MkDocs adds to the pages of this folder: the project's own documents, and each command's help."""
+"""What MkDocs adds to the pages of this folder: the project's own documents."""
 
 from __future__ import annotations
 
@@ -8,10 +8,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
 from mkdocs.structure.files import File
-
-from tbloom.cli.group import COMMANDS, tbloom
 
 if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig
@@ -37,8 +34,6 @@ PROJECT |= {
         *ROOT.glob("examples/*.py"),
     )
 }
-HELP = "<!-- every command's help, by docs/site.py -->"
-WIDTH = 78
 
 
 def on_files(files: Files, config: MkDocsConfig) -> None:
@@ -49,14 +44,13 @@ def on_files(files: Files, config: MkDocsConfig) -> None:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:  # noqa: ARG001 - MkDocs' signature
-    """Links as the site has them, and the help where it belongs."""
+    """Links as the site has them, and programs in the place of their names."""
     place = posixpath.dirname(f"docs/{page.file.src_uri}")
     folder = "" if page.file.generated_by else place
     markdown = re.sub(
         r"(?<=\]\()(?!\w+:|#)([^)#]+)", lambda match: _on_site(folder, match[1], place), markdown
     )
-    markdown = re.sub(r"<!-- (examples/.*) -->", _code, markdown)
-    return markdown.replace(HELP, commands()) if HELP in markdown else markdown
+    return re.sub(r"<!-- (examples/.*) -->", _code, markdown)
 
 
 def on_page_content(html: str, **_: object) -> str:
@@ -84,23 +78,6 @@ def _of_words(match: re.Match[str]) -> str:
 def _code(match: re.Match[str]) -> str:
     """A program, as a block of code."""
     return f"```python\n{(ROOT / match[1]).read_text(encoding='utf-8')}```"
-
-
-def commands() -> str:
-    """A section for each command."""
-    found = ((name, tbloom.get_command(click.Context(tbloom), name)) for name in COMMANDS)
-    return "\n".join(_section(name, command) for name, command in found if command)
-
-
-def _section(name: str, command: click.Command) -> str:
-    verbs = command.commands.items() if isinstance(command, click.Group) else ()
-    helps = [_help(name, command), *(_help(f"{name} {verb}", one) for verb, one in verbs)]
-    return f"\n## `tbloom {name}` {{#{name}}}\n{''.join(helps)}"
-
-
-def _help(name: str, command: click.Command) -> str:
-    context = click.Context(command, info_name=f"tbloom {name}", terminal_width=WIDTH)
-    return f"\n```text\n{command.get_help(context)}\n```\n"
 
 
 def _on_site(folder: str, link: str, place: str) -> str:

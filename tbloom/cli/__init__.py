@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tbloom.cli.group import COMMANDS, tbloom
+from tbloom.cli.group import tbloom
 from tbloom.cli.kit import interrupts
+from tbloom.cli.kit.entries import COMMANDS, install
 from tbloom.cli.kit.errors import (
     FAILED,
     INTERRUPTED,
@@ -89,7 +90,7 @@ def _missing(error: ModuleNotFoundError, words: list[str]) -> str:
     command = next((word for word in words if word in COMMANDS), None)
     if module in {"", "tbloom"} or command is None:
         raise error
-    return f"{command!r} needs {module}: pip install 'tbloom[{COMMANDS[command].extra}]'"
+    return f"{command!r} needs {module}: {install(command)}"
 
 
 def _drop_unwritable() -> None:

@@ -3,48 +3,13 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import NamedTuple, cast
+from typing import cast
 
 import click
 from click.shell_completion import CompletionItem
 
+from tbloom.cli.kit.entries import COMMANDS, GROUPS
 from tbloom.version import __version__
-
-
-class Entry(NamedTuple):
-    """A command: its module in ``commands``, its purpose, the extra that installs what it needs, and its name in the module."""
-
-    module: str
-    help: str
-    extra: str = "cli"
-    function: str = "command"
-
-
-COMMANDS = {
-    "list": Entry("listing", "Shows the filters on a server.", function="list_filters"),
-    "info": Entry("listing", "Shows a filter, slice by slice.", function="info"),
-    "plan": Entry("plan", "Computes the memory of a filter, or what fits into a given memory."),
-    "add": Entry("lookup", "Adds the lines of files, and prints the new ones.", function="add"),
-    "check": Entry(
-        "lookup", "Prints the new lines of files, without adding them.", function="check"
-    ),
-    "clear": Entry("clear", "Forgets all items of a filter."),
-    "reconfigure": Entry(
-        "reconfigure", "Gives a filter other parameters, and keeps what it has seen."
-    ),
-    "count": Entry("count", "Counts distinct members exactly, and combines counters.", "distinct"),
-    "pages": Entry("pages", "Stores pages by URL in WARC files, and reads them.", "pages"),
-    "metrics": Entry("metrics", "Serves the metrics of filters, for Prometheus.", "metrics"),
-    "import": Entry(
-        "importing", "Imports what scrapy-redis or Scrapy has seen, or a file of items."
-    ),
-    "doctor": Entry("doctor", "Says what is wrong with a Scrapy project's settings.", "scrapy"),
-    "report": Entry("report", "Writes an HTML page about filters."),
-    "export": Entry("export", "Writes a filter into a file."),
-    "restore": Entry("restore", "Restores a filter from an exported file."),
-    "demo": Entry("demo", "Crawls a site three times, and shows what was fetched.", "demo"),
-    "completion": Entry("completion", "Prints a script that completes commands in a shell."),
-}
 
 
 class _Group(click.Group):
@@ -60,8 +25,11 @@ class _Group(click.Group):
         return [*COMMANDS]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, entry.help) for name, entry in COMMANDS.items()])
+        width = max(map(len, COMMANDS))
+        for title, group in GROUPS.items():
+            with formatter.section(title):
+                rows = [(name.ljust(width), entry.help) for name, entry in group.items()]
+                formatter.write_dl(rows)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         found = [
@@ -75,9 +43,13 @@ class _Group(click.Group):
 @click.group(
     cls=_Group,
     commands=dict.fromkeys(COMMANDS, click.Command(None)),  # for "Did you mean"
-    no_args_is_help=False,
+    invoke_without_command=True,
+    epilog="Example: tbloom add news --create < urls.txt > new.txt",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.version_option(__version__, message="tbloom %(version)s")
-def tbloom() -> None:
+@click.pass_context
+def tbloom(context: click.Context) -> None:
     """Remembers what a fleet of crawlers has seen."""
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())

@@ -14,6 +14,8 @@ import signal
 import subprocess
 import sys
 import termios
+from datetime import date, datetime, timedelta, timezone
+from itertools import starmap
 from pathlib import Path
 from typing import Any, TextIO
 from unittest.mock import patch
@@ -24,8 +26,8 @@ import redis
 
 from tbloom import DistinctCounter, ExactFilter, TimeBloom
 from tbloom.cli import main
-from tbloom.cli.group import COMMANDS
 from tbloom.cli.group import tbloom as group
+from tbloom.cli.kit.entries import COMMANDS
 from tbloom.pages import PageStore
 from tests.helpers.commands import (
     TBLOOM,
@@ -36,6 +38,7 @@ from tests.helpers.commands import (
     screen,
     started,
     tbloom,
+    tbloom_bytes,
 )  # fmt: skip
 from tests.helpers.making import missing
 
@@ -43,7 +46,7 @@ WORDS = [*((name,) for name in COMMANDS if name not in {"count", "pages"}), *VER
 #: Correct arguments of each command with a server, after "--url URL".
 ON_SERVER = {
     **dict.fromkeys(("list", "count list"), ""),
-    **dict.fromkeys(("info", "clear", "add", "check", "metrics", "report"), "news"),
+    **dict.fromkeys(("info", "clear", "add", "check", "metrics", "rate", "report"), "news"),
     "reconfigure": "news --slices 9",
     "import": "news --from-lines -",
     "export": "news news.tbloom",
@@ -154,7 +157,8 @@ def test_each_shell_reads_its_script(shell: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("words", [[], ["count"], ["pages"]], ids=" ".join)
 def test_a_missing_or_unknown_command_is_refused(words: list[str]) -> None:
-    refused(tbloom(*words), "Missing command")
+    if words:
+        refused(tbloom(*words), "Missing command")
     refused(tbloom(*words, "lst"), "'lst'", *([] if words else ["Did you mean 'list'?"]))
     refused(tbloom(*(words or ["plan"]), "--jsn"), "--jsn")
 
@@ -168,6 +172,71 @@ def test_wrong_urls_are_refused(command: str) -> None:
     done = tbloom(*words, "--url", "redis://:secret@127.0.0.1:1/0", *more, stdin="a\n")
     where = "news.tbloom" if command == "restore" else "127.0.0.1:1"  # it reads its file first
     assert "secret" not in refused(done, where)
+
+
+def shown(*words: str) -> str:
+    """What a user types, and sees on 80 columns."""
+    line = " ".join(("tbloom", *words, *(["--help"] if words else [])))
+    text = tbloom(*words, *(["--help"] if words else []), COLUMNS="80").stdout
+    assert max(map(len, text.splitlines())) <= 80
+    return f"\n```text\n$ {line}\n{text}```\n"
+
+
+def test_the_documentation_has_each_help() -> None:
+    """As it is printed. With TBLOOM_RECORD=1, it is written there."""
+    page = Path(__file__).parents[2] / "docs/cli.md"
+    before, mark, recorded = page.read_text(encoding="utf-8").partition(RECORDED)
+    sections = [shown()]
+    for name in COMMANDS:
+        verbs = [words for words in WORDS if words[0] == name and words[1:]]
+        sections += [f"\n## `tbloom {name}`\n", shown(name), *starmap(shown, verbs)]
+    text = "".join(sections)
+    if os.environ.get("TBLOOM_RECORD"):
+        page.write_text(f"{before}{mark}\n{text}", encoding="utf-8")
+    else:
+        assert recorded.strip() == text.strip(), "TBLOOM_RECORD=1 records it"
+
+
+#: What the examples need.
+BEFORE = [
+    "add news urls.txt --create --capacity 1M", "add images urls.txt --create --capacity 1k", "export news news.tbloom", "count add pages urls.txt --granularity d --slices 14 --keep-members",
+    "pages put pages https://example.com/ page.html", "pages export pages -o crawl.warc.gz",
+]  # fmt: skip
+
+
+def test_each_example_runs(
+    place: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As it stands in the help, in the order of the commands; but for those that crawl, or serve until they are ended."""
+    monkeypatch.chdir(tmp_path)
+    today, yesterday = (f"{date.today() - timedelta(days=n):%Y%m%d}" for n in (0, 1))  # noqa: DTZ011 - labels
+    Path("urls.txt").write_text("https://example.com/\nhttps://example.com/2\n")
+    Path("page.html").write_text("a page")
+    with redis.Redis.from_url(place["TBLOOM_URL"]) as client:
+        client.flushall()
+        client.sadd("news:dupefilter", "ab" * 20)
+        for day in (-1, 0):
+            at = datetime.now(timezone.utc) + timedelta(days=day)
+            DistinctCounter(client, "urls", granularity="d", slices=7, keep_members=True).add(
+                "a", at
+            )
+    last = ["clear", "count clear", "pages delete"]
+    examples = [
+        re.findall("Example: (.*)", " ".join(tbloom(*words, "--help").stdout.split()))[0]
+        for words in WORDS
+        if words[0] not in {"demo", "doctor", "metrics"}
+    ]
+    examples.sort(key=lambda line: any(line.startswith(f"tbloom {each}") for each in last))
+    for line in [*(f"tbloom {line}" for line in BEFORE), *examples]:
+        words = shlex.split(line.replace("20261116", yesterday).replace("20261117", today))[1:]
+        given, stdin = words, ""
+        if "<" in words:
+            at = words.index("<")
+            given, stdin = words[:at] + words[at + 2 :], Path(words[at + 1]).read_text()
+        if ">" in given:
+            given = given[: given.index(">")]
+        done = tbloom_bytes(*given, stdin=stdin.encode(), TBLOOM_URL=place["TBLOOM_URL"])
+        assert done.returncode in ({0, 1} if given[0] == "check" else {0}), (line, done.stderr)
 
 
 def test_every_command_is_tested() -> None:
@@ -273,6 +342,8 @@ def test_the_server_is_given_once(place: dict[str, str]) -> None:
     assert ("redis://localhost:6379/0" in said, "secret" in said) == (True, False)
 
 
+#: What is behind it in docs/cli.md is recorded.
+RECORDED = "<!-- recorded by tests/cli/test_all_commands.py -->"
 #: Runs command lines, one a line of standard input, without the libraries of the extras.
 PLAIN = """
 import sys
@@ -296,9 +367,10 @@ def test_a_plain_install_has_the_commands(place: dict[str, str], tmp_path: Path)
         f"export {here} news {tmp_path / 'file'}", f"restore {here} {tmp_path / 'file'} --replace",
         f"import {here} news --from-lines {file}",
         f"count add {here} other {file}", f"count show {here} other",
+        *(f"{' '.join(words)} --help" for words in WORDS),
     ]  # fmt: skip
     needs = {
-        "report a": "cli", "metrics": "metrics", "pages ls a": "pages", "demo": "demo",
+        f"report {here} news": "cli", f"metrics {here}": "metrics", "pages ls a": "pages", "demo": "demo",
         f"count and {here} other other": "distinct",
     }  # fmt: skip
     done = subprocess.run(

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import os
 import pty
+import re
+import shlex
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
+import redis
 
 from tbloom import TimeBloom
+from tbloom.cli.kit import filters
 from tests.helpers.commands import process, refused, tbloom
+from tests.helpers.proxy import Fault, Proxy
 
 
 @pytest.fixture
@@ -54,6 +63,70 @@ def test_what_is_forgotten_is_asked_about(
     assert (0, True) == (code, said.startswith(question))
     done = tbloom("info", "--url", url, filled.name)
     assert then in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("user", ["", ":wrong@", "me:wrong@"])
+def test_a_password_that_is_wrong_or_missing_is_named(
+    own: redis.Redis, own_url: str, user: str
+) -> None:
+    own.config_set("requirepass", "right")
+    try:
+        done = tbloom("list", "--url", own_url.replace("redis://", f"redis://{user}"))
+        said = refused(done, "--url and REDIS_URL", "redis://:PASSWORD@host:6379/0")
+        assert ("refuses the password" if user else "wants a password") in said
+        assert "wrong" not in said
+    finally:
+        own.config_set("requirepass", "")
+
+
+def test_a_server_that_goes_away_is_waited_for_aloud(
+    url: str, filled: TimeBloom, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While it is waited for, not afterwards."""
+    monkeypatch.setattr(filters, "_SILENT", 0.05)
+    with Proxy(url, lambda _: Fault.LOSE) as proxy:
+        words = ["check", "--url", proxy.url, filled.name]
+        monkeypatch.setattr(filters, "RETRY_FOR", 0.5)
+        said = tbloom(*words, stdin="item 1\n").stderr
+    assert "the server does not answer; waiting up to 0.5 s\n" in said
+
+
+@pytest.mark.parametrize(
+    ("command", "shown"),
+    [
+        ("add {} {} > {}", rb"lines .*100%"),
+        ("import {} --from-lines {}", rb"items .*100%"),
+        ("add {} {} --quiet > {}", b""),
+        ("add {} {}", b""),
+    ],
+)
+def test_a_long_command_shows_a_bar_on_a_terminal(
+    url: str, filled: TimeBloom, tmp_path: Path, command: str, shown: bytes
+) -> None:
+    """With rate and time left; not where its answers are printed on the same terminal, and not with --quiet."""
+    lines = tmp_path / "lines"
+    lines.write_text("".join(f"line {n:05}\n" for n in range(20_000)))
+    line = command.format(filled.name, lines, tmp_path / "out")
+    ours, terminal = pty.openpty()
+    # Each of some batches takes long enough.
+    main = (
+        "import time; from tbloom.cli import main; from tbloom.cli.kit import progress, streams; progress._PATIENCE = 0.1;"
+        "read = streams.batches; streams.batches = lambda *files: (time.sleep(0.2) or each for each in read(*files)); main()"
+    )
+    shell = f"exec {sys.executable} -c {shlex.quote(main)} {line}"
+    with os.fdopen(ours, "rb", 0) as user:
+        done = subprocess.Popen(
+            ["sh", "-c", shell], stdin=subprocess.DEVNULL, stdout=terminal, stderr=terminal,
+            env={**os.environ, "TBLOOM_URL": url, "TERM": "xterm"},
+        )  # fmt: skip
+        os.close(terminal)
+        said = b""
+        with suppress(OSError):  # its end
+            while data := user.read(1 << 16):
+                said += data
+        assert done.wait() == 0, said
+    assert bool(shown) is (b"%" in said), said[-300:]
+    assert re.search(shown, said, re.DOTALL), said[-300:]
 
 
 @pytest.mark.parametrize("scheme", ["redis", "redis+cluster"])

@@ -6,31 +6,35 @@ import csv
 import json
 import re
 from decimal import Decimal
+from itertools import chain
 from pathlib import Path
 
 import click
 import pytest
+import redis
 
 from tbloom import TimeBloom
-from tbloom.cli.kit import numbers
+from tbloom.cli.commands.rate import interval
+from tbloom.cli.kit import numbers, output
 from tbloom.cli.kit.error_rates import classic_rate
-from tests.helpers.commands import screen, tbloom
+from tests.helpers.commands import screen, tbloom, tbloom_bytes
 
 TABLE = Path(__file__).parents[1] / "data" / "bloom_fpr_table_14_1.csv"
 
 
 @pytest.mark.parametrize("granularity", ["d", "h", "w", "15min", None])
 def test_info_fits(url: str, name: str, granularity: str | None) -> None:
-    """On 60, 80 and 120 columns, no row is wrapped. A slice that grows is no warning."""
+    """On 40, 80 and 120 columns, no row is wrapped, and no column is left out. A slice that grows is no warning."""
     with TimeBloom.from_url(url, name, capacity=10_000, granularity=granularity) as seen:
         seen.add_many(map(str, range(10_200)))
         info = seen.info()
-    for width in (60, 80, 120):
+    for width in (40, 80, 120):
         lines = screen("info", "--url", url, name, width=width)
         text = "\n".join(lines)
         assert max(map(len, lines)) <= width, text
-        [row] = [line.split() for line in lines if line.startswith(info.slices[-1].label)]
-        assert {f"{info.items:,}", "102", "%", "KB"} <= {*row}, text
+        row = [line.split() for line in lines if line.startswith(info.slices[-1].label)]
+        assert {f"{info.items:,}", "102", "%", "KB"} <= {*chain(*row)}, text
+        assert all(name in text for name in ("expires", "parts", "error rate", "memory")), text
         assert "warning" not in text
         assert ("empty slices not shown (--all)" in text) is (granularity is not None)
 
@@ -56,7 +60,7 @@ def test_no_counts(text: str) -> None:
 
 
 def test_the_table_is_the_sources_table() -> None:
-    """Each printed rate and optimum of table 14-1 is in it, to half of its last digit."""
+    """Each printed rate and optimum of table 14-1 is in it, to half of its last digit; and is printed with its digits."""
     rows = {
         row["bits_per_item"]: row for row in json.loads(tbloom("plan", "--table", "--json").stdout)
     }
@@ -72,6 +76,65 @@ def test_the_table_is_the_sources_table() -> None:
         assert float(printed) == pytest.approx(rate, rel=0.005)
         assert abs(float(cell["optimal_hashes"]) - row["best_hashes"]) < 1
         assert rate >= classic_rate(1, row["bits_per_item"], row["best_hashes"])
+    printed = tbloom("plan", "--table").stdout.replace("*", "").splitlines()
+    cells_of = {line.split()[0]: line.split() for line in printed[1:32]}
+    assert (["0.393", "0.400"], "2.50e-05") == (cells_of["2"][1:3], cells_of["32"][6])
+
+
+def test_wide_characters_keep_columns_aligned() -> None:
+    """As a terminal shows them: an ideograph takes two columns, a combining accent none."""
+    names = ["news", "ニュース", "新闻🚀", "e\u0301te\u0301"]
+    rows = [{"name": name, "next": "x"} for name in names]
+    lines = output.table(rows, left=["name"]).splitlines()[1:]
+    assert {13} == {output.columns_of(line[:-1]) for line in lines}
+
+
+@pytest.mark.parametrize(
+    ("terminal", "is_styled"),
+    [({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False), (None, False)],
+)
+def test_styles_are_for_terminals_that_take_them(
+    terminal: dict[str, str] | None, *, is_styled: bool
+) -> None:
+    done = tbloom_bytes(
+        "plan", is_terminal=terminal is not None, **{"TERM": "xterm", **(terminal or {})}
+    )
+    assert is_styled is (b"\x1b" in done.stdout)
+
+
+def test_plan_takes_the_sources_words() -> None:
+    """A number of bits and of hashes: so many items, at this rate."""
+    words = ["--bits", "2^30", "--hashes", "6", "--json"]
+    found = json.loads(tbloom("plan", *words).stdout)
+    assert (6, 1e-4) == (found["hashes"], found["error_rate"])
+    better = json.loads(tbloom("plan", *words, "--error-rate", "1e-6").stdout)
+    assert 0 < better["capacity"] < found["capacity"]
+
+
+def test_rate_measures_what_is_predicted(url: str, name: str, client: redis.Redis) -> None:
+    """Beside the promise, with an interval; it changes nothing."""
+    with TimeBloom.from_url(url, name, capacity=1000, error_rate=0.05, slices=1) as seen:
+        seen.add_many(map(str, range(1000)))
+        before, stored = seen.info(), [*map(client.dump, seen.keys())]
+        found = json.loads(tbloom("rate", name, "--url", url, "--sample", "50k", "--json").stdout)
+        assert stored == [*map(client.dump, seen.keys())]
+    low, high = found["interval"]
+    assert (50_000, 0.05) == (found["sample"], found["promised"])
+    assert found["predicted"] == before.error_rate
+    assert 0 < low < found["rate"] == found["false_positives"] / 50_000 < high < 0.07
+    assert found["rate"] == pytest.approx(found["predicted"], rel=0.25)
+    text = tbloom("rate", name, "--url", url, "--sample", "1k").stdout
+    assert re.search(r"measured +\S+  \S+ to \S+ \(95 %\)\n", text)
+
+
+def test_the_interval_is_wilsons() -> None:
+    """Newcombe 1998 (Statistics in Medicine 17), table I."""
+    for found, sample, expected in (
+        (81, 263, (0.2553, 0.3662)),
+        (0, 20, (0, 0.1611)),
+        (1, 29, (0.0061, 0.1718)),
+    ):
+        assert expected == pytest.approx(interval(found, sample), abs=0.0001)
 
 
 def test_the_table_marks_tblooms_choice() -> None:

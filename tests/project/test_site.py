@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 import tbloom.scrapy
-from tbloom.cli.group import COMMANDS
+from tbloom.cli.kit.entries import COMMANDS
 from tests.helpers.commands import VERBS
 from tests.helpers.making import made_once, missing
 

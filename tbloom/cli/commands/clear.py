@@ -8,7 +8,7 @@ from tbloom.cli.kit import filters, formats, options, output
 from tbloom.cli.kit.command import Command, confirm
 
 
-@click.command(cls=Command, example="tbloom clear news")
+@click.command(cls=Command, example="tbloom clear news --yes")
 @options.name
 @options.url
 @options.yes

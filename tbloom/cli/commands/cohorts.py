@@ -71,7 +71,7 @@ def _table(table: Retention, period: str) -> str:
         for cohort in table.cohorts
     ]
     note = f"{period} later, % of them; +: so far, in the slice that is still running"
-    return f"{output.table(rows, left=('new in',), less=later[::-1])}\n{note}"
+    return f"{output.table(rows, left=('new in',))}\n{note}"
 
 
 def _shares(cohort: Cohort) -> list[str]:

@@ -7,7 +7,6 @@ from typing import Any
 
 import click
 
-from tbloom import demo
 from tbloom.cli.kit import options
 from tbloom.cli.kit.command import Command
 
@@ -29,4 +28,6 @@ def command(*, as_json: bool, **given: Any) -> int:
 
     Exit code 1: a figure is not as promised.
     """
+    from tbloom import demo  # noqa: PLC0415 - the help does without Scrapy
+
     return demo.run(Namespace(json=as_json, **given))

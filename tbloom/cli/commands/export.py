@@ -16,7 +16,7 @@ from tbloom.bloom.fingerprinter import checked
 from tbloom.bloom.info import items_in
 from tbloom.bloom.layout import Layout
 from tbloom.bloom.sizing import key_bytes
-from tbloom.cli.kit import exportfile, filters, formats, options, output, streams
+from tbloom.cli.kit import exportfile, filters, formats, options, output, progress, streams
 from tbloom.cli.kit.command import Command
 from tbloom.cli.kit.errors import CommandError
 from tbloom.engine.flow import text
@@ -50,10 +50,12 @@ def command(name: str, file: str, url: str, *, quiet: bool) -> None:
         with (
             streams.writing(file, is_secret=config.secret is not None) as opened,
             tarfile.open(fileobj=opened, mode="w:gz", compresslevel=exportfile.LEVEL) as tar,
+            progress.bar("bytes", 0, quiet=quiet, bytes=True) as advance,
         ):
             for part, data in _parts(client, config, layouts, now):
                 exportfile.write_part(tar, part, data)
                 written += len(data)
+                advance(len(data))
                 names.append(part)
             now_known = _layouts(client, config)
             if any(a.generation != b.generation for a, b in zip(layouts, now_known, strict=True)):

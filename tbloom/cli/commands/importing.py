@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import click
 
 from tbloom.bloom.fingerprinter import note
-from tbloom.cli.kit import filters, formats, options, output, sources, streams
+from tbloom.cli.kit import filters, formats, options, output, progress, sources, streams
 from tbloom.cli.kit.command import Command
 from tbloom.cli.kit.errors import CommandError
 
@@ -65,7 +65,7 @@ def command(
     create: bool,
     **parameters: Any,
 ) -> None:
-    """Imports what scrapy-redis or Scrapy has seen, or a file of items.
+    """Imports what scrapy-redis or Scrapy has seen, or a file.
 
     Such as the requests in the set of scrapy-redis' dupefilter. The same import a second time adds nothing, so that an
     interrupted one can be started again.
@@ -90,9 +90,12 @@ def command(
         is_new = not target.client.exists(target.config.keys.root)
         target.expect(expected)
         read = new = 0
+        advance = stack.enter_context(progress.bar("items", expected, quiet=quiet))
         for items in batches:
-            new += target.import_many(items, slice)
+            with filters.patient():
+                new += target.import_many(items, slice)
             read += len(items)
+            advance(len(items))
         if from_set is not None and read:
             other = _other_fingerprinter(target, is_new=is_new)
     if as_json:

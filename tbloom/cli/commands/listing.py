@@ -78,5 +78,4 @@ def _table(found: list[Info]) -> str:
                 "error rate": rate,
             }
         )
-    less = ("shards", "capacity", "error rate")
-    return output.table(rows, left=("filter", "window"), less=less)
+    return output.table(rows, left=("filter", "window"))

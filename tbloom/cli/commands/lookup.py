@@ -10,7 +10,7 @@ from redis.exceptions import OutOfMemoryError
 
 from tbloom import FilterFull, Period, TimeBloom
 from tbloom.bloom.fingerprinter import checked
-from tbloom.cli.kit import filters, formats, interrupts, options, output, streams
+from tbloom.cli.kit import filters, formats, interrupts, options, output, progress, streams
 from tbloom.cli.kit.command import Command
 from tbloom.cli.kit.errors import CommandError
 
@@ -131,17 +131,21 @@ def _run(
     """Prints what ``ask`` answers to the lines of the files, each of which is a ``line`` that may not get lost; returns the
     number of lines that were printed."""
     printed = total = 0
+    lines = streams.lines_in(files)
     try:
-        for items in streams.batches(*files):
-            with interrupts.step():
-                wanted: list[bytes] = []
-                try:
-                    wanted.extend(ask(items))
-                finally:
-                    # Also after an error: an item that was added is never answered new again.
-                    streams.write(b"".join(item + b"\n" for item in wanted), line)
-                printed += len(wanted)
-                total += len(items)
+        with progress.bar("lines", lines, quiet=quiet, prints=True) as advance:
+            for items in streams.batches(*files):
+                with interrupts.step():
+                    wanted: list[bytes] = []
+                    try:
+                        with filters.patient():
+                            wanted.extend(ask(items))
+                    finally:
+                        # Also after an error: an item that was added is never answered new again.
+                        streams.write(b"".join(item + b"\n" for item in wanted), line)
+                    printed += len(wanted)
+                    total += len(items)
+                advance(len(items))
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"{formats.counted(total, 'line')} answered") from None
     output.say(f"{formats.counted(total, 'line')}, {printed:,} {kind}", quiet=quiet)

@@ -5,22 +5,14 @@ from __future__ import annotations
 import gc
 import logging
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
 
 import click
-from prometheus_client import CollectorRegistry, start_http_server
 
 from tbloom.cli.kit import filters, options, output
 from tbloom.cli.kit.command import Command
 from tbloom.cli.kit.errors import CommandError
-from tbloom.cli.metrics import MAX_AGE, FilterCollector
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tbloom.cli.kit.filters import Server
-
-PORT = 9185
+PORT, EVERY = 9185, 5.0
 
 
 @click.command(cls=Command, example="tbloom metrics news --port 9185")
@@ -39,15 +31,22 @@ PORT = 9185
 @click.option(
     "--every",
     type=click.FloatRange(0, 86_400),
-    default=MAX_AGE,
+    default=EVERY,
     metavar="SECONDS",
-    help=f"least time between two requests to Redis ({MAX_AGE:g})",
+    help=f"least time between two requests to Redis ({EVERY:g})",
 )
 def command(names: tuple[str, ...], url: str, port: int, host: str, every: float) -> None:
     """Serves the metrics of filters, for Prometheus.
 
     Without names, of all filters, which are looked up at each scrape.
     """
+    from prometheus_client import (  # noqa: PLC0415 - the help does without
+        CollectorRegistry,
+        start_http_server,
+    )
+
+    from tbloom.cli.commands.scraped import OnServer  # noqa: PLC0415 - the same
+
     with filters.connect(url) as server:
         # A wrong name is an error now; later it would only be tbloom_filter_up.
         list(map(server.filter, names))
@@ -68,23 +67,3 @@ def command(names: tuple[str, ...], url: str, port: int, host: str, every: float
             thread.join()
         served.shutdown()
         served.server_close()
-
-
-class OnServer(FilterCollector):
-    """The filters of these names, or all with slices, whose parameters are read at each scrape: they may change."""
-
-    def __init__(self, server: Server, names: tuple[str, ...], max_age: float) -> None:
-        super().__init__(max_age=max_age)
-        self._server, self._names = server, names
-
-    def infos(self) -> Iterator[tuple[str, Any]]:
-        """Each filter's name and FilterInfo, or the error that it raises; None: the server does not answer."""
-        unread = dict.fromkeys(self._names or self._server.names(filters.WITH_SLICES))
-        try:
-            for name, info in self._server.infos([*unread]):
-                del unread[name]
-                yield name, info
-        except filters.OUTAGES as error:
-            first, *others = unread
-            yield first, error
-            yield from dict.fromkeys(others).items()

@@ -14,8 +14,6 @@ from tbloom.cli.commands import pagetext, warcs
 from tbloom.cli.kit import formats, numbers, options, output, streams
 from tbloom.cli.kit.command import Group
 from tbloom.cli.kit.errors import CommandFailed
-from tbloom.pages import PageStore
-from tbloom.pages.page import check_page
 
 #: A little more than a page may have.
 _MOST_BYTES = (1 << 30) + 1
@@ -100,6 +98,8 @@ def put(
 
     The URL is http:// or https://, and not normalized. The body is read from the file, or from standard input.
     """
+    from tbloom.pages.page import check_page  # noqa: PLC0415 - the help does without isal
+
     content = body.read(_MOST_BYTES)
     given: dict[str, Any] = {
         "status": status,
@@ -107,7 +107,7 @@ def put(
         "at": at or datetime.now(timezone.utc),
     }
     check_page(url, content, **given)  # before a store is made
-    with PageStore(path, **like) as store:
+    with pagetext.stores()(path, **like) as store:
         store.put(url, content, **given)
 
 
@@ -126,7 +126,7 @@ def get(*, path: str, url: str, decoded: bool, headers: bool, as_json: bool) -> 
 
     Exit code 1: the store has no such page.
     """
-    with PageStore(path, readonly=True) as store:
+    with pagetext.stores()(path, readonly=True) as store:
         found = store.get(pagetext.address_of(url))
     if found is None:
         raise _none(path, url)
@@ -156,7 +156,7 @@ def ls(*, path: str, long: bool, as_json: bool) -> None:
     A page with a key, or with a URL that is not printable, is shown as key:HEX, which get and delete take too. Exit code
     1: a record that it reads is damaged or missing; only --long and --json read bodies.
     """
-    with PageStore(path, readonly=True) as store:
+    with pagetext.stores()(path, readonly=True) as store:
         if as_json or long:
             shown = pagetext.as_json_line if as_json else pagetext.as_line
             lines = map(shown, store.pages())
@@ -175,8 +175,10 @@ def delete(*, path: str, url: str) -> None:
     Exit code 1: the store has no such page.
     """
     address = pagetext.address_of(url)
-    PageStore(path, readonly=True).close()  # opened for writing, a missing store would be created
-    with PageStore(path) as store:
+    pagetext.stores()(
+        path, readonly=True
+    ).close()  # opened for writing, a missing store would be created
+    with pagetext.stores()(path) as store:
         if not store.delete(address):
             raise _none(path, url)
 
@@ -190,7 +192,7 @@ def verify(*, path: str, as_json: bool, quiet: bool) -> int:
 
     Nothing is changed. Exit code 1: there are problems.
     """
-    with PageStore(path, readonly=True) as store:
+    with pagetext.stores()(path, readonly=True) as store:
         report = store.verify()
     if as_json:
         counts = {"pages": report.pages, "records": report.records}
@@ -212,7 +214,7 @@ def rebuild(*, path: str, quiet: bool) -> None:
 
     The old index stays until the new one is complete.
     """
-    info = PageStore.rebuild(path)
+    info = pagetext.stores().rebuild(path)
     output.say(pagetext.totals(info), quiet=quiet)
 
 
@@ -221,7 +223,7 @@ def rebuild(*, path: str, quiet: bool) -> None:
 @options.as_json
 def stats(*, path: str, as_json: bool) -> None:
     """Shows pages, files and bytes, slice by slice."""
-    with PageStore(path, readonly=True) as store:
+    with pagetext.stores()(path, readonly=True) as store:
         info = store.stats()
     output.show(pagetext.as_dict(info), lambda: pagetext.as_text(info), as_json=as_json)
 

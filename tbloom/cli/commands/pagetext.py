@@ -16,7 +16,7 @@ from tbloom.items import encode
 
 if TYPE_CHECKING:
     from tbloom.items import Item
-    from tbloom.pages import Page, PagesInfo, PagesSlice
+    from tbloom.pages import Page, PagesInfo, PagesSlice, PageStore
 
 _KEY = "key:"
 path_argument = click.argument("path", type=click.Path())
@@ -32,6 +32,13 @@ new_store = options.all_of(
     ),
     options.slices("store", "pages are kept for ever"),
 )
+
+
+def stores() -> type[PageStore]:
+    """The class; a command's help does without what it needs."""
+    from tbloom.pages import PageStore  # noqa: PLC0415 - needs isal
+
+    return PageStore
 
 
 def address_of(text: str) -> Item:

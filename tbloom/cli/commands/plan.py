@@ -36,11 +36,11 @@ _EXAMPLE = 1_000_000
 @click.option(
     "--table",
     is_flag=True,
-    help="the error rate of one filter for 2 to 32 bits per item and 1 to 8 hashes, with tbloom's choice marked",
+    help="the error rate of one filter for 2 to 32 bits per item and 1 to 8 hashes, and tbloom's choice",
 )
 @options.as_json
 def command(memory: int | None, *, table: bool, as_json: bool, **parameters: Any) -> None:
-    """Computes the memory of a filter, or what fits into a given memory."""
+    """Computes a filter's memory, or what fits into a given memory."""
     if table:
         rows = error_rates.rows()
         output.show(rows, lambda: error_rates.text(rows), as_json=as_json)
@@ -135,7 +135,7 @@ def _fits(memory: int, given: dict[str, Any], **more: Any) -> bool:
 def _text(made: dict[str, Any]) -> str:
     def compared(size: int) -> tuple[str, str]:
         times = size / made["window_bytes"]
-        return formats.size(size), f"{times:.0f} times as much (fingerprints of 40 digits)"
+        return formats.size(size), f"{times:.0f} times as much, fingerprints in hex"
 
     lost = f"{made['lost_per_slice_at_most']:,.1f} a slice"
     shards = "a key each, at most 8 MB" if made["shards"] > 1 else ""
@@ -151,7 +151,7 @@ def _text(made: dict[str, Any]) -> str:
         "pages lost": (lost, "at most, with every slice full"),
         "to the log": (
             f"{made['log_bytes']} B",
-            f"a new item, to each replica too; {made['log_bytes_in_batches']} B in batches",
+            f"a new item, replicas too; {made['log_bytes_in_batches']} B in batches",
         ),
         "server's time": (
             f"{made['server_us']} us",
@@ -165,4 +165,4 @@ def _text(made: dict[str, Any]) -> str:
         dict(zip((left[0], "value", left[1]), (name, *row), strict=True))
         for name, row in rows.items()
     ]
-    return output.table(cells, left=left, less=left[1:])
+    return output.table(cells, left=left)

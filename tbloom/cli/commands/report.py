@@ -11,7 +11,7 @@ import click
 
 from tbloom.bloom.info import FilterInfo
 from tbloom.bloom.sizing import slice_rate
-from tbloom.cli.kit import filters, formats, html, options, output, streams
+from tbloom.cli.kit import filters, formats, options, output, streams
 from tbloom.cli.kit.command import Command
 from tbloom.cli.kit.errors import CommandError
 from tbloom.cli.kit.filter_info import advice
@@ -49,6 +49,8 @@ def command(names: tuple[str, ...], url: str, file: str) -> None:
             if not isinstance(info, FilterInfo):
                 raise info if isinstance(info, Exception) else server.exact(name)
             infos.append(info)
+    from tbloom.cli.kit import html  # noqa: PLC0415 - the help does without jinja2
+
     page = html.page(
         "report.html",
         filters=infos,

@@ -22,7 +22,7 @@ from tbloom.bloom.config import from_stored, leaves
 from tbloom.bloom.layout import Layout
 from tbloom.bloom.sizing import key_bytes
 from tbloom.cli.commands.export import CHUNK
-from tbloom.cli.kit import exportfile, filters, formats, options, output
+from tbloom.cli.kit import exportfile, filters, formats, options, output, progress
 from tbloom.cli.kit.command import Command
 from tbloom.cli.kit.errors import CommandError
 from tbloom.engine.flow import ScriptCall, Status
@@ -83,15 +83,18 @@ def command(file: str, url: str, name: str | None, *, replace: bool, quiet: bool
             )
         upload = Upload(server.client, config)
         stack.callback(upload.remove)
+        total = sum(part.size for part in live)
+        advance = stack.enter_context(progress.bar("bytes", total, quiet=quiet, bytes=True))
         for part, member in live.items():
             upload.send(part, tar.extractfile(member).read())  # type: ignore[union-attr] # a file
+            advance(part.size)
         # The old filter stays until all parts of the new one are uploaded.
         if old is not None:
             old.clear()
         upload.install(layouts, manifest.fingerprinter)
     gone = formats.counted(len(members) - len(live), "key")
     left = f"; {gone} had left the window" if len(members) > len(live) else ""
-    size = formats.size(sum(part.size for part in live))
+    size = formats.size(total)
     output.say(f"{config.name}: {formats.counted(len(live), 'key')}, {size}{left}", quiet=quiet)
 
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from collections import Counter
+from contextlib import ExitStack
 from datetime import datetime
-from typing import Any
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, BinaryIO, cast
 
 import click
 
 from tbloom.cli.commands import pagetext
-from tbloom.cli.kit import formats, numbers, options, output, streams
+from tbloom.cli.kit import formats, numbers, options, output, progress, streams
 from tbloom.cli.kit.command import Command
-from tbloom.pages import PageStore, export_warc, import_warc
 
 #: The characters of a long URL that are printed.
 _SHOWN = 200
@@ -64,8 +67,23 @@ def import_pages(
     time or later, stays; so after an interruption, the same command goes on. A file is read up to a damaged place, which is
     printed. Exit code 1: there are some.
     """
-    with PageStore(path, **like) as store:
-        given = (sys.stdin.buffer if word == "-" else word for word in sources)
+    from tbloom.pages import PageStore, import_warc  # noqa: PLC0415 - the help does without isal
+
+    files = [word for word in sources if Path(word).is_file()]
+    total = sum(Path(word).stat().st_size for word in files)
+    with (
+        PageStore(path, **like) as store,
+        progress.bar("bytes", total, quiet=quiet, bytes=True) as advance,
+        ExitStack() as stack,
+    ):
+
+        def opened(word: str) -> str | BinaryIO:
+            if word in files:
+                counted = progress.Counted(word, advance)
+                return stack.enter_context(io.BufferedReader(counted))
+            return sys.stdin.buffer if word == "-" else word
+
+        given = map(opened, sources)
         done = import_warc(store, *given, max_body=max_body, max_head=max_head)
     if as_json:
         names = ("stored", "present", "skipped", "damaged")
@@ -111,10 +129,22 @@ def export(
     Without URLs, all pages. A URL may be key:HEX (see ls). Headers behind the first 31 KB of a page are left out: other
     tools would not read on. Exit code 1: the store has no page of a URL, one can't be read, or headers were left out.
     """
+    from tbloom.pages import PageStore, export_warc  # noqa: PLC0415 - the help does without isal
+
     urls = [*map(pagetext.address_of, names)] or None
     codec = "zstd" if target.endswith(".zst") else "gzip"
-    with PageStore(path, readonly=True) as store, streams.writing(target) as file:
-        done = export_warc(store, file, urls, since=since, until=until, codec=codec)
+    with (
+        PageStore(path, readonly=True) as store,
+        streams.writing(target) as file,
+        progress.bar("pages", len(urls or store), quiet=quiet) as advance,
+    ):
+
+        def write(data: bytes) -> None:
+            file.write(data)
+            advance(1)
+
+        out = cast("BinaryIO", SimpleNamespace(write=write))
+        done = export_warc(store, out, urls, since=since, until=until, codec=codec)
     for address in done.missing:
         output.say(f"tbloom: no page {pagetext.as_word(address)!r} in {path!r}")
     for address in done.shortened:

@@ -52,10 +52,10 @@ def _tbloom_rate(bits: int, hashes: int) -> float:
 
 
 def text(rows: list[dict[str, Any]]) -> str:
-    """The table, for 80 columns."""
+    """The table, with three digits as the sources have it; on 80 columns, its last columns are in a second one."""
     shown = []
     for row in rows:
-        rates = {f"k={k}": f"{rate:.1g}" for k, rate in zip(_HASHES, row["rates"], strict=True)}
+        rates = {f"k={k}": _three(rate) for k, rate in zip(_HASHES, row["rates"], strict=True)}
         if (chosen := f"k={row['tbloom_hashes']}") in rates:
             rates[chosen] = f"*{rates[chosen]}"
         shown.append(
@@ -64,9 +64,12 @@ def text(rows: list[dict[str, Any]]) -> str:
                 **rates,
                 "best": str(row["best_hashes"]),
                 "tbloom": str(row["tbloom_hashes"]),
-                "rate": f"{row['tbloom_rate']:.2g}",
+                "rate": _three(row["tbloom_rate"]),
             }
         )
-    return "\n".join(
-        [output.table(shown, less=["k=1", "k=2"]), "", output.sentence(_NOTE, dim=True)]
-    )
+    return "\n".join([output.table(shown), "", output.sentence(_NOTE, dim=True)])
+
+
+def _three(rate: float) -> str:
+    """A rate with three digits, zeros included: ``0.400``, ``1.23e-06``."""
+    return f"{rate:#.3g}"

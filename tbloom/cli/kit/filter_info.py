@@ -98,5 +98,4 @@ def _table(info: FilterInfo, slices: list[SliceInfo]) -> str:
         }
         for slice in slices
     ]
-    less = ("parts", "expires", "full")
-    return table(rows, left=("slice", "expires"), less=less, totals=totals)
+    return table(rows, left=("slice", "expires"), totals=totals)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
@@ -13,7 +14,7 @@ from redis.retry import Retry
 from tbloom import ExactFilter, TimeBloom
 from tbloom.bloom.config import Config, Parameters, from_stored
 from tbloom.bloom.info import FilterInfo, read_info
-from tbloom.cli.kit import together
+from tbloom.cli.kit import output, together
 from tbloom.cli.kit.errors import VARIABLES, CommandError
 from tbloom.engine.clock import ServerClock
 from tbloom.engine.flow import Command, Flow, deliver, text
@@ -34,6 +35,8 @@ Info = FilterInfo | ExactInfo
 OUTAGES = (redis.ConnectionError, redis.TimeoutError, redis.exceptions.RedisClusterException)
 #: How long commands with many items retry a request (s). Commands that only read do not retry.
 RETRY_FOR = 30.0
+#: A call that takes longer (s) is one that is sent again.
+_SILENT = 1.0
 #: The kinds of stores that are no filters (docs/format.md): mappings of counters, and counters of integers.
 COUNTERS = ("mapping", "integers")
 #: The kind of a ``TimeBloom``, and of what no kind is known.
@@ -56,8 +59,27 @@ def connect(url: str, option: str = f"--url, or {VARIABLES[0]},") -> Iterator[Se
     try:
         with make_client(kind.from_url, Retry, address) as client:
             yield Server(url, client)
+    except redis.AuthenticationError as error:
+        has = "refuses the password" if "@" in address else "wants a password"
+        raise CommandError(
+            f"{without_secrets(url)} {has} ({error}); {option.partition(',')[0]} and {VARIABLES[1]} may have one: "
+            "redis://:PASSWORD@host:6379/0, or redis://USER:PASSWORD@host:6379/0"
+        ) from None
     except OUTAGES as error:
         raise CommandError(f"{error} ({option} names the server)") from None
+
+
+@contextmanager
+def patient() -> Iterator[None]:
+    """Says on stderr that the server is waited for, once that is longer than any call takes."""
+    text = f"tbloom: the server does not answer; waiting up to {RETRY_FOR:g} s"
+    timer = threading.Timer(_SILENT, output.say, [text])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 @contextmanager

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 from datetime import datetime
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
+from unicodedata import combining, east_asian_width
 
 import click
 
@@ -34,9 +36,10 @@ def print_error(name: str, error: Exception) -> None:
 
 
 def line(text: str) -> None:
-    """Prints text; its styles too, where standard output is a terminal."""
+    """Prints text; its styles too, where standard output is a terminal that takes them, and NO_COLOR (no-color.org) is not set."""
     sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr] # where there is ASCII only
-    click.echo(text, file=sys.stdout)
+    is_plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    click.echo(text, file=sys.stdout, color=False if is_plain else None)
 
 
 def print_json(value: Any) -> None:
@@ -72,28 +75,50 @@ def table(
     rows: Sequence[Mapping[str, str]],
     *,
     left: Collection[str] = (),
-    less: Iterable[str] = (),
     totals: Mapping[str, str] | None = None,
 ) -> str:
     """Rows of cells by their headings, which are in the first line; ``totals`` are in the last one.
 
+    Columns for which the screen has no room are in a further table below, beside the first column again.
+
     :param left: the headings of text; the other columns are aligned on the right.
-    :param less: the columns that are left out until the table fits on the screen, the first one first.
     """
     headings = {heading: heading for heading in rows[0]}
     lines = [headings, *rows] if totals is None else [headings, *rows, totals]
     cells = {h: [printable(row.get(h, "")) for row in lines] for h in headings}
-    widths = {heading: max(map(len, column)) for heading, column in cells.items()}
-    for heading in less:
-        if sum(widths.values()) + _GAP * (len(widths) - 1) <= _screen_width():
-            break
-        widths.pop(heading, None)
-    columns = [
-        [cell.ljust(width) if heading in left else cell.rjust(width) for cell in cells[heading]]
-        for heading, width in widths.items()
+    first, *others = (_column(column, is_left=heading in left) for heading, column in cells.items())
+    room = _screen_width() - columns_of(first[0])
+    parts, used = [[first]], 0
+    for column in others:
+        used += _GAP + columns_of(column[0])
+        if used > room and len(parts[-1]) > 1:
+            parts.append([first])
+            used = _GAP + columns_of(column[0])
+        parts[-1].append(column)
+    return "\n\n".join(map(_joined, parts))
+
+
+def _column(cells: list[str], *, is_left: bool) -> list[str]:
+    """The cells, all of the same width."""
+    width = max(map(columns_of, cells))
+    gaps = [" " * (width - columns_of(cell)) for cell in cells]
+    return [
+        f"{cell}{gap}" if is_left else f"{gap}{cell}" for cell, gap in zip(cells, gaps, strict=True)
     ]
+
+
+def _joined(columns: list[list[str]]) -> str:
     first, *others = ((" " * _GAP).join(row).rstrip() for row in zip(*columns, strict=True))
     return "\n".join([click.style(first, bold=True), *others])
+
+
+def columns_of(text: str) -> int:
+    """The columns of a terminal that a text takes: wide characters (CJK, emoji) take two, and accents none."""
+    if text.isascii():
+        return len(text)
+    return sum(
+        0 if combining(each) else 2 if east_asian_width(each) in "WF" else 1 for each in text
+    )
 
 
 def _screen_width() -> int:

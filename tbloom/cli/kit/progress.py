@@ -1,0 +1,68 @@
+"""A progress bar, for what takes more than two seconds on a terminal."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from time import monotonic
+from typing import Any
+
+import click
+
+#: The bar of what is over sooner would only flicker (s).
+_PATIENCE = 2.0
+Advance = Callable[[int], None]
+
+
+@contextmanager
+def bar(
+    unit: str, total: int, *, quiet: bool, prints: bool = False, bytes: bool = False
+) -> Iterator[Advance]:
+    """Yields what is told the number of units that were done; ``total``: about how many there are, 0: nobody knows.
+
+    No bar comes without a terminal, with ``quiet``, or where the command ``prints`` lines on the same terminal.
+    """
+    begin, done = monotonic(), 0
+    shown: Any = None
+    is_wanted = not quiet and sys.stderr.isatty() and not (prints and sys.stdout.isatty())
+
+    def speed(_: object) -> str:
+        rate = done / max(monotonic() - begin, 1e-9)
+        return f"{rate / (1 << 20):,.1f} MB/s" if bytes else f"{rate:,.0f} {unit}/s"
+
+    with ExitStack() as stack:
+
+        def advance(count: int) -> None:
+            nonlocal done, shown
+            done += count
+            if shown:
+                shown.update(count, done)
+            elif is_wanted and monotonic() - begin > _PATIENCE:
+                # A bar that is full would have ended.
+                shown = stack.enter_context(
+                    click.progressbar(
+                        length=max(total, done + 1) if total else None,
+                        label=unit,
+                        item_show_func=speed,
+                        file=sys.stderr,
+                    )
+                )
+                shown.update(done, done)
+
+        yield advance
+
+
+class Counted(io.FileIO):
+    """A file whose bytes are counted as they are read."""
+
+    def __init__(self, path: str, advance: Advance) -> None:
+        super().__init__(path)
+        self._advance = advance
+
+    def readinto(self, buffer: bytearray | memoryview) -> int | None:  # type: ignore[override]
+        """As io.FileIO's."""
+        count = super().readinto(buffer)
+        self._advance(count or 0)
+        return count
