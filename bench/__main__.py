@@ -31,6 +31,7 @@ PACKAGES = (
 SECTIONS: dict[str, dict[str, tuple[Any, Any]]] = {
     "race": {"capacity": (1_000_000, 50_000), "rounds": (11, 2), "items": (2000, 500)},
     "adding": {"capacity": (1_000_000, 50_000), "rounds": (7, 2), "items": (2000, 500)},
+    "lines": {"lines": (1_000_000, 50_000)},
     "asyncio": {"capacity": (1_000_000, 50_000), "rounds": (7, 2), "items": (4000, 1000)},
     "written": {"capacity": (200_000, 20_000), "rounds": (5, 1), "items": (2000, 500)},
     "links": {"seconds": (12, 1), "every": (1, 20)},

@@ -1,0 +1,77 @@
+"""``tbloom add`` of a file of lines, beside the same items by ``add_many`` and by ``redis-cli --pipe``."""
+
+from __future__ import annotations
+
+import resource
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from bench.serving import Server
+from bench.tables import Table
+from tbloom import TimeBloom
+
+#: Items of one ``add_many``.
+_TOGETHER = 2000
+
+
+def measure(server: Server, *, lines: int) -> list[Table]:
+    """Seconds from start to end, and processor seconds of the client and of the server, for new lines and seen ones."""
+    urls = [f"https://example.com/page/{n}" for n in range(lines)]
+    with TemporaryDirectory() as folder:
+        file, commands = Path(folder) / "lines", Path(folder) / "commands"
+        file.write_text("".join(f"{url}\n" for url in urls))
+        commands.write_text("".join(f"SADD set {url}\r\n" for url in urls))
+        add = [
+            Path(sys.executable).parent / "tbloom",
+            "add",
+            "lines",
+            file,
+            "--url",
+            server.url,
+            "--quiet",
+        ]
+        pipe = [shutil.which("redis-cli") or "redis-cli", "-u", server.url, "--pipe"]
+        rows = []
+        for name, run in (
+            ("`tbloom add --create`, new", lambda: _run([*add, "--create"])),
+            ("`tbloom add`, seen", lambda: _run(add)),
+            ("`add_many`, new", lambda: _add_many(server, urls)),
+            ("`add_many`, seen", lambda: _add_many(server, urls)),
+            ("`redis-cli --pipe`, SADD, new", lambda: _run(pipe, commands)),
+            ("`redis-cli --pipe`, SADD, seen", lambda: _run(pipe, commands)),
+        ):
+            rows.append([name, *_spent(server, run)])
+    server.empty()
+    return [Table("lines", {"": "", "s": ".1f", "client": ".1f", "server": ".1f"}, rows)]
+
+
+def _run(words: list[str | Path], stdin: Path | None = None) -> None:
+    with (stdin or Path("/dev/null")).open("rb") as file:
+        subprocess.run(words, stdin=file, stdout=subprocess.DEVNULL, check=True)
+
+
+def _add_many(server: Server, urls: list[str]) -> None:
+    with TimeBloom.from_url(server.url, "many") as seen:
+        seen.expect(len(urls))
+        for begin in range(0, len(urls), _TOGETHER):
+            seen.add_many(urls[begin : begin + _TOGETHER])
+
+
+def _spent(server: Server, run: Callable[[], None]) -> tuple[float, float, float]:
+    """Seconds on the clock, of this process and its children, and of the server."""
+
+    def now() -> tuple[float, float, float]:
+        whose = resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN
+        own = sum(used.ru_utime + used.ru_stime for used in map(resource.getrusage, whose))
+        cpu = server.client.info("cpu")
+        return time.perf_counter(), own, cpu["used_cpu_user"] + cpu["used_cpu_sys"]
+
+    before = now()
+    run()
+    clock, client, busy = (after - begin for after, begin in zip(now(), before, strict=True))
+    return clock, client, busy
