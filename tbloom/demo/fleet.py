@@ -26,9 +26,8 @@ class Crawler:
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            cwd=Path(
-                sys.executable
-            ).parent,  # Python looks there first; here may be a clone's folder
+            # Python looks there first; here may be a clone's folder.
+            cwd=Path(sys.executable).parent,
             start_new_session=True,  # Ctrl-C goes to the parent only, which ends its children itself
         )
 

@@ -34,14 +34,16 @@ def problems(figures: dict[str, Any]) -> list[str]:
 
 def text(figures: dict[str, Any]) -> str:
     """The table."""
-    rows: list[tuple[str, str, str]] = [("Pages on the site", f"{figures['pages_on_site']:,}", "")]
-    for number, pages in enumerate(figures["fetched_by_crawler"], 1):
-        rows.append((f"First run: pages fetched by crawler {number}", f"{pages:,}", ""))
-    for title, measured, promised in promises(figures):
-        rows.append((title, f"{measured:,}", f"{promised:,}"))
+    by_crawler = enumerate(figures["fetched_by_crawler"], 1)
     duplicates = f"{figures['duplicates'] / max(1, figures['links']):.1%}"
     room = f"  in tbloom's filter (room for {figures['capacity']:,})"
-    rows += [
+    rows = [
+        ("Pages on the site", f"{figures['pages_on_site']:,}", ""),
+        *(
+            (f"First run: pages fetched by crawler {n}", f"{pages:,}", "")
+            for n, pages in by_crawler
+        ),
+        *((title, f"{got:,}", f"{promised:,}") for title, got, promised in promises(figures)),
         ("Dead links", f"{figures['dead_links']:,}", ""),
         ("Links and start pages checked in the first run", f"{figures['links']:,}", ""),
         ("  duplicates", duplicates, ""),

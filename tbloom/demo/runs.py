@@ -16,6 +16,7 @@ import redis
 
 from tbloom.bloom.claims.held import Claim
 from tbloom.bloom.sync import TimeBloom
+from tbloom.cli.kit import progress
 from tbloom.cli.kit.errors import CommandFailed
 from tbloom.cli.kit.formats import counted
 from tbloom.demo.fleet import fleet
@@ -155,7 +156,11 @@ class Runs:
         began = self._now()
         deadline = time.monotonic() + _SLICES * self._period
         self._say(f"{name}: {counted(len(self._agents), 'crawler')} ...")
-        with fleet(self._settings()) as crawlers:
+        with (
+            fleet(self._settings()) as crawlers,
+            progress.bar("requests", 0, quiet=False) as advance,
+        ):
+            shown = 0
             while any(crawler.process.poll() is None for crawler in crawlers):
                 # After the window, pages are new again, and the crawl would never end.
                 if time.monotonic() > deadline:
@@ -164,6 +169,8 @@ class Runs:
                         f"pages are new again: try --period {2 * self._period}"
                     )
                 time.sleep(_POLL_SECONDS)
+                shown += (come := len(hits) - shown)
+                advance(come)
             stats = [crawler.stats() for crawler in crawlers]
         fetched = [hit for hit in hits if hit.path in pages]
         dead = {hit.path for hit in hits if hit.status == HTTPStatus.NOT_FOUND}
@@ -201,8 +208,7 @@ class Runs:
     def _set_bytes(self, items: int) -> int:
         """Memory of scrapy-redis' set with this number of fingerprints, measured on a temporary set."""
         key = f"{self._key}:set"
-        for i in range(items):
-            self._client.sadd(key, f"{i:040x}")  # as long as a fingerprint
+        self._client.sadd(key, *(f"{i:040x}" for i in range(items)))  # as long as fingerprints
         size = int(self._client.memory_usage(key, samples=0) or 0)
         self._client.delete(key)
         return size

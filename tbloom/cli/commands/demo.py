@@ -19,9 +19,18 @@ from tbloom.cli.kit.command import Command
     help="the Redis to use (REDIS_URL, or a server that the demo starts)",
 )
 @click.option(
-    "--crawlers", type=int, default=2, metavar="N", help="number of crawler processes (2)"
+    "--crawlers",
+    type=click.IntRange(1, 32),
+    default=2,
+    metavar="N",
+    help="number of crawler processes (2)",
 )
-@click.option("--period", type=int, metavar="SECONDS", help="length of a slice (by the site)")
+@click.option(
+    "--period",
+    type=click.IntRange(1, 86_400),
+    metavar="SECONDS",
+    help="length of a slice (by the site)",
+)
 @options.as_json
 def command(*, as_json: bool, **given: Any) -> int:
     """Crawls a site three times, and shows what was fetched.

@@ -15,7 +15,7 @@ from typing import BinaryIO, cast
 from tbloom.errors import ConfigError
 from tbloom.pages import record
 from tbloom.pages.exchange import responses
-from tbloom.pages.exchange.responses import DAMAGED, LONG_HEAD, TOO_LONG, Fields, Skipped
+from tbloom.pages.exchange.responses import DAMAGED, LONG_HEAD, TOO_LONG, Fields, Limits, Skipped
 from tbloom.pages.exchange.stream import Records, Trailing
 from tbloom.pages.members import Damaged
 from tbloom.pages.page import MAX_BYTES, Page
@@ -116,25 +116,23 @@ def pages_of(
     for name, limit in (("max_body", max_body), ("max_head", max_head)):
         if not isinstance(limit, int) or isinstance(limit, bool) or limit < 0:
             raise ConfigError(name, limit, "a whole number of bytes")
-    limits = min(max_body, MAX_BYTES), min(max_head, record.MAX_HEAD)
-    return chain.from_iterable([_opened(one, *limits) for one in sources])
+    limits = Limits(min(max_body, MAX_BYTES), min(max_head, record.MAX_HEAD))
+    return chain.from_iterable([_opened(one, limits) for one in sources])
 
 
-def _opened(
-    given: str | os.PathLike[str] | BinaryIO, max_body: int, max_head: int
-) -> Iterator[Page | Skipped]:
+def _opened(given: str | os.PathLike[str] | BinaryIO, limits: Limits) -> Iterator[Page | Skipped]:
     """The pages of a source, which is found to be one now."""
     if not isinstance(given, str | os.PathLike):
         readable = given if hasattr(given, "peek") else _Kept(cast("io.RawIOBase", given))
         name = str(getattr(given, "name", "the file"))
-        return _begun(cast("io.BufferedReader", readable), name, max_body, max_head).pages()
+        return _begun(cast("io.BufferedReader", readable), name, limits).pages()
     path = Path(given)
     if path.is_dir():
         PageStore(path, readonly=True).close()
-        return _of_store(path, max_body)
+        return _of_store(path, limits.body)
     with path.open("rb") as file:
-        _begun(file, os.fspath(given), max_body, max_head)
-    return _of_file(path, os.fspath(given), max_body, max_head)
+        _begun(file, os.fspath(given), limits)
+    return _of_file(path, os.fspath(given), limits)
 
 
 def _of_store(path: Path, max_body: int) -> Iterator[Page | Skipped]:
@@ -144,14 +142,14 @@ def _of_store(path: Path, max_body: int) -> Iterator[Page | Skipped]:
             yield page if len(page.body) <= max_body else Skipped(TOO_LONG)
 
 
-def _of_file(path: Path, name: str, max_body: int, max_head: int) -> Iterator[Page | Skipped]:
+def _of_file(path: Path, name: str, limits: Limits) -> Iterator[Page | Skipped]:
     with path.open("rb") as file:
-        yield from _begun(file, name, max_body, max_head).pages()
+        yield from _begun(file, name, limits).pages()
 
 
-def _begun(file: io.BufferedReader, name: str, max_body: int, max_head: int) -> _Reader:
+def _begun(file: io.BufferedReader, name: str, limits: Limits) -> _Reader:
     try:
-        return _Reader(name, Records(file, max_head // _QUARTER), max_body, max_head)
+        return _Reader(name, Records(file, limits.head // _QUARTER), limits)
     except Damaged as error:
         raise ConfigError("source", name, f"a WARC file ({error})") from None
 
@@ -166,9 +164,8 @@ class _Kept(io.BufferedReader):
 class _Reader:
     """The pages of a file, and what is skipped."""
 
-    def __init__(self, name: str, records: Records, max_body: int, max_head: int) -> None:
-        self._name, self._records = name, records
-        self._max_body, self._max_head = max_body, max_head
+    def __init__(self, name: str, records: Records, limits: Limits) -> None:
+        self._name, self._records, self._limits = name, records, limits
         #: True: tbloom wrote the records.
         self._is_ours = False
         #: True for a GET: the last requests, by their IDs and those of their responses.
@@ -212,7 +209,7 @@ class _Reader:
 
     def _skipped(self, fields: Fields) -> Skipped | None:
         """Passes over what the fields describe, if it is no page; else None."""
-        skipped, length = fields.skipped(self._max_body + self._max_head), fields.length
+        skipped, length = fields.skipped(self._limits), fields.length
         if self._records.is_long:
             skipped = Skipped(LONG_HEAD)
         if skipped is None:
@@ -239,7 +236,6 @@ class _Reader:
             return self._damaged("its digest is that of other bytes")
         is_ours = self._is_ours or bool(fields.get(record.SEQUENCE))
         try:
-            limits = self._max_body, self._max_head
-            return responses.page_of(fields, block, *limits, is_ours=is_ours)
+            return responses.page_of(fields, block, self._limits, is_ours=is_ours)
         except Damaged as error:
             return self._damaged(str(error))

@@ -54,6 +54,13 @@ class Skipped(NamedTuple):
     where: str = ""
 
 
+class Limits(NamedTuple):
+    """The longest body and HTTP headers (bytes) that are wanted."""
+
+    body: int
+    head: int
+
+
 class Fields:
     """The named fields of a record."""
 
@@ -88,8 +95,8 @@ class Fields:
         names = {"warc-record-id", "warc-concurrent-to"}
         return [value for name, value in self.pairs if name.lower() in names and value]
 
-    def skipped(self, longest: int) -> Skipped | None:
-        """The reason why it can't be a page with a block of so many bytes; None: it may be one."""
+    def skipped(self, limits: Limits) -> Skipped | None:
+        """The reason why it can't be a page; None: it may be one."""
         kind = self.get("WARC-Type").lower()
         if kind != "response":
             return Skipped(kind if kind in _KINDS else "other")
@@ -97,24 +104,21 @@ class Fields:
             return Skipped("not HTTP")
         if self.get("WARC-Segment-Number"):
             return Skipped("in several records")
-        return Skipped(TOO_LONG) if self.length > longest else None
+        return Skipped(TOO_LONG) if self.length > sum(limits) else None
 
 
-def page_of(
-    fields: Fields, block: bytes, max_body: int, max_head: int, *, is_ours: bool
-) -> Page | Skipped:
-    """The page of a record, with a body and HTTP headers of at most so many bytes; ``is_ours``: tbloom wrote it. Raises
-    Damaged."""
-    interim = None if is_ours else _INTERIM.match(block, 0, max_head)
+def page_of(fields: Fields, block: bytes, limits: Limits, *, is_ours: bool) -> Page | Skipped:
+    """The page of a record; ``is_ours``: tbloom wrote it. Raises Damaged."""
+    interim = None if is_ours else _INTERIM.match(block, 0, limits.head)
     start = interim.end() if interim else 0
     status = _STATUS.match(block, start)
     if status is None:
         return Skipped("not HTTP")
     if not is_ours and int(status[1]) in _PARTIAL:
         return Skipped(f"status {int(status[1])}")
-    blank = _BLANK_LINE.search(block, start, start + max_head)
+    blank = _BLANK_LINE.search(block, start, start + limits.head)
     begin = blank.end() if blank else len(block)
-    if begin - start > max_head:
+    if begin - start > limits.head:
         return Skipped(LONG_HEAD)
     headers = _pairs(block[start:begin], "latin-1")
     body = block[begin:]
@@ -123,7 +127,7 @@ def page_of(
         for name, value in headers
     ):
         body = without_chunks(body, fields.get("WARC-Payload-Digest"))
-    if len(body) > max_body:
+    if len(body) > limits.body:
         return Skipped(TOO_LONG)
     if is_ours:
         headers = tuple((name.removeprefix(ORIGINAL), value) for name, value in headers)
