@@ -91,6 +91,11 @@ FOUND: list[Schedule] = [
         ["B asks", "B is answered", "B: interrupted, 0 of 1 executed, the others late", "a late request arrives",
          "the clock is set back", "D asks"],
     ),
+    (  # A claim whose call was executed twice comes back after its release, and ends with the session's next heartbeat.
+        "three clients work on three items, the server comes back with what it had saved",
+        ["C asks", "C is answered", "C: cut off, 1 of 1 executed, then again", "the server saves", "C is answered", "C asks",
+         "C is answered", "the server restarts with what it saved"],
+    ),
 ]  # fmt: skip
 
 

@@ -94,7 +94,7 @@ class WindowAccount(Account):
 
     def restored(self, before: Window, saved: Window) -> Window:
         if before.holder in {None, saved.holder} or before.holder[0] == NOBODY:
-            if saved.holder is None or saved.holder[1] is None:
+            if saved.holder is None or (before.holder == saved.holder and saved.holder[1] is None):
                 return saved
             # Its session may have ended it, also as the beginning of a call that has no answer yet.
             return saved._replace(holder=(saved.holder[0], _RESTORED, saved.holder[2]))
