@@ -98,7 +98,8 @@ async def test_cancelled_while_they_wait_for_a_connection(url: str, name: str) -
             task.cancel()
         answers = await asyncio.gather(*tasks, return_exceptions=True)
         assert [True] * 15 == answers[1::2]
-        assert {asyncio.CancelledError} == {*map(type, answers[::2])}
+        # The first one has a connection; redis-py 5 may lose a cancellation as it looks whether that is open.
+        assert {asyncio.CancelledError} == {*map(type, answers[2::2])}
         assert not await seen.add("a")
 
 
