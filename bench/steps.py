@@ -17,7 +17,6 @@ from tbloom import TimeBloom
 from tbloom.bloom.hasher import digests_of
 from tbloom.bloom.layout import Layout
 from tbloom.bloom.script_calls import Parts
-from tbloom.engine.flow import unpack
 from tbloom.engine.scripts import Script
 
 #: What the script may do without, and what stands in its place.
@@ -32,14 +31,14 @@ STEPS = {
 SIZE = 50
 
 
-class _Recorder(redis.Connection):
-    """Keeps the last command, in RESP."""
+class _Recorder(redis.Redis):
+    """Keeps the words of the last command."""
 
-    sent = b""
+    sent: tuple[Any, ...] = ()
 
-    def send_packed_command(self, command: Any, check_health: bool = True) -> None:
-        _Recorder.sent = b"".join(command)
-        super().send_packed_command(command, check_health)
+    def execute_command(self, *args: Any, **options: Any) -> Any:
+        self.sent = args
+        return super().execute_command(*args, **options)
 
 
 def scripts() -> dict[str, str]:
@@ -54,12 +53,12 @@ def table(server: Server, capacity: int, rounds: int, items: int) -> Table:
     """Processor time for each new item, which other programs on the machine hardly lengthen: medians of the rounds."""
     with (
         after_a_week(server, "steps", capacity) as seen,
-        redis.Redis.from_url(server.url, connection_class=_Recorder) as recorder,
+        _Recorder.from_url(server.url) as recorder,
         server.placed(TOGETHER),
     ):
         TimeBloom(recorder, "steps", **arguments(capacity)).add("one")
-        _, _, number_of_keys, *rest = unpack(_Recorder.sent)
-        keys, (token, constants, _) = rest[: int(number_of_keys)], rest[int(number_of_keys) :]
+        _, _, number_of_keys, *rest = recorder.sent
+        keys, (token, constants, _) = rest[:number_of_keys], rest[number_of_keys:]
         lane = token.split()[1]
         parts = Parts([("", part, 0) for part in Layout(seen.config).parts("the usual")])
         numbers = count(10**9)
