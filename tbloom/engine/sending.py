@@ -25,7 +25,7 @@ AT_ONCE = 4
 #: never notice, because the old master answers it as a replica.
 _RENEWAL_NS = 60_000_000_000
 #: What redis-py's errors are made of where another thread closes the connection that it uses.
-_BROKEN = (OSError, AttributeError, RuntimeError, ValueError, asyncio.TimeoutError)
+_BROKEN = (OSError, AttributeError, RuntimeError, TypeError, ValueError, asyncio.TimeoutError)
 #: Replies are bytes, whatever the client's ``decode_responses`` is.
 BYTES: dict[str, Any] = {NEVER_DECODE: True}
 

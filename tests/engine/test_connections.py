@@ -82,7 +82,8 @@ def test_pool_that_is_disconnected_in_the_middle_of_a_batch(
                     seen.client.connection_pool.disconnect()
                     cuts["by a thread"] += 1
 
-        with ThreadPoolExecutor(1) as threads:
+        with ThreadPoolExecutor(1) as threads, ExitStack() as ending:
+            ending.callback(done.set)
             disconnecting = threads.submit(disconnect)
             batches = 0
             # Each batch is half new, and half of the one before.
