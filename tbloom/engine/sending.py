@@ -25,7 +25,7 @@ AT_ONCE = 4
 #: never notice, because the old master answers it as a replica.
 _RENEWAL_NS = 60_000_000_000
 #: What redis-py's errors are made of where another thread closes the connection that it uses.
-_BROKEN = (OSError, AttributeError, RuntimeError, TypeError, ValueError, asyncio.TimeoutError)
+_BROKEN = (OSError, AttributeError, RuntimeError, ValueError, asyncio.TimeoutError)
 #: Replies are bytes, whatever the client's ``decode_responses`` is.
 BYTES: dict[str, Any] = {NEVER_DECODE: True}
 
@@ -79,6 +79,7 @@ def redis_error(error: BaseException) -> Exception:
         return as_redis_error(error).with_traceback(None)
     if isinstance(error, (TimeoutError, asyncio.TimeoutError)):  # two until Python 3.11
         return redis.TimeoutError("no reply in time")
-    if isinstance(error, _BROKEN):
+    # A TypeError too, where redis-py polls a socket that is None by now; others are of wrong options.
+    if isinstance(error, _BROKEN) or (isinstance(error, TypeError) and "fileno" in str(error)):
         return redis.ConnectionError(f"disconnected while in use ({error})")
     raise error
