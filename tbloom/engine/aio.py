@@ -20,12 +20,12 @@ from tbloom.engine.retries import as_redis_error
 from tbloom.engine.sending import (
     BYTES,
     are_lost,
+    by_place,
     is_cluster,
     next_renewal,
     options_of,
     redis_error,
     rounds,
-    together,
 )
 from tbloom.engine.together import Tasks
 from tbloom.engine.verbs import AsyncVerbs
@@ -76,7 +76,7 @@ class AsyncSender:
                 came.append((places, await self._send_together(asked)))
                 if are_lost(came[-1][1]):
                     break
-            return together(calls, came)
+            return by_place(calls, came)
 
     async def _ask(self, call: Call) -> Any:
         client = self._client

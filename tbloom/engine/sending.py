@@ -58,7 +58,7 @@ def rounds(client: Any, calls: Sequence[Call], at_once: int = AT_ONCE) -> Iterat
         yield [place for places in by_node.values() for place in places[start : start + at_once]]
 
 
-def together(calls: Sequence[Call], came: list[tuple[list[int], list[Any]]]) -> list[Any]:
+def by_place(calls: Sequence[Call], came: list[tuple[list[int], list[Any]]]) -> list[Any]:
     """The replies of all rounds, by the places of their calls; those that were not sent get the last error."""
     replies: list[Any] = [came[-1][1][-1] if came else None] * len(calls)
     for places, some in came:

@@ -19,12 +19,12 @@ from tbloom.engine.sending import (
     AT_ONCE,
     BYTES,
     are_lost,
+    by_place,
     is_cluster,
     next_renewal,
     options_of,
     redis_error,
     rounds,
-    together,
 )
 from tbloom.engine.verbs import SyncVerbs
 
@@ -66,7 +66,7 @@ class Sender(BeginsAnew):
             came.append((places, self._send_together(self._client, asked)))
             if are_lost(came[-1][1]):
                 break
-        return together(calls, came)
+        return by_place(calls, came)
 
     def ask(self, call: Call) -> Any:
         """The reply to a call, or redis-py's error."""
