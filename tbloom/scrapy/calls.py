@@ -76,6 +76,13 @@ class Crawl:
     ends_calls: Calls
     end: CrawlEnd
 
+    def fail(self, error: Exception) -> None:
+        """Ends the crawl by an error of the filter."""
+        if not self.answers.circuit.is_open:  # which the log has
+            is_known = isinstance(error, RedisError | TBloomError)
+            logger.error("The crawl ends: %s", error, exc_info=None if is_known else error)
+        self.end.begin()
+
     def later(self, what: str, call: Callable[[], object]) -> None:
         """Makes a call within ``logging_errors``, unless the crawl ends by an error."""
         if not self.end.has_begun:

@@ -22,43 +22,27 @@ from tbloom.scrapy.claims.links import ClaimedLinks
 from tbloom.scrapy.compat import is_trial
 from tbloom.scrapy.connection import make_client
 from tbloom.scrapy.crawler import CrawlEnd, ends_early
-from tbloom.scrapy.links import Asks, Links
 from tbloom.scrapy.settings import FLUSH, MARK, MARKS_DONE, SHADOW
-from tbloom.scrapy.stores import CrawlBloom
 
 if TYPE_CHECKING:
     from scrapy import Spider
     from scrapy.crawler import Crawler
     from scrapy.settings import BaseSettings
 
+    from tbloom.scrapy.links import Links
 
 #: The schedulers of the crawls that run with the add-on, by the ids of their crawlers, to which they lead.
 _schedulers: WeakValueDictionary[int, Any] = WeakValueDictionary()
 
 
-def open_gate(crawler: Crawler, dupefilter: Asks, *, shared: bool) -> Links | None:
-    """What the crawl's links wait in, from now on; None: without the add-on, each waits where it is met."""
-    scheduler = _schedulers.get(id(crawler))
-    if scheduler is None:
-        return None
-    links: Links
-    below, seen = scheduler.enqueue_below, dupefilter.seen
-    if crawler.settings.get(MARK.name) in MARKS_DONE and isinstance(seen, CrawlBloom):
-        links = ClaimedLinks(dupefilter, seen, below, scheduler.next_below, shared=shared)
-    else:
-        links = Links(dupefilter, below)
-    scheduler.links = links
-    return links
-
-
-def has_gate(crawler: Crawler) -> bool:
-    """Whether the crawl runs with the add-on."""
-    return id(crawler) in _schedulers
+def gate_of(crawler: Crawler) -> SchedulerGate | None:
+    """The crawl's scheduler, if it runs with the add-on."""
+    return _schedulers.get(id(crawler))
 
 
 def claimed_links(crawler: Crawler) -> ClaimedLinks | None:
     """The links of a crawl that claims pages."""
-    links = getattr(_schedulers.get(id(crawler)), "links", None)
+    links = getattr(gate_of(crawler), "links", None)
     return links if isinstance(links, ClaimedLinks) else None
 
 
@@ -69,6 +53,7 @@ _Project: Any = object
 class SchedulerGate(_Project):  # type: ignore[misc] # known at run time only
     """A project's scheduler, in which links wait until they are known to be new."""
 
+    #: What links wait in; None: each waits where it is met.
     links: Links | None = None
     #: A spider may not know its crawler.
     _of_crawler: Crawler
@@ -119,9 +104,7 @@ class SchedulerGate(_Project):  # type: ignore[misc] # known at run time only
 
     def next_request(self) -> Request | None:
         """The next request that is to be fetched."""
-        if isinstance(self.links, ClaimedLinks):
-            return self.links.next_request()
-        return self.next_below()
+        return self.links.next_request() if self.links else self.next_below()
 
     def has_pending_requests(self) -> bool:
         """Whether requests are queued, or wait."""
@@ -186,7 +169,7 @@ class DownloaderGate(_Project):  # type: ignore[misc] # known at run time only
 
     def needs_backout(self) -> bool:
         """Also while too many links wait for the filter's answer."""
-        links = getattr(_schedulers.get(id(self._of_crawler)), "links", None)
+        links = getattr(gate_of(self._of_crawler), "links", None)
         return bool(links and links.is_full) or bool(super().needs_backout())
 
 

@@ -5,23 +5,24 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict, deque
-from collections.abc import Callable
 from concurrent.futures import Future
-from contextlib import AbstractContextManager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
+from redis import RedisError
 from scrapy import Request, signals
 from scrapy.utils.asyncio import call_later
 
-from tbloom import LocalBloom
+from tbloom import Claim
+from tbloom.errors import TBloomError
 from tbloom.scrapy.compat import look_again
+from tbloom.scrapy.crawler import fingerprint
+from tbloom.scrapy.meta import arguments_of
 from tbloom.scrapy.outage import Answer, Guess
 from tbloom.scrapy.stores import CrawlBloom
 
 if TYPE_CHECKING:
     from tbloom.scrapy.calls import Crawl
-    from tbloom.scrapy.stores import CrawlExact
 
 logger = logging.getLogger(__name__)
 
@@ -29,27 +30,6 @@ logger = logging.getLogger(__name__)
 _BATCH = 200
 #: While more wait, the engine takes no further request out of the queue.
 _FULL = 5_000
-
-
-class Asks(Protocol):
-    """What links need of the dupefilter."""
-
-    @property
-    def crawl(self) -> Crawl:
-        """The crawl, with what asks its filter."""
-
-    @property
-    def seen(self) -> CrawlBloom | CrawlExact | LocalBloom:
-        """The filter."""
-
-    def question(self, request: Request) -> tuple[bytes | None, Any, Answer | None]:
-        """What the filter is asked: item, arguments, and the answer where there is nothing to ask."""
-
-    def answering(self, answer: Answer | None, *, is_counted: bool) -> AbstractContextManager[None]:
-        """Within it, the scheduler gets this answer."""
-
-    def fail(self, error: Exception) -> None:
-        """Ends the crawl by an error of the filter."""
 
 
 class Link:
@@ -70,11 +50,14 @@ class Link:
 
 
 class Links:
-    """The links of one crawl on their way into the queue."""
+    """The links of one crawl on their way into the queue: the project's scheduler, if they wait before it."""
 
-    def __init__(self, dupefilter: Asks, below: Callable[[Request], bool]) -> None:
-        self.dupefilter, self.crawl = dupefilter, dupefilter.crawl
-        self._below = below
+    claims = False
+
+    def __init__(self, crawl: Crawl, queue: Any) -> None:
+        self.crawl, self._queue = crawl, queue
+        #: The answer that the dupefilter gives now, and whether the stats count it.
+        self._given: tuple[Answer, bool] | None = None
         self._waiting: deque[Link] = deque()
         self._is_asking = False
         #: The number of links that were met, and how many of them have their answers.
@@ -99,19 +82,58 @@ class Links:
         """A request is to enter the queue: True if it has, or may yet."""
         return self._enter(self._link(request))
 
+    def next_request(self) -> Request | None:
+        """The next request that is to be fetched; None: there is none now."""
+        request: Request | None = self._queue.next_below()
+        return request
+
+    def answer_to(self, request: Request) -> tuple[Answer, bool]:
+        """What the dupefilter answers to the scheduler, and whether the stats count it. It asks the filter for what has not waited."""
+        if self._given is not None:
+            return self._given
+        try:
+            link = self._link(request)
+            if link.item is not None and link.answer is None:
+                self.crawl.calls.now(partial(self._answer, [link]))
+        except (RedisError, TBloomError) as error:  # Scrapy hangs where a dupefilter raises
+            self.crawl.fail(error)
+            return Guess.DROPPED, True
+        self._answered_now(link)
+        return link.answer or Claim.NEW, True
+
     async def close(self) -> None:
         """Returns once no link waits."""
         while self.waiting:
             self._ask()
             await self.crawl.calls.run(lambda: None)
 
+    async def finish(self) -> None:
+        """Returns once the crawl has come to its end."""
+
+    def report(self) -> None:
+        """Logs what is left to the next crawl."""
+
     def _link(self, request: Request) -> Link:
+        """The link; with an answer where there is nothing to ask. A wrong value in the request's meta ends the crawl."""
         if request.dont_filter:
             return Link(request)
-        link, seen = Link(request, *self.dupefilter.question(request)), self.dupefilter.seen
-        if link.item is not None and not link.given and isinstance(seen, CrawlBloom):
+        link, crawler = Link(request), self.crawl.crawler
+        seen = self.crawl.answers.seen
+        try:
+            if not self.crawl.end.has_begun:
+                link.given = arguments_of(request, seen, crawler.settings, claims=self.claims)
+        except TBloomError as error:
+            self.crawl.fail(error)
+        if self.crawl.end.has_begun:
+            link.answer = Guess.DROPPED
+            return link
+        link.item = fingerprint(crawler, request)
+        if not link.given and isinstance(seen, CrawlBloom):
             link.answer = seen.known(link.item)
         return link
+
+    def _answered_now(self, link: Link) -> None:
+        """The scheduler below has asked by itself."""
 
     def _enter(self, link: Link) -> bool:
         if (link.item is None or link.answer is not None) and not self.waiting:
@@ -148,7 +170,7 @@ class Links:
         try:
             asked.result()
         except Exception as error:  # noqa: BLE001 - the log has it
-            self.dupefilter.fail(error)
+            self.crawl.fail(error)
         for link in batch:
             if link.item is not None and link.answer is None:
                 link.answer = Guess.DROPPED
@@ -170,5 +192,12 @@ class Links:
 
     def _hand_on(self, link: Link) -> bool:
         """Hands the request on to the scheduler below; returns whether it is queued."""
-        with self.dupefilter.answering(link.answer, is_counted=link.item is not None):
-            return self._below(link.request)
+        return self._put(link.request, link.answer, is_counted=link.item is not None)
+
+    def _put(self, request: Request, answer: Answer | None, *, is_counted: bool) -> bool:
+        """Hands the request on to the scheduler below, whose dupefilter gives this answer; None: it asks the filter."""
+        self._given = None if answer is None else (answer, is_counted)
+        try:
+            return bool(self._queue.enqueue_below(request))
+        finally:
+            self._given = None

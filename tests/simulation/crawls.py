@@ -156,39 +156,25 @@ class PlayedCrawl:
         end: Any = self._end
         self.answers = Answers(self.seen, on_error)
         self.crawl = Crawl(crawler, self.answers, _Calls(), _Calls(), end)
-        own: Any = self
-        queue = self._enqueue, self._dequeue
         with self._having_its_turn():
-            self.links = ClaimedLinks(own, self.seen, *queue, shared=self._shares)
+            self.links = ClaimedLinks(self.crawl, self, self.seen, shared=self._shares)
         self.has_begun = self.has_ended = False
 
-    # What the library asks of the dupefilter and of the scheduler below
+    # What the library asks of the scheduler below
 
-    def question(self, request: Request) -> tuple[bytes | None, Any, Any]:
-        """What the filter is asked."""
-        if self._end.has_begun:
-            return None, (), Guess.DROPPED
-        return item_of(request.url), (), None
-
-    @contextmanager
-    def answering(self, answer: Any, *, is_counted: bool) -> Iterator[None]:  # noqa: ARG002
-        """Within it, the scheduler gets this answer."""
-        self._answer = answer
-        yield
-
-    def fail(self, _: Exception) -> None:
-        """Ends the crawl by an error of the filter."""
-        self._end.begin()
-
-    def _enqueue(self, request: Request) -> bool:
-        if self._answer is Guess.SCHEDULED:
-            self._account.failed_crawls.add(self.number)
-        if not request.dont_filter and self._answer not in NEW:
-            return False
+    def enqueue_below(self, request: Request) -> bool:
+        """Queues the request, unless the filter answers that it is not new."""
+        if not request.dont_filter:
+            answer, _ = self.links.answer_to(request)
+            if answer is Guess.SCHEDULED:
+                self._account.failed_crawls.add(self.number)
+            if answer not in NEW:
+                return False
         self._queue.append(request.to_dict(spider=self.spider))
         return True
 
-    def _dequeue(self) -> Request | None:
+    def next_below(self) -> Request | None:
+        """The next request of the queue."""
         return request_from_dict(self._queue.popleft(), spider=self.spider) if self._queue else None
 
     # What callers ask

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable
 from functools import partial
 from itertools import count as numbers
 from typing import TYPE_CHECKING, Any
@@ -21,12 +20,13 @@ from tbloom.scrapy.claims.takeover import TakeOver
 from tbloom.scrapy.claims.token import LEFT, RUNNING, Note, Token, without_token
 from tbloom.scrapy.compat import look_again
 from tbloom.scrapy.crawler import OnceLogger, count, spider_of
-from tbloom.scrapy.links import Asks, Link, Links
+from tbloom.scrapy.links import Link, Links
 from tbloom.scrapy.notes import NotNotable
-from tbloom.scrapy.outage import NEW, Answer
+from tbloom.scrapy.outage import NEW
 from tbloom.scrapy.settings import TAKE_OVER
 
 if TYPE_CHECKING:
+    from tbloom.scrapy.calls import Crawl
     from tbloom.scrapy.stores import CrawlBloom
 
 logger = logging.getLogger(__name__)
@@ -43,18 +43,12 @@ class ClaimedLinks(Links):
     ``shared``: other processes take requests out of the queue as well.
     """
 
-    def __init__(
-        self,
-        dupefilter: Asks,
-        seen: CrawlBloom,
-        below: Callable[[Request], bool],
-        next_below: Callable[[], Request | None],
-        *,
-        shared: bool,
-    ) -> None:
-        super().__init__(dupefilter, below)
+    claims = True
+
+    def __init__(self, crawl: Crawl, queue: Any, seen: CrawlBloom, *, shared: bool) -> None:
+        super().__init__(crawl, queue)
         crawler = self.crawl.crawler
-        self.seen, self._next_below, self._shared = seen, next_below, shared
+        self.seen, self._shared = seen, shared
         self._has_notes = TAKE_OVER.value(crawler.settings)
         self._most = max(1, crawler.settings.getint("CONCURRENT_REQUESTS"))
         self.pages = Pages(crawler.settings, self._ended, self._go_on)
@@ -88,14 +82,9 @@ class ClaimedLinks(Links):
         """See ``Links.enqueue``; a request with which a callback asks for its page again waits for the page's end."""
         return self.pages.keep_retry(request) or super().enqueue(request)
 
-    def claim_now(self, request: Request) -> Answer | None:
-        """The answer for a request of which the scheduler below asks by itself."""
-        link = self._link(request)
-        if link.item is not None and link.answer is None:
-            self.crawl.calls.now(lambda: self._answer([link]))
-        if link.answer in NEW and link.note is not None:
-            self._token((link.item or b"").hex()).write(request)
-        return link.answer
+    def _answered_now(self, link: Link) -> None:
+        if link.answer in NEW and link.item is not None and link.note is not None:
+            self._token(link.item.hex()).write(link.request)
 
     def _link(self, request: Request) -> Link:
         self._take_over.moves += 1
@@ -215,7 +204,7 @@ class ClaimedLinks(Links):
         self._take_over.search_later()
         if self._adopted:
             return self._take(*self._adopted.popleft())
-        while self._adopting < self._most and (request := self._next_below()) is not None:
+        while self._adopting < self._most and (request := super().next_request()) is not None:
             token = Token.of(request)
             if token is None:
                 return request
@@ -267,8 +256,7 @@ class ClaimedLinks(Links):
 
     def _put_back(self, request: Request, token: Token, *, is_own: bool = True) -> None:
         """Puts a request back into the queue that has come out of it."""
-        with self.dupefilter.answering(Claim.NEW, is_counted=False):
-            self._below(request)
+        self._put(request, Claim.NEW, is_counted=False)
         if is_own:
             self._hand_over(token)
 
@@ -297,4 +285,10 @@ class ClaimedLinks(Links):
     async def finish(self) -> None:
         """Returns once the feeds are stored, and what can be marked is. What is left in a queue is for others."""
         await self.ends.finish()
+
+    def report(self) -> None:
+        """See ``Links.report``."""
         self._failures.report()
+        if unmarked := self.ends.unmarked():
+            message = "%d pages were fetched and not marked: the next crawl fetches them again"
+            logger.warning(message, unmarked)
