@@ -202,7 +202,7 @@ class Outcomes(Pages):
         settings = self.crawler.settings
         with redis.Redis.from_url(settings["REDIS_URL"]) as client:
             [claim] = client.hvals(f"{{{settings['TBLOOM_KEY']}}}:claims")
-        self.fetched.append(claim.partition(b"tests\n")[2].split()[0].decode())
+        self.fetched.append(claim.partition(b"tests\n")[2].split()[2].decode())
 
     async def waits_until_a_is_marked(self, _: Response) -> None:
         settings = self.crawler.settings

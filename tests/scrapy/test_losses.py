@@ -12,7 +12,7 @@ from scrapy import Request
 from scrapy.utils.request import fingerprint
 
 from tbloom import TimeBloom
-from tbloom.scrapy.claims.token import Note
+from tbloom.scrapy.claims.token import Note, Token
 from tests.helpers.schedulers import ADDON, DONE, refusal
 
 MARKS = pytest.mark.parametrize("mark", ["scheduled", "done"])
@@ -74,7 +74,8 @@ def noted(url: str, deaths: int, **fields: Any) -> tuple[bytes, str]:
     """The item of a page, and the note of its claim."""
     item = fingerprint(Request(url))
     text = json.dumps({"url": url, **fields})
-    return item, Note((item.hex(),), deaths, text).text(SimpleNamespace(name="tests"))
+    token = Token("ab", 0, (item.hex(),), deaths)
+    return item, Note(token, text).text(SimpleNamespace(name="tests"))
 
 
 @pytest.fixture

@@ -64,7 +64,7 @@ class Try:
             yield "to seen", partial(self.leads, self.pages.happens, Event.TO_SEEN)
             if all(page.token.number == self.number for page, _ in self.game.ended):
                 yield "to work", self.to_work
-        if self.begun == 1 and state in (State.PARSING, State.STORING):
+        if self.begun == 1 and state is State.PARSING:
             yield "more", self.begins
         if self.outputs:
             yield from (("ends", self.ends), ("raises", partial(self.ends, ValueError())))

@@ -21,7 +21,7 @@ from tbloom.scrapy.claims.token import LEFT, RUNNING, Note, Token, without_token
 from tbloom.scrapy.compat import look_again
 from tbloom.scrapy.crawler import OnceLogger, count, spider_of
 from tbloom.scrapy.links import Link, Links
-from tbloom.scrapy.notes import NotNotable
+from tbloom.scrapy.notes import NotNotable, note_request
 from tbloom.scrapy.outage import NEW
 from tbloom.scrapy.settings import TAKE_OVER
 
@@ -118,7 +118,7 @@ class ClaimedLinks(Links):
         if not self._has_notes:
             return ""
         spider = spider_of(self.crawl.crawler)
-        return Note.of(request, token, spider).text(spider, kind)
+        return Note(token, note_request(request, spider)).text(spider, kind)
 
     def _token(self, *fingerprints: str) -> Token:
         return Token(self.seen.session, next(self._numbers), fingerprints)
@@ -190,12 +190,12 @@ class ClaimedLinks(Links):
         is_page = page.state is State.PASSED_ON
         self._give(request if is_page else without_token(request), page.token if is_page else None)
 
-    def _schedule_again(self, request: Request, note: Note) -> None:
+    def _schedule_again(self, request: Request, dead: Token) -> None:
         """Queues a request whose claims this session has taken over."""
         engine = self.crawl.crawler.engine
         if engine is not None and engine.spider is not None:  # else the next crawl takes it over
-            token = self._token(*note.fingerprints)
-            self._give(request, token._replace(deaths=note.deaths + 1))
+            token = self._token(*dead.fingerprints)
+            self._give(request, token._replace(deaths=dead.deaths + 1))
 
     # Out of the queue
 

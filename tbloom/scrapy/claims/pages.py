@@ -58,7 +58,7 @@ class Pages:
         self._followers: dict[str, list[Page]] = {}
         #: Where items wait of pages that are in the queue again, by the pages' numbers.
         self._places: dict[int, set[object]] = {}
-        #: Pages whose output has perhaps ended in this turn of the event loop.
+        #: Pages whose output or items have perhaps ended in this turn of the event loop.
         self._ending: list[Page] = []
 
     def happens(self, page: Page, event: Event) -> bool:
@@ -96,7 +96,7 @@ class Pages:
     def keep_retry(self, request: Request) -> bool:
         """Keeps a request with which a callback or errback asks for its page again until that has ended; False: it is none."""
         _, page = self._returning.get(id(request), (None, None))
-        if page is None or page.state not in (State.PARSING, State.STORING):
+        if page is None or page.state is not State.PARSING:
             return False
         del self._returning[id(request)]
         self._one_less(page, "")
@@ -175,8 +175,6 @@ class Pages:
             yield lambda _: None
             return
         page.inside += 1
-        if page.state is State.STORING:
-            self.happens(page, Event.MORE_OUTPUT)
         failed = "unfinished"
         try:
             yield partial(self._yielded, page)
@@ -190,7 +188,7 @@ class Pages:
             self.output_may_have_ended(page)
 
     def output_may_have_ended(self, page: Page) -> None:
-        """The page has perhaps no more output. It may end soon, not now: a middleware that recovers gives its output in this turn."""
+        """The page has perhaps no more output and items. It may end soon, not now: a middleware that recovers gives its output in this turn."""
         if not self._ending:
             call_later(0, self._end_outputs)
         self._ending.append(page)
@@ -227,25 +225,20 @@ class Pages:
         return is_later or (request.url, request.method, request.body) == (last.url, last.method, last.body)  # fmt: skip
 
     def _one_less(self, page: Page, failed: str) -> None:
-        page.items = max(page.items - 1, 0)  # a pipeline may add items of its own
         page.failed = page.failed or failed
-        if page.state is State.STORING and not page.items:
-            self._all_ended(page)
+        if page.items:  # a pipeline may add items of its own
+            page.items -= 1
+            self.output_may_have_ended(page)
 
     def _end_outputs(self) -> None:
         ending, self._ending = self._ending, []
         for page in ending:
-            if not page.inside and page.state is State.PARSING:
-                if page.items:
-                    self.happens(page, Event.OUTPUT_ENDED)
-                else:
-                    self._all_ended(page)
-
-    def _all_ended(self, page: Page) -> None:
-        if page.failed or (page.doubt and not page.retry):
-            self.happens(page, Event.ALL_ENDED)
-        else:
-            self.happens(page, Event.RETRIED if page.retry else Event.ALL_WELL)
+            if page.inside or page.items or page.state is not State.PARSING:
+                continue
+            if page.failed or (page.doubt and not page.retry):
+                self.happens(page, Event.ALL_ENDED)
+            else:
+                self.happens(page, Event.RETRIED if page.retry else Event.ALL_WELL)
 
     # The end
 

@@ -15,8 +15,7 @@ class State(Enum):
     DOWNLOADING = "between the scheduler and what the downloader gives"
     RETURNING = "on its way back to the queue, because a middleware gave another request"
     FOLLOWING = "redirected to a page in work, and ends as that one does"
-    PARSING = "its callback or errback runs"
-    STORING = "its callback has ended, and its items are in the pipelines"
+    PARSING = "its callback or errback runs, or its items are in the pipelines"
     MARKED = "seen from now on"
     FAILED = "tried again later in this crawl, or left to the next one"
     PASSED_ON = "in the queue again, under the same token"
@@ -37,8 +36,6 @@ class Event(Enum):
     REFUSED = "may not enter the queue"
     TARGET_MARKED = "that page is marked"
     TARGET_FAILED = "that page fails"
-    OUTPUT_ENDED = "its output ends, and items are left"
-    MORE_OUTPUT = "a middleware recovers, and there is more output"
     ALL_WELL = "output and items have ended well"
     RETRIED = "output and items have ended, and the callback has asked for it again"
     ALL_ENDED = "output and items have ended, and something has failed"
@@ -63,14 +60,9 @@ TABLE: dict[tuple[State, Event], State] = {
     (S.RETURNING, E.REFUSED): S.FAILED,
     (S.FOLLOWING, E.TARGET_MARKED): S.MARKED,
     (S.FOLLOWING, E.TARGET_FAILED): S.FAILED,
-    (S.PARSING, E.OUTPUT_ENDED): S.STORING,
     (S.PARSING, E.ALL_WELL): S.MARKED,
     (S.PARSING, E.RETRIED): S.PASSED_ON,
     (S.PARSING, E.ALL_ENDED): S.FAILED,
-    (S.STORING, E.MORE_OUTPUT): S.PARSING,
-    (S.STORING, E.ALL_WELL): S.MARKED,
-    (S.STORING, E.RETRIED): S.PASSED_ON,
-    (S.STORING, E.ALL_ENDED): S.FAILED,
     **{(state, E.LEFT_OVER): S.FAILED for state in S if state not in ENDS},
 }
 

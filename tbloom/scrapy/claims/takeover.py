@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 from scrapy import Request
 from scrapy.utils.asyncio import call_later
 
-from tbloom.scrapy.claims.token import LEFT, RUNNING, Note, prefix
+from tbloom.scrapy.claims.token import LEFT, RUNNING, Note, Token, prefix
 from tbloom.scrapy.compat import look_again
 from tbloom.scrapy.crawler import count, spider_of
+from tbloom.scrapy.notes import restore_request
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,7 +43,7 @@ class TakeOver:
         seen: CrawlBloom,
         failures: Failures,
         ends: Ends,
-        schedule: Callable[[Request, Note], object],
+        schedule: Callable[[Request, Token], object],
     ) -> None:
         self._crawl, self._seen = crawl, seen
         self._failures, self._ends, self._schedule = failures, ends, schedule
@@ -133,38 +134,39 @@ class TakeOver:
         taken = [found for text in texts if (found := self._request_of(text))]
         if not taken:
             return
-        items = [bytes.fromhex(note.fingerprints[0]) for _, note in taken]
+        items = [note.token.items[0] for _, note in taken]
         again = [note.text(spider_of(self._crawl.crawler)) for _, note in taken]
         renew = partial(self._seen.claim_many, items, None, again)
         self._crawl.later("noted", lambda: renew(self._seen.session))
         logger.info("took over %d requests of crawlers that have ended", len(taken))
         for request, note in taken:
             count(self._crawl.crawler, "tbloom/taken_over")
-            if note.deaths:  # after the others, because it may end this crawler too
+            if note.token.deaths:  # after the others, because it may end this crawler too
                 request.priority -= _SUSPECT
-            self._schedule(request, note)
+            self._schedule(request, note.token)
 
     def _request_of(self, text: str) -> tuple[Request, Note] | None:
         """The request of a note, and the note; None: it is left to the next crawl."""
         spider, note, left = spider_of(self._crawl.crawler), None, ""
         try:
             note = Note.read(text)
-            request = note.restore(spider)
+            request = restore_request(note.request, spider)
         except ValueError as error:  # as of another version of the spider
             self._not_taken(f"{error}: {text[:200]!r}")
             if note is None:
                 return None
         else:
-            has_failed = not self._failures.left_pages.isdisjoint(note.fingerprints)
-            if not has_failed and note.deaths < self._failures.attempts:
+            token = note.token
+            has_failed = not self._failures.left_pages.isdisjoint(token.fingerprints)
+            if not has_failed and token.deaths < self._failures.attempts:
                 return request, note
             if not has_failed:
                 self._not_taken(
-                    f"{note.deaths} crawlers have died of {request}; the next crawl has it"
+                    f"{token.deaths} crawlers have died of {request}; the next crawl has it"
                 )
-                self._failures.left("died", request, note.fingerprints)
-            left = note._replace(deaths=0).text(spider, LEFT)
-        self._ends.leave([bytes.fromhex(note.fingerprints[0])], left)
+                self._failures.left("died", request, token.fingerprints)
+            left = note._replace(token=token._replace(deaths=0)).text(spider, LEFT)
+        self._ends.leave(note.token.items[:1], left)
         return None
 
     def _not_taken(self, why: str) -> None:

@@ -4,10 +4,9 @@ another crawler restores it."""
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tbloom.scrapy.meta import CLAIM
-from tbloom.scrapy.notes import note_request, restore_request
 
 if TYPE_CHECKING:
     from scrapy import Request, Spider
@@ -17,8 +16,7 @@ if TYPE_CHECKING:
 #: a page that has failed, which the next crawl takes over as it begins.
 RUNNING, LEFT = "running", "left"
 
-_DEATHS = re.compile(r"(\d{1,9})((?: (?:[0-9a-f]{2})+)+)", re.ASCII)
-_TOKEN = re.compile(rf"([0-9a-f]+) (\d{{1,18}}) {_DEATHS.pattern}", re.ASCII)
+_TOKEN = re.compile(r"([0-9a-f]+) (\d{1,18}) (\d{1,9})((?: (?:[0-9a-f]{2})+)+)", re.ASCII)
 
 
 class Token(NamedTuple):
@@ -31,19 +29,26 @@ class Token(NamedTuple):
     deaths: int = 0
 
     @classmethod
-    def of(cls, request: Request) -> Self | None:
-        """The request's token; None if it carries no valid one: other programs may write to a queue."""
-        text = request.meta.get(CLAIM)
+    def read(cls, text: Any) -> Self | None:
+        """The token that a text holds; None if it is no valid one: other programs may write to a queue."""
         form = _TOKEN.fullmatch(text) if isinstance(text, str) else None
         if form is None:
             return None
         session, number, deaths, fingerprints = form.groups()
         return cls(session, int(number), (*fingerprints.split(),), int(deaths))
 
+    @classmethod
+    def of(cls, request: Request) -> Self | None:
+        """The request's token, if it carries one."""
+        return cls.read(request.meta.get(CLAIM))
+
+    def text(self) -> str:
+        """The token as a text, which takes a third of a list's memory."""
+        return " ".join(map(str, [self.session, self.number, self.deaths, *self.fingerprints]))
+
     def write(self, request: Request) -> None:
-        """Writes the token into the request's meta. (A text takes a third of a list's memory.)"""
-        words = [self.session, self.number, self.deaths, *self.fingerprints]
-        request.meta[CLAIM] = " ".join(map(str, words))
+        """Writes the token into the request's meta."""
+        request.meta[CLAIM] = self.text()
 
     @property
     def items(self) -> list[bytes]:
@@ -52,33 +57,23 @@ class Token(NamedTuple):
 
 
 class Note(NamedTuple):
-    """The request's fingerprints, how many crawlers have died of it if its crawler dies now, and the request as a text."""
+    """What Redis keeps of a page: its token, where ``deaths`` counts if its crawler dies now, and its request as a text."""
 
-    fingerprints: tuple[str, ...]
-    deaths: int
+    token: Token
     request: str
-
-    @classmethod
-    def of(cls, request: Request, token: Token, spider: Spider) -> Self:
-        """The note of a request in work. Raises NotNotable."""
-        return cls(token.fingerprints, token.deaths, note_request(request, spider))
 
     @classmethod
     def read(cls, text: str) -> Self:
         """The note that the text holds. Raises ValueError if it holds none."""
         _, head, request = [*text.split("\n", 2), "", ""][:3]
-        form = _DEATHS.fullmatch(head)
-        if form is None:
+        token = Token.read(head)
+        if token is None:
             raise ValueError(f"not a note: {text[:100]!r}")
-        return cls((*form[2].split(),), int(form[1]), request)
+        return cls(token, request)
 
     def text(self, spider: Spider, kind: str = RUNNING) -> str:
         """The text that Redis keeps."""
-        return f"{prefix(spider, kind)}{self.deaths} {' '.join(self.fingerprints)}\n{self.request}"
-
-    def restore(self, spider: Spider) -> Request:
-        """The request of the note. Raises ValueError if it can't be restored."""
-        return restore_request(self.request, spider)
+        return f"{prefix(spider, kind)}{self.token.text()}\n{self.request}"
 
 
 def prefix(spider: Spider, kind: str = RUNNING) -> str:
