@@ -1,13 +1,18 @@
-"""Crawls of a tree that are stopped eight times, and then finished: which pages and items are missing."""
+"""Crawls of a tree that are stopped eight times, and then finished, and four of which one is killed (kill -9): which pages and
+items are missing."""
 
 from __future__ import annotations
 
 import gzip
 import json
+import os
+import random
 import re
+import secrets
 import shutil
 import signal
 import time
+from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,7 +22,10 @@ import pytest
 from tests.helpers.forked import Started
 from tests.helpers.schedulers import ADDON
 
+FULL = os.environ.get("TBLOOM_FAULTS") == "full"
 PAGES, STOPS = 150, 8
+#: Pages of a tree with four crawlers, and how often one of them is killed.
+FLEET_PAGES, TIMES = (400, 20) if FULL else (200, 1)
 #: Pages that are fetched between two stops.
 BETWEEN = 8
 
@@ -37,6 +45,7 @@ QUEUES: dict[str, dict[str, Any]] = {
     "scrapy-redis": {
         "SCHEDULER": "scrapy_redis.scheduler.Scheduler",
         "SCHEDULER_PERSIST": True,
+        "SCHEDULER_QUEUE_KEY": "NAME:requests",
     },
 }
 #: The feed's name and options; %(time)s: each crawl writes a file of its own.
@@ -56,23 +65,36 @@ FEEDS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 class Tree:
-    """Crawls of the tree, one after the other, on one filter."""
+    """Crawls of the tree on one filter."""
 
-    def __init__(self, folder: Path, site: str, settings: dict[str, Any], feed: str) -> None:
-        self._folder, self._log = folder, folder / "fetched"
-        self._arguments = {"site": site, "pages": PAGES}
-        self._arguments["log_file"] = str(self._log)
+    def __init__(
+        self, folder: Path, site: str, settings: dict[str, Any], feed: str, pages: int = PAGES
+    ) -> None:
+        self._folder, self._arguments = folder, {"site": site, "pages": pages}
         name, options = FEEDS[feed]
-        settings = {"FEEDS": {f"FOLDER/{name}": options}, **settings}
-        self._settings = json.loads(json.dumps(settings).replace("FOLDER", str(folder)))
+        own = {
+            **ADDON,
+            "FEEDS": {f"FOLDER/{name}": options},
+            "TBLOOM_KEY": "NAME",
+            "TBLOOM_CAPACITY": 10_000,
+            "TBLOOM_ERROR_RATE": 1e-9,
+            **settings,
+        }
+        text = json.dumps(own).replace("FOLDER", str(folder))
+        self._settings = json.loads(text.replace("NAME", f"test-{secrets.token_hex(6)}"))
+        #: The crawls so far, by the files of the pages that they have fetched.
+        self.crawls: dict[Path, Started] = {}
 
     def start(self, **settings: Any) -> Started:
-        settings = {**self._settings, **settings}
-        job = {"settings": settings, "arguments": self._arguments}
-        return Started("tests.helpers.docs_crawler", json.dumps(job))
+        log = self._folder / f"fetched-{len(self.crawls)}"
+        arguments = {**self._arguments, "log_file": str(log)}
+        job = {"settings": {**self._settings, **settings}, "arguments": arguments}
+        self.crawls[log] = Started("tests.helpers.docs_crawler", json.dumps(job))
+        return self.crawls[log]
 
-    def fetched(self) -> list[int]:
-        return [*map(int, self._log.read_text().split())] if self._log.exists() else []
+    def fetched(self) -> Counter[int]:
+        """How often the callback of each page has ended."""
+        return Counter(page for log in self.crawls for page in pages_in(log))
 
     def items(self) -> set[int]:
         """Those in the feed's files, also where a text was cut off."""
@@ -81,17 +103,22 @@ class Tree:
 
     def stop(self, how: str) -> None:
         """A crawl that is stopped once it has fetched some pages, unless it finishes before."""
-        enough = len(self.fetched()) + BETWEEN
+        enough = self.fetched().total() + BETWEEN
         crawl = self.start(**STOPPED_BY[how])
         name, *again = how.split()
         if hasattr(signal, name):
-            while crawl.poll() is None and len(self.fetched()) < enough:
+            while crawl.poll() is None and self.fetched().total() < enough:
                 time.sleep(0.01)
             crawl.send_signal(signal.Signals[name])
             if again:
                 time.sleep(0.05)
                 crawl.send_signal(signal.Signals[name])
         print(*crawl.communicate())
+
+
+def pages_in(log: Path) -> list[int]:
+    """The pages that a crawl has fetched."""
+    return [*map(int, log.read_text().split())] if log.exists() else []
 
 
 def read(path: Path) -> str:
@@ -133,19 +160,11 @@ LONG = [
     [pytest.param(row, marks=[pytest.mark.check] * (row in LONG)) for row in ROWS + LONG],
     ids=lambda row: ", ".join(row[:4]),
 )
-def test_a_crawl_that_is_stopped_eight_times(
-    site: str, url: str, name: str, tmp_path: Path, row: Row
-) -> None:
+def test_a_crawl_that_is_stopped_eight_times(site: str, url: str, tmp_path: Path, row: Row) -> None:
     """Pages and items are missing only where nothing else is promised."""
-    own = {
-        "REDIS_URL": url,
-        "TBLOOM_KEY": name,
-        "TBLOOM_CAPACITY": 10_000,
-        "TBLOOM_MARK": row.mark,
-        "SCHEDULER_QUEUE_KEY": f"{name}:requests",
-        **({} if row.mark == "scheduled" else {"TBLOOM_SESSION_TTL": 3}),
-    }
-    tree = Tree(tmp_path, site, {**ADDON, **own, **QUEUES[row.queue]}, row.feed)
+    own = {"REDIS_URL": url, "TBLOOM_MARK": row.mark}
+    own |= {} if row.mark == "scheduled" else {"TBLOOM_SESSION_TTL": 3}
+    tree = Tree(tmp_path, site, {**own, **QUEUES[row.queue]}, row.feed)
     for _ in range(STOPS):
         tree.stop(row.how)
         if row.how in ("SIGINT twice", "SIGKILL"):  # the files of Scrapy's queue may be damaged
@@ -154,7 +173,46 @@ def test_a_crawl_that_is_stopped_eight_times(
         print(*tree.start().communicate())
     fetched = tree.fetched()
     pages, items = {*range(PAGES)} - {*fetched}, {*range(PAGES)} - tree.items()
-    again = len(fetched) - len({*fetched} - {0}) - fetched.count(0)
-    print(f"{pages=} {items=} missing; {again} fetched again")
+    print(f"{pages=} {items=} missing; {fetched.total() - len(fetched)} fetched again")
     assert row.pages in (None, bool(pages))
     assert row.items in (None, bool(items))
+
+
+@pytest.mark.timeout(3600 if FULL else 600)
+@pytest.mark.parametrize(
+    ("queue", "restart"),
+    [("scrapy-redis", False), pytest.param("memory", True, marks=pytest.mark.check)],
+    ids=["one queue", "own queues"],
+)
+def test_every_page_is_fetched_though_a_crawler_is_killed(
+    site: str, url: str, tmp_path: Path, *, queue: str, restart: bool
+) -> None:
+    """With TBLOOM_MARK = "done". Only pages of the killed crawler, one of four, may be fetched twice.
+
+    A crawler with its own queue is started again.
+    """
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    own = {"REDIS_URL": url, "TBLOOM_MARK": "done", "TBLOOM_SESSION_TTL": 5, **QUEUES[queue]}
+    for number in range(TIMES):
+        random_, folder = random.Random(seed + number), tmp_path / str(number)
+        folder.mkdir()
+        tree = Tree(folder, site, own, "jsonlines", FLEET_PAGES)
+        for _ in range(4):
+            tree.start()
+        pages = random_.randrange(1, FLEET_PAGES * 8 // 10)
+        while tree.fetched().total() < pages:
+            time.sleep(0.01)
+        victim = random_.choice([*tree.crawls])
+        tree.crawls[victim].kill()
+        if restart:
+            tree.start()
+        for crawl in tree.crawls.values():
+            print(*crawl.communicate())
+        fetched = tree.fetched()
+        # The filter is not asked for the start page, and each crawler fetches it.
+        twice = {page for page, times in fetched.items() if times > 1} - {0}
+        print(f"{len(fetched)} pages fetched, {len(twice)} of them twice")
+        assert {*range(FLEET_PAGES)} == {*fetched}
+        assert twice <= {*pages_in(victim)}
+        assert len(twice) <= 32  # the requests that one crawler runs at once
