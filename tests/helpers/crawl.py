@@ -148,10 +148,6 @@ class Outcomes(Pages):
     def closes_the_spider(self, _: Response) -> Any:
         raise scrapy.exceptions.CloseSpider("enough")
 
-    def yields_and_raises(self, response: Response) -> Iterator[scrapy.Request]:
-        yield response.follow("/child", self.parse)
-        raise ZeroDivisionError
-
     def fails_and_links_on(self, response: Response) -> Iterator[Any]:
         """Page a leads to b, b to c, and c to a."""
         yield {"fate": "fails"}
@@ -219,25 +215,13 @@ class Outcomes(Pages):
         feed = self.settings.get("FEED_READ")
         return Path(feed).read_text(encoding="utf-8").count("stored") if feed else 0
 
-    def asks_again_once(self, response: Response) -> Iterator[scrapy.Request]:
-        if response.request.dont_filter:
-            return
-        yield response.request.replace(dont_filter=True, cb_kwargs={"end": "asks_again_once"})
-
     def asks_again_and_fails(self, response: Response) -> Iterator[scrapy.Request]:
         yield response.request.replace(dont_filter=True, cb_kwargs={"end": "raises"})
-
-    def child_with_its_meta(self, response: Response) -> Iterator[scrapy.Request]:
-        yield scrapy.Request(
-            f"{self.site}status/500", self.parse, meta=response.meta, dont_filter=True
-        )
 
 
 class Corners(Pages):
     """What spiders do besides. The first page is the name of a case: the requests that ``start_CASE`` yields, or a page whose
     callback is ``on_CASE``."""
-
-    allowed_domains = ("127.0.0.1",)
 
     async def start(self) -> AsyncIterator[scrapy.Request]:
         case = self.pages[0][0]
@@ -249,37 +233,9 @@ class Corners(Pages):
     def page(self, page: str, **arguments: Any) -> scrapy.Request:
         return scrapy.Request(f"{self.site}{page}", self.note, **arguments)
 
-    def start_template(self) -> Iterator[scrapy.Request]:
-        first = self.page("0")
-        yield first
-        for i in range(1, 10):
-            yield first.replace(url=f"{self.site}{i}")
-
-    def start_large(self) -> Iterator[scrapy.Request]:
-        yield self.page("large", method="POST", body="x" * 100_000)
-        yield self.page("tuple", meta={"not JSON": (1, 2)})
-
     def start_unnotable(self) -> Iterator[scrapy.Request]:
         for page in "01":
             yield self.page(page, meta={"client": RequestFingerprinter()})
-
-    def start_redirects(self) -> Iterator[scrapy.Request]:
-        yield from map(self.page, ("a", "to/a", "to/to/a"))
-
-    def start_offsite(self) -> Iterator[scrapy.Request]:
-        yield self.page("offsite")
-
-    def on_copies(self, response: Response) -> Iterator[scrapy.Request]:
-        for _ in range(3):
-            yield response.request.replace(callback=self.note, dont_filter=True)
-
-    def start_itself(self) -> Iterator[scrapy.Request]:
-        yield self.page("self")
-        for i in range(3):
-            yield self.page(str(i), priority=5)
-
-    def start_loop(self) -> Iterator[scrapy.Request]:
-        yield self.page("loop/a")
 
     def start_one(self) -> Iterator[scrapy.Request]:
         yield self.page("a")
@@ -306,26 +262,6 @@ class Corners(Pages):
 
     def on_unknown(self, _: Response) -> Iterator[scrapy.Request]:
         yield from map(self.page, ("b", "unknown", "child"))
-
-    def on_links(self, _: Response) -> Iterator[scrapy.Request]:
-        """Yields one object twice."""
-        link = self.page("b")
-        yield from (link, link, self.page("child"))
-
-    def on_outside(self, _: Response) -> Iterator[scrapy.Request]:
-        """A link to another site, which another page allows."""
-        yield from (self.outside(), self.page("child"))
-        yield self.page("c").replace(callback=self.allows_it)
-
-    def outside(self, **meta: bool) -> scrapy.Request:
-        url = f"{self.site}b".replace("127.0.0.1", "localhost")
-        return scrapy.Request(url, self.note_host, meta=meta)
-
-    def allows_it(self, _: Response) -> Iterator[scrapy.Request]:
-        yield self.outside(allow_offsite=True)
-
-    def note_host(self, _: Response) -> None:
-        self.fetched.append("outside")
 
     def idle(self) -> None:
         """The case "idle": pages are asked for when there is nothing else to do."""

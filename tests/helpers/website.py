@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 
 
 class Page(BaseHTTPRequestHandler):
-    """Any page; / has links to /a and /b; /status/CODE answers with that code, /to/PATH leads to PATH, /offsite to another
-    host, /self to itself once, /loop/a to /loop/b and back, and /cut says nothing (/cut/once... only the first time)."""
+    """Any page; / has links to /a and /b; /status/CODE answers with that code, /to/PATH leads to PATH, and /cut says nothing
+    (/cut/once... only the first time)."""
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["Content-Length"]))
@@ -28,12 +28,7 @@ class Page(BaseHTTPRequestHandler):
         if kind == "cut" and (not rest.startswith("once") or is_first):
             self.close_connection = True
             return
-        leads_to = {
-            "to": f"/{rest}",
-            "offsite": f"http://localhost:{self.server.server_port}/other",
-            "self": self.path if is_first else None,
-            "loop": "/loop/b" if rest == "a" else "/loop/a",
-        }.get(kind)
+        leads_to = f"/{rest}" if kind == "to" else None
         links = b'<a href="/a">a</a><a href="/b">b</a>' if self.path == "/" else b""
         body = b"<html><title>page</title>%s</html>" % links
         self.send_response(int(rest) if kind == "status" else 302 if leads_to else 200)

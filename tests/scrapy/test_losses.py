@@ -18,20 +18,6 @@ from tests.helpers.schedulers import ADDON, DONE, refusal
 MARKS = pytest.mark.parametrize("mark", ["scheduled", "done"])
 
 
-@MARKS
-@pytest.mark.parametrize(
-    ("case", "fetched"),
-    [("links", ["b", "child"]), ("outside", ["child", "outside"])],
-)
-def test_every_link_is_followed(
-    crawl: Any, claims: Any, *, case: str, fetched: list[str], mark: str
-) -> None:
-    """A callback yields the same object twice; an offsite link is allowed the second time."""
-    result = crawl("corners", {**ADDON, "TBLOOM_MARK": mark}, [case])
-    assert fetched == sorted(result["fetched"])
-    assert 0 == claims()
-
-
 def test_a_link_with_wrong_meta_ends_the_crawl_and_its_page_is_not_marked(
     crawl: Any, claims: Any
 ) -> None:
@@ -46,19 +32,6 @@ def test_a_link_without_a_fingerprint_takes_no_other_with_it(crawl: Any, mark: s
     own = {"REQUEST_FINGERPRINTER_CLASS": "tests.helpers.crawl.Picky", "TBLOOM_MARK": mark}
     result = crawl("corners", {**ADDON, **own}, ["unknown"])
     assert ["b", "child"] == sorted(result["fetched"])
-
-
-def test_a_page_that_redirects_to_itself_is_parsed(crawl: Any) -> None:
-    """As one that sets a cookie does; requests of a higher priority come between."""
-    result = crawl("corners", {**DONE, "CONCURRENT_REQUESTS": 1}, ["itself"])
-    assert ["0", "1", "2", "self"] == sorted(result["fetched"])
-    assert 4 == result["stats"]["tbloom/done"]
-
-
-def test_a_loop_of_redirects_ends_where_it_began(crawl: Any, claims: Any) -> None:
-    result = crawl("corners", DONE, ["loop"])
-    assert 2 == result["stats"]["downloader/request_count"]
-    assert 1 == claims() == result["stats"]["tbloom/left/redirect"]
 
 
 def test_a_scheduler_without_a_dupefilter_is_one_line(crawl: Any) -> None:

@@ -37,25 +37,10 @@ def items(*fates: str) -> dict[str, Any]:
 
 
 MARKED: dict[str, Any] = {
-    "callbacks that end": ([["a", {}], ["b", end("yields_later")]], {}, ["a", "b", "child"]),
-    "a callback that yields, then raises": ([["a", end("yields_and_raises")]], {}, ["child"]),
-    "a download that fails": ([["cut", {}]], {}, []),
-    "a page that is not there": ([["status/404", {}]], {"ITEM_PIPELINES": {}}, ["status/404"]),
-    "a server that fails": ([["status/503", {}]], {}, []),
-    "a server that fails again and again": ([["status/503", {}]], {"RETRY_ENABLED": True, "RETRY_TIMES": 1}, []),
-    "a redirect": ([["to/a", {}]], {}, ["to/a", "a"]),
-    "a redirect to a download that fails": ([["to/cut", {}]], {}, []),
-    "two redirects to a download that fails": ([["to/cut", {}], ["to/to/cut", {}]], {}, []),
-    "a callback that asks for its page again": ([["a", end("asks_again_once")]], {}, ["a"]),
     "a callback that asks for its page again, and then fails": ([["a", end("asks_again_and_fails")]], {}, []),
-    "a child with its parent's meta that fails": ([["a", end("child_with_its_meta")]], {}, ["a"]),
     "a request that the filter is not asked for": ([["a", {"request": {"dont_filter": True}}]], {}, []),
-    "items that pass": ([["a", items("stored", "stored later")], ["b", items()]], {}, ["a", "b"]),
-    "items that are dropped": ([["a", items("dropped", "dropped later")]], {}, ["a"]),
     "one that fails after its callback has ended": ([["a", items("dropped", "fails later")]], {}, []),
     "one whose pipeline is cancelled": ([["a", items("stored", "cancelled")]], {}, []),
-    "one that an errback yields": ([["cut", {}]], {}, []),
-    "one that fails, after one of an errback": ([["cut/once", items("fails")]], {}, []),
     "one that passes, after one of an errback": ([["cut/once", items("stored")]], {}, ["cut/once"]),
     "one that fails beside one that a pipeline adds": ([["a", items("split", "fails")]], {}, []),
     "one that passes beside one that a pipeline adds": ([["a", items("split", "stored")]], {}, ["a"]),
@@ -66,27 +51,20 @@ MARKED: dict[str, Any] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "scheduler",
-    [{}, pytest.param(SCRAPY_REDIS, marks=pytest.mark.check)],
-    ids=["scrapy", "scrapy-redis"],
-)
 @pytest.mark.parametrize(("pages", "settings", "expected"), MARKED.values(), ids=MARKED)
 def test_what_is_marked(
     crawl: Any,
     marked: Any,
     claims: Any,
     *,
-    scheduler: dict[str, Any],
     pages: list[Any],
     settings: dict[str, Any],
     expected: list[str],
 ) -> None:
     """Exactly the pages whose callbacks have ended, and whose items have passed the pipelines. The others are left to the next
-    crawl, each by a claim with a note."""
-    result = crawl("outcomes", {**DONE, **PIPELINE, **scheduler, **settings}, pages)
-    every = ["a", "b", "child", "cut", "cut/once", "status/404", "status/503", "status/500"]
-    every += ["to/a", "to/to/a", "to/cut", "to/to/cut"]
+    crawl, each by a claim with a note. (``test_setups`` has more.)"""
+    result = crawl("outcomes", {**DONE, **PIPELINE, **settings}, pages)
+    every = ["a", "b", "child", "cut/once"]
     assert sorted(expected) == sorted(marked(*every))
     assert result["stats"].get("tbloom/left", 0) == claims()
     assert result["finish_reason"] in ("finished", "closespider_pagecount")
@@ -195,29 +173,10 @@ def test_a_crawl_with_a_disk_queue_goes_on_where_it_stopped(
     assert 0 == claims()
 
 
-@pytest.mark.parametrize(
-    ("case", "fetched", "more_marked"),
-    [
-        ("template", [str(i) for i in range(10)], []),
-        ("large", ["large", "tuple"], []),
-        ("redirects", ["a"], ["to/a", "to/to/a"]),
-        ("offsite", [], ["offsite"]),
-        ("copies", ["a", "a", "a"], []),
-        ("idle", ["0", "1", "2"], []),
-    ],
-)
-def test_corners(
-    crawl: Any, marked: Any, claims: Any, *, case: str, fetched: list[str], more_marked: list[str]
-) -> None:
-    """The fetched pages are marked, none is fetched more often than was asked, and no claim is left."""
-    result = crawl("corners", DONE, [case])
-    assert sorted(fetched) == sorted(result["fetched"])
-    posted = {"large"}  # (another fingerprint)
-    expected = set(fetched) - posted | set(more_marked)
-    every = [*map(str, range(10)), "a", "to/a", "to/to/a", "tuple", "offsite"]
-    assert expected == set(marked(*every))
-    assert 0 == claims()
-    assert "finished" == result["finish_reason"]
+def test_pages_that_are_asked_for_while_the_crawl_is_idle(crawl: Any, claims: Any) -> None:
+    result = crawl("corners", DONE, ["idle"])
+    assert ["0", "1", "2"] == sorted(result["fetched"])
+    assert (3, 0) == (result["stats"]["tbloom/done"], claims())
 
 
 # How often a page that fails is tried, and what the log says of it

@@ -542,18 +542,6 @@ def test_another_text_raises_a_value_error(text: str) -> None:
     assert set() == new
 
 
-@given(st.data())
-def test_a_damaged_note_raises_a_value_error_or_is_the_note_of_a_request(data: Any) -> None:
-    at = data.draw(st.integers(0, len(ORDINARY)))
-    more = data.draw(st.text('{}[]",:!9e-\\u0d', max_size=5))
-    text = ORDINARY[:at] + more + ORDINARY[at + data.draw(st.integers(0, 5)) :]
-    try:
-        request = restore_request(text, SPIDER)
-    except ValueError:
-        return
-    assert isinstance(request, Request)
-
-
 def test_a_lazy_module_is_not_looked_into(monkeypatch: pytest.MonkeyPatch) -> None:
     class Lazy(ModuleType):
         def __getattribute__(self, name: str) -> Any:

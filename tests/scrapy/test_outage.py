@@ -27,9 +27,9 @@ from tbloom.scrapy.stores import CrawlBloom, CrawlExact
 from tests.helpers.forked import Started
 from tests.helpers.killable import Killable
 from tests.helpers.making import missing
-from tests.helpers.proxy import LossyProxy, Proxy
+from tests.helpers.proxy import Proxy
 from tests.helpers.schedulers import ADDON, SCRAPY
-from tests.helpers.servers import BINARIES, Clockwork
+from tests.helpers.servers import BINARIES
 from tests.helpers.website import Server, served
 
 POLICIES = pytest.mark.parametrize("policy", ["schedule", "drop"])
@@ -296,16 +296,6 @@ def test_claims_while_the_server_is_down(server: Killable, name: str, policy: st
             assert [Claim.SEEN] == theirs.claim_many([b"done"])
 
 
-def test_what_is_remembered_for_an_outage_is_bounded(
-    url: str, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tbloom.scrapy.outage.MAX_ASKED", 10)
-    with asking(url, name, "schedule") as answers:
-        items = [str(i).encode() for i in range(100)]
-        answers.ask(items)
-        assert items[-10:] == [*answers._asked]
-
-
 @POLICIES
 def test_what_was_done_while_the_server_was_down_is_marked_later(
     server: Killable, name: str, policy: str
@@ -352,34 +342,3 @@ def test_an_error_that_does_not_pass_comes_through(
         pytest.raises(redis.ResponseError, match="WRONGTYPE"),
     ):
         answers.ask([b"a"])
-
-
-def test_an_item_called_new_by_policy_is_not_new_again(url: str, name: str) -> None:
-    """Its lost answer was "new" too; the server's next one counts."""
-    with (
-        LossyProxy(url, lambda number: number == 3) as proxy,
-        asking(proxy.url, name, "schedule") as answers,
-    ):
-        answers.seen.contains("parameters")
-        assert [Guess.SCHEDULED] == answers.ask([b"a"])
-        answers.circuit.worked()
-        assert [Claim.SEEN] == answers.ask([b"a"])
-        assert 1 == proxy.lost
-
-
-def test_a_claim_called_new_by_policy_stays_claimed(clockwork: Clockwork, name: str) -> None:
-    """The claim reached the server, the reply did not, and the policy answers "new": no other process gets it."""
-    with (
-        LossyProxy(clockwork.server.url) as proxy,
-        asking(proxy.url, name, "schedule", session_ttl=2) as ours,
-        TimeBloom.from_url(clockwork.server.url, name) as theirs,
-    ):
-        ours.ask([b"before"], [""])
-        proxy.loses_next = True
-        assert [Guess.SCHEDULED] == ours.ask([b"a"], ["the work"])
-        assert 1 == proxy.lost
-        seen: Any = ours.seen
-        for _ in range(5):
-            clockwork.pass_a_second(name, seen.session)
-            assert Claim.BUSY is theirs.claim(b"a")
-            assert [] == theirs.take_over()

@@ -19,7 +19,6 @@ from scrapy.settings import Settings
 from scrapy.utils.request import fingerprint
 
 from tbloom import ConfigError, ConfigMismatch
-from tbloom.errors import StoreLocked
 from tbloom.pages import PageStore, calendar
 from tbloom.scrapy import ScrapyRedisFingerprinter
 from tbloom.scrapy.crawler import error_line
@@ -341,14 +340,3 @@ def test_other_slices_than_the_stores_are_refused(tmp_path: Path) -> None:
         Opened(tmp_path, **SLICES, TBLOOM_TIMEZONE="Asia/Tokyo")
     with Opened(tmp_path, TBLOOM_TIMEZONE="Asia/Tokyo") as opened:  # the filter's
         opened.store(URL)
-
-
-def test_the_last_one_closes_the_store(tmp_path: Path) -> None:
-    with Opened(tmp_path) as one:
-        with Opened(tmp_path) as other:
-            other.store(URL)
-        assert URL == one.retrieve(URL).url
-        with pytest.raises(StoreLocked):
-            PageStore(tmp_path)
-    PageStore(tmp_path).close()
-    assert {} == _opened
