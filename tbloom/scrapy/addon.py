@@ -9,20 +9,13 @@ from scrapy.exceptions import NotConfigured
 from scrapy.settings import SETTINGS_PRIORITIES
 from scrapy.utils.misc import load_object
 
-from tbloom.errors import ConfigError
 from tbloom.scrapy.claims.middleware import NearestToEngine, NearestToSpider
 from tbloom.scrapy.dupefilter.dupefilter import DupeFilter
 from tbloom.scrapy.gates import DownloaderGate, SchedulerGate, gated
 from tbloom.scrapy.settings import MARK, MARKS_DONE, SHADOW
 
 if TYPE_CHECKING:
-    from scrapy.crawler import Crawler
     from scrapy.settings import BaseSettings
-
-
-def from_crawler(crawler: Crawler) -> Addon:
-    """Scrapy calls this where ADDONS names this module in place of the class."""
-    raise ConfigError("ADDONS", crawler.settings.getdict("ADDONS"), "'tbloom.scrapy.Addon'")
 
 
 class Addon:

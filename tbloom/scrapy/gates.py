@@ -6,7 +6,7 @@ everything passes, whichever middlewares a project has.
 
 from __future__ import annotations
 
-from functools import wraps
+from inspect import Parameter, signature
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
@@ -137,25 +137,19 @@ class SchedulerGate(_Project):  # type: ignore[misc] # known at run time only
 class DownloaderGate(_Project):  # type: ignore[misc] # known at run time only
     """A project's downloader, which tells what it gives for a page."""
 
-    def __init_subclass__(cls) -> None:
-        """Scrapy calls ``fetch`` with the arguments that the project's asks for."""
-        gate = cls.fetch
-
-        @wraps(super(DownloaderGate, cls).fetch)
-        def fetch(self: Any, request: Request, *args: Any) -> Any:
-            return gate(self, request, *args)
-
-        cls.fetch = fetch  # type: ignore[method-assign]
-
     def __init__(self, crawler: Crawler) -> None:
         super().__init__(crawler)
         self._of_crawler = crawler
+        spider = signature(super().fetch).parameters.get("spider")
+        #: As earlier versions of Scrapy had it.
+        self._needs_spider = spider is not None and spider.default is Parameter.empty
 
-    def fetch(self, request: Request, *args: Any) -> Any:
+    def fetch(self, request: Request) -> Any:
         """A Deferred of the Response, Request or Failure; a page is known by the object that is passed on."""
         links = claimed_links(self._of_crawler)
         page = links and links.pages.fetching(request)
-        fetched = super().fetch(request, *args)
+        spider = [self._of_crawler.spider] if self._needs_spider else []
+        fetched = super().fetch(request, *spider)
         if not links or not page:
             return fetched
 

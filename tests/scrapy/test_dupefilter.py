@@ -8,11 +8,8 @@ from typing import Any
 
 import pytest
 import redis
-from scrapy import Spider
-from scrapy.addons import AddonManager
-from scrapy.crawler import Crawler
 
-from tbloom import ConfigError, LocalBloom, TimeBloom
+from tbloom import LocalBloom, TimeBloom
 from tests.helpers.schedulers import (
     ADDON,
     SCRAPY,
@@ -169,9 +166,3 @@ def test_the_log_says_when_the_project_overrules_the_add_on(crawl: Any) -> None:
     assert "tbloom/new" not in result["stats"]
     disabled = "Disabled tbloom.scrapy.Addon: the project sets DUPEFILTER_CLASS to 'scrapy."
     assert disabled in result["log"]
-
-
-def test_an_add_on_in_small_letters_is_told_its_name() -> None:
-    crawler = Crawler(Spider, {"ADDONS": {"tbloom.scrapy.addon": 500}})
-    with pytest.raises(ConfigError, match=r"ADDONS: expected 'tbloom.scrapy.Addon', got"):
-        AddonManager(crawler).load_settings(crawler.settings)
