@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 from collections import defaultdict, deque
 from concurrent.futures import Future
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -32,21 +33,24 @@ _BATCH = 200
 _FULL = 5_000
 
 
+@dataclass(slots=True, eq=False)
 class Link:
-    """A request that is to enter the queue. ``item``: what the filter is asked for; None: nothing, or it has answered."""
+    """A request that is to enter the queue."""
 
-    __slots__ = ("answer", "given", "item", "note", "owner", "page", "request", "token")
-
-    def __init__(self, request: Request, item: bytes | None = None, given: Any = (), answer: Answer | None = None) -> None:  # fmt: skip
-        self.request, self.item, self.answer = request, item, answer
-        #: The arguments of ``add`` or ``claim``, as pairs.
-        self.given = given
-        #: With "done" and "parsed": the page that it goes on as, the token that it has, the note of its claim, and the session
-        #: that claimed it before it came out of a queue.
-        self.page: Any = None
-        self.token: Any = None
-        self.note: str | None = None
-        self.owner = ""
+    request: Request
+    #: What the filter is asked for; None: nothing.
+    item: bytes | None = None
+    #: The arguments of ``add`` or ``claim``, as pairs.
+    given: Any = ()
+    answer: Answer | None = None
+    # With "done" and "parsed":
+    #: The page that it goes on as, and the token that it has.
+    page: Any = None
+    token: Any = None
+    #: The note of its claim; None: it is not claimed.
+    note: str | None = None
+    #: The session that claimed it before it came out of a queue.
+    owner: str = ""
 
 
 class Links:

@@ -181,9 +181,7 @@ class ClaimedLinks(Links):
     def _give(self, request: Request, token: Token | None) -> None:
         """Queues a request that the filter is not asked for; with a token, its claims are this session's."""
         self._take_over.moves += 1
-        link = Link(request, answer=Claim.NEW)
-        link.token = token
-        self._hand_on_later(link)
+        self._hand_on_later(Link(request, answer=Claim.NEW, token=token))
 
     def _go_on(self, page: Page, request: Request) -> None:
         """The page has ended that was asked for again. If it has failed, the request is no page's."""
@@ -229,8 +227,8 @@ class ClaimedLinks(Links):
 
     def _adopt(self, request: Request, token: Token) -> None:
         """Claims a request that perhaps another process has put into the queue, in the place of that one's session."""
-        link = Link(request, token.items[0], (("previous_owner", token.session),))
-        link.owner, link.token = token.session, token
+        owner = (("previous_owner", token.session),)
+        link = Link(request, token.items[0], owner, token=token, owner=token.session)
         try:
             link.note = self._note(request, token)
         except NotNotable:

@@ -83,7 +83,7 @@ class Pages:
 
     def taken(self, token: Token, request: Request, note: str) -> None:
         """A page's request has come out of the queue."""
-        page = Page(token, request, note)
+        page = Page(token, request, note, thing=request)
         page.places = self._places.pop(token.number, page.places)
         self._by_id[id(request)] = page
         self.happens(page, Event.TAKEN)
@@ -103,18 +103,9 @@ class Pages:
         return True
 
     def follow(self, page: Page, fingerprint: str) -> None:
-        """The page is redirected to one that this crawl works on."""
-        if self._leads_to(fingerprint, page):
-            self.refuse(page)
-        elif self.happens(page, Event.TO_PAGE_IN_WORK):
+        """The page is redirected to one that this crawl works on. (Of a circle, none ends before the crawl is idle.)"""
+        if self.happens(page, Event.TO_PAGE_IN_WORK):
             self._followers.setdefault(fingerprint, []).append(page)
-
-    def _leads_to(self, fingerprint: str, page: Page) -> bool:
-        """Whether the page with this fingerprint follows the page, perhaps through others."""
-        for followed, pages in self._followers.items():
-            if any(fingerprint in other.token.fingerprints for other in pages):
-                return followed in page.token.fingerprints or self._leads_to(followed, page)
-        return False
 
     def refuse(self, page: Page) -> None:
         """The page is redirected to one that is not for this crawl."""
