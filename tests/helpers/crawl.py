@@ -21,6 +21,7 @@ from typing import Any
 import redis
 import scrapy
 import scrapy.exceptions
+from scrapy.core.engine import ExecutionEngine
 from scrapy.crawler import Crawler, CrawlerProcess
 from scrapy.dupefilters import RFPDupeFilter
 from scrapy.http import Response
@@ -99,6 +100,29 @@ class Links(Fetching, scrapy.Spider):
         self.note(response)
         for link in response.text.split():
             yield response.follow(f"/{link}", self.parse)
+
+
+class Tree(scrapy.Spider):
+    """The numbers from 0: one link leads to each page, and 7 from it. Each page is an item, and is appended to a file once its
+    callback has come to its end, so that the file is right also if the crawler is killed."""
+
+    name = "tree"
+    site: str
+    size: int
+    log_file: str
+
+    async def start(self) -> AsyncIterator[scrapy.Request]:
+        yield scrapy.Request(f"{self.site}0", dont_filter=True)
+
+    def parse(self, response: Response, **_: Any) -> Iterator[Any]:
+        number = int(response.url.removeprefix(self.site))
+        for child in range(7 * number + 1, min(7 * number + 8, self.size)):
+            yield scrapy.Request(f"{self.site}{child}")
+        yield {"page": f"page {number}"}
+        with Path(self.log_file).open("a", encoding="utf-8") as log:
+            log.write(f"{number}\n")
+        if number == 0 and self.settings.getbool("TREE_START_FAILS"):
+            raise ZeroDivisionError
 
 
 class FromRedis(Fetching, RedisSpider):
@@ -313,6 +337,7 @@ SPIDERS = {
     "ten_and_hundred": TenAndHundred,
     "pages": Pages,
     "from_redis": FromRedis,
+    "tree": Tree,
 }
 
 
@@ -367,9 +392,12 @@ def run(
 
 def main() -> None:
     job = json.loads(sys.argv[1])
+    if job["spider"] == "tree":  # an idle engine looks into its queue every 5 s
+        ExecutionEngine._SLOT_HEARTBEAT_INTERVAL = 0.1
     log = io.StringIO()
     logging.basicConfig(stream=log, level=logging.DEBUG)
     own = {"site": job["site"], "pages": job.get("pages"), "pause": job.get("pause", 0)}
+    own |= job.get("arguments", {})
     fetched: list[str] = []
     spider = SPIDERS[job["spider"]], {**own, "fetched": fetched}
     [result] = run([[spider]], **job["settings"])

@@ -11,7 +11,7 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
-_CRAWLS = ["tests.helpers.crawl", "tests.helpers.cached", "tests.helpers.docs_crawler"]
+_CRAWLS = ["tests.helpers.crawl", "tests.helpers.cached"]
 #: What a crawl imports only when it begins.
 _LATER = ["aiohttp", "tldextract", "scrapy.core.downloader.handlers.s3", "tbloom.scrapy"]
 _LATER += ["scrapy.extensions.feedexport", "scrapy.extensions.telnet", "scrapy_redis.scheduler"]

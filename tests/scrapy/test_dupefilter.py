@@ -25,17 +25,6 @@ DONE = {**ADDON, "TBLOOM_MARK": "done"}
 SHARED = SETTINGS["add-on, scrapy-redis"]
 
 
-@pytest.mark.parametrize("way", SETTINGS)
-def test_the_sources_spider_fetches_100_pages_and_filters_10(crawl: Any, way: str) -> None:
-    """10 requests, then 100 that include those 10."""
-    result = crawl("ten_and_hundred", SETTINGS[way])
-    assert sorted(map(str, range(100))) == sorted(result["fetched"])
-    stats = result["stats"]
-    assert (10, 10) == (stats["bloomfilter/filtered"], stats["dupefilter/filtered"])
-    assert (100, 10) == (stats["tbloom/new"], stats["tbloom/seen"])
-    assert "redis.connection" not in result["log"]
-
-
 @pytest.mark.parametrize("way", [*WAYS, *STORES])
 def test_what_is_remembered_outlives_the_crawl_until_it_is_flushed(
     crawl: Any, tmp_path: Path, way: str

@@ -70,7 +70,8 @@ class Tree:
     def __init__(
         self, folder: Path, site: str, settings: dict[str, Any], feed: str, pages: int = PAGES
     ) -> None:
-        self._folder, self._arguments = folder, {"site": site, "pages": pages}
+        self._folder, self._job = folder, {"spider": "tree", "site": site}
+        self._arguments = {"size": pages}
         name, options = FEEDS[feed]
         own = {
             **ADDON,
@@ -88,8 +89,8 @@ class Tree:
     def start(self, **settings: Any) -> Started:
         log = self._folder / f"fetched-{len(self.crawls)}"
         arguments = {**self._arguments, "log_file": str(log)}
-        job = {"settings": {**self._settings, **settings}, "arguments": arguments}
-        self.crawls[log] = Started("tests.helpers.docs_crawler", json.dumps(job))
+        job = {**self._job, "settings": {**self._settings, **settings}, "arguments": arguments}
+        self.crawls[log] = Started("tests.helpers.crawl", json.dumps(job))
         return self.crawls[log]
 
     def fetched(self) -> Counter[int]:
