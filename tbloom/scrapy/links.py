@@ -44,11 +44,10 @@ class Link:
     given: Any = ()
     answer: Answer | None = None
     # With "done" and "parsed":
-    #: The page that it goes on as, and the token that it has.
+    #: The page that it goes on as, the token that it has (None: it is not claimed), and the note of its claim.
     page: Any = None
     token: Any = None
-    #: The note of its claim; None: it is not claimed.
-    note: str | None = None
+    note: str = ""
     #: The session that claimed it before it came out of a queue.
     owner: str = ""
 

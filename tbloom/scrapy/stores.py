@@ -147,6 +147,10 @@ class CrawlBloom(CrawlStore, TimeBloom):
         """The number of these items whose commits have failed, and are still to be sent: heartbeats and ``close`` do."""
         return len(self._claims.own.to_commit.keys() & {*self.config.digests_of(items)})
 
+    def note_again(self, notes: dict[bytes, str]) -> None:
+        """Gives items that this process has claimed other notes."""
+        self.claim_many([*notes], notes=[*notes.values()], previous_owner=self.session)
+
     def commit_many(self, items: Iterable[Item], keep: int | None = None) -> None:
         """See ``TimeBloom.commit_many``; links to what was committed for the whole window need no server any more."""
         items, calls = list(items), self._exchange.current_calls()

@@ -180,8 +180,7 @@ class Ends:
         items = [item for items, _ in left for item in items]
         self._crawl.calls.now(partial(self._crawl.answers.forget, items))  # in the thread that asks
         if noted:
-            again = partial(self._seen.claim_many, notes=[*noted.values()])
-            again([*noted], previous_owner=self._seen.session)
+            self._seen.note_again(noted)
             self._seen.abandon_many([*noted])
         if others := [item for items, _ in left for item in items if item not in noted]:
             self._seen.release_many(others)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from contextlib import suppress
 from functools import partial
 from itertools import count as numbers
 from typing import TYPE_CHECKING, Any
@@ -83,8 +84,8 @@ class ClaimedLinks(Links):
         return self.pages.keep_retry(request) or super().enqueue(request)
 
     def _answered_now(self, link: Link) -> None:
-        if link.answer in NEW and link.item is not None and link.note is not None:
-            self._token(link.item.hex()).write(link.request)
+        if link.answer in NEW and link.token is not None:
+            link.token.write(link.request)
 
     def _link(self, request: Request) -> Link:
         self._take_over.moves += 1
@@ -92,13 +93,12 @@ class ClaimedLinks(Links):
         if page is None:
             request = without_token(request)
         link = super()._link(request)
-        if page is not None:
-            link.page, link.token = page, page.token
+        link.page, link.token = page, page.token if page else None
         if link.item is None:
             return link
         hexed, before = link.item.hex(), page.token.fingerprints if page else ()
-        if page is not None:
-            link.token = page.token._replace(fingerprints=(hexed, *before))
+        token = page.token if page else self._token()
+        link.token = token._replace(fingerprints=(hexed, *before))
         if hexed in before:  # to itself, once, as for a new cookie; or in a circle
             link.item, link.answer = None, Claim.NEW if before == (hexed,) else Claim.BUSY
         elif hexed in self._failures.left_pages:
@@ -106,11 +106,11 @@ class ClaimedLinks(Links):
         if link.answer is not None:
             return link
         try:
-            link.note = self._note(request, link.token or self._token(hexed))
+            link.note = self._note(request, link.token)
         except NotNotable as error:
             count(self.crawl.crawler, "tbloom/not_noted")
             self._once.log(logging.WARNING, _NOT_NOTED, request, error)
-            link.note = "" if page else None
+            link.token = link.token if page else None
         return link
 
     def _note(self, request: Request, token: Token, kind: str = RUNNING) -> str:
@@ -125,11 +125,11 @@ class ClaimedLinks(Links):
 
     def _ask_together(self, links: list[Link], given: dict[str, Any]) -> None:
         items = [link.item or b"" for link in links]
-        answers = self.crawl.answers.ask(items, [link.note or "" for link in links], **given)
+        answers = self.crawl.answers.ask(items, [link.note for link in links], **given)
         at_once = []
         for link, item, answer in zip(links, items, answers, strict=True):
             link.answer = answer
-            if link.note is None and answer is Claim.NEW:
+            if link.token is None and answer is Claim.NEW:
                 at_once.append(item)
         # A page that was redirected is claimed under all its URLs.
         if others := [item for link in links if link.owner for item in link.token.items[1:]]:
@@ -143,9 +143,9 @@ class ClaimedLinks(Links):
         page, token = link.page, link.token
         if link.answer is not None and link.answer not in NEW:
             token = None
-        elif page is None and link.item is not None and link.note is not None:
-            token = self._token(link.item.hex())
         if token is not None:
+            if link.item is not None and page is None:  # claimed by the session of now
+                token = token._replace(session=self.seen.session)
             token.write(link.request)
         queued = False
         try:
@@ -217,9 +217,9 @@ class ClaimedLinks(Links):
         try:
             left = self._note(request, token._replace(deaths=0), LEFT)
             if not has_note:  # which says how many crawlers have died of it if this one does now
-                running = [self._note(request, token)]
-                renew = partial(self.seen.claim_many, token.items[:1], None, running)
-                self.crawl.later("noted", lambda: renew(self.seen.session))
+                running = self._note(request, token)
+                again = partial(self.seen.note_again, {token.items[0]: running})
+                self.crawl.later("noted", again)
         except NotNotable:  # a middleware's object: the note of its claim stays
             left = ""
         self.pages.taken(token, request, left)
@@ -229,10 +229,8 @@ class ClaimedLinks(Links):
         """Claims a request that perhaps another process has put into the queue, in the place of that one's session."""
         owner = (("previous_owner", token.session),)
         link = Link(request, token.items[0], owner, token=token, owner=token.session)
-        try:
+        with suppress(NotNotable):
             link.note = self._note(request, token)
-        except NotNotable:
-            link.note = ""
         self._adopting += 1
         self._enter(link)
 

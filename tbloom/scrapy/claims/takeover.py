@@ -134,10 +134,9 @@ class TakeOver:
         taken = [found for text in texts if (found := self._request_of(text))]
         if not taken:
             return
-        items = [note.token.items[0] for _, note in taken]
-        again = [note.text(spider_of(self._crawl.crawler)) for _, note in taken]
-        renew = partial(self._seen.claim_many, items, None, again)
-        self._crawl.later("noted", lambda: renew(self._seen.session))
+        spider = spider_of(self._crawl.crawler)
+        again = {note.token.items[0]: note.text(spider) for _, note in taken}
+        self._crawl.later("noted", partial(self._seen.note_again, again))
         logger.info("took over %d requests of crawlers that have ended", len(taken))
         for request, note in taken:
             count(self._crawl.crawler, "tbloom/taken_over")
