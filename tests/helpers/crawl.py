@@ -169,9 +169,6 @@ class Outcomes(Pages):
     def raises(self, _: Response) -> Any:
         raise ZeroDivisionError
 
-    def closes_the_spider(self, _: Response) -> Any:
-        raise scrapy.exceptions.CloseSpider("enough")
-
     def fails_and_links_on(self, response: Response) -> Iterator[Any]:
         """Page a leads to b, b to c, and c to a."""
         yield {"fate": "fails"}

@@ -117,15 +117,6 @@ def test_a_redirect_to_what_another_crawler_works_on_is_left_to_the_next_link(
     assert ["a", "to/a"] == marked("a", "to/a")
 
 
-def test_a_page_whose_callback_ends_the_crawl_is_left_to_the_next_one(
-    crawl: Any, marked: Any, claims: Any
-) -> None:
-    result = crawl("outcomes", DONE, [["a", end("closes_the_spider")]])
-    assert (["a"], "enough", 1) == (result["fetched"], result["finish_reason"], claims())
-    assert ["a"] == crawl("outcomes", DONE, [])["fetched"]
-    assert [] == marked("a")
-
-
 @pytest.mark.parametrize("mark", ["parsed", "done"])
 def test_a_crawl_ends_without_asyncio_too(crawl: Any, marked: Any, mark: str) -> None:
     other = {"TWISTED_REACTOR": "twisted.internet.selectreactor.SelectReactor"}
@@ -196,13 +187,6 @@ def test_a_page_that_fails_is_tried_as_often_as_there_are_attempts(
         said = "1 pages have failed, and are left to the next crawl (pipeline/Fates: 1), for example http"
         assert 1 == result["log"].count(said)
         assert "finished" == result["finish_reason"]
-
-
-def test_a_page_that_succeeds_in_another_attempt_is_marked(crawl: Any, name: str) -> None:
-    page = f"cut/once/{name}"
-    result = crawl("pages", {**DONE, "TBLOOM_ATTEMPTS": 2}, [page])
-    assert ([page], 1) == (result["fetched"], result["stats"]["tbloom/done"])
-    assert 0 == result["stats"].get("tbloom/left", 0)
 
 
 def test_a_page_that_waits_for_another_attempt_is_left_when_the_crawl_is_closed(crawl: Any) -> None:

@@ -19,6 +19,8 @@ from tests.helpers.schedulers import ADDON, SCRAPY, SETTINGS, UNREACHABLE, refus
 SECRET = b"a secret of the crawlers, in ASCII"
 EXACT = {"TBLOOM_STORE": "exact"}
 LOCAL = {"TBLOOM_STORE": "local"}
+_FORMAT = "TBLOOM_KEY: expected a str in which only %(spider)s and %(timestamp)s may be"
+TAKES = "expected what redis-py takes ("
 _REDIS = ["REDIS_URL", "REDIS_HOST", "REDIS_PORT", "REDIS_DB", "REDIS_ENCODING", "REDIS_PARAMS"]
 
 
@@ -54,40 +56,12 @@ def message(wrong: dict[str, Any]) -> str:
         ({**EXACT, "TBLOOM_MARK": "done"}, "TBLOOM_MARK: expected 'scheduled', with TBLOOM_STORE = 'ex"),
         ({**LOCAL, "TBLOOM_SHADOW": True}, "TBLOOM_SHADOW: expected to be left out with TBLOOM_STORE"),
         ({"TBLOOM_PATH": "seen.tbloom"}, "TBLOOM_PATH: expected to be left out with TBLOOM_STORE = 'bl"),
-    ],
-)  # fmt: skip
-def test_a_wrong_setting_is_named(wrong: dict[str, Any], expected: str) -> None:
-    assert message(wrong).startswith(expected)
-
-
-@pytest.mark.parametrize("secret", [SECRET, SECRET.decode()])
-@pytest.mark.parametrize("store", ["bloom", "local"])
-def test_crawlers_share_a_secret(url: str, name: str, store: str, secret: Any) -> None:
-    """Bytes in the settings and a text of the command line are the same one."""
-    known = {"REDIS_URL": url, "TBLOOM_KEY": name, "TBLOOM_STORE": store, "TBLOOM_SECRET": secret}
-    answers = read_options(Settings(known), "spider")
-    assert answers.seen.add("a")
-    own = configure(name, secret=SECRET)
-    assert answers.seen.config.digest("a") == own.digest("a")
-    answers.close()
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [{"TBLOOM_SECERT": SECRET}, {**EXACT, "TBLOOM_SECRET": SECRET}, {"TBLOOM_SECRET": 3 * SECRET}],
-)
-def test_no_error_shows_the_secret(wrong: dict[str, Any]) -> None:
-    error = message(wrong)
-    assert error.startswith("TBLOOM_SEC")
-    assert SECRET.decode() not in error
-
-
-TAKES = "expected what redis-py takes ("
-
-
-@pytest.mark.parametrize(
-    ("wrong", "expected"),
-    [
+        *(({"TBLOOM_KEY": key}, _FORMAT) for key in (
+            "%", "%s", "%(spider)s%", "%(other)s", "%(spider", "%(spider)9999999999s", b"a", 5,
+        )),
+        ({"TBLOOM_SECERT": SECRET}, "TBLOOM_SECERT: expected TBLOOM_SECRET"),
+        ({**EXACT, "TBLOOM_SECRET": SECRET}, "TBLOOM_SECRET: expected to be left out"),
+        ({"TBLOOM_SECRET": 3 * SECRET}, "TBLOOM_SECRET: expected 16 to 64 bytes"),
         ({"REDIS_URL": "http://127.0.0.1"}, "REDIS_URL: expected a URL that starts with redis://"),
         ({"REDIS_URL": "reddis://crawler:secret@127.0.0.1"}, "REDIS_URL: expected a URL that starts"),
         ({"REDIS_URL": "redis://:secret@h:99999/0?password=secret"}, "REDIS_URL: expected what redis-py"),
@@ -106,11 +80,23 @@ TAKES = "expected what redis-py takes ("
         ({"REDIS_PARAMS": {1: 2, "password": "secret"}}, f"REDIS_PARAMS: {TAKES}"),
     ],
 )  # fmt: skip
-def test_a_wrong_redis_setting_is_named_without_its_password(
+def test_a_wrong_setting_is_named_without_a_secret_or_a_password(
     wrong: dict[str, Any], expected: str
 ) -> None:
     assert message(wrong).startswith(expected)
     assert "secret" not in message(wrong)
+
+
+@pytest.mark.parametrize("secret", [SECRET, SECRET.decode()])
+@pytest.mark.parametrize("store", ["bloom", "local"])
+def test_crawlers_share_a_secret(url: str, name: str, store: str, secret: Any) -> None:
+    """Bytes in the settings and a text of the command line are the same one."""
+    known = {"REDIS_URL": url, "TBLOOM_KEY": name, "TBLOOM_STORE": store, "TBLOOM_SECRET": secret}
+    answers = read_options(Settings(known), "spider")
+    assert answers.seen.add("a")
+    own = configure(name, secret=SECRET)
+    assert answers.seen.config.digest("a") == own.digest("a")
+    answers.close()
 
 
 SHARED = SETTINGS["add-on, scrapy-redis"]
@@ -164,15 +150,6 @@ def test_other_parameters_than_the_stored_stop_the_crawl_at_the_start(
 def test_any_redis_setting_works_or_is_named(values: dict[str, Any]) -> None:
     argument = refused(lambda: read_options(Settings(values), "spider"))
     assert {*(argument or "").split(", ")} <= {"", *values}
-
-
-_FORMATS = ["%", "%s", "%(spider)s%", "%(other)s", "%(spider", "%(spider)9999999999s"]
-
-
-@pytest.mark.parametrize("key", [*_FORMATS, b"a", 5])
-def test_a_key_with_another_format_is_refused(key: Any) -> None:
-    expected = "TBLOOM_KEY: expected a str in which only %(spider)s and %(timestamp)s may be"
-    assert message({"TBLOOM_KEY": key}).startswith(expected)
 
 
 @pytest.mark.parametrize(
