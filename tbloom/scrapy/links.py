@@ -55,6 +55,7 @@ class Link:
 class Links:
     """The links of one crawl on their way into the queue: the project's scheduler, if they wait before it."""
 
+    #: New requests are claimed.
     claims = False
 
     def __init__(self, crawl: Crawl, queue: Any) -> None:
@@ -101,7 +102,7 @@ class Links:
         except (RedisError, TBloomError) as error:  # Scrapy hangs where a dupefilter raises
             self.crawl.fail(error)
             return Guess.DROPPED, True
-        self._answered_now(link)
+        self._answered_now(link, request)
         return link.answer or Claim.NEW, True
 
     async def close(self) -> None:
@@ -120,23 +121,21 @@ class Links:
         """The link; with an answer where there is nothing to ask. A wrong value in the request's meta ends the crawl."""
         if request.dont_filter:
             return Link(request)
-        link, crawler = Link(request), self.crawl.crawler
-        seen = self.crawl.answers.seen
+        if self.crawl.end.has_begun:
+            return Link(request, answer=Guess.DROPPED)
+        crawler, seen = self.crawl.crawler, self.crawl.answers.seen
         try:
-            if not self.crawl.end.has_begun:
-                link.given = arguments_of(request, seen, crawler.settings, claims=self.claims)
+            given = arguments_of(request, seen, crawler.settings, claims=self.claims)
         except TBloomError as error:
             self.crawl.fail(error)
-        if self.crawl.end.has_begun:
-            link.answer = Guess.DROPPED
-            return link
-        link.item = fingerprint(crawler, request)
-        if not link.given and isinstance(seen, CrawlBloom):
-            link.answer = seen.known(link.item)
+            return Link(request, answer=Guess.DROPPED)
+        link = Link(request, item := fingerprint(crawler, request), given)
+        if not given and isinstance(seen, CrawlBloom):
+            link.answer = seen.known(item)
         return link
 
-    def _answered_now(self, link: Link) -> None:
-        """The scheduler below has asked by itself."""
+    def _answered_now(self, link: Link, request: Request) -> None:
+        """The scheduler below has asked by itself for a request that it is about to queue."""
 
     def _enter(self, link: Link) -> bool:
         if (link.item is None or link.answer is not None) and not self.waiting:

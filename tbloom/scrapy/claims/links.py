@@ -83,9 +83,9 @@ class ClaimedLinks(Links):
         """See ``Links.enqueue``; a request with which a callback asks for its page again waits for the page's end."""
         return self.pages.keep_retry(request) or super().enqueue(request)
 
-    def _answered_now(self, link: Link) -> None:
+    def _answered_now(self, link: Link, request: Request) -> None:
         if link.answer in NEW and link.token is not None:
-            link.token.write(link.request)
+            link.token.write(request)
 
     def _link(self, request: Request) -> Link:
         self._take_over.moves += 1
