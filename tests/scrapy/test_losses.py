@@ -13,7 +13,7 @@ from scrapy.utils.request import fingerprint
 
 from tbloom import TimeBloom
 from tbloom.scrapy.claims.token import Note, Token
-from tests.helpers.schedulers import ADDON, DONE, refusal
+from tests.helpers.schedulers import ADDON, DONE
 
 MARKS = pytest.mark.parametrize("mark", ["scheduled", "done"])
 
@@ -32,15 +32,6 @@ def test_a_link_without_a_fingerprint_takes_no_other_with_it(crawl: Any, mark: s
     own = {"REQUEST_FINGERPRINTER_CLASS": "tests.helpers.crawl.Picky", "TBLOOM_MARK": mark}
     result = crawl("corners", {**ADDON, **own}, ["unknown"])
     assert ["b", "child"] == sorted(result["fetched"])
-
-
-def test_a_scheduler_without_a_dupefilter_is_one_line(crawl: Any) -> None:
-    result = crawl("pages", {**DONE, "SCHEDULER": "tests.helpers.schedulers.Plain"}, ["a"])
-    expected = (
-        "TBLOOM_MARK: expected 'scheduled', because tests.helpers.schedulers.Plain does not ask"
-    )
-    assert refusal(result).startswith(expected)
-    assert "Traceback" not in result["log"]
 
 
 def noted(url: str, deaths: int, **fields: Any) -> tuple[bytes, str]:

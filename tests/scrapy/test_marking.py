@@ -11,7 +11,7 @@ from scrapy import Request
 from scrapy.utils.request import fingerprint
 
 from tbloom import TimeBloom
-from tests.helpers.schedulers import DONE, SCRAPY, refusal
+from tests.helpers.schedulers import DONE
 
 PIPELINE = {"ITEM_PIPELINES": {"tests.helpers.pipelines.Fates": 300}}
 SCRAPY_REDIS = {"SCHEDULER": "scrapy_redis.scheduler.Scheduler", "SCHEDULER_PERSIST": True}
@@ -144,11 +144,6 @@ def test_what_failed_is_fetched_by_the_next_crawl(crawl: Any, claims: Any, name:
     assert 0 == claims()
 
 
-def test_without_the_add_on_it_is_refused(crawl: Any) -> None:
-    result = crawl("pages", {**SCRAPY, "TBLOOM_MARK": "done"}, ["a"])
-    assert refusal(result).startswith("TBLOOM_MARK: expected 'scheduled', or tbloom's add-on")
-
-
 def test_a_crawl_with_a_disk_queue_goes_on_where_it_stopped(
     crawl: Any, claims: Any, tmp_path: Path
 ) -> None:
@@ -217,9 +212,3 @@ def test_a_page_that_a_note_can_not_restore_is_marked_when_it_is_scheduled(
     assert 1 == result["log"].count("meta['client'] is a ")
     with TimeBloom.from_url(url, name, capacity=1000) as seen:
         assert (2, 0) == (seen.info().items, seen.info().claims)
-
-
-@pytest.mark.parametrize("wrong", [0, -1, "many", True, 1.5])
-def test_a_wrong_number_of_attempts_is_refused(crawl: Any, wrong: Any) -> None:
-    said = refusal(crawl("pages", {**DONE, "TBLOOM_ATTEMPTS": wrong}, ["a"]))
-    assert said.startswith("TBLOOM_ATTEMPTS: expected a whole number from 1 on, got ")

@@ -14,7 +14,7 @@ from tbloom.bloom.config import configure
 from tbloom.scrapy.options import read_options
 from tbloom.scrapy.settings import KNOWN
 from tests.helpers.hostile import anything, refused
-from tests.helpers.schedulers import ADDON, SCRAPY, SETTINGS, UNREACHABLE, refusal
+from tests.helpers.schedulers import ADDON, DONE, SCRAPY, SETTINGS, UNREACHABLE, refusal
 
 SECRET = b"a secret of the crawlers, in ASCII"
 EXACT = {"TBLOOM_STORE": "exact"}
@@ -56,6 +56,8 @@ def message(wrong: dict[str, Any]) -> str:
         ({**EXACT, "TBLOOM_MARK": "done"}, "TBLOOM_MARK: expected 'scheduled', with TBLOOM_STORE = 'ex"),
         ({**LOCAL, "TBLOOM_SHADOW": True}, "TBLOOM_SHADOW: expected to be left out with TBLOOM_STORE"),
         ({"TBLOOM_PATH": "seen.tbloom"}, "TBLOOM_PATH: expected to be left out with TBLOOM_STORE = 'bl"),
+        *(({"TBLOOM_ATTEMPTS": wrong}, "TBLOOM_ATTEMPTS: expected a whole number from 1 on, got ")
+          for wrong in (0, -1, "many", True, 1.5)),
         *(({"TBLOOM_KEY": key}, _FORMAT) for key in (
             "%", "%s", "%(spider)s%", "%(other)s", "%(spider", "%(spider)9999999999s", b"a", 5,
         )),
@@ -116,6 +118,9 @@ _EXACT = "TBLOOM_SHADOW: expected True, False or an exact dupefilter's class"
         # It needs the add-on: scrapy-redis asks Redis before other code of tbloom's runs.
         ({**SHARED, **DEAD}, f"{_DEAD}Error 111 connecting to 127"),
         ({**SHARED, **DEAD, "TBLOOM_SHADOW": True}, f"{_DEAD}Error 111 connecting to 127"),
+        ({**SCRAPY, "TBLOOM_MARK": "done"}, "TBLOOM_MARK: expected 'scheduled', or tbloom's add-on"),
+        ({**DONE, "SCHEDULER": "tests.helpers.schedulers.Plain"},
+         "TBLOOM_MARK: expected 'scheduled', because tests.helpers.schedulers.Plain does not ask"),
         ({**ADDON, "TBLOOM_SHADOW": "no.such.Class"}, _EXACT),
         ({**ADDON, "TBLOOM_SHADOW": "tbloom.scrapy.DupeFilter"}, _EXACT),
         ({**ADDON, "TBLOOM_SHADOW": "scrapy.Spider"}, _EXACT),

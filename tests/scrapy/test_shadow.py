@@ -11,7 +11,6 @@ import redis
 from tbloom import TimeBloom
 from tests.helpers import schedulers
 from tests.helpers.contents import keys_of
-from tests.helpers.proxy import LossyProxy
 from tests.helpers.schedulers import UNREACHABLE, WAYS
 
 TBLOOM = {**schedulers.SCRAPY, "TBLOOM_SHADOW": True}
@@ -131,18 +130,6 @@ def test_a_filter_that_fails_costs_nothing(
     assert 1 == result["log"].count("the crawl goes on without it")
     assert said in result["log"]
     assert "TBLOOM_ON_ERROR" not in result["log"]
-
-
-def test_a_redis_that_fails_in_the_middle_costs_nothing(shadowed: Any, url: str) -> None:
-    """From the 30th call on, all of tbloom's replies are lost, and no others."""
-    with LossyProxy(url, lambda number: number >= 30) as proxy:
-        settings = {**SCRAPY_REDIS, **ADDON, "REDIS_URL": proxy.url, "TBLOOM_RETRY_FOR": 0}
-        result = shadowed("ten_and_hundred", settings)
-        assert proxy.lost
-    assert (PAGES, "finished") == (sorted(result["fetched"]), result["finish_reason"])
-    shadow = result["shadow"]
-    assert 110 == shadow["asked"] == shadow["agreed"] + shadow["unanswered"]
-    assert shadow["agreed"] < 40
 
 
 def test_another_crawler_in_between_is_no_loss(shadowed: Any, tmp_path: Path) -> None:
