@@ -16,11 +16,11 @@ from twisted.internet.defer import Deferred
 
 from tbloom.errors import TBloomError
 from tbloom.scrapy.compat import in_loop
+from tbloom.scrapy.crawler import end_crawl, is_ending
 
 if TYPE_CHECKING:
     from scrapy.crawler import Crawler
 
-    from tbloom.scrapy.crawler import CrawlEnd
     from tbloom.scrapy.outage import Answers
 
 logger = logging.getLogger(__name__)
@@ -67,25 +67,29 @@ class Calls:
 
 @dataclass(frozen=True)
 class Crawl:
-    """One crawl with its store: what asks it, in which thread, and how the crawl ends by an error."""
+    """One crawl with its store: what asks it, and in which thread."""
 
     crawler: Crawler
     answers: Answers
     calls: Calls
     #: Where pages are marked, so that links do not wait for it.
     ends_calls: Calls
-    end: CrawlEnd
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether it ends by an error."""
+        return is_ending(self.crawler)
 
     def fail(self, error: Exception) -> None:
         """Ends the crawl by an error of the filter."""
         if not self.answers.circuit.is_open:  # which the log has
             is_known = isinstance(error, RedisError | TBloomError)
             logger.error("The crawl ends: %s", error, exc_info=None if is_known else error)
-        self.end.begin()
+        end_crawl(self.crawler)
 
     def later(self, what: str, call: Callable[[], object]) -> None:
         """Makes a call within ``logging_errors``, unless the crawl ends by an error."""
-        if not self.end.has_begun:
+        if not self.is_ending:
             self.calls.begin(call, partial(self._finish, what))
 
     @contextmanager
@@ -100,7 +104,7 @@ class Crawl:
             if not self.answers.circuit.is_open:  # which the log has
                 logger.error("Requests could not be %s: %s", what, error)
             if self.answers.on_error == "raise" or isinstance(error, TBloomError):
-                self.end.begin()
+                end_crawl(self.crawler)
 
     def _finish(self, what: str, made: Future[object]) -> None:
         with self.logging_errors(what):

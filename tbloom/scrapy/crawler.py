@@ -92,51 +92,48 @@ def count(crawler: Crawler, stat: str, times: int = 1) -> None:
         crawler.stats.inc_value(stat, times)
 
 
-#: The crawls that end before their first request.
+#: The crawls that end by an error: no request is asked for any more, or marked or released.
 _ending: WeakSet[Crawler] = WeakSet()
 
 
-class CrawlEnd:
-    """The end of a crawl by an error. (After a mere exception Scrapy would lose the request and end as "finished".)"""
+def is_ending(crawler: Crawler) -> bool:
+    """Whether the crawl ends by an error."""
+    return crawler in _ending
 
-    def __init__(self, crawler: Crawler) -> None:
-        self._crawler = crawler
-        #: True if the crawl ends: no request is asked for any more, or marked or released.
-        self.has_begun = False
 
-    def begin(self) -> None:
-        """Ends the crawl."""
-        if self.has_begun:
-            return
-        self.has_begun = True
-        engine = self._crawler.engine
-        self._crawler.signals.connect(_note_failure, signals.engine_stopped)
-        if engine and engine.spider:
-            deferred_from_coro(engine.close_spider_async(reason=ERROR_REASON))
+def end_crawl(crawler: Crawler) -> None:
+    """Ends the crawl by an error. (After a mere exception Scrapy would lose the request and end as "finished".)"""
+    if crawler in _ending:
+        return
+    _ending.add(crawler)
+    engine = crawler.engine
+    crawler.signals.connect(_note_failure, signals.engine_stopped)
+    if engine and engine.spider:
+        deferred_from_coro(engine.close_spider_async(reason=ERROR_REASON))
 
-    @contextmanager
-    def ending_at_an_error(
-        self,
-        table: Mapping[str, Setting] = FILTER,
-        *,
-        is_logged: Callable[[], bool] = lambda: False,
-    ) -> Iterator[None]:
-        """Within it, at the start, an error that a user can mend is one line in the log, and ends the crawl before its first request.
 
-        Scrapy would log an exception with tracebacks, one of them of its own ("Scraper slot not assigned"). ``table``: the
-        settings of the store; ``is_logged``: the log has the error already.
-        """
-        try:
-            yield
-        except _MENDABLE as error:
-            if not self._crawler.crawling:
-                raise
-            if not is_logged() and self._crawler not in _ending:
-                logger.error(error_line(error, self._crawler.settings, table))
-            self.has_begun = True
-            _ending.add(self._crawler)
-            # A function, because Scrapy's signals keep no method alive, and call one function once.
-            self._crawler.signals.connect(_end_before_start, signals.engine_started)
+@contextmanager
+def ending_at_an_error(
+    crawler: Crawler,
+    table: Mapping[str, Setting] = FILTER,
+    *,
+    is_logged: Callable[[], bool] = lambda: False,
+) -> Iterator[None]:
+    """Within it, at the start, an error that a user can mend is one line in the log, and ends the crawl before its first request.
+
+    Scrapy would log an exception with tracebacks, one of them of its own ("Scraper slot not assigned"). ``table``: the
+    settings of the store; ``is_logged``: the log has the error already.
+    """
+    try:
+        yield
+    except _MENDABLE as error:
+        if not crawler.crawling:
+            raise
+        if not is_logged() and crawler not in _ending:
+            logger.error(error_line(error, crawler.settings, table))
+        _ending.add(crawler)
+        # A function, because Scrapy's signals keep no method alive, and call one function once.
+        crawler.signals.connect(_end_before_start, signals.engine_started)
 
 
 def _note_failure(sender: Any) -> None:
@@ -151,11 +148,6 @@ async def _end_before_start(sender: Any) -> None:
     await engine.close_spider_async(reason=ERROR_REASON)
     await engine.stop_async()
     _note_failure(sender)
-
-
-def ends_early(crawler: Crawler) -> bool:
-    """Whether an error has ended the crawl before its first request."""
-    return crawler in _ending
 
 
 class OnceLogger:

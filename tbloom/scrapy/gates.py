@@ -21,7 +21,7 @@ from tbloom.scrapy.claims.errbacks import follow_errback
 from tbloom.scrapy.claims.links import ClaimedLinks
 from tbloom.scrapy.compat import is_trial
 from tbloom.scrapy.connection import make_client
-from tbloom.scrapy.crawler import CrawlEnd, ends_early
+from tbloom.scrapy.crawler import ending_at_an_error, is_ending
 from tbloom.scrapy.settings import FLUSH, MARK, MARKS_DONE, SHADOW
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class SchedulerGate(_Project):  # type: ignore[misc] # known at run time only
         is_shared = any(kind.__module__.startswith("scrapy_redis.") for kind in cls.__mro__)
         if is_shared and is_trial(crawler):  # leaves the queue alone
             return MemoryScheduler.from_crawler(crawler)
-        with CrawlEnd(crawler).ending_at_an_error():
+        with ending_at_an_error(crawler):
             if is_shared:  # these name a wrong setting
                 FLUSH.value(crawler.settings)
                 make_client(crawler.settings)[0].close()
@@ -78,9 +78,9 @@ class SchedulerGate(_Project):  # type: ignore[misc] # known at run time only
     def open(self, spider: Spider) -> Any:
         """The dupefilter opens the gate. An error ends the crawl."""
         crawler = self._of_crawler
-        with CrawlEnd(crawler).ending_at_an_error():
+        with ending_at_an_error(crawler):
             opened = super().open(spider)
-            if not (self.links or is_trial(crawler) or ends_early(crawler)):
+            if not (self.links or is_trial(crawler) or is_ending(crawler)):
                 self._check_mark(crawler.settings)
             return opened
 
@@ -94,8 +94,8 @@ class SchedulerGate(_Project):  # type: ignore[misc] # known at run time only
             raise ConfigError(MARK.name, mark, expected)
 
     def flush(self) -> None:
-        """scrapy-redis clears the queue of all crawlers, unless this crawl ends before its first request."""
-        if not ends_early(self._of_crawler):
+        """scrapy-redis clears the queue of all crawlers, unless this crawl ends by an error."""
+        if not is_ending(self._of_crawler):
             super().flush()
 
     def enqueue_request(self, request: Request) -> bool:

@@ -121,7 +121,7 @@ class Links:
         """The link; with an answer where there is nothing to ask. A wrong value in the request's meta ends the crawl."""
         if request.dont_filter:
             return Link(request)
-        if self.crawl.end.has_begun:
+        if self.crawl.is_ending:
             return Link(request, answer=Guess.DROPPED)
         crawler, seen = self.crawl.crawler, self.crawl.answers.seen
         try:

@@ -23,6 +23,7 @@ from scrapy import Request, Spider, signals
 from scrapy.http import Response
 from scrapy.settings import Settings
 from scrapy.utils.request import request_from_dict
+from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock as Timers
 from twisted.python.failure import Failure
 
@@ -89,13 +90,10 @@ class _Calls(Calls):
         return call()
 
 
-class _End:
-    """The end of a crawl by an error."""
+class _Crawler(SimpleNamespace):
+    """Scrapy's crawler."""
 
-    has_begun = False
-
-    def begin(self) -> None:
-        self.has_begun = True
+    __hash__ = object.__hash__
 
 
 class _Fingerprints:
@@ -142,20 +140,21 @@ class PlayedCrawl:
             retry_for=1,
             **arguments,
         )
-        self.seen.world, self._end, self._signals = world, _End(), _Signals()
-        crawler: Any = SimpleNamespace(
+        self.seen.world, self._signals = world, _Signals()
+        crawler: Any = _Crawler(
             settings=settings,
             spider=self.spider,
             spidercls=Spider,
-            engine=SimpleNamespace(spider=self.spider),
+            engine=SimpleNamespace(
+                spider=self.spider, close_spider_async=lambda reason: Deferred()
+            ),  # noqa: ARG005
             stats=None,
             signals=self._signals,
             request_fingerprinter=_Fingerprints(),
             get_extension=lambda _: None,
         )
-        end: Any = self._end
         self.answers = Answers(self.seen, on_error)
-        self.crawl = Crawl(crawler, self.answers, _Calls(), _Calls(), end)
+        self.crawl = Crawl(crawler, self.answers, _Calls(), _Calls())
         with self._having_its_turn():
             self.links = ClaimedLinks(self.crawl, self, self.seen, shared=self._shares)
         self.has_begun = self.has_ended = False
@@ -189,7 +188,7 @@ class PlayedCrawl:
                 for start in self._signals.starts:
                     start()
                 self._follow(self._account.start)
-            elif self._end.has_begun:
+            elif self.crawl.is_ending:
                 self._close()
             elif request := self.links.next_request():
                 self._fetch(request)
@@ -251,7 +250,7 @@ class PlayedCrawl:
         with suppress(RedisError, TBloomError):
             self.answers.close()
         self.world.gone.add(self.number)
-        if self._end.has_begun:
+        if self.crawl.is_ending:
             self._account.failed_crawls.add(self.number)
 
     @contextmanager

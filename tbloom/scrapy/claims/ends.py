@@ -15,7 +15,7 @@ from tbloom.errors import ConfigError
 from tbloom.items import check_keep
 from tbloom.scrapy.claims.feeds import Feeds
 from tbloom.scrapy.compat import look_again
-from tbloom.scrapy.crawler import count
+from tbloom.scrapy.crawler import count, end_crawl
 from tbloom.scrapy.meta import KEEP
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ class Ends:
         if self._timer:
             self._timer.cancel()
             self._timer = None
-        if self._is_sending or self._crawl.end.has_begun:  # then links of theirs may be lost
+        if self._is_sending or self._crawl.is_ending:  # then links of theirs may be lost
             return
         marked, left = self._take_marked(), self._left
         if not (marked or left):
@@ -171,7 +171,7 @@ class Ends:
             logger.error(
                 "Pages are not marked, because their items could not be written: %s", error
             )
-            self._crawl.end.begin()
+            end_crawl(self._crawl.crawler)
             return []
         return ready
 

@@ -54,7 +54,7 @@ class Failures:
         first = page.token.fingerprints[-1]
         self._failed[first] += 1
         tries = self._failed[first]
-        if tries < self.attempts and not (self._broken or self._crawl.end.has_begun):
+        if tries < self.attempts and not (self._broken or self._crawl.is_ending):
             pause = min(2.0 ** (tries - 1), _MAX_PAUSE)
             self.waiting[page] = call_later(pause, self._pause_ends, page)
         else:

@@ -243,7 +243,7 @@ class ClaimedLinks(Links):
                 token = self._token(*token.fingerprints)._replace(deaths=token.deaths)
                 token.write(link.request)
             self._adopted.append((link.request, token))
-        elif self.crawl.end.has_begun:  # the next crawl asks for it
+        elif self.crawl.is_ending:  # the next crawl asks for it
             self._put_back(link.request, token, is_own=is_own)
         else:  # another crawler fetches it, or has fetched it
             count(self.crawl.crawler, "tbloom/dropped")

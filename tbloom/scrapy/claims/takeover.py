@@ -67,14 +67,14 @@ class TakeOver:
 
     def is_idle(self) -> bool:
         """Whether nothing can be taken over, now or soon. (The engine asks again when this is known.)"""
-        is_done = self._done_at == self.moves or self._crawl.end.has_begun
+        is_done = self._done_at == self.moves or self._crawl.is_ending
         if not (is_done or self._is_searching):
             self._is_searching = True
             self._crawl.calls.begin(self._search_all, self._found_all)
         return is_done
 
     def _search(self, kind: str) -> None:
-        if self._is_searching or self._crawl.end.has_begun:
+        if self._is_searching or self._crawl.is_ending:
             return
         self._next_search = time.monotonic() + min(_SEARCH_SECONDS, self._seen.session_ttl / 4)
         self._is_searching = True

@@ -23,7 +23,7 @@ from tbloom.errors import TBloomError
 from tbloom.scrapy.calls import Calls
 from tbloom.scrapy.compat import is_trial
 from tbloom.scrapy.connection import make_client, naming_redis
-from tbloom.scrapy.crawler import CrawlEnd, OnceLogger, count
+from tbloom.scrapy.crawler import OnceLogger, count, ending_at_an_error
 from tbloom.scrapy.settings import COUNTS, arguments, check_settings, expand, naming_settings
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class DistinctCounts:
         """Scrapy's constructor. A wrong setting, or counters with other parameters, ends the crawl at the start."""
         if is_trial(crawler):
             raise NotConfigured
-        with CrawlEnd(crawler).ending_at_an_error(COUNTS):
+        with ending_at_an_error(crawler, COUNTS):
             counts = cls(crawler)
             with naming_redis(crawler.settings):
                 counts._check()

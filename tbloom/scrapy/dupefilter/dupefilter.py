@@ -18,7 +18,7 @@ from tbloom.scrapy.calls import Calls, Crawl
 from tbloom.scrapy.claims.links import ClaimedLinks
 from tbloom.scrapy.compat import is_trial
 from tbloom.scrapy.connection import naming_redis
-from tbloom.scrapy.crawler import CrawlEnd, count, ends_early
+from tbloom.scrapy.crawler import count, ending_at_an_error, is_ending
 from tbloom.scrapy.dupefilter.shadow import ShadowDupeFilter
 from tbloom.scrapy.dupefilter.summary import summarize, window_stats
 from tbloom.scrapy.gates import gate_of
@@ -59,7 +59,6 @@ class DupeFilter(RFPDupeFilter):
         super().__init__(debug=debug, fingerprinter=crawler.request_fingerprinter)
         self._crawler, self._settings = crawler, crawler.settings
         self._shares_queue = shares_queue
-        self._crawl_end = CrawlEnd(crawler)
         #: The request that was last dropped for lack of an answer.
         self._dropped: Request | None = None
 
@@ -104,7 +103,7 @@ class DupeFilter(RFPDupeFilter):
         seen = self.answers.seen
         waits = gate is not None and not isinstance(seen, LocalBloom)  # which needs no round trips
         calls = Calls(in_thread=waits), Calls(in_thread=waits)
-        crawl = Crawl(crawler, self.answers, *calls, self._crawl_end)
+        crawl = Crawl(crawler, self.answers, *calls)
         links = Links(crawl, gate)
         if mark in MARKS_DONE and isinstance(seen, CrawlBloom):
             links = ClaimedLinks(crawl, gate, seen, shared=self._shares_queue)
@@ -114,9 +113,9 @@ class DupeFilter(RFPDupeFilter):
 
     def open(self) -> None:
         """Scrapy's scheduler calls this at the start. An error ends the crawl."""
-        if ends_early(self._crawler):  # by a mistake in another component's settings
+        if is_ending(self._crawler):  # by a mistake in another component's settings
             return
-        with self._crawl_end.ending_at_an_error(is_logged=self._is_outage):
+        with ending_at_an_error(self._crawler, is_logged=self._is_outage):
             self._start()
 
     def clear(self) -> None:
@@ -131,7 +130,7 @@ class DupeFilter(RFPDupeFilter):
         ``meta={"tbloom_within": n}`` asks for the newest n slices only; ``meta={"tbloom_keep": n}``, or in an exact store
         ``meta={"tbloom_ttl": seconds}``, says how long a new one is remembered.
         """
-        if ends_early(self._crawler):
+        if "links" not in self.__dict__ and is_ending(self._crawler):  # it could not be opened
             return True
         answer, is_counted = self.links.answer_to(request)
         self._dropped = request if answer is Guess.DROPPED else None
@@ -179,7 +178,7 @@ class DupeFilter(RFPDupeFilter):
         try:
             await self.links.finish()
             stats = self._crawler.stats
-            has_failed = self._crawl_end.has_begun or self.answers.circuit.errors
+            has_failed = crawl.is_ending or self.answers.circuit.errors
             if stats and not has_failed:  # else don't wait for Redis once more
                 window = await crawl.calls.run(partial(window_stats, self.seen))
                 for name, value in window.items():

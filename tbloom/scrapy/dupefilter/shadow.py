@@ -14,7 +14,14 @@ from scrapy.dupefilters import BaseDupeFilter
 from scrapy.utils.misc import build_from_crawler, load_object
 
 from tbloom.errors import ConfigError, TBloomError
-from tbloom.scrapy.crawler import CrawlEnd, OnceLogger, count, ends_early, fingerprint, spider_of
+from tbloom.scrapy.crawler import (
+    OnceLogger,
+    count,
+    ending_at_an_error,
+    fingerprint,
+    is_ending,
+    spider_of,
+)
 from tbloom.scrapy.meta import WITHIN
 from tbloom.scrapy.options import read_options
 from tbloom.scrapy.settings import SHADOW
@@ -52,7 +59,6 @@ class ShadowDupeFilter(BaseDupeFilter):
         #: The number of disagreements of each kind.
         self._differ: Counter[str] = Counter()
         self._once = OnceLogger(logger)
-        self._crawl_end = CrawlEnd(crawler)
 
     # These two are made by open(), because Scrapy hides an error in from_crawler behind one of its own.
 
@@ -88,22 +94,22 @@ class ShadowDupeFilter(BaseDupeFilter):
 
     def open(self) -> Deferred[None] | None:
         """Ends the crawl now by what a wrong setting would raise later; Redis may be down."""
-        if ends_early(self._crawler):  # by a mistake in another component's settings
+        if is_ending(self._crawler):  # by a mistake in another component's settings
             return None
-        with self._crawl_end.ending_at_an_error():
+        with ending_at_an_error(self._crawler):
             kind, seen = type(self._exact), self.seen
             self._crawler.signals.connect(self._end, signals.spider_closed)
             message = "filter %r is only tried, beside %s.%s"
             logger.info(message, seen.name, kind.__module__, kind.__qualname__)
-        return None if self._crawl_end.has_begun else self._exact.open()
+        return None if is_ending(self._crawler) else self._exact.open()
 
     def close(self, reason: str = "") -> Deferred[None] | None:
         """Scrapy's scheduler calls this at the end."""
-        return None if self._crawl_end.has_begun else self._exact.close(reason)
+        return None if is_ending(self._crawler) else self._exact.close(reason)
 
     def clear(self) -> None:
         """scrapy-redis' scheduler calls this: both filters forget, so that they can be compared."""
-        if not self._crawl_end.has_begun:
+        if not is_ending(self._crawler):
             self._exact.clear()  # type: ignore[attr-defined] # scrapy-redis' has it
             self._ask(self.seen.clear)
 

@@ -18,7 +18,7 @@ from tbloom.errors import ConfigError, StoreLocked, TBloomError
 from tbloom.pages import PageStore, calendar
 from tbloom.pages.opening import folder
 from tbloom.pages.page import is_true
-from tbloom.scrapy.crawler import CrawlEnd, OnceLogger, count
+from tbloom.scrapy.crawler import OnceLogger, count, ending_at_an_error
 from tbloom.scrapy.settings import PAGES, arguments, check_settings, expand, naming_settings
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class PageCacheStorage:
         """Scrapy calls this when a crawl begins. An error ends the crawl; ``scrapy shell`` goes on without the store."""
         crawler = spider.crawler
         self._fingerprinter = crawler.request_fingerprinter or self._fingerprinter
-        with CrawlEnd(crawler).ending_at_an_error(PAGES):
+        with ending_at_an_error(crawler, PAGES):
             check_settings(self._settings)
             self._open(spider.name)
 
