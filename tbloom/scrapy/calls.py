@@ -33,8 +33,6 @@ class Calls:
 
     def __init__(self, *, in_thread: bool) -> None:
         self._thread = ThreadPoolExecutor(1, "tbloom-calls") if in_thread else None
-        #: The event loop does not wait for ``run`` and ``begin``.
-        self.in_thread = in_thread
 
     def now(self, call: Callable[[], T]) -> T:
         """The result of a call; the event loop waits for it, and for those before it."""

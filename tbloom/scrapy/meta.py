@@ -22,7 +22,7 @@ WITHIN = "tbloom_within"
 KEEP = "tbloom_keep"
 #: How long the request counts as seen in an exact store (seconds).
 TTL = "tbloom_ttl"
-#: The token of a request that is queued as a page (``claims/token.py``).
+#: The token of a request that is queued as a page (``claims/page.py``).
 CLAIM = "tbloom_claim"
 
 _ARGUMENTS = {WITHIN, KEEP, TTL}

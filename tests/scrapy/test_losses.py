@@ -12,7 +12,7 @@ from scrapy import Request
 from scrapy.utils.request import fingerprint
 
 from tbloom import TimeBloom
-from tbloom.scrapy.claims.token import Note, Token
+from tbloom.scrapy.claims.page import Note, Token
 from tests.helpers.schedulers import ADDON, DONE
 
 MARKS = pytest.mark.parametrize("mark", ["scheduled", "done"])

@@ -15,9 +15,8 @@ from scrapy.settings import Settings
 from twisted.python.failure import Failure
 
 from tbloom.scrapy.claims import pages as module
-from tbloom.scrapy.claims.page import Page
+from tbloom.scrapy.claims.page import Page, Token
 from tbloom.scrapy.claims.states import ENDS, TABLE, Event, State, after
-from tbloom.scrapy.claims.token import Token
 from tbloom.scrapy.meta import CLAIM
 
 Moves = Iterator[tuple[str, Callable[[], Any]]]

@@ -145,9 +145,7 @@ class PlayedCrawl:
             settings=settings,
             spider=self.spider,
             spidercls=Spider,
-            engine=SimpleNamespace(
-                spider=self.spider, close_spider_async=lambda reason: Deferred()
-            ),  # noqa: ARG005
+            engine=SimpleNamespace(spider=self.spider, close_spider_async=lambda **_: Deferred()),
             stats=None,
             signals=self._signals,
             request_fingerprinter=_Fingerprints(),

@@ -14,11 +14,10 @@ from scrapy import Request, signals
 from tbloom import Claim
 from tbloom.scrapy.claims.ends import Ends
 from tbloom.scrapy.claims.failures import Failures
-from tbloom.scrapy.claims.page import Page
+from tbloom.scrapy.claims.page import LEFT, RUNNING, Note, Page, Token, without_token
 from tbloom.scrapy.claims.pages import Pages
 from tbloom.scrapy.claims.states import Event, State
 from tbloom.scrapy.claims.takeover import TakeOver
-from tbloom.scrapy.claims.token import LEFT, RUNNING, Note, Token, without_token
 from tbloom.scrapy.compat import look_again
 from tbloom.scrapy.crawler import OnceLogger, count, spider_of
 from tbloom.scrapy.links import Link, Links

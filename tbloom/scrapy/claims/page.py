@@ -1,16 +1,93 @@
-"""A page in work."""
+"""A page in its three forms: a token in the meta of a queued request, for queues of any kind; a note on Redis, from which
+another crawler restores the request; and an object, while it is in work."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tbloom.scrapy.claims.states import State
+from tbloom.scrapy.meta import CLAIM
 
 if TYPE_CHECKING:
-    from scrapy import Request
+    from scrapy import Request, Spider
+    from typing_extensions import Self
 
-    from tbloom.scrapy.claims.token import Token
+#: The kinds of notes: of a request that is queued or running, which any crawler takes over once its own has died; and of
+#: a page that has failed, which the next crawl takes over as it begins.
+RUNNING, LEFT = "running", "left"
+
+_TOKEN = re.compile(r"([0-9a-f]+) (\d{1,18}) (\d{1,9})((?: (?:[0-9a-f]{2})+)+)", re.ASCII)
+
+
+class Token(NamedTuple):
+    """The session that holds the page's claims, its number there, and the fingerprints of all its URLs so far."""
+
+    session: str
+    number: int
+    fingerprints: tuple[str, ...]
+    #: How many crawlers have died of it, if one dies while it works on it; 0 if none has taken it over.
+    deaths: int = 0
+
+    @classmethod
+    def read(cls, text: Any) -> Self | None:
+        """The token that a text holds; None if it is no valid one: other programs may write to a queue."""
+        form = _TOKEN.fullmatch(text) if isinstance(text, str) else None
+        if form is None:
+            return None
+        session, number, deaths, fingerprints = form.groups()
+        return cls(session, int(number), (*fingerprints.split(),), int(deaths))
+
+    @classmethod
+    def of(cls, request: Request) -> Self | None:
+        """The request's token, if it carries one."""
+        return cls.read(request.meta.get(CLAIM))
+
+    def text(self) -> str:
+        """The token as a text, which takes a third of a list's memory."""
+        return " ".join(map(str, [self.session, self.number, self.deaths, *self.fingerprints]))
+
+    def write(self, request: Request) -> None:
+        """Writes the token into the request's meta."""
+        request.meta[CLAIM] = self.text()
+
+    @property
+    def items(self) -> list[bytes]:
+        """The fingerprints as items of the filter."""
+        return [bytes.fromhex(fingerprint) for fingerprint in self.fingerprints]
+
+
+class Note(NamedTuple):
+    """What Redis keeps of a page: its token, where ``deaths`` counts if its crawler dies now, and its request as a text."""
+
+    token: Token
+    request: str
+
+    @classmethod
+    def read(cls, text: str) -> Self:
+        """The note that the text holds. Raises ValueError if it holds none."""
+        _, head, request = [*text.split("\n", 2), "", ""][:3]
+        token = Token.read(head)
+        if token is None:
+            raise ValueError(f"not a note: {text[:100]!r}")
+        return cls(token, request)
+
+    def text(self, spider: Spider, kind: str = RUNNING) -> str:
+        """The text that Redis keeps."""
+        return f"{prefix(spider, kind)}{self.token.text()}\n{self.request}"
+
+
+def prefix(spider: Spider, kind: str = RUNNING) -> str:
+    """The beginning of a spider's notes of a kind; another spider has other callbacks."""
+    return f"{kind} {spider.name}\n"
+
+
+def without_token(request: Request) -> Request:
+    """The request, or a copy without the token that came with a copied meta: the original may be in a queue."""
+    if CLAIM not in request.meta:
+        return request
+    return request.replace(meta={k: v for k, v in request.meta.items() if k != CLAIM})
 
 
 @dataclass(slots=True, eq=False)

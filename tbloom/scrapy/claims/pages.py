@@ -18,9 +18,8 @@ from scrapy.http import Response
 from scrapy.utils.asyncio import call_later
 from twisted.python.failure import Failure
 
-from tbloom.scrapy.claims.page import Page, reason
+from tbloom.scrapy.claims.page import Page, Token, reason
 from tbloom.scrapy.claims.states import ENDS, Event, State, after
-from tbloom.scrapy.claims.token import Token
 from tbloom.scrapy.settings import MARK
 
 if TYPE_CHECKING:

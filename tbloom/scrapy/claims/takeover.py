@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from scrapy import Request
 from scrapy.utils.asyncio import call_later
 
-from tbloom.scrapy.claims.token import LEFT, RUNNING, Note, Token, prefix
+from tbloom.scrapy.claims.page import LEFT, RUNNING, Note, Token, prefix
 from tbloom.scrapy.compat import look_again
 from tbloom.scrapy.crawler import count, spider_of
 from tbloom.scrapy.notes import restore_request

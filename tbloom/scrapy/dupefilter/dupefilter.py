@@ -88,11 +88,6 @@ class DupeFilter(RFPDupeFilter):
         spider = self._crawler.spider or self._crawler.spidercls
         return read_options(self._settings, spider.name)
 
-    @property
-    def seen(self) -> CrawlBloom | CrawlExact | LocalBloom:
-        """The filter."""
-        return self.answers.seen
-
     @cached_property
     def links(self) -> Links:
         """The links of the crawl; with the add-on they wait in its scheduler, and threads ask the filter."""
@@ -174,17 +169,16 @@ class DupeFilter(RFPDupeFilter):
 
     async def _closed(self, reason: str) -> None:
         """Ends the crawl once its feeds are stored."""
-        crawl = self.links.crawl
+        crawl, seen = self.links.crawl, self.answers.seen
         try:
             await self.links.finish()
             stats = self._crawler.stats
             has_failed = crawl.is_ending or self.answers.circuit.errors
             if stats and not has_failed:  # else don't wait for Redis once more
-                window = await crawl.calls.run(partial(window_stats, self.seen))
-                for name, value in window.items():
+                for name, value in (await crawl.calls.run(partial(window_stats, seen))).items():
                     stats.set_value(name, value)
         finally:
-            if isinstance(self.seen, CrawlBloom) and (hits := self.seen.cache_hits):
+            if isinstance(seen, CrawlBloom) and (hits := seen.cache_hits):
                 count(self._crawler, "tbloom/cache_hits", hits)
             if errors := self.answers.circuit.errors:
                 count(self._crawler, "tbloom/errors", errors)
