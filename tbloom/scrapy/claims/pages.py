@@ -104,6 +104,7 @@ class Pages:
     def follow(self, page: Page, fingerprint: str) -> None:
         """The page is redirected to one that this crawl works on. (Of a circle, none ends before the crawl is idle.)"""
         if self.happens(page, Event.TO_PAGE_IN_WORK):
+            page.doubt = "redirect"
             self._followers.setdefault(fingerprint, []).append(page)
 
     def refuse(self, page: Page) -> None:
