@@ -235,7 +235,7 @@ class Game:
             t.target for t in self.tries if t.page.state not in ENDS and not t.is_lost
         } <= lost | circle
         self.pages.end_all()
-        kept = ("_by_id", "_returning", "_followers", "_places", "_ending")
+        kept = ("_by_id", "_followers", "_places", "_ending")
         assert not any(vars(self.pages)[name] for name in kept), "something is left"
         states = {page.token.number: state for page, state in self.ended}
         assert len(self.ended) == len(states) == len({each.number for each in self.tries})

@@ -49,10 +49,8 @@ class Pages:
         self._ended, self._go_on = ended, go_on
         self._awaits_items = settings.get(MARK.name) == "done"
         self._try_later = {int(code) for code in settings.getlist("RETRY_HTTP_CODES")}
-        #: By the id of the Request, Response or exception that is passed on now.
+        #: By the id of the Request, Response or exception that is passed on now, and of a retry until it is scheduled.
         self._by_id: dict[int, Page] = {}
-        #: Requests that are to enter the queue as their pages, by their ids.
-        self._returning: dict[int, tuple[Request, Page]] = {}
         #: Pages that end as another one does, by that one's fingerprint.
         self._followers: dict[str, list[Page]] = {}
         #: Where items wait of pages that are in the queue again, by the pages' numbers.
@@ -78,6 +76,10 @@ class Pages:
         """The page of a Response, or of a Failure that went to an errback."""
         return self._by_id.get(id(thing.value if isinstance(thing, Failure) else thing))
 
+    def _pop(self, request: Request, state: State) -> Page | None:
+        page = self._by_id.get(id(request))
+        return self._by_id.pop(id(request)) if page and page.state is state else None
+
     # From the queue and back
 
     def taken(self, token: Token, request: Request, note: str) -> None:
@@ -89,15 +91,14 @@ class Pages:
 
     def returning(self, request: Request) -> Page | None:
         """The page as which the request is to enter the queue; None: it is a request like any other."""
-        _, page = self._returning.pop(id(request), (None, None))
-        return page if page is not None and page.state not in ENDS else None
+        return self._pop(request, State.RETURNING)
 
     def keep_retry(self, request: Request) -> bool:
         """Keeps a request with which a callback or errback asks for its page again until that has ended; False: it is none."""
-        _, page = self._returning.get(id(request), (None, None))
-        if page is None or page.state is not State.PARSING:
+        page = self._by_id.get(id(request))
+        if page is None or page.retry is not request:
             return False
-        del self._returning[id(request)]
+        del self._by_id[id(request)]
         self._one_less(page, "")
         return True
 
@@ -116,13 +117,13 @@ class Pages:
 
     def fetching(self, request: Request) -> Page | None:
         """The page of a request that is to be fetched; None: a callback, a pipeline or Scrapy downloads it."""
-        return self._by_id.pop(id(request), None)
+        return self._pop(request, State.DOWNLOADING)
 
     def fetched(self, result: Any, page: Page) -> Any:
         """The downloader gives this for the page; returns what the engine gets."""
         if isinstance(result, Request):
             if self.happens(page, Event.REQUEST):
-                page.thing, self._returning[id(result)] = result, (result, page)
+                page.thing, self._by_id[id(result)] = result, page
                 call_later(0, self._check_return, result)
         elif isinstance(result, Response):
             if id(result) in self._by_id:  # a middleware gives one Response to two pages
@@ -196,7 +197,7 @@ class Pages:
             page.items += self._awaits_items and found is not None
         elif page.retry is None and self._is_retry(page, found):
             page.items += 1
-            page.retry, self._returning[id(found)] = found, (found, page)
+            page.retry, self._by_id[id(found)] = found, page
 
     def item_ended(self, thing: Any, failed: str = "", places: set[object] | None = None) -> None:
         """The pipelines have an item no more; ``failed``: why."""
@@ -238,9 +239,9 @@ class Pages:
         self._places.clear()  # of pages that other processes have taken out of the queue
         # First what was to come in this turn of the event loop.
         self._end_outputs()
-        for request, page in [*self._returning.values()]:
+        for page in [*self._by_id.values()]:
             if page.state is State.RETURNING:
-                self._check_return(request)
+                self._check_return(page.thing)
         following = [page for pages in self._followers.values() for page in pages]
         self._followers.clear()  # each is told once
         for page in {*self._by_id.values(), *following}:
@@ -249,10 +250,7 @@ class Pages:
     def _end(self, page: Page) -> None:
         if self._by_id.get(id(page.thing)) is page:
             del self._by_id[id(page.thing)]
-        is_scheduled = id(page.retry) not in self._returning
-        if self._returning:
-            kept = {at: pair for at, pair in self._returning.items() if pair[1] is not page}
-            self._returning = kept
+        is_scheduled = page.retry is not None and self._by_id.pop(id(page.retry), None) is None
         if page.state is not State.PASSED_ON:
             self._ended(page)
             is_marked = page.state is State.MARKED
