@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -28,7 +27,7 @@ from tbloom import TimeBloom
 from tests.helpers import crawl
 from tests.helpers.forked import Started
 from tests.helpers.schedulers import ADDON
-from tests.helpers.website import served
+from tests.helpers.website import Handler, served
 
 #: The page that something befalls.
 TARGET = "/p/3"
@@ -199,13 +198,13 @@ def complaints(setup: Setup, how: str, own: Result, result: Result) -> list[str]
     return wrong
 
 
-class Site(BaseHTTPRequestHandler):
+class Site(Handler):
     """The site of a set-up: page 0 has links to all pages, and each other page to the first ones.
 
     (HTTP 1.0, which ends each connection: Twisted would try again by itself on one that was kept.)
     """
 
-    def do_GET(self) -> None:
+    def get(self) -> None:
         setup, path = (
             self.server.setup,
             urlsplit(self.path).path,
@@ -214,26 +213,17 @@ class Site(BaseHTTPRequestHandler):
         self.server.asked.append(asked)
         time.sleep(setup.seconds)
         if path == "/robots.txt":
-            self._answer(200, f"User-agent: *\nDisallow: {TARGET}\n", type="text/plain")
+            rules = f"User-agent: *\nDisallow: {TARGET}\n"
+            self.answer(200, rules.encode(), Content_Type="text/plain")
             return
         answers = setup.surprises.get(path, [200])
         answer = answers[min(self.server.asked.count(asked), len(answers)) - 1]
         if isinstance(answer, str):
-            self._answer(302, Location=answer.format(port=self.server.server_port))
+            self.answer(302, Location=answer.format(port=self.server.server_port))
         elif answer:
             paths = setup.paths() if path == "/p/0" else setup.paths()[:_LINKS]
             links = "".join(f"<a href='{link}'>a page</a>\n" for link in paths)
-            self._answer(answer, links, Set_Cookie="visit=1")
-
-    def _answer(self, status: int, text: str = "", type: str = "text/html", **head: str) -> None:
-        self.send_response(status)
-        for name, value in {"Content_Type": type, "Content_Length": len(text), **head}.items():
-            self.send_header(name.replace("_", "-"), str(value))
-        self.end_headers()
-        self.wfile.write(text.encode())
-
-    def log_message(self, format: str, *args: Any) -> None:
-        pass
+            self.answer(answer, links.encode(), Set_Cookie="visit=1")
 
 
 class _Log(logging.Handler):

@@ -13,13 +13,30 @@ from typing import Any
 from urllib.parse import urlsplit
 
 
-class Page(BaseHTTPRequestHandler):
+class Handler(BaseHTTPRequestHandler):
+    """Answers as ``get`` says, and writes no log."""
+
+    get: Callable[[], None]
+
+    def do_GET(self) -> None:
+        self.get()
+
+    def answer(self, status: int, body: bytes = b"", **head: object) -> None:
+        """Answers with these headers, such as ``Content_Type``."""
+        self.send_response(status)
+        head = {"Content_Type": "text/html", "Content_Length": len(body), **head}
+        for name, value in head.items():
+            self.send_header(name.replace("_", "-"), str(value))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+class Page(Handler):
     """Any page; / has links to /a and /b; /status/CODE answers with that code, /to/PATH leads to PATH, and /cut says nothing
     (/cut/once... only the first time)."""
-
-    def do_POST(self) -> None:
-        self.rfile.read(int(self.headers["Content-Length"]))
-        self.do_GET()
 
     def do_GET(self) -> None:
         kind, _, rest = self.path[1:].partition("/")
@@ -28,19 +45,12 @@ class Page(BaseHTTPRequestHandler):
         if kind == "cut" and (not rest.startswith("once") or is_first):
             self.close_connection = True
             return
-        leads_to = f"/{rest}" if kind == "to" else None
         links = b'<a href="/a">a</a><a href="/b">b</a>' if self.path == "/" else b""
         body = b"<html><title>page</title>%s</html>" % links
-        self.send_response(int(rest) if kind == "status" else 302 if leads_to else 200)
-        if leads_to:
-            self.send_header("Location", leads_to)
-        self.send_header("Content-Type", "text/html")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: Any) -> None:
-        pass
+        if kind == "to":
+            self.answer(302, body, Location=f"/{rest}")
+        else:
+            self.answer(int(rest) if kind == "status" else 200, body)
 
 
 class Server(ThreadingHTTPServer):
@@ -105,7 +115,7 @@ REQUESTS: list[dict[str, Any]] = [
 ]
 
 
-class _Scripted(BaseHTTPRequestHandler):
+class _Scripted(Handler):
     """Answers as the path says, in its own time."""
 
     protocol_version = "HTTP/1.1"
@@ -147,9 +157,6 @@ class _Scripted(BaseHTTPRequestHandler):
 
     def do_HEAD(self) -> None:
         self.do_GET()
-
-    def log_message(self, format: str, *args: Any) -> None:
-        pass
 
 
 class _Folder(SimpleHTTPRequestHandler):

@@ -12,7 +12,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,7 @@ from tests.helpers.making import missing
 from tests.helpers.proxy import Proxy
 from tests.helpers.schedulers import ADDON, SCRAPY
 from tests.helpers.servers import BINARIES
-from tests.helpers.website import Server, served
+from tests.helpers.website import Handler, Server, served
 
 POLICIES = pytest.mark.parametrize("policy", ["schedule", "drop"])
 DONE = {**ADDON, "TBLOOM_MARK": "done"}
@@ -57,24 +56,17 @@ def _is_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tbloom.scrapy.stores.HOLD_OFF", 3600.0)
 
 
-class Page(BaseHTTPRequestHandler):
+class Page(Handler):
     """Page 0, 1, ... with links to the next ones: page 0 to 1 and 2 if there are two links, page 1 to 3 and 4."""
 
-    def do_GET(self) -> None:
+    def get(self) -> None:
         site, number = self.server, int(self.path[1:])
         if number >= site.held:
             site.opened.wait(100)
         linked = range(5 * number + 1, 5 * number + 6)
         body = " ".join(str(link % site.pages) for link in linked).encode()
-        self.send_response(200)
-        self.send_header("Content-Type", "text/plain")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
+        self.answer(200, body, Content_Type="text/plain")
         site.fetched[number] += 1
-
-    def log_message(self, *_: Any) -> None:
-        pass
 
 
 @contextmanager
