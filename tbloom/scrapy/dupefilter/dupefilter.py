@@ -24,7 +24,7 @@ from tbloom.scrapy.dupefilter.summary import summarize, window_stats
 from tbloom.scrapy.gates import gate_of
 from tbloom.scrapy.links import Links
 from tbloom.scrapy.options import read_options
-from tbloom.scrapy.outage import NEW, Answers, Guess
+from tbloom.scrapy.outage import NEW, Answer, Answers, Guess
 from tbloom.scrapy.settings import FLUSH, MARK, MARKS_DONE, SHADOW
 from tbloom.scrapy.stores import CrawlBloom, CrawlExact
 
@@ -125,9 +125,10 @@ class DupeFilter(RFPDupeFilter):
         ``meta={"tbloom_within": n}`` asks for the newest n slices only; ``meta={"tbloom_keep": n}``, or in an exact store
         ``meta={"tbloom_ttl": seconds}``, says how long a new one is remembered.
         """
-        if "links" not in self.__dict__ and is_ending(self._crawler):  # it could not be opened
-            return True
-        answer, is_counted = self.links.answer_to(request)
+        answer: Answer = Guess.DROPPED
+        is_counted = True
+        if "links" in self.__dict__ or not is_ending(self._crawler):  # else it could not be opened
+            answer, is_counted = self.links.answer_to(request)
         self._dropped = request if answer is Guess.DROPPED else None
         if is_counted:
             count(self._crawler, f"tbloom/{answer.value}")
