@@ -23,7 +23,7 @@ _OPEN = Script("bloom/open")
 _SET_LAYOUT = Script("bloom/set_layout")
 _COMMIT = Script("bloom/claims/commit")
 
-_CONSTANTS, _U16, _SIZE = Struct(">ddddIB").pack, Struct(">H").pack, Struct(">BH").pack
+_SIZE = Struct(">BH").pack
 
 
 def constants(
@@ -40,9 +40,9 @@ def constants(
 ) -> bytes:
     """What the calls of a slice share, for ``lua/shared/calls.lua``; ``size``: the capacity and the bytes of the part that new
     items go into."""
-    texts = [bytes([len(text)]) + text.encode() for text in (version, field, oldest)]
-    behind = b"".join(texts) + _U16(len(sizes)) + sizes
-    return _CONSTANTS(begins, ends, expires, *size, columns) + behind
+    numbers = [number.to_bytes(7, "big") for number in (begins, ends, expires, *size)]
+    texts = f"{version} {field} {oldest} ".encode()
+    return b"".join([*numbers, bytes([columns]), texts, sizes])
 
 
 class Parts:
