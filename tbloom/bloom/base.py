@@ -17,6 +17,7 @@ from tbloom.bloom.sizing import shards_for
 from tbloom.engine.client import Client, Store, seconds
 from tbloom.engine.flow import Command, Flow, deliver, text
 from tbloom.engine.parameters import mismatch
+from tbloom.engine.urls import ClientOptions
 from tbloom.engine.verbs import verb
 from tbloom.errors import ConfigError, ConfigMismatch
 
@@ -121,15 +122,22 @@ class Base(Store[Client, Config]):
         self._begin()
 
     @classmethod
-    def from_url(cls, url: str, name: str, **arguments: Unpack[Arguments]) -> Self:
+    def from_url(
+        cls,
+        url: str,
+        name: str,
+        *,
+        client_options: ClientOptions = None,
+        **arguments: Unpack[Arguments],
+    ) -> Self:
         """A filter with a client of its own, closed with the filter; ``arguments`` as for the class.
 
-        ``url`` is redis-py's; ``redis+cluster://host:port`` reaches a cluster by one of its nodes.
+        ``client_options`` are redis-py's for the client, such as ``{"socket_timeout": 5}``. ``url`` is redis-py's; ``redis+cluster://host:port`` reaches a cluster by one of its nodes.
         A reply is waited for 2 seconds, unless the URL has another ``socket_timeout``. Where the
         connection fails, the call is sent again for 5 seconds (``retry_for``), and gets the first
         answer.
         """
-        return cls._from_url(url, name, arguments)
+        return cls._from_url(url, name, client_options, arguments)
 
     @property
     def cache_hits(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from asyncio import Semaphore, sleep
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -28,6 +28,7 @@ from tbloom.engine.sending import (
     rounds,
 )
 from tbloom.engine.together import Tasks
+from tbloom.engine.urls import ClientOptions
 from tbloom.engine.verbs import AsyncVerbs
 
 if sys.version_info >= (3, 11):
@@ -124,8 +125,23 @@ class AsyncDriver(AsyncVerbs, Store["asyncio.Redis | asyncio.RedisCluster", Any]
     _CLIENTS = (asyncio.Redis, asyncio.RedisCluster)
     _RETRY = Retry
     _sender: AsyncSender
+    #: Takes over the stored parameters, for ``open``; a store that is opened has it.
+    _adopt: Callable[..., Coroutine[Any, Any, None]]
     _cluster_unknown: bool
     _tasks: Tasks
+
+    @classmethod
+    async def _open(
+        cls, client: Any, name: str, options: ClientOptions, own: Mapping[str, Any], *adopted: Any
+    ) -> Self:
+        """A store that exists, with the parameters that it has."""
+        store = cls._made(client, name, options, own)
+        try:
+            await store._adopt(*adopted)  # noqa: SLF001 - its own
+        except BaseException:
+            await store.aclose()
+            raise
+        return store
 
     def _begin(self) -> None:
         self._sender = AsyncSender(self.client)

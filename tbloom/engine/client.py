@@ -13,7 +13,7 @@ from tbloom.engine.parameters import Guarded
 from tbloom.engine.replicas import Replicas
 from tbloom.engine.retries import Retries, as_redis_error
 from tbloom.engine.sending import is_cluster
-from tbloom.engine.urls import make_client, parse_url, without_retries
+from tbloom.engine.urls import ClientOptions, make_client, parse_url, without_retries
 from tbloom.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -90,11 +90,24 @@ class Store(Generic[Client, Config]):
         return f"<{type(self).__name__} {self.config!r}>"
 
     @classmethod
-    def _from_url(cls, url: str, name: str, arguments: Mapping[str, Any]) -> Self:
+    def _made(
+        cls, client: Any, name: str, options: ClientOptions, arguments: Mapping[str, Any]
+    ) -> Self:
+        """A store with this client, or with one of its own for a URL."""
+        if isinstance(client, str):
+            return cls._from_url(client, name, options, arguments)
+        if options is not None:
+            raise ConfigError("client_options", sorted(options), "none: the client has its own")
+        return cls(client, name, **arguments)  # type: ignore[call-arg,arg-type] # its own ones
+
+    @classmethod
+    def _from_url(
+        cls, url: str, name: str, options: ClientOptions, arguments: Mapping[str, Any]
+    ) -> Self:
         """A store with a client of its own."""
         address, is_cluster = parse_url(url)
         try:
-            client = make_client(cls._CLIENTS[is_cluster].from_url, cls._RETRY, address)
+            client = make_client(cls._CLIENTS[is_cluster].from_url, cls._RETRY, address, options)
         except RedisClusterException as error:  # redis.RedisCluster connects at once
             raise as_redis_error(error) from error
         store = cls(client, name, **arguments)  # type: ignore[call-arg,arg-type] # its own ones

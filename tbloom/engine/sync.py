@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from time import monotonic_ns, sleep
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -26,6 +26,7 @@ from tbloom.engine.sending import (
     redis_error,
     rounds,
 )
+from tbloom.engine.urls import ClientOptions
 from tbloom.engine.verbs import SyncVerbs
 
 if TYPE_CHECKING:
@@ -141,10 +142,25 @@ class SyncDriver(SyncVerbs, Store["redis.Redis | redis.RedisCluster", Any]):
     _CLIENTS = (redis.Redis, redis.RedisCluster)
     _RETRY = Retry
     _sender: Sender
+    #: Takes over the stored parameters, for ``open``; a store that is opened has it.
+    _adopt: Callable[..., None]
 
     def _own_client(self) -> None:
         super()._own_client()
         self.keep_connections()
+
+    @classmethod
+    def _open(
+        cls, client: Any, name: str, options: ClientOptions, own: Mapping[str, Any], *adopted: Any
+    ) -> Self:
+        """A store that exists, with the parameters that it has."""
+        store = cls._made(client, name, options, own)
+        try:
+            store._adopt(*adopted)  # noqa: SLF001 - its own
+        except BaseException:
+            store.close()
+            raise
+        return store
 
     def _begin(self) -> None:
         self._sender = Sender(self.client)

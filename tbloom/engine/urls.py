@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tbloom.errors import ConfigError
@@ -11,6 +11,8 @@ from tbloom.errors import ConfigError
 #: How long (s) these clients wait for a reply, or for a connection; a call takes the server milliseconds.
 SOCKET_TIMEOUT = 2.0
 
+#: redis-py's options for a client that a URL leads to, by name.
+ClientOptions = Mapping[str, Any] | None
 
 # What a URL without its scheme is, and surely no password.
 _PLACE = re.compile(r"(localhost|[0-9]+(\.[0-9]+){3}):[0-9]{1,5}")
@@ -42,15 +44,22 @@ def without_retries(retry: Callable[..., Any]) -> Any:
     return retry(NoBackoff(), 0)
 
 
-def make_client(from_url: Callable[..., Any], retry: Callable[..., Any], url: str) -> Any:
-    """redis-py's client for the URL; raises ConfigError if redis-py can't read it."""
+def make_client(
+    from_url: Callable[..., Any],
+    retry: Callable[..., Any],
+    url: str,
+    options: ClientOptions = None,
+) -> Any:
+    """redis-py's client for the URL; raises ConfigError if redis-py can't read it, or takes no such options."""
+    if not isinstance(options, Mapping | None):
+        raise ConfigError("client_options", type(options), "a dict of redis-py's options, by name")
+    usual = {
+        "retry": without_retries(retry),
+        "socket_timeout": SOCKET_TIMEOUT,
+        "socket_connect_timeout": SOCKET_TIMEOUT,
+    }
     try:
-        client = from_url(
-            url,
-            retry=without_retries(retry),
-            socket_timeout=SOCKET_TIMEOUT,
-            socket_connect_timeout=SOCKET_TIMEOUT,
-        )
+        client = from_url(url, **{**usual, **(options or {})})
         pool = getattr(client, "connection_pool", None)
         if pool is not None:  # a cluster's client has checked the options already
             pool.connection_class(**pool.connection_kwargs)
@@ -60,6 +69,8 @@ def make_client(from_url: Callable[..., Any], retry: Callable[..., Any], url: st
     else:
         return client
     # Here and not above, where the error would have redis-py's as its context.
+    if options:  # by their names, because a value may be a password
+        raise ConfigError("client_options", sorted(options), f"options that redis-py takes{why}")
     raise ConfigError("url", without_secrets(url), f"what redis-py takes{why}")
 
 
