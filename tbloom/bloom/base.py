@@ -53,6 +53,7 @@ class Base(Store[Client, Config]):
     """A filter, and what one client knows of it."""
 
     _ARGUMENTS = Arguments
+    config: Config
 
     def __init__(
         self,
@@ -107,7 +108,7 @@ class Base(Store[Client, Config]):
         """
         super().__init__(client, retry_for=retry_for, replicas=replicas)
         #: How long (s) a session counts as alive after its last heartbeat.
-        self.session_ttl = seconds("session_ttl", session_ttl, 1, _LONGEST_SESSION)
+        self.session_ttl: float = seconds("session_ttl", session_ttl, 1, _LONGEST_SESSION)
         #: The user gave no number of shards, so that of a stored filter is adopted.
         self._adopts_shards = parameters.get("shards") is None
         self.config = configure(name, **parameters)

@@ -37,7 +37,7 @@ class FilterExchange(Exchange):
     def __init__(self, config: Config, replicas: Replicas | None = None) -> None:
         super().__init__(config.name, replicas)
         self.config = config
-        self.clock = ServerClock()
+        self.clock: ServerClock = ServerClock()
         #: The calls of the current slice, as far as known. (``current_calls`` makes them.)
         self.calls: SliceCalls | None = None
         #: The prepared words of calls of one item, if there are any.
@@ -47,7 +47,7 @@ class FilterExchange(Exchange):
         #: The shards whose slices begin with an entry in the layout.
         self._grown: set[int] = {*range(config.shards)} if config.capacity is None else set()
         #: The number of items that the client will add, these and later ones.
-        self.expected = 0
+        self.expected: int = 0
         #: By shard: the slice whose newest part is full.
         self._full: dict[int, str] = {}
 

@@ -36,13 +36,14 @@ class Exchange(BeginsAnew):
     _change = CLOCK_CHANGED
 
     def __init__(self, name: str, replicas: Replicas | None = None) -> None:
-        self._name, self.replicas = name, replicas
+        self._name = name
+        self.replicas: Replicas | None = replicas
         super().__init__()
 
     def begin(self) -> None:
         """A forked process becomes another client, and leaves pending answers to its parent."""
-        self.pending_answers = PendingAnswers()
-        self.lanes = LanePool()
+        self.pending_answers: PendingAnswers = PendingAnswers()
+        self.lanes: LanePool = LanePool()
 
     def change(
         self,

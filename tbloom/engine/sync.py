@@ -48,7 +48,7 @@ class Sender(BeginsAnew):
     def __init__(self, client: redis.Redis | redis.RedisCluster) -> None:
         self._client: Any = client
         self._is_plain = not is_cluster(client)
-        self.keeps = False
+        self.keeps: bool = False
         super().__init__()
 
     def begin(self) -> None:

@@ -29,10 +29,10 @@ class Lane:
     __slots__ = ("field", "name", "number")
 
     def __init__(self, name: str) -> None:
-        self.name = name
+        self.name: str = name
         #: Where a filter's state has it.
-        self.field = b"L" + name.encode()
-        self.number = 0
+        self.field: bytes = b"L" + name.encode()
+        self.number: int = 0
 
     @property
     def token(self) -> bytes:

@@ -47,6 +47,7 @@ class ExactVerbs(Store[Client, ExactConfig]):
     """What both classes have."""
 
     _ARGUMENTS = ExactArguments
+    config: ExactConfig
 
     def __init__(
         self,
