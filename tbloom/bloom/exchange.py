@@ -13,8 +13,9 @@ from tbloom.bloom.script_calls import CONTAINS, ShardCalls, SliceCalls
 from tbloom.bloom.usual import ANSWERS, NEW, Usual
 from tbloom.engine.batches import Batch
 from tbloom.engine.clock import ServerClock
-from tbloom.engine.exchange import Exchange, refusal
+from tbloom.engine.exchange import Exchange
 from tbloom.engine.flow import Command, Failure, Flow, ScriptCall, Status, chunks, deliver, text
+from tbloom.engine.parameters import refusal
 from tbloom.engine.pending import now_ms
 from tbloom.engine.replicas import Replicas
 from tbloom.engine.tokens import Lane

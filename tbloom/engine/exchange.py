@@ -14,12 +14,10 @@ from tbloom.engine.flow import (
     Failure,
     Flow,
     ScriptCall,
-    Status,
     raise_first,
     too_many_corrections,
 )
 from tbloom.engine.forks import BeginsAnew
-from tbloom.engine.parameters import Guarded, mismatch
 from tbloom.engine.pending import PendingAnswers, now_ms
 from tbloom.engine.replicas import Lacking, Replicas
 from tbloom.engine.tokens import LANE_TTL_MS, LanePool
@@ -283,13 +281,6 @@ class Exchange(BeginsAnew):
                 "has another program written to the keys of its lanes?"
             )
         return answers
-
-
-def refusal(config: Guarded, status: int, payload: Any) -> TBloomError:
-    """The error for a script's reply that no other call can mend."""
-    if status == Status.MISMATCH:
-        return mismatch(config, payload)
-    return TBloomError(f"filter {config.name!r}: the server takes a call for a stray copy")
 
 
 def _call_of(batch: Batch) -> ScriptCall:
