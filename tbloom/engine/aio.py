@@ -14,7 +14,7 @@ from redis.asyncio.cluster import PipelineCommand
 from redis.asyncio.retry import Retry
 
 from tbloom.engine.client import Store
-from tbloom.engine.flow import Call, Flow
+from tbloom.engine.flow import Call, Flow, ScriptCall
 from tbloom.engine.replicas import reply_of
 from tbloom.engine.retries import as_redis_error
 from tbloom.engine.sending import (
@@ -50,6 +50,7 @@ class AsyncSender:
 
     def __init__(self, client: asyncio.Redis | asyncio.RedisCluster) -> None:
         self._client: Any = client
+        self._is_plain = not is_cluster(client)
         self._pool: Any = getattr(client, "connection_pool", None)
         self._room = Semaphore(min(_MOST, getattr(self._pool, "max_connections", _MOST)))
         #: How long (s) replies are waited for; None: redis-py limits that.
@@ -69,7 +70,9 @@ class AsyncSender:
         async with self._room:
             if monotonic_ns() >= self._renewal:
                 await self.renew()
-            if len(calls) == 1 or any(call.behind for call in calls):
+            if len(calls) == 1:
+                return [await self._ask(calls[0])]
+            if any(call.behind for call in calls):
                 return [await self._ask(call) for call in calls]
             came = list[tuple[list[int], list[Any]]]()
             for places in rounds(self._client, calls):
@@ -85,7 +88,9 @@ class AsyncSender:
             async with timeout(self._time_limit):
                 if call.behind:
                     return reply_of(call, await self._send_with_wait(call))
-                return await client.execute_command(*call.words, **options_of(client, call))
+                is_plain = self._is_plain and isinstance(call, ScriptCall)
+                options = BYTES if is_plain else options_of(client, call)
+                return await client.execute_command(*call.words, **options)
         except Exception as error:  # noqa: BLE001 - it is raised again, if it is none of redis-py's
             return redis_error(error)
 
@@ -201,6 +206,11 @@ class AsyncDriver(AsyncVerbs, Store["asyncio.Redis | asyncio.RedisCluster", Any]
 
     async def _send(self, calls: Sequence[Call]) -> Sequence[Any]:
         replies = await self._sender.send(calls)
+        for reply in replies:
+            if isinstance(reply, Exception):
+                break
+        else:
+            return replies
         retries = self._retries(calls)
         while True:
             retries.take(replies)

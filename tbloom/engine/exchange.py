@@ -96,14 +96,10 @@ class Exchange(BeginsAnew):
                             made.behind = self.replicas.behind(made.key)
                 if not calls:
                     break
-                pending = [*calls]
-                sent = _items_in(
-                    pending
-                )  # counted now: the reply of a full part takes items out of its batch
                 left = yield from self._deliver(calls, accept or self._accept, confirmed)
                 if left:
-                    batches += [batch for batch in left if batch not in pending]
-                    corrections = corrections if _items_in(left) == sent else 0
+                    batches += [batch for batch in left if batch not in calls]
+                    corrections = 0 if any(batch.answers for batch in calls) else corrections
                 pending = left
 
     def _made(self, batch: Batch, call: Callable[[Batch], ScriptCall]) -> Flow[ScriptCall | None]:
@@ -286,7 +282,3 @@ class Exchange(BeginsAnew):
 def _call_of(batch: Batch) -> ScriptCall:
     assert batch.call is not None  # noqa: S101 - it was sent once
     return batch.call(batch)
-
-
-def _items_in(batches: list[Batch]) -> int:
-    return sum([len(batch.digests) for batch in batches])

@@ -202,12 +202,13 @@ class SyncDriver(SyncVerbs, Store["redis.Redis | redis.RedisCluster", Any]):
             flow.close()  # so that it notes an error or a cancellation
 
     def _send(self, calls: Sequence[Call]) -> Sequence[Any]:
-        if len(calls) == 1:
-            replies = [self._sender.ask(calls[0])]
-            if not isinstance(replies[0], Exception):
-                return replies
+        sender = self._sender
+        replies = [sender.ask(calls[0])] if len(calls) == 1 else sender.send(calls)
+        for reply in replies:
+            if isinstance(reply, Exception):
+                break
         else:
-            replies = self._sender.send(calls)
+            return replies
         retries = self._retries(calls)
         while True:
             retries.take(replies)
