@@ -133,7 +133,9 @@ class Base(Store[Client, Config]):
     ) -> Self:
         """A filter with a client of its own, closed with the filter; ``arguments`` as for the class.
 
-        ``client_options`` are redis-py's for the client, such as ``{"socket_timeout": 5}``. ``url`` is redis-py's; ``redis+cluster://host:port`` reaches a cluster by one of its nodes.
+        ``client_options`` are redis-py's for the client, such as ``{"socket_timeout": 5}``; what the URL says comes first.
+
+        ``url`` is redis-py's; ``redis+cluster://host:port`` reaches a cluster by one of its nodes.
         A reply is waited for 2 seconds, unless the URL has another ``socket_timeout``. Where the
         connection fails, the call is sent again for 5 seconds (``retry_for``), and gets the first
         answer.

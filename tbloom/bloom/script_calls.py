@@ -41,7 +41,8 @@ def constants(
 ) -> bytes:
     """What the calls of a slice share, for ``lua/shared/calls.lua``; ``size``: the capacity and the bytes of the part that new
     items go into."""
-    numbers = [number.to_bytes(7, "big") for number in (begins, ends, expires, *size)]
+    # (A slice may begin before 1970, where this machine's clock is wrong; the server's says later.)
+    numbers = [max(number, 0).to_bytes(7, "big") for number in (begins, ends, expires, *size)]
     texts = f"{version} {field} {oldest} ".encode()
     return b"".join([*numbers, bytes([columns]), texts, sizes])
 

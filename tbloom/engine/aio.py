@@ -206,10 +206,7 @@ class AsyncDriver(AsyncVerbs, Store["asyncio.Redis | asyncio.RedisCluster", Any]
 
     async def _send(self, calls: Sequence[Call]) -> Sequence[Any]:
         replies = await self._sender.send(calls)
-        for reply in replies:
-            if isinstance(reply, Exception):
-                break
-        else:
+        if not any(isinstance(reply, Exception) for reply in replies):
             return replies
         retries = self._retries(calls)
         while True:

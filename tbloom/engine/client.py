@@ -13,7 +13,7 @@ from tbloom.engine.parameters import Guarded
 from tbloom.engine.replicas import Replicas
 from tbloom.engine.retries import Retries, as_redis_error
 from tbloom.engine.sending import is_cluster
-from tbloom.engine.urls import ClientOptions, make_client, parse_url, without_retries
+from tbloom.engine.urls import ClientOptions, check_options, make_client, parse_url, without_retries
 from tbloom.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -57,8 +57,10 @@ class Store(Generic[Client, Config]):
         """Raises TypeError for an argument that the class does not take; it names the nearest one that it takes."""
         taken = ("client", "name", *cls._ARGUMENTS.__annotations__)
         for given in arguments.keys() - {*taken}:
-            nearest = get_close_matches(given, taken, 1, 0.5)
+            nearest = get_close_matches(given, (*taken, "client_options"), 1, 0.5)
             hint = f"did you mean {nearest[0]!r}?" if nearest else f"it takes {', '.join(taken)}"
+            if given == "client_options":
+                hint = "from_url() and open() do"
             raise TypeError(f"{cls.__name__} takes no argument {given!r}; {hint}")
         return super().__new__(cls)
 
@@ -96,8 +98,8 @@ class Store(Generic[Client, Config]):
         """A store with this client, or with one of its own for a URL."""
         if isinstance(client, str):
             return cls._from_url(client, name, options, arguments)
-        if options is not None:
-            raise ConfigError("client_options", sorted(options), "none: the client has its own")
+        if given := check_options(options):
+            raise ConfigError("client_options", [*given], "none: the client has its own")
         return cls(client, name, **arguments)  # type: ignore[call-arg,arg-type] # its own ones
 
     @classmethod

@@ -99,7 +99,8 @@ class Exchange(BeginsAnew):
                 left = yield from self._deliver(calls, accept or self._accept, confirmed)
                 if left:
                     batches += [batch for batch in left if batch not in calls]
-                    corrections = 0 if any(batch.answers for batch in calls) else corrections
+                    answered = any((batch.answers or "").strip(MOVED) for batch in calls)
+                    corrections = 0 if answered else corrections
                 pending = left
 
     def _made(self, batch: Batch, call: Callable[[Batch], ScriptCall]) -> Flow[ScriptCall | None]:

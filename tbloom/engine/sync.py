@@ -204,10 +204,7 @@ class SyncDriver(SyncVerbs, Store["redis.Redis | redis.RedisCluster", Any]):
     def _send(self, calls: Sequence[Call]) -> Sequence[Any]:
         sender = self._sender
         replies = [sender.ask(calls[0])] if len(calls) == 1 else sender.send(calls)
-        for reply in replies:
-            if isinstance(reply, Exception):
-                break
-        else:
+        if not any(isinstance(reply, Exception) for reply in replies):
             return replies
         retries = self._retries(calls)
         while True:

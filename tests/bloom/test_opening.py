@@ -95,6 +95,7 @@ def test_another_store_is_not_opened(url: str, name: str) -> None:
         (AsyncTimeBloom, "slice", "did you mean 'slices'?"),
         (TimeBloom, "within", "it takes client, name, granularity, slices"),
         (ExactFilter, "tll", "did you mean 'ttl'?"),
+        (TimeBloom, "client_option", "did you mean 'client_options'?"),
         (DistinctCounter, "keep_member", "did you mean 'keep_members'?"),
     ],
 )
@@ -124,13 +125,14 @@ async def test_options_are_those_of_the_client_that_is_made(url: str, name: str)
     [
         ({"socket_tiemout": 5, "password": "open sesame"}, "socket_tiemout"),
         ("socket_timeout=5", "a dict"),
+        ({5: "socket_timeout"}, "a dict"),
+        ({"port": "open sesame"}, "with the client_options port"),
+        ({"retry": None}, "see retry_for"),
     ],
 )
-def test_options_that_no_client_takes_are_named(
-    url: str, name: str, options: Any, said: str
-) -> None:
+def test_options_that_no_client_takes_are_named(name: str, options: Any, said: str) -> None:
     with pytest.raises(ConfigError, match=said) as raised:
-        TimeBloom.from_url(url, name, client_options=options)
+        TimeBloom.from_url("redis://", name, client_options=options)
     assert "client_options" in str(raised.value)
     assert "sesame" not in str(raised.value)
 
