@@ -49,8 +49,9 @@ def draw(days: list[tuple[float, float]]) -> None:
     for name, (text, of_set, of_filter) in COLORS.items():
         named = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
         mpl.rcParams.update(
-            {"svg.hashsalt": "tbloom", "font.size": 11, **dict.fromkeys(named, text)}
+            {"font.family": "sans-serif", "font.size": 11, **dict.fromkeys(named, text)}
         )
+        mpl.rcParams.update({"svg.hashsalt": "tbloom", "svg.fonttype": "none"})
         figure, axes = plt.subplots(figsize=(7, 3))
         axes.plot(numbers, [pair[0] for pair in days], color=of_set, label="a Redis set")
         axes.plot(numbers, [pair[1] for pair in days], color=of_filter, label="tbloom, 7 days")
