@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import redis
 from scrapy_redis.connection import get_redis
 from scrapy_redis_bloomfilter.bloomfilter import BloomFilter as ScrapyRedisFilter
 
-from bench.contest import BATCH, Contender, fingerprints, in_batches, one_by_one
+from bench.contest import (
+    ADD,
+    ADD_MANY,
+    BATCH,
+    SADD,
+    SADD_MANY,
+    SET,
+    Contender,
+    fingerprints,
+    in_batches,
+    one_by_one,
+)
 from bench.serving import Server
 from tbloom import TimeBloom
 
 SLICES = 7
 ERROR_RATE = 1e-4
 WEEK = 7 * 86_400
-ADD, ADD_MANY = "`add`", f"`add_many` of {BATCH}"
-ADD_CACHED = f"{ADD}, local cache"
-SADD, SADD_MANY = "scrapy-redis: `SADD`", f"`SADD` in pipelines of {BATCH}"
-SET = "`SET NX EX`, a key each"
-REDISBLOOM_MANY = f"RedisBloom, {SLICES} filters, by {BATCH}"
 #: RedisBloom has no windows: this checks a filter for each slice, the current one last, and adds to that.
 ADD_TO_SLICES = """
 local answers = {}
@@ -42,9 +49,11 @@ def arguments(capacity: int, **others: Any) -> dict[str, Any]:
     return {**sizes, "cache_size": 0, **others}
 
 
-def after_a_week(server: Server, name: str, capacity: int, **others: Any) -> TimeBloom:
+def after_a_week(
+    server: Server, name: str, capacity: int, url: str = "", **others: Any
+) -> TimeBloom:
     """A filter with ``capacity`` items in each older slice (the same in all, which takes a sixth of the time)."""
-    seen = TimeBloom.from_url(server.url, name, **arguments(capacity, **others))
+    seen = TimeBloom.from_url(url or server.url, name, **arguments(capacity, **others))
     seen.add("the first")
     *older, _ = seen.keys()
     if not server.client.exists("full slice"):
@@ -54,6 +63,33 @@ def after_a_week(server: Server, name: str, capacity: int, **others: Any) -> Tim
     for key in older:
         server.client.copy("full slice", key, replace=True)
     return seen
+
+
+def set_of(server: Server, key: str, size: int) -> str:
+    """The key of a set with so many items."""
+    items = fingerprints("stock", size)
+    for start in range(0, size, 1000):
+        server.client.sadd(key, *items[start : start + 1000])
+    return key
+
+
+@contextmanager
+def all_of(server: Server, capacity: int, stock: Sequence[str]) -> Iterator[list[Contender]]:
+    """Everybody, with ``stock`` on the server already (tbloom with ``capacity`` items in each older slice)."""
+    with (
+        after_a_week(server, "one", capacity) as one,
+        after_a_week(server, "many", capacity) as many,
+        after_a_week(server, "cached", capacity, cache_size=100_000) as cached,
+    ):
+        yield [
+            Contender(ADD, one_by_one(one.add)),
+            Contender(ADD_MANY, in_batches(many.add_many)),
+            Contender(f"{ADD}, local cache", one_by_one(cached.add)),
+            *scrapy_redis(server.url, stock),
+            set_nx_ex(server.url, stock),
+            scrapy_redis_bloomfilter(server.url),
+            *(redisbloom(server.url, capacity, stock) if server.redisbloom else ()),
+        ]
 
 
 def scrapy_redis(url: str, stock: Sequence[str]) -> Iterator[Contender]:
@@ -134,6 +170,6 @@ def redisbloom(url: str, capacity: int, stock: Sequence[str]) -> Iterator[Conten
         one_by_one(lambda item: script(keys=one, args=[item])[0]),
     )
     yield Contender(
-        REDISBLOOM_MANY,
+        f"RedisBloom, {SLICES} filters, by {BATCH}",
         in_batches(lambda items: script(keys=many, args=items)),
     )

@@ -8,9 +8,13 @@ from hashlib import sha1
 from statistics import median
 from typing import Any, NamedTuple
 
+from bench.progress import shown
 from bench.serving import APART, TOGETHER, Cost, Server, medians, placements
 
 BATCH = 500
+ADD, ADD_MANY = "`add`", f"`add_many` of {BATCH}"
+SADD, SADD_MANY = "scrapy-redis: `SADD`", f"`SADD` in pipelines of {BATCH}"
+SET = "`SET NX EX`, a key each"
 #: The titles and formats of ``cells``.
 COLUMNS = {
     "items/s": ",.0f",
@@ -82,20 +86,21 @@ def rounds_of(
 def hold(
     server: Server,
     contenders: Sequence[Contender],
-    *,
     rounds: int,
     items: int,
+    *,
     duplicates: int = 50,
+    places: Sequence[str] = (),
 ) -> Costs:
-    """Each contender's costs, round by round; in each round all of them run once, in another order.
+    """Each contender's costs, round by round, on these placements, or all; in a round all run once, in another order.
 
     :raises AssertionError: if one forgets an item, or calls too many new ones seen.
     """
     chance, costs = random.Random(rounds), Costs()
-    for placement in placements():
+    for placement in places or placements():
         stream = rounds_of(f"{placement}, {duplicates}", items, duplicates)
         with server.placed(placement):
-            for number in range(rounds + 1):
+            for number in shown(range(rounds + 1), f"{placement}, {duplicates} % seen"):
                 these, truth = next(stream)
                 for contender in chance.sample(contenders, len(contenders)):
                     cost, answers = server.measure(contender.run, these)

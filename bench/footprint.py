@@ -9,11 +9,12 @@ from typing import Any, NamedTuple
 import redis
 from scrapy_redis_bloomfilter.bloomfilter import BloomFilter as ScrapyRedisFilter
 
-from bench.contenders import ERROR_RATE, SADD, SET, SLICES, arguments, set_many
-from bench.contest import fingerprints
+from bench.contenders import ERROR_RATE, SLICES, arguments, set_many
+from bench.contest import SADD, SET, fingerprints
 from bench.serving import Server
 from bench.tables import Table
 from tbloom import TimeBloom
+from tbloom.exact import ExactFilter
 
 CHUNK = 2_000
 #: The size in scrapy-redis-bloomfilter's documents: 2^30 bits for 10^8 items.
@@ -29,7 +30,7 @@ class Store(NamedTuple):
     count_seen: Callable[[Sequence[str]], int] | None
 
 
-def measure(server: Server, *, items: int, questions: int) -> list[Table]:
+def measure(server: Server, *, items: int = 97_300, questions: int = 400_000) -> list[Table]:
     """Bytes per item, and the rate of mistakes, measured with ``questions``."""
     everyone, strangers = fingerprints("kept", items), fingerprints("never added", questions)
     rows: list[list[Any]] = [_window(server, everyone, strangers)]
@@ -71,6 +72,10 @@ def _window(server: Server, items: list[str], strangers: list[str]) -> list[Any]
 def _stores(server: Server, items: int) -> Iterator[Store]:
     """The peers, each with the size for ``items`` items."""
     client = redis.Redis.from_url(server.url)
+    with ExactFilter.from_url(server.url, "exact") as exact:
+        exact.add_many(fingerprints("what a server allocates once", 10_000))
+        server.empty()
+        yield Store("`ExactFilter`", exact.add_many, None)
     yield Store(SADD, lambda some: client.sadd("dupefilter", *some), None)
     yield Store(SET, lambda some: set_many(client, some), None)
     yield _scrapy_redis_bloomfilter(client, math.ceil(math.log2(items * BITS_PER_ITEM)))

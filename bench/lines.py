@@ -19,22 +19,15 @@ from tbloom import TimeBloom
 _TOGETHER = 2000
 
 
-def measure(server: Server, *, lines: int) -> list[Table]:
+def measure(server: Server, *, lines: int = 1_000_000) -> list[Table]:
     """Seconds from start to end, and processor seconds of the client and of the server, for new lines and seen ones."""
     urls = [f"https://example.com/page/{n}" for n in range(lines)]
     with TemporaryDirectory() as folder:
         file, commands = Path(folder) / "lines", Path(folder) / "commands"
         file.write_text("".join(f"{url}\n" for url in urls))
         commands.write_text("".join(f"SADD set {url}\r\n" for url in urls))
-        add = [
-            Path(sys.executable).parent / "tbloom",
-            "add",
-            "lines",
-            file,
-            "--url",
-            server.url,
-            "--quiet",
-        ]
+        command = Path(sys.executable).parent / "tbloom"
+        add = [command, "add", "lines", file, "--url", server.url, "--quiet"]
         pipe = [shutil.which("redis-cli") or "redis-cli", "-u", server.url, "--pipe"]
         rows = []
         for name, run in (

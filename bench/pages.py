@@ -23,7 +23,13 @@ FOLDER = Path(__file__).parents[1] / "build"
 HEADERS = {"Content-Type": "text/html; charset=utf-8", "Cache-Control": "max-age=600"}
 
 
-def measure(_server: Server, *, sizes: list[int], gets: int, rounds: int) -> list[Table]:
+def measure(
+    _server: Server,
+    *,
+    sizes: Sequence[int] = (10_000, 300_000),
+    gets: int = 10_000,
+    rounds: int = 5,
+) -> list[Table]:
     """Stores of ``sizes`` side by side."""
     bodies = [path.read_bytes() for path in sorted(DOCS.rglob("*.html"))]
     if not bodies:
@@ -62,7 +68,9 @@ def bytes_on_disk(folder: Path) -> int:
     return sum(path.lstat().st_blocks for path in folder.rglob("*")) * 512
 
 
-def _growth(folder: Path, bodies: list[bytes], sizes: list[int], gets: int, rounds: int) -> Table:
+def _growth(
+    folder: Path, bodies: list[bytes], sizes: Sequence[int], gets: int, rounds: int
+) -> Table:
     """Stores of these sizes: disk use, gets in turns, and how long reading all of each takes."""
     with ExitStack() as stack:
         stores = [stack.enter_context(PageStore(folder / f"{size}")) for size in sizes]

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import statistics
 import tempfile
-import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import redis
 
 from bench.contest import fingerprints
+from bench.progress import shown
 from bench.serving import Server
 from bench.tables import Table
 from tbloom import TimeBloom
@@ -19,44 +19,20 @@ from tbloom.bloom.sizing import key_bytes
 from tests.helpers.servers import Clockwork
 
 CHANGES = {"steady": 1.0, "a tenth more each day": 1.1, "a tenth fewer each day": 0.9}
+#: Items on the first day, and days.
+DAYS = {10**3: 8, 10**5: 8, 10**6: 3}
 CHUNK = 10_000
 
 
-def measure(server: Server, *, days: dict[int, int], questions: int) -> list[Table]:
+def measure(
+    _server: Server, *, days: Mapping[int, int] = DAYS, questions: int = 1_000_000
+) -> list[Table]:
     """Streams of so many items a day, for so many days, each on a server whose clock is moved from day to day."""
-    rows = [
-        _stream(items, name, count, questions) for items, count in days.items() for name in CHANGES
-    ]
-    columns = {"items on the first day": ",d", "": "", "days": "d", "bytes an item": ".2f"}
-    columns |= {"x the right size": ".2f", "in the worst slice": ".2f", "most parts": "d"}
-    return [
-        Table("sizing", {**columns, "mistakes": ".1e"}, rows),
-        _new_filters(server, min(10**6, max(days))),
-    ]
-
-
-def _new_filters(server: Server, items: int) -> Table:
-    """The time that the items take in a new filter, in batches of 500; medians of three rounds in turn."""
-    made: dict[str, dict[str, Any]] = {
-        "with that capacity": {"capacity": items},
-        "without one, `expect()`": {"expected": items},
-        "without one": {},
-    }
-    taken: dict[str, list[float]] = {name: [] for name in made}
-    for round_ in range(3):
-        batches = [fingerprints(f"{round_} {at}", 500) for at in range(0, items, 500)]
-        for name, given in made.items():
-            with TimeBloom.from_url(server.url, "new", capacity=given.get("capacity")) as seen:
-                seen.expect(given.get("expected", 0))
-                begins = time.perf_counter()
-                for batch in batches:
-                    seen.add_many(batch)
-                taken[name].append(time.perf_counter() - begins)
-            server.empty()
-    medians = {name: statistics.median(each) for name, each in taken.items()}
-    least = medians["with that capacity"]
-    rows = [[name, items, each, each / least] for name, each in medians.items()]
-    return Table("sizing-new", {"": "", "items": ",d", "seconds": ".1f", "x": ".2f"}, rows)
+    streams = [(items, name, count) for items, count in days.items() for name in CHANGES]
+    rows = [_stream(*stream, questions) for stream in shown(streams, "sizing")]
+    columns = {"items on the first day": ",d", "": "", "bytes an item": ".2f"}
+    columns |= {"x the right size": ".2f", "most parts": "d", "mistakes": ".1e"}
+    return [Table("sizing", columns, rows)]
 
 
 def _stream(items: int, name: str, days: int, questions: int) -> list[Any]:
@@ -85,6 +61,5 @@ def _stream(items: int, name: str, days: int, questions: int) -> list[Any]:
                 parts.append(newest.parts)
             chunks = (fingerprints(f"other {n}", CHUNK) for n in range(questions // CHUNK))
             mistakes = sum(sum(seen.contains_many(some)) for some in chunks) / questions
-    ratios = [used / of for used, of in zip(taken[1:], right[1:], strict=True)]
-    sizes = [sum(taken[1:]) / sum(held[1:]), sum(taken[1:]) / sum(right[1:]), max(ratios)]
-    return [items, name, days, *sizes, max(parts[1:]), mistakes]
+    used = sum(taken[1:])
+    return [items, name, used / sum(held[1:]), used / sum(right[1:]), max(parts[1:]), mistakes]

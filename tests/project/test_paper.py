@@ -10,7 +10,7 @@ import redis
 from bench.contest import fingerprints
 from bench.paper import __main__ as paper
 from bench.paper import full, racing
-from bench.tables import marked
+from bench.results import marked
 
 
 @pytest.mark.check
