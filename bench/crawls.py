@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import resource
 import subprocess
 import sys
 import time
@@ -23,7 +22,7 @@ from scrapy.crawler import AsyncCrawlerProcess
 from scrapy.exceptions import CloseSpider
 from scrapy.http import TextResponse
 
-from bench.delay import delayed
+from bench.delay import child, delayed
 from bench.progress import shown
 from bench.tables import Table
 
@@ -105,7 +104,7 @@ class Pages(Spider):
                 self._begin()
 
     def _begin(self) -> None:
-        self.began = self.parsed, _cpu(), time.perf_counter()
+        self.began = self.parsed, time.process_time(), time.perf_counter()
 
     def end(self) -> None:
         """Measures what there has been since it began, unless that is done."""
@@ -114,7 +113,7 @@ class Pages(Spider):
             parsed, cpu, start = self.began
             pages = self.parsed - parsed
             self.figures = {
-                "cpu": 1000 * (_cpu() - cpu) / pages,
+                "cpu": 1000 * (time.process_time() - cpu) / pages,
                 "rate": pages / (time.perf_counter() - start),
                 "stall": 1000 * self.longest,
             }
@@ -152,12 +151,6 @@ def crawl(job: dict[str, Any]) -> Figures:
     return {**spider.figures, "memory": _peak(), "errors": stats.get("log_count/ERROR", 0)}
 
 
-def _cpu() -> float:
-    """Processor time of this process (s), the system's part in it included."""
-    spent = resource.getrusage(resource.RUSAGE_SELF)
-    return spent.ru_utime + spent.ru_stime
-
-
 def _peak() -> float:
     """The most memory that this process has had (MB). (In getrusage's, that of the process that started it counts too.)"""
     [line] = re.findall(r"VmHWM:\s*(\d+) kB", Path("/proc/self/status").read_text())
@@ -167,13 +160,8 @@ def _peak() -> float:
 @contextmanager
 def site(pages: int) -> Iterator[str]:
     """The URL of a site in a process of its own, which ends when its standard input does."""
-    command = [sys.executable, "-m", "bench.crawls", "site", str(pages)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdout
-        try:
-            yield f"http://127.0.0.1:{int(process.stdout.readline())}"
-        finally:
-            process.communicate(timeout=10)
+    with child("-m", "bench.crawls", "site", str(pages)) as port:
+        yield f"http://127.0.0.1:{port}"
 
 
 async def _serve(pages: int) -> None:
