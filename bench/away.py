@@ -22,7 +22,6 @@ def measure(
     server: Server, *, capacity: int = 200_000, rounds: int = 5, items: int = 2000
 ) -> list[Table]:
     """Medians of the rounds."""
-    stock = contest.fingerprints("stock", capacity)
     rows: dict[str, list[Any]] = {name: [name] for name in REFERENCES}
     columns = {"": ""}
     for delay in DELAYS:
@@ -36,7 +35,7 @@ def measure(
                 Contender(ADD, one_by_one(one.add)),
                 Contender(ADD_MANY, in_batches(many.add_many)),
             )
-            everybody = [*ours, *scrapy_redis(url, stock), *tasks]
+            everybody = [*ours, *scrapy_redis(server, url, capacity), *tasks]
             costs = contest.hold(server, everybody, rounds, items, places=[APART])
         for name, reference in REFERENCES.items():
             rows[name] += contest.rate_and_ratio(costs[APART, name], costs[APART, reference])

@@ -10,18 +10,8 @@ import redis
 from scrapy_redis.connection import get_redis
 from scrapy_redis_bloomfilter.bloomfilter import BloomFilter as ScrapyRedisFilter
 
-from bench.contest import (
-    ADD,
-    ADD_MANY,
-    BATCH,
-    SADD,
-    SADD_MANY,
-    SET,
-    Contender,
-    fingerprints,
-    in_batches,
-    one_by_one,
-)
+from bench import contest
+from bench.contest import BATCH, Contender, fingerprints, in_batches, one_by_one
 from bench.serving import Server
 from tbloom import TimeBloom
 
@@ -82,31 +72,29 @@ def all_of(server: Server, capacity: int, stock: Sequence[str]) -> Iterator[list
         after_a_week(server, "cached", capacity, cache_size=100_000) as cached,
     ):
         yield [
-            Contender(ADD, one_by_one(one.add)),
-            Contender(ADD_MANY, in_batches(many.add_many)),
-            Contender(f"{ADD}, local cache", one_by_one(cached.add)),
-            *scrapy_redis(server.url, stock),
+            Contender(contest.ADD, one_by_one(one.add)),
+            Contender(contest.ADD_MANY, in_batches(many.add_many)),
+            Contender(f"{contest.ADD}, local cache", one_by_one(cached.add)),
+            *scrapy_redis(server, server.url, len(stock)),
             set_nx_ex(server.url, stock),
             scrapy_redis_bloomfilter(server.url),
             *(redisbloom(server.url, capacity, stock) if server.redisbloom else ()),
         ]
 
 
-def scrapy_redis(url: str, stock: Sequence[str]) -> Iterator[Contender]:
-    """What ``RFPDupeFilter.request_seen`` does with a fingerprint, and the same in pipelines."""
-    server = get_redis(url=url)
+def scrapy_redis(server: Server, url: str, size: int) -> Iterator[Contender]:
+    """What ``RFPDupeFilter.request_seen`` does with a fingerprint, and the same in pipelines; with so many items."""
+    client = get_redis(url=url)
+    one, many = (set_of(server, f"{name}:dupefilter", size) for name in ("one", "many"))
 
     def sadd_many(items: Sequence[str]) -> list[int]:
-        with server.pipeline(transaction=False) as pipeline:
+        with client.pipeline(transaction=False) as pipeline:
             for item in items:
-                pipeline.sadd("many:dupefilter", item)
+                pipeline.sadd(many, item)
             return pipeline.execute()
 
-    for key in ("one:dupefilter", "many:dupefilter"):
-        for start in range(0, len(stock), 1000):
-            server.sadd(key, *stock[start : start + 1000])
-    yield Contender(SADD, one_by_one(lambda item: server.sadd("one:dupefilter", item)))
-    yield Contender(SADD_MANY, in_batches(sadd_many))
+    yield Contender(contest.SADD, one_by_one(lambda item: client.sadd(one, item)))
+    yield Contender(contest.SADD_MANY, in_batches(sadd_many))
 
 
 def set_many(server: redis.Redis, items: Sequence[str], ttl: int = WEEK) -> list[Any]:
@@ -122,7 +110,7 @@ def set_nx_ex(url: str, stock: Sequence[str]) -> Contender:
     server = redis.Redis.from_url(url)
     for start in range(0, len(stock), 1000):
         set_many(server, stock[start : start + 1000])
-    return Contender(SET, one_by_one(lambda item: server.set(item, 1, nx=True, ex=WEEK)))
+    return Contender(contest.SET, one_by_one(lambda item: server.set(item, 1, nx=True, ex=WEEK)))
 
 
 def scrapy_redis_bloomfilter(url: str) -> Contender:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 from statistics import median
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from pyroaring import BitMap
@@ -53,48 +53,41 @@ OPERATIONS: dict[str, tuple[Callable[[Any, Any, int], int], str, str, str]] = {
 }
 
 
-class Scenario(NamedTuple):
-    """Two sets of ids, that have about half of them in common."""
-
-    name: str
-    sets: list[np.ndarray]
-
-
 def measure(server: Server, *, space: int = 10**7, rounds: int = 9) -> list[Table]:
     """Memory by what the ids are, of ``space`` possible ones; and the time of operations on two sets of scattered ids."""
     with server.placed(APART):
-        sizes = [_sizes(server, scenario) for scenario in shown([*scenarios(space)], "distinct")]
-        times = _operations(server, [*scenarios(space)][1], rounds)
+        found = [*scenarios(space)]
+        sizes = [_sizes(server, name, ids) for name, [ids, _] in shown(found, "distinct")]
+        times = _operations(server, found[1][1], rounds)
     return [
         Table("distinct", {"bytes": "", "ids": ",d", **dict.fromkeys(STORES, ",d")}, sizes),
         Table("distinct-operations", {"us": "", **dict.fromkeys(STORES, ",.0f")}, times),
     ]
 
 
-def scenarios(space: int) -> Iterator[Scenario]:
-    """Few ids, scattered ones, consecutive ones, and half of all."""
+def scenarios(space: int) -> Iterator[tuple[str, list[np.ndarray]]]:
+    """Two sets of few ids, of scattered ones, consecutive ones, and half of all; they have many in common."""
     for count in (10, space // 100, space // 10):
         ids = np.random.default_rng(count).choice(space, count * 3 // 2, replace=False)
         name = f"{count}" if count <= 10 else f"scattered: {100 * count / space:g} %"
-        yield Scenario(name, [np.sort(ids[:count]), np.sort(ids[count // 2 :])])
+        yield name, [np.sort(ids[:count]), np.sort(ids[count // 2 :])]
     run = np.arange(space // 20, space // 20 + space // 100)
-    yield Scenario(f"clustered: {len(run):,} in a row", [run, run + len(run) // 2])
+    yield f"clustered: {len(run):,} in a row", [run, run + len(run) // 2]
     chance = np.random.default_rng(0)
     halves = [np.flatnonzero(chance.random(space) < 0.5) for _ in range(2)]
-    yield Scenario(f"half of {space:,}", halves)
+    yield f"half of {space:,}", halves
 
 
-def _sizes(server: Server, scenario: Scenario) -> list[Any]:
-    ids = scenario.sets[0]
+def _sizes(server: Server, name: str, ids: np.ndarray) -> list[Any]:
     _fill(server, [ids])
     patterns = ("*:chunks:*", "bitmap:*", "set:*", "hll:*")
-    return [scenario.name, len(ids), *map(server.bytes_of_keys, patterns)]
+    return [name, len(ids), *map(server.bytes_of_keys, patterns)]
 
 
-def _operations(server: Server, scenario: Scenario, rounds: int) -> list[list[Any]]:
+def _operations(server: Server, sets: list[np.ndarray], rounds: int) -> list[list[Any]]:
     """Medians, in microseconds. All answers must be the same, but HyperLogLog's."""
-    one, two = _fill(server, scenario.sets)
-    id = int(np.intersect1d(*scenario.sets)[0])
+    one, two = _fill(server, sets)
+    id = int(np.intersect1d(*sets)[0])
 
     def ask(commands: str) -> int:
         with server.client.pipeline(transaction=False) as pipeline:

@@ -33,6 +33,7 @@ class Store(NamedTuple):
 def measure(server: Server, *, items: int = 97_300, questions: int = 400_000) -> list[Table]:
     """Bytes per item, and the rate of mistakes, measured with ``questions``."""
     everyone, strangers = fingerprints("kept", items), fingerprints("never added", questions)
+    asked = [strangers[start : start + CHUNK] for start in range(0, questions, CHUNK)]
     rows: list[list[Any]] = []
     for store in _stores(server, items):
         before = server.bytes_of_data()
@@ -41,17 +42,10 @@ def measure(server: Server, *, items: int = 97_300, questions: int = 400_000) ->
             store.add_many(everyone[start : start + chunk])
         exact = store.count_seen is None
         used = server.bytes_of_data() - before if exact else server.bytes_of_keys()
-        rows.append([store.name, used / items, _mistakes(store, strangers)])
+        mistakes = None if exact else sum(map(store.count_seen, asked)) / questions
+        rows.append([store.name, used / items, mistakes])
         server.empty()
     return [Table("footprint", {"": "", "bytes per item": ".1f", "mistakes": ".1e"}, rows)]
-
-
-def _mistakes(store: Store, strangers: list[str]) -> float | None:
-    """The share of items that were never added, but are called seen."""
-    if store.count_seen is None:
-        return None
-    chunks = (strangers[start : start + CHUNK] for start in range(0, len(strangers), CHUNK))
-    return sum(map(store.count_seen, chunks)) / len(strangers)
 
 
 def _stores(server: Server, items: int) -> Iterator[Store]:

@@ -11,12 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from bench.contest import in_batches
 from bench.serving import Server
 from bench.tables import Table
 from tbloom import TimeBloom
-
-#: Items of one ``add_many``.
-_TOGETHER = 2000
 
 
 def measure(server: Server, *, lines: int = 1_000_000) -> list[Table]:
@@ -51,8 +49,7 @@ def _run(words: list[str | Path], stdin: Path | None = None) -> None:
 def _add_many(server: Server, urls: list[str]) -> None:
     with TimeBloom.from_url(server.url, "many") as seen:
         seen.expect(len(urls))
-        for begin in range(0, len(urls), _TOGETHER):
-            seen.add_many(urls[begin : begin + _TOGETHER])
+        in_batches(seen.add_many)(urls)
 
 
 def _spent(server: Server, run: Callable[[], None]) -> tuple[float, float, float]:

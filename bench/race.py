@@ -31,11 +31,11 @@ def measure(
         adds = contest.one_by_one(one.add), contest.in_batches(many.add_many)
         for exact in (one, many):
             contest.in_batches(exact.add_many)(stock)
-        some = [contest.Contender(name, add) for name, add in zip(EXACT, adds, strict=True)]
-        some += [each for each in everybody if each.name in {*REFERENCES, *REFERENCES.values()}]
+        ours = [contest.Contender(name, add) for name, add in zip(EXACT, adds, strict=True)]
+        some = [each for each in everybody if each.name in {*REFERENCES, *REFERENCES.values()}]
         for share in SHARES:
-            these = {each.name: each for each in [*some, *(everybody if share == HALF else ())]}
-            costs[share] = contest.hold(server, [*these.values()], rounds, items, duplicates=share)
+            these = [*ours, *(everybody if share == HALF else some)]
+            costs[share] = contest.hold(server, these, rounds, items, duplicates=share)
     server.empty()
     rows = [[each.name, *contest.cells(costs[HALF], each.name, SADD)] for each in everybody]
     tables = [Table("race", {"": "", **contest.COLUMNS}, rows)]

@@ -37,10 +37,7 @@ def measure(
 
 def _stream(items: int, name: str, days: int, questions: int) -> list[Any]:
     """What stands in its row; sizes are those of the slices from the second on."""
-    held: list[int] = []
-    taken: list[int] = []
-    right: list[int] = []
-    parts: list[int] = []
+    found: list[tuple[int, int, int, int]] = []
     with tempfile.TemporaryDirectory() as folder:
         clock = Clockwork(Path(folder), busy=True)
         with (
@@ -55,11 +52,10 @@ def _stream(items: int, name: str, days: int, questions: int) -> list[Any]:
                     seen.add_many(fingerprints(f"{day} {start}", min(CHUNK, count - start)))
                 newest = seen.info().slices[-1]
                 keys = client.keys(f"{{sized}}:{newest.label}*")
-                held.append(newest.items)
-                taken.append(sum(map(client.strlen, keys)))
-                right.append(key_bytes(configure("right", capacity=count).bits))
-                parts.append(newest.parts)
+                taken = sum(map(client.strlen, keys))
+                right = key_bytes(configure("right", capacity=count).bits)
+                found.append((newest.items, taken, right, newest.parts))
             chunks = (fingerprints(f"other {n}", CHUNK) for n in range(questions // CHUNK))
             mistakes = sum(sum(seen.contains_many(some)) for some in chunks) / questions
-    used = sum(taken[1:])
-    return [items, name, used / sum(held[1:]), used / sum(right[1:]), max(parts[1:]), mistakes]
+    held, used, needed, parts = zip(*found[1:], strict=True)
+    return [items, name, sum(used) / sum(held), sum(used) / sum(needed), max(parts), mistakes]

@@ -42,7 +42,7 @@ def _row(server: Server, contender: contest.Contender, rounds: int, items: int) 
             costs.append(cost)
             sizes.append((_log_size(server) - before) / items)
     spent = medians(costs)
-    return [contender.name, median(sizes), spent["commands"], spent["server"]]
+    return [contender.name, median(sizes), spent.commands, spent.server]
 
 
 def _write_a_log(server: Server) -> None:
