@@ -1,20 +1,22 @@
-"""The benchmarks: one file has all figures, the documents show these, and each section of the page has its command."""
+"""The benchmarks: one file has all figures, the documents show these, and each section of the page has its command. And ``make paper``."""
 
 from __future__ import annotations
 
 import re
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 
 import pytest
 
 from bench import results
 from bench.__main__ import SECTIONS
-from bench.contest import rounds_of
+from bench.paper import __main__ as paper
+from bench.paper import full
 from bench.results import Result
 from bench.tables import Table
-from tbloom.cli.commands import plan
+from tbloom.cli.commands.plan import _KEY_BYTES, _SET_BYTES
 
 ROOT = Path(__file__).parents[2]
 
@@ -76,22 +78,9 @@ def test_a_run_replaces_its_tables_only(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_plan_compares_with_what_was_measured() -> None:
     measured = results.read()["footprint"].table
-    for computed, name in (
-        (plan._SET_BYTES, "scrapy-redis: SADD"),
-        (plan._KEY_BYTES, "SET NX EX, a key each"),
-    ):
-        assert computed == pytest.approx(measured.row(name)["bytes per item"], rel=0.03)
-
-
-@pytest.mark.parametrize("duplicates", [0, 50, 95])
-def test_rounds_have_their_share_of_items_that_were_asked_before(duplicates: int) -> None:
-    stream = rounds_of("test", 1000, duplicates)
-    asked = set(next(stream)[0])
-    for items, truth in (next(stream), next(stream)):
-        assert 1000 - 10 * duplicates == sum(truth)
-        for item, is_new in zip(items, truth, strict=True):
-            assert (item not in asked) is is_new
-            asked.add(item)
+    peers = {"scrapy-redis: SADD": _SET_BYTES, "SET NX EX, a key each": _KEY_BYTES}
+    for name, compared in peers.items():
+        assert compared == pytest.approx(measured.row(name)["bytes per item"], rel=0.03)
 
 
 @pytest.mark.check
@@ -104,3 +93,44 @@ def test_a_quick_run_prints_and_writes_no_page() -> None:
     assert "\nscaling\n" in done.stdout
     assert "tbloom, 7 slices" in done.stdout
     assert before == [page.read_bytes() for page in (results.FILE, *results.PAGES)]
+
+
+@pytest.mark.check
+@pytest.mark.timeout(1500)
+def test_the_paper_is_reproduced() -> None:
+    """Crawls within a window share no page, others may; one process is told "new"; rates are the union's."""
+    _, plans, tables = paper.measure(quick=True)
+    for plan in plans.values():
+        overlaps = plan.overlaps
+        numbers = range(len(overlaps))
+        for one, other in product(numbers, repeat=2):
+            if 0 < abs(one - other) < plan.slices:
+                assert overlaps[one][other] == 0
+        # An error of the filter may hide a page.
+        assert all(95 <= overlaps[n][n] <= 100 for n in numbers)
+        assert plan.kept == [[*range(max(1, n - plan.slices + 2), n + 2)] for n in numbers]
+    # 300 pages last for three days: the fourth has only those of the first.
+    assert all(plans["days"].overlaps[n][n + 3] >= 95 for n in range(3))
+    assert all(plans["hours"].overlaps[n][n + 2] > 0 for n in range(2))
+    found = {table.name: table.records() for table in tables}
+    papers, ours = (row["too many"] for row in found["raced"])
+    assert 0 == ours < papers
+    measured, union, _ = found["rates"]
+    assert measured["the daily crawls'"] < 1e-4
+    assert measured["overfilled"] == pytest.approx(union["overfilled"], rel=0.15)
+    assert all(20 < row["set / window"] < 40 for row in found["memory"])
+    parts = {"about", "full", *found}
+    assert parts == set(results.marked(paper.PAGE.read_text(encoding="utf-8")))
+
+
+@pytest.mark.check
+def test_the_largest_figure_is_measured_at_any_size() -> None:
+    """Two processes fill three slices, of which an RDB loses nothing."""
+    found = dict(row.values() for row in full.measure(30_000).records())
+    assert 29_990 <= int(found["items called new"].replace(",", "")) <= 30_000
+    assert "bytes an item" in found["memory of the keys"]
+    assert {
+        "longest script call",
+        "p99 of a single `add` meanwhile",
+        "restart with it",
+    } <= found.keys()
