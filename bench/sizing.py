@@ -31,13 +31,13 @@ def measure(
     streams = [(items, name, count) for items, count in days.items() for name in CHANGES]
     rows = [_stream(*stream, questions) for stream in shown(streams, "sizing")]
     columns = {"items on the first day": ",d", "": "", "bytes an item": ".2f"}
-    columns |= {"x the right size": ".2f", "most parts": "d", "mistakes": ".1e"}
+    columns |= {"x the right size": ".2f", "mistakes": ".1e"}
     return [Table("sizing", columns, rows)]
 
 
 def _stream(items: int, name: str, days: int, questions: int) -> list[Any]:
     """What stands in its row; sizes are those of the slices from the second on."""
-    found: list[tuple[int, int, int, int]] = []
+    found: list[tuple[int, int, int]] = []
     with tempfile.TemporaryDirectory() as folder:
         clock = Clockwork(Path(folder), busy=True)
         with (
@@ -54,8 +54,8 @@ def _stream(items: int, name: str, days: int, questions: int) -> list[Any]:
                 keys = client.keys(f"{{sized}}:{newest.label}*")
                 taken = sum(map(client.strlen, keys))
                 right = key_bytes(configure("right", capacity=count).bits)
-                found.append((newest.items, taken, right, newest.parts))
+                found.append((newest.items, taken, right))
             chunks = (fingerprints(f"other {n}", CHUNK) for n in range(questions // CHUNK))
             mistakes = sum(sum(seen.contains_many(some)) for some in chunks) / questions
-    held, used, needed, parts = zip(*found[1:], strict=True)
-    return [items, name, sum(used) / sum(held), sum(used) / sum(needed), max(parts), mistakes]
+    held, used, needed = map(sum, zip(*found[1:], strict=True))
+    return [items, name, used / held, used / needed, mistakes]
