@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 import redis
 
-from tbloom import ConfigError, TimeBloom
+from tbloom import TimeBloom
 from tbloom.bloom import sizing
 from tbloom.bloom.config import configure
-from tests.helpers.making import Make
 
 RATE = 1e-3
 check = pytest.mark.check
@@ -48,38 +47,6 @@ def test_a_slice_takes_little_more_than_a_perfect_estimate(
     assert sum(seen.contains_many(f"other {i}" for i in range(others))) <= 2 * RATE * others
 
 
-async def test_few_sizes_where_the_stream_is_steady(clockwork: Any, make: Make) -> None:
-    """A call has 4 bytes an item for each size."""
-    seen = make(url=clockwork.server.url, capacity=None, slices=5)
-    for day, items in enumerate((5000, 5040, 4970, 5010, 4990, 5030), 3):
-        clockwork.set(f"2019-06-{day:02} 12:00:00")
-        await seen.add_many(f"{day} {i}" for i in range(items))
-    info = await seen.info()
-    assert [1] * 5 == [slice.parts for slice in info.slices]
-    assert len({slice.capacity for slice in info.slices}) <= 2
-
-
-async def test_a_client_that_comes_later_takes_over_the_sizes(clockwork: Any, make: Make) -> None:
-    """Also one whose first call is made as a slice begins, while another begins it."""
-    seen = make(url=clockwork.server.url, capacity=None)
-    await seen.add_many(f"item {i}" for i in range(15_000))
-    clockwork.set("2019-06-04 12:00:00")
-    later = make(url=clockwork.server.url, capacity=None)
-    assert await seen.add("b")
-    assert await later.add_many(["a", "b", "item 1"]) == [True, False, False]
-    assert await later.contains_many(["a", "b", "item 1"]) == [True] * 3
-    assert (await later.info()).slices[-1].capacity == sizing.capacity_after(15_000)
-
-
-def test_a_client_that_is_ahead_begins_no_later_slice(client: redis.Redis, name: str) -> None:
-    with TimeBloom(client, name) as seen:
-        seen.add("a")
-        clock = seen._exchange.clock
-        clock.learn(clock.now() + 86_400_000)
-        assert seen.add("b")
-        assert client.hget(f"{{{name}}}:state", "layout").count("=") == 1
-
-
 @pytest.mark.parametrize("capacity", [None, 1000])
 def test_a_part_has_room_for_the_items_in_hand(url: str, name: str, capacity: int | None) -> None:
     """Of a batch, that of a slice which begins, or that by which one grows."""
@@ -104,7 +71,3 @@ def test_a_part_has_room_for_the_items_that_are_expected(url: str, name: str) ->
         assert (1, True) == (current.parts, 50_000 <= current.capacity < 60_000)
         seen.add_many(str(i) for i in range(50_000, 60_000))
         assert seen.info().slices[-1].parts > 1
-        with pytest.raises(
-            ConfigError, match=r"^items: expected a whole number of 0 or more, got -1"
-        ):
-            seen.expect(-1)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import redis
 
-from tbloom import Claim, ConfigError, FilterFull, LocalBloom, TimeBloom
+from tbloom import Claim, FilterFull, TimeBloom
 from tests.helpers.commands import tbloom
 from tests.helpers.contents import keys_of
 
@@ -78,14 +78,3 @@ def test_it_grows_and_keeps_the_error_rate(client: redis.Redis, name: str) -> No
     full = TimeBloom(client, f"{name}-full", granularity=None, capacity=10, grow=False)
     with pytest.raises(FilterFull):
         full.add_many(ITEMS)
-
-
-@pytest.mark.parametrize(
-    ("argument", "value"), [("slices", 7), ("slices", True), ("tz", "Europe/Berlin")]
-)
-def test_it_has_no_other_parameters_of_a_window(argument: str, value: Any) -> None:
-    for make in (LocalBloom, lambda **given: TimeBloom(redis.Redis(), "a", **given)):
-        with pytest.raises(
-            ConfigError, match=rf"^{argument}: expected none, because granularity is None"
-        ):
-            make(granularity=None, **{argument: value})

@@ -10,7 +10,6 @@ import redis
 from tbloom import FilterFull, TBloomError, TimeBloom
 from tbloom.bloom.config import configure
 from tbloom.bloom.layout import Layout
-from tests.helpers.flows import flow_of, replies_to, run, script_of
 from tests.helpers.making import Make
 
 
@@ -133,26 +132,3 @@ async def test_an_item_answered_new_after_a_full_slice_is_new_once(make: Make) -
         await seen.add_many([items[1], "another"])
     assert [False, True, False] == [await seen.add(items[i]) for i in (0, 1, 1)]
     assert [False, False, *[True] * 8] == await seen.add_many(items[:10])
-
-
-def test_a_slice_that_another_client_has_begun_meanwhile_gets_no_further_part(
-    clockwork: Any, name: str
-) -> None:
-    """Both have counted what the last slice held; the other one has begun the next, and added to it."""
-    url, parameters = clockwork.server.url, {"capacity": 10, "error_rate": 1e-9}
-    with (
-        TimeBloom.from_url(url, name, **parameters) as seen,
-        TimeBloom.from_url(url, name, **parameters) as other,
-        redis.Redis.from_url(url) as client,
-    ):
-        seen.add_many(f"item {i}" for i in range(40))
-        clockwork.set("2019-06-04 12:00:00")
-        assert seen.contains("item 7")
-        beginning = flow_of(seen, "add_many", ["a"], None)
-        calls = next(beginning)
-        while not script_of(calls[0]).endswith("set_layout"):
-            calls = beginning.send(replies_to(client, calls))
-        assert other.add("b")
-        answers, _ = run(client, beginning, replies_to(client, calls))
-        assert [True] == answers
-        assert 1 == seen.info().slices[-1].parts

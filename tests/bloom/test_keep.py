@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tbloom import AsyncTimeBloom, ConfigError, TimeBloom
+from tbloom import AsyncTimeBloom, TimeBloom
 from tests.helpers.flows import flow_of
 
 SLICES = 4
@@ -56,24 +56,6 @@ def test_an_item_leaves_after_the_slices_that_it_is_kept_for(
         assert not other.contains(f"kept {keep}"), keep
         clockwork.set(june(10 + keep) + timedelta(seconds=1))
         assert not seen.client.exists(keys[keep - 1]), keep
-
-
-@pytest.mark.parametrize(
-    ("given", "match"),
-    [
-        *(({"keep": keep}, r"keep.*from 1 to 4") for keep in (0, SLICES + 1, -1, True, 1.5, "2")),
-        ({"keep": 2, "within": 2}, r"within.*left out, because with keep all slices are asked"),
-    ],
-)
-def test_a_keep_that_can_not_be_right_is_refused(
-    open_one: Callable[..., TimeBloom], given: dict[str, Any], match: str
-) -> None:
-    seen = open_one()
-    verbs = [seen.add, seen.commit] if "within" not in given else [seen.add]
-    for verb in verbs:
-        with pytest.raises(ConfigError, match=match):
-            verb("a", **given)
-    assert not seen.contains("a")
 
 
 def test_the_slice_that_it_goes_into_grows(

@@ -73,11 +73,6 @@ def test_a_str_counts_by_its_text(url: str, name: str) -> None:
         assert [False] == seen.add_many([Link("a")])
 
 
-def test_info_refuses_what_is_no_earlier_answer(url: str, name: str) -> None:
-    with TimeBloom.from_url(url, name) as seen, pytest.raises(ConfigError, match="earlier"):
-        seen.info("x")  # type: ignore[arg-type]
-
-
 def test_an_object_is_closed_in_its_own_event_loop(url: str, name: str) -> None:
     seen = AsyncTimeBloom.from_url(url, name)
     assert asyncio.run(seen.add("a"))

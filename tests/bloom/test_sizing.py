@@ -18,7 +18,6 @@ from tbloom.bloom.sizing import (
     rate_at,
     rate_of_load,
     shards_for,
-    window_rate,
 )
 
 #: What rounding of floats may do to a promise about rates; bits are whole, so usually nothing.
@@ -63,11 +62,6 @@ def test_a_load_for_any_rate(rate: float, hashes: int) -> None:
     assert 0 < load
     assert rate_of_load(load, hashes) <= rate
     assert math.frexp(load)[0] * 2**21 % 1 == 0
-
-
-def test_nothing_is_found_in_an_empty_window() -> None:
-    """The rate is shown to people, who would wonder about -0.0."""
-    assert "0.0" == str(window_rate([0.0, 0.0]))
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,7 @@ import pytest
 import redis
 
 from tbloom import Claim, ConfigError, ConfigMismatch, TBloomError, TimeBloom
-from tests.helpers import servers
 from tests.helpers.contents import keys_of
-from tests.helpers.flows import flow_of, sent
 
 FOREVER: dict[str, Any] = {"granularity": None, "capacity": 500, "error_rate": 1e-9, "shards": 1}
 WINDOWS = [FOREVER, {**FOREVER, "granularity": "d", "slices": 3}]
@@ -54,16 +52,6 @@ def test_a_part_that_is_dropped_after_a_swap_is_noticed(client: redis.Redis, nam
     )
 
 
-def test_a_swap_whose_answer_was_lost_is_named_by_the_next(client: redis.Redis, name: str) -> None:
-    live, new = (TimeBloom(client, one, **FOREVER) for one in (name, f"{{{name}}}:new"))
-    live.add_many(OLD)
-    new.add_many(BUILT)
-    sent(client, flow_of(live, "swap", new.name))
-    with pytest.raises(TBloomError, match="has taken the place already"):
-        live.swap(new.name)
-    assert (True, False) == (all(live.contains_many(BUILT)), any(live.contains_many(OLD)))
-
-
 def test_what_can_not_be_swapped_is_refused_and_changes_nothing(
     client: redis.Redis, name: str
 ) -> None:
@@ -81,13 +69,3 @@ def test_what_can_not_be_swapped_is_refused_and_changes_nothing(
     with pytest.raises(ConfigMismatch, match="capacity"):
         live.swap(own)
     assert ([True, False], True) == (live.contains_many(["a", "b"]), other.contains("b"))
-
-
-@pytest.mark.parametrize("cluster", ["redis-server"], indirect=True)
-def test_on_a_cluster(cluster: servers.Cluster, name: str) -> None:
-    with TimeBloom.from_url(cluster.url, name, **FOREVER) as live:
-        live.add_many(OLD)
-        with TimeBloom.from_url(cluster.url, f"{{{name}}}:new", **FOREVER) as built:
-            built.add_many(BUILT)
-        live.swap(f"{{{name}}}:new")
-        assert (True, False) == (all(live.contains_many(BUILT)), any(live.contains_many(OLD)))

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import redis
 
-from tbloom import AsyncTimeBloom, Claim, ConfigError, ExactFilter, NotReplicated, TimeBloom
+from tbloom import AsyncTimeBloom, Claim, NotReplicated, TimeBloom
 from tests.helpers import servers
 from tests.helpers.localredis import LocalRedis
 from tests.helpers.making import cluster_needed
@@ -171,13 +171,6 @@ async def test_of_callers_that_go_together_each_has_its_own_error(pair: Any, nam
 
         await asyncio.gather(*map(ask, [*items, *items]))
         assert new == dict.fromkeys(items, 1)
-
-
-@pytest.mark.parametrize("given", [-1, 1.0, "1", True, None, 1001])
-def test_a_wrong_number_of_replicas_is_named(client: redis.Redis, name: str, given: Any) -> None:
-    for store in (TimeBloom, ExactFilter):
-        with pytest.raises(ConfigError, match="replicas: expected a whole number from 0 to 1000"):
-            store(client, name, replicas=given)
 
 
 async def test_no_answer_new_is_lost_by_a_failover(binary: str, pair: Any, name: str) -> None:

@@ -111,7 +111,7 @@ def test_a_batch_is_one_trip_per_node(cluster: servers.Cluster, name: str) -> No
 async def test_without_a_number_the_shards_are_a_multiple_of_the_masters(
     make: Make, cluster: servers.Cluster
 ) -> None:
-    """The first client chooses. (Later ones take what is stored: bloom/test_shards.py.)"""
+    """The first client chooses. (Later ones take what is stored: bloom/test_filter.py.)"""
     first = make(url=cluster.url)
     assert await first.add("a") is True
     assert (await first.info()).shards % 3 == 0

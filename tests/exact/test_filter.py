@@ -6,15 +6,12 @@
 from __future__ import annotations
 
 import json
-import math
-from datetime import timedelta
 from functools import partial
-from typing import Any
 
 import pytest
 import redis
 
-from tbloom import ConfigError, ConfigMismatch
+from tbloom import ConfigMismatch
 from tbloom.distinct import DistinctCounter
 from tbloom.exact import ExactFilter
 from tests.helpers import commands
@@ -74,38 +71,6 @@ async def test_an_item_costs_less_than_40_bytes_in_redis(make_exact: Make) -> No
     seen = make_exact()
     await seen.add_many(map(str, range(50_000)))
     assert (await seen.info()).bytes < 50_000 * 40
-
-
-_NO_TTLS = [
-    *(0, -1, 0.0004, math.nan, math.inf, -math.inf, True, "60", b"60", 10**10, 10**400),
-    *(timedelta(0), timedelta(days=-1), timedelta(days=40_000), [60]),
-]
-
-
-_BAD = [
-    *(("shards", value) for value in (0, -1, 1.0, True, "2", None, 10**9)),
-    *(("name", value) for value in ("", "{a}", "a}", None, 7, "\ud800")),
-]
-
-
-@pytest.mark.parametrize("ttl", _NO_TTLS, ids=lambda ttl: repr(ttl)[:20])
-async def test_a_bad_ttl_is_named_and_nothing_is_added(
-    make_exact: Make, client: redis.Redis, name: str, ttl: Any
-) -> None:
-    with pytest.raises(ConfigError, match=r"^ttl: expected seconds, or a timedelta"):
-        make_exact(ttl=ttl)
-    seen = make_exact()
-    with pytest.raises(ConfigError, match=r"^ttl: expected seconds, or a timedelta"):
-        await seen.add("a", ttl=ttl)
-    with pytest.raises(ConfigError, match=r"^ttl: expected seconds, or a timedelta"):
-        await seen.add_many(["a"], ttl=ttl)
-    assert [] == client.keys(f"*{name}*")
-
-
-@pytest.mark.parametrize(("argument", "value"), _BAD)
-def test_a_bad_argument_is_named(client: redis.Redis, argument: str, value: Any) -> None:
-    with pytest.raises(ConfigError, match=rf"^{argument}: expected"):
-        ExactFilter(client, **{"name": "a", argument: value})
 
 
 @pytest.mark.parametrize("kind", ["config", "layout", "bucket"])
