@@ -18,7 +18,7 @@ import redis.asyncio
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from tbloom import Claim, TimeBloom
+from tbloom import TimeBloom
 from tests.helpers.forks import in_child, needs_fork
 from tests.helpers.interrupts import interrupted
 from tests.helpers.localredis import LocalRedis
@@ -97,18 +97,6 @@ def test_pool_that_is_disconnected_in_the_middle_of_a_batch(
         assert seen.info().items == 1000 * batches + 1000
 
 
-async def test_close_over_a_connection_that_the_server_has_closed(
-    make: Any, url: str, name: str, client: redis.Redis
-) -> None:
-    """The session's end arrives all the same: what it claims is free."""
-    seen = make(url=named(url, name))
-    assert await seen.claim("a") is Claim.NEW
-    for connection in connections(client, name):
-        client.client_kill_filter(_id=connection)
-    await seen.aclose()
-    assert await make().claim("a") is Claim.NEW
-
-
 @each_client
 def test_lost_reply_then_a_refusal(own: redis.Redis, name: str, *, callers: bool) -> None:
     """The first copy was executed, the second refused: the item's next add gets the first answer.
@@ -175,16 +163,6 @@ def test_forked_child_leaves_the_connection_to_its_parent(
         assert kept[0] in connections(client, name)
 
 
-def test_only_our_own_client_s_are_kept(url: str, name: str) -> None:
-    """A caller's client keeps its pool to itself, even one of a single connection."""
-    pool = redis.BlockingConnectionPool.from_url(url, max_connections=1, timeout=1)
-    with redis.Redis(connection_pool=pool) as client, TimeBloom(client, name) as seen:
-        assert seen.add("a")
-        assert client.ping()
-        assert not seen.add("a")
-        assert client.ping()
-
-
 @pytest.mark.parametrize("size", [1, 3], ids=["add", "add_many"])
 @each_client
 def test_the_reply_to_a_call_that_was_interrupted_is_not_the_next_call_s(
@@ -224,10 +202,3 @@ def test_a_connect_that_was_interrupted_leaves_no_reply_to_the_next_call(
         assert [True, True] == seen.add_many(["a", "b"])
         assert [False, False, True] == seen.add_many(["a", "b", "c"])
         assert [True, False] == seen.contains_many(["c", "d"])
-
-
-def test_clients_that_lose_a_server_do_not_come_back_at_the_same_moment(name: str) -> None:
-    seen = TimeBloom.from_url("redis://127.0.0.1:1", name)
-    pauses = [seen._retries([]).pause for _ in range(500)]
-    assert 400 < len({*pauses})
-    assert 0 <= min(pauses) < max(pauses) <= 1

@@ -79,16 +79,6 @@ def test_whose_clock_is_wrong_makes_no_difference(
             assert seen.add("a")
 
 
-def test_a_clock_that_is_set_back_forgets_nothing(clockwork: Clockwork, seen: ExactFilter) -> None:
-    clockwork.set(at(1000))
-    seen.add("a", ttl=10)
-    clockwork.set(at(0))
-    assert "a" in seen
-    seen.add("b", ttl=10)
-    clockwork.set(at(1009))
-    assert seen.contains_many(["a", "b"]) == [True, False]
-
-
 @pytest.mark.parametrize("shards", [1, 3])
 def test_an_idle_filter_leaves_nothing(clockwork: Clockwork, name: str, shards: int) -> None:
     """A bucket goes a second after its last item, parameters and layout after twice the time to live, tokens
@@ -103,21 +93,6 @@ def test_an_idle_filter_leaves_nothing(clockwork: Clockwork, name: str, shards: 
         clockwork.set(at(7201))
         assert [] == client.keys()
         assert seen.add("1")
-
-
-@pytest.mark.parametrize("shards", [1, 3])
-def test_parameters_live_as_long_as_any_item(clockwork: Clockwork, name: str, shards: int) -> None:
-    """And so the filter is guarded, and its items found, whenever they were added."""
-    with ExactFilter.from_url(clockwork.server.url, name, ttl=100, shards=shards) as seen:
-        for now in range(0, 1000, 50):
-            clockwork.set(at(now))
-            assert seen.add(f"{now}")
-            clockwork.set(at(now + 49))
-            held = [f"{old}" for old in range(max(0, now - 50), now + 1, 50)]
-            assert all(seen.contains_many(held))
-            with ExactFilter.from_url(clockwork.server.url, name, shards=shards) as other:
-                assert all(other.contains_many(held))
-                assert other.info().items == len(held)
 
 
 def _promised(info: ExactInfo) -> int:

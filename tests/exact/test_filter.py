@@ -12,7 +12,6 @@ import pytest
 import redis
 
 from tbloom import ConfigMismatch
-from tbloom.distinct import DistinctCounter
 from tbloom.exact import ExactFilter
 from tests.helpers import commands
 from tests.helpers.account import names
@@ -84,22 +83,6 @@ def test_what_the_server_has_dropped_is_new_again(own: redis.Redis, kind: str) -
         assert not any(seen.add_many(ITEMS))
         assert not any(ExactFilter(own, "planted", shards=shards).add_many(ITEMS))
         assert len(ITEMS) == seen.info().items
-
-
-@pytest.mark.parametrize("kind", [ExactFilter, DistinctCounter])
-def test_an_add_that_is_still_on_its_way_comes_before_the_discard(
-    client: redis.Redis, url: str, name: str, kind: type[ExactFilter | DistinctCounter]
-) -> None:
-    """Else it would come later, and its answer would reach nobody."""
-    with kind.from_url(url, name) as seen:
-        seen.add("before")
-        flow = flow_of(seen, "add", "a")
-        calls = next(flow)
-        flow.close()  # as after an error
-        assert seen.discard("a")
-        replies_to(client, calls)
-        assert "a" not in seen
-        assert [True, False] == [seen.add("a"), seen.add("a")]
 
 
 @pytest.mark.parametrize("found", [True, False])

@@ -4,45 +4,12 @@ from __future__ import annotations
 
 import pytest
 import redis
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tbloom import DistinctCounter
-from tbloom.engine.tree import BITS, Tree, read_tree
+from tbloom.engine.tree import BITS, read_tree
 from tbloom.exact import ExactFilter
 from tbloom.items import encode, fingerprint
 from tests.helpers.flows import flow_of, lose, replies_to, run
-
-fingerprints = st.integers(0, (1 << 128) - 1)
-
-
-class Leaves:
-    """The same as a Tree: the buckets that are not split, each with the fingerprints' bits that lead there."""
-
-    def __init__(self) -> None:
-        self.paths = {1: ""}
-
-    def split(self, number: int) -> int:
-        """Splits one of them."""
-        bucket = sorted(self.paths)[number % len(self.paths)]
-        path = self.paths.pop(bucket)
-        self.paths |= {2 * bucket: path + "0", 2 * bucket + 1: path + "1"}
-        return bucket
-
-    def half_of(self, key: int) -> int:
-        bits = f"{key % (1 << BITS):0{BITS}b}"
-        [(bucket, path)] = [leaf for leaf in self.paths.items() if bits.startswith(leaf[1])]
-        return 2 * bucket + int(bits[len(path)])
-
-
-@given(st.lists(st.integers(0, 1000), max_size=30), st.lists(fingerprints, max_size=20))
-def test_the_tree_is_what_its_leaves_say(splits: list[int], keys: list[int]) -> None:
-    tree, leaves = Tree(""), Leaves()
-    for number in splits:
-        tree.note_splits([leaves.split(number)])
-        assert [*map(leaves.half_of, keys)] == [*map(tree.half_of, keys)]
-    by_path = sorted(leaves.paths, key=lambda bucket: leaves.paths[bucket])
-    assert by_path == [*tree.buckets()]
 
 
 def _check_layout(seen: ExactFilter, url: str, items: list[str]) -> None:
