@@ -12,7 +12,6 @@ import pytest
 import redis
 
 from tbloom import Claim, ConfigError, ConfigMismatch, TimeBloom
-from tbloom.bloom.config import configure
 from tbloom.bloom.hasher import columns_of, digest
 from tbloom.bloom.layout import Part
 from tbloom.bloom.sizing import COLUMNS, block_step
@@ -88,19 +87,6 @@ def test_a_filter_of_another_format_is_refused_and_stays(
         with pytest.raises(ConfigError, match="label: expected that of a live slice: "):
             seen.import_many(["a"], "19990101")
         assert before == snapshot(client, name)
-
-
-async def test_a_client_that_knows_the_layout_is_refused_too(
-    make: Make, client: redis.Redis, name: str
-) -> None:
-    """Another client has reconfigured the filter while it was at work."""
-    seen, other = make(capacity=1000), configure(name, capacity=2000).stored
-    await seen.add("a")
-    await make(capacity=2000).reconfigure()
-    for verb in (seen.add, seen.contains, seen.claim, seen.commit):
-        with pytest.raises(ConfigMismatch, match="capacity is 2000 there"):
-            await verb("b")
-    assert other == client.get(f"{{{name}}}:config")
 
 
 @pytest.mark.parametrize("hashes", [1, 6, 11, 12, 20])

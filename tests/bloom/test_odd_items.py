@@ -43,14 +43,6 @@ def test_what_can_be_read_once_is_read_once(url: str, name: str, kind: Any, item
         assert [False, False] == [*seen.add_many(iter(items))]
 
 
-@pytest.mark.parametrize("buffer", [bytearray(b"abc"), memoryview(b"abc"), b"abc", "abc"])
-def test_a_buffer_is_no_list_of_small_numbers(url: str, name: str, buffer: Any) -> None:
-    with TimeBloom.from_url(url, name) as seen:
-        with pytest.raises(ConfigError, match="an iterable of items, not a single one"):
-            seen.add_many(buffer)
-        assert not seen.contains(97)
-
-
 def test_the_error_of_a_lone_surrogate_says_why(url: str, name: str) -> None:
     with TimeBloom.from_url(url, name) as seen:
         with pytest.raises(ConfigError, match="surrogates not allowed at 1"):

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
@@ -14,7 +12,7 @@ from typing import Any
 import pytest
 import redis
 
-from tbloom import AsyncTimeBloom, Claim, NotReplicated, TimeBloom
+from tbloom import NotReplicated, TimeBloom
 from tests.helpers import servers
 from tests.helpers.localredis import LocalRedis
 from tests.helpers.making import cluster_needed
@@ -129,48 +127,6 @@ def test_an_answer_is_not_lost_where_only_wait_fails(pair: Any, name: str) -> No
                     seen.add("a")
             admin.execute_command("ACL", "SETUSER", "user", "+wait")
             assert [seen.add("a"), seen.add("a")] == [True, False]
-
-
-async def test_claims_and_commits_wait_too(pair: Any, name: str) -> None:
-    master, replica = pair
-    seen = BLOOM.awaited(master.url + SOON, name, replicas=1)
-    for item in "abc":
-        assert await until_replicated(partial(seen.claim, item)) is Claim.NEW
-    with paused(replica):
-        with pytest.raises(NotReplicated):
-            await seen.claim("d")
-        assert await seen.claim("b") is Claim.BUSY
-        for verb, given in ((seen.commit, "a"), (seen.import_many, ["e"]), (seen.add, "f")):
-            # The second one changes nothing on the server, on another connection.
-            for _ in range(2):
-                with pytest.raises(NotReplicated):
-                    await verb(given)
-                await seen.keep_connections()
-                seen._seen.client.connection_pool.disconnect()
-    await until_replicated(partial(seen.commit, "a"))
-    assert await until_replicated(partial(seen.claim, "d")) is Claim.NEW
-    assert await seen.claim_many(["a", "d"]) == [Claim.SEEN, Claim.BUSY]
-    assert replica.exists(f"{{{name}}}:claims")
-    await seen.aclose()
-
-
-async def test_of_callers_that_go_together_each_has_its_own_error(pair: Any, name: str) -> None:
-    master, replica = pair
-    items = [f"item {number}" for number in range(60)]
-    async with AsyncTimeBloom.from_url(master.url + SOON, name, replicas=1) as seen:
-        await until_replicated(lambda: seen.add("before"))
-        with paused(replica):
-            answers = await asyncio.gather(*map(seen.add, items), return_exceptions=True)
-        assert {*map(type, answers)} == {NotReplicated}
-        assert len({*map(id, answers)}) == len(items)
-        new = Counter[str]()
-
-        async def ask(item: str) -> None:
-            is_new = await until_replicated(lambda: seen.add(item))
-            new[item] += is_new
-
-        await asyncio.gather(*map(ask, [*items, *items]))
-        assert new == dict.fromkeys(items, 1)
 
 
 async def test_no_answer_new_is_lost_by_a_failover(binary: str, pair: Any, name: str) -> None:

@@ -14,7 +14,7 @@ import pytest
 import redis
 import redis.asyncio
 
-from tbloom import AsyncTimeBloom, ConfigError, TBloomError
+from tbloom import AsyncTimeBloom, ConfigError, FilterFull, TBloomError
 from tbloom.engine.together import Asked, Waiting, hand_out
 from tbloom.exact import AsyncExactFilter
 from tests.engine.test_connections import connections, named
@@ -161,6 +161,18 @@ async def test_an_item_that_can_t_be_right_is_its_caller_s_alone(
         )
     assert [True, True, True] == answers[::2]
     assert all(isinstance(error, ConfigError) for error in answers[1::2])
+
+
+async def test_a_full_slice_refuses_new_items_only(url: str, name: str) -> None:
+    async with AsyncTimeBloom.from_url(url, name, capacity=10, grow=False) as seen:
+        items = [f"item {i}" for i in range(15)]
+        answers = await asyncio.gather(*map(seen.add, items), return_exceptions=True)
+        new = [item for item, answer in zip(items, answers, strict=True) if answer is True]
+        assert len(new) == 10
+        assert all(isinstance(answer, FilterFull) for answer in answers if answer is not True)
+        again = await asyncio.gather(*map(seen.add, items), return_exceptions=True)
+        seen_now = [item for item, answer in zip(items, again, strict=True) if answer is False]
+        assert new == seen_now
 
 
 async def test_each_caller_has_its_own_within(name: str, clockwork: Any) -> None:
