@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 from itertools import pairwise
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -132,17 +133,6 @@ def test_hours_across_clock_change(tz: str, start: str, hours: list[tuple[str, i
 
 
 @pytest.mark.parametrize(
-    ("granularity", "labels"),
-    [("d", ["20111228", "20111229", "20111231"]), ("h", ["2011122923", "2011123100"])],
-)
-def test_skipped_day(granularity: str, labels: list[str]) -> None:
-    """Samoa's 30 December 2011 is in no slice: the one before it ends where the one after it begins."""
-    live = Window(granularity, len(labels), "Pacific/Apia").live(ms("2011-12-30T10:00"))
-    assert labels == [slice.label for slice in live]
-    assert ms("2011-12-30T10:00") == live[-2].end == live[-1].start
-
-
-@pytest.mark.parametrize(
     ("tz", "year", "slices"),
     [  # the hours that passed, and one more for each that a change cut in two
         ("Europe/Berlin", 2019, 8760),
@@ -210,13 +200,6 @@ def test_slices_tile_time(window: Window, at: int) -> None:
     assert slice.start == window.slice_at(slice.start - 1).end
 
 
-@given(windows, instants)
-def test_labels_rise(window: Window, at: int) -> None:
-    """Labels sort as their slices do, and none comes twice."""
-    labels = [slice.label for slice in run(window, at, 40)]
-    assert sorted(set(labels)) == labels
-
-
 @given(windows, instants, st.floats(0, 1, exclude_max=True))
 def test_live_until_it_expires(window: Window, at: int, part: float) -> None:
     """A slice is live from its start until it expires, at the end of the ``slices``-th from it."""
@@ -228,50 +211,31 @@ def test_live_until_it_expires(window: Window, at: int, part: float) -> None:
     assert not any(slice in window.live(then) for then in (slice.start - 1, expires))
 
 
+_NO_GRANULARITIES = (
+    *("x", "0s", "1.5h", "", "D", "15 min", "-1h", "15m", "٣h", "h\n", "999999999w", 7, None, b"d"),
+    *(timedelta(0), timedelta(milliseconds=1500), timedelta(seconds=-60), timedelta.max),
+)
+_NO_ZONES = "Europe/Bonn", "", "CEST", "Europe", "../UTC", "/etc/passwd", "a\0b", None, 1, b"UTC"
+
+
 @pytest.mark.parametrize(
-    "granularity",
+    ("argument", "given", "right"),
     [
-        "x", "0s", "1.5h", "", "D", "15 min", "-1h", "15m", "٣h", "h\n", "999999999w", 7, None, b"d",
-        timedelta(0), timedelta(milliseconds=1500), timedelta(seconds=-60), timedelta.max,
+        *(("granularity", {"granularity": value}, "'h', 'd', 'w', 'm'") for value in _NO_GRANULARITIES),
+        *(("tz", {"tz": value}, "'Europe/Berlin'") for value in _NO_ZONES),
+        *(("tz", {"tz": value, "granularity": "15min"}, "'Europe/Berlin'") for value in _NO_ZONES),
+        *(("slices", {"slices": value}, "from 1 to 1024") for value in (0, -1, 1025, True, 1.5, "7", None)),
+        ("slices", {"granularity": "36526d", "slices": 1}, "100 years"),
+        ("slices", {"granularity": "400d", "slices": 92}, "100 years"),
+        ("slices", {"granularity": timedelta(days=36525, seconds=1), "slices": 1}, "100 years"),
     ],
 )  # fmt: skip
-def test_unknown_granularity(granularity: str | timedelta) -> None:
-    """What is no granularity is refused with a list of what is."""
+def test_what_can_be_no_window(argument: str, given: dict[str, Any], right: str) -> None:
+    """It is refused by its name, with what would be right; a time zone for fixed lengths too."""
     with pytest.raises(ConfigError) as caught:
-        Window(granularity, 7)
-    assert ("granularity", granularity) == (caught.value.argument, caught.value.value)
-    assert repr(granularity) in str(caught.value)
-    assert "'h', 'd', 'w', 'm'" in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    "tz", ["Europe/Bonn", "", "CEST", "Europe", "../UTC", "/etc/passwd", "a\0b", None, 1, b"UTC"]
-)
-def test_unknown_zone(tz: str) -> None:
-    """What is no time zone is refused, for fixed lengths too, with an example of one."""
-    for granularity in ("d", "15min"):
-        with pytest.raises(ConfigError) as caught:
-            Window(granularity, 7, tz)
-        assert ("tz", tz) == (caught.value.argument, caught.value.value)
-        assert repr(tz) in str(caught.value)
-        assert "'Europe/Berlin'" in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("granularity", "slices", "right"),
-    [
-        *(("d", slices, "from 1 to 1024") for slices in (0, -1, 1025, True, 1.5, "7", None)),
-        ("36526d", 1, "100 years"),
-        ("400d", 92, "100 years"),
-        (timedelta(days=36525, seconds=1), 1, "100 years"),
-    ],
-)
-def test_bad_slices(granularity: str | timedelta, slices: int, right: str) -> None:
-    """A number of slices is a whole one, not too many and not over a century in all."""
-    with pytest.raises(ConfigError) as caught:
-        Window(granularity, slices)
-    assert ("slices", slices) == (caught.value.argument, caught.value.value)
-    assert repr(slices) in str(caught.value)
+        Window(**{"granularity": "d", "slices": 7, "tz": "UTC", **given})
+    assert (argument, given[argument]) == (caught.value.argument, caught.value.value)
+    assert repr(given[argument]) in str(caught.value)
     assert right in str(caught.value)
 
 
