@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from datetime import datetime, timedelta, timezone
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -18,11 +18,6 @@ from tbloom.bloom.sizing import COLUMNS, block_step
 from tests.helpers.contents import snapshot
 from tests.helpers.making import Make
 from tests.helpers.places import block_of
-
-
-async def test_keys_are_named_after_their_slices(make: Make, name: str) -> None:
-    keys = await make().keys(at=datetime(2019, 5, 8, 13, tzinfo=timezone.utc))
-    assert [f"{{{name}}}:201905{day:02}" for day in range(2, 9)] == keys
 
 
 async def test_info_counts_exactly(make: Make, client: redis.Redis) -> None:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from contextlib import suppress
 from itertools import count
-from typing import Any
 
 import pytest
 import redis
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from tbloom import AsyncTimeBloom, ConfigError, TimeBloom
+from tbloom import ConfigError, TimeBloom
 from tbloom.engine.keys import Keys
-from tests.helpers.hostile import ITEMS, PLANTED, refused
+from tests.helpers.hostile import ITEMS, PLANTED
 from tests.helpers.stores import BLOOM
 
 _ENTRIES: list[tuple[str | bytes, str | bytes]] = [
@@ -65,22 +64,6 @@ def test_two_names_share_no_key(one: str, other: str) -> None:
                 assert not _all_keys(tag, 1) & _all_keys(one, shards)
         for others in (1, 2, 9):
             assert not _all_keys(one, shards) & _all_keys(other, others)
-
-
-_BAD_URLS = [
-    *("redis://127.0.0.1:abc", "redis://127.0.0.1:99999", "redis://[::1", "redis://127.0.0.1?db=x"),
-    *("redis+cluster://127.0.0.1:abc", "redis://127.0.0.1?max_connections=-3"),
-    *("redis://127.0.0.1?protocol=x", "redis://127.0.0.1?socket_timeout=x"),
-    "redis://127.0.0.1?nonsense=1",
-]
-
-
-@pytest.mark.parametrize(
-    "url", ["", "redis:", "redis://h\n", "//", 5, None, b"redis://h", "x" * 9999, *_BAD_URLS]
-)
-@pytest.mark.parametrize("ours", [TimeBloom, AsyncTimeBloom])
-def test_what_is_no_url_is_refused(ours: Any, url: Any) -> None:
-    assert "url" == refused(lambda: ours.from_url(url, "fuzzed"))
 
 
 #: Text that a parser on the way might take for its own syntax.

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import redis
 
-from tbloom import ConfigError, ExactFilter, TimeBloom
+from tbloom import AsyncTimeBloom, ConfigError, ExactFilter, TimeBloom
 from tests.helpers.hostile import refused
 
 _REPLICAS = (-1, 1.0, "1", True, None, 1001)
@@ -34,6 +34,12 @@ CLASSES: list[tuple[Any, str, tuple[Any, ...], dict[str, Any]]] = [
     (ExactFilter, "name", ("", "{a}", "a}", None, 7, "\ud800"), {}),
     (ExactFilter, "ttl", _NO_TTLS, {}),
 ]
+_NO_URLS = (
+    *("redis://127.0.0.1:abc", "redis://127.0.0.1:99999", "redis://[::1", "redis://127.0.0.1?db=x"),
+    *("redis+cluster://127.0.0.1:abc", "redis://127.0.0.1?max_connections=-3"),
+    *("redis://127.0.0.1?protocol=x", "redis://127.0.0.1?socket_timeout=x"),
+    "redis://127.0.0.1?nonsense=1",
+)
 #: A call, and the argument that the error names.
 CALLS: dict[str, list[Callable[[Any], Any]]] = {
     "note": [
@@ -72,6 +78,14 @@ def test_a_bad_argument_of_a_class_is_named(
 ) -> None:
     arguments = {"name": "news", **given, argument: value}
     assert refused(lambda: kind(redis.Redis(), **arguments)) == argument
+
+
+@pytest.mark.parametrize(
+    "url", ["", "redis:", "redis://h\n", "//", 5, None, b"redis://h", "x" * 9999, *_NO_URLS]
+)
+@pytest.mark.parametrize("kind", [TimeBloom, AsyncTimeBloom])
+def test_what_is_no_url_is_named(kind: Any, url: Any) -> None:
+    assert refused(lambda: kind.from_url(url, "news")) == "url"
 
 
 @pytest.mark.parametrize("argument", CALLS)

@@ -7,7 +7,7 @@ import signal
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from itertools import count
 from typing import Any
@@ -20,7 +20,6 @@ from redis.retry import Retry
 
 from tbloom import TimeBloom
 from tests.helpers.forks import in_child, needs_fork
-from tests.helpers.interrupts import interrupted
 from tests.helpers.localredis import LocalRedis
 from tests.helpers.proxy import CountingProxy, Fault, Proxy
 from tests.helpers.stores import BLOOM
@@ -202,3 +201,26 @@ def test_a_connect_that_was_interrupted_leaves_no_reply_to_the_next_call(
         assert [True, True] == seen.add_many(["a", "b"])
         assert [False, False, True] == seen.add_many(["a", "b", "c"])
         assert [True, False] == seen.contains_many(["c", "d"])
+
+
+class Interrupt(Exception):
+    """What a signal handler raises."""
+
+
+def interrupted(call: Any, seconds: float) -> Any:
+    """What the call returns, or None if a signal has interrupted it."""
+
+    def interrupt(*_: object) -> None:
+        raise Interrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        with suppress(Interrupt):
+            signal.setitimer(signal.ITIMER_REAL, seconds)
+            answer = call()
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            return answer
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    return None

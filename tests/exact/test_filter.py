@@ -21,8 +21,6 @@ from tests.helpers.hostile import ITEMS, PLANTED
 from tests.helpers.making import Make
 from tests.helpers.stores import EXACT
 
-each_number_of_shards = pytest.mark.parametrize("shards", [1, 3])
-
 
 async def test_clear_works_whatever_number_of_shards_is_stored(
     make_exact: Make, client: redis.Redis, name: str
@@ -50,19 +48,6 @@ async def test_a_shard_without_parameters_asks_for_them(make_exact: Make) -> Non
         for verb in (old.add, old.contains, old.discard):
             with pytest.raises(ConfigMismatch, match="shards is 3 there and 2 here"):
                 await verb(item)
-
-
-@each_number_of_shards
-async def test_info_counts_exactly(
-    make_exact: Make, client: redis.Redis, name: str, shards: int
-) -> None:
-    seen = make_exact(shards=shards)
-    await seen.add_many(map(str, range(1234)))
-    info = await seen.info()
-    buckets = client.keys(f"*{name}*:exact:*")
-    assert (name, 1234, 0, ()) == (info.name, info.items, info.dead, info.warnings)
-    assert info.buckets >= len(buckets) > 1234 / 128
-    assert info.bytes == sum(client.memory_usage(bucket) for bucket in buckets)
 
 
 async def test_an_item_costs_less_than_40_bytes_in_redis(make_exact: Make) -> None:

@@ -9,12 +9,10 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-import redis
 
 from bench.__main__ import PAGES, SECTIONS
-from bench.contest import fingerprints, rounds_of
 from bench.paper import __main__ as paper
-from bench.paper import full, racing
+from bench.paper import full
 from bench.tables import filled, marked
 
 ROOT = Path(__file__).parents[2]
@@ -43,17 +41,6 @@ def test_a_run_replaces_its_tables_and_nothing_else() -> None:
     assert new == filled(new, {"asyncio": "| new |"})
 
 
-@pytest.mark.parametrize("duplicates", [0, 50, 95])
-def test_rounds_have_their_share_of_items_that_were_asked_before(duplicates: int) -> None:
-    stream = rounds_of("test", 1000, duplicates)
-    asked = set(next(stream)[0])
-    for items, truth in (next(stream), next(stream)):
-        assert 1000 - 10 * duplicates == sum(truth)
-        for item, is_new in zip(items, truth, strict=True):
-            assert (item not in asked) is is_new
-            asked.add(item)
-
-
 def test_the_steps_are_those_of_the_script() -> None:
     pytest.importorskip("scrapy_redis_bloomfilter", reason="needs the group bench")
     from bench import steps  # noqa: PLC0415 - see above
@@ -72,19 +59,6 @@ def test_a_quick_run_prints_and_writes_no_page() -> None:
     assert "\nscaling\n" in done.stdout
     assert "tbloom, 7 slices" in done.stdout
     assert before == [page.read_bytes() for page in PAGES]
-
-
-@pytest.mark.check
-def test_the_papers_code_is_right_alone_and_wrong_in_a_race(own: redis.Redis) -> None:
-    """Two that ask before one has inserted both get "new"."""
-    own.flushall()
-    *items, new = fingerprints("paper", 101)
-    assert [racing.add(own, item) for item in items] == [True] * 100
-    assert [racing.add(own, item) for item in items] == [False] * 100
-    assert [racing.exists(own, new) for _ in range(2)] == [False, False]
-    for _ in range(2):
-        racing.insert(own, new)
-    assert racing.exists(own, new)
 
 
 @pytest.mark.check

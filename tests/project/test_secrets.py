@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import traceback
 from collections.abc import Iterator
-from itertools import count
 from typing import Any
 
 import pytest
@@ -16,12 +14,10 @@ from hypothesis import strategies as st
 from scrapy.settings import Settings
 
 from tbloom import AsyncTimeBloom, TimeBloom
-from tbloom.bloom.hasher import columns_of, digest
-from tbloom.bloom.sizing import blocks_in
+from tbloom.bloom.hasher import digest
 from tbloom.engine.urls import without_secrets
 from tbloom.scrapy.options import read_options
 from tests.helpers.commands import tbloom
-from tests.helpers.places import block_of
 
 #: Each piece of a password has it, wherever a URL is cut.
 WORD = "hunter"
@@ -117,29 +113,6 @@ def test_no_command_shows_a_password(line: str, url: str, given_url: str) -> Non
     )
     assert WORD not in done.stdout + done.stderr
     assert done.returncode
-
-
-def test_chosen_urls_hide_another_under_scrapys_fingerprints(own: redis.Redis) -> None:
-    """For a slice of 1000 items some 10,000 tries do; for a million, 7 million did, in 15 s."""
-    seen = TimeBloom(own, "aimed", capacity=1000)
-    blocks = blocks_in(seen.config.bits, seen.config.hashes)
-    victim = hashlib.sha1(b"https://victim.example/").digest()  # noqa: S324 - Scrapy's choice
-    aim, urls = digest(victim), 0
-    columns = columns_of(aim, 1)
-    missing = set(range(seen.config.hashes))
-    for number in count():
-        fingerprint = hashlib.sha1(b"https://attacker.example/%d" % number).digest()  # noqa: S324
-        found = digest(fingerprint)
-        if block_of(found, blocks) == block_of(aim, blocks):
-            set_rows = {row for row in missing if columns_of(found, 1)[row] == columns[row]}
-            if set_rows:
-                missing -= set_rows
-                seen.add(fingerprint)
-                urls += 1
-        if not missing:
-            break
-    assert urls <= 12 == seen.config.hashes
-    assert victim in seen
 
 
 def test_no_url_is_stored_or_sent_and_every_key_expires(own: redis.Redis) -> None:
