@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from itertools import pairwise
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -12,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tbloom.errors import ConfigError
-from tbloom.window import Slice, Window, from_ms, to_ms
+from tbloom.window import Slice, Window, to_ms
 
 MINUTE = 60_000
 HOUR = 60 * MINUTE
@@ -133,33 +132,6 @@ def test_hours_across_clock_change(tz: str, start: str, hours: list[tuple[str, i
 
 
 @pytest.mark.parametrize(
-    ("tz", "year", "slices"),
-    [  # the hours that passed, and one more for each that a change cut in two
-        ("Europe/Berlin", 2019, 8760),
-        ("America/Sao_Paulo", 2018, 8760),
-        ("America/St_Johns", 2006, 8762),
-        ("Australia/Lord_Howe", 2019, 8761),
-        ("Antarctica/Troll", 2019, 8760),
-        ("Antarctica/Casey", 2010, 8763),
-        ("Pacific/Apia", 2011, 8736),
-    ],
-)
-def test_every_hour_of_a_year(tz: str, year: int, slices: int) -> None:
-    """A year's hours follow each other in order, none is longer than an hour on one offset."""
-    zone, window = ZoneInfo(tz), Window("h", 1, tz)
-    hours = [window.slice_at(ms(f"{year}-01-01", tz))]
-    while hours[-1].end < ms(f"{year + 1}-01-01", tz):
-        hours.append(window.slice_at(hours[-1].end))
-    assert slices == len(hours)
-    for before, hour in pairwise(hours):
-        first, last = from_ms(hour.start, zone), from_ms(hour.end - 1, zone)
-        assert before.end == hour.start < hour.end <= hour.start + HOUR
-        assert first.utcoffset() == last.utcoffset()
-        assert before.label < hour.label
-        assert first.fold or f"{first:%Y%m%d%H}" == f"{last:%Y%m%d%H}" == hour.label
-
-
-@pytest.mark.parametrize(
     ("granularity", "slices", "tz", "start", "expires"),
     [
         ("d", 3, "UTC", "2019-06-03", "2019-06-06"),  # the sources' experiment (b)
@@ -198,6 +170,16 @@ def test_slices_tile_time(window: Window, at: int) -> None:
     assert slice == window.slice_at(slice.start) == window.slice_at(slice.end - 1)
     assert slice.end == window.slice_at(slice.end).start
     assert slice.start == window.slice_at(slice.start - 1).end
+
+
+@given(windows, instants)
+@example(Window("h", 1, "Antarctica/Casey"), ms("2010-03-04T10:00"))  # clocks change by three hours
+@example(Window("h", 1, "Pacific/Apia"), ms("2011-12-29T10:00"))  # a day is skipped
+def test_labels_rise(window: Window, at: int) -> None:
+    """Labels sort as their slices do, and none comes twice; no hour is longer than one."""
+    slices = run(window, at, 40)
+    assert sorted({slice.label for slice in slices}) == [slice.label for slice in slices]
+    assert window.granularity != "h" or all(each.end - each.start <= HOUR for each in slices)
 
 
 @given(windows, instants, st.floats(0, 1, exclude_max=True))
