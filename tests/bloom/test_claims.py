@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import redis
 
-from tbloom import Claim, FilterFull, TimeBloom
+from tbloom import AsyncTimeBloom, Claim, FilterFull, TimeBloom
 from tests.helpers.forks import in_child, needs_fork
 from tests.helpers.making import session_of
 from tests.helpers.proxy import Fault, Proxy
@@ -61,6 +61,16 @@ def test_claiming_commits_on_success_and_releases_on_an_exception(url: str, name
             with seen.claiming("a") as again:
                 assert not again
         assert "a" in seen
+
+
+async def test_claiming_works_for_asyncio(url: str, name: str) -> None:
+    async with AsyncTimeBloom.from_url(url, name) as seen:
+        with suppress(ZeroDivisionError):
+            async with seen.claiming("a"):
+                raise ZeroDivisionError
+        async with seen.claiming("a") as is_new:
+            assert is_new
+        assert await seen.contains("a")
 
 
 async def test_a_session_is_alive_while_it_sends_heartbeats(

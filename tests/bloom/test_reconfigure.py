@@ -10,6 +10,7 @@ import pytest
 import redis
 
 from tbloom import Claim, ConfigError, ConfigMismatch, TBloomError, TimeBloom
+from tests.helpers import servers
 from tests.helpers.contents import keys_of
 from tests.helpers.flows import flow_of, replies_to, script_of
 from tests.helpers.making import Make
@@ -221,3 +222,13 @@ def test_what_can_not_be_swapped_is_refused_and_changes_nothing(
     with pytest.raises(ConfigMismatch, match="capacity"):
         live.swap(own)
     assert ([True, False], True) == (live.contains_many(["a", "b"]), other.contains("b"))
+
+
+@pytest.mark.parametrize("cluster", ["redis-server"], indirect=True)
+def test_a_swap_on_a_cluster(cluster: servers.Cluster, name: str) -> None:
+    with TimeBloom.from_url(cluster.url, name, **FOREVER) as live:
+        live.add_many(REPLACED)
+        with TimeBloom.from_url(cluster.url, f"{{{name}}}:new", **FOREVER) as built:
+            built.add_many(BUILT)
+        live.swap(f"{{{name}}}:new")
+        assert (True, False) == (all(live.contains_many(BUILT)), any(live.contains_many(REPLACED)))

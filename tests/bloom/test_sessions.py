@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import redis
 
-from tbloom import Claim, TimeBloom
+from tbloom import Claim, FilterFull, TimeBloom
 from tbloom.bloom.hasher import digest
 from tests.helpers import servers
 from tests.helpers.flows import flow_of, lose, replies_to, run
@@ -226,3 +226,33 @@ def test_a_claim_that_the_caller_assumed_new_stays_claimed(
             ours._send_heartbeat()
             assert BUSY is theirs.claim("a")
             assert [] == theirs.take_over()
+
+
+def test_what_can_not_be_made_up_for_does_not_end_the_session(
+    url: str, name: str, client: redis.Redis
+) -> None:
+    """A commit has failed; made up for, it finds the slice full."""
+    with TimeBloom.from_url(url, name, capacity=1, grow=False) as seen:
+        assert [NEW, NEW] == seen.claim_many(["mine", "done"])
+        failed = flow_of(seen, "commit", "done")
+        next(failed)
+        failed.close()
+        seen.add("fills the slice")
+        until = client.hget(f"{{{name}}}:sessions", seen.session)
+        while client.hget(f"{{{name}}}:sessions", seen.session) == until:
+            with suppress(FilterFull):
+                seen._send_heartbeat()
+
+
+@pytest.mark.parametrize(
+    "value", ["", "x", "-1", "1e300", "nan", "9" * 15, "9" * 400, "1", "1:2:3", b"\xff\x00"]
+)
+def test_a_damaged_session_is_dead_and_dropped(
+    ours: TimeBloom, theirs: TimeBloom, client: redis.Redis, value: Any
+) -> None:
+    sessions = f"{{{ours.name}}}:sessions"
+    assert NEW is claim(theirs, client, "a")
+    client.hset(sessions, "0" * 16, value)
+    assert [theirs.session] == [*ours.other_sessions()]
+    assert [] == ours.take_over()
+    assert [theirs.session] == client.hkeys(sessions)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import redis
 
-from tbloom import NotReplicated, TimeBloom
+from tbloom import Claim, NotReplicated, TimeBloom
 from tests.helpers import servers
 from tests.helpers.localredis import LocalRedis
 from tests.helpers.making import cluster_needed
@@ -127,6 +127,20 @@ def test_an_answer_is_not_lost_where_only_wait_fails(pair: Any, name: str) -> No
                     seen.add("a")
             admin.execute_command("ACL", "SETUSER", "user", "+wait")
             assert [seen.add("a"), seen.add("a")] == [True, False]
+
+
+async def test_claims_and_commits_wait_too(pair: Any, name: str) -> None:
+    master, replica = pair
+    seen = BLOOM.awaited(master.url + SOON, name, replicas=1)
+    assert await until_replicated(partial(seen.claim, "a")) is Claim.NEW
+    with paused(replica):
+        for verb, given in ((seen.claim, "b"), (seen.commit, "a"), (seen.import_many, ["c"])):
+            with pytest.raises(NotReplicated):
+                await verb(given)
+    await until_replicated(partial(seen.commit, "a"))
+    assert await until_replicated(partial(seen.claim, "b")) is Claim.NEW
+    assert await seen.claim_many(["a", "b"]) == [Claim.SEEN, Claim.BUSY]
+    await seen.aclose()
 
 
 async def test_no_answer_new_is_lost_by_a_failover(binary: str, pair: Any, name: str) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import redis
 import redis.asyncio
+from redis._parsers import _AsyncRESP2Parser
 
 from tbloom import AsyncTimeBloom, ConfigError, FilterFull, TBloomError
 from tbloom.engine.together import Asked, Waiting, hand_out
@@ -122,9 +123,17 @@ def counted(url: str) -> Iterator[Proxy]:
 
 
 @each_store
-async def test_items_of_many_tasks_go_in_few_calls(store: Any, counted: Proxy, name: str) -> None:
-    """And a lone item goes at once."""
-    async with store.from_url(counted.url, name) as seen:
+@pytest.mark.parametrize(
+    "query", ["protocol=2", "protocol=3", "decode_responses=True", "no hiredis"]
+)
+async def test_items_of_many_tasks_go_in_few_calls(
+    store: Any, counted: Proxy, name: str, query: str
+) -> None:
+    """By every protocol. And a lone item goes at once."""
+    address = counted.url if query == "no hiredis" else f"{counted.url}?{query}"
+    async with store.from_url(address, name) as seen:
+        if query == "no hiredis":  # as where it is not installed
+            seen.client.connection_pool.connection_kwargs["parser_class"] = _AsyncRESP2Parser
         await seen.add("the store begins")
         items, before = [f"item {i}" for i in range(1000)], counted.calls
         for verb in (seen.add, seen.contains):
@@ -201,3 +210,18 @@ def test_an_answer_that_comes_as_its_caller_leaves_is_kept() -> None:
         if not leaves_first:
             waiting.leave()
     assert ["item True", "item False"] == kept
+
+
+async def test_cancelled_while_they_wait_for_a_connection(url: str, name: str) -> None:
+    """The connection goes to those that are left."""
+    async with AsyncExactFilter.from_url(f"{url}?max_connections=1", name) as seen:
+        assert await seen.add("a")
+        tasks = [asyncio.create_task(seen.add(f"{i}")) for i in range(30)]
+        await asyncio.sleep(0)
+        for task in tasks[::2]:
+            task.cancel()
+        answers = await asyncio.gather(*tasks, return_exceptions=True)
+        assert [True] * 15 == answers[1::2]
+        # The first one has a connection; redis-py 5 may lose a cancellation as it looks whether that is open.
+        assert {asyncio.CancelledError} == {*map(type, answers[2::2])}
+        assert not await seen.add("a")

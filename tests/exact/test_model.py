@@ -191,3 +191,13 @@ def test_what_is_dead_stays_a_tenth_while_others_come(
         shares.append(info.dead / info.items)
     print([f"{share:.3f}" for share in shares], info)
     assert max(shares) <= 0.1
+
+
+def test_a_clock_that_is_set_back_forgets_nothing(clockwork: Clockwork, seen: ExactFilter) -> None:
+    clockwork.set(at(1000))
+    seen.add("a", ttl=10)
+    clockwork.set(at(0))
+    assert "a" in seen
+    seen.add("b", ttl=10)
+    clockwork.set(at(1009))
+    assert seen.contains_many(["a", "b"]) == [True, False]
