@@ -62,17 +62,6 @@ async def test_a_part_never_holds_more_than_its_capacity(
     assert 998 <= sum(counts) <= 1000
 
 
-@pytest.mark.parametrize(("capacity", "number"), [(50, 500), (1, 5000)])
-async def test_a_batch_that_fills_a_part_is_answered_to_the_end(
-    make: Make, capacity: int, number: int
-) -> None:
-    """Also if it fills a dozen of them."""
-    seen = make(capacity=capacity, error_rate=1e-9)
-    items = [f"item {i}" for i in range(number)]
-    assert [True] * number + [False] * number == await seen.add_many([*items, *items])
-    assert [False] * number == await seen.add_many(items)
-
-
 @pytest.mark.parametrize("way", ["add", "commit"])
 async def test_a_part_that_is_full_without_a_further_one_gets_one(
     make: Make, client: redis.Redis, name: str, way: str
