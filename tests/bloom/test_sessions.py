@@ -23,6 +23,32 @@ A_DAY = 86_400.0
 LIFE = 1.0  # seconds: the shortest that a session may have
 
 
+def test_a_commit_ends_no_claim_of_another_session(
+    ours: TimeBloom, theirs: TimeBloom, client: redis.Redis, name: str
+) -> None:
+    """The other one still works on the item, and ends its claim by itself."""
+    assert NEW is theirs.claim("a")
+    ours.commit("a")
+    assert 1 == client.hlen(f"{{{name}}}:claims")
+    theirs.commit("a")
+    assert 0 == client.hlen(f"{{{name}}}:claims")
+
+
+def test_a_stray_copy_of_a_release_ends_no_later_claim(
+    ours: TimeBloom, theirs: TimeBloom, client: redis.Redis
+) -> None:
+    """The first copy arrives twice; the item was claimed again meanwhile."""
+    assert NEW is ours.claim("a")
+    release = flow_of(ours, "release", "a")
+    calls = next(release)
+    replies = replies_to(client, calls)
+    assert [[0, b"1"]] == replies
+    answer(release, replies)
+    assert NEW is ours.claim("a")
+    assert [[0, b"0"]] == replies_to(client, calls)
+    assert BUSY is theirs.claim("a")
+
+
 def claim(seen: TimeBloom, client: redis.Redis, item: str) -> Claim:
     """Claims the item, without a thread that sends heartbeats."""
     answer: Claim = run(client, flow_of(seen, "claim", item))[0]
