@@ -1,15 +1,11 @@
-"""A verb that is declared once is a method of one class and a coroutine of the other; a script is its files as they stand."""
+"""A verb that is declared once is a method of one class and a coroutine of the other, as if each were written by hand."""
 
 from __future__ import annotations
 
 import inspect
-import re
-from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import pytest
-import redis
 
 from tbloom import (
     AsyncDistinctCounter,
@@ -22,7 +18,6 @@ from tbloom import (
     TimeBloom,
 )
 from tbloom.distinct import AsyncMemberSet, MemberSet
-from tbloom.engine.scripts import Script, files_of
 from tbloom.engine.verbs import verb
 
 PAIRS = [
@@ -61,27 +56,3 @@ def test_both_classes_of_a_store_have_the_same_verbs(sync: Any, aio: Any) -> Non
         assert not inspect.iscoroutinefunction(ours[name])
         assert ours[name].__doc__ == theirs[name].__doc__
         assert ours[name].__doc__ or name.startswith("_")
-
-
-LUA = Path(__file__).parents[2] / "lua"
-FILES = sorted(path.relative_to(LUA).with_suffix("").as_posix() for path in LUA.rglob("*.lua"))
-SCRIPTS = [file for file in FILES if not file.startswith("shared/")]
-
-
-@pytest.mark.parametrize("file", SCRIPTS)
-def test_a_script_is_its_files_as_they_stand(client: redis.Redis, file: str) -> None:
-    """Each file comes after those that it includes; no two of them define one name; a server compiles them."""
-    script, texts = Script(file), []
-    for name in files_of(file):
-        text = (LUA / f"{name}.lua").read_text(encoding="utf-8")
-        [names] = re.findall(r"^-- Includes   (.*)$", text, re.MULTILINE)
-        included = [] if names == "none" else [f"shared/{each}" for each in names.split(", ")]
-        assert {*included} <= {*files_of(file)[: len(texts)]}
-        texts.append(text)
-    assert script.text == "".join(texts)
-    defined = re.findall(r"^local (?:function )?([\w, ]+)", script.text, re.MULTILINE)
-    names_defined = Counter(
-        name for names in defined for name in names.strip().split(", ") if name != "_"
-    )
-    assert not {name: times for name, times in names_defined.items() if times > 1}
-    assert client.script_load(script.text) == script.sha

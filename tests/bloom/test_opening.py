@@ -1,0 +1,106 @@
+"""A filter that is stored is opened by its name; an argument that is none is named with the right one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import redis
+import redis.asyncio
+
+from tbloom import (
+    AsyncExactFilter,
+    AsyncTimeBloom,
+    ConfigError,
+    ConfigMismatch,
+    DistinctCounter,
+    ExactFilter,
+    TimeBloom,
+)
+
+SECRET = bytes(range(32))
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {},
+        {"granularity": "2h", "slices": 3, "capacity": 500, "error_rate": 0.01, "grow": False},
+        {"shards": 3},
+    ],
+)
+async def test_a_filter_is_opened_with_its_stored_parameters(
+    url: str, name: str, parameters: dict[str, Any]
+) -> None:
+    with TimeBloom.from_url(url, name, **parameters) as seen:
+        assert seen.add("a")
+        config = seen.config
+    with TimeBloom.open(url, name, cache_size=10) as seen:
+        assert config == seen.config
+        assert [False, True] == seen.add_many(["a", "b"])
+    with redis.Redis.from_url(url) as client:
+        assert not TimeBloom.open(client, name).add("b")
+    async with await AsyncTimeBloom.open(url, name) as opened:
+        assert config == opened.config
+        assert [False, True] == await opened.add_many(["b", "c"])
+
+
+async def test_an_exact_filter_is_opened_with_its_shards(url: str, name: str) -> None:
+    with ExactFilter.from_url(url, name, shards=3) as seen:
+        assert seen.add("a")
+    with ExactFilter.open(url, name, ttl=60) as seen:
+        assert [False, True] == seen.add_many(["a", "b"])
+    async with await AsyncExactFilter.open(url, name) as opened:
+        assert [False, True] == await opened.add_many(["b", "c"])
+
+
+@pytest.mark.parametrize("kind", [TimeBloom, ExactFilter, AsyncTimeBloom, AsyncExactFilter])
+async def test_a_filter_that_is_not_there_is_named(url: str, name: str, kind: Any) -> None:
+    async def opened() -> None:
+        made = kind.open(url, name)
+        await made  # else it has raised its error
+
+    with pytest.raises(ConfigError, match=f"a filter that is stored.*{name}"):
+        await opened()
+    with redis.Redis.from_url(url) as client:
+        assert [] == client.keys(f"*{name}*")
+
+
+def test_a_secret_is_that_of_the_filter(url: str, name: str) -> None:
+    with TimeBloom.from_url(url, name, secret=SECRET) as seen:
+        assert seen.add("a")
+    with TimeBloom.open(url, name, secret=SECRET) as seen:
+        assert not seen.add("a")
+    with pytest.raises(ConfigMismatch, match="secret"):
+        TimeBloom.open(url, name, secret=SECRET[::-1])
+    with TimeBloom.open(url, name) as seen, pytest.raises(ConfigError, match="secret"):
+        seen.add("a")
+
+
+def test_another_store_is_not_opened(url: str, name: str) -> None:
+    with ExactFilter.from_url(url, name) as seen:
+        seen.add("a")
+    with pytest.raises(ConfigError, match="the parameters of a filter"):
+        TimeBloom.open(url, name)
+    with TimeBloom.from_url(url, f"{name}-2") as seen:
+        seen.add("a")
+    with pytest.raises(ConfigMismatch):
+        ExactFilter.open(url, f"{name}-2")
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "right"),
+    [
+        (TimeBloom, "capcity", "did you mean 'capacity'?"),
+        (AsyncTimeBloom, "slice", "did you mean 'slices'?"),
+        (TimeBloom, "within", "it takes client, name, granularity, slices"),
+        (ExactFilter, "tll", "did you mean 'ttl'?"),
+        (DistinctCounter, "keep_member", "did you mean 'keep_members'?"),
+    ],
+)
+def test_a_misspelt_argument_is_named_with_the_right_one(
+    url: str, name: str, kind: Any, given: str, right: str
+) -> None:
+    with pytest.raises(TypeError) as raised:
+        kind.from_url(url, name, **{given: 3})
+    assert f"{kind.__name__} takes no argument {given!r}; {right}" in str(raised.value)
