@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import redis
 from scrapy_redis.connection import get_redis
 from scrapy_redis_bloomfilter.bloomfilter import BloomFilter as ScrapyRedisFilter
 
+from bench import contest
 from bench.contest import BATCH, Contender, fingerprints, in_batches, one_by_one
 from bench.serving import Server
 from tbloom import TimeBloom
@@ -16,11 +18,6 @@ from tbloom import TimeBloom
 SLICES = 7
 ERROR_RATE = 1e-4
 WEEK = 7 * 86_400
-ADD, ADD_MANY = "`add`", f"`add_many` of {BATCH}"
-ADD_CACHED = f"{ADD}, local cache"
-SADD, SADD_MANY = "scrapy-redis: `SADD`", f"`SADD` in pipelines of {BATCH}"
-SET = "`SET NX EX`, a key each"
-REDISBLOOM_MANY = f"RedisBloom, {SLICES} filters, by {BATCH}"
 #: RedisBloom has no windows: this checks a filter for each slice, the current one last, and adds to that.
 ADD_TO_SLICES = """
 local answers = {}
@@ -42,9 +39,11 @@ def arguments(capacity: int, **others: Any) -> dict[str, Any]:
     return {**sizes, "cache_size": 0, **others}
 
 
-def after_a_week(server: Server, name: str, capacity: int, **others: Any) -> TimeBloom:
+def after_a_week(
+    server: Server, name: str, capacity: int, url: str = "", **others: Any
+) -> TimeBloom:
     """A filter with ``capacity`` items in each older slice (the same in all, which takes a sixth of the time)."""
-    seen = TimeBloom.from_url(server.url, name, **arguments(capacity, **others))
+    seen = TimeBloom.from_url(url or server.url, name, **arguments(capacity, **others))
     seen.add("the first")
     *older, _ = seen.keys()
     if not server.client.exists("full slice"):
@@ -56,21 +55,46 @@ def after_a_week(server: Server, name: str, capacity: int, **others: Any) -> Tim
     return seen
 
 
-def scrapy_redis(url: str, stock: Sequence[str]) -> Iterator[Contender]:
-    """What ``RFPDupeFilter.request_seen`` does with a fingerprint, and the same in pipelines."""
-    server = get_redis(url=url)
+def set_of(server: Server, key: str, size: int) -> str:
+    """The key of a set with so many items."""
+    items = fingerprints("stock", size)
+    for start in range(0, size, 1000):
+        server.client.sadd(key, *items[start : start + 1000])
+    return key
+
+
+@contextmanager
+def all_of(server: Server, capacity: int, stock: Sequence[str]) -> Iterator[list[Contender]]:
+    """Everybody, with ``stock`` on the server already (tbloom with ``capacity`` items in each older slice)."""
+    with (
+        after_a_week(server, "one", capacity) as one,
+        after_a_week(server, "many", capacity) as many,
+        after_a_week(server, "cached", capacity, cache_size=100_000) as cached,
+    ):
+        yield [
+            Contender(contest.ADD, one_by_one(one.add)),
+            Contender(contest.ADD_MANY, in_batches(many.add_many)),
+            Contender(f"{contest.ADD}, local cache", one_by_one(cached.add)),
+            *scrapy_redis(server, server.url, len(stock)),
+            set_nx_ex(server.url, stock),
+            scrapy_redis_bloomfilter(server.url),
+            *(redisbloom(server.url, capacity, stock) if server.redisbloom else ()),
+        ]
+
+
+def scrapy_redis(server: Server, url: str, size: int) -> Iterator[Contender]:
+    """What ``RFPDupeFilter.request_seen`` does with a fingerprint, and the same in pipelines; with so many items."""
+    client = get_redis(url=url)
+    one, many = (set_of(server, f"{name}:dupefilter", size) for name in ("one", "many"))
 
     def sadd_many(items: Sequence[str]) -> list[int]:
-        with server.pipeline(transaction=False) as pipeline:
+        with client.pipeline(transaction=False) as pipeline:
             for item in items:
-                pipeline.sadd("many:dupefilter", item)
+                pipeline.sadd(many, item)
             return pipeline.execute()
 
-    for key in ("one:dupefilter", "many:dupefilter"):
-        for start in range(0, len(stock), 1000):
-            server.sadd(key, *stock[start : start + 1000])
-    yield Contender(SADD, one_by_one(lambda item: server.sadd("one:dupefilter", item)))
-    yield Contender(SADD_MANY, in_batches(sadd_many))
+    yield Contender(contest.SADD, one_by_one(lambda item: client.sadd(one, item)))
+    yield Contender(contest.SADD_MANY, in_batches(sadd_many))
 
 
 def set_many(server: redis.Redis, items: Sequence[str], ttl: int = WEEK) -> list[Any]:
@@ -86,7 +110,7 @@ def set_nx_ex(url: str, stock: Sequence[str]) -> Contender:
     server = redis.Redis.from_url(url)
     for start in range(0, len(stock), 1000):
         set_many(server, stock[start : start + 1000])
-    return Contender(SET, one_by_one(lambda item: server.set(item, 1, nx=True, ex=WEEK)))
+    return Contender(contest.SET, one_by_one(lambda item: server.set(item, 1, nx=True, ex=WEEK)))
 
 
 def scrapy_redis_bloomfilter(url: str) -> Contender:
@@ -134,6 +158,6 @@ def redisbloom(url: str, capacity: int, stock: Sequence[str]) -> Iterator[Conten
         one_by_one(lambda item: script(keys=one, args=[item])[0]),
     )
     yield Contender(
-        REDISBLOOM_MANY,
+        f"RedisBloom, {SLICES} filters, by {BATCH}",
         in_batches(lambda items: script(keys=many, args=items)),
     )

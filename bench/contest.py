@@ -8,9 +8,13 @@ from hashlib import sha1
 from statistics import median
 from typing import Any, NamedTuple
 
-from bench.serving import APART, TOGETHER, Cost, Server, medians, placements
+from bench.progress import shown
+from bench.serving import APART, TOGETHER, Cost, Server, medians
 
 BATCH = 500
+ADD, ADD_MANY = "`add`", f"`add_many` of {BATCH}"
+SADD, SADD_MANY = "scrapy-redis: `SADD`", f"`SADD` in pipelines of {BATCH}"
+SET = "`SET NX EX`, a key each"
 #: The titles and formats of ``cells``.
 COLUMNS = {
     "items/s": ",.0f",
@@ -82,20 +86,21 @@ def rounds_of(
 def hold(
     server: Server,
     contenders: Sequence[Contender],
-    *,
     rounds: int,
     items: int,
+    *,
     duplicates: int = 50,
+    places: Sequence[str] = (APART, TOGETHER),
 ) -> Costs:
-    """Each contender's costs, round by round; in each round all of them run once, in another order.
+    """Each contender's costs, round by round, placed in these ways; in a round all run once, in another order.
 
     :raises AssertionError: if one forgets an item, or calls too many new ones seen.
     """
     chance, costs = random.Random(rounds), Costs()
-    for placement in placements():
+    for placement in places:
         stream = rounds_of(f"{placement}, {duplicates}", items, duplicates)
         with server.placed(placement):
-            for number in range(rounds + 1):
+            for number in shown(range(rounds + 1), f"{placement}, {duplicates} % seen"):
                 these, truth = next(stream)
                 for contender in chance.sample(contenders, len(contenders)):
                     cost, answers = server.measure(contender.run, these)
@@ -117,15 +122,14 @@ def check(name: str, answers: list[bool], truth: list[bool]) -> None:
 def rate_and_ratio(costs: Sequence[Cost], reference: Sequence[Cost]) -> list[float]:
     """Items per second, and the median of the rounds' ratios to the reference's rate."""
     pairs = zip(costs, reference, strict=True)
-    rate = 1e6 / medians(costs)["elapsed"]
+    rate = 1e6 / medians(costs).elapsed
     return [rate, median(other.elapsed / cost.elapsed for cost, other in pairs)]
 
 
-def cells(costs: Costs, name: str, reference: str) -> list[float | None]:
+def cells(costs: Costs, name: str, reference: str) -> list[float]:
     """What stands under ``COLUMNS``, with a core each, and the last two with one core."""
-    commands = medians(costs[APART, name])["commands"]
-    apart = rate_and_ratio(costs[APART, name], costs[APART, reference])
-    together: Sequence[float | None] = [None, None]
-    if (TOGETHER, name) in costs:
-        together = rate_and_ratio(costs[TOGETHER, name], costs[TOGETHER, reference])
+    commands = medians(costs[APART, name]).commands
+    apart, together = (
+        rate_and_ratio(costs[place, name], costs[place, reference]) for place in (APART, TOGETHER)
+    )
     return [*apart, commands, *together]

@@ -1,20 +1,17 @@
 """Whole crawls over loopback, by Scrapy's own filter and with the add-on: processor time, memory, stalls, requests.
 
-``python -m bench.crawls cpu --rounds 3`` measures one of the tables on a Redis of its own. Each crawl is a process of its
-own, and so is the site: a crawl's processor time is the crawl's.
+Each crawl is a process of its own, and so is the site: a crawl's processor time is the crawl's.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import re
-import resource
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
@@ -25,7 +22,8 @@ from scrapy.crawler import AsyncCrawlerProcess
 from scrapy.exceptions import CloseSpider
 from scrapy.http import TextResponse
 
-from bench.delay import delayed
+from bench.delay import child, delayed
+from bench.progress import shown
 from bench.tables import Table
 
 if TYPE_CHECKING:
@@ -40,6 +38,11 @@ _ADDON = {"ADDONS": {"tbloom.scrapy.Addon": 500}, "TBLOOM_KEY": "crawls"}
 WAYS: dict[str, dict[str, Any]] = {
     OWN: {},
     **{f'`"{mark}"`': {**_ADDON, "TBLOOM_MARK": mark} for mark in ("scheduled", "parsed", "done")},
+}
+#: These ask Redis for each link, while the event loop waits.
+PER_LINK: dict[str, dict[str, Any]] = {
+    "scrapy-redis' filter": {"DUPEFILTER_CLASS": "scrapy_redis.dupefilter.RFPDupeFilter"},
+    "`DUPEFILTER_CLASS`": {"DUPEFILTER_CLASS": "tbloom.scrapy.DupeFilter"},
 }
 Figures = dict[str, float]
 
@@ -101,7 +104,7 @@ class Pages(Spider):
                 self._begin()
 
     def _begin(self) -> None:
-        self.began = self.parsed, _cpu(), time.perf_counter()
+        self.began = self.parsed, time.process_time(), time.perf_counter()
 
     def end(self) -> None:
         """Measures what there has been since it began, unless that is done."""
@@ -110,7 +113,7 @@ class Pages(Spider):
             parsed, cpu, start = self.began
             pages = self.parsed - parsed
             self.figures = {
-                "cpu": 1000 * (_cpu() - cpu) / pages,
+                "cpu": 1000 * (time.process_time() - cpu) / pages,
                 "rate": pages / (time.perf_counter() - start),
                 "stall": 1000 * self.longest,
             }
@@ -145,19 +148,7 @@ def crawl(job: dict[str, Any]) -> Figures:
     spider.end()
     assert crawler.stats
     stats = crawler.stats.get_stats()
-    return {
-        **spider.figures,
-        "memory": _peak(),
-        "requests": stats["downloader/request_count"],
-        "errors": stats.get("log_count/ERROR", 0),
-        "marked": stats.get("tbloom/done", 0),
-    }
-
-
-def _cpu() -> float:
-    """Processor time of this process (s), the system's part in it included."""
-    spent = resource.getrusage(resource.RUSAGE_SELF)
-    return spent.ru_utime + spent.ru_stime
+    return {**spider.figures, "memory": _peak(), "errors": stats.get("log_count/ERROR", 0)}
 
 
 def _peak() -> float:
@@ -169,13 +160,8 @@ def _peak() -> float:
 @contextmanager
 def site(pages: int) -> Iterator[str]:
     """The URL of a site in a process of its own, which ends when its standard input does."""
-    command = [sys.executable, "-m", "bench.crawls", "site", str(pages)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdout
-        try:
-            yield f"http://127.0.0.1:{int(process.stdout.readline())}"
-        finally:
-            process.communicate(timeout=10)
+    with child("-m", "bench.crawls", "site", str(pages)) as port:
+        yield f"http://127.0.0.1:{port}"
 
 
 async def _serve(pages: int) -> None:
@@ -186,16 +172,30 @@ async def _serve(pages: int) -> None:
     await loop.run_in_executor(None, sys.stdin.read)
 
 
+def measure(
+    server: Server, *, pages: int = 2000, rounds: int = 3, requests: int = 30_000
+) -> list[Table]:
+    """What crawls cost; the same while ``requests`` wait; and with Redis far away."""
+    near = _figures(server, server.url, WAYS, pages, rounds)
+    waiting = _figures(server, server.url, WAYS, pages // 2, rounds, queued=requests)
+    with delayed(server.port, AWAY / 2) as url:
+        far = _figures(server, url, WAYS, pages // 2, rounds)
+        # A call for each link takes its time.
+        far |= _figures(server, url, PER_LINK, pages // 20, 1)
+    near |= _figures(server, server.url, PER_LINK, pages // 2, rounds)
+    return [_costs("crawls", near), _costs("crawls-queued", waiting), _away(near, far)]
+
+
 def _figures(
-    server: Server, ways: dict[str, Any], pages: int, rounds: int, queued: int = 0
+    server: Server, url: str, ways: dict[str, Any], pages: int, rounds: int, *, queued: int = 0
 ) -> dict[str, Figures]:
-    """The medians of crawls by turns; ``ways``: their settings."""
+    """The medians of crawls by turns; ``ways``: their settings, to which the URL of Redis comes."""
     found: dict[str, list[Figures]] = {way: [] for way in ways}
     with site(queued + LINKS if queued else pages) as address:
         arguments = {"site": address, "pages": pages, "queued": queued}
-        for number in range(rounds):
+        for number in shown(range(rounds), f"crawls of {pages} pages"):
             for way in [*ways] if number % 2 else reversed(ways):
-                job = {"settings": ways[way], "arguments": arguments}
+                job = {"settings": {"REDIS_URL": url, **ways[way]}, "arguments": arguments}
                 command = [sys.executable, "-m", "bench.crawls", "crawl", json.dumps(job)]
                 done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
                 found[way].append(json.loads(done.stdout))
@@ -207,100 +207,30 @@ def _figures(
     }
 
 
-def cpu(server: Server, pages: int, rounds: int) -> Table:
-    """What a crawl costs the machine that it runs on."""
-    return _costs("crawls", _figures(server, _ways(server.url), pages, rounds))
-
-
-def queued(server: Server, pages: int, rounds: int, requests: int = 30_000) -> Table:
-    """The same while many requests wait."""
-    figures = _figures(server, _ways(server.url), pages // 3, rounds, requests)
-    return _costs("crawls-queued", figures)
-
-
-def _ways(url: str) -> dict[str, Any]:
-    return {way: {"REDIS_URL": url, **settings} for way, settings in WAYS.items()}
-
-
 def _costs(name: str, figures: dict[str, Figures]) -> Table:
-    columns = {"": "", "CPU ms a page": ".2f", "x": ".2f", "memory MB": ".0f", "x memory": ".2f"}
-    columns |= {"stall ms": ".0f", "requests": ",.0f", "marked": ",.0f"}
-    rows = []
-    for way, of in figures.items():
-        cpu, memory = of["cpu"] / figures[OWN]["cpu"], of["memory"] / figures[OWN]["memory"]
-        row = [way, of["cpu"], cpu, of["memory"], memory, of["stall"], of["requests"]]
-        rows.append([*row, of["marked"] or None])
-    return Table(name, columns, rows)
-
-
-def away(server: Server, pages: int, rounds: int) -> Table:
-    """How fast crawls are while Redis is far away."""
-    with delayed(server.port, AWAY / 2) as url:
-        away = {f"far {way}": settings for way, settings in _ways(url).items()}
-        figures = _figures(server, {**_ways(server.url), **away}, pages, rounds)
-    rows, own = [], figures[f"far {OWN}"]["rate"]
+    columns = {"": "", "CPU ms a page": ".2f", "x": ".2f", "memory MB": ".0f"}
+    rows, own = [], figures[OWN]
     for way in WAYS:
-        near, far = figures[way]["rate"], figures[f"far {way}"]["rate"]
-        rows.append([way, near, far, near / far, own / far, figures[f"far {way}"]["stall"]])
-    columns = {"": "", "pages/s": ".0f", "far away": ".0f", "x time": ".2f"}
-    return Table("crawls-away", {**columns, "x Scrapy's": ".2f", "stall ms": ".0f"}, rows)
+        of = figures[way]
+        rows.append([way, of["cpu"], of["cpu"] / own["cpu"], of["memory"], of["stall"]])
+    return Table(name, {**columns, "stall ms": ".0f"}, rows)
 
 
-def setups(server: Server, names: Sequence[str]) -> Table:
-    """How many requests the site of each set-up got, and how many pages were marked of those that succeeded."""
-    from tests.helpers import setupcrawl as crawls  # noqa: PLC0415 - a crawl's memory is that of what it imports
-    from tests.helpers.setups import SETUPS  # noqa: PLC0415
-
-    chosen = {name: SETUPS[name] for name in names or SETUPS}
-    own = crawls.run(chosen, crawls.OWN, server.url)
-    rows = {name: [name, result.requests.total()] for name, result in own.items()}
-    for mark in crawls.MARKS:
-        its = {name: setup for name, setup in chosen.items() if mark in setup.marks}
-        found = crawls.run(its, mark, server.url)
-        for name, row in rows.items():
-            row.append(found[name].requests.total() if name in found else None)
-            if mark == "done":
-                setup, marked = chosen[name], len(found[name].marked)
-                succeeded = {*setup.paths()} - setup.not_marked(mark)
-                row.append(marked if setup.partial else f"{marked} of {len(succeeded)}")
-        server.empty()
-    columns = {"": "", OWN: ",", **{f'`"{mark}"`': "," for mark in crawls.MARKS}, "marked": ""}
-    return Table("crawls-setups", columns, [*rows.values()])
-
-
-TABLES: dict[str, Callable[[Server, int, int], Table]] = {
-    "cpu": cpu,
-    "queued": queued,
-    "away": away,
-    "setups": lambda server, *_: setups(server, ()),
-}
-
-
-def measure(
-    server: Server, *, pages: int, rounds: int, requests: int, names: Sequence[str]
-) -> list[Table]:
-    """All tables; the last one of these set-ups, or of all."""
-    costs = [cpu(server, pages, rounds), queued(server, pages, rounds, requests)]
-    return [*costs, away(server, pages, rounds), setups(server, names)]
+def _away(near: dict[str, Figures], far: dict[str, Figures]) -> Table:
+    rows, own = [], far[OWN]["rate"]
+    for way, of in far.items():
+        rate, here = of["rate"], near[way]["rate"]
+        rows.append([way, here, rate, own / rate, of["stall"]])
+    columns = {"": "", "pages/s": ".0f", "far away": ".0f", "x Scrapy's time": ".2f"}
+    return Table("crawls-away", {**columns, "stall ms": ",.0f"}, rows)
 
 
 def main() -> None:
-    """A table, a crawl, or the site."""
+    """A crawl, or the site."""
     if sys.argv[1] == "site":
         asyncio.run(_serve(int(sys.argv[2])))
-    elif sys.argv[1] == "crawl":
-        print(json.dumps(crawl(json.loads(sys.argv[2]))))
     else:
-        parser = argparse.ArgumentParser(prog="python -m bench.crawls", description=__doc__)
-        parser.add_argument("table", choices=TABLES)
-        parser.add_argument("--pages", type=int, default=3000)
-        parser.add_argument("--rounds", type=int, default=3)
-        arguments = parser.parse_args()
-        from bench.serving import fresh  # noqa: PLC0415 - as above
-
-        with fresh() as server:
-            table = TABLES[arguments.table](server, arguments.pages, arguments.rounds)
-        print(table.markdown())
+        print(json.dumps(crawl(json.loads(sys.argv[2]))))
 
 
 if __name__ == "__main__":

@@ -65,11 +65,18 @@ def _accept(listener: socket.socket, port: int, seconds: float) -> None:
 @contextmanager
 def delayed(port: int, seconds: float) -> Iterator[str]:
     """The URL of the Redis on this port, with a delay (s) each way."""
-    command = [sys.executable, __file__, str(port), str(seconds)]
+    with child(__file__, str(port), str(seconds)) as proxy:
+        yield f"redis://127.0.0.1:{proxy}/0"
+
+
+@contextmanager
+def child(*words: str) -> Iterator[int]:
+    """The port of a Python program, which prints it, and ends when its standard input does."""
+    command = [sys.executable, *words]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout
         try:
-            yield f"redis://127.0.0.1:{int(process.stdout.readline())}/0"
+            yield int(process.stdout.readline())
         finally:
             process.communicate(timeout=10)
 

@@ -9,11 +9,12 @@ from typing import Any, NamedTuple
 import redis
 from scrapy_redis_bloomfilter.bloomfilter import BloomFilter as ScrapyRedisFilter
 
-from bench.contenders import ERROR_RATE, SADD, SET, SLICES, arguments, set_many
-from bench.contest import fingerprints
+from bench.contenders import ERROR_RATE, SLICES, arguments, set_many
+from bench.contest import SADD, SET, fingerprints
 from bench.serving import Server
 from bench.tables import Table
 from tbloom import TimeBloom
+from tbloom.exact import ExactFilter
 
 CHUNK = 2_000
 #: The size in scrapy-redis-bloomfilter's documents: 2^30 bits for 10^8 items.
@@ -29,48 +30,39 @@ class Store(NamedTuple):
     count_seen: Callable[[Sequence[str]], int] | None
 
 
-def measure(server: Server, *, items: int, questions: int) -> list[Table]:
+def measure(server: Server, *, items: int = 97_300, questions: int = 400_000) -> list[Table]:
     """Bytes per item, and the rate of mistakes, measured with ``questions``."""
     everyone, strangers = fingerprints("kept", items), fingerprints("never added", questions)
-    rows: list[list[Any]] = [_window(server, everyone, strangers)]
+    asked = [strangers[start : start + CHUNK] for start in range(0, questions, CHUNK)]
+    rows: list[list[Any]] = []
     for store in _stores(server, items):
         before = server.bytes_of_data()
-        for start in range(0, items, CHUNK):
-            store.add_many(everyone[start : start + CHUNK])
+        chunk = math.ceil(items / SLICES)
+        for start in range(0, items, chunk):
+            store.add_many(everyone[start : start + chunk])
         exact = store.count_seen is None
         used = server.bytes_of_data() - before if exact else server.bytes_of_keys()
-        rows.append([store.name, used / items, _mistakes(store, strangers)])
+        mistakes = None if exact else sum(map(store.count_seen, asked)) / questions
+        rows.append([store.name, used / items, mistakes])
         server.empty()
     return [Table("footprint", {"": "", "bytes per item": ".1f", "mistakes": ".1e"}, rows)]
 
 
-def _mistakes(store: Store, strangers: list[str]) -> float | None:
-    """The share of items that were never added, but are called seen."""
-    if store.count_seen is None:
-        return None
-    chunks = (strangers[start : start + CHUNK] for start in range(0, len(strangers), CHUNK))
-    return sum(map(store.count_seen, chunks)) / len(strangers)
-
-
-def _window(server: Server, items: list[str], strangers: list[str]) -> list[Any]:
-    """A whole window of full slices."""
-    per_slice = math.ceil(len(items) / SLICES)
-    # Room for one more, else a slice would grow.
-    with TimeBloom.from_url(server.url, "kept", **arguments(per_slice + 1)) as seen:
-        for number, slice in enumerate(seen.info().slices):
-            seen.import_many(items[number * per_slice : (number + 1) * per_slice], slice.label)
-        count = seen.info().items
-        assert abs(count - len(items)) <= len(items) * ERROR_RATE * 2, count
-        used = server.bytes_of_keys()
-        store = Store("tbloom, 7 slices", seen.add_many, lambda some: sum(seen.contains_many(some)))
-        row = [store.name, used / len(items), _mistakes(store, strangers)]
-    server.empty()
-    return row
-
-
 def _stores(server: Server, items: int) -> Iterator[Store]:
-    """The peers, each with the size for ``items`` items."""
+    """Each with the size for ``items`` items, which come in as many chunks as tbloom has slices."""
     client = redis.Redis.from_url(server.url)
+    # Room for one more in each slice, else it would grow.
+    with TimeBloom.from_url(server.url, "kept", **arguments(math.ceil(items / SLICES) + 1)) as seen:
+        labels = iter([slice.label for slice in seen.info().slices])
+        yield Store(
+            "tbloom, 7 slices",
+            lambda some: seen.import_many(some, next(labels)),
+            lambda some: sum(seen.contains_many(some)),
+        )
+    with ExactFilter.from_url(server.url, "exact") as exact:
+        exact.add_many(fingerprints("what a server allocates once", 10_000))
+        server.empty()
+        yield Store("`ExactFilter`", exact.add_many, None)
     yield Store(SADD, lambda some: client.sadd("dupefilter", *some), None)
     yield Store(SET, lambda some: set_many(client, some), None)
     yield _scrapy_redis_bloomfilter(client, math.ceil(math.log2(items * BITS_PER_ITEM)))
@@ -109,6 +101,8 @@ def _redisbloom(server: redis.Redis, name: str, items: int, filters: int) -> Sto
         answers = [server.execute_command("BF.MEXISTS", key, *some) for key in keys]
         return sum(any(of_item) for of_item in zip(*answers, strict=True))
 
+    # A few more than they get, because a full one would grow to three times the size.
+    room = math.ceil(items / filters) + filters
     for key in keys:
-        server.execute_command("BF.RESERVE", key, ERROR_RATE / filters, math.ceil(items / filters))
+        server.execute_command("BF.RESERVE", key, ERROR_RATE / filters, room)
     return Store(name, add_many, count_seen)

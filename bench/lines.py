@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import resource
+import os
 import shutil
 import subprocess
 import sys
@@ -11,30 +11,21 @@ from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from bench.contest import in_batches
 from bench.serving import Server
 from bench.tables import Table
 from tbloom import TimeBloom
 
-#: Items of one ``add_many``.
-_TOGETHER = 2000
 
-
-def measure(server: Server, *, lines: int) -> list[Table]:
+def measure(server: Server, *, lines: int = 1_000_000) -> list[Table]:
     """Seconds from start to end, and processor seconds of the client and of the server, for new lines and seen ones."""
     urls = [f"https://example.com/page/{n}" for n in range(lines)]
     with TemporaryDirectory() as folder:
         file, commands = Path(folder) / "lines", Path(folder) / "commands"
         file.write_text("".join(f"{url}\n" for url in urls))
         commands.write_text("".join(f"SADD set {url}\r\n" for url in urls))
-        add = [
-            Path(sys.executable).parent / "tbloom",
-            "add",
-            "lines",
-            file,
-            "--url",
-            server.url,
-            "--quiet",
-        ]
+        command = Path(sys.executable).parent / "tbloom"
+        add = [command, "add", "lines", file, "--url", server.url, "--quiet"]
         pipe = [shutil.which("redis-cli") or "redis-cli", "-u", server.url, "--pipe"]
         rows = []
         for name, run in (
@@ -58,18 +49,15 @@ def _run(words: list[str | Path], stdin: Path | None = None) -> None:
 def _add_many(server: Server, urls: list[str]) -> None:
     with TimeBloom.from_url(server.url, "many") as seen:
         seen.expect(len(urls))
-        for begin in range(0, len(urls), _TOGETHER):
-            seen.add_many(urls[begin : begin + _TOGETHER])
+        in_batches(seen.add_many)(urls)
 
 
 def _spent(server: Server, run: Callable[[], None]) -> tuple[float, float, float]:
     """Seconds on the clock, of this process and its children, and of the server."""
 
     def now() -> tuple[float, float, float]:
-        whose = resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN
-        own = sum(used.ru_utime + used.ru_stime for used in map(resource.getrusage, whose))
         cpu = server.client.info("cpu")
-        return time.perf_counter(), own, cpu["used_cpu_user"] + cpu["used_cpu_sys"]
+        return time.perf_counter(), sum(os.times()[:4]), cpu["used_cpu_user"] + cpu["used_cpu_sys"]
 
     before = now()
     run()

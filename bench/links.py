@@ -24,15 +24,10 @@ from tbloom.scrapy import DupeFilter
 #: Debian's package python3.11-doc.
 DOCS = Path("/usr/share/doc/python3.11/html")
 SITE = "http://docs.example/"
-#: One way (s).
-DELAYS = 0, 0.0005, 0.005
+#: Round trips (s).
+DELAYS = 0, 0.001, 0.01
 
 Pages = Sequence[Sequence[str]]
-
-
-def call_per_link(dupefilter: Any, pages: Pages) -> int:
-    """As Scrapy's scheduler does, where nothing batches."""
-    return sum(not dupefilter.request_seen(Request(link)) for page in pages for link in page)
 
 
 def _tbloom(**more: Any) -> Callable[[str], DupeFilter]:
@@ -44,12 +39,11 @@ def _scrapy_redis(url: str) -> RFPDupeFilter:
     return RFPDupeFilter.from_settings(Settings({"REDIS_URL": url}))
 
 
-#: Ways to ask for the links of pages: the dupefilter, what asks it for all links and returns how many were new, and if
-#: some pages are enough, because all calls wait alike.
-WAYS: dict[str, tuple[Callable[[str], Any], Callable[[Any, Pages], int], bool]] = {
-    "scrapy-redis, a call per link": (_scrapy_redis, call_per_link, True),
-    "tbloom, a call per link": (_tbloom(TBLOOM_CACHE_SIZE=0), call_per_link, True),
-    "tbloom, local cache": (_tbloom(), call_per_link, False),
+#: Each dupefilter, and if some pages are enough, because all calls wait alike.
+WAYS: dict[str, tuple[Callable[[str], Any], bool]] = {
+    "scrapy-redis, a call per link": (_scrapy_redis, True),
+    "tbloom, a call per link": (_tbloom(TBLOOM_CACHE_SIZE=0), True),
+    "tbloom, local cache": (_tbloom(), False),
 }
 
 
@@ -72,7 +66,7 @@ def read_pages(folder: Path = DOCS) -> Pages:
     return pages
 
 
-def measure(server: Server, *, seconds: float, every: int) -> list[Table]:
+def measure(server: Server, *, seconds: float = 12, every: int = 1) -> list[Table]:
     """Waiting at each delay, by ways that take about ``seconds``, on ``every``-th page."""
     pages = read_pages()
     if not pages:
@@ -84,22 +78,22 @@ def _waiting(server: Server, pages: Pages, seconds: float) -> Table:
     links = sum(map(len, pages))
     waited: dict[str, list[float]] = {name: [] for name in WAYS}
     for delay in DELAYS:
-        step = max(1, round(links * (2 * delay + 1e-4) / seconds))
-        with delayed(server.port, delay) as url:
-            for name, (make, run, samples) in WAYS.items():
+        step = max(1, round(links * (delay + 1e-4) / seconds))
+        with delayed(server.port, delay / 2) as url:
+            for name, (make, samples) in WAYS.items():
                 some = pages[::step] if samples else pages
                 scale = links / sum(map(len, some))
-                waited[name].append(scale * _seconds_waited(make(url), run, some))
+                waited[name].append(scale * _seconds_waited(make(url), some))
                 server.empty()
     columns = {"": "", **{f"{1000 * delay:g} ms away: s": ",.1f" for delay in DELAYS}}
     return Table("links", columns, [[name, *figures] for name, figures in waited.items()])
 
 
-def _seconds_waited(dupefilter: Any, run: Callable[[Any, Pages], int], pages: Pages) -> float:
-    """Elapsed time less the processor time of this process."""
+def _seconds_waited(dupefilter: Any, pages: Pages) -> float:
+    """Elapsed time less the processor time of this process, which asks for each link, as Scrapy's scheduler does."""
     dupefilter.request_seen(Request(f"{SITE}warms-up"))
     cpu, start = time.process_time(), time.perf_counter()
-    new = run(dupefilter, pages)
+    new = sum(not dupefilter.request_seen(Request(link)) for page in pages for link in page)
     elapsed, cpu = time.perf_counter() - start, time.process_time() - cpu
     # A request's fingerprint has no fragment.
     truth = len({urldefrag(link).url for page in pages for link in page})

@@ -5,110 +5,72 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from statistics import median
 
 import rbloom
 
+from bench.contest import BATCH, in_batches, one_by_one
+from bench.progress import shown
 from bench.serving import Server
 from bench.tables import Table
 from tbloom import LocalBloom
 
-SLICES, BATCH = 7, 1000
-_DAY, _RATE = 86_400_000, 1e-4
+SLICES, RATE = 7, 1e-4
 #: Bytes of a str in a set: its slot, and an empty str.
-_SLOT, _STR = 32, 49
-
-Add = Callable[[list[str]], object]
+SLOT, STR = 32, 49
 
 
-def measure(_server: Server, *, capacity: int, items: int, rounds: int) -> list[Table]:
-    """New items per second, in a window that is empty and in one whose slices are half full, and bytes per item of a full one."""
+def measure(
+    _server: Server, *, capacity: int = 1_000_000, items: int = 100_000, rounds: int = 3
+) -> list[Table]:
+    """New items in a window whose slices are half full, and bytes per item of a full one."""
     with tempfile.TemporaryDirectory() as folder:
-        # Each makes the contender with this number of items in each slice, and returns its add.
-        ways: dict[str, Callable[[int], Add]] = {
-            "`LocalBloom`: `add`": partial(_local, None, capacity, 1),
-            f"`LocalBloom`: `add_many` of {BATCH:,}": partial(_local, None, capacity, BATCH),
-            "in a file: `add`": partial(_local, Path(folder), capacity, 1),
-            f"in a file: `add_many` of {BATCH:,}": partial(_local, Path(folder), capacity, BATCH),
-            "rbloom, one filter": partial(_rbloom, capacity, 1),
-            f"rbloom, {SLICES} filters": partial(_rbloom, capacity, SLICES),
-            "set": _set,
+        memory, file = (_local(path, capacity) for path in (None, Path(folder) / "file"))
+        one, seven = (_rbloom(capacity, filters) for filters in (1, SLICES))
+        known = {url for keep in range(SLICES) for url in _urls(keep, capacity // 2)}
+        ways: dict[str, Callable[[list[str]], object]] = {
+            "`LocalBloom`: `add`": one_by_one(memory.add),
+            f"`LocalBloom`: `add_many` of {BATCH}": in_batches(memory.add_many),
+            "in a file: `add`": one_by_one(file.add),
+            f"in a file: `add_many` of {BATCH}": in_batches(file.add_many),
+            "rbloom, one filter": one,
+            f"rbloom, {SLICES} filters": seven,
+            "set": lambda urls: [known.add(url) for url in urls if url not in known],
         }
-        rates: list[list[float]] = []
-        for fill in (0, capacity // 2):
-            adds = [make(fill) for make in ways.values()]
-            each = [[_rate(add, items, number) for add in adds] for number in range(rounds)]
-            rates.append([median(of_way) for of_way in zip(*each, strict=True)])
-    rows = [
-        [name, empty, 1e6 / half, size]
-        for name, empty, half, size in zip(ways, *rates, _bytes(capacity), strict=True)
-    ]
-    columns = {"": "", "empty: items/s": ",.0f", "half full: us": ".2f"}
-    return [Table("local", {**columns, "bytes per item": ".1f"}, rows)]
+        spent: dict[str, list[float]] = {name: [] for name in ways}
+        for number in shown(range(rounds), "local"):
+            for name, add in ways.items():
+                new = _urls(f"new {number}", items)
+                start = time.perf_counter()
+                add(new)
+                spent[name].append(1e6 * (time.perf_counter() - start) / items)
+        own = memory.info().bytes / SLICES / capacity
+    bits = rbloom.Bloom(capacity, RATE / SLICES).size_in_bits
+    sizes = [own, own, None, None, None, bits / 8 / capacity, SLOT + STR + len(_urls(0, 1)[0])]
+    rows = [[name, median(spent[name]), size] for name, size in zip(ways, sizes, strict=True)]
+    return [Table("local", {"": "", "us": ".2f", "bytes per item": ".1f"}, rows)]
 
 
-def _rate(add: Add, items: int, number: int) -> float:
-    """Items per second, all of them new."""
-    asked = _urls(f"new {number}", items)
-    start = time.perf_counter()
-    add(asked)
-    return items / (time.perf_counter() - start)
+def _urls(group: object, count: int) -> list[str]:
+    return [f"https://www.example.com/{group}/{number}.html" for number in range(count)]
 
 
-def _urls(kind: str, count: int) -> list[str]:
-    return [f"https://www.example.com/{kind}/{number}.html" for number in range(count)]
+def _local(path: Path | None, capacity: int) -> LocalBloom:
+    seen = LocalBloom(path=path, slices=SLICES, capacity=capacity, error_rate=RATE)
+    for keep in range(1, SLICES + 1):
+        seen.add_many(_urls(keep, capacity // 2), keep=keep)
+    return seen
 
 
-def _local(folder: Path | None, capacity: int, batch: int, fill: int) -> Add:
-    path = folder / f"{batch} {fill}" if folder else None
-    seen = LocalBloom(path=path, slices=SLICES, capacity=capacity, error_rate=_RATE)
-    day = 0
-    seen._protocol.clock = lambda: 1_559_563_200_000 + day * _DAY
-    for day in range(SLICES):
-        seen.add_many(_urls(f"slice {day}", fill))
-
-    def add(items: list[str]) -> None:
-        if batch == 1:
-            for item in items:
-                seen.add(item)
-        else:
-            for start in range(0, len(items), batch):
-                seen.add_many(items[start : start + batch])
-
-    return add
-
-
-def _rbloom(capacity: int, filters: int, fill: int) -> Add:
-    window = [rbloom.Bloom(capacity, _RATE / filters) for _ in range(filters)]
-    for day, bloom in enumerate(window):
-        bloom.update(_urls(f"slice {day}", fill))
-    current = window[-1]
+def _rbloom(capacity: int, filters: int) -> Callable[[list[str]], object]:
+    window = [rbloom.Bloom(capacity, RATE / filters) for _ in range(filters)]
+    for number, bloom in enumerate(window):
+        bloom.update(_urls(number, capacity // 2))
 
     def add(items: list[str]) -> None:
         for item in items:
             if not any(item in bloom for bloom in window):
-                current.add(item)
+                window[-1].add(item)
 
     return add
-
-
-def _set(fill: int) -> Add:
-    known = set(_urls("old", fill * SLICES))
-
-    def add(items: list[str]) -> None:
-        for item in items:
-            if item not in known:
-                known.add(item)
-
-    return add
-
-
-def _bytes(capacity: int) -> list[float | None]:
-    """Memory per item of a slice that holds its capacity, of each contender."""
-    seen = LocalBloom(slices=SLICES, capacity=capacity, error_rate=_RATE)
-    seen.add_many(_urls("new", capacity - 1))
-    local = seen.info().bytes / capacity
-    filters = rbloom.Bloom(capacity, _RATE / SLICES).size_in_bits / 8 / capacity
-    return [local, local, None, None, None, filters, _SLOT + _STR + len(_urls("new", 1)[0])]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from bench import results
+from bench.contest import SADD, SET
 from bench.serving import Server
 from bench.tables import Table, amount
 from tbloom.bloom.config import configure
@@ -18,14 +20,14 @@ SIZES = {
     **{f"10^{power}": (10**power, 1) for power in (9, 10, 12)},
 }
 SLICES = 7
-#: Measured: bytes per fingerprint in a set of scrapy-redis, and in keys of their own (docs/benchmarks.md).
-SET_BYTES, KEY_BYTES = 96.9, 133.6
 #: What is filled of a server with 64 GB.
 SERVER_BYTES = 48e9
 
 
 def measure(_server: Server) -> list[Table]:
     """The memory of 7 slices, beside what the same items take in sets and keys. (An allocator rounds keys up.)"""
+    measured = results.read()["footprint"].table
+    per_item = [measured.row(name)["bytes per item"] for name in (SADD, SET)]
     rows: list[list[Any]] = []
     for name, (items, masters) in SIZES.items():
         config = configure("plan", slices=SLICES, capacity=-(-items // SLICES))
@@ -33,7 +35,7 @@ def measure(_server: Server) -> list[Table]:
         key = key_bytes(config.shard_bits)
         used = SLICES * config.shards * key
         row = [name, config.shards, key / 2**20, amount(used), used / items]
-        others = [amount(items * size) for size in (SET_BYTES, KEY_BYTES)]
+        others = [amount(items * size) for size in per_item]
         rows.append([*row, *others, max(masters, -(-used // int(SERVER_BYTES)))])
     columns = {"items in the window": "", "shards": ",d", "MiB of a key": ".1f", "memory": ""}
     columns |= {"bytes per item": ".1f", "`SADD`": "", "`SET NX EX`": "", "servers of 64 GB": "d"}

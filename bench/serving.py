@@ -7,11 +7,10 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 import redis
 
@@ -22,12 +21,11 @@ AROUND, BESIDE = {"eval", "evalsha", "exec"}, {"watch", "multi", "unwatch"}
 #: The bench's own commands.
 OURS = {"info", "config|resetstat"}
 #: Where client and server run. With a core each, a waiting core may sleep, and waking it takes longer than many
-#: commands; on one core they take turns. An unpinned system switches between the two.
+#: commands; on one core they take turns. An unpinned system switches between the two. (Linux only.)
 APART, TOGETHER = "a core each", "one core"
 
 
-@dataclass(frozen=True)
-class Cost:
+class Cost(NamedTuple):
     """What an item costs, in microseconds."""
 
     #: From call to answer.
@@ -40,16 +38,9 @@ class Cost:
     server: float
 
 
-def medians(costs: Sequence[Cost]) -> dict[str, float]:
+def medians(costs: Sequence[Cost]) -> Cost:
     """The median of each figure."""
-    rows = [asdict(cost) for cost in costs]
-    return {name: median(row[name] for row in rows) for name in rows[0]}
-
-
-def placements() -> list[str]:
-    """Those that this system offers."""
-    can_choose = hasattr(os, "sched_setaffinity") and len(os.sched_getaffinity(0)) > 1
-    return [APART, TOGETHER] if can_choose else [APART]
+    return Cost(*map(median, zip(*costs, strict=True)))
 
 
 class Server(LocalRedis):
@@ -87,9 +78,6 @@ class Server(LocalRedis):
     @contextmanager
     def placed(self, placement: str) -> Iterator[None]:
         """Keeps this process on the first core, and the server on the last, or on the same."""
-        if len(placements()) == 1:
-            yield
-            return
         assert self.process
         cores = os.sched_getaffinity(0)
         threads = [int(task.name) for task in Path(f"/proc/{self.process.pid}/task").iterdir()]

@@ -1,9 +1,7 @@
-"""Tables of figures: for JSON, and in pages that a person has written around them."""
+"""Tables of figures."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 
@@ -26,27 +24,20 @@ class Table(NamedTuple):
             ]
             for row in self.rows
         ]
-        rule = ["---:" if of else "---" for of in formats]
-        return "\n".join(f"| {' | '.join(line)} |" for line in [self.columns, rule, *cells])
+        rule = "|".join("---:" if of else "---" for of in formats)
+        head, *body = (f"| {' | '.join(line)} |" for line in [[*self.columns], *cells])
+        return "\n".join([head, f"|{rule}|", *body])
 
     def records(self) -> list[dict[str, Any]]:
-        """The rows for JSON, with the figures as they were measured."""
+        """The rows by the titles of their columns."""
         return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
 
-
-def marked(page: str) -> list[str]:
-    """The names of the parts of a page that a command fills in."""
-    return re.findall(r"<!--table:([\w-]+)-->", page)
-
-
-def filled(page: str, parts: Mapping[str, str]) -> str:
-    """The page with these parts in the places of the former ones. All else stays as it is."""
-
-    def part(found: re.Match[str]) -> str:
-        begin, name, _, end = found.groups()
-        return f"{begin}\n\n{parts[name]}\n\n{end}" if name in parts else found[0]
-
-    return re.sub(r"(<!--table:([\w-]+)-->)(.*?)(<!--end-->)", part, page, flags=re.DOTALL)
+    def row(self, name: str) -> dict[str, Any]:
+        """The row with this first cell, whose backticks do not count."""
+        [found] = [
+            row for row in self.rows if str(row[0]).replace("`", "") == name.replace("`", "")
+        ]
+        return dict(zip(self.columns, found, strict=True))
 
 
 def amount(size: float, step: int = 1000) -> str:

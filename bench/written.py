@@ -7,39 +7,30 @@ from statistics import median
 from typing import Any
 
 from bench import contenders, contest
-from bench.contenders import ADD, ADD_MANY, after_a_week
 from bench.contest import fingerprints
+from bench.progress import shown
 from bench.serving import Server, medians
 from bench.tables import Table
 
-COLUMNS = {"": "", "bytes": ",.0f", "commands us": ".1f", "server us": ".1f"}
 
-
-def measure(server: Server, *, capacity: int, rounds: int, items: int) -> list[Table]:
+def measure(
+    server: Server, *, capacity: int = 200_000, rounds: int = 5, items: int = 2000
+) -> list[Table]:
     """Medians of rounds of new items; the current slices, and the filters of others, are half full.
 
     A replica gets what the append-only file gets.
     """
     stock = fingerprints("stock", capacity // 2)
-    with (
-        after_a_week(server, "one", capacity) as one,
-        after_a_week(server, "many", capacity) as many,
-    ):
-        for seen in one, many:
-            seen.add_many(stock)
-        everybody = [
-            contest.Contender(ADD, contest.one_by_one(one.add)),
-            contest.Contender(ADD_MANY, contest.in_batches(many.add_many)),
-            *contenders.scrapy_redis(server.url, stock),
-            contenders.set_nx_ex(server.url, stock),
-            contenders.scrapy_redis_bloomfilter(server.url),
-            *(contenders.redisbloom(server.url, capacity, stock) if server.redisbloom else ()),
-        ]
+    with contenders.all_of(server, capacity, stock) as everybody:
+        one, many, _, *peers = everybody
+        for ours in one, many:
+            ours.run(stock)
         _write_a_log(server)
-        rows = [_row(server, contender, rounds, items) for contender in everybody]
+        rows = [_row(server, each, rounds, items) for each in shown([one, many, *peers], "written")]
     server.client.config_set("appendonly", "no")
     server.empty()
-    return [Table("written", COLUMNS, rows)]
+    columns = {"": "", "bytes": ",.0f", "commands us": ".1f", "server us": ".1f"}
+    return [Table("written", columns, rows)]
 
 
 def _row(server: Server, contender: contest.Contender, rounds: int, items: int) -> list[Any]:
@@ -51,7 +42,7 @@ def _row(server: Server, contender: contest.Contender, rounds: int, items: int) 
             costs.append(cost)
             sizes.append((_log_size(server) - before) / items)
     spent = medians(costs)
-    return [contender.name, median(sizes), spent["commands"], spent["server"]]
+    return [contender.name, median(sizes), spent.commands, spent.server]
 
 
 def _write_a_log(server: Server) -> None:

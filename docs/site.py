@@ -50,6 +50,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     markdown = re.sub(
         r"(?<=\]\()(?!\w+:|#)([^)#]+)", lambda match: _on_site(folder, match[1], place), markdown
     )
+    # GitHub chooses README's picture by the system's scheme, and the site by its own.
+    markdown = re.sub(r"<picture>.*?</picture>", _both_pictures, markdown, flags=re.DOTALL)
     return re.sub(r"<!-- (examples/.*) -->", _code, markdown)
 
 
@@ -73,6 +75,11 @@ def _of_words(match: re.Match[str]) -> str:
     )
     table = re.sub("<td>", lambda _: f'<td data-title="{next(titles)}">', table)
     return table.replace("<table>", "<table data-words>", 1)
+
+
+def _both_pictures(match: re.Match[str]) -> str:
+    dark, light = re.findall(r'src(?:set)?="docs/([^"]+)"', match[0])
+    return f'<img src="{light}#only-light" {"".join(re.findall("alt=.*>", match[0]))}<img src="{dark}#only-dark" alt="">'
 
 
 def _code(match: re.Match[str]) -> str:

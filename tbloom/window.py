@@ -121,8 +121,8 @@ class Window:
         fixed = self._unit.endswith("s")
         self._length = int(self._unit[:-1]) * 1000 if fixed else 0
         #: The time zone that slices begin and end in.
-        self.zone = timezone.utc if fixed else zone
-        self.tz = "UTC" if fixed else tz
+        self.zone: tzinfo = timezone.utc if fixed else zone
+        self.tz: str = "UTC" if fixed else tz
         if not isinstance(slices, int) or isinstance(slices, bool) or not 1 <= slices <= MAX_SLICES:
             raise ConfigError("slices", slices, f"a whole number from 1 to {MAX_SLICES}")
         days = self._length / 86_400_000 or _LONGEST[self._unit]
@@ -230,8 +230,11 @@ class NoWindow(Window):
     """One slice, which any instant lies in: nothing ever leaves."""
 
     def __init__(self) -> None:
-        self.granularity, self.slices, self.tz = None, 1, "UTC"
-        self._unit, self.zone, self._live = WHOLE, timezone.utc, []
+        self.granularity: str | None = None
+        self.slices: int = 1
+        self.tz: str = "UTC"
+        self.zone: tzinfo = timezone.utc
+        self._unit, self._live = WHOLE, []
 
     def slice_at(self, ms: int) -> Slice:  # noqa: ARG002
         """Its slice."""

@@ -1,6 +1,6 @@
 """Measures again what the papers behind tbloom measured: ``make paper``.
 
-Puts the figures and plots into docs/paper.md, and leaves the words there as they are.
+Puts the figures into docs/benchmarks.json, and from there and with the plots into docs/paper.md.
 """
 
 from __future__ import annotations
@@ -10,13 +10,12 @@ import signal
 import sys
 import time
 from datetime import datetime, timezone
-from pathlib import Path
 
-from bench import serving
+from bench import results, serving
 from bench.paper import crawls, full, memory, plots, racing, rates
-from bench.tables import Table, filled
+from bench.tables import Table
 
-PAGE = Path(__file__).parents[2] / "docs" / "paper.md"
+PAGE = results.ROOT / "docs" / "paper.md"
 #: Items of the largest set; questions; URLs of the race.
 FULL = 10**7, 1_000_000, 3000
 QUICK = 10**6, 100_000, 500
@@ -53,18 +52,17 @@ def main() -> None:
     parser.add_argument("--full", action="store_true", help="only the 600 million; hours")
     parser.add_argument("--items", type=float, default=6e8, help="of --full (%(default)g)")
     arguments = parser.parse_args()
-    parts: dict[str, str] = {}
-    plans: dict[str, crawls.Plan] = {}
+    command = "python -m bench.paper"
     if arguments.full:
         # So that it ends its server too.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended"))
-        tables = [full.measure(int(arguments.items))]
+        results.store([full.measure(int(arguments.items))], command=f"{command} --full")
     else:
-        parts["about"], plans, tables = measure(quick=arguments.quick)
-    parts |= {table.name: table.markdown() for table in tables}
-    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8"), parts), encoding="utf-8")
-    for noun, plan in plans.items():
-        plots.write(plan, PAGE.with_name(f"paper-{noun}.svg"))
+        about, plans, tables = measure(quick=arguments.quick)
+        results.store(tables, command=command)
+        results.store([Table("about", {}, [])], command=command, note=about)
+        for noun, plan in plans.items():
+            plots.write(plan, PAGE.with_name(f"paper-{noun}.svg"))
     print(f"written: {PAGE}")
 
 

@@ -27,12 +27,9 @@ const bytes = (size, number) => { // the highest first
 };
 const token = ({ name, number }) => `${number.toString(16)} ${name}`;
 function constants(times, capacity, size, version, field, oldest = "", groups = []) { // lua/shared/calls.lua
-  const numbers = Buffer.alloc(37), sizes = groups.flatMap(({ hashes, keys }) => [bytes(1, hashes), bytes(2, keys.length)]);
-  [...times, capacity].forEach((number, i) => numbers.writeDoubleBE(number, 8 * i));
-  numbers.writeUInt32BE(size, 32);
-  numbers.writeUInt8(columnBytes(groups), 36);
-  const texts = [version, field, oldest].flatMap((text) => [bytes(1, text.length), Buffer.from(text)]);
-  return Buffer.concat([numbers, ...texts, bytes(2, 3 * groups.length), ...sizes]);
+  const numbers = [...times, capacity, size].map((number) => [bytes(1, Math.floor(number / 2 ** 48)), bytes(6, number % 2 ** 48)]);
+  const sizes = groups.flatMap(({ hashes, keys }) => [bytes(1, hashes), bytes(2, keys.length)]);
+  return Buffer.concat([...numbers.flat(), bytes(1, columnBytes(groups)), Buffer.from(`${version} ${field} ${oldest} `), ...sizes]);
 }
 
 export class TimeBloom {

@@ -29,7 +29,12 @@ local answers = {}
 for at = 1, #items, columns + 4 * #sizes / 3 do
   local newest, key = 0, first_with(sizes, columns, items, at, FIRST_PART, FIRST_PART)
   while key do
-    local slice = slices and struct.unpack('>I2', slices, 2 * (key - FIRST_PART) + 1) or 1
+    local slice = 1
+    if slices then
+      local place = 2 * (key - FIRST_PART) + 1
+      local high, low = byte(slices, place, place + 1)
+      slice = 256 * high + low
+    end
     if newest == 0 or slice < newest then newest = slice end
     key = slices and first_with(sizes, columns, items, at, FIRST_PART, key + 1)
   end

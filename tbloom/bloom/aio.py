@@ -15,6 +15,7 @@ from tbloom.bloom.claims.heartbeat import run_in_task
 from tbloom.bloom.claims.held import Claim
 from tbloom.bloom.claims.verbs import ClaimVerbs
 from tbloom.engine.aio import AsyncDriver
+from tbloom.engine.urls import ClientOptions
 from tbloom.errors import TBloomError
 from tbloom.items import Item
 
@@ -35,25 +36,16 @@ class AsyncTimeBloom(ClaimVerbs["asyncio.Redis | asyncio.RedisCluster"], AsyncDr
         client: asyncio.Redis | asyncio.RedisCluster | str,
         name: str,
         *,
+        client_options: ClientOptions = None,
         secret: bytes | None = None,
         **own: Unpack[Own],
     ) -> Self:
         """A filter that is stored, with the parameters that it has; ``client``: yours, or a URL as for ``from_url``.
 
-        The other arguments are those of the class that are not stored.
+        The other arguments are those of ``from_url`` that are not stored.
         :raises ConfigError: if no filter has this name.
         """
-        seen = (
-            cls._from_url(client, name, own)
-            if isinstance(client, str)
-            else cls(client, name, **own)
-        )
-        try:
-            await seen._adopt(secret)  # noqa: SLF001 - its own
-        except BaseException:
-            await seen.aclose()
-            raise
-        return seen
+        return await cls._open(client, name, client_options, own, secret)
 
     @asynccontextmanager
     async def claiming(self, item: Item, within: int | None = None) -> AsyncIterator[bool]:

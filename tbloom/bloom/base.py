@@ -17,6 +17,7 @@ from tbloom.bloom.sizing import shards_for
 from tbloom.engine.client import Client, Store, seconds
 from tbloom.engine.flow import Command, Flow, deliver, text
 from tbloom.engine.parameters import mismatch
+from tbloom.engine.urls import ClientOptions
 from tbloom.engine.verbs import verb
 from tbloom.errors import ConfigError, ConfigMismatch
 
@@ -52,6 +53,7 @@ class Base(Store[Client, Config]):
     """A filter, and what one client knows of it."""
 
     _ARGUMENTS = Arguments
+    config: Config
 
     def __init__(
         self,
@@ -106,7 +108,7 @@ class Base(Store[Client, Config]):
         """
         super().__init__(client, retry_for=retry_for, replicas=replicas)
         #: How long (s) a session counts as alive after its last heartbeat.
-        self.session_ttl = seconds("session_ttl", session_ttl, 1, _LONGEST_SESSION)
+        self.session_ttl: float = seconds("session_ttl", session_ttl, 1, _LONGEST_SESSION)
         #: The user gave no number of shards, so that of a stored filter is adopted.
         self._adopts_shards = parameters.get("shards") is None
         self.config = configure(name, **parameters)
@@ -121,15 +123,24 @@ class Base(Store[Client, Config]):
         self._begin()
 
     @classmethod
-    def from_url(cls, url: str, name: str, **arguments: Unpack[Arguments]) -> Self:
+    def from_url(
+        cls,
+        url: str,
+        name: str,
+        *,
+        client_options: ClientOptions = None,
+        **arguments: Unpack[Arguments],
+    ) -> Self:
         """A filter with a client of its own, closed with the filter; ``arguments`` as for the class.
+
+        ``client_options`` are redis-py's for the client, such as ``{"socket_timeout": 5}``; what the URL says comes first.
 
         ``url`` is redis-py's; ``redis+cluster://host:port`` reaches a cluster by one of its nodes.
         A reply is waited for 2 seconds, unless the URL has another ``socket_timeout``. Where the
         connection fails, the call is sent again for 5 seconds (``retry_for``), and gets the first
         answer.
         """
-        return cls._from_url(url, name, arguments)
+        return cls._from_url(url, name, client_options, arguments)
 
     @property
     def cache_hits(self) -> int:

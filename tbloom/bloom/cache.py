@@ -29,9 +29,10 @@ class LocalCache:
     __slots__ = ("_known", "_ttl", "hits", "size")
 
     def __init__(self, size: int, ttl: float) -> None:
-        self.size, self._ttl = size, ttl
+        self._ttl = ttl
+        self.size: int = size
         #: The number of answers that came from here.
-        self.hits = 0
+        self.hits: int = 0
         self._known = _Known(None, 0.0, set())
 
     def holds(self, digest: bytes, slice: object) -> bool:

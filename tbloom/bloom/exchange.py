@@ -13,8 +13,9 @@ from tbloom.bloom.script_calls import CONTAINS, ShardCalls, SliceCalls
 from tbloom.bloom.usual import ANSWERS, NEW, Usual
 from tbloom.engine.batches import Batch
 from tbloom.engine.clock import ServerClock
-from tbloom.engine.exchange import Exchange, refusal
+from tbloom.engine.exchange import Exchange
 from tbloom.engine.flow import Command, Failure, Flow, ScriptCall, Status, chunks, deliver, text
+from tbloom.engine.parameters import refusal
 from tbloom.engine.pending import now_ms
 from tbloom.engine.replicas import Replicas
 from tbloom.engine.tokens import Lane
@@ -37,17 +38,15 @@ class FilterExchange(Exchange):
     def __init__(self, config: Config, replicas: Replicas | None = None) -> None:
         super().__init__(config.name, replicas)
         self.config = config
-        self.clock = ServerClock()
+        self.clock: ServerClock = ServerClock()
         #: The calls of the current slice, as far as known. (``current_calls`` makes them.)
         self.calls: SliceCalls | None = None
         #: The prepared words of calls of one item, if there are any.
         self.usual: Usual | None = None
         self._agreed: tuple[SliceCalls, bool] | None = None
         self._layouts: dict[int, Layout] = {}
-        #: The shards whose slices begin with an entry in the layout.
-        self._grown: set[int] = {*range(config.shards)} if config.capacity is None else set()
         #: The number of items that the client will add, these and later ones.
-        self.expected = 0
+        self.expected: int = 0
         #: By shard: the slice whose newest part is full.
         self._full: dict[int, str] = {}
 
@@ -120,8 +119,9 @@ class FilterExchange(Exchange):
         current = self.current_calls()
         for batch in [*batches]:
             # A batch whose answers are lost stays as it is: the server may have executed its call.
-            if len(batch.digests) > 1 and not batch.sent:
-                batches += self._split(batch, items_per_call(current.shard(batch.shard)))
+            limit = items_per_call(current.shard(batch.shard))
+            if len(batch.digests) > limit and not batch.sent:
+                batches += self._split(batch, limit)
         for batch in batches:
             batch.known = current
         # A lost answer is fetched by its token alone, unless there is none, and the call is made anew.
@@ -130,13 +130,15 @@ class FilterExchange(Exchange):
             return None
         if self._full and any(batch.shard in self._full for batch in batches):
             return self._grow(current, batches)
-        known = all(current.layout(batch.shard).version for batch in batches)
+        shards = {batch.shard for batch in batches}
+        known = all(current.layout(shard).version for shard in shards)
+        begins = store and any(current.shard(shard).begins_after is not None for shard in shards)
         # A single shard's parameters were compared when its layout was learned.
         agreed = (self.config.shards == 1 and known) or self._agreed in (
             (current, True),
             (current, store),
         )
-        if agreed and (known or not store) and not (store and self._grown):
+        if agreed and (known or not store) and not begins:
             return None
         return self._agree_and_begin(current, batches, store=store, agreed=agreed)
 
@@ -167,7 +169,7 @@ class FilterExchange(Exchange):
             yield from self._deliver(calls, self._accept)
             if not all(current.layout(shard).version for shard in unknown):
                 return False
-        return not (store and self._grown) or (yield from self._begin_slices(current, batches))
+        return not store or (yield from self._begin_slices(current, batches))
 
     def _begin_slices(self, current: SliceCalls, pending: list[Batch]) -> Flow[bool]:
         """Begins the current slice with room for as many items as the last one held, or as are in hand, in shards that have
@@ -247,8 +249,6 @@ class FilterExchange(Exchange):
         self.current_calls().learn_layout(shard, layout if stored else None)
         self._full.pop(shard, None)
         self.pending_answers.note_generation(shard, layout.generation)
-        if self.config.capacity is not None:
-            (self._grown.add if layout.entries else self._grown.discard)(shard)
 
     def _learn_generation(self, shard: int) -> Flow[None]:
         state = self.config.keys.state(shard)

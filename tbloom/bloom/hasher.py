@@ -60,7 +60,8 @@ class Secret:
                 expected = f"{_LEAST_SECRET} to {_MOST_SECRET} bytes"
                 raise ConfigError("secret", given, expected)
             check = blake2b(b"tbloom: check value", digest_size=8, key=key).hexdigest()
-        self._key, self.check = key, check
+        self._key = key
+        self.check: str = check
 
     def digest(self, item: Item) -> bytes:
         """The item's digest: its 128-bit BLAKE2b with this key."""

@@ -58,8 +58,9 @@ class Layout:
     def __init__(self, config: Config, text: str = "", shard: int = 0) -> None:
         self._config = config
         head = _VERSION.match(text)
-        self.version, self.generation = (head[0], head[1]) if head else ("", "")
-        self.entries = text.removeprefix(self.version).removeprefix(";" if head else "")
+        self.version: str = head[0] if head else ""
+        self.generation: str = head[1] if head else ""
+        self.entries: str = text.removeprefix(self.version).removeprefix(";" if head else "")
         self._slices = _read(config, self.entries, shard)
 
     def parts(self, label: str) -> list[Part]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from functools import partial
 from struct import Struct
 
@@ -15,6 +15,7 @@ from tbloom.engine.flow import ScriptCall
 from tbloom.engine.scripts import Script
 from tbloom.engine.tokens import LANE_TTL_MS, CallTemplate
 from tbloom.errors import ConfigError
+from tbloom.window import Slice
 
 _ADD = Script("bloom/add")
 CONTAINS = Script("bloom/contains")
@@ -23,7 +24,7 @@ _OPEN = Script("bloom/open")
 _SET_LAYOUT = Script("bloom/set_layout")
 _COMMIT = Script("bloom/claims/commit")
 
-_CONSTANTS, _U16, _SIZE = Struct(">ddddIB").pack, Struct(">H").pack, Struct(">BH").pack
+_SIZE = Struct(">BH").pack
 
 
 def constants(
@@ -40,9 +41,10 @@ def constants(
 ) -> bytes:
     """What the calls of a slice share, for ``lua/shared/calls.lua``; ``size``: the capacity and the bytes of the part that new
     items go into."""
-    texts = [bytes([len(text)]) + text.encode() for text in (version, field, oldest)]
-    behind = b"".join(texts) + _U16(len(sizes)) + sizes
-    return _CONSTANTS(begins, ends, expires, *size, columns) + behind
+    # (A slice may begin before 1970, where this machine's clock is wrong; the server's says later.)
+    numbers = [max(number, 0).to_bytes(7, "big") for number in (begins, ends, expires, *size)]
+    texts = f"{version} {field} {oldest} ".encode()
+    return b"".join([*numbers, bytes([columns]), texts, sizes])
 
 
 class Parts:
@@ -54,20 +56,24 @@ class Parts:
         for key, part, age in named:
             groups.setdefault((part.blocks, part.hashes), []).append((key, age))
         in_order = [place for group in groups.values() for place in group]
-        self.keys = tuple([key for key, _ in in_order])
-        self.ages = b"".join([(age + 1).to_bytes(2, "big") for _, age in in_order])
+        self.keys: tuple[str, ...] = tuple([key for key, _ in in_order])
+        self.ages: bytes = b"".join([(age + 1).to_bytes(2, "big") for _, age in in_order])
         #: The sizes, and the columns of a packed item, as ``lua/shared/blocks.lua`` has them.
-        self.sizes = b"".join([_SIZE(hashes, len(group)) for (_, hashes), group in groups.items()])
+        self.sizes: bytes = b"".join(
+            [_SIZE(hashes, len(group)) for (_, hashes), group in groups.items()]
+        )
         count = digests_for(max(hashes for _, hashes in groups))
-        self.columns = COLUMNS_PER_DIGEST * count
+        self.columns: int = COLUMNS_PER_DIGEST * count
         #: Packs items. (Not a method: each call comes here.)
-        self.packed = partial(
+        self.packed: Callable[[list[bytes]], bytes] = partial(
             packed,
             count=count,
             sizes=[(blocks, block_step(hashes) * ROW_BYTES) for blocks, hashes in groups],
         )
         #: The same, each with its digest behind it.
-        self.packed_for_claims = partial(self.packed, with_digests=True)
+        self.packed_for_claims: Callable[[list[bytes]], bytes] = partial(
+            self.packed, with_digests=True
+        )
 
 
 class ShardCalls:
@@ -82,10 +88,10 @@ class ShardCalls:
             for number, part in reversed([*enumerate(layout.parts(label))]):
                 self._slices.append((config.keys.slice(label, shard, number), part, age))
             self.slice_ends.append(len(self._slices))
-        self.current = self._slices[0][1]
+        self.current: Part = self._slices[0][1]
         self.layout = layout
         #: The slice whose size decides how the current one begins; None: it begins as usual, or has begun.
-        self.begins_after = layout.newest_before(labels[0], labels)
+        self.begins_after: str | None = layout.newest_before(labels[0], labels)
         #: By what they are made from.
         self.templates: dict[Hashable, CallTemplate] = {}
         self._parts: dict[tuple[int, int], Parts] = {}
@@ -106,13 +112,14 @@ class SliceCalls:
 
     def __init__(self, config: Config, now: int, layouts: dict[int, Layout]) -> None:
         #: The live slices, newest first, and their labels.
-        self.slices = config.window.live(now)[::-1]
-        self.labels = [slice.label for slice in self.slices]
+        self.slices: list[Slice] = config.window.live(now)[::-1]
+        self.labels: list[str] = [slice.label for slice in self.slices]
         current = self.slices[0]
         self.config = config
-        self.begins, self.ends = current.start, current.end
+        self.begins: int = current.start
+        self.ends: int = current.end
         #: The arguments that most calls begin with: the parameters, and the slice that they believe current.
-        self.current = config.stored, current.start, current.end
+        self.current: tuple[str, int, int] = config.stored, current.start, current.end
         self._expires = config.window.expires(current)
         self._layouts = layouts
         self._shards: dict[int, ShardCalls] = {}

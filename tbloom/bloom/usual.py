@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from time import monotonic_ns
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tbloom.bloom.script_calls import SliceCalls
 from tbloom.engine.tokens import CallTemplate
 
 #: The replies to one item: it is new (of ``contains``: seen), or not.
-NEW, _OTHER = ANSWERS = [0, b"1"], [0, b"0"]
+NEW: list[Any] = [0, b"1"]
+ANSWERS: tuple[list[Any], ...] = NEW, [0, b"0"]
 
 
 class Usual(NamedTuple):

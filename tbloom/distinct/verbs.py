@@ -21,6 +21,7 @@ from tbloom.engine.flow import Command, Flow, deliver, deliver_all
 from tbloom.engine.keys import DEFAULT_MAPPING
 from tbloom.engine.server import evictions
 from tbloom.engine.tree import read_tree
+from tbloom.engine.urls import ClientOptions
 from tbloom.engine.verbs import verb
 from tbloom.errors import ConfigError
 from tbloom.items import Item
@@ -100,10 +101,12 @@ class CounterVerbs(Store[Client, CounterConfig], Generic[Client, Sets]):
         url: str,
         name: str,
         mapping: str | None = DEFAULT_MAPPING,
+        *,
+        client_options: ClientOptions = None,
         **more: Unpack[CounterArguments],
     ) -> Self:
         """A counter with a client of its own, closed with the counter; see ``TimeBloom.from_url``."""
-        return cls._from_url(url, name, {"mapping": mapping, **more})
+        return cls._from_url(url, name, client_options, {"mapping": mapping, **more})
 
     @property
     def mapping(self) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from asyncio import Semaphore, sleep
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -14,7 +14,7 @@ from redis.asyncio.cluster import PipelineCommand
 from redis.asyncio.retry import Retry
 
 from tbloom.engine.client import Store
-from tbloom.engine.flow import Call, Flow
+from tbloom.engine.flow import Call, Flow, ScriptCall
 from tbloom.engine.replicas import reply_of
 from tbloom.engine.retries import as_redis_error
 from tbloom.engine.sending import (
@@ -28,6 +28,7 @@ from tbloom.engine.sending import (
     rounds,
 )
 from tbloom.engine.together import Tasks
+from tbloom.engine.urls import ClientOptions
 from tbloom.engine.verbs import AsyncVerbs
 
 if sys.version_info >= (3, 11):
@@ -49,6 +50,7 @@ class AsyncSender:
 
     def __init__(self, client: asyncio.Redis | asyncio.RedisCluster) -> None:
         self._client: Any = client
+        self._is_plain = not is_cluster(client)
         self._pool: Any = getattr(client, "connection_pool", None)
         self._room = Semaphore(min(_MOST, getattr(self._pool, "max_connections", _MOST)))
         #: How long (s) replies are waited for; None: redis-py limits that.
@@ -68,7 +70,9 @@ class AsyncSender:
         async with self._room:
             if monotonic_ns() >= self._renewal:
                 await self.renew()
-            if len(calls) == 1 or any(call.behind for call in calls):
+            if len(calls) == 1:
+                return [await self._ask(calls[0])]
+            if any(call.behind for call in calls):
                 return [await self._ask(call) for call in calls]
             came = list[tuple[list[int], list[Any]]]()
             for places in rounds(self._client, calls):
@@ -84,7 +88,9 @@ class AsyncSender:
             async with timeout(self._time_limit):
                 if call.behind:
                     return reply_of(call, await self._send_with_wait(call))
-                return await client.execute_command(*call.words, **options_of(client, call))
+                is_plain = self._is_plain and isinstance(call, ScriptCall)
+                options = BYTES if is_plain else options_of(client, call)
+                return await client.execute_command(*call.words, **options)
         except Exception as error:  # noqa: BLE001 - it is raised again, if it is none of redis-py's
             return redis_error(error)
 
@@ -124,8 +130,23 @@ class AsyncDriver(AsyncVerbs, Store["asyncio.Redis | asyncio.RedisCluster", Any]
     _CLIENTS = (asyncio.Redis, asyncio.RedisCluster)
     _RETRY = Retry
     _sender: AsyncSender
+    #: Takes over the stored parameters, for ``open``; a store that is opened has it.
+    _adopt: Callable[..., Coroutine[Any, Any, None]]
     _cluster_unknown: bool
     _tasks: Tasks
+
+    @classmethod
+    async def _open(
+        cls, client: Any, name: str, options: ClientOptions, own: Mapping[str, Any], *adopted: Any
+    ) -> Self:
+        """A store that exists, with the parameters that it has."""
+        store = cls._made(client, name, options, own)
+        try:
+            await store._adopt(*adopted)  # noqa: SLF001 - its own
+        except BaseException:
+            await store.aclose()
+            raise
+        return store
 
     def _begin(self) -> None:
         self._sender = AsyncSender(self.client)
@@ -185,6 +206,8 @@ class AsyncDriver(AsyncVerbs, Store["asyncio.Redis | asyncio.RedisCluster", Any]
 
     async def _send(self, calls: Sequence[Call]) -> Sequence[Any]:
         replies = await self._sender.send(calls)
+        if not any(isinstance(reply, Exception) for reply in replies):
+            return replies
         retries = self._retries(calls)
         while True:
             retries.take(replies)

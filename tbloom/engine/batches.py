@@ -23,7 +23,7 @@ class Answers(dict[Any, bool]):
 
     def __init__(self, answers: dict[Any, bool], batches: list[Batch]) -> None:
         super().__init__(answers)
-        self.batches = batches
+        self.batches: list[Batch] = batches
 
 
 @dataclass(slots=True, eq=False)

@@ -13,7 +13,7 @@ from tbloom.engine.parameters import Guarded
 from tbloom.engine.replicas import Replicas
 from tbloom.engine.retries import Retries, as_redis_error
 from tbloom.engine.sending import is_cluster
-from tbloom.engine.urls import make_client, parse_url, without_retries
+from tbloom.engine.urls import ClientOptions, check_options, make_client, parse_url, without_retries
 from tbloom.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -57,8 +57,10 @@ class Store(Generic[Client, Config]):
         """Raises TypeError for an argument that the class does not take; it names the nearest one that it takes."""
         taken = ("client", "name", *cls._ARGUMENTS.__annotations__)
         for given in arguments.keys() - {*taken}:
-            nearest = get_close_matches(given, taken, 1, 0.5)
+            nearest = get_close_matches(given, (*taken, "client_options"), 1, 0.5)
             hint = f"did you mean {nearest[0]!r}?" if nearest else f"it takes {', '.join(taken)}"
+            if given == "client_options":
+                hint = "from_url() and open() do"
             raise TypeError(f"{cls.__name__} takes no argument {given!r}; {hint}")
         return super().__new__(cls)
 
@@ -90,11 +92,24 @@ class Store(Generic[Client, Config]):
         return f"<{type(self).__name__} {self.config!r}>"
 
     @classmethod
-    def _from_url(cls, url: str, name: str, arguments: Mapping[str, Any]) -> Self:
+    def _made(
+        cls, client: Any, name: str, options: ClientOptions, arguments: Mapping[str, Any]
+    ) -> Self:
+        """A store with this client, or with one of its own for a URL."""
+        if isinstance(client, str):
+            return cls._from_url(client, name, options, arguments)
+        if given := check_options(options):
+            raise ConfigError("client_options", [*given], "none: the client has its own")
+        return cls(client, name, **arguments)  # type: ignore[call-arg,arg-type] # its own ones
+
+    @classmethod
+    def _from_url(
+        cls, url: str, name: str, options: ClientOptions, arguments: Mapping[str, Any]
+    ) -> Self:
         """A store with a client of its own."""
         address, is_cluster = parse_url(url)
         try:
-            client = make_client(cls._CLIENTS[is_cluster].from_url, cls._RETRY, address)
+            client = make_client(cls._CLIENTS[is_cluster].from_url, cls._RETRY, address, options)
         except RedisClusterException as error:  # redis.RedisCluster connects at once
             raise as_redis_error(error) from error
         store = cls(client, name, **arguments)  # type: ignore[call-arg,arg-type] # its own ones

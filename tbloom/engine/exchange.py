@@ -14,12 +14,10 @@ from tbloom.engine.flow import (
     Failure,
     Flow,
     ScriptCall,
-    Status,
     raise_first,
     too_many_corrections,
 )
 from tbloom.engine.forks import BeginsAnew
-from tbloom.engine.parameters import Guarded, mismatch
 from tbloom.engine.pending import PendingAnswers, now_ms
 from tbloom.engine.replicas import Lacking, Replicas
 from tbloom.engine.tokens import LANE_TTL_MS, LanePool
@@ -36,13 +34,14 @@ class Exchange(BeginsAnew):
     _change = CLOCK_CHANGED
 
     def __init__(self, name: str, replicas: Replicas | None = None) -> None:
-        self._name, self.replicas = name, replicas
+        self._name = name
+        self.replicas: Replicas | None = replicas
         super().__init__()
 
     def begin(self) -> None:
         """A forked process becomes another client, and leaves pending answers to its parent."""
-        self.pending_answers = PendingAnswers()
-        self.lanes = LanePool()
+        self.pending_answers: PendingAnswers = PendingAnswers()
+        self.lanes: LanePool = LanePool()
 
     def change(
         self,
@@ -97,14 +96,11 @@ class Exchange(BeginsAnew):
                             made.behind = self.replicas.behind(made.key)
                 if not calls:
                     break
-                pending = [*calls]
-                sent = _items_in(
-                    pending
-                )  # counted now: the reply of a full part takes items out of its batch
                 left = yield from self._deliver(calls, accept or self._accept, confirmed)
                 if left:
-                    batches += [batch for batch in left if batch not in pending]
-                    corrections = corrections if _items_in(left) == sent else 0
+                    batches += [batch for batch in left if batch not in calls]
+                    answered = any((batch.answers or "").strip(MOVED) for batch in calls)
+                    corrections = 0 if answered else corrections
                 pending = left
 
     def _made(self, batch: Batch, call: Callable[[Batch], ScriptCall]) -> Flow[ScriptCall | None]:
@@ -284,17 +280,6 @@ class Exchange(BeginsAnew):
         return answers
 
 
-def refusal(config: Guarded, status: int, payload: Any) -> TBloomError:
-    """The error for a script's reply that no other call can mend."""
-    if status == Status.MISMATCH:
-        return mismatch(config, payload)
-    return TBloomError(f"filter {config.name!r}: the server takes a call for a stray copy")
-
-
 def _call_of(batch: Batch) -> ScriptCall:
     assert batch.call is not None  # noqa: S101 - it was sent once
     return batch.call(batch)
-
-
-def _items_in(batches: list[Batch]) -> int:
-    return sum([len(batch.digests) for batch in batches])

@@ -61,7 +61,8 @@ class Command:
     behind: tuple[Command, ...] = ()
 
     def __init__(self, words: Sequence[Any], key: Any = "") -> None:
-        self.words, self.is_resent = tuple(words), False
+        self.words: tuple[Any, ...] = tuple(words)
+        self.is_resent: bool = False
         #: A key on the node that it asks.
         self.key: Any = key or self.words[1]
 
@@ -79,13 +80,13 @@ class ScriptCall:
         words: tuple[Any, ...] = (),
         behind: tuple[Command, ...] = (),
     ) -> None:
-        self.script = script
+        self.script: Script = script
         #: The command's words; of ``keys`` and ``args``, unless they are given.
-        self.words = words or ("EVALSHA", script.sha, len(keys), *keys, *args)
+        self.words: tuple[Any, ...] = words or ("EVALSHA", script.sha, len(keys), *keys, *args)
         #: What is sent right behind it, on its connection (``engine/replicas``).
-        self.behind = behind
+        self.behind: tuple[Command, ...] = behind
         #: True: an earlier copy got no reply, and may be executed late.
-        self.is_resent = False
+        self.is_resent: bool = False
 
     @property
     def key(self) -> Any:

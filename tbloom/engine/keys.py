@@ -52,9 +52,9 @@ class Keys:
         self._shards = shards
         self._tags: dict[int, str] = {}
         #: The hash tag of the root.
-        self.tag = f"{{{stem}}}"
+        self.tag: str = f"{{{stem}}}"
         #: The store's parameters; this key follows from the name alone.
-        self.root = f"{self.tag}{self._inner}:config"
+        self.root: str = f"{self.tag}{self._inner}:config"
         if shards == 1:
             self._tags[0] = self.tag + self._inner
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any, Protocol
 
-from tbloom.engine.flow import text
+from tbloom.engine.flow import Status, text
 from tbloom.engine.keys import Keys
-from tbloom.errors import ConfigMismatch
+from tbloom.errors import ConfigMismatch, TBloomError
 
 #: What ``reconfigure()`` changes; the other parameters say where an item is.
 _CHANGEABLE = {"capacity", "error_rate", "slices", "grow", "bits", "hashes"}
@@ -62,6 +62,13 @@ def mismatch(ours: Guarded, stored: str | bytes) -> ConfigMismatch:
     elif differing.keys() <= {"kind", "stored"}:
         remedy = "take another name"
     return ConfigMismatch(ours.name, differing, theirs, remedy)
+
+
+def refusal(config: Guarded, status: int, payload: Any) -> TBloomError:
+    """The error for a script's reply that no other call can mend."""
+    if status == Status.MISMATCH:
+        return mismatch(config, payload)
+    return TBloomError(f"filter {config.name!r}: the server takes a call for a stray copy")
 
 
 def read_stored(stored: str) -> dict[str, Any]:

@@ -44,7 +44,7 @@ class PendingAnswers(BeginsAnew):
 
     def __init__(self) -> None:
         #: False: there are none.
-        self.exist = False
+        self.exist: bool = False
         #: What was kept and is not taken in yet: batches whose answers are lost; new items, and the batch whose lost answers
         #: say so.
         #: The garbage collector may end a call anywhere, so keeping takes no lock.

@@ -99,9 +99,9 @@ class Retries:
     ) -> None:
         self.replies: list[Any] = [None] * len(calls)
         #: True: a server is no master any more, so its connections are to be closed; the address may lead to a new one.
-        self.is_demoted = False
+        self.is_demoted: bool = False
         #: True: the next try comes after a pause.
-        self.waits = False
+        self.waits: bool = False
         #: The longest pause before the next try (s), doubled with each one.
         self._longest = _LONGEST_PAUSE / 128
         self._retry_seconds, self._resends = retry_seconds, resends

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from time import monotonic_ns, sleep
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -26,6 +26,7 @@ from tbloom.engine.sending import (
     redis_error,
     rounds,
 )
+from tbloom.engine.urls import ClientOptions
 from tbloom.engine.verbs import SyncVerbs
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ class Sender(BeginsAnew):
     def __init__(self, client: redis.Redis | redis.RedisCluster) -> None:
         self._client: Any = client
         self._is_plain = not is_cluster(client)
-        self.keeps = False
+        self.keeps: bool = False
         super().__init__()
 
     def begin(self) -> None:
@@ -141,10 +142,25 @@ class SyncDriver(SyncVerbs, Store["redis.Redis | redis.RedisCluster", Any]):
     _CLIENTS = (redis.Redis, redis.RedisCluster)
     _RETRY = Retry
     _sender: Sender
+    #: Takes over the stored parameters, for ``open``; a store that is opened has it.
+    _adopt: Callable[..., None]
 
     def _own_client(self) -> None:
         super()._own_client()
         self.keep_connections()
+
+    @classmethod
+    def _open(
+        cls, client: Any, name: str, options: ClientOptions, own: Mapping[str, Any], *adopted: Any
+    ) -> Self:
+        """A store that exists, with the parameters that it has."""
+        store = cls._made(client, name, options, own)
+        try:
+            store._adopt(*adopted)  # noqa: SLF001 - its own
+        except BaseException:
+            store.close()
+            raise
+        return store
 
     def _begin(self) -> None:
         self._sender = Sender(self.client)
@@ -186,12 +202,10 @@ class SyncDriver(SyncVerbs, Store["redis.Redis | redis.RedisCluster", Any]):
             flow.close()  # so that it notes an error or a cancellation
 
     def _send(self, calls: Sequence[Call]) -> Sequence[Any]:
-        if len(calls) == 1:
-            replies = [self._sender.ask(calls[0])]
-            if not isinstance(replies[0], Exception):
-                return replies
-        else:
-            replies = self._sender.send(calls)
+        sender = self._sender
+        replies = [sender.ask(calls[0])] if len(calls) == 1 else sender.send(calls)
+        if not any(isinstance(reply, Exception) for reply in replies):
+            return replies
         retries = self._retries(calls)
         while True:
             retries.take(replies)

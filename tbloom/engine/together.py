@@ -43,10 +43,12 @@ class Waiting:
     __slots__ = ("_answers", "answer", "asked", "batch", "done", "has_left", "item")
 
     def __init__(self, asked: Asked, item: Any, done: asyncio.Future[None]) -> None:
-        self.asked, self.item, self.done = asked, item, done
+        self.asked: Asked = asked
+        self.item: Any = item
+        self.done: asyncio.Future[None] = done
         self.answer: bool | Exception | None = None
         #: True: the task was cancelled before it had its answer.
-        self.has_left = False
+        self.has_left: bool = False
         #: What sends for it.
         self.batch: asyncio.Task[None] | None = None
         #: The answers that its own is among.

@@ -3,7 +3,8 @@
 A token is a lane's name and a number. The server keeps the answer to the last call of each lane, and gives it again to a
 call with the same number. One answer is enough, because a lane has one call at a time: a call takes a free lane, or a new
 one, and frees it once the answer is here. A lane whose call got no answer is never used again, because a late copy of that
-call may still arrive.
+call may still arrive. NFS version 4.1 makes calls safe to resend in the same way: a lane is what it calls a slot (RFC 8881, section
+2.10.6, "Exactly Once Semantics").
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ class Lane:
     __slots__ = ("field", "name", "number")
 
     def __init__(self, name: str) -> None:
-        self.name = name
+        self.name: str = name
         #: Where a filter's state has it.
-        self.field = b"L" + name.encode()
-        self.number = 0
+        self.field: bytes = b"L" + name.encode()
+        self.number: int = 0
 
     @property
     def token(self) -> bytes:

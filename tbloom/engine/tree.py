@@ -30,7 +30,7 @@ class Tree:
     __slots__ = ("_level", "_splits", "generation")
 
     def __init__(self, generation: str, splits: bytes = b"") -> None:
-        self.generation = generation
+        self.generation: str = generation
         self._splits = bytearray(splits)
         self._level = 0  # the last search ended here; the next one ends nearby
 

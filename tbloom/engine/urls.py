@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tbloom.errors import ConfigError
@@ -11,6 +11,8 @@ from tbloom.errors import ConfigError
 #: How long (s) these clients wait for a reply, or for a connection; a call takes the server milliseconds.
 SOCKET_TIMEOUT = 2.0
 
+#: redis-py's options for a client that a URL leads to, by name.
+ClientOptions = Mapping[str, Any] | None
 
 # What a URL without its scheme is, and surely no password.
 _PLACE = re.compile(r"(localhost|[0-9]+(\.[0-9]+){3}):[0-9]{1,5}")
@@ -42,25 +44,48 @@ def without_retries(retry: Callable[..., Any]) -> Any:
     return retry(NoBackoff(), 0)
 
 
-def make_client(from_url: Callable[..., Any], retry: Callable[..., Any], url: str) -> Any:
-    """redis-py's client for the URL; raises ConfigError if redis-py can't read it."""
+def make_client(
+    from_url: Callable[..., Any],
+    retry: Callable[..., Any],
+    url: str,
+    options: ClientOptions = None,
+) -> Any:
+    """redis-py's client for the URL; raises ConfigError if redis-py can't read it, or takes no such options. (A cluster's
+    drops those that it does not know.)"""
+    given = check_options(options)
+    usual = {
+        "retry": without_retries(retry),
+        "socket_timeout": SOCKET_TIMEOUT,
+        "socket_connect_timeout": SOCKET_TIMEOUT,
+    }
     try:
-        client = from_url(
-            url,
-            retry=without_retries(retry),
-            socket_timeout=SOCKET_TIMEOUT,
-            socket_connect_timeout=SOCKET_TIMEOUT,
-        )
+        client = from_url(url, **{**usual, **given})
         pool = getattr(client, "connection_pool", None)
-        if pool is not None:  # a cluster's client has checked the options already
+        if pool is not None:  # a cluster's client has connected already
             pool.connection_class(**pool.connection_kwargs)
     except (ValueError, TypeError, NameError) as error:  # NameError: a bug of redis-py 5.0
         # Of two options, the second may be a piece of the first one's value.
-        why = "" if re.search("[@&]", url) else f" ({error})"
+        why = "" if given or re.search("[@&]", url) else f" ({error})"
+        unknown = [name for name in given if isinstance(error, TypeError) and name in str(error)]
     else:
         return client
-    # Here and not above, where the error would have redis-py's as its context.
+    # Here and not above, where the error would have redis-py's as its context. (No values: they may be passwords.)
+    if unknown:
+        raise ConfigError("client_options", unknown, "options that redis-py takes")
+    if given:
+        why = f" with the client_options {', '.join(given)}"
     raise ConfigError("url", without_secrets(url), f"what redis-py takes{why}")
+
+
+def check_options(options: ClientOptions) -> Mapping[str, Any]:
+    """The options; none is an empty dict. Raises ConfigError, which shows no values."""
+    if not isinstance(options, Mapping | None) or not all(
+        isinstance(name, str) for name in options or ()
+    ):
+        raise ConfigError("client_options", type(options), "a dict of redis-py's options, by name")
+    if "retry" in (options or ()):
+        raise ConfigError("client_options", ["retry"], "none of retries (see retry_for)")
+    return options or {}
 
 
 def parse_url(url: Any) -> tuple[str, bool]:

@@ -31,7 +31,8 @@ class verb(Generic[P, T]):  # noqa: N801 - a decorator
     """Declares a flow as a verb."""
 
     def __init__(self, flow: Callable[Concatenate[Any, P], Flow[T]]) -> None:
-        self.flow, self.__doc__ = flow, flow.__doc__
+        self.flow: Callable[Concatenate[Any, P], Flow[T]] = flow
+        self.__doc__ = flow.__doc__
         self.asked: Callable[..., tuple[Asked, Any]] | None = None
 
     def together(self, asked: Asking) -> Asking:

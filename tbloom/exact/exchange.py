@@ -10,9 +10,9 @@ from typing import Any
 
 from tbloom.engine.batches import Answers, Batch
 from tbloom.engine.buckets import BucketExchange, keys_of_halves, packed
-from tbloom.engine.exchange import refusal
 from tbloom.engine.flow import Flow, ScriptCall, Status, chunks, text
 from tbloom.engine.keys import by_shard
+from tbloom.engine.parameters import refusal
 from tbloom.engine.replicas import Replicas
 from tbloom.engine.scripts import Script
 from tbloom.engine.tokens import LANE_TTL_MS

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tbloom.engine.sync import SyncDriver
+from tbloom.engine.urls import ClientOptions
 from tbloom.exact.verbs import ExactArguments, ExactVerbs
 from tbloom.items import Item
 
@@ -34,24 +35,16 @@ class ExactFilter(ExactVerbs["redis.Redis | redis.RedisCluster"], SyncDriver):
         cls,
         client: redis.Redis | redis.RedisCluster | str,
         name: str,
+        *,
+        client_options: ClientOptions = None,
         **own: Unpack[ExactArguments],
     ) -> Self:
         """A filter that is stored, with the parameters that it has; ``client``: yours, or a URL as for ``from_url``.
 
-        The other arguments are those of the class that are not stored.
+        The other arguments are those of ``from_url`` that are not stored.
         :raises ConfigError: if no filter has this name.
         """
-        seen = (
-            cls._from_url(client, name, own)
-            if isinstance(client, str)
-            else cls(client, name, **own)
-        )
-        try:
-            seen._adopt()  # noqa: SLF001 - its own
-        except BaseException:
-            seen.close()
-            raise
-        return seen
+        return cls._open(client, name, client_options, own)
 
     def __contains__(self, item: Item) -> bool:
         return self.contains(item)

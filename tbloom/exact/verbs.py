@@ -16,6 +16,7 @@ from tbloom.engine.scripts import Script
 from tbloom.engine.server import check_stored, evictions
 from tbloom.engine.together import Asked
 from tbloom.engine.tree import Tree, read_tree
+from tbloom.engine.urls import ClientOptions
 from tbloom.engine.verbs import verb
 from tbloom.errors import ConfigError, TBloomError
 from tbloom.exact.config import ExactConfig, from_stored
@@ -46,6 +47,7 @@ class ExactVerbs(Store[Client, ExactConfig]):
     """What both classes have."""
 
     _ARGUMENTS = ExactArguments
+    config: ExactConfig
 
     def __init__(
         self,
@@ -75,9 +77,16 @@ class ExactVerbs(Store[Client, ExactConfig]):
         self._begin()
 
     @classmethod
-    def from_url(cls, url: str, name: str, **arguments: Unpack[ExactArguments]) -> Self:
+    def from_url(
+        cls,
+        url: str,
+        name: str,
+        *,
+        client_options: ClientOptions = None,
+        **arguments: Unpack[ExactArguments],
+    ) -> Self:
         """A filter with a client of its own, closed with the filter; see ``TimeBloom.from_url``."""
-        return cls._from_url(url, name, arguments)
+        return cls._from_url(url, name, client_options, arguments)
 
     @verb
     def _adopt(self) -> Flow[None]:

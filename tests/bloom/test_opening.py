@@ -95,6 +95,7 @@ def test_another_store_is_not_opened(url: str, name: str) -> None:
         (AsyncTimeBloom, "slice", "did you mean 'slices'?"),
         (TimeBloom, "within", "it takes client, name, granularity, slices"),
         (ExactFilter, "tll", "did you mean 'ttl'?"),
+        (TimeBloom, "client_option", "did you mean 'client_options'?"),
         (DistinctCounter, "keep_member", "did you mean 'keep_members'?"),
     ],
 )
@@ -104,3 +105,38 @@ def test_a_misspelt_argument_is_named_with_the_right_one(
     with pytest.raises(TypeError) as raised:
         kind.from_url(url, name, **{given: 3})
     assert f"{kind.__name__} takes no argument {given!r}; {right}" in str(raised.value)
+
+
+async def test_options_are_those_of_the_client_that_is_made(url: str, name: str) -> None:
+    options = {"client_name": name}
+    with TimeBloom.from_url(url, name, client_options=options) as seen:
+        assert seen.add("a")
+        assert name in {client["name"] for client in seen.client.client_list()}  # type: ignore[union-attr]
+    with ExactFilter.from_url(url, f"{name}-2", client_options=options) as exact:
+        assert exact.add("a")
+    for kind, stored in (AsyncTimeBloom, name), (AsyncExactFilter, f"{name}-2"):
+        async with await kind.open(url, stored, client_options=options) as opened:
+            assert not await opened.add("a")
+            assert name in {client["name"] for client in await opened.client.client_list()}
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"socket_tiemout": 5, "password": "open sesame"}, "socket_tiemout"),
+        ("socket_timeout=5", "a dict"),
+        ({5: "socket_timeout"}, "a dict"),
+        ({"port": "open sesame"}, "with the client_options port"),
+        ({"retry": None}, "see retry_for"),
+    ],
+)
+def test_options_that_no_client_takes_are_named(name: str, options: Any, said: str) -> None:
+    with pytest.raises(ConfigError, match=said) as raised:
+        TimeBloom.from_url("redis://", name, client_options=options)
+    assert "client_options" in str(raised.value)
+    assert "sesame" not in str(raised.value)
+
+
+def test_a_client_keeps_its_own_options(client: redis.Redis, name: str) -> None:
+    with pytest.raises(ConfigError, match="client_options"):
+        TimeBloom.open(client, name, client_options={"socket_timeout": 5})

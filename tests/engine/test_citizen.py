@@ -209,3 +209,25 @@ same = all(before[name][key] is after[name][key] for name in before for key in b
 print(json.dumps(same and levels == {name: logging.getLogger(name).level for name in levels}))
 """
     assert in_child(program) is True
+
+
+def test_a_client_with_a_cache_of_its_own(
+    url: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """redis-py's client-side caching. (It wants Redis 7.4, but asks for nothing that this server lacks.)"""
+    cache = pytest.importorskip("redis.cache", reason="redis-py 5.0 has no cache")
+    monkeypatch.setattr(redis.connection.CacheProxyConnection, "MIN_ALLOWED_VERSION", "6.0.0")
+    with redis.Redis.from_url(url, protocol=3, cache_config=cache.CacheConfig()) as client:
+        client.set(f"{name}:value", "1")
+        assert ["1", "1"] == [client.get(f"{name}:value").decode() for _ in range(2)]
+        assert client.get_cache().size
+        seen, other = TimeBloom(client, name), TimeBloom.from_url(url, name)
+        with other:
+            assert seen.add("a")
+            assert other.add("b")
+            assert [False, False] == [seen.add("b"), other.add("a")]
+            assert all(seen.add_many(MANY))
+            assert not any(other.add_many(MANY))
+            other.clear()
+            assert [False, True] == ["a" in seen, seen.add("a")]
+            assert 1 == seen.info().items

@@ -1,4 +1,4 @@
-"""The benchmarks: their pages name a command for each table, and a run replaces its own tables only. And ``make paper``."""
+"""The benchmarks: one file has all figures, the documents show these, and each section of the page has its command. And ``make paper``."""
 
 from __future__ import annotations
 
@@ -10,18 +10,33 @@ from pathlib import Path
 
 import pytest
 
-from bench.__main__ import PAGES, SECTIONS
+from bench import results
+from bench.__main__ import SECTIONS
 from bench.paper import __main__ as paper
 from bench.paper import full
-from bench.tables import filled, marked
+from bench.results import Result
+from bench.tables import Table
+from tbloom.cli.commands.plan import _KEY_BYTES, _SET_BYTES
 
 ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("page", results.PAGES, ids=lambda page: page.name)
+def test_documents_show_the_figures_of_the_file(page: Path) -> None:
+    """``python -m bench --fill`` puts them there."""
+    text = page.read_text(encoding="utf-8")
+    assert results.filled(text, results.read()) == text
+
+
+def test_each_table_of_the_file_is_shown() -> None:
+    shown = {name for page in results.PAGES for name in results.marked(page.read_text("utf-8"))}
+    assert shown - {"compared"} == results.read().keys()
 
 
 def test_each_table_has_its_command_beside_it() -> None:
     """The last command before it measures the section that its name begins with."""
     named = set()
-    for page in PAGES:
+    for page in (ROOT / "docs" / name for name in ("benchmarks.md", "scaling.md")):
         command = ""
         for only, table in re.findall(r'--only (\w+)"|<!--table:([\w-]+)-->', page.read_text()):
             command = only or command
@@ -31,34 +46,53 @@ def test_each_table_has_its_command_beside_it() -> None:
     assert SECTIONS.keys() == named
 
 
-def test_a_run_replaces_its_tables_and_nothing_else() -> None:
-    page = PAGES[0].read_text(encoding="utf-8")
-    assert len(marked(page)) == page.count("<!--end-->") == len(set(marked(page)))
-    assert page == filled(page, {})
-    new = filled(page, {"asyncio": "| new |", "of another page": "| other |"})
-    before, after = page.split("<!--table:asyncio-->")
-    assert new == f"{before}<!--table:asyncio-->\n\n| new |\n\n<!--end-->" + after.partition("<!--end-->")[2]  # fmt: skip
-    assert new == filled(new, {"asyncio": "| new |"})
+def test_places_for_tables_and_figures_are_filled_and_all_else_is_left() -> None:
+    speed = Table("speed", {"": "", "per second": ",.0f"}, [["`add`", 1234.5], ["`get`", None]])
+    measured = {**results.read(), "speed": Result(speed, {"date": "2026-11-24", "idle": True})}
+    page = (
+        "a <!--table:speed-->old<!--end--> b <!--figure:speed; add; per second-->1<!--end--> c "
+        "<!--figure:speed; add; per second; .1e--><!--end--> d"
+    )
+    filled = results.filled(page, measured)
+    assert filled == (
+        "a <!--table:speed-->\n\n"
+        "|  | per second |\n|---|---:|\n| `add` | 1,234 |\n| `get` |  |\n\n*2026-11-24, idle.*\n\n"
+        "<!--end--> b <!--figure:speed; add; per second-->1,234<!--end--> c "
+        "<!--figure:speed; add; per second; .1e-->1.2e+03<!--end--> d"
+    )
+    assert results.filled(filled, measured) == filled
 
 
-def test_the_steps_are_those_of_the_script() -> None:
-    pytest.importorskip("scrapy_redis_bloomfilter", reason="needs the group bench")
-    from bench import steps  # noqa: PLC0415 - see above
+def test_a_run_replaces_its_tables_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "benchmarks.json"
+    file.write_text(results.FILE.read_text())
+    monkeypatch.setattr(results, "FILE", file)
+    monkeypatch.setattr(results, "PAGES", [])
+    before = results.read()
+    results.store([Table("links", {"": "", "s": ".1f"}, [["tbloom", 1 / 3]])], idle=False)
+    after = results.read()
+    assert after.pop("links").markdown().splitlines()[2:] == ["| tbloom | 0.3 |", "", "*busy.*"]
+    del before["links"]
+    assert before == after
 
-    texts = steps.scripts()
-    assert len(texts) == len(set(texts.values()))
+
+def test_plan_compares_with_what_was_measured() -> None:
+    measured = results.read()["footprint"].table
+    peers = {"scrapy-redis: SADD": _SET_BYTES, "SET NX EX, a key each": _KEY_BYTES}
+    for name, compared in peers.items():
+        assert compared == pytest.approx(measured.row(name)["bytes per item"], rel=0.03)
 
 
 @pytest.mark.check
 def test_a_quick_run_prints_and_writes_no_page() -> None:
     for module in ("scrapy_redis_bloomfilter", "rbloom"):
         pytest.importorskip(module, reason="needs the group bench")
-    before = [page.read_bytes() for page in PAGES]
+    before = [page.read_bytes() for page in (results.FILE, *results.PAGES)]
     command = [sys.executable, "-m", "bench", "--quick", "--only", "scaling", "footprint"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     assert "\nscaling\n" in done.stdout
     assert "tbloom, 7 slices" in done.stdout
-    assert before == [page.read_bytes() for page in PAGES]
+    assert before == [page.read_bytes() for page in (results.FILE, *results.PAGES)]
 
 
 @pytest.mark.check
@@ -86,7 +120,7 @@ def test_the_paper_is_reproduced() -> None:
     assert measured["overfilled"] == pytest.approx(union["overfilled"], rel=0.15)
     assert all(20 < row["set / window"] < 40 for row in found["memory"])
     parts = {"about", "full", *found}
-    assert parts == set(marked(paper.PAGE.read_text(encoding="utf-8")))
+    assert parts == set(results.marked(paper.PAGE.read_text(encoding="utf-8")))
 
 
 @pytest.mark.check

@@ -54,6 +54,25 @@ def test_every_link_within_the_project_leads_somewhere(path: Path) -> None:
             assert heading in anchors, (target, heading)
 
 
+def test_the_guides_are_short() -> None:
+    """Without the command line's reference, most of which is recorded. (A word has a letter or a digit: bars of tables have
+    none.)"""
+    pages = [path for path in (ROOT / "docs").glob("*.md") if path.name != "cli.md"]
+    words = {
+        path.name: len(re.findall(r"\S*[A-Za-z0-9]\S*", path.read_text(encoding="utf-8")))
+        for path in pages
+    }
+    assert sum(words.values()) <= 22_000, words
+
+
+def test_a_long_page_has_a_table_of_contents() -> None:
+    """One of more than about three screens."""
+    for path in (ROOT / "docs").glob("*.md"):
+        text = path.read_text(encoding="utf-8")
+        if len(text.split()) > 900 and path.name not in {"cli.md", "benchmarks.md"}:
+            assert "On this page:" in text, path.name
+
+
 def crawled(client: redis.Redis, folder: Path) -> None:
     """Leaves the state after crawls of the spiders ``news`` with scrapy-redis, and ``other`` with a JOBDIR; and a cache."""
     request = Request("https://example.com/a")

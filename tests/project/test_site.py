@@ -7,6 +7,7 @@ import subprocess
 import sys
 from html import unescape
 from pathlib import Path
+from shutil import which
 from urllib.parse import unquote, urlsplit
 
 import pytest
@@ -68,6 +69,17 @@ def test_nothing_is_fetched_from_elsewhere(site: Path, pages: dict[Path, str]) -
     for style in site.rglob("*.css"):
         text = style.read_text(encoding="utf-8")
         assert [] == re.findall(r"(?:url\(|@import )['\"]?(?:https?:)?//", text), style.name
+
+
+def test_the_search_works_from_a_folder(site: Path, tmp_path: Path) -> None:
+    if (chromium := which("chromium")) is None:
+        missing("Debian's package chromium")
+    options = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}"]
+    done = subprocess.run(
+        [chromium, *options, "--virtual-time-budget=20000", "--dump-dom", f"{site.as_uri()}/index.html?q=claims"],
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert len(re.findall(r'<li class="md-search-result__item"', done.stdout)) > 3
 
 
 def test_every_command_has_its_help(pages: dict[Path, str]) -> None:

@@ -9,7 +9,7 @@ from threading import Event
 from typing import Any
 from weakref import WeakMethod
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 #: Seconds before the first heartbeat. It comes soon, because it also cleans up after dead sessions.
 _FIRST = 1.0

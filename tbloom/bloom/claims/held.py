@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from enum import Enum
 from threading import RLock
 
@@ -24,7 +24,7 @@ class Session:
     """The session of one process, and its claims."""
 
     def __init__(self) -> None:
-        self.name = secrets.token_hex(8)
+        self.name: str = secrets.token_hex(8)
         #: The claimed items, each with the number of the call that claimed it, until the server has ended the claim.
         self.claimed: dict[bytes, str] = {}
         #: Claims to be released: their call ended in an error, so the client does not know of them; or their release did.
@@ -34,13 +34,13 @@ class Session:
         #: Items to be committed, each with the age of its slice: their commit ended in an error.
         self.to_commit: dict[bytes, int] = {}
         #: True if other sessions are to end claims of this one.
-        self.handed_over = False
+        self.handed_over: bool = False
         #: The shards that know the session.
         self.shards: set[int] = set()
         #: The number of the next call of ``claim``, and those of the running ones.
         self._next, self._running = 0, set[str]()
         #: For what the threads of the process do one after another.
-        self.lock = RLock()
+        self.lock: AbstractContextManager[bool] = RLock()
 
     @property
     def is_busy(self) -> bool:

@@ -32,7 +32,7 @@ class Claims(BeginsAnew):
 
     def begin(self) -> None:
         """A forked process begins with no claims, in a session of its own."""
-        self.own = Session()
+        self.own: Session = Session()
 
     def claim(
         self,

@@ -14,7 +14,7 @@ from tbloom.engine.verbs import verb
 from tbloom.errors import ConfigError
 from tbloom.items import Item, check_keep, check_note, check_notes, check_within
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 class ClaimVerbs(Verbs[Client]):

@@ -84,7 +84,15 @@ def after(state: State, event: Event) -> tuple[State, bool]:
 
 
 def as_markdown() -> str:
-    """The table, as the documentation has it."""
-    lines = ["| a page that is | and | is then |", "| --- | --- | --- |"]
-    lines += [f"| {s.value} | {event.value} | {to.value} |" for (s, event), to in TABLE.items()]
+    """The states, and the table by their names, as the documentation has them."""
+    names = {state: state.name.lower().replace("_", " ") for state in State}
+    lines = ["| state | a page is |", "| --- | --- |"]
+    lines += [f"| {names[state]} | {state.value} |" for state in State]
+    events: dict[tuple[str, str], list[str]] = {}
+    for (state, event), to in TABLE.items():
+        start = "all but the last three" if event is E.LEFT_OVER else names[state]
+        events.setdefault((start, names[to]), []).append(event.value)
+    lines += ["", "| from | when | to |", "| --- | --- | --- |"]
+    for (start, end), when in events.items():
+        lines.append(f"| {start} | {'; or '.join(dict.fromkeys(when))} | {end} |")
     return "\n".join(lines)

@@ -1,0 +1,93 @@
+"""All measured figures, in one file, and the pages that are filled from it: ``python -m bench --fill``.
+
+A page has places for whole tables, ``<!--table:race-->...<!--end-->``, and for single figures,
+``<!--figure:written; add; bytes-->267<!--end-->``: the table, the row's first cell without backticks, the column's
+title, and, if it is not the table's, a format.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bench import compared
+from bench.tables import Table
+
+ROOT = Path(__file__).parents[1]
+FILE = ROOT / "docs" / "benchmarks.json"
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+_PLACE = re.compile(r"(<!--(table|figure):([^>]+)-->)(.*?)(<!--end-->)", re.DOTALL)
+
+
+class Result(NamedTuple):
+    """A table, and how it was measured: the command, the date, the machine, if it was idle, a note for readers."""
+
+    table: Table
+    about: dict[str, Any]
+
+    def markdown(self) -> str:
+        """The table, and what a reader has to know about it."""
+        about = self.about
+        idle = {True: "idle", False: "busy", None: None}[about.get("idle")]
+        facts = ", ".join(filter(None, [about.get("date"), about.get("machine"), idle]))
+        remark = " ".join(filter(None, [facts and f"*{facts}.*", about.get("note")]))
+        return "\n\n".join(filter(None, [self.table.rows and self.table.markdown(), remark]))
+
+
+Results = dict[str, Result]
+
+
+def read() -> Results:
+    """The results by the names of their tables."""
+    results = {}
+    for name, about in json.loads(FILE.read_text(encoding="utf-8")).items():
+        results[name] = Result(Table(name, about.pop("columns"), about.pop("rows")), about)
+    return results
+
+
+def store(tables: Iterable[Table], **about: Any) -> None:
+    """Replaces these tables, leaves all others as they are, and fills the pages."""
+    results = read()
+    results |= {table.name: Result(table, about) for table in tables}
+    kept = {
+        name: {**about, "columns": table.columns, "rows": [[*map(_rounded, r)] for r in table.rows]}
+        for name, (table, about) in sorted(results.items())
+    }
+    FILE.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    fill()
+
+
+def fill() -> None:
+    """Fills all pages."""
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        page.write_text(filled(text, read()), encoding="utf-8")
+
+
+def filled(page: str, results: Mapping[str, Result]) -> str:
+    """The page with the figures of these results in its places. All else stays as it is."""
+    tables = {name: result.table for name, result in results.items()}
+    parts = {name: result.markdown() for name, result in results.items()}
+    parts["compared"] = compared.table(tables).markdown()
+
+    def part(place: re.Match[str]) -> str:
+        begin, kind, named, _, end = place.groups()
+        if kind == "table":
+            return f"{begin}\n\n{parts[named]}\n\n{end}"
+        name, row, column, *given = named.split("; ")
+        own = given or [tables[name].columns[column]]
+        return f"{begin}{tables[name].row(row)[column]:{own[0]}}{end}"
+
+    return _PLACE.sub(part, page)
+
+
+def marked(page: str) -> list[str]:
+    """The names of the tables that the page has a place for."""
+    return [name for _, kind, name, _, _ in _PLACE.findall(page) if kind == "table"]
+
+
+def _rounded(cell: Any) -> Any:
+    return float(f"{cell:.6g}") if isinstance(cell, float) else cell
