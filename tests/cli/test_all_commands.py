@@ -42,7 +42,7 @@ from tests.helpers.commands import (
 )  # fmt: skip
 from tests.helpers.making import missing
 
-WORDS = [*((name,) for name in COMMANDS if name not in {"count", "pages"}), *VERBS]
+WORDS = [*((name,) for name in COMMANDS), *VERBS]
 #: Correct arguments of each command with a server, after "--url URL".
 ON_SERVER = {
     **dict.fromkeys(("list", "count list"), ""),
@@ -188,8 +188,8 @@ def test_the_documentation_has_each_help() -> None:
     before, mark, recorded = page.read_text(encoding="utf-8").partition(RECORDED)
     sections = [shown()]
     for name in COMMANDS:
-        verbs = [words for words in WORDS if words[0] == name and words[1:]]
-        sections += [f"\n## `tbloom {name}`\n", shown(name), *starmap(shown, verbs)]
+        mine = [words for words in WORDS if words[0] == name]
+        sections += [f"\n## `tbloom {name}`\n", *starmap(shown, mine)]
     text = "".join(sections)
     if os.environ.get("TBLOOM_RECORD"):
         page.write_text(f"{before}{mark}\n{text}", encoding="utf-8")
@@ -207,11 +207,14 @@ BEFORE = [
 def test_each_example_runs(
     place: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As it stands in the help, in the order of the commands; but for those that crawl, or serve until they are ended."""
+    """As it stands in the help, in the order of the commands. (The demo's: test_demo.py.)"""
     monkeypatch.chdir(tmp_path)
     today, yesterday = (f"{date.today() - timedelta(days=n):%Y%m%d}" for n in (0, 1))  # noqa: DTZ011 - labels
     Path("urls.txt").write_text("https://example.com/\nhttps://example.com/2\n")
     Path("page.html").write_text("a page")
+    Path("scrapy.cfg").write_text("[settings]\ndefault = crawls\n")
+    settings = {"ADDONS": {"tbloom.scrapy.Addon": 500}, "REDIS_URL": place["TBLOOM_URL"]}
+    Path("crawls.py").write_text("".join(f"{key} = {value!r}\n" for key, value in settings.items()))
     with redis.Redis.from_url(place["TBLOOM_URL"]) as client:
         client.flushall()
         client.sadd("news:dupefilter", "ab" * 20)
@@ -224,7 +227,7 @@ def test_each_example_runs(
     examples = [
         re.findall("Example: (.*)", " ".join(tbloom(*words, "--help").stdout.split()))[0]
         for words in WORDS
-        if words[0] not in {"demo", "doctor", "metrics"}
+        if words != ("demo",)
     ]
     examples.sort(key=lambda line: any(line.startswith(f"tbloom {each}") for each in last))
     for line in [*(f"tbloom {line}" for line in BEFORE), *examples]:
@@ -235,12 +238,22 @@ def test_each_example_runs(
             given, stdin = words[:at] + words[at + 2 :], Path(words[at + 1]).read_text()
         if ">" in given:
             given = given[: given.index(">")]
-        done = tbloom_bytes(*given, stdin=stdin.encode(), TBLOOM_URL=place["TBLOOM_URL"])
-        assert done.returncode in ({0, 1} if given[0] == "check" else {0}), (line, done.stderr)
+        monkeypatch.setenv("TBLOOM_URL", place["TBLOOM_URL"])
+        if given[0] == "metrics":
+            with started(*given[:-1], "0", text=True) as running:  # a free port, not 9185
+                assert "Serving http://127.0.0.1:" in running.stderr.readline()
+                running.send_signal(signal.SIGINT)
+                assert running.wait() == 0
+        elif given[0] == "doctor":  # it imports the settings of the folder
+            assert process(*given).returncode == 0
+        else:
+            done = tbloom_bytes(*given, stdin=stdin.encode())
+            assert done.returncode in ({0, 1} if given[0] == "check" else {0}), (line, done.stderr)
 
 
 def test_every_command_is_tested() -> None:
     without = {"plan", "doctor", "demo", "completion", *(f"pages {verb}" for _, verb in VERBS)}
+    without |= {"count", "pages"}
     assert {" ".join(words) for words in WORDS} - without == ON_SERVER.keys()
 
 

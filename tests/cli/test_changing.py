@@ -24,7 +24,7 @@ from tests.helpers.proxy import Fault, Proxy
 
 @pytest.fixture
 def filled(url: str, name: str) -> Iterator[TimeBloom]:
-    with TimeBloom.from_url(url, name, capacity=1000) as seen:
+    with TimeBloom.from_url(url, name, capacity=1000, shards=3) as seen:
         seen.add_many(map(str, range(250)))
         yield seen
 
@@ -96,6 +96,7 @@ def test_a_server_that_goes_away_is_waited_for_aloud(
     [
         ("add {} {} > {}", rb"lines .*100%"),
         ("import {} --from-lines {}", rb"items .*100%"),
+        ("reconfigure {} --slices 9", rb"shards .*100%"),
         ("add {} {} --quiet > {}", b""),
         ("add {} {}", b""),
     ],
@@ -108,11 +109,7 @@ def test_a_long_command_shows_a_bar_on_a_terminal(
     lines.write_text("".join(f"line {n:05}\n" for n in range(20_000)))
     line = command.format(filled.name, lines, tmp_path / "out")
     ours, terminal = pty.openpty()
-    # Each of some batches takes long enough.
-    main = (
-        "import time; from tbloom.cli import main; from tbloom.cli.kit import progress, streams; progress._PATIENCE = 0.1;"
-        "read = streams.batches; streams.batches = lambda *files: (time.sleep(0.2) or each for each in read(*files)); main()"
-    )
+    main = "from tbloom.cli import main; from tbloom.cli.kit import progress; progress._PATIENCE = 0; main()"
     shell = f"exec {sys.executable} -c {shlex.quote(main)} {line}"
     with os.fdopen(ours, "rb", 0) as user:
         done = subprocess.Popen(

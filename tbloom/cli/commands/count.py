@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tbloom.distinct import CounterInfo
 
 
-@click.group(cls=Group, no_args_is_help=False)
+@click.group(cls=Group, example="tbloom count or urls pages", no_args_is_help=False)
 def command() -> None:
     """Counts distinct members exactly, and combines counters.
 
@@ -67,7 +67,7 @@ def add(
     as_json: bool,
     **parameters: Any,
 ) -> None:
-    """Counts the lines of files, and prints the number of new members.
+    """Counts the lines of files, and prints how many are new.
 
     A missing counter is created. An instant without an offset is one in the counter's time zone.
     """
@@ -103,17 +103,17 @@ def show(name: str, url: str, mapping: str, within: int | None, *, as_json: bool
     output.show(found, lambda: _text(info), as_json=as_json)
 
 
-for _verb, _others, _help in (
-    ("and", "urls@20261117", "that all counters have"),
-    ("or", "urls@20261117", "that any of the counters has"),
-    ("xor", "urls@20261117", "that an odd number of counters has; with two, exactly one"),
-    ("andnot", "urls@20261117", "that the first counter has, and none of the others"),
+for _verb, _help in (
+    ("and", "that all counters have"),
+    ("or", "that any of the counters has"),
+    ("xor", "that an odd number of counters has. Of two: that exactly one has"),
+    ("andnot", "that only the first counter has"),
 ):
 
     @command.command(
         _verb,
-        example=f"tbloom count {_verb} urls@20261116 {_others}",
-        help=f"Prints the number of members {_help}.",
+        example=f"tbloom count {_verb} urls@20261116 urls@20261117",
+        help=f"Counts members {_help}.",
     )
     @click.argument(
         "names", metavar="NAME[@LABEL]...", nargs=-1, required=True, type=options.text_of

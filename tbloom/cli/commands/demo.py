@@ -11,7 +11,7 @@ from tbloom.cli.kit import options
 from tbloom.cli.kit.command import Command
 
 
-@click.command(cls=Command, example="tbloom demo --crawlers 2")
+@click.command(cls=Command, example="tbloom demo --crawlers 2 --period 16")
 @click.option("--site", metavar="DIR", type=click.Path(), help="crawl a folder from its index.html")
 @click.option(
     "--redis",

@@ -37,7 +37,7 @@ _AT_ONCE = 10_000
 )
 @options.quiet
 def export(name: str, url: str, mapping: str, file: str, *, quiet: bool) -> None:
-    """Writes the ids and members of a counter, or of one slice, as a table.
+    """Writes ids and members of a counter, or a slice, as a table.
 
     The mapping must keep its members (tbloom count add --keep-members); of a counter of integers, both columns are the same.
     """

@@ -59,11 +59,11 @@ def command(names: tuple[str, ...], url: str, port: int, host: str, every: float
         except (OSError, UnicodeError) as error:
             why = getattr(error, "strerror", None) or error
             raise CommandError(f"--host {host} --port {port}: {why}") from None
-        output.say(f"Serving http://{host}:{served.server_port}/metrics until Ctrl-C")
         # The collector's log, on stderr: the begin and the end of an outage.
         logging.basicConfig(format="tbloom: %(message)s")
         logging.getLogger("tbloom").setLevel(logging.INFO)
         with suppress(KeyboardInterrupt):
+            output.say(f"Serving http://{host}:{served.server_port}/metrics until Ctrl-C")
             thread.join()
         served.shutdown()
         served.server_close()

@@ -44,7 +44,7 @@ class _Pages(Group):
         return 1 if warnings.count and ctx.invoked_subcommand in _WARNING else code
 
 
-@click.group(cls=_Pages, no_args_is_help=False)
+@click.group(cls=_Pages, example="tbloom pages ls pages --long", no_args_is_help=False)
 def command() -> None:
     """Stores pages by URL in WARC files, and reads them.
 

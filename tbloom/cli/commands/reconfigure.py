@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tbloom.bloom.config import configure
-from tbloom.bloom.reconfigure import FIXED
+from tbloom.bloom.reconfigure import FIXED, reconfigure
 from tbloom.cli.commands.plan import slice_bytes
-from tbloom.cli.kit import filters, formats, options, output
+from tbloom.cli.kit import filters, formats, options, output, progress
 from tbloom.cli.kit.command import Command, confirm
 from tbloom.cli.kit.errors import CommandError
+from tbloom.engine.clock import ServerClock
 from tbloom.errors import ConfigError
 from tbloom.window import parse_granularity
 
@@ -41,7 +42,9 @@ def command(name: str, url: str, *, yes: bool, **parameters: Any) -> None:
             forgotten = formats.counted(old.slices - new.slices, "slice")
             question = f"Forget the oldest {forgotten} of {name!r} on {server.place}?"
             confirm(question, "nothing was changed", yes=yes)
-        filters.of_config(server.client, new).reconfigure()
+        with progress.bar("shards", new.shards + 1, quiet=False) as advance:
+            changing = progress.counting(reconfigure(new, ServerClock()), advance)
+            filters.of_config(server.client, new).run(changing)
     output.say(f"Reconfigured {old.name!r}: start its crawlers with these parameters")
 
 
