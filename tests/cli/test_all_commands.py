@@ -15,7 +15,6 @@ import subprocess
 import sys
 import termios
 from datetime import date, datetime, timedelta, timezone
-from itertools import starmap
 from pathlib import Path
 from typing import Any, TextIO
 from unittest.mock import patch
@@ -32,6 +31,7 @@ from tbloom.pages import PageStore
 from tests.helpers.commands import (
     TBLOOM,
     VERBS,
+    WORDS,
     completed,
     process,
     refused,
@@ -42,7 +42,6 @@ from tests.helpers.commands import (
 )  # fmt: skip
 from tests.helpers.making import missing
 
-WORDS = [*((name,) for name in COMMANDS), *VERBS]
 #: Correct arguments of each command with a server, after "--url URL".
 ON_SERVER = {
     **dict.fromkeys(("list", "count list"), ""),
@@ -172,29 +171,6 @@ def test_wrong_urls_are_refused(command: str) -> None:
     done = tbloom(*words, "--url", "redis://:secret@127.0.0.1:1/0", *more, stdin="a\n")
     where = "news.tbloom" if command == "restore" else "127.0.0.1:1"  # it reads its file first
     assert "secret" not in refused(done, where)
-
-
-def shown(*words: str) -> str:
-    """What a user types, and sees on 80 columns."""
-    line = " ".join(("tbloom", *words, *(["--help"] if words else [])))
-    text = tbloom(*words, *(["--help"] if words else []), COLUMNS="80").stdout
-    assert max(map(len, text.splitlines())) <= 80
-    return f"\n```text\n$ {line}\n{text}```\n"
-
-
-def test_the_documentation_has_each_help() -> None:
-    """As it is printed. With TBLOOM_RECORD=1, it is written there."""
-    page = Path(__file__).parents[2] / "docs/cli.md"
-    before, mark, recorded = page.read_text(encoding="utf-8").partition(RECORDED)
-    sections = [shown()]
-    for name in COMMANDS:
-        mine = [words for words in WORDS if words[0] == name]
-        sections += [f"\n## `tbloom {name}`\n", *starmap(shown, mine)]
-    text = "".join(sections)
-    if os.environ.get("TBLOOM_RECORD"):
-        page.write_text(f"{before}{mark}\n{text}", encoding="utf-8")
-    else:
-        assert recorded.strip() == text.strip(), "TBLOOM_RECORD=1 records it"
 
 
 #: What the examples need.
@@ -355,8 +331,6 @@ def test_the_server_is_given_once(place: dict[str, str]) -> None:
     assert ("redis://localhost:6379/0" in said, "secret" in said) == (True, False)
 
 
-#: What is behind it in docs/cli.md is recorded.
-RECORDED = "<!-- recorded by tests/cli/test_all_commands.py -->"
 #: Runs command lines, one a line of standard input, without the libraries of the extras.
 PLAIN = """
 import sys

@@ -225,7 +225,8 @@ def test_a_filter_that_keeps_its_promise_gets_no_warning_of_it(
         url, name, capacity=capacity, error_rate=0.01, slices=1, grow=grow
     ) as seen:
         seen.add_many(map(str, range(10 * capacity if grow else capacity)))
-    with filters.open_filter(url, name) as stored:
+    with filters.connect(url, "--url") as server:
+        stored = server.filter(name)
         assert stored.config == seen.config
         assert not [said for said in filter_info.advice(stored.info()) if "error rate" in said]
 

@@ -15,6 +15,7 @@ import click
 
 from tbloom.cli import main
 from tbloom.cli.group import tbloom as group
+from tbloom.cli.kit.entries import COMMANDS
 
 TBLOOM = [sys.executable, "-m", "tbloom"]
 _PIPE_BYTES = 1 << 16
@@ -26,6 +27,9 @@ VERBS = [
     for name in ("count", "pages")
     for verb in sorted(group.get_command(click.Context(group), name).commands)  # type: ignore[union-attr]
 ]
+
+#: All commands, each with its sub-commands after it.
+WORDS = sorted([*((name,) for name in COMMANDS), *VERBS])
 
 
 class _Terminal(io.TextIOWrapper):

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
-from tbloom.cli.kit import filters, formats, options, output
-from tbloom.cli.kit.command import Command, confirm
+from tbloom.cli.kit import formats, options, output
+from tbloom.cli.kit.command import Command
+
+if TYPE_CHECKING:
+    from tbloom.cli.kit.filters import Server
 
 
 @click.command(cls=Command, example="tbloom clear news --yes")
 @options.name
-@options.url
+@options.server
 @options.yes
-def command(name: str, url: str, *, yes: bool) -> None:
+def command(name: str, server: Server) -> None:
     """Forgets all items of a filter.
 
     Parameters are forgotten too. Crawlers may go on meanwhile: to them, every item is new again.
     """
-    with filters.connect(url) as server:
-        seen = server.any_filter(name)
-        what = f"the {formats.counted(seen.info().items, 'item')}"
-        confirm(f"Forget {what} of {name!r} on {server.place}?", "nothing was deleted", yes=yes)
-        seen.clear()
+    seen = server.any_filter(name)
+    items = formats.counted(seen.info().items, "item")
+    output.confirm(f"Forget the {items} of {name!r} on {server.place}?", "nothing was deleted")
+    seen.clear()
     output.say(f"Cleared {name!r}")

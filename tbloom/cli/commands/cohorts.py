@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from tbloom import distinct
-from tbloom.cli.commands.counters import Counters
-from tbloom.cli.kit import filters, options, output, streams
+from tbloom.cli.commands.counters import Counters, of_mapping
+from tbloom.cli.kit import options, output, streams
 from tbloom.cli.kit.command import Command
 
 if TYPE_CHECKING:
@@ -23,25 +23,21 @@ PERIODS = {"h": "hours", "d": "days", "w": "weeks", "m": "months"}
 
 @click.command(cls=Command, example="tbloom count retention pages --within 14")
 @click.argument("name", type=options.text_of)
-@options.url
-@options.mapping
+@of_mapping
 @options.within
 @options.as_json
 @click.option(
     "--html",
-    metavar="FILE",
     type=click.Path(),
+    metavar="FILE",
     help="as a page with a heat map; -: standard output",
 )
-def retention(
-    *, name: str, url: str, mapping: str, within: int | None, html: str | None, as_json: bool
-) -> None:
+def retention(counters: Counters, name: str, within: int | None, html: str | None) -> None:
     """Shows how many of a slice's new members came back later.
 
     A member is new in the first slice of the table that has it.
     """
-    with filters.connect(url) as server:
-        table = distinct.retention(Counters(server, mapping).open(name), within)
+    table = distinct.retention(counters.open(name), within)
     period = PERIODS.get(table.granularity, "slices")
     if html:
         from tbloom.cli.kit.html import page  # noqa: PLC0415 - other counts do without jinja2
@@ -49,7 +45,7 @@ def retention(
         shown = page(
             "retention.html",
             table=table,
-            server=server.place,
+            server=counters.server.place,
             period=period,
             percent=lambda count, whole: 100 * count / whole if whole else 0,
             most=_MOST,
@@ -57,7 +53,7 @@ def retention(
         with streams.writing(html) as file:
             file.write(shown)
         return
-    output.show(dataclasses.asdict(table), lambda: _table(table, period), as_json=as_json)
+    output.show(dataclasses.asdict(table), lambda: _table(table, period))
 
 
 def _table(table: Retention, period: str) -> str:

@@ -9,10 +9,10 @@ import click
 from redis import ResponseError
 
 from tbloom.cli.commands.cohorts import retention
-from tbloom.cli.commands.counters import PARAMETERS, Counters, instant_of
+from tbloom.cli.commands.counters import PARAMETERS, Counters, instant_of, of_mapping
 from tbloom.cli.commands.membertable import export
-from tbloom.cli.kit import filters, formats, options, output, streams
-from tbloom.cli.kit.command import Group, confirm
+from tbloom.cli.kit import filters, formats, options, output, progress, streams
+from tbloom.cli.kit.command import Group
 from tbloom.cli.kit.errors import CommandError
 from tbloom.engine.flow import text
 from tbloom.errors import TBloomError
@@ -41,8 +41,7 @@ _name = click.argument("name", type=options.text_of)
 @command.command(example="tbloom count add urls urls.txt --granularity d --slices 7")
 @_name
 @options.files
-@options.url
-@options.mapping
+@of_mapping
 @options.slices("counter", "no slices")
 @click.option(
     "--at",
@@ -57,14 +56,12 @@ _name = click.argument("name", type=options.text_of)
 )
 @options.as_json
 def add(
+    counters: Counters,
     name: str,
     files: tuple[BinaryIO, ...],
-    url: str,
-    mapping: str,
     at: str | None,
     *,
     keep_members: bool,
-    as_json: bool,
     **parameters: Any,
 ) -> None:
     """Counts the lines of files, and prints how many are new.
@@ -73,34 +70,31 @@ def add(
     """
     given = {key: value for key in PARAMETERS if (value := parameters[key]) is not None}
     total = new = 0
-    with filters.connect(url) as server:
-        counters = Counters(server, mapping)
-        counter = counters.open_or_create(name, given, keep_members=keep_members)
-        instant = None if at is None else instant_of(counter.config, at)
+    counter = counters.open_or_create(name, given, keep_members=keep_members)
+    instant = None if at is None else instant_of(counter.config, at)
+    with progress.bar("lines", streams.lines_in(files)) as advance:
         for members in streams.batches(*files):
             new += sum(counter.add_many(members, instant))
             total += len(members)
+            advance(len(members))
     read = formats.counted(total, "member")
     shown = f"{read} read, {new:,} counted for the first time"
-    output.show({"read": total, "new": new}, lambda: shown, as_json=as_json)
+    output.show({"read": total, "new": new}, lambda: shown)
 
 
 @command.command(example="tbloom count show urls")
 @_name
-@options.url
-@options.mapping
+@of_mapping
 @options.within
 @options.as_json
-def show(name: str, url: str, mapping: str, within: int | None, *, as_json: bool) -> None:
+def show(counters: Counters, name: str, within: int | None) -> None:
     """Shows a counter."""
-    with filters.connect(url) as server:
-        counter = Counters(server, mapping).open(name)
-        info = counter.info()
-        if within is not None:
-            newest = info.slices[-within:]
-            info = dataclasses.replace(info, count=counter.count(within), slices=newest)
-    found = {**dataclasses.asdict(info), "bytes": info.bytes}
-    output.show(found, lambda: _text(info), as_json=as_json)
+    counter = counters.open(name)
+    info = counter.info()
+    if within is not None:
+        newest = info.slices[-within:]
+        info = dataclasses.replace(info, count=counter.count(within), slices=newest)
+    output.show({**dataclasses.asdict(info), "bytes": info.bytes}, lambda: _text(info))
 
 
 for _verb, _help in (
@@ -118,34 +112,29 @@ for _verb, _help in (
     @click.argument(
         "names", metavar="NAME[@LABEL]...", nargs=-1, required=True, type=options.text_of
     )
-    @options.url
-    @options.mapping
+    @of_mapping
     @options.as_json
-    @click.pass_context
-    def combine(
-        context: click.Context, names: tuple[str, ...], url: str, mapping: str, *, as_json: bool
-    ) -> None:
+    def combine(counters: Counters, names: tuple[str, ...]) -> None:
         """Prints a number."""
-        with filters.connect(url) as server:
-            first, *others = map(Counters(server, mapping).operand, names)
-            number = getattr(first, f"count_{context.info_name}")(*others)
-        output.show({"count": number}, lambda: f"{number}", as_json=as_json)
+        first, *others = map(counters.operand, names)
+        verb = click.get_current_context().info_name
+        number = getattr(first, f"count_{verb}")(*others)
+        output.show({"count": number}, lambda: f"{number}")
 
 
 @command.command("list", example="tbloom count list")
-@options.url
+@options.server
 @click.option("--mapping", metavar="MAPPING", help="counters of this mapping only (all)")
 @options.as_json
-def list_counters(url: str, mapping: str | None, *, as_json: bool) -> int:
+def list_counters(server: Server, mapping: str | None) -> int:
     """Shows the counters on a server.
 
     Exit code 1: a counter can't be read.
     """
-    with filters.connect(url) as server:
-        mappings = server.names(*filters.COUNTERS) if mapping is None else [mapping]
-        found = [count for each in mappings for count in _counts(server, each)]
+    mappings = server.names(*filters.COUNTERS) if mapping is None else [mapping]
+    found = [count for each in mappings for count in _counts(server, each)]
     readable = [count for count in found if count is not None]
-    output.show(readable, lambda: _listed(readable), as_json=as_json)
+    output.show(readable, lambda: _listed(readable))
     if not found:
         output.say("no counters here")
     return 0 if len(readable) == len(found) else 1
@@ -153,25 +142,23 @@ def list_counters(url: str, mapping: str | None, *, as_json: bool) -> int:
 
 @command.command(example="tbloom count clear urls --yes")
 @click.argument("name", required=False, type=options.text_of)
-@options.url
-@options.mapping
+@of_mapping
 @click.option("--all", "everything", is_flag=True, help="all counters of the mapping, and its ids")
 @options.yes
-def clear(name: str | None, url: str, mapping: str, *, everything: bool, yes: bool) -> None:
+def clear(counters: Counters, name: str | None, *, everything: bool) -> None:
     """Clears a counter, or with --all a whole mapping."""
     if (name is None) is not everything:
         raise CommandError("NAME: expected either a counter's name or --all")
-    with filters.connect(url) as server:
-        counters = Counters(server, mapping)
-        if name is not None:
-            counter, cleared = counters.open(name), f"the counter {name!r}"
-        elif counters.exists:
-            # Any name; of integers, theirs.
-            counter, cleared = counters.counter(mapping.strip("{}")), f"the mapping {mapping!r}"
-        else:
-            raise CommandError(f"--mapping: there is no {mapping!r} on {server.place}")
-        confirm(f"Clear {cleared} on {server.place}?", "nothing was deleted", yes=yes)
-        counter.clear(mapping=name is None)
+    mapping, place = counters.mapping, counters.server.place
+    if name is not None:
+        counter, cleared = counters.open(name), f"the counter {name!r}"
+    elif counters.exists:
+        # Any name; of integers, theirs.
+        counter, cleared = counters.counter(mapping.strip("{}")), f"the mapping {mapping!r}"
+    else:
+        raise CommandError(f"--mapping: there is no {mapping!r} on {place}")
+    output.confirm(f"Clear {cleared} on {place}?", "nothing was deleted")
+    counter.clear(mapping=name is None)
     output.say(f"Cleared {cleared}")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
 from typing import Any
 
 import click
@@ -32,11 +31,11 @@ from tbloom.cli.kit.command import Command
     help="length of a slice (by the site)",
 )
 @options.as_json
-def command(*, as_json: bool, **given: Any) -> int:
+def command(**given: Any) -> int:
     """Crawls a site three times, and shows what was fetched.
 
     Exit code 1: a figure is not as promised.
     """
     from tbloom import demo  # noqa: PLC0415 - the help does without Scrapy
 
-    return demo.run(Namespace(json=as_json, **given))
+    return demo.run(**given)

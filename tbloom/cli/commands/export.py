@@ -16,7 +16,7 @@ from tbloom.bloom.fingerprinter import checked
 from tbloom.bloom.info import items_in
 from tbloom.bloom.layout import Layout
 from tbloom.bloom.sizing import key_bytes
-from tbloom.cli.kit import exportfile, filters, formats, options, output, progress, streams
+from tbloom.cli.kit import exportfile, formats, options, output, progress, streams
 from tbloom.cli.kit.command import Command
 from tbloom.cli.kit.errors import CommandError
 from tbloom.engine.flow import text
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tbloom.bloom.config import Config
+    from tbloom.cli.kit.filters import Server
 
 #: Bytes per request, which keep neither server nor client busy for long.
 CHUNK = 1 << 20
@@ -33,9 +34,9 @@ CHUNK = 1 << 20
 @click.command(cls=Command, example="tbloom export news news.tbloom")
 @options.name
 @click.argument("file", type=click.Path())
-@options.url
+@options.server
 @options.quiet
-def command(name: str, file: str, url: str, *, quiet: bool) -> None:
+def command(name: str, file: str, server: Server) -> None:
     """Writes a filter into a file.
 
     The file, - for standard output, is a tar.gz with a manifest; 'tbloom restore' restores the filter from there, on any
@@ -43,32 +44,30 @@ def command(name: str, file: str, url: str, *, quiet: bool) -> None:
     left out.
     """
     written, names = 0, list[str]()
-    with filters.connect(url) as server:
-        client, config = server.client, server.filter(name).config
-        layouts = _layouts(client, config)
-        now = server.now(config.keys.root)
-        with (
-            streams.writing(file, is_secret=config.secret is not None) as opened,
-            tarfile.open(fileobj=opened, mode="w:gz", compresslevel=exportfile.LEVEL) as tar,
-            progress.bar("bytes", 0, quiet=quiet, bytes=True) as advance,
-        ):
-            for part, data in _parts(client, config, layouts, now):
-                exportfile.write_part(tar, part, data)
-                written += len(data)
-                advance(len(data))
-                names.append(part)
-            now_known = _layouts(client, config)
-            if any(a.generation != b.generation for a, b in zip(layouts, now_known, strict=True)):
-                raise _cleared(config)
-            exportfile.Manifest(
-                name=config.name,
-                parameters=config.stored,
-                fingerprinter=checked(client.get(config.keys.fingerprinter())),
-                layouts=[layout.entries for layout in layouts],
-                items={part: _items(client, config, part) for part in names},
-            ).write(tar)
-    counts = f"{config.name}: {formats.counted(len(names), 'key')}, {formats.size(written)}"
-    output.say(counts, quiet=quiet)
+    client, config = server.client, server.filter(name).config
+    layouts = _layouts(client, config)
+    now = server.now(config.keys.root)
+    with (
+        streams.writing(file, is_secret=config.secret is not None) as opened,
+        tarfile.open(fileobj=opened, mode="w:gz", compresslevel=exportfile.LEVEL) as tar,
+        progress.bar("bytes", 0) as advance,
+    ):
+        for part, data in _parts(client, config, layouts, now):
+            exportfile.write_part(tar, part, data)
+            written += len(data)
+            advance(len(data))
+            names.append(part)
+        now_known = _layouts(client, config)
+        if any(a.generation != b.generation for a, b in zip(layouts, now_known, strict=True)):
+            raise _cleared(config)
+        exportfile.Manifest(
+            name=config.name,
+            parameters=config.stored,
+            fingerprinter=checked(client.get(config.keys.fingerprinter())),
+            layouts=[layout.entries for layout in layouts],
+            items={part: _items(client, config, part) for part in names},
+        ).write(tar)
+    output.summary(f"{name}: {formats.counted(len(names), 'key')}, {formats.size(written)}")
 
 
 def _layouts(client: Any, config: Config) -> list[Layout]:

@@ -15,6 +15,7 @@ from tbloom.cli.kit.errors import CommandError
 if TYPE_CHECKING:
     from tbloom import TimeBloom
     from tbloom.bloom.hasher import Secret
+    from tbloom.cli.kit.filters import Server
 
 #: What has made the fingerprints in the set of scrapy-redis' dupefilter.
 _SCRAPY_REDIS = "tbloom.scrapy.dupefilter.fingerprinter.ScrapyRedisFingerprinter"
@@ -22,7 +23,7 @@ _SCRAPY_REDIS = "tbloom.scrapy.dupefilter.fingerprinter.ScrapyRedisFingerprinter
 
 @click.command(cls=Command, example="tbloom import news:tbloom --create --from-set news:dupefilter")
 @options.name
-@options.url
+@options.server
 @options.secret
 @click.option(
     "--from-set",
@@ -53,16 +54,13 @@ _SCRAPY_REDIS = "tbloom.scrapy.dupefilter.fingerprinter.ScrapyRedisFingerprinter
 def command(
     *,
     name: str,
-    url: str,
+    server: Server,
     secret: Secret | None,
     from_set: str | None,
     from_seen: str | None,
     from_lines: BinaryIO | None,
     from_url: str | None,
     slice: str | None,
-    as_json: bool,
-    quiet: bool,
-    create: bool,
     **parameters: Any,
 ) -> None:
     """Imports what scrapy-redis or Scrapy has seen, or a file.
@@ -72,25 +70,25 @@ def command(
     """
     if sum(source is not None for source in (from_set, from_seen, from_lines)) != 1:
         raise CommandError("expected one of --from-set, --from-seen, --from-lines")
-    given = options.new(parameters, create=create)
-    other = None
+    given, other = options.new(parameters), None
     with ExitStack() as stack:
         # The source is opened first, so that a wrong name changes nothing.
         if from_set is not None:
-            place = (from_url, "--from-url") if from_url else (url,)
-            server = stack.enter_context(filters.connect(*place))
-            batches, expected = sources.stored_set(server, from_set), server.client.scard(from_set)
+            source = server
+            if from_url:
+                source = stack.enter_context(filters.connect(from_url, "--from-url"))
+            batches, expected = sources.stored_set(source, from_set), source.client.scard(from_set)
         elif from_seen is not None:
             batches, expected = sources.seen_file(stack, from_seen), 0
         elif from_lines is not None:
             batches, expected = streams.batches(from_lines), streams.lines_in([from_lines])
         own = {"retry_for": filters.RETRY_FOR, "secret": secret}
-        target = stack.enter_context(filters.open_or_create(url, name, given, **own))
+        target = server.open_or_create(name, given, **own)
         target.import_many([], slice)  # raises if there is no such slice
         is_new = not target.client.exists(target.config.keys.root)
         target.expect(expected)
         read = new = 0
-        advance = stack.enter_context(progress.bar("items", expected, quiet=quiet))
+        advance = stack.enter_context(progress.bar("items", expected))
         for items in batches:
             with filters.patient():
                 new += target.import_many(items, slice)
@@ -98,10 +96,10 @@ def command(
             advance(len(items))
         if from_set is not None and read:
             other = _other_fingerprinter(target, is_new=is_new)
-    if as_json:
+    if output.is_on("json"):
         output.print_json({"read": read, "new": new, "seen": read - new})
     counts = f"{formats.counted(read, 'item')} read, {new:,} new, {read - new:,} already seen"
-    output.say(counts, quiet=quiet)
+    output.summary(counts)
     if other:
         output.say(
             f"Warning: {name!r} was filled with the fingerprints of {other}, these are {_SCRAPY_REDIS}'s: "

@@ -7,32 +7,31 @@ from typing import TYPE_CHECKING
 import click
 
 from tbloom.bloom.info import FilterInfo
-from tbloom.cli.kit import filter_info, filters, formats, options, output
+from tbloom.cli.kit import filter_info, formats, options, output
 from tbloom.cli.kit.command import Command
 
 if TYPE_CHECKING:
-    from tbloom.cli.kit.filters import Info
+    from tbloom.cli.kit.filters import Info, Server
 
 
 @click.command(cls=Command, example="tbloom list")
-@options.url
+@options.server
 @options.as_json
-def list_filters(url: str, *, as_json: bool) -> int:
+def list_filters(server: Server) -> int:
     """Shows the filters on a server.
 
     Mappings of distinct counters are left out: see 'tbloom count list'. Exit code 1: a filter can't be read.
     """
     found, code = [], 0
-    with filters.connect(url) as server:
-        for name, info in server.infos(server.names()):
-            if isinstance(info, Exception):
-                output.print_error(name, info)
-                code = 1
-            else:
-                found.append(info)
+    for name, info in server.infos(server.names()):
+        if isinstance(info, Exception):
+            output.print_error(name, info)
+            code = 1
+        else:
+            found.append(info)
     # Slow for thousands of filters, and only JSON needs it.
-    shown = [filter_info.as_dict(info) for info in found] if as_json else found
-    output.show(shown, lambda: _table(found), as_json=as_json)
+    shown = [*map(filter_info.as_dict, found)] if output.is_on("json") else found
+    output.show(shown, lambda: _table(found))
     if not found:
         output.say("no filters here")
     elif harmed := [info.name for info in found if info.warnings]:
@@ -42,21 +41,16 @@ def list_filters(url: str, *, as_json: bool) -> int:
 
 @click.command(cls=Command, example="tbloom info news")
 @options.name
-@options.url
+@options.server
 @click.option("--all", "empty", is_flag=True, help="show empty slices too")
 @options.as_json
-def info(name: str, url: str, *, empty: bool, as_json: bool) -> None:
+def info(name: str, server: Server, *, empty: bool) -> None:
     """Shows a filter, slice by slice.
 
     An exact filter, which has no slices, is shown too. To see it live: watch -n 5 tbloom info NAME.
     """
-    with filters.connect(url) as server:
-        found = server.any_filter(name).info()
-    output.show(
-        filter_info.as_dict(found),
-        lambda: filter_info.as_text(found, empty=empty),
-        as_json=as_json,
-    )
+    found = server.any_filter(name).info()
+    output.show(filter_info.as_dict(found), lambda: filter_info.as_text(found, empty=empty))
 
 
 def _table(found: list[Info]) -> str:

@@ -16,11 +16,12 @@ from tbloom.cli.kit.errors import CommandError
 
 if TYPE_CHECKING:
     from tbloom.bloom.hasher import Secret
+    from tbloom.cli.kit.filters import Server
 
 _lookup = options.all_of(
     options.name,
     options.files,
-    options.url,
+    options.server,
     options.secret,
     click.option("--seen", is_flag=True, help="print the seen items, not the new ones"),
     options.within,
@@ -35,26 +36,23 @@ _lookup = options.all_of(
 def add(
     name: str,
     files: tuple[BinaryIO, ...],
-    url: str,
+    server: Server,
     secret: Secret | None,
     within: int | None,
     *,
     seen: bool,
-    quiet: bool,
     exit_code: bool,
-    create: bool,
     **parameters: Any,
 ) -> int:
     """Adds the lines of files, and prints the new ones."""
-    given = options.new(parameters, create=create)
     own = {"retry_for": filters.RETRY_FOR, "secret": secret}
-    with filters.open_or_create(url, name, given, **own) as filter:
-        filter.expect(streams.lines_in(files))
+    filter = server.open_or_create(name, options.new(parameters), **own)
+    filter.expect(streams.lines_in(files))
 
-        def ask(items: list[bytes]) -> Iterator[bytes]:
-            return (item for item, is_new in _add(filter, items, within) if is_new is not seen)
+    def ask(items: list[bytes]) -> Iterator[bytes]:
+        return (item for item, is_new in _add(filter, items, within) if is_new is not seen)
 
-        printed = _run(files, ask, quiet=quiet, kind="seen" if seen else "new", line="answer")
+    printed = _run(files, ask, kind="seen" if seen else "new", line="answer")
     return 1 if exit_code and not printed else 0
 
 
@@ -86,12 +84,11 @@ def _add(seen: TimeBloom, items: list[bytes], within: int | None) -> Iterator[tu
 def check(
     name: str,
     files: tuple[BinaryIO, ...],
-    url: str,
+    server: Server,
     secret: Secret | None,
     within: int | None,
     *,
     seen: bool,
-    quiet: bool,
     when: bool,
 ) -> int:
     """Prints the new lines of files, without adding them.
@@ -100,31 +97,25 @@ def check(
     """
     if when and within is not None:
         raise CommandError("--when: expected no --within")
-    own = {"retry_for": filters.RETRY_FOR, "secret": secret}
-    with filters.open_filter(url, name, **own) as filter:
-        maker = checked(filter.client.get(filter.config.keys.fingerprinter()))
-        if maker:
-            output.say(
-                f"tbloom: a crawler has filled {name!r} with fingerprints ({maker}); lines such as URLs are new to it",
-                quiet=quiet,
-            )
+    filter = server.filter(name, retry_for=filters.RETRY_FOR, secret=secret)
+    if maker := checked(filter.client.get(filter.config.keys.fingerprinter())):
+        output.summary(
+            f"tbloom: a crawler has filled {name!r} with fingerprints ({maker}); lines such as URLs are new to it"
+        )
 
-        def ask(items: list[bytes]) -> Iterator[bytes]:
-            if when:
-                found = zip(items, filter.last_seen_many(items), strict=True)
-                return (_dated(item, period) for item, period in found if period)
-            known = zip(items, filter.contains_many(items, within), strict=True)
-            return (item for item, is_known in known if is_known is seen)
+    def ask(items: list[bytes]) -> Iterator[bytes]:
+        if when:
+            found = zip(items, filter.last_seen_many(items), strict=True)
+            return (_dated(item, period) for item, period in found if period)
+        known = zip(items, filter.contains_many(items, within), strict=True)
+        return (item for item, is_known in known if is_known is seen)
 
-        printed = _run(files, ask, quiet=quiet, kind="seen" if seen or when else "new")
-    return 0 if printed else 1
+    return 0 if _run(files, ask, kind="seen" if seen or when else "new") else 1
 
 
 def _run(
     files: tuple[BinaryIO, ...],
     ask: Callable[[list[bytes]], Iterable[bytes]],
-    *,
-    quiet: bool,
     kind: str,
     line: str = "",
 ) -> int:
@@ -133,7 +124,7 @@ def _run(
     printed = total = 0
     lines = streams.lines_in(files)
     try:
-        with progress.bar("lines", lines, quiet=quiet, prints=True) as advance:
+        with progress.bar("lines", lines, prints=True) as advance:
             for items in streams.batches(*files):
                 with interrupts.step():
                     wanted: list[bytes] = []
@@ -148,7 +139,7 @@ def _run(
                 advance(len(items))
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"{formats.counted(total, 'line')} answered") from None
-    output.say(f"{formats.counted(total, 'line')}, {printed:,} {kind}", quiet=quiet)
+    output.summary(f"{formats.counted(total, 'line')}, {printed:,} {kind}")
     return printed
 
 

@@ -187,45 +187,41 @@ def delete(*, path: str, url: str) -> None:
 @pagetext.path_argument
 @options.as_json
 @options.quiet
-def verify(*, path: str, as_json: bool, quiet: bool) -> int:
+def verify(path: str) -> int:
     """Reads all records, and prints the problems of records and index.
 
     Nothing is changed. Exit code 1: there are problems.
     """
     with pagetext.stores()(path, readonly=True) as store:
         report = store.verify()
-    if as_json:
-        counts = {"pages": report.pages, "records": report.records}
-        output.print_json({**counts, "problems": report.problems})
-    else:
-        for problem in report.problems:
-            output.line(formats.printable(problem))
+    found = {"pages": report.pages, "records": report.records, "problems": report.problems}
+    output.show(found, lambda: output.lines(report.problems))
     counted = [formats.counted(report.pages, "page"), formats.counted(report.records, "record")]
     problems = formats.counted(len(report.problems), "problem")
-    output.say(f"{', '.join(counted)}: {problems}", quiet=quiet)
+    output.summary(f"{', '.join(counted)}: {problems}")
     return 1 if report.problems else 0
 
 
 @command.command(example="tbloom pages rebuild pages")
 @pagetext.path_argument
 @options.quiet
-def rebuild(*, path: str, quiet: bool) -> None:
+def rebuild(path: str) -> None:
     """Rebuilds the index from the WARC files.
 
     The old index stays until the new one is complete.
     """
     info = pagetext.stores().rebuild(path)
-    output.say(pagetext.totals(info), quiet=quiet)
+    output.summary(pagetext.totals(info))
 
 
 @command.command(example="tbloom pages stats pages")
 @pagetext.path_argument
 @options.as_json
-def stats(*, path: str, as_json: bool) -> None:
+def stats(path: str) -> None:
     """Shows pages, files and bytes, slice by slice."""
     with pagetext.stores()(path, readonly=True) as store:
         info = store.stats()
-    output.show(pagetext.as_dict(info), lambda: pagetext.as_text(info), as_json=as_json)
+    output.show(pagetext.as_dict(info), lambda: pagetext.as_text(info))
 
 
 def _none(path: str, url: str) -> CommandFailed:

@@ -39,11 +39,11 @@ _EXAMPLE = 1_000_000
     help="the error rate of one filter for 2 to 32 bits per item and 1 to 8 hashes, and tbloom's choice",
 )
 @options.as_json
-def command(memory: int | None, *, table: bool, as_json: bool, **parameters: Any) -> None:
+def command(memory: int | None, *, table: bool, **parameters: Any) -> None:
     """Computes a filter's memory, or what fits into a given memory."""
     if table:
         rows = error_rates.rows()
-        output.show(rows, lambda: error_rates.text(rows), as_json=as_json)
+        output.show(rows, lambda: error_rates.text(rows))
         return
     given = options.given(parameters)
     if given.get("capacity", 0) is None:
@@ -55,7 +55,7 @@ def command(memory: int | None, *, table: bool, as_json: bool, **parameters: Any
             "plan", **({"capacity": _EXAMPLE} if "bits" not in given else {}) | given
         )
     made = _plan(config)
-    output.show(made, lambda: _text(made), as_json=as_json)
+    output.show(made, lambda: _text(made))
 
 
 def slice_bytes(config: Config) -> int:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 import secrets
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from tbloom.cli.kit import filters, formats, numbers, options, output, progress
 from tbloom.cli.kit.command import Command
+
+if TYPE_CHECKING:
+    from tbloom.cli.kit.filters import Server
 
 #: Items in a request: a millisecond or two of the server's time.
 _BATCH = 1000
@@ -19,7 +22,7 @@ _Z = 1.96
 
 @click.command(cls=Command, example="tbloom rate news --sample 100000")
 @options.name
-@options.url
+@options.server
 @options.secret
 @click.option(
     "--sample",
@@ -29,7 +32,7 @@ _Z = 1.96
     help="items to ask for, such as 1M (100000)",
 )
 @options.as_json
-def command(name: str, url: str, secret: Any, sample: int, *, as_json: bool) -> None:
+def command(name: str, server: Server, secret: Any, sample: int) -> None:
     """Measures how often a filter takes new items for seen.
 
     It asks for random items, which were never added, in small batches, and changes nothing. The interval has the true rate
@@ -37,13 +40,13 @@ def command(name: str, url: str, secret: Any, sample: int, *, as_json: bool) -> 
     """
     token = secrets.token_hex(8)
     found = 0
-    with filters.open_filter(url, name, retry_for=filters.RETRY_FOR, secret=secret) as seen:
-        with progress.bar("items", sample, quiet=False) as advance:
-            for begin in range(0, sample, _BATCH):
-                items = [f"{token}/{n}" for n in range(begin, min(begin + _BATCH, sample))]
-                found += sum(seen.contains_many(items))
-                advance(len(items))
-        info = seen.info()
+    seen = server.filter(name, retry_for=filters.RETRY_FOR, secret=secret)
+    with progress.bar("items", sample) as advance:
+        for begin in range(0, sample, _BATCH):
+            items = [f"{token}/{n}" for n in range(begin, min(begin + _BATCH, sample))]
+            found += sum(seen.contains_many(items))
+            advance(len(items))
+    info = seen.info()
     low, high = interval(found, sample)
     made = {
         "sample": sample,
@@ -53,7 +56,7 @@ def command(name: str, url: str, secret: Any, sample: int, *, as_json: bool) -> 
         "predicted": info.error_rate,
         "promised": info.promised_error_rate,
     }
-    output.show(made, lambda: _text(info.name, made), as_json=as_json)
+    output.show(made, lambda: _text(info.name, made))
 
 
 def interval(found: int, sample: int) -> tuple[float, float]:

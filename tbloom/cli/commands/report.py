@@ -15,6 +15,7 @@ from tbloom.cli.kit import filters, formats, options, output, streams
 from tbloom.cli.kit.command import Command
 from tbloom.cli.kit.errors import CommandError
 from tbloom.cli.kit.filter_info import advice
+from tbloom.cli.kit.filters import Server
 from tbloom.version import __version__
 
 #: Longer tables of slices are folded.
@@ -25,7 +26,7 @@ _TOO_HIGH = 10
 
 @click.command(cls=Command, example="tbloom report news images -o report.html")
 @options.some_names
-@options.url
+@options.server
 @click.option(
     "-o",
     "--output",
@@ -35,20 +36,19 @@ _TOO_HIGH = 10
     default="report.html",
     help="where to write it; -: standard output (report.html)",
 )
-def command(names: tuple[str, ...], url: str, file: str) -> None:
+def command(names: tuple[str, ...], server: Server, file: str) -> None:
     """Writes an HTML page about filters.
 
     Without names, about all filters with slices.
     """
-    with filters.connect(url) as server:
-        names = names or (*server.names(filters.WITH_SLICES),)
-        if not names:
-            raise CommandError(f"no filters on {server.place}")
-        infos = []
-        for name, info in server.infos(names):
-            if not isinstance(info, FilterInfo):
-                raise info if isinstance(info, Exception) else server.exact(name)
-            infos.append(info)
+    names = names or (*server.names(filters.WITH_SLICES),)
+    if not names:
+        raise CommandError(f"no filters on {server.place}")
+    infos = []
+    for name, info in server.infos(names):
+        if not isinstance(info, FilterInfo):
+            raise info if isinstance(info, Exception) else server.exact(name)
+        infos.append(info)
     from tbloom.cli.kit import html  # noqa: PLC0415 - the help does without jinja2
 
     page = html.page(
@@ -64,7 +64,8 @@ def command(names: tuple[str, ...], url: str, file: str) -> None:
     )
     with streams.writing(file) as opened:
         opened.write(page)
-    output.say(f"{file}: {', '.join(names)}", quiet=file == "-")
+    if file != "-":
+        output.say(f"{file}: {', '.join(names)}")
 
 
 class Bar(NamedTuple):

@@ -32,6 +32,7 @@ from tbloom.window import ALWAYS
 
 if TYPE_CHECKING:
     from tbloom.bloom.config import Config
+    from tbloom.cli.kit.filters import Server
 
 _RESTORE_PIECE = Script("bloom/restore_piece")
 _RESTORE_SHARD = Script("bloom/restore_shard")
@@ -53,17 +54,17 @@ class Part(NamedTuple):
 
 @click.command(cls=Command, example="tbloom restore news.tbloom --name news-2")
 @click.argument("file", type=click.Path())
-@options.url
+@options.server
 @click.option("--name", metavar="NEW", type=options.text_of, help="another name for the filter")
 @click.option("--replace", is_flag=True, help="delete a filter of this name first")
 @options.quiet
-def command(file: str, url: str, name: str | None, *, replace: bool, quiet: bool) -> None:
+def command(file: str, server: Server, name: str | None, *, replace: bool) -> None:
     """Restores a filter from an exported file.
 
     - is standard input. Each slice expires at its old time. Don't crawl with the filter meanwhile: items that are added
     are forgotten, or make the restore fail, when --replace has deleted the old filter already. Needs room for the whole filter in the folder of temporary files.
     """
-    with filters.connect(url) as server, ExitStack() as stack:
+    with ExitStack() as stack:
         manifest, tar = exportfile.opened(stack, file)
         config = from_stored(name or manifest.name, manifest.parameters)
         layouts = [Layout(config, text, shard) for shard, text in enumerate(manifest.layouts)]
@@ -84,7 +85,7 @@ def command(file: str, url: str, name: str | None, *, replace: bool, quiet: bool
         upload = Upload(server.client, config)
         stack.callback(upload.remove)
         total = sum(part.size for part in live)
-        advance = stack.enter_context(progress.bar("bytes", total, quiet=quiet, bytes=True))
+        advance = stack.enter_context(progress.bar("bytes", total))
         for part, member in live.items():
             upload.send(part, tar.extractfile(member).read())  # type: ignore[union-attr] # a file
             advance(part.size)
@@ -95,7 +96,7 @@ def command(file: str, url: str, name: str | None, *, replace: bool, quiet: bool
     gone = formats.counted(len(members) - len(live), "key")
     left = f"; {gone} had left the window" if len(members) > len(live) else ""
     size = formats.size(total)
-    output.say(f"{config.name}: {formats.counted(len(live), 'key')}, {size}{left}", quiet=quiet)
+    output.summary(f"{config.name}: {formats.counted(len(live), 'key')}, {size}{left}")
 
 
 def _places(

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import click
 
 from tbloom.cli.kit.entries import COMMANDS, install
-from tbloom.cli.kit.errors import CommandError, CommandFailed
-from tbloom.cli.kit.formats import printable
+from tbloom.cli.kit.errors import CommandError
+from tbloom.cli.kit.options import Parameter, Shared
 from tbloom.errors import ConfigError
 
 
@@ -32,6 +31,19 @@ class _WithExample(click.Command):
 class Command(_WithExample):
     """A command, whose errors name its options and arguments."""
 
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Writes those of its own first, then those that other commands have."""
+        sections: dict[str, list[tuple[str, str]]] = {"Options": []}
+        sections |= {kind.section: [] for kind in (Parameter, Shared)}
+        for param in self.get_params(ctx):
+            own = Shared.section if "--help" in param.opts else "Options"
+            if isinstance(param, click.Option) and (record := param.get_help_record(ctx)):
+                sections[getattr(param, "section", own)].append(record)
+        for title, rows in sections.items():
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
+
     def invoke(self, ctx: click.Context) -> Any:
         """Runs it; an error about a parameter names the option or the argument."""
         try:
@@ -52,13 +64,3 @@ class Group(_WithExample, click.Group):
     """A command with sub-commands."""
 
     command_class = Command
-
-
-def confirm(question: str, failed: str, *, yes: bool) -> None:
-    """Asks on the terminal, unless ``yes``; raises CommandFailed unless the answer is yes."""
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        raise CommandError("--yes: needed where standard input is no terminal")
-    if not click.confirm(printable(question), err=True):
-        raise CommandFailed(failed)

@@ -49,10 +49,10 @@ GROUPS = {
     },
 }
 COMMANDS = {name: entry for group in GROUPS.values() for name, entry in group.items()}
-#: What a part of a command needs.
-_PARTS = {"count": "distinct"}
+#: The extras with what parts of commands need.
+_PARTS = {"pyarrow": "arrow"}
 
 
-def install(name: str) -> str:
-    """How the extra is installed that a command, or a part of it, needs."""
-    return f"pip install 'tbloom[{COMMANDS[name].extra or _PARTS.get(name, 'cli')}]'"
+def install(name: str, module: str = "") -> str:
+    """How the extra is installed that a command needs, or a part of it, which needs the ``module``."""
+    return f"pip install 'tbloom[{COMMANDS[name].extra or _PARTS.get(module, 'distinct')}]'"

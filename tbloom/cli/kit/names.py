@@ -24,7 +24,7 @@ _WAIT_SECONDS = 0.5
 
 def complete(context: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
     """The names of the filters on the server that begin so; none where it does not answer."""
-    url = context.params.get("url") or next(filter(None, map(os.environ.get, VARIABLES)), LOCAL)
+    url = context.params.get("server") or next(filter(None, map(os.environ.get, VARIABLES)), LOCAL)
     return [name for name in _names(url) if name.startswith(incomplete) and name.isprintable()]
 
 
@@ -39,7 +39,7 @@ def _names(url: str) -> list[str]:
 
     limits = f"socket_timeout={_WAIT_SECONDS}&socket_connect_timeout={_WAIT_SECONDS}"
     address = url if "timeout=" in url else f"{url}{'&' if '?' in url else '?'}{limits}"
-    with connect(address) as server:
+    with connect(address, "") as server:
         found = server.names()
     with suppress(OSError):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -13,7 +13,7 @@ from unicodedata import combining, east_asian_width
 
 import click
 
-from tbloom.cli.kit.errors import one_line
+from tbloom.cli.kit.errors import CommandError, CommandFailed, one_line
 from tbloom.cli.kit.formats import printable
 
 if TYPE_CHECKING:
@@ -24,10 +24,30 @@ _WIDE = 10_000
 _GAP = 2
 
 
-def say(text: str, *, quiet: bool = False) -> None:
-    """Prints a remark on standard error, unless ``quiet``."""
-    if not quiet:
-        click.echo(printable(text), err=True)
+def is_on(flag: str) -> bool:
+    """Whether the command has this one of the flags that ``options`` notes: "json", "quiet", or "yes"."""
+    return bool(click.get_current_context().meta.get(flag))
+
+
+def say(text: str) -> None:
+    """Prints a remark on standard error."""
+    click.echo(printable(text), err=True)
+
+
+def summary(text: str) -> None:
+    """Prints a remark on standard error, unless there is --quiet."""
+    if not is_on("quiet"):
+        say(text)
+
+
+def confirm(question: str, failed: str) -> None:
+    """Asks on the terminal, unless there is --yes; raises CommandFailed unless the answer is yes."""
+    if is_on("yes"):
+        return
+    if not sys.stdin.isatty():
+        raise CommandError("--yes: needed where standard input is no terminal")
+    if not click.confirm(printable(question), err=True):
+        raise CommandFailed(failed)
 
 
 def print_error(name: str, error: Exception) -> None:
@@ -53,12 +73,17 @@ def print_json(value: Any) -> None:
     line(json.dumps(value, indent=2, default=plain))
 
 
-def show(value: Any, text: Callable[[], str], *, as_json: bool) -> None:
-    """Prints a result: as JSON, or as text, which is made only then."""
-    if as_json:
+def lines(texts: Sequence[str]) -> str:
+    """Foreign texts, one in each line."""
+    return "\n".join(map(printable, texts))
+
+
+def show(value: Any, text: Callable[[], str]) -> None:
+    """Prints a result: as JSON where there is --json, else as text, if there is any."""
+    if is_on("json"):
         print_json(value)
-    elif value != []:
-        line(text())
+    elif shown := text():
+        line(shown)
 
 
 def sentence(text: str, **style: Any) -> str:
@@ -83,6 +108,8 @@ def table(
 
     :param left: the headings of text; the other columns are aligned on the right.
     """
+    if not rows:
+        return ""
     headings = {heading: heading for heading in rows[0]}
     lines = [headings, *rows] if totals is None else [headings, *rows, totals]
     cells = {h: [printable(row.get(h, "")) for row in lines] for h in headings}

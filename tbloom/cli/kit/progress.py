@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import click
 
+from tbloom.cli.kit.output import is_on
 from tbloom.engine.flow import Command, Flow
 
 T = TypeVar("T")
@@ -20,20 +21,18 @@ Advance = Callable[[int], None]
 
 
 @contextmanager
-def bar(
-    unit: str, total: int, *, quiet: bool, prints: bool = False, bytes: bool = False
-) -> Iterator[Advance]:
+def bar(unit: str, total: int, *, prints: bool = False) -> Iterator[Advance]:
     """Yields what is told the number of units that were done; ``total``: about how many there are, 0: nobody knows.
 
-    No bar comes without a terminal, with ``quiet``, or where the command ``prints`` lines on the same terminal.
+    No bar comes without a terminal, with --quiet, or where the command ``prints`` lines on the same terminal.
     """
     begin, done = monotonic(), 0
     shown: Any = None
-    is_wanted = not quiet and sys.stderr.isatty() and not (prints and sys.stdout.isatty())
+    is_wanted = sys.stderr.isatty() and not ((prints and sys.stdout.isatty()) or is_on("quiet"))
 
     def speed(_: object) -> str:
         rate = done / max(monotonic() - begin, 1e-9)
-        return f"{rate / (1 << 20):,.1f} MB/s" if bytes else f"{rate:,.0f} {unit}/s"
+        return f"{rate / (1 << 20):,.1f} MB/s" if unit == "bytes" else f"{rate:,.0f} {unit}/s"
 
     with ExitStack() as stack:
 
