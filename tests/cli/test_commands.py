@@ -15,7 +15,8 @@ import pytest
 import redis
 
 from tbloom import DistinctCounter, ExactFilter, TimeBloom
-from tbloom.cli.kit import filter_info, filters, streams
+from tbloom.cli.commands.listing import advice
+from tbloom.cli.kit import filters, streams
 from tbloom.engine.keys import MappingKeys
 from tests.helpers.commands import process, refused, started, tbloom
 from tests.helpers.proxy import Fault, Proxy
@@ -228,7 +229,7 @@ def test_a_filter_that_keeps_its_promise_gets_no_warning_of_it(
     with filters.connect(url, "--url") as server:
         stored = server.filter(name)
         assert stored.config == seen.config
-        assert not [said for said in filter_info.advice(stored.info()) if "error rate" in said]
+        assert not [said for said in advice(stored.info()) if "error rate" in said]
 
 
 def test_a_broken_promise_is_told_though_the_slice_has_grown(url: str, name: str) -> None:

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import click
 from redis import ResponseError
 
-from tbloom.cli.commands.cohorts import retention
 from tbloom.cli.commands.counters import PARAMETERS, Counters, instant_of, of_mapping
-from tbloom.cli.commands.membertable import export
+from tbloom.cli.commands.counttables import export, retention
 from tbloom.cli.kit import filters, formats, options, output, progress, streams
 from tbloom.cli.kit.command import Group
 from tbloom.cli.kit.errors import CommandError

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import re
+from binascii import unhexlify
+from collections.abc import Iterator
 from contextlib import ExitStack
+from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
 from tbloom.bloom.fingerprinter import note
-from tbloom.cli.kit import filters, formats, options, output, progress, sources, streams
+from tbloom.cli.kit import filters, formats, options, output, progress, streams
 from tbloom.cli.kit.command import Command
 from tbloom.cli.kit.errors import CommandError
+from tbloom.engine.flow import text
 
 if TYPE_CHECKING:
     from tbloom import TimeBloom
@@ -19,6 +25,16 @@ if TYPE_CHECKING:
 
 #: What has made the fingerprints in the set of scrapy-redis' dupefilter.
 _SCRAPY_REDIS = "tbloom.scrapy.dupefilter.fingerprinter.ScrapyRedisFingerprinter"
+#: Members per SSCAN: less than a millisecond of the server's time.
+_MEMBERS = 1000
+#: Fingerprints per batch of a file.
+_FINGERPRINTS = 2000
+#: The length in front of each fingerprint in the requests.seen of Scrapy 2.19 and later.
+_LENGTH_BYTES = 2
+_HEX_DIGITS = b"0123456789abcdefABCDEF"
+_HEX = re.compile(rb"([0-9a-fA-F]{2})*")
+
+Batches = Iterator[list[bytes]]
 
 
 @click.command(cls=Command, example="tbloom import news:tbloom --create --from-set news:dupefilter")
@@ -77,9 +93,9 @@ def command(
             source = server
             if from_url:
                 source = stack.enter_context(filters.connect(from_url, "--from-url"))
-            batches, expected = sources.stored_set(source, from_set), source.client.scard(from_set)
+            batches, expected = _stored_set(source, from_set), source.client.scard(from_set)
         elif from_seen is not None:
-            batches, expected = sources.seen_file(stack, from_seen), 0
+            batches, expected = _seen_file(stack, from_seen), 0
         elif from_lines is not None:
             batches, expected = streams.batches(from_lines), streams.lines_in([from_lines])
         own = {"retry_for": filters.RETRY_FOR, "secret": secret}
@@ -114,3 +130,68 @@ def _other_fingerprinter(target: TimeBloom, *, is_new: bool) -> str | None:
     noting = note(keys.fingerprinter(), _SCRAPY_REDIS, left if left > 0 else None, is_new=is_new)
     known = target.run(noting)
     return None if known == _SCRAPY_REDIS else known
+
+
+def _stored_set(server: Server, key: str) -> Batches:
+    """scrapy-redis' dupefilter: the set of fingerprints in hex with that key."""
+    kind = text(server.client.type(key))
+    if kind == "none":
+        raise CommandError(
+            f"--from-set: there is no key {key!r} on {server.place}; "
+            "without SCHEDULER_PERSIST = True, scrapy-redis deletes its set at the end of a crawl"
+        )
+    if kind != "set":
+        raise CommandError(f"--from-set: key {key!r} holds a {kind}, not a set")
+    return _members(server, key)
+
+
+def _members(server: Server, key: str) -> Batches:
+    cursor = None
+    while cursor != 0:
+        cursor, members = server.client.sscan(key, cursor or 0, count=_MEMBERS)
+        yield _fingerprints(f"--from-set {key}", members)
+
+
+def _seen_file(stack: ExitStack, path: str) -> Batches:
+    """Scrapy's requests.seen, or the one in a JOBDIR; before Scrapy 2.19 it has lines of hex digits.
+
+    A last fingerprint that was cut off is left out, as by Scrapy.
+    """
+    found = Path(path) / "requests.seen" if Path(path).is_dir() else Path(path)
+    file = stack.enter_context(found.open("rb"))
+    # As the first byte of a length, a hex digit would mean a fingerprint of 12 KB.
+    return _hex_lines(file) if file.peek(1)[:1] in _HEX_DIGITS else _records(file)
+
+
+def _hex_lines(file: BinaryIO) -> Batches:
+    whole = (line.rstrip() for line in file if line.endswith(b"\n"))
+    for lines in _batched(whole):
+        yield _fingerprints(f"--from-seen {file.name}", lines)
+
+
+def _records(file: BinaryIO) -> Batches:
+    """Fingerprints, each with its length in front of it."""
+
+    def fingerprints() -> Iterator[bytes]:
+        while len(head := file.read(_LENGTH_BYTES)) == _LENGTH_BYTES:
+            size = int.from_bytes(head, "big")
+            if len(found := file.read(size)) == size > 0:
+                yield found
+
+    return _batched(fingerprints())
+
+
+def _batched(items: Iterator[bytes]) -> Batches:
+    while batch := [*islice(items, _FINGERPRINTS)]:
+        yield batch
+
+
+def _fingerprints(name: str, members: list[bytes]) -> list[bytes]:
+    """The fingerprints as bytes, as ``tbloom.scrapy.DupeFilter`` adds them."""
+    try:
+        return [unhexlify(member) for member in members]
+    except ValueError:
+        wrong = next(member for member in members if not _HEX.fullmatch(member))
+        raise CommandError(
+            f"{name}: expected fingerprints in hex, as Scrapy and scrapy-redis write them, got {text(wrong)[:100]!r}"
+        ) from None

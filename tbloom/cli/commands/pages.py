@@ -114,14 +114,9 @@ def put(
 @command.command(example="tbloom pages get pages https://example.com/ > page.html")
 @pagetext.path_argument
 @pagetext.address_argument
-@click.option(
-    "--decoded",
-    is_flag=True,
-    help="undo the Content-Encoding gzip or deflate; Scrapy, for one, stores bodies encoded",
-)
 @click.option("--headers", is_flag=True, help="write status line and headers first")
 @click.option("--json", "as_json", is_flag=True, help="write all but the body, as JSON")
-def get(*, path: str, url: str, decoded: bool, headers: bool, as_json: bool) -> None:
+def get(*, path: str, url: str, headers: bool, as_json: bool) -> None:
     """Writes the body of a page to standard output, as it was stored.
 
     Exit code 1: the store has no such page.
@@ -133,8 +128,7 @@ def get(*, path: str, url: str, decoded: bool, headers: bool, as_json: bool) -> 
     if as_json:
         output.line(pagetext.as_json_line(found))
         return
-    content = found.decoded() if decoded else found.body
-    streams.write(pagetext.http_head(found) + content if headers else content)
+    streams.write(pagetext.http_head(found) + found.body if headers else found.body)
 
 
 @command.command(example="tbloom pages ls pages --long")

@@ -13,16 +13,15 @@ from __future__ import annotations
 
 import secrets
 from contextlib import ExitStack, suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 import redis
 
 from tbloom.bloom.config import from_stored, leaves
 from tbloom.bloom.layout import Layout
-from tbloom.bloom.sizing import key_bytes
-from tbloom.cli.commands.export import CHUNK
-from tbloom.cli.kit import exportfile, filters, formats, options, output, progress
+from tbloom.cli.commands.export import CHUNK, MANIFEST, Part, damaged, opened, parts_at
+from tbloom.cli.kit import filters, formats, options, output, progress
 from tbloom.cli.kit.command import Command
 from tbloom.cli.kit.errors import CommandError
 from tbloom.engine.flow import ScriptCall, Status
@@ -41,17 +40,6 @@ _LIFE_MS = 3_600_000
 _FAILURES = (redis.RedisError, redis.exceptions.RedisClusterException, TBloomError)
 
 
-class Part(NamedTuple):
-    """One key of a slice, when it leaves the window (ms), its size (bytes), and the number of its items."""
-
-    label: str
-    shard: int
-    number: int
-    expires: int
-    size: int
-    items: int
-
-
 @click.command(cls=Command, example="tbloom restore news.tbloom --name news-2")
 @click.argument("file", type=click.Path())
 @options.server
@@ -65,15 +53,19 @@ def command(file: str, server: Server, name: str | None, *, replace: bool) -> No
     are forgotten, or make the restore fail, when --replace has deleted the old filter already. Needs room for the whole filter in the folder of temporary files.
     """
     with ExitStack() as stack:
-        manifest, tar = exportfile.opened(stack, file)
+        manifest, tar = opened(stack, file)
         config = from_stored(name or manifest.name, manifest.parameters)
         layouts = [Layout(config, text, shard) for shard, text in enumerate(manifest.layouts)]
-        places = _places(config, layouts, server.now(config.keys.root), manifest.items)
-        members = [member for member in tar if member.name != exportfile.MANIFEST]
-        live = {places[member.name]: member for member in members if member.name in places}
+        places = parts_at(config, layouts, server.now(config.keys.root))
+        members = [member for member in tar if member.name != MANIFEST]
+        live = {
+            places[name]._replace(items=manifest.items.get(name, 0)): member
+            for member in members
+            if (name := member.name) in places
+        }
         sizes = all(part.size == member.size for part, member in live.items())
         if len(layouts) != config.shards or not sizes:
-            raise exportfile.damaged(file)
+            raise damaged(file)
         if not live:
             raise CommandError(f"{file}: all of its slices have left the window")
         old = None if server.stored(config.name) is None else server.filter(config.name)
@@ -97,27 +89,6 @@ def command(file: str, server: Server, name: str | None, *, replace: bool) -> No
     left = f"; {gone} had left the window" if len(members) > len(live) else ""
     size = formats.size(total)
     output.summary(f"{config.name}: {formats.counted(len(live), 'key')}, {size}{left}")
-
-
-def _places(
-    config: Config, layouts: list[Layout], now: int, items: dict[str, int]
-) -> dict[str, Part]:
-    """The parts that the filter can have now, by their names in the file. (A later slice exists where a clock was set back.)"""
-    window = config.window
-    return {
-        name: Part(
-            slice.label,
-            shard,
-            number,
-            window.expires(slice),
-            key_bytes(part.bits),
-            items.get(name, 0),
-        )
-        for slice in window.live(now) + window.ahead(now)
-        for shard, layout in enumerate(layouts)
-        for number, part in enumerate(layout.parts(slice.label))
-        for name in [f"{shard}/{slice.label}/{number}"]
-    }
 
 
 class Upload:

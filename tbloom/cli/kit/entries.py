@@ -24,7 +24,7 @@ GROUPS = {
             "lookup", "Prints the new lines of files, without adding them.", function="check"
         ),
         "rate": Entry("rate", "Measures how often a filter takes new items for seen."),
-        "clear": Entry("clear", "Forgets all items of a filter."),
+        "clear": Entry("listing", "Forgets all items of a filter.", function="clear"),
         "reconfigure": Entry(
             "reconfigure", "Gives a filter other parameters, and keeps what it has seen."
         ),
@@ -44,8 +44,12 @@ GROUPS = {
         "count": Entry("count", "Counts distinct members exactly, and combines counters."),
     },
     "Development": {
-        "demo": Entry("demo", "Crawls a site three times, and shows what was fetched.", "demo"),
-        "completion": Entry("completion", "Prints a script that completes commands in a shell."),
+        "demo": Entry(
+            "development", "Crawls a site three times, and shows what was fetched.", "demo", "demo"
+        ),
+        "completion": Entry(
+            "development", "Prints a script that completes commands in a shell.", "", "completion"
+        ),
     },
 }
 COMMANDS = {name: entry for group in GROUPS.values() for name, entry in group.items()}

@@ -2,25 +2,60 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import sys
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial, reduce
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
 from tbloom.bloom.config import Parameters
 from tbloom.bloom.hasher import Secret
-from tbloom.cli.kit import names, numbers
+from tbloom.cli.kit import numbers
 from tbloom.cli.kit.errors import VARIABLES, CommandError
 from tbloom.engine.keys import DEFAULT_MAPPING
 
 if TYPE_CHECKING:
     from tbloom.cli.kit.filters import Server
 
+LOCAL = "redis://localhost:6379/0"
+#: How long a list is offered again (s): a user presses Tab several times for one name.
+_SECONDS = 30.0
+#: How long each reply is waited for (s): longer than that, the shell seems to hang.
+_WAIT_SECONDS = 0.5
 #: More than a secret may have: what is read of its file.
 _LONGEST_SECRET = 1024
+
+
+def complete(context: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """The names of the filters on the server that begin so; none where it does not answer."""
+    url = context.params.get("server") or next(filter(None, map(os.environ.get, VARIABLES)), LOCAL)
+    return [name for name in _names(url) if name.startswith(incomplete) and name.isprintable()]
+
+
+def _names(url: str) -> list[str]:
+    """The names, from a file if it is new enough, else from the server."""
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tbloom"
+    file = folder / f"{hashlib.sha256(url.encode(errors='replace')).hexdigest()[:16]}.json"
+    with suppress(OSError, ValueError):
+        if time.time() - file.stat().st_mtime < _SECONDS:
+            return [str(name) for name in json.loads(file.read_text(encoding="utf-8"))]
+    from tbloom.cli.kit.filters import connect  # noqa: PLC0415 - the file is read without redis-py
+
+    limits = f"socket_timeout={_WAIT_SECONDS}&socket_connect_timeout={_WAIT_SECONDS}"
+    address = url if "timeout=" in url else f"{url}{'&' if '?' in url else '?'}{limits}"
+    with connect(address, "") as server:
+        found = server.names()
+    with suppress(OSError):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        file.write_text(json.dumps(found), encoding="utf-8")
+    return found
 
 
 class Shared(click.Option):
@@ -74,20 +109,20 @@ server = _shared(
     "--url",
     "server",
     envvar=[*VARIABLES],
-    default=names.LOCAL,
+    default=LOCAL,
     metavar="URL",
     callback=_connected,
     help="the server, such as redis://host:6379/0 or redis+cluster://host:6379 "
-    f"({', else '.join([*VARIABLES, names.LOCAL])})",
+    f"({', else '.join([*VARIABLES, LOCAL])})",
 )
 #: A filter's name, and any number of them.
-name = click.argument("name", type=text_of, shell_complete=names.complete)
+name = click.argument("name", type=text_of, shell_complete=complete)
 some_names = click.argument(
     "names",
     metavar="[NAME]...",
     nargs=-1,
     type=text_of,
-    shell_complete=names.complete,
+    shell_complete=complete,
     callback=lambda _context, _argument, words: tuple(dict.fromkeys(words)),
 )
 #: Files with an item in each line, opened at once, so that a wrong name changes nothing; ``-`` is standard input.

@@ -1,12 +1,13 @@
-"""``tbloom demo``: its options."""
+"""``tbloom demo`` and ``tbloom completion``."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import click
+from click.shell_completion import get_completion_class
 
-from tbloom.cli.kit import options
+from tbloom.cli.kit import options, output
 from tbloom.cli.kit.command import Command
 
 
@@ -31,11 +32,24 @@ from tbloom.cli.kit.command import Command
     help="length of a slice (by the site)",
 )
 @options.as_json
-def command(**given: Any) -> int:
+def demo(**given: Any) -> int:
     """Crawls a site three times, and shows what was fetched.
 
     Exit code 1: a figure is not as promised.
     """
-    from tbloom import demo  # noqa: PLC0415 - the help does without Scrapy
+    from tbloom.demo import run  # noqa: PLC0415 - the help does without Scrapy
 
-    return demo.run(**given)
+    return run(**given)
+
+
+@click.command(cls=Command, example="tbloom completion bash > tbloom.bash")
+@click.argument("shell", type=click.Choice(("bash", "zsh", "fish")))
+@click.pass_context
+def completion(context: click.Context, shell: str) -> None:
+    """Prints a script that completes commands in a shell.
+
+    In bash: eval "$(tbloom completion bash)".
+    """
+    script = get_completion_class(shell)
+    assert script is not None  # noqa: S101 - click knows these three
+    output.line(script(context.find_root().command, {}, "tbloom", "_TBLOOM_COMPLETE").source())
