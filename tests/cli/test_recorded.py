@@ -1,8 +1,9 @@
 """Sessions in a shell: each file of the folder ``recorded`` has commands, and what they print.
 
-A line that begins with ``$`` is a command, ``<`` what it reads (``{1..9}`` in it stands for nine lines), ``!`` what it
-prints on standard error, ``=`` its exit code if that is not 0; other lines are its output, in which ``...`` stands for
-anything. ``@`` sets the server's clock; ``>`` is Python, for what has no command.
+A line that begins with ``$`` is a command, ``&`` another one that prints the same, ``<`` what they read (``{1..9}`` in it
+stands for nine lines), ``!`` what they print on standard error, ``=`` their exit code if that is not 0; ``x`` is what
+refuses them, on standard error and with exit code 2. Other lines are their output, in which ``...`` stands for anything.
+``@`` sets the server's clock; ``>`` is Python, for what has no command.
 
 And the commands' help, in docs/cli.md.
 """
@@ -12,7 +13,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Iterator
+from dataclasses import dataclass
 from doctest import ELLIPSIS, NORMALIZE_WHITESPACE, OutputChecker
 from pathlib import Path
 from typing import Any
@@ -36,19 +37,29 @@ RECORDED = "<!-- recorded by tests/cli/test_recorded.py -->"
 SESSIONS = sorted((Path(__file__).parent / "recorded").glob("*.txt"))
 
 
-def steps(text: str) -> Iterator[tuple[str, str, str, str]]:
-    """The mark, the text and the input of each step, and what is expected of it; comments are left out."""
-    step: list[str] = []
+@dataclass
+class Step:
+    mark: str
+    #: The command, with others that print the same; or Python, or a time.
+    given: list[str]
+    stdin: str = ""
+    expected: str = ""
+
+
+def steps(text: str) -> list[Step]:
+    """Comments are left out."""
+    found: list[Step] = []
     for line in text.splitlines():
+        mark, rest = line[:1], line[2:]
         if line[:2] in ("$ ", "@ ", "> "):
-            if step:
-                yield (*step,)  # type: ignore[misc]
-            step = [line[0], line[2:], "", ""]
-        elif line == "<" or line.startswith("< "):
-            step[2] += expanded(line[2:])
-        elif line and not line.startswith("# "):
-            step[3] += f"{line}\n"
-    yield (*step,)  # type: ignore[misc]
+            found.append(Step(mark, [rest]))
+        elif line[:2] == "& ":
+            found[-1].given.append(rest)
+        elif line == "<" or line[:2] == "< ":
+            found[-1].stdin += expanded(rest)
+        elif line and line[:2] != "# ":
+            found[-1].expected += f"! {rest}\n= 2\n" if line[:2] == "x " else f"{line}\n"
+    return found
 
 
 def expanded(line: str) -> str:
@@ -94,16 +105,19 @@ def test_a_session_prints_what_was_recorded(
     with redis.Redis.from_url(url) as client:
         names = {"client": client, "Path": Path, "TimeBloom": TimeBloom, "PageStore": PageStore}
         names |= {"ExactFilter": ExactFilter, "DistinctCounter": DistinctCounter}
-        for mark, given, stdin, expected in steps(text):
-            if mark == "@":
-                clockwork.set(given)
-            elif mark == ">":
-                exec(given, names)  # noqa: S102 - our own sessions
-            else:
-                before = stored(client)
-                got = answer(given, stdin).replace(url, "URL").replace(str(tmp_path), "FOLDER")
-                assert OutputChecker().check_output(expected, got, FLAGS), f"$ {given}\n{got}"
-                assert before == stored(client) or not got.endswith("= 2\n"), given
+        for step in steps(text):
+            for given in step.given:
+                if step.mark == "@":
+                    clockwork.set(given)
+                elif step.mark == ">":
+                    exec(given, names)  # noqa: S102 - our own sessions
+                else:
+                    before = stored(client)
+                    got = answer(given, step.stdin).replace(url, "URL")
+                    got = got.replace(str(tmp_path), "FOLDER")
+                    is_right = OutputChecker().check_output(step.expected, got, FLAGS)
+                    assert is_right, f"$ {given}\n{got}"
+                    assert before == stored(client) or not got.endswith("= 2\n"), given
 
 
 def command_of(words: tuple[str, ...]) -> click.Command:
