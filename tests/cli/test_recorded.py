@@ -1,7 +1,7 @@
 """Sessions in a shell: each file of the folder ``recorded`` has commands, and what they print.
 
 A line that begins with ``$`` is a command, ``&`` another one that prints the same, ``<`` what they read (``{1..9}`` in it
-stands for nine lines), ``!`` what they print on standard error, ``=`` their exit code if that is not 0; ``x`` is what
+stands for nine lines, ``{a,b}`` for two), ``!`` what they print on standard error, ``=`` their exit code if that is not 0; ``x`` is what
 refuses them, on standard error and with exit code 2. Other lines are their output, in which ``...`` stands for anything.
 ``@`` sets the server's clock; ``>`` is Python, for what has no command.
 
@@ -64,11 +64,11 @@ def steps(text: str) -> list[Step]:
 
 def expanded(line: str) -> str:
     """The lines that it stands for."""
-    match = re.search(r"\{(\d+)\.\.(\d+)\}", line)
-    if not match:
-        return f"{line}\n"
-    numbers = range(int(match[1]), int(match[2]) + 1)
-    return "".join(f"{line[: match.start()]}{n}{line[match.end() :]}\n" for n in numbers)
+    if match := re.fullmatch(r"\{(\d+)\.\.(\d+)\}", line):
+        return "".join(f"{n}\n" for n in range(int(match[1]), int(match[2]) + 1))
+    if match := re.fullmatch(r"\{(.*)\}", line):
+        line = match[1].replace(",", "\n")
+    return f"{line}\n"
 
 
 def answer(command: str, stdin: str) -> str:
