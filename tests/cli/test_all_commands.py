@@ -6,6 +6,7 @@ import array
 import errno
 import fcntl
 import io
+import json
 import os
 import re
 import shlex
@@ -16,22 +17,21 @@ import sys
 import termios
 from datetime import date, datetime, timedelta, timezone
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 from unittest.mock import patch
 
-import click
 import pytest
 import redis
 
 from tbloom import DistinctCounter, ExactFilter, TimeBloom
 from tbloom.cli import main
-from tbloom.cli.group import tbloom as group
 from tbloom.cli.kit.entries import COMMANDS
 from tbloom.pages import PageStore
 from tests.helpers.commands import (
     TBLOOM,
     VERBS,
     WORDS,
+    command_of,
     completed,
     process,
     refused,
@@ -54,15 +54,16 @@ ON_SERVER = {
     **dict.fromkeys(("count and", "count or", "count xor", "count andnot"), "urls pages"),
     "count export": "urls --members -",
 }
+WITHOUT_SERVER = {"plan", "doctor", "demo", "completion"}
 #: Command lines that print, on the server and in the folder of the fixture ``place``.
 PRINTING = [
-    *("list", "list --json", "info news", "info exact --json", "add news {urls} --seen"),
+    *("list", "info news", "info exact", "add news {urls} --seen"),
     *("check news {urls} --seen", "reconfigure news --slices 9", "export news -", "plan"),
     *("import news --from-lines {urls} --json", "report news -o -", "count add urls {urls}"),
-    *("count show urls", "count list", "count or urls", "count retention urls", "plan --table --json"),
+    *("count show urls", "count list", "count or urls", "count retention urls", "plan --table"),
     *("pages get {pages} https://example.com/", "pages ls {pages}", "pages stats {pages}"),
     *("pages verify {pages} --json", "pages export {pages} -o -", "completion bash", "--help"),
-    *("count add --help", "--version", "count export numbers --members -"),
+    *("--version", "count export numbers --members -"),
 ]  # fmt: skip
 #: Command lines that print a table.
 TABLES = [
@@ -112,9 +113,7 @@ def test_help_has_a_purpose_an_example_and_the_options(words: tuple[str, ...]) -
     [example] = re.findall(r"Example: (tbloom [^<>]*)", text)
     given = shlex.split(example)
     assert ["tbloom", *words] == given[: len(words) + 1]
-    command: Any = group
-    for word in words:
-        command = command.get_command(click.Context(group), word)
+    command = command_of(words)
     command.make_context(" ".join(words), given[len(words) + 1 :], resilient_parsing=True)
     assert words[1:] or COMMANDS[words[0]].help in text
     options = set(re.findall(r"^ +(?:-\w, )?(--[\w-]+)", lines, re.MULTILINE))
@@ -162,15 +161,39 @@ def test_a_missing_or_unknown_command_is_refused(words: list[str]) -> None:
     refused(tbloom(*(words or ["plan"]), "--jsn"), "--jsn")
 
 
-@pytest.mark.parametrize("command", ON_SERVER)
-def test_wrong_urls_are_refused(command: str) -> None:
-    """A text that is no URL, and a URL where no server answers; its password is not printed."""
-    words, more = command.split(), ON_SERVER[command].split()
+@pytest.mark.parametrize("words", WORDS, ids=" ".join)
+def test_a_wrong_server_or_name_is_refused(words: tuple[str, ...], url: str, name: str) -> None:
+    """Of each command that has a server: a text that is no URL, a URL where no server answers, whose password is not printed,
+    and a filter that does not exist, and is not created."""
+    command = command_of(words)
+    if not any("--url" in param.opts for param in command.params):
+        assert words[0] in {*WITHOUT_SERVER, "pages"} or words == ("count",)
+        return
+    more = ON_SERVER[" ".join(words)].split()
     refused(tbloom(*words, "--url", "localhost", *more), "--url", "'***'")
     refused(tbloom(*words, "--url", "redis://localhost/news", *more), "--url", "a database")
     done = tbloom(*words, "--url", "redis://:secret@127.0.0.1:1/0", *more, stdin="a\n")
-    where = "news.tbloom" if command == "restore" else "127.0.0.1:1"  # it reads its file first
+    where = "news.tbloom" if words == ("restore",) else "127.0.0.1:1"  # it reads its file first
     assert "secret" not in refused(done, where)
+    if more[:1] == ["news"]:
+        done = tbloom(*words, "--url", url, name, *more[1:], stdin="a\n")
+        refused(done, name, "tbloom list")
+        assert name not in tbloom("list", "--url", url).stdout
+        refused(tbloom(*words, "--url", url, "\udce9", *more[1:]), "expected UTF-8")
+
+
+@pytest.mark.parametrize("line", [line for line in PRINTING if not line.startswith("--")])
+@pytest.mark.parametrize("flag", ["--json", "--quiet"])
+def test_json_is_json_and_quiet_is_silent(line: str, place: dict[str, str], flag: str) -> None:
+    words = words_of(line, place)
+    named = max(name for name in WORDS if name == (*words[: len(name)],))
+    if any(flag in param.opts for param in command_of(named).params):
+        done = tbloom_bytes(*words, flag, TBLOOM_URL=place["TBLOOM_URL"])
+        if flag == "--quiet":
+            assert done.stderr == b""
+        else:
+            texts = done.stdout.splitlines() if named == ("pages", "ls") else [done.stdout]
+            assert [*map(json.loads, texts)]
 
 
 #: What the examples need.
@@ -225,24 +248,6 @@ def test_each_example_runs(
         else:
             done = tbloom_bytes(*given, stdin=stdin.encode())
             assert done.returncode in ({0, 1} if given[0] == "check" else {0}), (line, done.stderr)
-
-
-def test_every_command_is_tested() -> None:
-    without = {"plan", "doctor", "demo", "completion", *(f"pages {verb}" for _, verb in VERBS)}
-    without |= {"count", "pages"}
-    assert {" ".join(words) for words in WORDS} - without == ON_SERVER.keys()
-
-
-@pytest.mark.parametrize(
-    "command",
-    sorted(name for name, more in ON_SERVER.items() if more[:4] == "news" and name != "restore"),
-)
-def test_unknown_filters_are_refused(command: str, url: str, name: str) -> None:
-    """A mistyped name creates nothing."""
-    more = ON_SERVER[command].split()[1:]
-    refused(tbloom(command, "--url", url, name, *more, stdin="a\n"), name, "tbloom list")
-    assert name not in tbloom("list", "--url", url).stdout
-    refused(tbloom(command, "--url", url, "\udce9", *more), "expected UTF-8")
 
 
 def ended(line: str, place: dict[str, str], out: TextIO | None) -> tuple[int, str]:

@@ -23,11 +23,11 @@ import pytest
 import redis
 
 from tbloom import DistinctCounter, ExactFilter, TimeBloom
-from tbloom.cli.group import tbloom as group
+from tbloom.cli import tbloom as group
 from tbloom.cli.kit.entries import COMMANDS
 from tbloom.cli.kit.options import Parameter, Shared
 from tbloom.pages import PageStore
-from tests.helpers.commands import WORDS, tbloom, tbloom_bytes
+from tests.helpers.commands import WORDS, command_of, tbloom, tbloom_bytes
 from tests.helpers.contents import keys_of
 
 FLAGS = ELLIPSIS | NORMALIZE_WHITESPACE
@@ -118,13 +118,6 @@ def test_a_session_prints_what_was_recorded(
                     is_right = OutputChecker().check_output(step.expected, got, FLAGS)
                     assert is_right, f"$ {given}\n{got}"
                     assert before == stored(client) or not got.endswith("= 2\n"), given
-
-
-def command_of(words: tuple[str, ...]) -> click.Command:
-    found: Any = group
-    for word in words:
-        found = found.get_command(click.Context(group), word)
-    return found
 
 
 def without_common(match: re.Match[str]) -> str:

@@ -14,8 +14,8 @@ import pytest
 import redis
 
 from tbloom import TimeBloom
+from tbloom.cli.commands.lookup import interval
 from tbloom.cli.commands.plan import classic_rate
-from tbloom.cli.commands.rate import interval
 from tbloom.cli.kit import numbers, output
 from tests.helpers.commands import screen, tbloom, tbloom_bytes
 

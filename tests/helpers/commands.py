@@ -14,7 +14,7 @@ from unittest.mock import patch
 import click
 
 from tbloom.cli import main
-from tbloom.cli.group import tbloom as group
+from tbloom.cli import tbloom as group
 from tbloom.cli.kit.entries import COMMANDS
 
 TBLOOM = [sys.executable, "-m", "tbloom"]
@@ -30,6 +30,14 @@ VERBS = [
 
 #: All commands, each with its sub-commands after it.
 WORDS = sorted([*((name,) for name in COMMANDS), *VERBS])
+
+
+def command_of(words: tuple[str, ...]) -> click.Command:
+    """The command, or sub-command, with this name."""
+    found: Any = group
+    for word in words:
+        found = found.get_command(click.Context(group), word)
+    return found
 
 
 class _Terminal(io.TextIOWrapper):

@@ -52,9 +52,7 @@ def retention(counters: Counters, name: str, within: int | None, html: str | Non
     table = distinct.retention(counters.open(name), within)
     period = PERIODS.get(table.granularity, "slices")
     if html:
-        from tbloom.cli.kit.html import page  # noqa: PLC0415 - other counts do without jinja2
-
-        shown = page(
+        shown = output.page(
             "retention.html",
             table=table,
             server=counters.server.place,

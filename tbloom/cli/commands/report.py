@@ -49,9 +49,7 @@ def command(names: tuple[str, ...], server: Server, file: str) -> None:
         if not isinstance(info, FilterInfo):
             raise info if isinstance(info, Exception) else server.exact(name)
         infos.append(info)
-    from tbloom.cli.kit import html  # noqa: PLC0415 - the help does without jinja2
-
-    page = html.page(
+    page = output.page(
         "report.html",
         filters=infos,
         server=server.place,

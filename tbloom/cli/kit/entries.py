@@ -23,7 +23,9 @@ GROUPS = {
         "check": Entry(
             "lookup", "Prints the new lines of files, without adding them.", function="check"
         ),
-        "rate": Entry("rate", "Measures how often a filter takes new items for seen."),
+        "rate": Entry(
+            "lookup", "Measures how often a filter takes new items for seen.", function="rate"
+        ),
         "clear": Entry("listing", "Forgets all items of a filter.", function="clear"),
         "reconfigure": Entry(
             "reconfigure", "Gives a filter other parameters, and keeps what it has seen."

@@ -13,6 +13,7 @@ from unicodedata import combining, east_asian_width
 
 import click
 
+from tbloom.cli.kit import formats
 from tbloom.cli.kit.errors import CommandError, CommandFailed, one_line
 from tbloom.cli.kit.formats import printable
 
@@ -151,3 +152,20 @@ def columns_of(text: str) -> int:
 def _screen_width() -> int:
     """The columns of the terminal; more than any line needs where standard output is none."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else _WIDE
+
+
+def page(template: str, **values: Any) -> bytes:
+    """An HTML page in UTF-8, of a template beside the commands. Values are escaped: names of filters are not trusted."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415 - of an extra
+
+    environment = Environment(
+        loader=PackageLoader("tbloom.cli", "commands"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    shown = {"size": formats.size, "rate": formats.rate, "moment": formats.moment}
+    environment.filters |= {"number": "{:,}".format, **shown}
+    html = environment.get_template(template).render(**values)
+    return html.encode(errors="replace")  # a URL may have bytes that are no UTF-8
