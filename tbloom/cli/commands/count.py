@@ -48,11 +48,7 @@ _name = click.argument("name", type=options.text_of)
     type=options.text_of,
     help="the slice that they are counted in: a day or an instant in it (ISO 8601), or its label (the current one)",
 )
-@click.option(
-    "--keep-members",
-    is_flag=True,
-    help="a new mapping keeps the members themselves, so that sets can be listed",
-)
+@click.option("--keep-members", is_flag=True, help="a new mapping keeps members, to list sets")
 @options.as_json
 def add(
     counters: Counters,

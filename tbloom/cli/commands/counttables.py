@@ -38,12 +38,7 @@ _AT_ONCE = 10_000
 @of_mapping
 @options.within
 @options.as_json
-@click.option(
-    "--html",
-    type=click.Path(),
-    metavar="FILE",
-    help="as a page with a heat map; -: standard output",
-)
+@click.option("--html", type=click.Path(), help="as a page with a heat map; -: standard output")
 def retention(counters: Counters, name: str, within: int | None, html: str | None) -> None:
     """Shows how many of a slice's new members came back later.
 
@@ -92,7 +87,6 @@ def _shares(cohort: Cohort) -> list[str]:
 @click.option(
     "--members",
     "file",
-    metavar="FILE",
     required=True,
     type=click.Path(),
     help="the table: .arrow or .parquet (pip install 'tbloom[arrow]'), else CSV; -: standard output, as CSV",

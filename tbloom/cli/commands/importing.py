@@ -41,29 +41,11 @@ Batches = Iterator[list[bytes]]
 @options.name
 @options.server
 @options.secret
-@click.option(
-    "--from-set",
-    metavar="KEY",
-    help="the Redis set of an exact dupefilter, as scrapy-redis has it: news:dupefilter",
-)
-@click.option(
-    "--from-seen",
-    metavar="FILE",
-    type=click.Path(exists=True),
-    help="Scrapy's requests.seen, or its JOBDIR",
-)
-@click.option(
-    "--from-lines",
-    metavar="FILE",
-    type=click.File("rb"),
-    help="an item in each line; -: standard input",
-)
+@click.option("--from-set", metavar="KEY", help="the set of an exact dupefilter: news:dupefilter")
+@click.option("--from-seen", type=click.Path(exists=True), help="requests.seen, or Scrapy's JOBDIR")
+@click.option("--from-lines", type=click.File("rb"), help="an item in each line; -: standard input")
 @click.option("--from-url", metavar="URL", help="the server of --from-set (--url)")
-@click.option(
-    "--slice",
-    metavar="LABEL",
-    help="the slice to import into, as 'tbloom info' shows it (the current one)",
-)
+@click.option("--slice", metavar="LABEL", help="of the slice to import into (the current one)")
 @options.as_json
 @options.quiet
 @options.creation
@@ -112,8 +94,7 @@ def command(
             advance(len(items))
         if from_set is not None and read:
             other = _other_fingerprinter(target, is_new=is_new)
-    if output.is_on("json"):
-        output.print_json({"read": read, "new": new, "seen": read - new})
+    output.show({"read": read, "new": new, "seen": read - new}, str)
     counts = f"{formats.counted(read, 'item')} read, {new:,} new, {read - new:,} already seen"
     output.summary(counts)
     if other:

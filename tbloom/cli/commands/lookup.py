@@ -160,13 +160,7 @@ def _dated(item: bytes, period: Period) -> bytes:
 @options.name
 @options.server
 @options.secret
-@click.option(
-    "--sample",
-    type=numbers.count,
-    metavar="N",
-    default="100000",
-    help="items to ask for, such as 1M (100000)",
-)
+@click.option("--sample", type=numbers.count, default="100000", help="items to ask for (100000)")
 @options.as_json
 def rate(name: str, server: Server, secret: Any, sample: int) -> None:
     """Measures how often a filter takes new items for seen.

@@ -22,16 +22,8 @@ PORT, EVERY = 9185, 5.0
 @click.command(cls=Command, example="tbloom metrics news --port 9185")
 @options.some_names
 @options.server
-@click.option(
-    "--port",
-    type=click.IntRange(0, 65535),
-    default=PORT,
-    metavar="PORT",
-    help=f"({PORT}); 0: any free port",
-)
-@click.option(
-    "--host", default="127.0.0.1", help="the address to listen at (127.0.0.1, this machine)"
-)
+@click.option("--port", type=click.IntRange(0, 65535), default=PORT, help=f"({PORT}); 0: any free")
+@click.option("--host", default="127.0.0.1", help="to listen at (127.0.0.1, this machine)")
 @click.option(
     "--every",
     type=click.FloatRange(0, 86_400),

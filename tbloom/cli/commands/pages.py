@@ -77,12 +77,7 @@ def _header(text: str) -> tuple[bytes, bytes]:
     metavar="'NAME: VALUE'",
     help="an HTTP header; may be given several times",
 )
-@click.option(
-    "--at",
-    type=numbers.moment,
-    metavar="TIME",
-    help="when it was fetched, such as 2026-11-16T12:00:00Z (now)",
-)
+@click.option("--at", type=numbers.time, help="when it was fetched (now)")
 @pagetext.new_store
 def put(
     *,
@@ -138,12 +133,7 @@ def get(*, path: str, url: str, headers: bool, as_json: bool) -> None:
     is_flag=True,
     help="time of fetching, status, size of the body (bytes), URL, and key if there is one",
 )
-@click.option(
-    "--json",
-    "as_json",
-    is_flag=True,
-    help="all but the bodies, as a line of JSON for each page",
-)
+@click.option("--json", "as_json", is_flag=True, help="a line for each page, without its body")
 def ls(*, path: str, long: bool, as_json: bool) -> None:
     """Prints the URL of each page.
 

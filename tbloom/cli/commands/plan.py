@@ -37,8 +37,7 @@ _NOTE = (
 @options.parameters
 @click.option(
     "--memory",
-    type=numbers.memory,
-    metavar="SIZE",
+    type=numbers.size,
     help="memory for the window, such as 2GB: computes the capacity that fits, or with --capacity the error rate",
 )
 @click.option(

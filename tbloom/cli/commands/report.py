@@ -31,7 +31,6 @@ _TOO_HIGH = 10
     "-o",
     "--output",
     "file",
-    metavar="FILE",
     type=click.Path(),
     default="report.html",
     help="where to write it; -: standard output (report.html)",

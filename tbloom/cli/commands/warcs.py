@@ -21,11 +21,7 @@ from tbloom.cli.kit.command import Command
 _SHOWN = 200
 
 
-@click.command(
-    "import",
-    cls=Command,
-    example="tbloom pages import pages crawl.warc.gz",
-)
+@click.command("import", cls=Command, example="tbloom pages import pages crawl.warc.gz")
 @pagetext.path_argument
 @click.argument(
     "sources",
@@ -36,17 +32,10 @@ _SHOWN = 200
 )
 @options.as_json
 @options.quiet
-@click.option(
-    "--max-body",
-    type=numbers.memory,
-    metavar="SIZE",
-    default="128MB",
-    help="skip pages with a longer body (128MB)",
-)
+@click.option("--max-body", type=numbers.size, default="128MB", help="skip longer pages (128MB)")
 @click.option(
     "--max-head",
-    type=numbers.memory,
-    metavar="SIZE",
+    type=numbers.size,
     default="256KB",
     help="skip pages with longer HTTP headers, or with WARC headers of more than a quarter of it (256KB)",
 )
@@ -95,15 +84,12 @@ def import_pages(
     "-o",
     "--output",
     "target",
-    metavar="FILE",
     type=click.Path(),
     required=True,
     help="the WARC file, with zstd if its name is FILE.warc.zst; -: standard output",
 )
-@click.option(
-    "--since", type=numbers.moment, metavar="TIME", help="only pages fetched then or later"
-)
-@click.option("--until", type=numbers.moment, metavar="TIME", help="only pages fetched before")
+@click.option("--since", type=numbers.time, help="only pages fetched then or later")
+@click.option("--until", type=numbers.time, help="only pages fetched before")
 @options.quiet
 def export(
     *,

@@ -143,7 +143,6 @@ mapping = _shared(
 secret = _shared(
     "--secret-file",
     "secret",
-    metavar="FILE",
     type=click.File("rb"),
     callback=_secret_in,
     help="a file with the secret of the filter, all of its bytes",
@@ -169,16 +168,10 @@ parameters = all_of(
     _parameter(
         "--capacity",
         type=numbers.capacity,
-        metavar="ITEMS",
         help="distinct items per slice, such as 5M (none: what the last slice held)",
     ),
     _parameter("--error-rate", type=float, metavar="RATE", help="over the whole window (1e-4)"),
-    _parameter(
-        "--bits",
-        type=numbers.bits,
-        metavar="BITS",
-        help="bits per slice, such as 2^30 (by capacity and error rate)",
-    ),
+    _parameter("--bits", type=numbers.bits, help="bits per slice, such as 2^30 (by capacity)"),
     _parameter("--hashes", type=int, metavar="N", help="bits that an item sets (by error rate)"),
     _parameter("--tz", metavar="ZONE", help="time zone, such as Europe/Berlin (UTC)"),
     _parameter("--shards", type=int, metavar="N", help="shards, for a cluster (by size)"),

@@ -63,26 +63,16 @@ def line(text: str) -> None:
     click.echo(text, file=sys.stdout, color=False if is_plain else None)
 
 
-def print_json(value: Any) -> None:
-    """Prints a value as JSON, in ASCII, which no terminal takes for commands; times are written as in ISO 8601."""
-
-    def plain(value: Any) -> Any:
-        if isinstance(value, datetime):
-            return value.isoformat()
-        raise TypeError(f"no JSON for {value!r}")
-
-    line(json.dumps(value, indent=2, default=plain))
-
-
 def lines(texts: Sequence[str]) -> str:
     """Foreign texts, one in each line."""
     return "\n".join(map(printable, texts))
 
 
 def show(value: Any, text: Callable[[], str]) -> None:
-    """Prints a result: as JSON where there is --json, else as text, if there is any."""
+    """Prints a result: where there is --json as JSON, in ASCII, which no terminal takes for commands; else as text, if there
+    is any."""
     if is_on("json"):
-        print_json(value)
+        line(json.dumps(value, indent=2, default=datetime.isoformat))
     elif shown := text():
         line(shown)
 
