@@ -96,11 +96,8 @@ def put(
     from tbloom.pages.page import check_page  # noqa: PLC0415 - the help does without isal
 
     content = body.read(_MOST_BYTES)
-    given: dict[str, Any] = {
-        "status": status,
-        "headers": headers,
-        "at": at or datetime.now(timezone.utc),
-    }
+    at = at or datetime.now(timezone.utc)
+    given: dict[str, Any] = {"status": status, "headers": headers, "at": at}
     check_page(url, content, **given)  # before a store is made
     with pagetext.stores()(path, **like) as store:
         store.put(url, content, **given)
@@ -110,17 +107,17 @@ def put(
 @pagetext.path_argument
 @pagetext.address_argument
 @click.option("--headers", is_flag=True, help="write status line and headers first")
-@click.option("--json", "as_json", is_flag=True, help="write all but the body, as JSON")
-def get(*, path: str, url: str, headers: bool, as_json: bool) -> None:
+@options.as_json
+def get(*, path: str, url: str, headers: bool) -> None:
     """Writes the body of a page to standard output, as it was stored.
 
-    Exit code 1: the store has no such page.
+    With --json, all but the body. Exit code 1: the store has no such page.
     """
     with pagetext.stores()(path, readonly=True) as store:
         found = store.get(pagetext.address_of(url))
     if found is None:
         raise _none(path, url)
-    if as_json:
+    if output.is_on("json"):
         output.line(pagetext.as_json_line(found))
         return
     streams.write(pagetext.http_head(found) + found.body if headers else found.body)
@@ -133,17 +130,19 @@ def get(*, path: str, url: str, headers: bool, as_json: bool) -> None:
     is_flag=True,
     help="time of fetching, status, size of the body (bytes), URL, and key if there is one",
 )
-@click.option("--json", "as_json", is_flag=True, help="a line for each page, without its body")
-def ls(*, path: str, long: bool, as_json: bool) -> None:
+@options.as_json
+def ls(*, path: str, long: bool) -> None:
     """Prints the URL of each page.
 
-    A page with a key, or with a URL that is not printable, is shown as key:HEX, which get and delete take too. Exit code
-    1: a record that it reads is damaged or missing; only --long and --json read bodies.
+    A page with a key, or with a URL that is not printable, is shown as key:HEX, which get and delete take too. With --json,
+    each page is a line, without its body. Exit code 1: a record that it reads is damaged or missing; only --long and --json
+    read bodies.
     """
     with pagetext.stores()(path, readonly=True) as store:
-        if as_json or long:
-            shown = pagetext.as_json_line if as_json else pagetext.as_line
-            lines = map(shown, store.pages())
+        if output.is_on("json"):
+            lines = map(pagetext.as_json_line, store.pages())
+        elif long:
+            lines = map(pagetext.as_line, store.pages())
         else:  # without reading the bodies
             lines = map(pagetext.as_word, store)
         for line in lines:
@@ -159,9 +158,8 @@ def delete(*, path: str, url: str) -> None:
     Exit code 1: the store has no such page.
     """
     address = pagetext.address_of(url)
-    pagetext.stores()(
-        path, readonly=True
-    ).close()  # opened for writing, a missing store would be created
+    # Opened for writing, a missing store would be created.
+    pagetext.stores()(path, readonly=True).close()
     with pagetext.stores()(path) as store:
         if not store.delete(address):
             raise _none(path, url)
