@@ -6,12 +6,13 @@ import logging
 import os
 import sys
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import Any, BinaryIO
 
 import click
 
 from tbloom.cli.commands import pagetext, warcs
-from tbloom.cli.kit import formats, numbers, options, output, streams
+from tbloom.cli.kit import formats, numbers, options, output, progress, streams
 from tbloom.cli.kit.command import Group
 from tbloom.cli.kit.errors import CommandFailed
 
@@ -192,7 +193,9 @@ def rebuild(path: str) -> None:
 
     The old index stays until the new one is complete.
     """
-    info = pagetext.stores().rebuild(path)
+    total = sum(file.stat().st_size for file in Path(path).glob("*.warc.*"))
+    with progress.bar("bytes", total) as advance:
+        info = pagetext.stores().rebuild(path, progress=advance)
     output.summary(pagetext.totals(info))
 
 
