@@ -345,7 +345,7 @@ for line in sys.stdin:
     print(main(line.split()), line.split()[0], flush=True)
 """
 EXTRAS = [
-    *("hiredis", "isal", "jinja2", "prometheus_client", "pyroaring", "scrapy"),
+    *("hiredis", "isal", "jinja2", "prometheus_client", "pyarrow", "pyroaring", "scrapy"),
     "scrapy_redis",
 ]
 
@@ -363,7 +363,7 @@ def test_a_plain_install_has_the_commands(place: dict[str, str], tmp_path: Path)
     ]  # fmt: skip
     needs = {
         f"report {here} news": "cli", f"metrics {here}": "metrics", "pages ls a": "pages", "demo": "demo",
-        f"count and {here} other other": "distinct",
+        f"count and {here} other other": "distinct", f"count export {here} numbers --members a.arrow": "arrow",
     }  # fmt: skip
     done = subprocess.run(
         [sys.executable, "-c", PLAIN, *EXTRAS], input="\n".join([*works, *needs]),

@@ -127,12 +127,11 @@ def list_counters(server: Server, mapping: str | None) -> int:
     Exit code 1: a counter can't be read.
     """
     mappings = server.names(*filters.COUNTERS) if mapping is None else [mapping]
-    found = [count for each in mappings for count in _counts(server, each)]
-    readable = [count for count in found if count is not None]
-    output.show(readable, lambda: _listed(readable))
-    if not found:
+    found, code = output.readable(count for each in mappings for count in _counts(server, each))
+    output.show(found, lambda: _listed(found))
+    if not found and not code:
         output.say("no counters here")
-    return 0 if len(readable) == len(found) else 1
+    return code
 
 
 @command.command(example="tbloom count clear urls --yes")
@@ -177,26 +176,24 @@ def _slices(info: CounterInfo) -> str:
     return output.table(rows, left=("slice",), totals=row("window", info.count, info.bytes))
 
 
-def _counts(server: Server, mapping: str) -> Iterator[dict[str, Any] | None]:
-    """The mapping's counters; None for each that can't be read, after its error on stderr."""
+def _counts(server: Server, mapping: str) -> Iterator[tuple[str, dict[str, Any] | Exception]]:
+    """The mapping's counters by name, each with its count and parameters, or its error."""
     counters = Counters(server, mapping)
     try:
         entries = counters.entries()
     except ResponseError as error:  # the key belongs to another program
-        output.print_error(mapping, error)
-        yield None
+        yield mapping, error
         return
     for name, entry in entries.items():
         try:
             counter = counters.of_entry(name, entry)
             count = counter.count()
         except (TBloomError, ResponseError) as error:  # noqa: PERF203 - each by itself
-            output.print_error(text(name), error)
-            yield None
+            yield text(name), error
         else:
             parameters = {key: getattr(counter.config, key) for key in PARAMETERS}
             shown = {"mapping": counter.mapping, "name": counter.name}
-            yield {**shown, **parameters, "count": count}
+            yield counter.name, {**shown, **parameters, "count": count}
 
 
 def _listed(found: list[dict[str, Any]]) -> str:

@@ -32,13 +32,8 @@ def list_filters(server: Server) -> int:
 
     Mappings of distinct counters are left out: see 'tbloom count list'. Exit code 1: a filter can't be read.
     """
-    found, code = [], 0
-    for name, info in server.infos(server.names()):
-        if isinstance(info, Exception):
-            output.print_error(name, info)
-            code = 1
-        else:
-            found.append(info)
+    found: list[Info]
+    found, code = output.readable(server.infos(server.names()))
     # Slow for thousands of filters, and only JSON needs it.
     shown = [*map(as_dict, found)] if output.is_on("json") else found
     output.show(shown, lambda: _list(found))

@@ -79,9 +79,8 @@ def _fixed(what: str) -> CommandError:
 
 def _table(old: Config, new: Config) -> str:
     """All parameters that may change."""
-    shown = {"old": _shown(old), "new": _shown(new)}
-    names = _shown(old)
-    rows = [{"parameter": name, **{at: shown[at][name] for at in shown}} for name in names]
+    before, after = _shown(old), _shown(new)
+    rows = [{"parameter": name, "old": before[name], "new": after[name]} for name in before]
     return output.table(rows, left=("parameter",))
 
 

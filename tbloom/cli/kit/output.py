@@ -8,18 +8,19 @@ import shutil
 import sys
 from datetime import datetime
 from textwrap import fill
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from unicodedata import combining, east_asian_width
 
 import click
 
 from tbloom.cli.kit import formats
-from tbloom.cli.kit.errors import CommandError, CommandFailed, one_line
+from tbloom.cli.kit.errors import FAILED, CommandError, CommandFailed, one_line
 from tbloom.cli.kit.formats import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
+T = TypeVar("T")
 #: Wider than any line.
 _WIDE = 10_000
 _GAP = 2
@@ -51,9 +52,16 @@ def confirm(question: str, failed: str) -> None:
         raise CommandFailed(failed)
 
 
-def print_error(name: str, error: Exception) -> None:
-    """Prints the error of one of several filters or counters on standard error."""
-    say(f"tbloom: {one_line(f'{name}: {error}')}")
+def readable(answers: Iterable[tuple[str, T | Exception]]) -> tuple[list[T], int]:
+    """Those of the named answers that are no errors; and the exit code: 1 where one is, which is printed on standard error."""
+    found, code = list[T](), 0
+    for name, answer in answers:
+        if isinstance(answer, Exception):
+            say(f"tbloom: {one_line(f'{name}: {answer}')}")
+            code = FAILED
+        else:
+            found.append(answer)
+    return found, code
 
 
 def line(text: str) -> None:
