@@ -202,7 +202,7 @@ def _tbloom_hashes(bits: int) -> int:
         rate = _tbloom_rate(bits, hashes)
         return abs(sizing.hashes_for(rate) - hashes), rate
 
-    return min(range(1, sizing.MAX_HASHES + 1), key=missed)
+    return min(range(1, bits + 1), key=missed)
 
 
 def _tbloom_rate(bits: int, hashes: int) -> float:
