@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from tbloom.bloom.config import FIRST_CAPACITY, Config
@@ -14,7 +14,17 @@ from tbloom.bloom.usual import ANSWERS, NEW, Usual
 from tbloom.engine.batches import Batch
 from tbloom.engine.clock import ServerClock
 from tbloom.engine.exchange import Exchange
-from tbloom.engine.flow import Command, Failure, Flow, ScriptCall, Status, chunks, deliver, text
+from tbloom.engine.flow import (
+    Command,
+    Failure,
+    Flow,
+    ScriptCall,
+    Status,
+    chunks,
+    corrected,
+    deliver,
+    text,
+)
 from tbloom.engine.parameters import refusal
 from tbloom.engine.pending import now_ms
 from tbloom.engine.replicas import Replicas
@@ -79,17 +89,30 @@ class FilterExchange(Exchange):
 
     def clear(self, shard: int) -> Flow[None]:
         """Forgets what a shard holds."""
-        cleared = Batch([], shard)
-        parts = yield from self.counted(shard)
-        yield from self.change([cleared], lambda batch: batch.known.clear(batch, parts), store=None)
-        self.learn_layout(shard, "")
+        return self.replace(shard, lambda batch, counted: batch.known.clear(batch, counted))
 
-    def counted(self, shard: int) -> Flow[list[str]]:
-        """The parts that the shard's state counts: of slices too that are later than the current one, once the server's clock
-        was set back."""
-        state = self.config.keys.state(shard)
-        [fields] = yield from deliver([Command(("HKEYS", state))])
-        return parts_of(self.config, shard, fields)
+    def replace(
+        self,
+        shard: int,
+        call: Callable[[Batch, list[str]], ScriptCall],
+        accept: Callable[[Batch, Any], bool] | None = None,
+    ) -> Flow[None]:
+        """Sends a call that replaces all that a shard holds; ``call`` makes it, with the parts that the shard's state counts:
+        of slices too that are later than the current one, once the server's clock was set back."""
+        batch = Batch([], shard, token=self.lanes.take())
+        keys = self.config.keys.state(shard)
+
+        def attempt() -> Flow[bool | None]:
+            # Read each time: others may have begun parts since a try that came at another time.
+            [fields] = yield from deliver([Command(("HKEYS", keys))])
+            batch.known = self.current_calls()
+            made = call(batch, parts_of(self.config, shard, fields))
+            left = yield from self._deliver({batch: made}, accept or self._accept)
+            return None if left else True
+
+        yield from corrected(self._name, self._change, attempt)
+        self.lanes.free.extend([batch.token] if batch.token else ())
+        self.learn_layout(shard, "")
 
     def tried(self, usual: Usual, digest: bytes, lane: Lane, call: ScriptCall, reply: Any) -> Batch:
         """The batch of an item whose prepared call had another reply than an answer. It is sent again, with its token."""
