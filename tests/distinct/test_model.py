@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap
 
-from tbloom import ConfigError, MappingFull
+from tbloom import ConfigError
 from tbloom.distinct import DistinctCounter, exchange
 from tbloom.distinct.roaring import containers_of
 from tests.helpers.contents import keys_of
@@ -166,18 +166,6 @@ def test_ids_beside_the_border_of_a_chunk_or_a_piece(
     assert other.discard(members[-1])
     assert expected[:-1] == counted(own, name, "one")
     assert len(expected) - 1 == DistinctCounter(own, "one", name).count()
-
-
-def test_the_mapping_ends_with_the_id_2_to_the_32_less_1(own: redis.Redis, name: str) -> None:
-    one, members = DistinctCounter(own, "one", name), [f"{i}" for i in range(5000)]
-    one.add("first")
-    own.set(f"{{{name}}}:members", 2**32 - 5000)
-    one.add_many(members)
-    for counter in (one, DistinctCounter(own, "two", name)):
-        with pytest.raises(MappingFull):
-            counter.add("one more")
-    assert 2**32 - 1 == counted(own, name, "one")[-1]
-    assert 2**32 == one.info().members
 
 
 @pytest.mark.parametrize(
