@@ -39,37 +39,6 @@ def become_another_user() -> None:
     os.setuid(65534)
 
 
-@pytest.mark.parametrize("mode", [0o444, 0o400, 0o666])
-def test_another_user(path: Path, mode: int) -> None:
-    """A user who may read the files gets the pages; any other one, PermissionError."""
-    filled(path)
-    for file in path.rglob("*"):
-        file.chmod(0o755 if file.is_dir() else mode)
-    path.chmod(0o755)
-
-    def work() -> None:
-        if os.geteuid() == 0:
-            become_another_user()
-        elif mode == 0o400:
-            return  # its own files
-        if mode == 0o400:
-            with pytest.raises(PermissionError):
-                PageStore(path, readonly=True)
-        else:
-            with PageStore(path, readonly=True) as store:
-                assert {b"0"} == {*bodies(store).values()}
-                assert () == store.verify().problems
-        if mode != 0o666:
-            with pytest.raises(PermissionError):
-                PageStore(path)
-
-    assert 0 == Child(work).wait()
-    for file in path.rglob("*"):
-        file.chmod(0o755 if file.is_dir() else 0o644)
-    with PageStore(path) as store:
-        assert 50 == len(store)
-
-
 @pytest.mark.parametrize("is_mount", [False, True], ids=["another user", "read-only mount"])
 @pytest.mark.parametrize("ends", ["closed", "killed", "rebuilt"])
 def test_a_reader_without_write_permission_after_a_writer(

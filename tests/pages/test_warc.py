@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import zlib
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -102,29 +101,6 @@ def records(paths: Iterable[Path]) -> Iterator[Any]:
     for path in paths:
         with path.open("rb") as file:
             yield from ArchiveIterator(file)
-
-
-def test_warcio_reads_the_same(folder: Path) -> None:
-    """URL, status and body of each page; and the kinds of all records."""
-    with PageStore(folder, readonly=True) as opened:
-        assert () == opened.verify().problems
-        pages = {page.url: page for page in opened.pages()}
-    found: dict[str, tuple[str, bytes]] = {}
-    kinds: Counter[str] = Counter()
-    for one in records(files(folder)):
-        kinds[one.rec_type] += 1
-        body = one.raw_stream.read()
-        if one.rec_type == "response":
-            url = one.rec_headers.get_header("WARC-Target-URI")
-            found[url] = one.http_headers.get_statuscode(), body
-            assert one.rec_headers.get_header("WARC-Date").endswith("Z")
-    expected = {url: (f"{page.status}", page.body) for url, page in pages.items()}
-    assert expected == {url: found[url] for url in pages}
-    assert {
-        "warcinfo": len(files(folder)),
-        "response": 2 * len(PAGES) + 20,
-        "metadata": 40,
-    } == kinds
 
 
 def test_the_content_is_what_a_browser_shows(folder: Path) -> None:
