@@ -105,7 +105,7 @@ if expires == 0 and not first_head.is_live then return {8, KEYS[FIRST_KEY]} end
 local pieces, pieces_named = {}, 0
 for piece in string.gmatch(ARGV[16], '%d+') do pieces[tonumber(piece)], pieces_named = pieces_named, pieces_named + 1 end
 local FIRST_BUCKET = FIRST_KEY + slices * pieces_named
-local tree = {layout = layout_key, first = FIRST_BUCKET, next = FIRST_BUCKET, splits = {}}
+local tree = tree_of(layout_key, FIRST_BUCKET)
 tree.size, tree.most, tree.last = 'HLEN', tonumber(ARGV[12]), tonumber(ARGV[13])
 
 -- The id of a member that the client has given, or that its bucket has; false: that is not tbloom's. To merge, the chunk's

@@ -54,7 +54,7 @@ if generation == '' then
   return {5, generation}
 end
 
-local tree = {layout = layout_key, first = FIRST_KEY, next = FIRST_KEY, splits = {}}
+local tree = tree_of(layout_key, FIRST_KEY)
 tree.size, tree.most, tree.last = 'ZCARD', tonumber(ARGV[7]), tonumber(ARGV[8])
 
 -- (1) Seen items get their answer also on a server that refuses writes.

@@ -26,7 +26,7 @@ local refused = refusal(config_key, layout_key, config, agreed, generation)
 if refused then return refused end
 if generation == '' then return {0, string.rep('0', #items / 20), {}, {}} end
 
-local answers, times, tree = {}, {}, {layout = layout_key, next = FIRST_KEY, splits = {}}
+local answers, times, tree = {}, {}, tree_of(layout_key, FIRST_KEY)
 local now = server_time()
 local began = now - since(generation, now)
 for i = 0, #items / 20 - 1 do

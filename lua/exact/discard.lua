@@ -29,7 +29,7 @@ if refused then return refused end
 if generation == '' then return {0, string.rep('0', #items / 20), {}} end
 
 local entry_now = since(generation, server_time())
-local answers, found, tree = {}, {}, {layout = layout_key, next = FIRST_KEY, splits = {}}
+local answers, found, tree = {}, {}, tree_of(layout_key, FIRST_KEY)
 for item = 0, #items / 20 - 1 do
   local at = place(tree, items, item)
   local expires = at and redis.call('ZSCORE', KEYS[at], fingerprint_at(items, item))

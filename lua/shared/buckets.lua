@@ -1,7 +1,4 @@
--- the tree of buckets of an exact filter, or of a mapping. Scripts have it as a table: `layout`, the layout's key; `first`,
--- the index in KEYS of the first bucket; `next`, that of the next one to be named; `splits`, the named buckets that have been
--- split; the index of each bucket by its number. What adds entries has `size` as well, the command that counts them, `most`,
--- the limit of entries in a bucket, and `last`, the number of the last bucket that may be split.
+-- the tree of buckets of an exact filter, or of a mapping.
 --
 -- Includes   none
 
@@ -27,9 +24,20 @@ local function fingerprint_at(items, i)
   return string.sub(items, 20 * i + 5, 20 * i + 20)
 end
 
+-- The tree as a script knows it: `first`, the index in KEYS of the first bucket; `next`, that of the next one to be named, and
+-- `named`, that of each by its number; `splits`, the named buckets that have been split; `is_split`, which are, as far as they
+-- were asked. What adds entries sets `size`, the command that counts them, `most`, the limit of entries in a bucket, and
+-- `last`, the number of the last bucket that may be split.
+local function tree_of(layout_key, first)
+  return {layout = layout_key, first = first, next = first, named = {}, splits = {}, is_split = {}}
+end
+
 -- Whether a bucket has been split.
 local function is_split(tree, bucket)
-  return redis.call('GETBIT', tree.layout, 128 + bucket) == 1
+  local known = tree.is_split[bucket]
+  if known == nil then known = redis.call('GETBIT', tree.layout, 128 + bucket) == 1 end
+  tree.is_split[bucket] = known
+  return known
 end
 
 -- The index in KEYS of the bucket of item number `i`, and the bucket's number; nil if the bucket is not in KEYS. Each bucket
@@ -37,11 +45,11 @@ end
 local function place(tree, items, i)
   local half = half_at(items, i)
   local bucket = math.floor(half / 2)
-  if not tree[bucket] then tree[bucket], tree.next = tree.next, tree.next + 3 end
+  if not tree.named[bucket] then tree.named[bucket], tree.next = tree.next, tree.next + 3 end
   if bucket > 1 and not is_split(tree, math.floor(bucket / 2)) then return nil end
-  if not is_split(tree, bucket) then return tree[bucket], bucket end
+  if not is_split(tree, bucket) then return tree.named[bucket], bucket end
   if tree.splits[#tree.splits] ~= bucket then table.insert(tree.splits, bucket) end
-  if not is_split(tree, half) then return tree[bucket] + 1 + half % 2, half end
+  if not is_split(tree, half) then return tree.named[bucket] + 1 + half % 2, half end
 end
 
 -- Whether a bucket takes a further entry. KEYS has no halves of a half, so it can't be split now. It may grow to 1.5 times the
@@ -92,5 +100,6 @@ local function split_if_due(tree, at, bucket)
   end
   redis.call('UNLINK', KEYS[at])
   redis.call('SETBIT', tree.layout, 128 + bucket, 1)
+  tree.is_split[bucket] = true
   table.insert(tree.splits, bucket)
 end
