@@ -173,12 +173,9 @@ end
 
 -- Whether a container with this many ids, or runs, may take another form: they have passed a power of two, or are too many.
 local function is_due(before, after)
-  local power = 64
-  while power <= after do
-    if before < power then return true end
-    power = 2 * power
-  end
-  return after > 4096
+  local _, power_before = math.frexp(math.max(before, 63))
+  local _, power_after = math.frexp(after)
+  return power_after > power_before or after > 4096
 end
 
 -- A container with more ids, or with fewer; nil if none is left. `lows`: all of them sorted, and none of them in it, or all.
