@@ -5,16 +5,19 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from io import FileIO
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
 from tbloom.errors import StoreLocked, TBloomError
 from tbloom.pages import PageStore
+from tbloom.pages.page import fingerprint_of
 from tests.helpers.killable import again_and_again
-from tests.helpers.pagestores import Child, body_of, url
+from tests.helpers.making import missing
+from tests.helpers.pagestores import Child, bodies, body_of, die, mounted, url
 
 
 def filled(path: Path, pages: int = 50) -> None:
@@ -152,28 +155,66 @@ def test_forked_children(path: Path) -> None:
         assert b"last" == body_of(reader, url("last"))
 
 
-def test_readers_change_to_an_index_that_is_made_anew(path: Path) -> None:
-    """In all threads and processes, while others open the store; no old index stays open."""
-    filled(path)
-    with PageStore(path, readonly=True) as one, PageStore(path, readonly=True) as other:
+@pytest.fixture
+def open_path() -> Iterator[Path]:
+    """In a folder that other users may pass: pytest's are for its user only, and shared with other tests."""
+    with TemporaryDirectory() as folder:
+        Path(folder).chmod(0o711)
+        yield Path(folder) / "store"
 
-        def open_and_get() -> None:
-            with PageStore(path, readonly=True) as store:
-                get_on(store)()
+
+def put_all(path: Path, body: bytes, end: Callable[[], object] = lambda: None) -> None:
+    """Puts 50 pages with this body, and then does something before the store is closed."""
+    with PageStore(path) as store:
+        for number in range(50):
+            store.put(url(number), body)
+        end()
+
+
+@pytest.mark.parametrize("is_mount", [False, True], ids=["another user", "read-only mount"])
+@pytest.mark.parametrize("ends", ["closed", "killed", "rebuilt"])
+def test_a_reader_without_write_permission_after_a_writer(
+    open_path: Path, ends: str, *, is_mount: bool
+) -> None:
+    """It needs no writer that is open. The next one is not hindered, and leaves what is read as it is."""
+    if not is_mount and os.geteuid():
+        missing("The right to become another user")
+    path = open_path
+    put_all(path, b"0")
+    fingerprints = [fingerprint_of(url(number)) for number in range(50)]
+
+    def write() -> None:
+        put_all(path, b"1", die if ends == "killed" else lambda: None)
+
+    Child(write).wait()
+    if ends == "rebuilt":
+        PageStore.rebuild(path)
+    (turn, my_turn), (answer, my_answer) = os.pipe(), os.pipe()
+    readonly = mounted(path.with_name("seen"), "--bind", "-o", "ro", path)
+    with readonly if is_mount else nullcontext(path) as seen:
 
         def read() -> None:
-            with PageStore(path, readonly=True) as store:
-                while not (path / "index-7.sqlite").exists():
-                    get_on(store)()
+            if is_mount:
+                with pytest.raises(OSError, match="Read-only file system"):
+                    (seen / "more").touch()
+            else:
+                os.setgid(65534)
+                os.setuid(65534)
+            os.close(my_turn)
+            with PageStore(seen, readonly=True) as store:
+                assert {b"1"} == {*bodies(store).values()}
+                with store._index.snapshot() as snapshot:
+                    before = [snapshot.find(each) for each in fingerprints]
+                    os.write(my_answer, b"r")
+                    assert os.read(turn, 1)
+                    assert before == [snapshot.find(each) for each in fingerprints]
+                assert {b"2"} == {*bodies(store).values()}
 
-        works = [get_on(one), get_on(one), get_on(other), open_and_get]
-        with Child(read) as child, at_work(*works):
-            for _ in range(6):
-                assert 50 == PageStore.rebuild(path).pages
+        with Child(read) as child:
+            os.close(my_answer)
+            assert os.read(answer, 1)
+            put_all(path, b"2")
+            os.write(my_turn, b"t")
             assert 0 == child.wait()
-        assert 50 == len(one) == len(other)
-        with PageStore(path) as store:
-            store.put(url("more"), b"more")
-            assert b"more" == body_of(one, url("more")) == body_of(other, url("more"))
-    opened = [str(fd.resolve()) for fd in Path("/proc/self/fd").iterdir()]
-    assert [] == [one for one in opened if str(path) in one]
+        for end in (turn, my_turn, answer):
+            os.close(end)
