@@ -93,7 +93,8 @@ def writing(file: str, *, is_secret: bool = False) -> Iterator[BinaryIO]:
     try:
         fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
         with open(fd, "wb") as opened:  # noqa: PTH123 - of a descriptor
-            _lock(opened)
+            with suppress(OSError):  # a file system without locks: then nothing is removed either
+                _lock(opened)
             yield opened
             opened.flush()
             if before:
