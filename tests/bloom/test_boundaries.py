@@ -163,3 +163,15 @@ def test_what_is_forgotten_while_the_clock_is_back_includes_later_slices(
     assert [how == "swap"] == seen.contains_many(["kept"])
     assert not any(seen.contains_many(items))
     assert all(seen.add_many(items))
+
+
+def test_parameters_are_kept_where_a_slice_begins_with_seen_items(
+    clockwork: Any, open_one: Callable[..., TimeBloom]
+) -> None:
+    """They begin its layout, and no part of it."""
+    seen, other = (open_one(capacity=None) for _ in range(2))
+    assert [True, False] == [seen.add("a"), other.add("a")]
+    clockwork.set(NOON.format(4))
+    assert not seen.add("a")
+    clockwork.set(NOON.format(5))
+    assert other.add("a")
