@@ -2,7 +2,7 @@
 --
 -- Includes   buckets, parameters, tokens
 
--- The reply to a call that was answered before, or is refused; nil: it is to be made. And the stored generation.
+-- The reply to a call that was answered before, or is refused; nil: it is to be made.
 --   {0, answers, {}}  the lane's last answers. The token comes first: a call that is sent again gets its first answer, even
 --                     if something has changed since, unless the filter was cleared
 --   {3, number}      the lane has had a later call, so this is a stray copy of an answered one
