@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from io import FileIO
+from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -32,35 +33,6 @@ def pipe() -> Iterator[tuple[FileIO, FileIO]]:
     inbox, outbox = os.pipe()
     with FileIO(inbox, "r") as reads, FileIO(outbox, "w") as writes:
         yield reads, writes
-
-
-@contextmanager
-def at_work(*works: Callable[[], object]) -> Iterator[None]:
-    """Threads repeat the works during the block."""
-    with ExitStack() as stack:
-        for work in works:
-            stack.enter_context(again_and_again(work))
-        yield
-
-
-def put_on(store: PageStore, begin: int) -> Callable[[], None]:
-    """Puts another page at each call, and gets it."""
-    number = begin
-
-    def work() -> None:
-        nonlocal number
-        number += 1
-        store.put(url(number), b"%d" % number)
-        assert b"%d" % number == body_of(store, url(number))
-
-    return work
-
-
-def get_on(store: PageStore) -> Callable[[], None]:
-    def work() -> None:
-        assert b"7" == body_of(store, url(7))
-
-    return work
 
 
 def test_what_is_acknowledged_is_there_for_readers(path: Path) -> None:
@@ -144,8 +116,14 @@ def test_forked_children(path: Path) -> None:
             with pytest.raises(StoreLocked):
                 PageStore(path)
 
-        puts = [put_on(store, begin) for begin in (10_000, 20_000, 30_000)]
-        with at_work(*puts, get_on(reader), get_on(store)):
+        numbers = count(10_000)
+
+        def put_and_get() -> None:
+            number = next(numbers)
+            store.put(url(number), b"%d" % number)
+            assert b"%d" % number == body_of(store, url(number)) == body_of(reader, url(number))
+
+        with again_and_again(put_and_get), again_and_again(put_and_get):
             assert [0] * 10 == [Child(work).wait() for _ in range(10)]
             for _ in range(3):
                 assert all(page.url for page in reader.pages())
