@@ -100,11 +100,10 @@ class FilterExchange(Exchange):
         """Sends a call that replaces all that a shard holds; ``call`` makes it, with the parts that the shard's state counts:
         of slices too that are later than the current one, once the server's clock was set back."""
         batch = Batch([], shard, token=self.lanes.take())
-        keys = self.config.keys.state(shard)
 
         def attempt() -> Flow[bool | None]:
             # Read each time: others may have begun parts since a try that came at another time.
-            [fields] = yield from deliver([Command(("HKEYS", keys))])
+            [fields] = yield from deliver([Command(("HKEYS", self.config.keys.state(shard)))])
             batch.known = self.current_calls()
             made = call(batch, parts_of(self.config, shard, fields))
             left = yield from self._deliver({batch: made}, accept or self._accept)
@@ -144,7 +143,7 @@ class FilterExchange(Exchange):
             # A batch whose answers are lost stays as it is: the server may have executed its call.
             limit = items_per_call(current.shard(batch.shard))
             if len(batch.digests) > limit and not batch.sent:
-                batches += self._split(batch, limit)
+                batches += self._split(batch, limit, limit)
         for batch in batches:
             batch.known = current
         # A lost answer is fetched by its token alone, unless there is none, and the call is made anew.
@@ -165,11 +164,11 @@ class FilterExchange(Exchange):
             return None
         return self._agree_and_begin(current, batches, store=store, agreed=agreed)
 
-    def _split(self, batch: Batch, limit: int) -> list[Batch]:
-        """Shortens a batch to its first ``limit`` items; returns batches of the others."""
-        left = batch.digests[limit:]
-        del batch.digests[limit:]
-        return [self._batch_of_rest(batch, [*part]) for part in chunks(left, limit)]
+    def _split(self, batch: Batch, first: int, size: int) -> list[Batch]:
+        """Shortens a batch to its ``first`` items; returns batches of the others, of at most ``size`` items."""
+        left = batch.digests[first:]
+        del batch.digests[first:]
+        return [self._batch_of_rest(batch, [*part]) for part in chunks(left, size)]
 
     def _agree_and_begin(
         self, current: SliceCalls, batches: list[Batch], *, store: bool, agreed: bool
@@ -285,11 +284,8 @@ class FilterExchange(Exchange):
 
     def _rest_of(self, batch: Batch) -> list[Batch]:
         """The items without an answer, because the part before them became full."""
-        if batch.answers is None or len(batch.answers) == len(batch.digests):
-            return []
-        left = batch.digests[len(batch.answers) :]
-        del batch.digests[len(batch.answers) :]
-        return [self._batch_of_rest(batch, left)]
+        answered = len(batch.digests if batch.answers is None else batch.answers)
+        return self._split(batch, answered, len(batch.digests) or 1)
 
     def current_calls(self) -> SliceCalls:
         """The calls of the slice that the client believes current."""
