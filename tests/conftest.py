@@ -208,39 +208,30 @@ def away_from_midnight() -> None:
 
 
 @pytest.fixture(params=DRIVERS)
-def _made(request: pytest.FixtureRequest, url: str) -> Callable[..., Any]:
-    """Makes clients of a store of the test's own name; their verbs are to be awaited."""
+def _made(request: pytest.FixtureRequest, url: str, name: str) -> Callable[..., Any]:
+    """Makes clients of a store, by default of the test's own name; their verbs are to be awaited."""
 
     def make(sync: Any, aio: Any, *names: str, **parameters: Any) -> Any:
-        address = parameters.pop("url", url)
+        address, own = parameters.pop("url", url), parameters.pop("name", name)
         if not parameters.pop("resend", True):
             parameters["retry_for"] = 0.0
         if request.param == "async":
-            return aio.from_url(address, *names, **parameters)
-        return awaited(sync.from_url(address, *names, **parameters))
+            return aio.from_url(address, *(names or [own]), **parameters)
+        return awaited(sync.from_url(address, *(names or [own]), **parameters))
 
     return make
 
 
 @pytest.fixture
-def make(_made: Any, name: str) -> Any:
+def make(_made: Callable[..., Any]) -> Callable[..., Any]:
     """Makes a TimeBloom."""
-
-    def make(**parameters: Any) -> Any:
-        own = parameters.pop("name", name)
-        return _made(TimeBloom, AsyncTimeBloom, own, **{"capacity": 1000, **parameters})
-
-    return make
+    return functools.partial(_made, TimeBloom, AsyncTimeBloom, capacity=1000)
 
 
 @pytest.fixture
-def make_exact(_made: Any, name: str) -> Any:
+def make_exact(_made: Callable[..., Any]) -> Callable[..., Any]:
     """Makes an exact filter."""
-
-    def make(**parameters: Any) -> Any:
-        return _made(ExactFilter, AsyncExactFilter, parameters.pop("name", name), **parameters)
-
-    return make
+    return functools.partial(_made, ExactFilter, AsyncExactFilter)
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from itertools import pairwise
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tbloom.errors import ConfigError
-from tbloom.window import Slice, Window, from_ms, to_ms
+from tbloom.window import Slice, Window, to_ms
 
 MINUTE = 60_000
 HOUR = 60 * MINUTE
@@ -132,44 +132,6 @@ def test_hours_across_clock_change(tz: str, start: str, hours: list[tuple[str, i
 
 
 @pytest.mark.parametrize(
-    ("granularity", "labels"),
-    [("d", ["20111228", "20111229", "20111231"]), ("h", ["2011122923", "2011123100"])],
-)
-def test_skipped_day(granularity: str, labels: list[str]) -> None:
-    """Samoa's 30 December 2011 is in no slice: the one before it ends where the one after it begins."""
-    live = Window(granularity, len(labels), "Pacific/Apia").live(ms("2011-12-30T10:00"))
-    assert labels == [slice.label for slice in live]
-    assert ms("2011-12-30T10:00") == live[-2].end == live[-1].start
-
-
-@pytest.mark.parametrize(
-    ("tz", "year", "slices"),
-    [  # the hours that passed, and one more for each that a change cut in two
-        ("Europe/Berlin", 2019, 8760),
-        ("America/Sao_Paulo", 2018, 8760),
-        ("America/St_Johns", 2006, 8762),
-        ("Australia/Lord_Howe", 2019, 8761),
-        ("Antarctica/Troll", 2019, 8760),
-        ("Antarctica/Casey", 2010, 8763),
-        ("Pacific/Apia", 2011, 8736),
-    ],
-)
-def test_every_hour_of_a_year(tz: str, year: int, slices: int) -> None:
-    """A year's hours follow each other in order, none is longer than an hour on one offset."""
-    zone, window = ZoneInfo(tz), Window("h", 1, tz)
-    hours = [window.slice_at(ms(f"{year}-01-01", tz))]
-    while hours[-1].end < ms(f"{year + 1}-01-01", tz):
-        hours.append(window.slice_at(hours[-1].end))
-    assert slices == len(hours)
-    for before, hour in pairwise(hours):
-        first, last = from_ms(hour.start, zone), from_ms(hour.end - 1, zone)
-        assert before.end == hour.start < hour.end <= hour.start + HOUR
-        assert first.utcoffset() == last.utcoffset()
-        assert before.label < hour.label
-        assert first.fold or f"{first:%Y%m%d%H}" == f"{last:%Y%m%d%H}" == hour.label
-
-
-@pytest.mark.parametrize(
     ("granularity", "slices", "tz", "start", "expires"),
     [
         ("d", 3, "UTC", "2019-06-03", "2019-06-06"),  # the sources' experiment (b)
@@ -211,10 +173,13 @@ def test_slices_tile_time(window: Window, at: int) -> None:
 
 
 @given(windows, instants)
+@example(Window("h", 1, "Antarctica/Casey"), ms("2010-03-04T10:00"))  # clocks change by three hours
+@example(Window("h", 1, "Pacific/Apia"), ms("2011-12-29T10:00"))  # a day is skipped
 def test_labels_rise(window: Window, at: int) -> None:
-    """Labels sort as their slices do, and none comes twice."""
-    labels = [slice.label for slice in run(window, at, 40)]
-    assert sorted(set(labels)) == labels
+    """Labels sort as their slices do, and none comes twice; no hour is longer than one."""
+    slices = run(window, at, 40)
+    assert sorted({slice.label for slice in slices}) == [slice.label for slice in slices]
+    assert window.granularity != "h" or all(each.end - each.start <= HOUR for each in slices)
 
 
 @given(windows, instants, st.floats(0, 1, exclude_max=True))
@@ -228,50 +193,31 @@ def test_live_until_it_expires(window: Window, at: int, part: float) -> None:
     assert not any(slice in window.live(then) for then in (slice.start - 1, expires))
 
 
+_NO_GRANULARITIES = (
+    *("x", "0s", "1.5h", "", "D", "15 min", "-1h", "15m", "٣h", "h\n", "999999999w", 7, None, b"d"),
+    *(timedelta(0), timedelta(milliseconds=1500), timedelta(seconds=-60), timedelta.max),
+)
+_NO_ZONES = "Europe/Bonn", "", "CEST", "Europe", "../UTC", "/etc/passwd", "a\0b", None, 1, b"UTC"
+
+
 @pytest.mark.parametrize(
-    "granularity",
+    ("argument", "given", "right"),
     [
-        "x", "0s", "1.5h", "", "D", "15 min", "-1h", "15m", "٣h", "h\n", "999999999w", 7, None, b"d",
-        timedelta(0), timedelta(milliseconds=1500), timedelta(seconds=-60), timedelta.max,
+        *(("granularity", {"granularity": value}, "'h', 'd', 'w', 'm'") for value in _NO_GRANULARITIES),
+        *(("tz", {"tz": value}, "'Europe/Berlin'") for value in _NO_ZONES),
+        *(("tz", {"tz": value, "granularity": "15min"}, "'Europe/Berlin'") for value in _NO_ZONES),
+        *(("slices", {"slices": value}, "from 1 to 1024") for value in (0, -1, 1025, True, 1.5, "7", None)),
+        ("slices", {"granularity": "36526d", "slices": 1}, "100 years"),
+        ("slices", {"granularity": "400d", "slices": 92}, "100 years"),
+        ("slices", {"granularity": timedelta(days=36525, seconds=1), "slices": 1}, "100 years"),
     ],
 )  # fmt: skip
-def test_unknown_granularity(granularity: str | timedelta) -> None:
-    """What is no granularity is refused with a list of what is."""
+def test_what_can_be_no_window(argument: str, given: dict[str, Any], right: str) -> None:
+    """It is refused by its name, with what would be right; a time zone for fixed lengths too."""
     with pytest.raises(ConfigError) as caught:
-        Window(granularity, 7)
-    assert ("granularity", granularity) == (caught.value.argument, caught.value.value)
-    assert repr(granularity) in str(caught.value)
-    assert "'h', 'd', 'w', 'm'" in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    "tz", ["Europe/Bonn", "", "CEST", "Europe", "../UTC", "/etc/passwd", "a\0b", None, 1, b"UTC"]
-)
-def test_unknown_zone(tz: str) -> None:
-    """What is no time zone is refused, for fixed lengths too, with an example of one."""
-    for granularity in ("d", "15min"):
-        with pytest.raises(ConfigError) as caught:
-            Window(granularity, 7, tz)
-        assert ("tz", tz) == (caught.value.argument, caught.value.value)
-        assert repr(tz) in str(caught.value)
-        assert "'Europe/Berlin'" in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("granularity", "slices", "right"),
-    [
-        *(("d", slices, "from 1 to 1024") for slices in (0, -1, 1025, True, 1.5, "7", None)),
-        ("36526d", 1, "100 years"),
-        ("400d", 92, "100 years"),
-        (timedelta(days=36525, seconds=1), 1, "100 years"),
-    ],
-)
-def test_bad_slices(granularity: str | timedelta, slices: int, right: str) -> None:
-    """A number of slices is a whole one, not too many and not over a century in all."""
-    with pytest.raises(ConfigError) as caught:
-        Window(granularity, slices)
-    assert ("slices", slices) == (caught.value.argument, caught.value.value)
-    assert repr(slices) in str(caught.value)
+        Window(**{"granularity": "d", "slices": 7, "tz": "UTC", **given})
+    assert (argument, given[argument]) == (caught.value.argument, caught.value.value)
+    assert repr(given[argument]) in str(caught.value)
     assert right in str(caught.value)
 
 

@@ -30,8 +30,7 @@ local earlier, last = answers_in(entry, number)
 if earlier then return {0, earlier} end
 if last then return {3, last} end
 
-local now = server_time()
-local refused = refusal(begins, ends, now, layout, version, config_key)
+local now, refused = refusal(begins, ends, layout, version, config_key)
 if refused then return refused end
 
 local answers, new, count = insert_new(items, item_bytes, sizes, columns, FIRST_PART, part_bytes, capacity, state, field)

@@ -33,8 +33,8 @@ local kept = redis.call('HMGET', state, 'layout', lane)
 local earlier, last = answers_in(kept[2], number)
 if earlier or last then return {3, last or tonumber(number, 16)} end
 
-local now = server_time()
-if now < begins or now >= ends then return {1, now} end
+local now, refused = time_within(begins, ends)
+if refused then return refused end
 
 local stored, layout = redis.call('GET', config_key), kept[1] or ''
 if stored and stored ~= config then return {2, stored} end

@@ -22,7 +22,7 @@ local slices, items = ARGV[3] and ARGV[2], ARGV[#ARGV]
 
 -- A client that knows of no filter ('') may ask where there is none.
 local layout = redis.call('HGET', state, 'layout') or version == '' and ''
-local refused = refusal(begins, ends, server_time(), layout, version, config_key)
+local _, refused = refusal(begins, ends, layout, version, config_key)
 if refused then return refused end
 
 local answers = {}

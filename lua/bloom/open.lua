@@ -22,8 +22,8 @@ local config_key, state, config = KEYS[1], KEYS[2], ARGV[1]
 local begins, ends, expires = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local store = ARGV[5] == '1'
 
-local now = server_time()
-if now < begins or now >= ends then return {1, now} end
+local now, refused = time_within(begins, ends)
+if refused then return refused end
 
 local stored = redis.call('GET', config_key)
 if stored and stored ~= config then return {2, stored} end

@@ -28,8 +28,8 @@ local old_config, new_config, version, entries = ARGV[1], ARGV[2], ARGV[3], ARGV
 local new_layout
 local begins, ends, expires, FIRST_EXPIRY = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7], 8
 
-local now = server_time()
-if now < begins or now >= ends then return {1, now} end
+local now, refused = time_within(begins, ends)
+if refused then return refused end
 
 local config = redis.call('GET', config_key)
 if config == new_config then return {0, ''} end

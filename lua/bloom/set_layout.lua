@@ -17,13 +17,14 @@
 local config_key, state, entries = KEYS[1], KEYS[2], ARGV[2]
 local begins, ends, expires, capacity, _, _, version, field = read_constants(ARGV[1])
 
-local stored, now = redis.call('HMGET', state, 'layout', field), server_time()
+local stored = redis.call('HMGET', state, 'layout', field)
 local layout, count = stored[1], items_in(stored[2])
-local refused = refusal(begins, ends, now, layout, version, config_key)
+local now, refused = refusal(begins, ends, layout, version, config_key)
 if refused then return refused end
 if count >= capacity then
   layout = changed_layout(layout, entries)
   redis.call('HSET', state, 'layout', layout)
+  prolong(config_key, expires, now)
   prolong(state, expires, now)
 end
 return {5, layout}

@@ -42,8 +42,8 @@ local earlier, last = answers_in(kept[2], number)
 if earlier then return {0, ''} end
 if last then return {3, last} end
 
-local now = server_time()
-if now < begins or now >= ends then return {1, now} end
+local now, refused = time_within(begins, ends)
+if refused then return refused end
 
 local stored, stored_new = redis.call('GET', config_key), redis.call('GET', new_config)
 local layout, other = kept[1] or '', redis.call('HGET', new_state, 'layout')

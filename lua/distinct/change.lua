@@ -54,8 +54,8 @@
 local lane_key, mapping_key, layout_key, members_key, counters_key, FIRST_KEY = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], 6
 local number, verb, mapping, counter, parameters = tonumber(ARGV[1]), ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local generation, mapping_generation, begins, ends = ARGV[6], ARGV[7], tonumber(ARGV[8]), tonumber(ARGV[9])
-local expires, lane_ttl, most_entries, last_bucket = tonumber(ARGV[10]), tonumber(ARGV[11]), tonumber(ARGV[12]), tonumber(ARGV[13])
-local max_members, slices, items, FIRST_MEMBER = tonumber(ARGV[14]), tonumber(ARGV[15]), ARGV[17], 18
+local expires, lane_ttl, max_members = tonumber(ARGV[10]), tonumber(ARGV[11]), tonumber(ARGV[14])
+local slices, items, FIRST_MEMBER = tonumber(ARGV[15]), ARGV[17], 18
 local is_mapped, is_merge = mapping_generation ~= '-', verb == 'merge'
 local is_added, has_ids = verb == 'add' or is_merge, is_merge or not is_mapped
 local CHUNK, PIECE, asked = 65536, 2 ^ 28, #ARGV[17] / (has_ids and 4 or 20)
@@ -71,8 +71,8 @@ if verb ~= 'contains' then
   if last then return {3, last} end
 end
 
-local now = server_time()
-if now < begins or now >= ends then return {1, now} end
+local now, refused = time_within(begins, ends)
+if refused then return refused end
 local refusal, stored_mapping = disagreement(mapping_key, mapping, true)
 if refusal then return refusal end
 if entry and not stored then return {8, counters_key} end
@@ -105,10 +105,8 @@ if expires == 0 and not first_head.is_live then return {8, KEYS[FIRST_KEY]} end
 local pieces, pieces_named = {}, 0
 for piece in string.gmatch(ARGV[16], '%d+') do pieces[tonumber(piece)], pieces_named = pieces_named, pieces_named + 1 end
 local FIRST_BUCKET = FIRST_KEY + slices * pieces_named
-local splits, first_keys = {}, {next = FIRST_BUCKET}
-local function place_of(member)
-  return place(layout_key, first_keys, half_at(items, member), splits)
-end
+local tree = tree_of(layout_key, FIRST_BUCKET)
+tree.size, tree.most, tree.last = 'HLEN', tonumber(ARGV[12]), tonumber(ARGV[13])
 
 -- The id of a member that the client has given, or that its bucket has; false: that is not tbloom's. To merge, the chunk's
 -- first id.
@@ -157,10 +155,10 @@ local function look_at(chunk, id, member)
 end
 
 -- (1) What changes nothing gets its answer also on a server that refuses writes.
-local answers, unknown, places, buckets, is_left = {}, {}, {}, {}, false
+local answers, unknown, is_left = {}, {}, false
 for member = 0, asked - 1 do
-  local at, bucket = FIRST_KEY, nil
-  if read > MAX_READ then at, is_left = nil, true elseif not has_ids then at, bucket = place_of(member) end
+  local at = FIRST_KEY
+  if read > MAX_READ then at, is_left = nil, true elseif not has_ids then at = place(tree, items, member) end
   local id = at and id_of(member, at)
   local answer = '0'
   if id == false then
@@ -178,7 +176,7 @@ for member = 0, asked - 1 do
   elseif not at then
     answer = '2'
   elseif is_added then
-    unknown[#unknown + 1], places[member], buckets[member] = member, at, bucket
+    unknown[#unknown + 1] = member
   end
   answers[member + 1] = answer
 end
@@ -207,25 +205,20 @@ if damaged then return {8, damaged} end
 
 -- (2) Out of memory, and on a replica, the server refuses the first write, so that one changes nothing.
 if changes then redis.call('SETRANGE', lane_key, 0, '') end
-local given, has_split, is_full = 0, false, false
+local given, is_full = 0, false
 for _, member in ipairs(unknown) do
-  local at, bucket = places[member], buckets[member]
-  if has_split then at, bucket = place_of(member) end -- it may have moved
+  local at, bucket = place(tree, items, member) -- a split may have moved it
   local id = members + given
   local chunk = chunk_of(1, id)
-  -- KEYS has no halves of a half, so it can't be split now; it may grow to 1.5 times the limit.
-  local has_halves = at and (at - FIRST_BUCKET) % 3 == 0
   is_full = id >= max_members
-  if is_full or not at or not has_halves and redis.call('HLEN', KEYS[at]) >= 1.5 * most_entries or not chunk then
+  if is_full or not chunk or not has_room(tree, at) then
     answers[member + 1] = '2'
   else
     local kept = ARGV[FIRST_MEMBER + member]
     redis.call('HSET', KEYS[at], fingerprint_at(items, member), kept and string.format('%.0f:', id) .. kept or id)
     look_at(chunk, id, member)
     answers[member + 1], given = '1', given + 1
-    if has_halves and bucket < last_bucket and redis.call('HLEN', KEYS[at]) > most_entries then
-      has_split = split(layout_key, at, bucket, splits, true) or has_split
-    end
+    split_if_due(tree, at, bucket)
   end
 end
 answers = table.concat(answers)
@@ -257,4 +250,4 @@ if verb == 'discard' or given > 0 or next(containers) then
   if given > 0 then redis.call('SET', members_key, string.format('%.0f', members + given)) end
   redis.call('SET', lane_key, lane_entry(ARGV[1], answers, generation), 'PX', lane_ttl)
 end
-return {is_full and 6 or 0, answers, splits, members + given, is_left and 1 or 0}
+return {is_full and 6 or 0, answers, tree.splits, members + given, is_left and 1 or 0}

@@ -1,6 +1,6 @@
 -- contains: which of these items are remembered? Changes nothing.
 --
--- Includes   buckets, clock, parameters
+-- Includes   clock, refusals
 --
 -- KEYS[1]    the filter's parameters
 -- KEYS[2]    the layout: the generation, 16 digits; then a bit for each bucket, from number 0 on
@@ -15,26 +15,22 @@
 -- Reply      {0, answers, splits, times}  answers: a character per item: 1 seen; 0 not; 2 it is in another bucket: read
 --                             the layout and send it again. splits: those of the client's buckets that have been split.
 --                             times: when each of the seen items expires (ms), if ARGV[5] is 1
---            {2, parameters}  the filter is stored with other parameters
---            {4, ''}          no parameters are stored here, and the client has not compared its own
---            {5, generation}  another generation is stored
+--            {2, parameters}, {4, ''}, {5, generation}  refused (shared/refusals.lua)
 -- Errors     WRONGTYPE
 
 local config_key, layout_key, FIRST_KEY = KEYS[1], KEYS[2], 3
 local config, agreed, generation, items = ARGV[1], ARGV[2] == '1', ARGV[3], ARGV[4]
 local has_times = ARGV[5] == '1'
 
-local refusal = disagreement(config_key, config, agreed)
-if refusal then return refusal end
-local stored_generation = generation_of(layout_key)
-if stored_generation ~= generation then return {5, stored_generation} end
+local refused = refusal(config_key, layout_key, config, agreed, generation)
+if refused then return refused end
+if generation == '' then return {0, string.rep('0', #items / 20), {}, {}} end
 
-local answers, splits, times, first_keys, asked = {}, {}, {}, {next = FIRST_KEY}, #items / 20
-if generation == '' then return {0, string.rep('0', asked), splits, times} end
+local answers, times, tree = {}, {}, tree_of(layout_key, FIRST_KEY)
 local now = server_time()
 local began = now - since(generation, now)
-for i = 0, asked - 1 do
-  local at = place(layout_key, first_keys, half_at(items, i), splits)
+for i = 0, #items / 20 - 1 do
+  local at = place(tree, items, i)
   if not at then
     answers[i + 1] = '2'
   else
@@ -45,4 +41,4 @@ for i = 0, asked - 1 do
     if is_seen and has_times then times[#times + 1] = expires end
   end
 end
-return {0, table.concat(answers), splits, times}
+return {0, table.concat(answers), tree.splits, times}

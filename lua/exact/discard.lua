@@ -1,6 +1,6 @@
 -- discard: forgets these items. Which of them were remembered until now?
 --
--- Includes   buckets, clock, parameters, tokens
+-- Includes   clock, refusals
 --
 -- KEYS[1]    the client's lane (shared/tokens.lua)
 -- KEYS[2]    the filter's parameters
@@ -17,32 +17,21 @@
 -- Reply      {0, answers, splits}  answers: a character per item: 1 forgotten; 0 it was not remembered, or had expired; 2 it
 --                             is in another bucket: read the layout and send it again. splits: those of the client's
 --                             buckets that have been split
---            {2, parameters}  the filter is stored with other parameters; nothing changed
---            {3, number}      the lane has had a later call, so this is a stray copy of an answered one; nothing changed
---            {4, ''}          no parameters are stored here, and the client has not compared its own; nothing changed
---            {5, generation}  another generation is stored; nothing changed
+--            {2, parameters}, {3, number}, {4, ''}, {5, generation}  refused (shared/refusals.lua); nothing changed
 -- Errors     WRONGTYPE, OOM, READONLY, all of them before anything is changed
 
 local lane_key, config_key, layout_key, FIRST_KEY = KEYS[1], KEYS[2], KEYS[3], 4
 local number, config, agreed, generation = tonumber(ARGV[1]), ARGV[2], ARGV[3] == '1', ARGV[4]
 local lane_ttl, items = tonumber(ARGV[5]), ARGV[6]
 
--- The token comes first: a resent call gets its first answer, even if something has changed since, unless the filter was
--- cleared.
-local stored_generation = generation_of(layout_key)
-local answered, last = earlier_answer(lane_key, number, stored_generation)
-if answered then return {0, answered, {}} end
-if last then return {3, last} end
-
-local refusal = disagreement(config_key, config, agreed)
-if refusal then return refusal end
-if stored_generation ~= generation then return {5, stored_generation} end
+local refused = refusal(config_key, layout_key, config, agreed, generation, lane_key, number)
+if refused then return refused end
 if generation == '' then return {0, string.rep('0', #items / 20), {}} end
 
 local entry_now = since(generation, server_time())
-local answers, splits, first_keys, found, asked = {}, {}, {next = FIRST_KEY}, {}, #items / 20
-for item = 0, asked - 1 do
-  local at = place(layout_key, first_keys, half_at(items, item), splits)
+local answers, found, tree = {}, {}, tree_of(layout_key, FIRST_KEY)
+for item = 0, #items / 20 - 1 do
+  local at = place(tree, items, item)
   local expires = at and redis.call('ZSCORE', KEYS[at], fingerprint_at(items, item))
   if expires then found[item] = KEYS[at] end
   answers[item + 1] = not at and '2' or expires and tonumber(expires) > entry_now and '1' or '0'
@@ -53,4 +42,4 @@ answers = table.concat(answers)
 -- found nothing is kept, because an item may be added before a late copy arrives.
 redis.call('SET', lane_key, lane_entry(ARGV[1], answers, generation), 'PX', lane_ttl)
 for item, key in pairs(found) do redis.call('ZREM', key, fingerprint_at(items, item)) end
-return {0, answers, splits}
+return {0, answers, tree.splits}

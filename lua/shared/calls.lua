@@ -23,12 +23,14 @@ local function read_constants(constants)
     number_at(constants, 29), string.byte(constants, 36), version, field, oldest, sizes
 end
 
--- The reply to a call that is refused; nil: it is not.
---   {1, now}   the server's clock (ms) is not within the current slice
+-- The server's clock (ms), and the reply to a call that is refused; nil: it is not.
+--   {1, now}   the clock is not within the current slice
 --   {4, ''}    there is no such filter, or not any more (open.lua begins one)
 --   {5, layout, parameters}  the stored layout has another version than the client's
-local function refusal(begins, ends, now, layout, version, config_key)
-  if now < begins or now >= ends then return {1, now} end
-  if not layout then return {4, ''} end
-  if version_of(layout) ~= version then return {5, layout, redis.call('GET', config_key) or ''} end
+local function refusal(begins, ends, layout, version, config_key)
+  local now, refused = time_within(begins, ends)
+  if refused then return now, refused end
+  if not layout then return now, {4, ''} end
+  if version_of(layout) ~= version then return now, {5, layout, redis.call('GET', config_key) or ''} end
+  return now
 end

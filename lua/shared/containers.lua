@@ -66,51 +66,45 @@ end
 local function changed_bitmap(container, lows, is_added)
   local n = u16_at(container, 2) + (is_added and #lows or -#lows)
   if n < 0 then return nil end
-  local pieces, from, i = {'b' .. u16(n)}, 4, 1
-  while lows[i] do
-    local at = 4 + math.floor(lows[i] / 8)
-    local byte = string.byte(container, at)
-    while lows[i] and 4 + math.floor(lows[i] / 8) == at do
-      byte, i = byte + (is_added and 1 or -1) * 2 ^ (lows[i] % 8), i + 1
+  local pieces, from = {'b' .. u16(n)}, 4
+  for _, low in ipairs(lows) do
+    local at = 4 + math.floor(low / 8)
+    if at >= from then
+      pieces[#pieces + 1] = string.sub(container, from, at - 1)
+      pieces[#pieces + 1], from = string.sub(container, at, at), at + 1
     end
-    pieces[#pieces + 1] = string.sub(container, from, at - 1) .. string.char(byte)
-    from = at + 1
+    pieces[#pieces] = string.char(string.byte(pieces[#pieces]) + (is_added and 1 or -1) * 2 ^ (low % 8))
   end
   pieces[#pieces + 1] = string.sub(container, from)
   return table.concat(pieces)
 end
 
--- Runs with more ids, or with fewer: the sorted `lows`. The run that is being changed is first..last; from run `at` on nothing
--- is written yet.
+-- Runs with more ids, or with fewer: the sorted `lows`. The last piece is the run that begins before an id, or at it; from byte
+-- `from` on nothing is written yet.
 local function changed_runs(container, lows, is_added)
-  local pieces, at, first, last = {}, 1, nil, nil
-  local function write(to)
-    if first and first <= to then pieces[#pieces + 1] = u16(first) .. u16(to - first) end
-  end
+  local pieces, from = {}, 4
   for _, low in ipairs(lows) do
-    local n = begun_by(container, low)
-    if n >= at then
-      write(last)
-      pieces[#pieces + 1] = string.sub(container, 4 * at, 4 * n - 1)
-      first, at = u16_at(container, 4 * n), n + 1
-      last = first + u16_at(container, 4 * n + 2)
+    local at = 4 * begun_by(container, low)
+    if at >= from then
+      pieces[#pieces + 1] = string.sub(container, from, at - 1)
+      pieces[#pieces + 1], from = string.sub(container, at, at + 3), at + 4
     end
+    local run = pieces[#pieces]
+    local first = run and u16_at(run, 1) or low
+    local last = run and first + u16_at(run, 3) or -2
     if is_added then
-      if not first or last ~= low - 1 then
-        write(last)
-        first = low
+      local continues, to = last == low - 1, low
+      if from < #container and u16_at(container, from) == low + 1 then
+        to, from = low + 1 + u16_at(container, from + 2), from + 4
       end
-      last = low
-      if 4 * at < #container and u16_at(container, 4 * at) == low + 1 then
-        last, at = low + 1 + u16_at(container, 4 * at + 2), at + 1
-      end
+      if not continues then first = low end
+      pieces[continues and #pieces or #pieces + 1] = u16(first) .. u16(to - first)
     else
-      write(low - 1)
-      first = low + 1
+      pieces[#pieces] = first < low and u16(first) .. u16(low - 1 - first) or ''
+      if low < last then pieces[#pieces + 1] = u16(low + 1) .. u16(last - low - 1) end
     end
   end
-  write(last)
-  local runs = table.concat(pieces) .. string.sub(container, 4 * at)
+  local runs = table.concat(pieces) .. string.sub(container, from)
   return 'r' .. u16(#runs / 4) .. runs
 end
 
@@ -179,12 +173,9 @@ end
 
 -- Whether a container with this many ids, or runs, may take another form: they have passed a power of two, or are too many.
 local function is_due(before, after)
-  local power = 64
-  while power <= after do
-    if before < power then return true end
-    power = 2 * power
-  end
-  return after > 4096
+  local _, power_before = math.frexp(math.max(before, 63))
+  local _, power_after = math.frexp(after)
+  return power_after > power_before or after > 4096
 end
 
 -- A container with more ids, or with fewer; nil if none is left. `lows`: all of them sorted, and none of them in it, or all.

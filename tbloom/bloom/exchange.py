@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from tbloom.bloom.config import FIRST_CAPACITY, Config
@@ -14,7 +14,17 @@ from tbloom.bloom.usual import ANSWERS, NEW, Usual
 from tbloom.engine.batches import Batch
 from tbloom.engine.clock import ServerClock
 from tbloom.engine.exchange import Exchange
-from tbloom.engine.flow import Command, Failure, Flow, ScriptCall, Status, chunks, deliver, text
+from tbloom.engine.flow import (
+    Command,
+    Failure,
+    Flow,
+    ScriptCall,
+    Status,
+    chunks,
+    corrected,
+    deliver,
+    text,
+)
 from tbloom.engine.parameters import refusal
 from tbloom.engine.pending import now_ms
 from tbloom.engine.replicas import Replicas
@@ -79,17 +89,29 @@ class FilterExchange(Exchange):
 
     def clear(self, shard: int) -> Flow[None]:
         """Forgets what a shard holds."""
-        cleared = Batch([], shard)
-        parts = yield from self.counted(shard)
-        yield from self.change([cleared], lambda batch: batch.known.clear(batch, parts), store=None)
-        self.learn_layout(shard, "")
+        return self.replace(shard, lambda batch, counted: batch.known.clear(batch, counted))
 
-    def counted(self, shard: int) -> Flow[list[str]]:
-        """The parts that the shard's state counts: of slices too that are later than the current one, once the server's clock
-        was set back."""
-        state = self.config.keys.state(shard)
-        [fields] = yield from deliver([Command(("HKEYS", state))])
-        return parts_of(self.config, shard, fields)
+    def replace(
+        self,
+        shard: int,
+        call: Callable[[Batch, list[str]], ScriptCall],
+        accept: Callable[[Batch, Any], bool] | None = None,
+    ) -> Flow[None]:
+        """Sends a call that replaces all that a shard holds; ``call`` makes it, with the parts that the shard's state counts:
+        of slices too that are later than the current one, once the server's clock was set back."""
+        batch = Batch([], shard, token=self.lanes.take())
+
+        def attempt() -> Flow[bool | None]:
+            # Read each time: others may have begun parts since a try that came at another time.
+            [fields] = yield from deliver([Command(("HKEYS", self.config.keys.state(shard)))])
+            batch.known = self.current_calls()
+            made = call(batch, parts_of(self.config, shard, fields))
+            left = yield from self._deliver({batch: made}, accept or self._accept)
+            return None if left else True
+
+        yield from corrected(self._name, self._change, attempt)
+        self.lanes.free.extend([batch.token] if batch.token else ())
+        self.learn_layout(shard, "")
 
     def tried(self, usual: Usual, digest: bytes, lane: Lane, call: ScriptCall, reply: Any) -> Batch:
         """The batch of an item whose prepared call had another reply than an answer. It is sent again, with its token."""
@@ -121,7 +143,7 @@ class FilterExchange(Exchange):
             # A batch whose answers are lost stays as it is: the server may have executed its call.
             limit = items_per_call(current.shard(batch.shard))
             if len(batch.digests) > limit and not batch.sent:
-                batches += self._split(batch, limit)
+                batches += self._split(batch, limit, limit)
         for batch in batches:
             batch.known = current
         # A lost answer is fetched by its token alone, unless there is none, and the call is made anew.
@@ -142,11 +164,11 @@ class FilterExchange(Exchange):
             return None
         return self._agree_and_begin(current, batches, store=store, agreed=agreed)
 
-    def _split(self, batch: Batch, limit: int) -> list[Batch]:
-        """Shortens a batch to its first ``limit`` items; returns batches of the others."""
-        left = batch.digests[limit:]
-        del batch.digests[limit:]
-        return [self._batch_of_rest(batch, [*part]) for part in chunks(left, limit)]
+    def _split(self, batch: Batch, first: int, size: int) -> list[Batch]:
+        """Shortens a batch to its ``first`` items; returns batches of the others, of at most ``size`` items."""
+        left = batch.digests[first:]
+        del batch.digests[first:]
+        return [self._batch_of_rest(batch, [*part]) for part in chunks(left, size)]
 
     def _agree_and_begin(
         self, current: SliceCalls, batches: list[Batch], *, store: bool, agreed: bool
@@ -262,11 +284,8 @@ class FilterExchange(Exchange):
 
     def _rest_of(self, batch: Batch) -> list[Batch]:
         """The items without an answer, because the part before them became full."""
-        if batch.answers is None or len(batch.answers) == len(batch.digests):
-            return []
-        left = batch.digests[len(batch.answers) :]
-        del batch.digests[len(batch.answers) :]
-        return [self._batch_of_rest(batch, left)]
+        answered = len(batch.digests if batch.answers is None else batch.answers)
+        return self._split(batch, answered, len(batch.digests) or 1)
 
     def current_calls(self) -> SliceCalls:
         """The calls of the slice that the client believes current."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from tbloom.bloom import fingerprinter
@@ -45,14 +46,8 @@ def swap(exchange: FilterExchange, name: str) -> Flow[None]:
             (other if of_other else exchange).learn_layout(0, text(payload))
         return status in (Status.OK, Status.STRAY)
 
-    counted = yield from exchange.counted(0)
-    yield from exchange.change(
-        [Batch([])],
-        lambda batch: _call(exchange, other, batch, counted),
-        store=None,
-        accept=accept,
-    )
-    exchange.learn_layout(0, "")
+    call = partial(_call, exchange, other)
+    yield from exchange.replace(0, call, accept)
     yield from fingerprinter.move(other.config.keys.fingerprinter(), config.keys.fingerprinter())
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, cast
 
 import click
+from click.shell_completion import CompletionItem, shell_complete
 
-from tbloom.cli.group import tbloom
 from tbloom.cli.kit import interrupts
-from tbloom.cli.kit.entries import COMMANDS, install
+from tbloom.cli.kit.entries import COMMANDS, GROUPS, install
 from tbloom.cli.kit.errors import (
     FAILED,
     INTERRUPTED,
@@ -20,12 +21,56 @@ from tbloom.cli.kit.errors import (
     expected,
     one_line,
 )
+from tbloom.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 #: Set by the shell's function when a user presses Tab.
 COMPLETE = "_TBLOOM_COMPLETE"
+
+
+class _Group(click.Group):
+    """The group of all commands, whose names and purposes it knows without importing them."""
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
+        if (entry := COMMANDS.get(cmd_name)) is None:
+            return None
+        module = import_module(f"tbloom.cli.commands.{entry.module}")
+        return cast("click.Command", getattr(module, entry.function))
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        return [*COMMANDS]
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        width = max(map(len, COMMANDS))
+        for title, group in GROUPS.items():
+            with formatter.section(title):
+                rows = [(name.ljust(width), entry.help) for name, entry in group.items()]
+                formatter.write_dl(rows)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        found = [
+            CompletionItem(name, help=entry.help)
+            for name, entry in COMMANDS.items()
+            if name.startswith(incomplete)
+        ]
+        return found + click.Command.shell_complete(self, ctx, incomplete)
+
+
+@click.group(
+    cls=_Group,
+    commands=dict.fromkeys(COMMANDS, click.Command(None)),  # for "Did you mean"
+    invoke_without_command=True,
+    epilog="Example: tbloom add news --create < urls.txt > new.txt",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+@click.version_option(__version__, message="tbloom %(version)s")
+@click.pass_context
+def tbloom(context: click.Context) -> None:
+    """Remembers what a fleet of crawlers has seen."""
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -57,8 +102,6 @@ def _run(words: list[str]) -> int:
 
 
 def _complete(instruction: str) -> int:
-    from click.shell_completion import shell_complete  # noqa: PLC0415 - a shell asks for it only
-
     with suppress(Exception):  # a traceback in the line that the user types helps nobody
         shell_complete(tbloom, {}, "tbloom", COMPLETE, instruction)
     return 0
@@ -90,7 +133,7 @@ def _missing(error: ModuleNotFoundError, words: list[str]) -> str:
     command = next((word for word in words if word in COMMANDS), None)
     if module in {"", "tbloom"} or command is None:
         raise error
-    return f"{command!r} needs {module}: {install(command)}"
+    return f"{command!r} needs {module}: {install(command, module)}"
 
 
 def _drop_unwritable() -> None:

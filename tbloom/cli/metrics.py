@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from redis import RedisError
 from redis.exceptions import RedisClusterException
@@ -23,6 +24,11 @@ except ModuleNotFoundError as error:
     message = f"tbloom.cli.metrics needs {error.name}: pip install 'tbloom[metrics]'"
     raise ModuleNotFoundError(message, name=error.name) from None
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+#: Each filter's name with its FilterInfo, or the error that it raises; None: its server is known not to answer.
+Infos = Iterator[tuple[str, Any]]
 logger = logging.getLogger(__name__)
 
 #: Default of ``max_age`` (seconds).
@@ -81,26 +87,19 @@ class FilterCollector(Collector):
         for one in filters:
             if names.count(one.name) > 1 or not isinstance(one, TimeBloom):
                 raise ConfigError("filters", one.name, "a TimeBloom of each name, once")
-        self._filters = filters
+        self._infos: Callable[[], Infos] = partial(_infos, filters)
         self._max_age = max_age
         self._lock = threading.Lock()
         self._found: list[GaugeMetricFamily] = []
         self._read_again_at = 0.0
         self._troubles: dict[str, type[Exception]] = {}
 
-    def infos(self) -> Iterator[tuple[str, Any]]:
-        """Each filter's name and FilterInfo, or the error that it raises; None: its server is known not to answer."""
-        lost = list[Any]()
-        for one in self._filters:
-            if _server(one.client) in lost:
-                yield one.name, None
-                continue
-            try:
-                yield one.name, one.info()
-            except _ERRORS as error:
-                if is_outage(as_redis_error(error)):
-                    lost.append(_server(one.client))
-                yield one.name, error
+    @classmethod
+    def reading(cls, infos: Callable[[], Infos], max_age: float) -> Self:
+        """One of the filters that ``infos`` finds when it is asked."""
+        made = cls(max_age=max_age)
+        made._infos = infos
+        return made
 
     def describe(self) -> list[GaugeMetricFamily]:
         """The families without values, for a registry that needs their names while Redis may be down."""
@@ -117,7 +116,7 @@ class FilterCollector(Collector):
     def _read(self) -> list[GaugeMetricFamily]:
         families, troubles, answered = _families(), dict[str, Exception](), True
         try:
-            for name, info in self.infos():
+            for name, info in self._infos():
                 if isinstance(info, Exception):
                     trouble = troubles[f"filter {name!r} can't be read"] = as_redis_error(info)
                     answered &= not is_outage(trouble)
@@ -164,6 +163,20 @@ def _add(families: dict[str, GaugeMetricFamily], filter: str, info: FilterInfo |
         labels = {"filter": filter, "age": str(age)}
         for name, (_, of_slice) in _OF_SLICE.items():
             families[name].add_sample(name, labels, of_slice(slice))
+
+
+def _infos(filters: Sequence[TimeBloom]) -> Infos:
+    lost = list[Any]()
+    for one in filters:
+        if _server(one.client) in lost:
+            yield one.name, None
+            continue
+        try:
+            yield one.name, one.info()
+        except _ERRORS as error:
+            if is_outage(as_redis_error(error)):
+                lost.append(_server(one.client))
+            yield one.name, error
 
 
 def _server(client: Any) -> Any:

@@ -26,21 +26,14 @@ _START_SECONDS = 10.0
 
 @contextlib.contextmanager
 def open_redis(url: str | None) -> Iterator[tuple[str, str]]:
-    """Yields the URL and a description of the Redis at ``url``, at REDIS_URL, or started here.
+    """Yields the URL and a description of the Redis at ``url``, at REDIS_URL, or started here (without persistence).
 
     :raises CommandError: where there is no Redis.
     """
     url = url or os.environ.get("REDIS_URL")
     if url:
         yield url, f"{_version(url)} at {without_secrets(url)}"
-    else:
-        with open_own() as opened:
-            yield opened
-
-
-@contextlib.contextmanager
-def open_own() -> Iterator[tuple[str, str]]:
-    """The same of a Redis that is started here, without persistence."""
+        return
     with tempfile.TemporaryDirectory(prefix="tbloom-redis-") as folder:
         path = Path(folder) / "socket"
         # In a session of its own, because Ctrl-C goes to this process, which needs the server to clean up.

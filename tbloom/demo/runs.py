@@ -158,7 +158,7 @@ class Runs:
         self._say(f"{name}: {counted(len(self._agents), 'crawler')} ...")
         with (
             fleet(self._settings()) as crawlers,
-            progress.bar("requests", 0, quiet=False) as advance,
+            progress.bar("requests", 0) as advance,
         ):
             shown = 0
             while any(crawler.process.poll() is None for crawler in crawlers):

@@ -187,8 +187,7 @@ class CounterVerbs(Store[Client, CounterConfig], Generic[Client, Sets]):
 
     @verb
     def info(self) -> Flow[CounterInfo]:
-        """What the counter and its mapping hold. Takes the server some 2 us a bucket of the mapping (about 55 members),
-        100 buckets a call."""
+        """What the counter and its mapping hold. Sends a command for each bucket of the mapping (about 55 members)."""
         config, keys, whole = self.config, self.config.keys, select(self.config)
         total = yield from self.reader.count(whole)  # compares the parameters
         slices = []

@@ -49,14 +49,13 @@ class Exchange(BeginsAnew):
         call: Callable[[Batch], ScriptCall],
         *,
         store: bool | None = True,
-        accept: Callable[[Batch, Any], bool] | None = None,
     ) -> Flow[None]:
         """``ask`` with a token for each batch; keeps pending answers if it fails."""
         lanes = self.lanes
         for batch in batches:
             batch.token, batch.call = batch.token or lanes.take(), call
         try:
-            yield from self.ask(batches, call, store=store, accept=accept)
+            yield from self.ask(batches, call, store=store)
             lanes.free.extend([batch.token for batch in batches if batch.token])
         except BaseException:  # GeneratorExit too, after a cancellation
             self._keep(batches)
@@ -68,13 +67,11 @@ class Exchange(BeginsAnew):
         call: Callable[[Batch], ScriptCall],
         *,
         store: bool | None = False,
-        accept: Callable[[Batch, Any], bool] | None = None,
         confirmed: str = "1",
     ) -> Flow[None]:
         """Sends a call for each batch until each item has its answer; adds batches of items that must be sent again.
 
-        ``store``: parameters are stored where there are none; None: the parameters don't matter. ``accept``: takes the
-        replies in place of ``_accept``. ``confirmed``: the answers that the replicas must have, where ``store`` is True.
+        ``store``: parameters are stored where there are none; None: the parameters don't matter. ``confirmed``: the answers that the replicas must have, where ``store`` is True.
         """
         asked = [*batches]
         for start in range(0, len(asked), CALLS_AT_ONCE):
@@ -96,7 +93,7 @@ class Exchange(BeginsAnew):
                             made.behind = self.replicas.behind(made.key)
                 if not calls:
                     break
-                left = yield from self._deliver(calls, accept or self._accept, confirmed)
+                left = yield from self._deliver(calls, self._accept, confirmed)
                 if left:
                     batches += [batch for batch in left if batch not in calls]
                     answered = any((batch.answers or "").strip(MOVED) for batch in calls)

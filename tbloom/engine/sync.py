@@ -202,10 +202,12 @@ class SyncDriver(SyncVerbs, Store["redis.Redis | redis.RedisCluster", Any]):
             flow.close()  # so that it notes an error or a cancellation
 
     def _send(self, calls: Sequence[Call]) -> Sequence[Any]:
-        sender = self._sender
-        replies = [sender.ask(calls[0])] if len(calls) == 1 else sender.send(calls)
-        if not any(isinstance(reply, Exception) for reply in replies):
-            return replies
+        if len(calls) == 1:
+            replies = [self._sender.ask(calls[0])]
+            if not isinstance(replies[0], Exception):
+                return replies
+        else:
+            replies = self._sender.send(calls)
         retries = self._retries(calls)
         while True:
             retries.take(replies)

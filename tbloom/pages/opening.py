@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -59,8 +59,8 @@ def to_write(root: Path, wanted: PagesConfig | None) -> tuple[Index, PagesConfig
         raise
 
 
-def rebuild(root: Path) -> None:
-    """Makes the store's index anew from its segments."""
+def rebuild(root: Path, progress: Callable[[int], object] | None = None) -> None:
+    """Makes the store's index anew from its segments; ``progress`` is called with the length of each record."""
     stored = _parameters(root) if root.is_dir() else None
     if stored is None:
         raise ConfigError("path", str(root), "a folder with segments of a page store")
@@ -68,7 +68,7 @@ def rebuild(root: Path) -> None:
     try:
         config = agreed(str(root), stored, None)
         with Index.anew(root, config.stored) as index:
-            _reconcile(root, index, config)
+            _reconcile(root, index, config, progress)
     finally:
         lock.release()
 
@@ -109,7 +109,12 @@ def _parameters(root: Path) -> str | None:
     return next((first.parameters for first in firsts if first.parameters is not None), None)
 
 
-def _reconcile(root: Path, index: Index, config: PagesConfig) -> None:
+def _reconcile(
+    root: Path,
+    index: Index,
+    config: PagesConfig,
+    progress: Callable[[int], object] | None = None,
+) -> None:
     """Adds to the index what it does not know, such as what a killed writer had written, and cuts off a torn record.
 
     Raises TBloomError where a segment is shorter than the index knows, unless its slice has left the window.
@@ -131,7 +136,7 @@ def _reconcile(root: Path, index: Index, config: PagesConfig) -> None:
         if number not in known and (begun := _begin(config, number, path)):
             grown.append(begun)
     if grown:
-        _learn(root, index, grown)
+        _learn(root, index, grown, progress)
 
 
 def _begin(config: PagesConfig, number: int, path: Path) -> Segment | None:
@@ -153,7 +158,12 @@ def _begin(config: PagesConfig, number: int, path: Path) -> Segment | None:
     return None
 
 
-def _learn(root: Path, index: Index, known: Iterable[Segment]) -> None:
+def _learn(
+    root: Path,
+    index: Index,
+    known: Iterable[Segment],
+    progress: Callable[[int], object] | None,
+) -> None:
     """Adds the records that the index does not know, and cuts off torn ones.
 
     All are newer than those that it knows, unless the body of a torn page is a segment of the store, or a lost segment
@@ -164,6 +174,8 @@ def _learn(root: Path, index: Index, known: Iterable[Segment]) -> None:
     grown = {one.number: one for one, _, _ in parts}
     with index.learning():
         for segment, one in segments.walk(root, parts):
+            if progress:
+                progress(one.length)
             if isinstance(one, Gap):
                 logger.warning("%s: %s", root / segment.name, one.why)
                 continue

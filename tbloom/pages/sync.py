@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
@@ -91,15 +91,18 @@ class PageStore:
         in_child(self._after_fork)
 
     @classmethod
-    def rebuild(cls, path: str | os.PathLike[str]) -> PagesInfo:
+    def rebuild(
+        cls, path: str | os.PathLike[str], *, progress: Callable[[int], object] | None = None
+    ) -> PagesInfo:
         """Makes the index of the store anew, from its WARC files alone.
 
+        :param progress: is called with the number of bytes of each record, once it is read.
         :returns: the result of ``stats()`` afterwards.
         :raises ConfigError: where the folder has no segments of a store.
         :raises StoreLocked: where somebody writes to it.
         """
         root = opening.folder(path)
-        opening.rebuild(root)
+        opening.rebuild(root, progress)
         with cls(root) as store:
             return store.stats()
 

@@ -24,14 +24,6 @@ MIDNIGHT = "2019-06-{:02} 00:00:00"
 NOON = "2019-06-{:02} 12:00:00"
 
 
-#: The verbs that put an item into the current slice.
-WRITES: dict[str, Callable[[TimeBloom, str], Any]] = {
-    "add": TimeBloom.add,
-    "add_many": lambda seen, item: seen.add_many([item]),
-    "commit": TimeBloom.commit,
-}
-
-
 @pytest.fixture
 def open_one(open_one: Callable[..., TimeBloom]) -> Callable[..., TimeBloom]:
     """Opens one more client of the filter, which remembers two days by default."""
@@ -44,49 +36,30 @@ def server(clockwork: Any) -> Any:
         yield client
 
 
-@pytest.mark.parametrize("verb", WRITES)
-def test_at_midnight_an_item_goes_into_the_slice_that_begins(
-    clockwork: Any, open_one: Callable[..., TimeBloom], verb: str
-) -> None:
-    """The client believes that the day before is current; the item is remembered for as long as one of the new day."""
-    seen = open_one()
-    seen.add("shows the client the time")
-    clockwork.set(MIDNIGHT.format(4))
-    WRITES[verb](seen, "a")
-    clockwork.set(NOON.format(5))
-    assert seen.contains("a")
-    clockwork.set(MIDNIGHT.format(6))
-    assert not seen.contains("a")
-
-
-@pytest.mark.parametrize("verb", ["contains", "claim"])
-def test_at_midnight_the_oldest_slice_is_asked_no_more(
-    clockwork: Any, open_one: Callable[..., TimeBloom], verb: str
-) -> None:
-    """Though the server drops its keys later only, of a filter of several shards."""
-    seen = open_one(slices=1, shards=200)
-    items = [f"item {i}" for i in range(1000)]
-    seen.add_many(items)
-    clockwork.set(MIDNIGHT.format(4))
-    if verb == "contains":
-        assert not any(seen.contains_many(items))
-    else:
-        assert {Claim.NEW} == set(seen.claim_many(items))
+#: The verbs that put an item into the current slice.
+WRITES: dict[str, Callable[[TimeBloom, str], Any]] = {
+    "add": TimeBloom.add,
+    "add_many": lambda seen, item: seen.add_many([item]),
+    "commit": TimeBloom.commit,
+}
 
 
 @pytest.mark.parametrize("verb", WRITES)
-def test_a_client_that_is_ahead_writes_nothing_into_a_later_slice(
-    clockwork: Any, open_one: Callable[..., TimeBloom], verb: str
+@pytest.mark.parametrize(
+    ("before", "now"), [("03 00:00", "04 00:00"), ("04 12:00", "03 12:00")], ids=["behind", "ahead"]
+)
+def test_an_item_goes_into_the_slice_that_is_current_on_the_server(
+    clockwork: Any, open_one: Callable[..., TimeBloom], verb: str, before: str, now: str
 ) -> None:
-    """The server's clock was a day ahead, and is set back."""
+    """The client believes that another one is: a slice begins at this moment, or the clock was set back."""
     seen = open_one()
-    clockwork.set(NOON.format(4))
+    clockwork.set(f"2019-06-{before}:00")
     seen.add("shows the client the time")
-    clockwork.set(NOON.format(3))
+    clockwork.set(f"2019-06-{now}:00")
     WRITES[verb](seen, "a")
     found = seen.last_seen("a")
     assert found is not None
-    assert "20190603" == found.label
+    assert f"201906{now[:2]}" == found.label
 
 
 def test_the_state_counts_few_parts_that_have_left(
@@ -190,3 +163,15 @@ def test_what_is_forgotten_while_the_clock_is_back_includes_later_slices(
     assert [how == "swap"] == seen.contains_many(["kept"])
     assert not any(seen.contains_many(items))
     assert all(seen.add_many(items))
+
+
+def test_parameters_are_kept_where_a_slice_begins_with_seen_items(
+    clockwork: Any, open_one: Callable[..., TimeBloom]
+) -> None:
+    """They begin its layout, and no part of it."""
+    seen, other = (open_one(capacity=None) for _ in range(2))
+    assert [True, False] == [seen.add("a"), other.add("a")]
+    clockwork.set(NOON.format(4))
+    assert not seen.add("a")
+    clockwork.set(NOON.format(5))
+    assert other.add("a")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import redis
 
-from tbloom import Claim, ConfigError, TimeBloom
+from tbloom import Claim, TimeBloom
 from tests.helpers.flows import flow_of, lose, replies_to
 
 NEW, SEEN, BUSY = Claim.NEW, Claim.SEEN, Claim.BUSY
@@ -76,15 +76,6 @@ def test_a_pending_answer_comes_from_the_server(client: redis.Redis, name: str) 
         lose(client, flow_of(ours, "add", "a"))
         assert ours.contains("a")
         assert [True, False] == [ours.add("a"), ours.add("a")]
-
-
-@pytest.mark.parametrize(
-    ("argument", "value"),
-    [("cache_size", -1), ("cache_size", 1.5), ("cache_ttl", -1), ("cache_ttl", "a")],
-)
-def test_a_bad_argument_is_named(url: str, name: str, argument: str, value: Any) -> None:
-    with pytest.raises(ConfigError, match=rf"^{argument}: expected"):
-        TimeBloom.from_url(url, name, **{argument: value})
 
 
 def test_what_is_older_than_may_be_is_asked_again(url: str, name: str) -> None:

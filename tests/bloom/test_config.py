@@ -1,4 +1,4 @@
-"""A filter's parameters: their defaults, what is refused, and what is stored of them."""
+"""A filter's parameters: their defaults, what is refused, what is stored of them, and how large that makes it."""
 
 from __future__ import annotations
 
@@ -13,6 +13,13 @@ from hypothesis import strategies as st
 from tbloom.bloom import sizing
 from tbloom.bloom.config import configure, from_stored
 from tbloom.bloom.layout import Layout
+from tbloom.bloom.sizing import (
+    bits_of,
+    items_at,
+    rate_at,
+    rate_of_load,
+    shards_for,
+)
 from tbloom.errors import ConfigError
 
 #: Explicit in everything, so that a change of one parameter changes no other.
@@ -151,3 +158,39 @@ def test_unreadable_stored_parameters(stored: str) -> None:
     with pytest.raises(ConfigError) as caught:
         from_stored("news", stored)
     assert ("stored", stored) == (caught.value.argument, caught.value.value)
+
+
+#: What rounding of floats may do to a promise about rates; bits are whole, so usually nothing.
+ROUNDING = 1 + 1e-9
+
+rates = st.floats(1e-9, 0.5)
+hash_counts = st.integers(1, 64)
+
+
+@given(rates, st.integers(1, 10**7), hash_counts)
+def test_items_at_is_the_most_that_keep_the_rate(rate: float, blocks: int, hashes: int) -> None:
+    """The items keep the rate; a millionth more, and one more item, doesn't."""
+    bits = bits_of(blocks, hashes)
+    items = items_at(rate, bits, hashes)
+    assert rate_at(items, bits, hashes) <= rate * ROUNDING
+    more = (items * (1 + 2e-6) + 1) / (1 - rate)  # with those that are not counted
+    assert rate < rate_of_load(more / blocks, hashes) * ROUNDING
+
+
+@pytest.mark.parametrize(
+    ("bits", "masters", "shards"),
+    [
+        (1, 1, 1),
+        (2**26, 1, 1),
+        (2**26 + 64 * 64, 1, 1),  # the last block may go beyond
+        (2**26 + 64 * 64 + 1, 1, 2),
+        (2**30, 1, 16),
+        (1, 3, 3),
+        (2**30, 3, 18),
+        (2**40, 1, 16384),
+        (2**42, 1, 16384),  # of 32 MB: there are no more shards
+    ],
+)
+def test_shards_keep_keys_small_and_masters_even(bits: int, masters: int, shards: int) -> None:
+    """As many keys of 2^26 bits, and the rest of a block, as it takes, in a multiple of the masters."""
+    assert shards == shards_for(bits, masters)

@@ -4,26 +4,20 @@ from __future__ import annotations
 
 import json
 import re
-from datetime import datetime, timedelta, timezone
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
 import pytest
 import redis
 
-from tbloom import ConfigError, ConfigMismatch, TimeBloom
-from tbloom.bloom.config import configure
+from tbloom import Claim, ConfigError, ConfigMismatch, TimeBloom
 from tbloom.bloom.hasher import columns_of, digest
 from tbloom.bloom.layout import Part
 from tbloom.bloom.sizing import COLUMNS, block_step
 from tests.helpers.contents import snapshot
 from tests.helpers.making import Make
 from tests.helpers.places import block_of
-
-
-async def test_keys_are_named_after_their_slices(make: Make, name: str) -> None:
-    keys = await make().keys(at=datetime(2019, 5, 8, 13, tzinfo=timezone.utc))
-    assert [f"{{{name}}}:201905{day:02}" for day in range(2, 9)] == keys
 
 
 async def test_info_counts_exactly(make: Make, client: redis.Redis) -> None:
@@ -51,6 +45,7 @@ async def test_info_counts_exactly(make: Make, client: redis.Redis) -> None:
         ({"error_rate": 1e-3}, {"error_rate", "bits", "hashes"}),
         ({"tz": "Europe/Berlin"}, {"tz"}),
         ({"hashes": 4}, {"bits", "hashes"}),
+        ({"shards": 4}, {"shards"}),
     ],
 )
 async def test_a_client_with_other_parameters_is_refused_and_changes_nothing(
@@ -87,19 +82,6 @@ def test_a_filter_of_another_format_is_refused_and_stays(
         with pytest.raises(ConfigError, match="label: expected that of a live slice: "):
             seen.import_many(["a"], "19990101")
         assert before == snapshot(client, name)
-
-
-async def test_a_client_that_knows_the_layout_is_refused_too(
-    make: Make, client: redis.Redis, name: str
-) -> None:
-    """Another client has reconfigured the filter while it was at work."""
-    seen, other = make(capacity=1000), configure(name, capacity=2000).stored
-    await seen.add("a")
-    await make(capacity=2000).reconfigure()
-    for verb in (seen.add, seen.contains, seen.claim, seen.commit):
-        with pytest.raises(ConfigMismatch, match="capacity is 2000 there"):
-            await verb("b")
-    assert other == client.get(f"{{{name}}}:config")
 
 
 @pytest.mark.parametrize("hashes", [1, 6, 11, 12, 20])
@@ -146,20 +128,45 @@ def _without_expiry(info: object) -> str:
     return re.sub(r"expires=(None|datetime\.datetime\(.*?\)(?=, items))", "", repr(info))
 
 
-def test_info_after_an_earlier_one_counts_the_bits_of_changed_slices_only(
-    own: redis.Redis, name: str
-) -> None:
-    """Unchanged slices are not read."""
-    with TimeBloom(own, name, capacity=1000) as seen:
-        seen.add_many(map(str, range(10)))
-        seen.add("older", keep=3)
+@pytest.mark.parametrize("stored", [1, 4])
+async def test_without_a_number_the_stored_one_is_taken(make: Make, stored: int) -> None:
+    await make(shards=stored).add("a")
+    seen = make()
+    assert [True, False, True] == [
+        await seen.contains("a"),
+        await seen.add("a"),
+        await seen.add("b"),
+    ]
+    assert (await seen.info()).shards == stored
+    # An iterator can be read only once, and the first request is refused.
+    assert [False, True] == await make().add_many(iter(["a", "c"]))
+    assert [False, True] == [
+        c is Claim.NEW for c in await make().claim_many(iter("ad"), notes=iter("xy"))
+    ]
 
-        def counted(earlier: object) -> int:
-            own.config_resetstat()
-            seen.info(earlier)
-            return own.info("commandstats").get("cmdstat_bitcount", {"calls": 0})["calls"]
 
-        info = seen.info()
-        assert [counted(None), counted(info)] == [2, 0]
-        seen.add("more")
-        assert counted(info) == 1
+def test_the_root_lives_as_long_as_the_newest_slice(clockwork: Any, name: str) -> None:
+    """A client that goes on from day to day keeps its agreement alive."""
+    with (
+        TimeBloom.from_url(clockwork.server.url, name, slices=3, shards=2) as seen,
+        redis.Redis.from_url(clockwork.server.url, decode_responses=True) as client,
+    ):
+        for day in range(3, 9):
+            clockwork.set(f"2019-06-{day:02} 12:00:00")
+            assert all(seen.add_many(f"{day} {i}" for i in range(20)))
+            assert client.pttl(f"{{{name}}}:config") == max(map(client.pttl, client.keys("*")))
+            assert client.pttl(f"{{{name}}}:config") < 3 * 86_400_000
+
+
+@pytest.mark.parametrize("verb", ["add", "contains", "claim", "commit"])
+async def test_a_shard_without_parameters_asks_for_them(make: Make, verb: str) -> None:
+    """The filter was cleared and made anew, by an add to another of its shards."""
+    old = make(shards=2, capacity=1000)
+    for i in range(20):
+        await old.add(f"item {i}")
+    new = make(shards=2, capacity=2000)
+    await new.clear()
+    await new.add("item 0")
+    for i in range(20):
+        with pytest.raises(ConfigMismatch, match="capacity is 2000 there and 1000 here"):
+            await getattr(old, verb)(f"item {i}")

@@ -1,9 +1,11 @@
-"""Names, arguments and stored values from anywhere: a right answer, or an error that says why. (Items: test_hostile_items.py.)"""
+"""Items, iterables, names and stored values from anywhere: a right answer, or an error that says why."""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterator
 from contextlib import suppress
-from functools import partial
+from itertools import count
 from typing import Any
 
 import pytest
@@ -11,25 +13,19 @@ import redis
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from tbloom import AsyncTimeBloom, ConfigError, ConfigMismatch, TimeBloom
+from tbloom import (
+    AsyncTimeBloom,
+    ConfigError,
+    ConfigMismatch,
+    DistinctCounter,
+    ExactFilter,
+    LocalBloom,
+    TBloomError,
+    TimeBloom,
+)
 from tbloom.engine.keys import Keys
-from tests.helpers.hostile import ITEMS, PLANTED, anything, refused
+from tests.helpers.hostile import ITEMS, PLANTED
 from tests.helpers.stores import BLOOM
-
-_SLICES = [b"", b"x", b"x" * 9, b"\xff" * 8, b"\0" * 10**6, b"\xff" * 10**6]
-
-
-@pytest.mark.parametrize("value", _SLICES, ids=lambda value: f"{len(value)} {value[:1]!r}")
-@pytest.mark.parametrize("shards", [1, 3])
-def test_a_slice_of_any_length_is_answered(own: redis.Redis, value: bytes, shards: int) -> None:
-    for verb, call in PLANTED[BLOOM].verbs.items():
-        PLANTED[BLOOM].filled(own, shards)
-        for key in PLANTED[BLOOM].keys(own, "slice"):
-            own.set(key, value)
-        answer = call(PLANTED[BLOOM].open(own, shards))
-        if verb == "info":
-            assert 0 <= answer.slices[-1].fill_ratio <= 1 >= answer.error_rate >= 0
-
 
 _ENTRIES: list[tuple[str | bytes, str | bytes]] = [
     *(("29990508", value) for value in ["", "x", "nan", "inf", "-1", "1e300", "0x1f", b"\xff"]),
@@ -54,33 +50,6 @@ def test_a_field_of_the_state_that_is_none_is_left_out(
     assert [] == seen.warnings()
     seen.clear()
     assert own.get("{planted}:theirs")
-
-
-@pytest.mark.parametrize("shards", [1, 3])
-@pytest.mark.parametrize("callers", [False, True])
-async def test_bytes_that_are_no_text_are_no_error_of_a_client_that_decodes(
-    own: redis.Redis, name: str, make: Any, callers: bool, shards: int
-) -> None:
-    """Of tbloom's own client, and of a caller's."""
-    url = f"redis://127.0.0.1:{own.connection_pool.connection_kwargs['port']}"
-    decoding = f"{url}?decode_responses=True"
-    seen = make(url=decoding, shards=shards)
-    if callers:
-        seen = BLOOM.awaited(decoding, name, callers=True, shards=shards)
-    assert all(await seen.add_many(ITEMS))
-    keys = TimeBloom(own, name, shards=shards).config.keys
-    own.hset(keys.state(0), b"\xff", b"\xff")
-    assert [] == await seen.warnings()
-    own.hset(keys.claims(0), "d" * 16, b"0" * 16 + b"00000000" + b"0007" + b"the work\xff")
-    own.hset(keys.sessions(0), b"\xff", "9" * 15)
-    assert ["the work\ufffd"] == await seen.take_over()
-    assert not any(await seen.add_many(ITEMS))
-    for shard in range(shards):
-        own.set(keys.config(shard), b"\xff")
-    later = make(url=decoding, shards=shards)
-    for verb in (later.add_many, later.contains_many):
-        with pytest.raises(ConfigMismatch, match="stored"):
-            await verb(map(str, range(100)))
 
 
 def _all_keys(name: str, shards: int) -> set[str]:
@@ -109,25 +78,113 @@ def test_two_names_share_no_key(one: str, other: str) -> None:
             assert not _all_keys(one, shards) & _all_keys(other, others)
 
 
-@given(anything)
-def test_any_within_is_a_number_of_slices_or_a_config_error(within: Any) -> None:
-    assume(within is not None and (type(within) is not int or not 1 <= within <= 7))
-    seen = TimeBloom(redis.Redis(port=1), "fuzzed")
-    for verb in (seen.add, seen.contains):
-        assert "within" == refused(partial(verb, "a", within=within))
-
-
-_BAD_URLS = [
-    *("redis://127.0.0.1:abc", "redis://127.0.0.1:99999", "redis://[::1", "redis://127.0.0.1?db=x"),
-    *("redis+cluster://127.0.0.1:abc", "redis://127.0.0.1?max_connections=-3"),
-    *("redis://127.0.0.1?protocol=x", "redis://127.0.0.1?socket_timeout=x"),
-    "redis://127.0.0.1?nonsense=1",
+#: Text that a parser on the way might take for its own syntax.
+SNIPPETS = [
+    b"\0",
+    b"\xff" * 16,
+    b"\r\n",
+    b"*1\r\n$8\r\nFLUSHALL\r\n",
+    b"$-1\r\n",
+    b"'); redis.call('FLUSHALL') --",
+    b"]] return redis.call('FLUSHALL') --[[",
+    b"{other}:config",
+    b"}{",
+    b"64 65 66|67",
+    b"1:1",
+    b"%s%n%(spider)s",
+    "e\u0301".encode(),
+    "\U0001f577\u200d\U0001f578".encode(),
+    "\N{RIGHT-TO-LEFT OVERRIDE}".encode(),
 ]
-
-
-@pytest.mark.parametrize(
-    "url", ["", "redis:", "redis://h\n", "//", 5, None, b"redis://h", "x" * 9999, *_BAD_URLS]
+_unicode = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=50)
+_items = st.binary(min_size=1, max_size=200) | _unicode.map(str.encode) | st.sampled_from(SNIPPETS)
+#: Up to 1 MB.
+_long_items = st.builds(
+    lambda item, size: (item * (size // len(item) + 1))[:size], _items, st.integers(1, 1 << 20)
 )
-@pytest.mark.parametrize("ours", [TimeBloom, AsyncTimeBloom])
-def test_what_is_no_url_is_refused(ours: Any, url: Any) -> None:
-    assert "url" == refused(lambda: ours.from_url(url, "fuzzed"))
+_numbers = count()
+
+
+@given(_items | _long_items)
+@example(b"\0" * (1 << 20))
+@example(b"a")
+def test_every_item_is_new_once_and_only_the_filters_keys_exist(
+    own: redis.Redis, item: bytes
+) -> None:
+    name = f"items-{next(_numbers)}"
+    own.flushall()
+    seen = TimeBloom(own, name, capacity=1000)
+    assert [False, True, False] == [item in seen, seen.add(item), seen.add(item)]
+    assert [True, False] == [item in seen, b"not " + item in seen]
+    assert [False, True] == seen.add_many([item, b"not " + item])
+    keys = own.keys()
+    assert keys
+    assert all(key.startswith(f"{{{name}}}:".encode()) for key in keys), keys
+
+
+class Once:
+    """An iterable that can be read once, and is no iterator."""
+
+    def __init__(self, items: list[Any]) -> None:
+        self._left = iter(items)
+
+    def __iter__(self) -> Iterator[Any]:
+        yield from self._left
+
+
+@pytest.mark.parametrize("items", [["a", "b"], [b"a", b"b"], ["a", b"b"], [1, "b"], [2**70, b"c"]])
+@pytest.mark.parametrize("kind", [TimeBloom, ExactFilter, LocalBloom, DistinctCounter])
+def test_what_can_be_read_once_is_read_once(url: str, name: str, kind: Any, items: Any) -> None:
+    """Items of more than one type were lost."""
+    if kind is LocalBloom:
+        opened = LocalBloom(capacity=1000)
+    else:
+        opened = kind.from_url(url, name, *(["ids"] if kind is DistinctCounter else []))
+    with opened as seen:
+        assert [True, True] == [*seen.add_many(Once(items))]
+        assert [False, False] == [*seen.add_many(iter(items))]
+
+
+def test_the_error_of_a_lone_surrogate_says_why(url: str, name: str) -> None:
+    with TimeBloom.from_url(url, name) as seen:
+        with pytest.raises(ConfigError, match="surrogates not allowed at 1"):
+            seen.add("a\ud800")
+        with pytest.raises(ConfigError, match=r"items\[1\].*surrogates not allowed at 0"):
+            seen.add_many(["a", "\ud800"])
+
+
+def test_a_str_counts_by_its_text(url: str, name: str) -> None:
+    """Whatever a subclass encodes itself as."""
+
+    class Link(str):
+        __slots__ = ()
+
+        def encode(self, *_: Any, **__: Any) -> bytes:
+            return b"another one"
+
+    with TimeBloom.from_url(url, name) as seen:
+        assert [True, False] == [seen.add(Link("a")), seen.add("a")]
+        assert [False] == seen.add_many([Link("a")])
+
+
+def test_an_object_is_closed_in_its_own_event_loop(url: str, name: str) -> None:
+    seen = AsyncTimeBloom.from_url(url, name)
+    assert asyncio.run(seen.add("a"))
+    with pytest.raises(TBloomError, match="belongs to the event loop that used it first"):
+        asyncio.run(seen.aclose())
+
+
+@pytest.mark.skipif(not hasattr(asyncio, "eager_task_factory"), reason="Python before 3.12")
+def test_eager_tasks_get_their_answers(url: str, name: str) -> None:
+    """A batch's task may run before ``create_task`` returns."""
+
+    async def main() -> list[bool]:
+        asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)
+        async with AsyncTimeBloom.from_url(url, name) as seen:
+            await seen.add("before")
+            with pytest.raises(ConfigMismatch):
+                await AsyncTimeBloom(seen.client, name, capacity=5).add("other")
+            return await asyncio.gather(*[seen.add(f"{i // 2}") for i in range(200)])
+
+    answers = asyncio.run(asyncio.wait_for(main(), 60))
+    assert 100 == sum(answers)

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
@@ -15,12 +14,16 @@ import pytest
 import redis
 
 from tbloom import Claim, ExactFilter, TimeBloom
-from tbloom.engine import exchange as engine_exchange
+from tbloom.bloom.config import configure
+from tbloom.bloom.hasher import digest
+from tbloom.bloom.layout import Layout
+from tbloom.bloom.script_calls import SliceCalls
 from tbloom.engine import pending
+from tbloom.engine.batches import Batch
 from tbloom.engine.flow import ScriptCall
+from tbloom.engine.tokens import LanePool
 from tests.helpers.contents import snapshot
 from tests.helpers.flows import flow_of, keys_of, lose, replies_to, sent
-from tests.helpers.proxy import LossyProxy
 from tests.helpers.stores import BLOOM, STORES, Store
 
 both = pytest.mark.parametrize("store", [TimeBloom, ExactFilter])
@@ -208,41 +211,24 @@ def test_a_copy_that_arrives_after_a_clear_changes_nothing(
     assert theirs.add("a")
 
 
-@both
-@pytest.mark.parametrize("interrupted", ["_answers", "answers_of"])
-def test_an_interrupt_after_the_reply_loses_no_answer(
-    store: Any, interrupted: str, url: str, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It was read, but did not reach its caller."""
-
-    def interrupt(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
-    with store.from_url(url, name) as seen:
-        seen.add("before")
-        exchange = seen._exchange
-        owner: Any = exchange if hasattr(exchange, interrupted) else engine_exchange
-        with monkeypatch.context() as patch:
-            patch.setattr(owner, interrupted, interrupt)
-            with pytest.raises(KeyboardInterrupt):
-                seen.add_many(["a", "before", "b"])
-        assert [True, False, True] == seen.add_many(["a", "before", "b"])
-        assert [False, False] == seen.add_many(["a", "b"])
+PARAMETERS: dict[str, Any] = {"slices": 7, "capacity": 20_000}
 
 
-def test_a_usual_call_without_a_reply_keeps_its_lane(url: str, name: str) -> None:
-    """Other calls take other lanes, so that the server still has the answer for the next call."""
-    losing = threading.Event()
-    with (
-        LossyProxy(url, lambda _: losing.is_set()) as proxy,
-        TimeBloom.from_url(proxy.url, name, retry_for=0.01) as seen,
-    ):
-        for item in "abc":
-            seen.add(item)
-        losing.set()
-        with pytest.raises(redis.ConnectionError):
-            seen.add("lost")
-        losing.clear()
-        assert all(seen.add(f"other {i}") for i in range(20))
-        assert not seen.add("a")  # the server keeps no answer of a call that changes nothing
-        assert seen.add("lost")
+def test_the_lanes_of_10_000_clients_that_come_and_go_stay_few(clockwork: Any, name: str) -> None:
+    """Of a hundred an hour, those of the last hour are left, and at most half as many idle ones."""
+    config, began = configure(name, **PARAMETERS), datetime(2019, 6, 3, tzinfo=timezone.utc)
+    state = config.keys.state(0)
+    with redis.Redis.from_url(clockwork.server.url, decode_responses=True) as server:
+        TimeBloom(server, name, **PARAMETERS).add("first")
+        for hour in range(100):
+            now = began + hour * timedelta(minutes=62)
+            clockwork.set(f"{now:%Y-%m-%d %H:%M:%S}")
+            layout = Layout(config, server.hget(state, "layout") or "")
+            calls = SliceCalls(config, round(now.timestamp() * 1000), {0: layout})
+            with server.pipeline(transaction=False) as pipeline:
+                for number in range(100):
+                    item = Batch([digest(f"{hour} {number}")], token=LanePool().take())
+                    pipeline.execute_command(*calls.add(config.slices, item).words)
+                assert {0} == {status for status, _ in pipeline.execute()}
+            lanes = sum(field.startswith("L") for field in server.hkeys(state))
+            assert 90 < lanes <= 150  # (An item that is wrongly called seen leaves none.)

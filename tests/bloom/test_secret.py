@@ -66,17 +66,6 @@ async def test_another_secret_is_refused_and_changes_nothing(
     assert snapshot(own, name) == before
 
 
-@pytest.mark.parametrize(
-    ("secret", "given"),
-    [(b"", "0 bytes"), (b"15 bytes, short", "15 bytes"), (65 * b"x", "65 bytes"), ("text", "str")],
-)
-def test_what_can_be_no_secret(client: redis.Redis, name: str, secret: Any, given: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        TimeBloom(client, name, secret=secret)
-    assert str(caught.value).startswith("secret: expected 16 to 64 bytes, got ")
-    assert given in str(caught.value)
-
-
 def test_a_secret_is_never_shown(url: str, name: str) -> None:
     with TimeBloom.from_url(url, name, capacity=1000, secret=SECRET) as seen:
         seen.add("a")

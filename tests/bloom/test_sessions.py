@@ -1,7 +1,10 @@
-"""Whose claim it is: its session, its number, and for how long both are known."""
+"""Whose claim it is: its session, its number, for how long both are known, and what its heartbeats do."""
 
 from __future__ import annotations
 
+import asyncio
+import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
@@ -9,12 +12,15 @@ from typing import Any
 import pytest
 import redis
 
-from tbloom import Claim, TimeBloom
+from tbloom import Claim, FilterFull, TimeBloom
 from tbloom.bloom.hasher import digest
-from tests.helpers.flows import flow_of, replies_to, run
+from tests.helpers import servers
+from tests.helpers.flows import flow_of, lose, replies_to, run
+from tests.helpers.making import needed
 
 NEW, SEEN, BUSY = Claim.NEW, Claim.SEEN, Claim.BUSY
 A_DAY = 86_400.0
+LIFE = 1.0  # seconds: the shortest that a session may have
 
 
 def test_a_commit_ends_no_claim_of_another_session(
@@ -78,17 +84,6 @@ def test_a_claim_that_arrives_after_its_end_is_refused(
     assert NEW is claim(theirs, client, "a")
 
 
-def test_a_claim_that_takes_long_is_no_late_copy(ours: TimeBloom, client: redis.Redis) -> None:
-    """Another thread has claimed and released something meanwhile, and a heartbeat was sent."""
-    ours.add("the filter's parameters")
-    claiming = flow_of(ours, "claim", "a")
-    calls = next(claiming)
-    assert NEW is claim(ours, client, "b")
-    run(client, flow_of(ours, "release", "b"))
-    run(client, ours._sessions.send_heartbeat())
-    assert [[0, b"1"]] == replies_to(client, calls)
-
-
 def test_what_was_handed_over_is_had_by_who_names_its_giver(
     ours: TimeBloom, theirs: TimeBloom
 ) -> None:
@@ -134,13 +129,6 @@ def test_a_session_is_dead_once_its_time_is_up(clockwork: Any, open_one: Any) ->
     assert [NEW, NEW] == theirs.claim_many(["a", "b"])
 
 
-def test_what_the_living_claim_is_left_to_them(ours: TimeBloom, theirs: TimeBloom) -> None:
-    """A search for abandoned work neither takes nor drops it, with a note or without."""
-    assert [NEW, NEW] == ours.claim_many(["a", "b"], notes=["the work", ""])
-    assert [] == theirs.take_over()
-    assert [BUSY, BUSY] == theirs.claim_many(["a", "b"])
-
-
 def test_only_claims_of_the_dead_are_buried(
     ours: TimeBloom, theirs: TimeBloom, client: redis.Redis
 ) -> None:
@@ -182,7 +170,6 @@ def test_work_is_taken_over_after_a_reconfigure_to_fewer_slices(url: str, name: 
 
 #: What is no claim, and what is no session.
 CLAIMS = ["", "x", "0" * 27, "g" * 28, "0" * 16 + "zzzzzzzz" + "0007", b"\xff" * 40]
-SESSIONS = ["", "x", "-1", "1e300", "nan", "9" * 15, "9" * 400, "1", "1:2:3", b"\xff\x00"]
 
 
 @pytest.mark.parametrize("value", CLAIMS)
@@ -197,51 +184,101 @@ def test_a_damaged_claim_is_dropped_and_the_others_are_taken_over(
     assert 1 == client.hlen(claims)
 
 
-@pytest.mark.parametrize("limit", [70, 100])
-@pytest.mark.parametrize("takers", [1, 4])
-def test_all_work_is_taken_over_whatever_the_sizes_of_its_pages(
-    ours: TimeBloom, theirs: TimeBloom, limit: int, takers: int
-) -> None:
-    """A page that has more than is still wanted is looked at again, also where several search at once."""
-    notes = [f"work {i}" for i in range(1000)]
-    assert [] == ours.take_over() == theirs.take_over()  # first searches look at everything
-    ours.claim_many(f"live {i}" for i in range(700))
-    theirs.claim_many(notes, notes=notes)
-    theirs.end_session()
-    with ThreadPoolExecutor() as pool:
-        some = pool.map(lambda taker: take_all(taker, limit), [ours, theirs, ours, theirs][:takers])
-        taken = [note for notes in some for note in notes]
-    assert sorted(notes) == sorted(taken)
+def sync(url: str, name: str, **arguments: Any) -> TimeBloom:
+    return TimeBloom.from_url(url, name, capacity=1000, **arguments)
 
 
-def take_all(taker: TimeBloom, limit: int) -> list[str]:
-    """What one taker gets, until there is no more for it."""
-    taken: list[str] = []
-    while some := taker.take_over(limit):
-        assert len(some) <= limit
+async def test_what_is_abandoned_while_others_search_is_found(make: Any) -> None:
+    """The search began before; who has died since then is not forgotten at its end."""
+    first, second, ours = make(capacity=5000), make(capacity=5000), make(capacity=5000)
+    await second.add("the filter's parameters")
+    await first.claim_many([f"a {i}" for i in range(1200)], notes=[f"a {i}" for i in range(1200)])
+    await second.claim_many([f"b {i}" for i in range(100)], notes=[f"b {i}" for i in range(100)])
+    await first.abandon_many([f"a {i}" for i in range(1200)])
+    taken = await ours.take_over(700)
+    await second.abandon_many([f"b {i}" for i in range(100)])
+    while some := await ours.take_over(1000):
         taken += some
-    return taken
+    assert 1300 == len(set(taken)) == len(taken)
 
 
-@pytest.mark.parametrize("session", ["0" * 16, "x", "\0" * 16])
-@pytest.mark.parametrize("value", SESSIONS)
+async def test_claims_outlive_a_short_window(make: Any, client: redis.Redis, name: str) -> None:
+    """With one slice of a second, the window ends every second; the session lives on."""
+    ours, theirs = (make(granularity="1s", slices=1, session_ttl=60) for _ in range(2))
+    assert NEW is await ours.claim("a")
+    for _ in range(8):
+        await asyncio.sleep(0.3)
+        assert BUSY is await theirs.claim("a")
+    assert client.ttl(f"{{{name}}}:claims") > 60
+
+
+def test_closing_does_not_wait_for_a_server_that_is_gone(name: str) -> None:
+    with servers.local(needed("redis-server")) as client:
+        port = client.connection_pool.connection_kwargs["port"]
+        seen = sync(f"redis://127.0.0.1:{port}", name, retry_for=3600)
+        seen.claim("a")
+    seen.close()  # pytest's time-out would end it
+
+
+def test_threads_that_make_their_first_claims_at_once_start_one_heartbeat(
+    url: str, name: str
+) -> None:
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)  # threads take turns as often as they can
+    try:
+        with ThreadPoolExecutor(8) as threads:
+            for turn in range(20):
+                with sync(url, f"{name}:{turn}") as seen:
+                    assert 1 == [*threads.map(seen.claim, ["a"] * 8)].count(NEW)
+                    names = [thread.name for thread in threading.enumerate()]
+                    assert 1 == sum(thread.endswith("(run_in_thread)") for thread in names)
+                    heartbeat = seen._heartbeat
+                heartbeat.join()
+    finally:
+        sys.setswitchinterval(interval)
+
+
+def test_a_claim_that_the_caller_assumed_new_stays_claimed(
+    clockwork: servers.Clockwork, name: str
+) -> None:
+    """The claim reached the server, the reply did not, and the caller begins the work: no other process gets it."""
+    url = clockwork.server.url
+    with sync(url, name, session_ttl=2 * LIFE) as ours, sync(url, name) as theirs:
+        ours.add("before")
+        lose(ours.client, flow_of(ours, "claim", "a", None, "the work"))
+        ours.assume_new(["a"])
+        for _ in range(5):
+            clockwork.go_on(1)
+            ours._send_heartbeat()
+            assert BUSY is theirs.claim("a")
+            assert [] == theirs.take_over()
+
+
+def test_what_can_not_be_made_up_for_does_not_end_the_session(
+    url: str, name: str, client: redis.Redis
+) -> None:
+    """A commit has failed; made up for, it finds the slice full."""
+    with TimeBloom.from_url(url, name, capacity=1, grow=False) as seen:
+        assert [NEW, NEW] == seen.claim_many(["mine", "done"])
+        failed = flow_of(seen, "commit", "done")
+        next(failed)
+        failed.close()
+        seen.add("fills the slice")
+        until = client.hget(f"{{{name}}}:sessions", seen.session)
+        while client.hget(f"{{{name}}}:sessions", seen.session) == until:
+            with suppress(FilterFull):
+                seen._send_heartbeat()
+
+
+@pytest.mark.parametrize(
+    "value", ["", "x", "-1", "1e300", "nan", "9" * 15, "9" * 400, "1", "1:2:3", b"\xff\x00"]
+)
 def test_a_damaged_session_is_dead_and_dropped(
-    ours: TimeBloom, theirs: TimeBloom, client: redis.Redis, session: str, value: Any
+    ours: TimeBloom, theirs: TimeBloom, client: redis.Redis, value: Any
 ) -> None:
     sessions = f"{{{ours.name}}}:sessions"
     assert NEW is claim(theirs, client, "a")
-    client.hset(sessions, session, value)
+    client.hset(sessions, "0" * 16, value)
     assert [theirs.session] == [*ours.other_sessions()]
     assert [] == ours.take_over()
     assert [theirs.session] == client.hkeys(sessions)
-
-
-def test_a_commit_that_has_failed_outlives_its_session(ours: TimeBloom, theirs: TimeBloom) -> None:
-    """Which ends while the server does not answer."""
-    ours.claim("a", note="the work")
-    for flow in (flow_of(ours, "commit", "a"), flow_of(ours, "end_session")):
-        next(flow)
-        flow.close()
-    ours._send_heartbeat()
-    assert "a" in theirs
-    assert [] == theirs.take_over()

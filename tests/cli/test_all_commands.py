@@ -6,6 +6,7 @@ import array
 import errno
 import fcntl
 import io
+import json
 import os
 import re
 import shlex
@@ -15,23 +16,22 @@ import subprocess
 import sys
 import termios
 from datetime import date, datetime, timedelta, timezone
-from itertools import starmap
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 from unittest.mock import patch
 
-import click
 import pytest
 import redis
 
 from tbloom import DistinctCounter, ExactFilter, TimeBloom
 from tbloom.cli import main
-from tbloom.cli.group import tbloom as group
 from tbloom.cli.kit.entries import COMMANDS
 from tbloom.pages import PageStore
 from tests.helpers.commands import (
     TBLOOM,
     VERBS,
+    WORDS,
+    command_of,
     completed,
     process,
     refused,
@@ -42,7 +42,6 @@ from tests.helpers.commands import (
 )  # fmt: skip
 from tests.helpers.making import missing
 
-WORDS = [*((name,) for name in COMMANDS if name not in {"count", "pages"}), *VERBS]
 #: Correct arguments of each command with a server, after "--url URL".
 ON_SERVER = {
     **dict.fromkeys(("list", "count list"), ""),
@@ -55,15 +54,16 @@ ON_SERVER = {
     **dict.fromkeys(("count and", "count or", "count xor", "count andnot"), "urls pages"),
     "count export": "urls --members -",
 }
+WITHOUT_SERVER = {"plan", "doctor", "demo", "completion"}
 #: Command lines that print, on the server and in the folder of the fixture ``place``.
 PRINTING = [
-    *("list", "list --json", "info news", "info exact --json", "add news {urls} --seen"),
+    *("list", "info news", "info exact", "add news {urls} --seen"),
     *("check news {urls} --seen", "reconfigure news --slices 9", "export news -", "plan"),
     *("import news --from-lines {urls} --json", "report news -o -", "count add urls {urls}"),
-    *("count show urls", "count list", "count or urls", "count retention urls", "plan --table --json"),
+    *("count show urls", "count list", "count or urls", "count retention urls", "plan --table"),
     *("pages get {pages} https://example.com/", "pages ls {pages}", "pages stats {pages}"),
     *("pages verify {pages} --json", "pages export {pages} -o -", "completion bash", "--help"),
-    *("count add --help", "--version", "count export numbers --members -"),
+    *("--version", "count export numbers --members -"),
 ]  # fmt: skip
 #: Command lines that print a table.
 TABLES = [
@@ -113,9 +113,7 @@ def test_help_has_a_purpose_an_example_and_the_options(words: tuple[str, ...]) -
     [example] = re.findall(r"Example: (tbloom [^<>]*)", text)
     given = shlex.split(example)
     assert ["tbloom", *words] == given[: len(words) + 1]
-    command: Any = group
-    for word in words:
-        command = command.get_command(click.Context(group), word)
+    command = command_of(words)
     command.make_context(" ".join(words), given[len(words) + 1 :], resilient_parsing=True)
     assert words[1:] or COMMANDS[words[0]].help in text
     options = set(re.findall(r"^ +(?:-\w, )?(--[\w-]+)", lines, re.MULTILINE))
@@ -163,38 +161,39 @@ def test_a_missing_or_unknown_command_is_refused(words: list[str]) -> None:
     refused(tbloom(*(words or ["plan"]), "--jsn"), "--jsn")
 
 
-@pytest.mark.parametrize("command", ON_SERVER)
-def test_wrong_urls_are_refused(command: str) -> None:
-    """A text that is no URL, and a URL where no server answers; its password is not printed."""
-    words, more = command.split(), ON_SERVER[command].split()
+@pytest.mark.parametrize("words", WORDS, ids=" ".join)
+def test_a_wrong_server_or_name_is_refused(words: tuple[str, ...], url: str, name: str) -> None:
+    """Of each command that has a server: a text that is no URL, a URL where no server answers, whose password is not printed,
+    and a filter that does not exist, and is not created."""
+    command = command_of(words)
+    if not any("--url" in param.opts for param in command.params):
+        assert words[0] in {*WITHOUT_SERVER, "pages"} or words == ("count",)
+        return
+    more = ON_SERVER[" ".join(words)].split()
     refused(tbloom(*words, "--url", "localhost", *more), "--url", "'***'")
     refused(tbloom(*words, "--url", "redis://localhost/news", *more), "--url", "a database")
     done = tbloom(*words, "--url", "redis://:secret@127.0.0.1:1/0", *more, stdin="a\n")
-    where = "news.tbloom" if command == "restore" else "127.0.0.1:1"  # it reads its file first
+    where = "news.tbloom" if words == ("restore",) else "127.0.0.1:1"  # it reads its file first
     assert "secret" not in refused(done, where)
+    if more[:1] == ["news"]:
+        done = tbloom(*words, "--url", url, name, *more[1:], stdin="a\n")
+        refused(done, name, "tbloom list")
+        assert name not in tbloom("list", "--url", url).stdout
+        refused(tbloom(*words, "--url", url, "\udce9", *more[1:]), "expected UTF-8")
 
 
-def shown(*words: str) -> str:
-    """What a user types, and sees on 80 columns."""
-    line = " ".join(("tbloom", *words, *(["--help"] if words else [])))
-    text = tbloom(*words, *(["--help"] if words else []), COLUMNS="80").stdout
-    assert max(map(len, text.splitlines())) <= 80
-    return f"\n```text\n$ {line}\n{text}```\n"
-
-
-def test_the_documentation_has_each_help() -> None:
-    """As it is printed. With TBLOOM_RECORD=1, it is written there."""
-    page = Path(__file__).parents[2] / "docs/cli.md"
-    before, mark, recorded = page.read_text(encoding="utf-8").partition(RECORDED)
-    sections = [shown()]
-    for name in COMMANDS:
-        verbs = [words for words in WORDS if words[0] == name and words[1:]]
-        sections += [f"\n## `tbloom {name}`\n", shown(name), *starmap(shown, verbs)]
-    text = "".join(sections)
-    if os.environ.get("TBLOOM_RECORD"):
-        page.write_text(f"{before}{mark}\n{text}", encoding="utf-8")
-    else:
-        assert recorded.strip() == text.strip(), "TBLOOM_RECORD=1 records it"
+@pytest.mark.parametrize("line", [line for line in PRINTING if not line.startswith("--")])
+@pytest.mark.parametrize("flag", ["--json", "--quiet"])
+def test_json_is_json_and_quiet_is_silent(line: str, place: dict[str, str], flag: str) -> None:
+    words = words_of(line, place)
+    named = max(name for name in WORDS if name == (*words[: len(name)],))
+    if any(flag in param.opts for param in command_of(named).params):
+        done = tbloom_bytes(*words, flag, TBLOOM_URL=place["TBLOOM_URL"])
+        if flag == "--quiet":
+            assert done.stderr == b""
+        else:
+            texts = done.stdout.splitlines() if named == ("pages", "ls") else [done.stdout]
+            assert [*map(json.loads, texts)]
 
 
 #: What the examples need.
@@ -207,11 +206,14 @@ BEFORE = [
 def test_each_example_runs(
     place: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As it stands in the help, in the order of the commands; but for those that crawl, or serve until they are ended."""
+    """As it stands in the help, in the order of the commands. (The demo's: test_demo.py.)"""
     monkeypatch.chdir(tmp_path)
     today, yesterday = (f"{date.today() - timedelta(days=n):%Y%m%d}" for n in (0, 1))  # noqa: DTZ011 - labels
     Path("urls.txt").write_text("https://example.com/\nhttps://example.com/2\n")
     Path("page.html").write_text("a page")
+    Path("scrapy.cfg").write_text("[settings]\ndefault = crawls\n")
+    settings = {"ADDONS": {"tbloom.scrapy.Addon": 500}, "REDIS_URL": place["TBLOOM_URL"]}
+    Path("crawls.py").write_text("".join(f"{key} = {value!r}\n" for key, value in settings.items()))
     with redis.Redis.from_url(place["TBLOOM_URL"]) as client:
         client.flushall()
         client.sadd("news:dupefilter", "ab" * 20)
@@ -224,7 +226,7 @@ def test_each_example_runs(
     examples = [
         re.findall("Example: (.*)", " ".join(tbloom(*words, "--help").stdout.split()))[0]
         for words in WORDS
-        if words[0] not in {"demo", "doctor", "metrics"}
+        if words != ("demo",)
     ]
     examples.sort(key=lambda line: any(line.startswith(f"tbloom {each}") for each in last))
     for line in [*(f"tbloom {line}" for line in BEFORE), *examples]:
@@ -235,25 +237,17 @@ def test_each_example_runs(
             given, stdin = words[:at] + words[at + 2 :], Path(words[at + 1]).read_text()
         if ">" in given:
             given = given[: given.index(">")]
-        done = tbloom_bytes(*given, stdin=stdin.encode(), TBLOOM_URL=place["TBLOOM_URL"])
-        assert done.returncode in ({0, 1} if given[0] == "check" else {0}), (line, done.stderr)
-
-
-def test_every_command_is_tested() -> None:
-    without = {"plan", "doctor", "demo", "completion", *(f"pages {verb}" for _, verb in VERBS)}
-    assert {" ".join(words) for words in WORDS} - without == ON_SERVER.keys()
-
-
-@pytest.mark.parametrize(
-    "command",
-    sorted(name for name, more in ON_SERVER.items() if more[:4] == "news" and name != "restore"),
-)
-def test_unknown_filters_are_refused(command: str, url: str, name: str) -> None:
-    """A mistyped name creates nothing."""
-    more = ON_SERVER[command].split()[1:]
-    refused(tbloom(command, "--url", url, name, *more, stdin="a\n"), name, "tbloom list")
-    assert name not in tbloom("list", "--url", url).stdout
-    refused(tbloom(command, "--url", url, "\udce9", *more), "expected UTF-8")
+        monkeypatch.setenv("TBLOOM_URL", place["TBLOOM_URL"])
+        if given[0] == "metrics":
+            with started(*given[:-1], "0", text=True) as running:  # a free port, not 9185
+                assert "Serving http://127.0.0.1:" in running.stderr.readline()
+                running.send_signal(signal.SIGINT)
+                assert running.wait() == 0
+        elif given[0] == "doctor":  # it imports the settings of the folder
+            assert process(*given).returncode == 0
+        else:
+            done = tbloom_bytes(*given, stdin=stdin.encode())
+            assert done.returncode in ({0, 1} if given[0] == "check" else {0}), (line, done.stderr)
 
 
 def ended(line: str, place: dict[str, str], out: TextIO | None) -> tuple[int, str]:
@@ -342,8 +336,6 @@ def test_the_server_is_given_once(place: dict[str, str]) -> None:
     assert ("redis://localhost:6379/0" in said, "secret" in said) == (True, False)
 
 
-#: What is behind it in docs/cli.md is recorded.
-RECORDED = "<!-- recorded by tests/cli/test_all_commands.py -->"
 #: Runs command lines, one a line of standard input, without the libraries of the extras.
 PLAIN = """
 import sys
@@ -353,7 +345,7 @@ for line in sys.stdin:
     print(main(line.split()), line.split()[0], flush=True)
 """
 EXTRAS = [
-    *("hiredis", "isal", "jinja2", "prometheus_client", "pyroaring", "scrapy"),
+    *("hiredis", "isal", "jinja2", "prometheus_client", "pyarrow", "pyroaring", "scrapy"),
     "scrapy_redis",
 ]
 
@@ -371,7 +363,7 @@ def test_a_plain_install_has_the_commands(place: dict[str, str], tmp_path: Path)
     ]  # fmt: skip
     needs = {
         f"report {here} news": "cli", f"metrics {here}": "metrics", "pages ls a": "pages", "demo": "demo",
-        f"count and {here} other other": "distinct",
+        f"count and {here} other other": "distinct", f"count export {here} numbers --members a.arrow": "arrow",
     }  # fmt: skip
     done = subprocess.run(
         [sys.executable, "-c", PLAIN, *EXTRAS], input="\n".join([*works, *needs]),

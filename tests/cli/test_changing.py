@@ -18,13 +18,14 @@ import redis
 
 from tbloom import TimeBloom
 from tbloom.cli.kit import filters
+from tbloom.pages import PageStore
 from tests.helpers.commands import process, refused, tbloom
 from tests.helpers.proxy import Fault, Proxy
 
 
 @pytest.fixture
 def filled(url: str, name: str) -> Iterator[TimeBloom]:
-    with TimeBloom.from_url(url, name, capacity=1000) as seen:
+    with TimeBloom.from_url(url, name, capacity=1000, shards=3) as seen:
         seen.add_many(map(str, range(250)))
         yield seen
 
@@ -94,25 +95,26 @@ def test_a_server_that_goes_away_is_waited_for_aloud(
 @pytest.mark.parametrize(
     ("command", "shown"),
     [
-        ("add {} {} > {}", rb"lines .*100%"),
-        ("import {} --from-lines {}", rb"items .*100%"),
-        ("add {} {} --quiet > {}", b""),
-        ("add {} {}", b""),
+        ("add {0} {1} > {2}", rb"lines .*100%"),
+        ("import {0} --from-lines {1}", rb"items .*100%"),
+        ("reconfigure {0} --slices 9", rb"shards .*100%"),
+        ("pages rebuild {2}.pages", rb"bytes .*100%"),
+        ("add {0} {1} --quiet > {2}", b""),
+        ("add {0} {1}", b""),
     ],
 )
 def test_a_long_command_shows_a_bar_on_a_terminal(
     url: str, filled: TimeBloom, tmp_path: Path, command: str, shown: bytes
 ) -> None:
     """With rate and time left; not where its answers are printed on the same terminal, and not with --quiet."""
+    with PageStore(tmp_path / "out.pages") as store:
+        for number in range(20):
+            store.put(f"https://example.com/{number}", b"a page")
     lines = tmp_path / "lines"
     lines.write_text("".join(f"line {n:05}\n" for n in range(20_000)))
     line = command.format(filled.name, lines, tmp_path / "out")
     ours, terminal = pty.openpty()
-    # Each of some batches takes long enough.
-    main = (
-        "import time; from tbloom.cli import main; from tbloom.cli.kit import progress, streams; progress._PATIENCE = 0.1;"
-        "read = streams.batches; streams.batches = lambda *files: (time.sleep(0.2) or each for each in read(*files)); main()"
-    )
+    main = "from tbloom.cli import main; from tbloom.cli.kit import progress; progress._PATIENCE = 0; main()"
     shell = f"exec {sys.executable} -c {shlex.quote(main)} {line}"
     with os.fdopen(ours, "rb", 0) as user:
         done = subprocess.Popen(

@@ -15,7 +15,8 @@ import pytest
 import redis
 
 from tbloom import DistinctCounter, ExactFilter, TimeBloom
-from tbloom.cli.kit import filter_info, filters, streams
+from tbloom.cli.commands.listing import advice
+from tbloom.cli.kit import filters, streams
 from tbloom.engine.keys import MappingKeys
 from tests.helpers.commands import process, refused, started, tbloom
 from tests.helpers.proxy import Fault, Proxy
@@ -181,13 +182,12 @@ def test_a_signal_leaves_no_line_added_and_unprinted(
         assert reader == "closed" or added == printed
 
 
-@pytest.mark.parametrize("command", ["add", "check"])
 def test_a_line_that_is_too_long_is_refused_by_its_number(
-    url: str, filled: TimeBloom, tmp_path: Path, command: str, monkeypatch: pytest.MonkeyPatch
+    url: str, filled: TimeBloom, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(streams, "_LONGEST", 1 << 20)
     (tmp_path / "long").write_bytes(b"a\n\nb\n" + bytes(1 << 21) + b"\nc\n")
-    done = tbloom(command, "--url", url, filled.name, str(tmp_path / "long"), "--quiet")
+    done = tbloom("add", "--url", url, filled.name, str(tmp_path / "long"), "--quiet")
     assert (2, "a\nb\n") == (done.returncode, done.stdout)
     assert f"{tmp_path / 'long'}: line 4: expected at most 64 MB" in done.stderr
 
@@ -225,9 +225,10 @@ def test_a_filter_that_keeps_its_promise_gets_no_warning_of_it(
         url, name, capacity=capacity, error_rate=0.01, slices=1, grow=grow
     ) as seen:
         seen.add_many(map(str, range(10 * capacity if grow else capacity)))
-    with filters.open_filter(url, name) as stored:
+    with filters.connect(url, "--url") as server:
+        stored = server.filter(name)
         assert stored.config == seen.config
-        assert not [said for said in filter_info.advice(stored.info()) if "error rate" in said]
+        assert not [said for said in advice(stored.info()) if "error rate" in said]
 
 
 def test_a_broken_promise_is_told_though_the_slice_has_grown(url: str, name: str) -> None:

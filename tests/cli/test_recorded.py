@@ -1,53 +1,74 @@
 """Sessions in a shell: each file of the folder ``recorded`` has commands, and what they print.
 
-A line that begins with ``$`` is a command, ``<`` what it reads (``{1..9}`` in it stands for nine lines), ``!`` what it
-prints on standard error, ``=`` its exit code if that is not 0; other lines are its output, in which ``...`` stands for
-anything. ``@`` sets the server's clock; ``>`` is Python, for what has no command.
+A line that begins with ``$`` is a command, ``&`` another one that prints the same, ``<`` what they read (``{1..9}`` in it
+stands for nine lines, ``{a,b}`` for two), ``!`` what they print on standard error, ``=`` their exit code if that is not 0; ``x`` is what
+refuses them, on standard error and with exit code 2. Other lines are their output, in which ``...`` stands for anything.
+``@`` sets the server's clock; ``>`` is Python, for what has no command.
+
+And the commands' help, in docs/cli.md.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
-from collections.abc import Iterator
+from dataclasses import dataclass
 from doctest import ELLIPSIS, NORMALIZE_WHITESPACE, OutputChecker
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 import redis
 
 from tbloom import DistinctCounter, ExactFilter, TimeBloom
+from tbloom.cli import tbloom as group
+from tbloom.cli.kit.entries import COMMANDS
+from tbloom.cli.kit.options import Parameter, Shared
 from tbloom.pages import PageStore
-from tests.helpers.commands import tbloom_bytes
+from tests.helpers.commands import WORDS, command_of, tbloom, tbloom_bytes
 from tests.helpers.contents import keys_of
 
 FLAGS = ELLIPSIS | NORMALIZE_WHITESPACE
+PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
+#: What is behind it in the page is recorded.
+RECORDED = "<!-- recorded by tests/cli/test_recorded.py -->"
 SESSIONS = sorted((Path(__file__).parent / "recorded").glob("*.txt"))
 
 
-def steps(text: str) -> Iterator[tuple[str, str, str, str]]:
-    """The mark, the text and the input of each step, and what is expected of it; comments are left out."""
-    step: list[str] = []
+@dataclass
+class Step:
+    mark: str
+    #: The command, with others that print the same; or Python, or a time.
+    given: list[str]
+    stdin: str = ""
+    expected: str = ""
+
+
+def steps(text: str) -> list[Step]:
+    """Comments are left out."""
+    found: list[Step] = []
     for line in text.splitlines():
+        mark, rest = line[:1], line[2:]
         if line[:2] in ("$ ", "@ ", "> "):
-            if step:
-                yield (*step,)  # type: ignore[misc]
-            step = [line[0], line[2:], "", ""]
-        elif line == "<" or line.startswith("< "):
-            step[2] += expanded(line[2:])
-        elif line and not line.startswith("# "):
-            step[3] += f"{line}\n"
-    yield (*step,)  # type: ignore[misc]
+            found.append(Step(mark, [rest]))
+        elif line[:2] == "& ":
+            found[-1].given.append(rest)
+        elif line == "<" or line[:2] == "< ":
+            found[-1].stdin += expanded(rest)
+        elif line and line[:2] != "# ":
+            found[-1].expected += f"! {rest}\n= 2\n" if line[:2] == "x " else f"{line}\n"
+    return found
 
 
 def expanded(line: str) -> str:
     """The lines that it stands for."""
-    match = re.search(r"\{(\d+)\.\.(\d+)\}", line)
-    if not match:
-        return f"{line}\n"
-    numbers = range(int(match[1]), int(match[2]) + 1)
-    return "".join(f"{line[: match.start()]}{n}{line[match.end() :]}\n" for n in numbers)
+    if match := re.fullmatch(r"\{(\d+)\.\.(\d+)\}", line):
+        return "".join(f"{n}\n" for n in range(int(match[1]), int(match[2]) + 1))
+    if match := re.fullmatch(r"\{(.*)\}", line):
+        line = match[1].replace(",", "\n")
+    return f"{line}\n"
 
 
 def answer(command: str, stdin: str) -> str:
@@ -84,13 +105,61 @@ def test_a_session_prints_what_was_recorded(
     with redis.Redis.from_url(url) as client:
         names = {"client": client, "Path": Path, "TimeBloom": TimeBloom, "PageStore": PageStore}
         names |= {"ExactFilter": ExactFilter, "DistinctCounter": DistinctCounter}
-        for mark, given, stdin, expected in steps(text):
-            if mark == "@":
-                clockwork.set(given)
-            elif mark == ">":
-                exec(given, names)  # noqa: S102 - our own sessions
-            else:
-                before = stored(client)
-                got = answer(given, stdin).replace(url, "URL").replace(str(tmp_path), "FOLDER")
-                assert OutputChecker().check_output(expected, got, FLAGS), f"$ {given}\n{got}"
-                assert before == stored(client) or not got.endswith("= 2\n"), given
+        for step in steps(text):
+            for given in step.given:
+                if step.mark == "@":
+                    clockwork.set(given)
+                elif step.mark == ">":
+                    exec(given, names)  # noqa: S102 - our own sessions
+                else:
+                    before = stored(client)
+                    got = answer(given, step.stdin).replace(url, "URL")
+                    got = got.replace(str(tmp_path), "FOLDER")
+                    is_right = OutputChecker().check_output(step.expected, got, FLAGS)
+                    assert is_right, f"$ {given}\n{got}"
+                    assert before == stored(client) or not got.endswith("= 2\n"), given
+
+
+def without_common(match: re.Match[str]) -> str:
+    """The names of a section's options."""
+    names = re.findall(r"^  (?:-h, )?(--[\w-]+)", match[2], re.MULTILINE)
+    named = " ".join(name for name in names if name != "--help")
+    return f"{match[1]}: {named}\n\n" if named else ""
+
+
+def help_of(words: tuple[str, ...]) -> str:
+    """The help of a command on 80 columns, with only the names of common options."""
+    line = [*words, "--help"] if words else []
+    text = tbloom(*line, COLUMNS="80").stdout
+    assert max(map(len, text.splitlines())) <= 80
+    titles = "|".join(kind.section for kind in (Parameter, Shared))
+    short = re.sub(rf"({titles}):\n((?: .*\n)*)\n", without_common, text)
+    return f"\n```text\n$ {' '.join(['tbloom', *line])}\n{short}```\n"
+
+
+def common_options() -> str:
+    """Those of all commands, each once."""
+    formatter = click.HelpFormatter(width=80)
+    for kind in (Parameter, Shared):
+        params = [param for words in WORDS for param in command_of(words).params]
+        rows = (
+            param.get_help_record(click.Context(group))
+            for param in params
+            if isinstance(param, kind)
+        )
+        with formatter.section(kind.section):
+            formatter.write_dl([*dict.fromkeys(rows)])
+    return f"\n```text\n{formatter.getvalue().strip()}\n```\n"
+
+
+def test_the_documentation_has_each_help() -> None:
+    """As it is printed. With TBLOOM_RECORD=1, it is written there."""
+    before, mark, recorded = PAGE.read_text(encoding="utf-8").partition(RECORDED)
+    sections = [help_of(()), "\n## Common options\n", common_options()]
+    for words in sorted(WORDS, key=lambda words: [*COMMANDS].index(words[0])):
+        sections += [f"\n## `tbloom {words[0]}`\n"] * (not words[1:]) + [help_of(words)]
+    text = "".join(sections)
+    if os.environ.get("TBLOOM_RECORD"):
+        PAGE.write_text(f"{before}{mark}\n{text}", encoding="utf-8")
+    else:
+        assert recorded.strip() == text.strip(), "TBLOOM_RECORD=1 records it"

@@ -14,9 +14,9 @@ import pytest
 import redis
 
 from tbloom import TimeBloom
-from tbloom.cli.commands.rate import interval
+from tbloom.cli.commands.lookup import interval
+from tbloom.cli.commands.plan import classic_rate
 from tbloom.cli.kit import numbers, output
-from tbloom.cli.kit.error_rates import classic_rate
 from tests.helpers.commands import screen, tbloom, tbloom_bytes
 
 TABLE = Path(__file__).parents[1] / "data" / "bloom_fpr_table_14_1.csv"

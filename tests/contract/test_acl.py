@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 import redis
@@ -74,26 +72,6 @@ def test_the_documented_user_can_do_everything(
 ) -> None:
     with redis.Redis.from_url(_set_user(admin, name, store=store, shards=shards)) as client:
         EVERY_VERB[store](client, name, shards)
-
-
-@pytest.mark.parametrize("driver", ["async"], indirect=True)
-async def test_the_documented_user_can_use_the_async_class(
-    store: Store, opened: Any, admin: redis.Redis, name: str
-) -> None:
-    async with opened(url=_set_user(admin, name, store=store)) as seen:
-        assert [True, False] == [await seen.add("a"), await seen.add("a")]
-
-
-def test_the_documented_user_can_begin_a_slice_after_one_that_grew(
-    admin: redis.Redis, name: str
-) -> None:
-    url = _set_user(admin, name, shards=1)
-    with TimeBloom.from_url(url, name, granularity="1s", slices=60, capacity=100) as seen:
-        seen.add_many(map(str, range(300)))
-        first = seen.keys()[-1]
-        while seen.keys()[-1] == first:
-            time.sleep(0.02)
-        assert [True, False] == [seen.add("a"), seen.add("7")]
 
 
 @pytest.mark.parametrize(("store", "command"), COMMANDS, indirect=["store"])

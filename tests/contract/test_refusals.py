@@ -91,24 +91,6 @@ async def test_a_server_that_refuses_all_calls_for_a_while_is_waited_for(
     store.check(account, server.url, name)
 
 
-@pytest.mark.parametrize("policy", ["allkeys-lru", "volatile-ttl", "noeviction"])
-async def test_a_server_that_drops_keys_is_warned_of(
-    opened: Any, own: redis.Redis, policy: str
-) -> None:
-    own.config_set("maxmemory-policy", policy)
-    own.config_set("maxmemory", 100_000_000)
-    try:
-        seen = opened(url=f"redis://127.0.0.1:{own.connection_pool.connection_kwargs['port']}")
-        await seen.add("a")
-        found = await seen.warnings()
-        assert tuple(found) == (await seen.info()).warnings
-    finally:
-        own.config_set("maxmemory", 0)
-        own.config_set("maxmemory-policy", "noeviction")
-    assert (policy == "noeviction") == (not found)
-    assert all(f"(maxmemory-policy {policy})" in warning for warning in found)
-
-
 @pytest.mark.parametrize(
     ("store", "parameters"),
     [

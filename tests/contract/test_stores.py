@@ -1,7 +1,7 @@
 """One suite for all stores: what ``add``, ``contains``, ``clear`` and ``info`` do alike, and what they don't.
 
 The differences: ``TimeBloom`` and ``LocalBloom`` forget a whole slice at once, ``ExactFilter`` each item when its time is up
-(see their models, and exact/test_expiry.py); the first two may take an item for another one, ``ExactFilter`` never does.
+(see their models, and exact/test_model.py); the first two may take an item for another one, ``ExactFilter`` never does.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ async def test_an_item_that_is_none_is_refused(seen: Any, item: Any) -> None:
     assert await seen.add("a") is True  # nothing was added
 
 
-@pytest.mark.parametrize("items", ["abc", b"abc", None, 3])
+@pytest.mark.parametrize("items", ["abc", b"abc", bytearray(b"a"), memoryview(b"a"), None, 3])
 async def test_items_are_an_iterable(seen: Any, items: Any) -> None:
     with pytest.raises(ConfigError, match=r"^(item|member)s: expected an iterable of "):
         await seen.add_many(items)

@@ -28,29 +28,6 @@ async def test_clear_works_whatever_parameters_are_stored(make_counter: Make, ur
         await users.clear()
 
 
-async def test_info_tells_what_is_stored(
-    make_counter: Make, client: redis.Redis, name: str
-) -> None:
-    users, other = make_counter(), make_counter("b")
-    await users.add_many(map(str, range(5000)))
-    client.set(f"{{{name}}}:members", 3 * 65_536)  # so that the next ids are of a chunk further on
-    await users.add_many(map(str, range(4990, 5010)))
-    await other.add_many(map(str, range(4000, 4500)))
-    info = await users.info()
-    assert ("a", name, None, 5010) == (info.name, info.mapping, info.granularity, info.count)
-    assert 3 * 65_536 + 10 == info.members
-    [whole] = info.slices
-    assert ("all", 5010, 2) == (whole.label, whole.count, whole.chunks)
-    [own] = client.keys(f"{{{name}}}:chunks:a:*")
-    assert info.bytes == whole.bytes == client.memory_usage(own)
-    buckets = client.keys(f"{{{name}}}:ids:*")
-    assert len(buckets) == info.buckets > 5010 / 101
-    of_mapping = [f"{{{name}}}:{key}" for key in ("config", "layout", "members", "counters")]
-    assert info.mapping_bytes == sum(map(client.memory_usage, [*buckets, *of_mapping]))
-    assert () == info.warnings
-    assert 500 == (await other.info()).count
-
-
 _NO_PARAMETERS = [
     ({"slices": 7}, "granularity: expected a period such as 'd', because slices is given"),
     ({"granularity": "d"}, "slices: expected a whole number, because granularity is given"),

@@ -14,7 +14,6 @@ from tbloom.distinct import DistinctCounter
 from tests.helpers import servers
 from tests.helpers.account import FULL, NO_ANSWER, Account, names, pieces
 from tests.helpers.contents import keys_of
-from tests.helpers.flows import flow_of, replies_to, sent
 from tests.helpers.ids import check
 from tests.helpers.localredis import LocalRedis
 from tests.helpers.making import Make
@@ -70,25 +69,6 @@ def test_counts_during_adds_lie_between_before_and_after(url: str, name: str) ->
         adding.result()
     assert (12_000, 5000, 12_000) == (one.count(), one.count_and(other), one.count_or(other))
     assert 7000 == one.count_xor(other)
-
-
-@pytest.mark.parametrize("mapping", [False, True])
-@pytest.mark.parametrize("is_new", [True, False])
-def test_a_copy_of_a_call_from_before_a_clear_counts_nothing(
-    url: str, name: str, *, is_new: bool, mapping: bool
-) -> None:
-    """Whether it answered True, or only False, so that the server has noted nothing of it."""
-    with redis.Redis.from_url(url) as own, DistinctCounter.from_url(url, "one", name) as counter:
-        counter.add_many(names(20))
-        calls = sent(own, flow_of(counter, "add_many", names(20, "more" if is_new else "item")))
-        other = DistinctCounter(own, "one", name)
-        other.clear(mapping=mapping)
-        for _ in range(2):
-            replies_to(own, calls)
-            assert 0 == other.count()
-        assert [True] * 20 == other.add_many(names(20))
-        replies_to(own, calls)
-        assert 20 == other.count()
 
 
 def test_an_add_to_a_past_day_without_an_answer_is_answered_when_it_is_repeated(

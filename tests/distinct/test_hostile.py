@@ -6,7 +6,6 @@ import re
 import struct
 from collections.abc import Callable
 from functools import partial
-from itertools import count, islice
 
 import pytest
 import redis
@@ -17,7 +16,6 @@ from tbloom.engine.keys import MappingKeys
 from tbloom.items import encode, fingerprint
 from tests.helpers.contents import keys_of, snapshot
 from tests.helpers.hostile import ITEMS, PLANTED
-from tests.helpers.ids import ids_of
 from tests.helpers.stores import DISTINCT
 
 pytestmark = pytest.mark.usefixtures("away_from_midnight")
@@ -105,37 +103,6 @@ def test_what_is_damaged_or_lost_is_an_error_of_who_reads_it(own: redis.Redis, d
     assert expected == answered
 
 
-def test_a_counter_whose_entry_is_none_is_cleared_alone(own: redis.Redis) -> None:
-    for entry in _NO_ENTRIES:
-        one, two = _filled(own)
-        own.hset(KEYS.counters(), "one", entry)
-        one.clear()
-        assert [True, 1, 50] == [one.add("7"), one.count(), two.count()]
-
-
-@pytest.mark.parametrize("name", ["", b"\xff", "three"], ids=ascii)
-def test_no_field_hinders_a_clear_of_the_mapping(own: redis.Redis, name: str | bytes) -> None:
-    """A name that is none, or another program's entry."""
-    one, _ = _filled(own)
-    own.hset(KEYS.counters(), name, b"\xff")
-    one.clear(mapping=True)
-    assert [] == keys_of(own)
-    assert one.add("7")
-
-
-def test_counters_without_their_mapping_are_named_until_they_are_cleared(own: redis.Redis) -> None:
-    one, two = _filled(own)
-    own.delete(KEYS.layout(), KEYS.members(), *own.scan_iter("*:ids:*"))
-    two.clear()
-    assert all(two.add_many(ITEMS))
-    for verb in ("add", "contains", "count", "count_and", "info"):
-        with pytest.raises(TBloomError, match="'one': the server has lost the ids"):
-            VERBS[verb](one)
-    assert len(ITEMS) == two.count()
-    one.clear()
-    assert [True, False] == [one.add("7"), one.add("7")]
-
-
 @pytest.mark.parametrize(
     ("lost", "left", "after"),
     [
@@ -152,43 +119,3 @@ def test_members_of_a_lost_bucket_or_entry_are_counted_anew(
     assert left == (one.count(), two.count())
     assert all(one.add_many(ITEMS))
     assert after == (one.count(), two.count())
-
-
-def test_a_lost_slice_is_forgotten_and_the_others_are_counted(own: redis.Redis) -> None:
-    own.flushall()
-    one = DistinctCounter(own, "one", "planted", granularity="d", slices=2)
-    one.add_many(ITEMS)
-    _lose("*:chunks:*", own)
-    assert 0 == one.count()
-    assert all(one.add_many(ITEMS))
-
-
-def test_members_made_to_be_in_one_bucket_are_spread_over_deeper_ones(own: redis.Redis) -> None:
-    own.flushall()
-    one, items = DistinctCounter(own, "one", "planted"), map("aimed {}".format, count())
-    # Those whose buckets begin with the same nine bits.
-    members = [*islice((item for item in items if not fingerprint(encode(item)) >> 39 & 511), 500)]
-    assert [True] * 500 == one.add_many(members)
-    assert [False] * 500 == one.add_many(members)
-    assert [*range(500)] == sorted(ids_of(own, "planted").values())  # each given once
-    assert 500 == one.count()
-    assert {b"listpack", b"ziplist"} >= {
-        own.object("encoding", key) for key in own.scan_iter("*:ids:*")
-    }
-    assert own.strlen(KEYS.layout()) < 16 + 4096
-
-
-NAMES = [
-    *("a", "a:all", "a:all:1", "a:20261120", "a:20261120:1", "a:1", "1", "1:1", ":", "::", "all"),
-    *("a@b", "@", "*", "a*", "ä", "\u200b", "日本", "a b", "a\n", "\0", "chunks:a"),
-]
-
-
-def test_counters_with_odd_names_are_apart(own: redis.Redis) -> None:
-    own.flushall()
-    counters = [DistinctCounter(own, name, "planted") for name in NAMES]
-    for number, counter in enumerate(counters):
-        assert all(counter.add_many(map(str, range(90 + number))))
-    assert [90 + i for i in range(len(NAMES))] == [counter.count() for counter in counters]
-    counters[0].clear()
-    assert [0, *(90 + i for i in range(1, len(NAMES)))] == [c.count() for c in counters]

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap
 
-from tbloom import ConfigError, MappingFull
+from tbloom import ConfigError
 from tbloom.distinct import DistinctCounter, exchange
 from tbloom.distinct.roaring import containers_of
 from tests.helpers.contents import keys_of
@@ -168,18 +168,6 @@ def test_ids_beside_the_border_of_a_chunk_or_a_piece(
     assert len(expected) - 1 == DistinctCounter(own, "one", name).count()
 
 
-def test_the_mapping_ends_with_the_id_2_to_the_32_less_1(own: redis.Redis, name: str) -> None:
-    one, members = DistinctCounter(own, "one", name), [f"{i}" for i in range(5000)]
-    one.add("first")
-    own.set(f"{{{name}}}:members", 2**32 - 5000)
-    one.add_many(members)
-    for counter in (one, DistinctCounter(own, "two", name)):
-        with pytest.raises(MappingFull):
-            counter.add("one more")
-    assert 2**32 - 1 == counted(own, name, "one")[-1]
-    assert 2**32 == one.info().members
-
-
 @pytest.mark.parametrize(
     ("most_entries", "keep"),
     [
@@ -219,14 +207,8 @@ def test_verbs_of_many_clients_in_any_order(
             assert sets["ever"] == {*ever.everyone()}
 
 
-async def test_integers_need_no_mapping(make_counter: Make, client: redis.Redis) -> None:
-    name = f"test-{secrets.token_hex(6)}"
-    numbers = make_counter(name, mapping=None)
-    assert await numbers.add(0)
-    assert [True, True, False] == await numbers.add_many([7, 2**32 - 1, 7])
-    assert [False, True, True] == await numbers.contains_many([8, 7, 2**32 - 1])
-    assert (True, False) == (await numbers.discard(7), await numbers.discard(7))
-    assert 2 == await numbers.count() == (await numbers.info()).count
+async def test_an_integer_that_is_no_id_is_refused(make_counter: Make) -> None:
+    numbers = make_counter(mapping=None)
     for bad in (-1, 2**32, "7", b"7", 1.0, True, None):
         for verb in (numbers.add, numbers.contains, numbers.discard):
             with pytest.raises(ConfigError, match=r"^member: expected a whole number from 0 to"):
@@ -234,9 +216,7 @@ async def test_integers_need_no_mapping(make_counter: Make, client: redis.Redis)
         with pytest.raises(ConfigError, match=r"^members\[1\]: expected a whole number"):
             await numbers.add_many([1, bad])
     with pytest.raises(ConfigError, match="keep_members"):
-        make_counter(name, mapping=None, keep_members=True)
-    await numbers.clear(mapping=True)
-    assert [] == keys_of(client, name)
+        make_counter(mapping=None, keep_members=True)
 
 
 def test_a_call_with_too_much_to_do_is_made_in_parts(own: redis.Redis) -> None:

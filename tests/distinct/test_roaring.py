@@ -7,7 +7,6 @@ import struct
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -52,32 +51,6 @@ def test_containers_are_bitmaps(chunks: dict[int, set[int]], runs: bool) -> None
         bits = sum(1 << low for low in lows).to_bytes(8192, "little")
         bitmaps[chunk] = b"b" + struct.pack("<H", len(lows) - 1) + bits
     assert ids == bitmap_of(bitmaps)
-
-
-@given(_chunks.filter(bool), st.data())
-def test_damaged_containers_are_refused_or_bitmaps(chunks: dict[int, set[int]], data: Any) -> None:
-    ids = BitMap(chunk << 16 | low for chunk, lows in chunks.items() for low in lows)
-    containers = containers_of(ids)
-    chunk = data.draw(st.sampled_from([*containers]))
-    container = bytearray(containers[chunk])
-    for at in data.draw(st.lists(st.integers(0, len(container) - 1), max_size=3)):
-        container[at] = data.draw(st.integers(0, 255))
-    cut = data.draw(st.integers(0, len(container)))
-    for damaged in (container, container[:cut]):
-        try:
-            found = bitmap_of({**containers, chunk: bytes(damaged)})
-        except ValueError:
-            continue
-        assert len(found) == len([*found]) == len(found | found)
-
-
-@given(st.binary(max_size=100))
-def test_any_bytes_are_refused_or_a_bitmap(data: bytes) -> None:
-    try:
-        ids = imported(data)
-    except ConfigError:
-        return
-    assert len(ids) == len([*ids])
 
 
 @pytest.fixture(scope="module")

@@ -21,9 +21,7 @@ from pyroaring import BitMap
 from tbloom import ConfigError, DistinctCounter, TBloomError
 from tbloom.distinct import Cohort, Retention, funnel, retention
 from tests.helpers import servers
-from tests.helpers.flows import flow_of, replies_to, run
 from tests.helpers.making import Make
-from tests.helpers.servers import Cluster
 
 CHUNK = 65_536
 OPERATORS = {"|": operator.or_, "&": operator.and_, "-": operator.sub, "^": operator.xor}
@@ -157,45 +155,6 @@ async def test_everyone_has_the_members_of_all_counters(make_counter: Make) -> N
     assert 0 == await everyone.count()
 
 
-def test_everyone_of_integers_is_all_of_them(integers: Any) -> None:
-    a = integers()
-    a.from_roaring(BitMap(range(0, 200_000, 2)).serialize())
-    others = a.everyone() - a.members()
-    assert (2**32 - 100_000, 1, 2**32 - 1) == (others.count(), others.min(), others.max())
-    assert (1, 0) == (a.members().first_absent(), others.first_absent())
-    assert None is a.everyone().first_absent()
-    assert 2**32 - 1 == a.everyone().select(2**32 - 1)
-
-
-@pytest.mark.parametrize("id", [-1, 2**32, 1.0, True, "7", None])
-async def test_an_id_or_a_rank_that_is_none_is_refused(make_counter: Make, id: Any) -> None:
-    a = make_counter()
-    await a.add_many(["x", "y"])
-    with pytest.raises(ConfigError, match=r"^id: expected a whole number from 0 to 2\^32 - 1"):
-        await a.members().rank(id)
-    for rank in (id, 2):
-        with pytest.raises(ConfigError, match=r"^rank: expected a whole number from 0, less than"):
-            await a.members().select(rank)
-
-
-def test_slices_are_sets(clockwork: servers.Clockwork, name: str) -> None:
-    with DistinctCounter.from_url(
-        clockwork.server.url, "a", name, granularity="d", slices=7, keep_members=True
-    ) as pages:
-        for day in range(3, 10):
-            clockwork.set(f"2019-06-{day:02} 12:00:00")
-            pages.add_many([f"page {i}" for i in range(day * 10, day * 10 + 20)])
-        monday, tuesday = pages.slice("20190603"), pages.slice("20190604")
-        assert {f"page {i}" for i in range(40, 50)} == {*monday & tuesday}
-        assert {f"page {i}" for i in range(30, 40)} == {*monday - tuesday}
-        assert 30 == len(pages.within(2))
-        assert 80 == len(pages.members()) == pages.count()
-        clockwork.set("2019-06-10 00:00:01")
-        assert 70 == len(pages.members())
-        assert pages.members() & tuesday
-        assert 0 == len(monday) == len(pages.within(1))
-
-
 def test_retention_and_funnel(clockwork: servers.Clockwork, name: str) -> None:
     url, days = clockwork.server.url, {"granularity": "d", "slices": 5}
     with DistinctCounter.from_url(url, "a", name, **days) as pages:
@@ -221,30 +180,6 @@ def test_retention_and_funnel(clockwork: servers.Clockwork, name: str) -> None:
             retention(whole)
         with pytest.raises(ConfigError, match=r"^others\[0\]: expected"):
             funnel(whole, "a")  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("is_cleared", [False, True])
-def test_a_slice_that_changes_while_it_is_read(
-    integers: Any, client: redis.Redis, *, is_cleared: bool
-) -> None:
-    """When it is known which chunks it has, and before these are read: it has what was there and stayed, and nothing of
-    before a clear()."""
-    counter, other = integers(), integers()
-    before = {*range(0, 300 * CHUNK, CHUNK)}
-    after = {*range(1, 400 * CHUNK, CHUNK)} if is_cleared else before | {7}
-    counter.add_many(before)
-    flow = flow_of(counter.members(), "bitmap")
-    calls = next(flow)
-    while calls[0].words[0] != "HMGET":
-        calls = flow.send(replies_to(client, calls))
-    if is_cleared:
-        other.clear()
-    other.add_many(after)
-    found, _ = run(client, flow, replies_to(client, calls))
-    assert before & after <= {*found} <= after
-    assert {*found} == after or not is_cleared
-    assert after == {*counter.members()}
-    assert len(after) == counter.count()
 
 
 def test_a_set_has_nothing_of_a_mapping_that_is_cleared_while_it_is_asked(
@@ -282,17 +217,6 @@ def test_a_set_has_nothing_of_a_mapping_that_is_cleared_while_it_is_asked(
         assert after[0] not in counter.members()  # it has the id of before[0], which was counted
 
 
-def test_a_long_chain_of_sets(integers: Any) -> None:
-    a = integers("a")
-    a.add_many(range(10))
-    b = integers("b")
-    b.add_many(range(5, 15))
-    for operation, size in (("|", 15), ("&", 5), ("-", 5)):
-        function = OPERATORS[operation]
-        assert size == len(reduce(function, [a.members()] + [b.members()] * 2000))
-    assert 10 == len(reduce(operator.xor, [a.members()] + [b.members()] * 2000))
-
-
 def test_only_sets_of_one_mapping_can_be_combined(url: str, name: str) -> None:
     a, b, c = (DistinctCounter.from_url(url, "a", mapping) for mapping in (name, f"{name}2", None))
     for function in OPERATORS.values():
@@ -309,16 +233,6 @@ def test_only_sets_of_one_mapping_can_be_combined(url: str, name: str) -> None:
         a.count_or(a, b)
     with pytest.raises(ConfigError, match=r"^keep_members: expected True"):
         [*a.members()]
-
-
-def test_sets_on_a_cluster(cluster: Cluster, name: str) -> None:
-    """Counters of integers are on several nodes."""
-    with redis.RedisCluster.from_url(f"redis://127.0.0.1:{cluster.port}") as client:
-        own = [DistinctCounter(client, f"{name}-{i}", None) for i in range(6)]
-        for i, counter in enumerate(own):
-            counter.from_roaring(BitMap(range(i, i + 5000)).serialize())
-        assert 5005 == len(reduce(operator.or_, [counter.members() for counter in own]))
-        assert 4995 == own[0].count_and(*own[1:])
 
 
 @pytest.mark.parametrize("runs", [2048, 32_768])

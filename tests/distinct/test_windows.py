@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from datetime import date, datetime, timedelta, timezone
-from functools import partial
 from typing import Any
 
 import pytest
@@ -13,8 +12,6 @@ import redis
 
 from tbloom import ConfigError
 from tbloom.distinct import DistinctCounter
-from tbloom.distinct.selection import select
-from tests.helpers.flows import replies_to, run
 from tests.helpers.making import Make
 
 MONDAY = datetime(2019, 6, 3, tzinfo=timezone.utc)  # when the server's clock begins
@@ -51,25 +48,6 @@ async def test_a_member_is_counted_once_a_day(clockwork: Any, make_counter: Make
         (one.label, one.count) for one in info.slices[-2:]
     ]
     assert (3, 7, 3) == (info.count, len(info.slices), info.members)
-
-
-async def test_counters_with_other_slices_are_combined(clockwork: Any, make_counter: Make) -> None:
-    """By the day, by the hour, without slices: each by its own live slices."""
-    url = clockwork.server.url
-    days, ever = make_counter("d", url=url, **DAILY), make_counter("e", url=url)
-    hours = make_counter("h", url=url, granularity="h", slices=2)
-    for now in range(5):
-        clockwork.set(MONDAY + timedelta(hours=now))
-        for users in (days, hours, ever):
-            await users.add_many([f"{now}", "always"])
-    assert [6, 3, 6] == [await users.count() for users in (days, hours, ever)]
-    assert [3, 6, 6 - 3] == [
-        await days.count_and(hours),
-        await hours.count_or(ever),
-        await days.count_xor(hours),
-    ]
-    assert 3 == await ever.count_xor(days, hours)
-    assert 2 == await ever.count_and(days, hours.within(1))
 
 
 async def test_a_log_of_past_days_is_counted_by_day(
@@ -128,13 +106,6 @@ async def test_what_is_outside_the_window_is_refused_by_the_server_s_clock(
     assert 0 == await users.count()
 
 
-async def test_a_day_that_is_in_several_slices_is_refused(make_counter: Make) -> None:
-    hours = make_counter(granularity="h", slices=48)
-    expected = "a datetime: the day is in slices '2019060300' to '2019060323'"
-    with pytest.raises(ConfigError, match=f"^at: expected {expected}"):
-        await hours.add("x", at=date(2019, 6, 3))
-
-
 def _ends(server: redis.Redis, name: str) -> dict[str, datetime | None]:
     """When each key of a counter's slices ends, by the server's clock."""
     keys = server.keys(f"{{{name}}}:chunks:*")
@@ -191,39 +162,3 @@ def test_midnight_between_two_calls_is_met_by_all(
         assert daily.add("x")
         assert not others[3].add("x")
         assert 1 == others[0].within(1).count_and(others[1].within(7))
-
-
-def test_a_count_that_midnight_interrupts_is_of_the_slices_that_are_live_then(
-    clockwork: Any, daily: DistinctCounter
-) -> None:
-    """Between its requests."""
-    daily.add("x")
-    clockwork.set(MONDAY + 6 * DAY)
-    daily.add("x")
-    flow = daily.reader.count(select(daily.config))
-    calls = next(flow)
-    clockwork.set(MONDAY + 7 * DAY)
-    counted, _ = run(daily.client, flow, replies_to(daily.client, calls))
-    assert 1 == counted
-
-
-def test_a_clock_that_is_set_back_forgets_nothing_and_hides_nothing_from_a_clear(
-    clockwork: Any, server: redis.Redis, daily: DistinctCounter, name: str
-) -> None:
-    members = [f"{i}" for i in range(4200)]
-    for clear in (daily.clear, partial(daily.clear, mapping=True)):
-        clockwork.set(MONDAY + DAY)
-        daily.add_many(members)
-        clockwork.set(MONDAY)
-        assert 0 == daily.count()
-        assert [True, False, True] == daily.add_many(["0", "0", "x"])
-        assert 2 == daily.count()
-        clockwork.set(MONDAY + DAY)
-        assert not any(daily.add_many(members))
-        assert [4201, 4200] == [daily.count(), daily.count(within=1)]
-        assert 4201 == daily.info().members
-        clockwork.set(MONDAY)
-        clear()
-        assert {} == _ends(server, name)
-        clockwork.set(MONDAY + DAY)
-        assert 0 == daily.count()

@@ -1,4 +1,4 @@
-"""What a client keeps of calls whose answers did not reach their caller."""
+"""Lanes, and what a client keeps of calls whose answers did not reach their caller."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ import pytest
 from tbloom import TBloomError
 from tbloom.engine import pending
 from tbloom.engine.batches import Batch
+from tbloom.engine.exchange import Exchange
 from tbloom.engine.pending import PendingAnswers, now_ms
 from tbloom.engine.tokens import LANE_TTL_MS, LanePool
+from tests.helpers.forks import in_child, needs_fork
 
 
 def digests(number: int, first: int = 0) -> list[bytes]:
@@ -43,35 +45,11 @@ def test_what_is_kept_is_kept_for_an_hour_and_no_longer_than_it_is_remembered(
     assert {} == answers.take_new([new])
 
 
-def test_what_is_over_takes_no_memory(clock: list[int], few: int) -> None:
-    answers, lanes = PendingAnswers(), LanePool()
-    answers.keep_new(digests(few), LANE_TTL_MS)
-    for item in digests(few + 1, few):
-        answers.keep_lost(Batch([item], token=lanes.take(), sent=now_ms()), LANE_TTL_MS)
-    assert 1 == len(answers.batches_of(digests(1, few)))
-    assert 1 == len(answers.batches_of([]))
-    clock[0] += (LANE_TTL_MS + 60_000) * 1_000_000
-    answers.check_room("name", digests(1, 1000))
-    assert [] == answers.batches_of([])
-    assert {} == answers.take_new(digests(1))
-    assert not answers.exist
-
-
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     monkeypatch.setattr(pending, "MAX_LOST", 100)
     monkeypatch.setattr(pending, "MAX_NEW", 100)
     return 100
-
-
-def test_of_two_who_ask_for_lost_answers_one_gets_them(few: int) -> None:
-    answers = PendingAnswers()
-    answers.keep_lost(Batch(digests(few), token=LanePool().take(), sent=now_ms()), LANE_TTL_MS)
-    [one], [other] = answers.batches_of(digests(1)), answers.batches_of(digests(1, 7))
-    answers.keep_new(one.digests, LANE_TTL_MS, one.first)
-    assert digests(few) == [*answers.take_new(digests(few))]
-    answers.keep_new(other.digests, LANE_TTL_MS, other.first)
-    assert {} == answers.take_new(digests(few))
 
 
 def test_too_many_new_items_are_asked_for_before_others(few: int) -> None:
@@ -98,3 +76,18 @@ def test_new_items_of_another_generation_are_dropped_also_if_they_are_kept_later
         assert digests(1)[0] not in answers
         assert not answers.knows(digests(1))
         assert [*digests(2, 2), *digests(3, 6)] == [*answers.take_new(digests(10))]
+
+
+class Quiet(Exchange):
+    """An exchange that sends nothing."""
+
+    _prepare = _accept = _rest_of = _learn_generation = None  # type: ignore[assignment]
+
+
+@needs_fork
+def test_a_child_leaves_pending_answers_to_its_parent() -> None:
+    exchange = Quiet("a")
+    digest = b"a digest's bytes"
+    exchange.pending_answers.keep_new([digest], LANE_TTL_MS)
+    assert in_child(lambda: digest in exchange.pending_answers) is False
+    assert {digest: True} == exchange.pending_answers.take_new([digest])

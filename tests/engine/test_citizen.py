@@ -15,7 +15,7 @@ import redis
 import redis.asyncio
 from redis.credentials import CredentialProvider
 
-from tbloom import AsyncTimeBloom, TimeBloom
+from tbloom import TimeBloom
 from tests.helpers.localredis import LocalRedis
 
 #: Enough for several calls at once.
@@ -37,20 +37,6 @@ class Counting(redis.Redis):
         return super().pipeline(*args, **options)
 
 
-class AsyncCounting(redis.asyncio.Redis):
-    """The same for asyncio."""
-
-    seen: list[str]
-
-    async def execute_command(self, *args: Any, **options: Any) -> Any:
-        self.seen.append(args[0])
-        return await super().execute_command(*args, **options)
-
-    def pipeline(self, *args: Any, **options: Any) -> Any:
-        self.seen.append("pipeline")
-        return super().pipeline(*args, **options)
-
-
 def test_a_subclass_sees_each_call(url: str, name: str) -> None:
     with Counting.from_url(url) as client:
         client.seen = []
@@ -61,19 +47,6 @@ def test_a_subclass_sees_each_call(url: str, name: str) -> None:
         assert not seen.add("b")
         assert ["EVALSHA", "EVALSHA"] == client.seen
         assert all(seen.add_many(MANY))
-        assert {"pipeline"} == {*client.seen[2:]}
-
-
-async def test_a_subclass_for_asyncio_sees_each_call(url: str, name: str) -> None:
-    async with AsyncCounting.from_url(url) as client:
-        client.seen = []
-        seen = AsyncTimeBloom(client, name, capacity=10_000)
-        assert await seen.add("a")
-        client.seen.clear()
-        assert await seen.add("b")
-        assert not await seen.add("b")
-        assert ["EVALSHA", "EVALSHA"] == client.seen
-        assert all(await seen.add_many(MANY))
         assert {"pipeline"} == {*client.seen[2:]}
 
 

@@ -1,4 +1,4 @@
-"""Clusters and Sentinels: masters die, nodes are asked at once."""
+"""Clusters and Sentinels: masters die, nodes are asked at once; servers and clients that can't do what is asked."""
 
 from __future__ import annotations
 
@@ -14,12 +14,19 @@ import pytest
 import redis
 from redis.sentinel import Sentinel
 
-from tbloom import DistinctCounter, ExactFilter, TimeBloom
+from tbloom import (
+    AsyncTimeBloom,
+    ConfigError,
+    DistinctCounter,
+    ExactFilter,
+    ServerTooOld,
+    TimeBloom,
+)
 from tbloom.bloom.hasher import digest, shard_of
 from tbloom.engine.client import RETRY_FOR_FAILOVER
 from tests.helpers import servers
 from tests.helpers.localredis import LocalRedis
-from tests.helpers.making import Make, cluster_needed
+from tests.helpers.making import Make, cluster_needed, missing
 
 # (Error rate 1e-9, so that a false positive doesn't pass for a lost item.)
 PARAMETERS: Any = {"capacity": 250_000, "error_rate": 1e-9, "slices": 2, "shards": 12}
@@ -84,60 +91,25 @@ def test_a_batch_is_one_trip_per_node(cluster: servers.Cluster, name: str) -> No
         for master in masters:
             master.config_resetstat()
         assert all(seen.add_many(map(str, range(500, 1000))))
-    inside_scripts = {
-        "mget",
-        "get",
-        "set",
-        "time",
-        "getbit",
-        "getrange",
-        "setrange",
-        "hget",
-        "hmget",
-        "hset",
-        "hdel",
-        "hrandfield",
-        "pexpireat",
-    }
-    inside_scripts |= {"pttl"}
+    inside_scripts = (
+        "mget get set time getbit getrange setrange hget hmget hset hdel hrandfield pexpireat pttl"
+    )
     ours = {"config|resetstat", "client|setinfo", "hello", "info"}
     for master in masters:
         stats = master.info("commandstats")
         sent = {command.removeprefix("cmdstat_") for command in stats}
-        assert {"evalsha"} == sent - inside_scripts - ours
+        assert {"evalsha"} == sent - {*inside_scripts.split()} - ours
         assert 4 == stats["cmdstat_evalsha"]["calls"]
 
 
 async def test_without_a_number_the_shards_are_a_multiple_of_the_masters(
     make: Make, cluster: servers.Cluster
 ) -> None:
-    """The first client chooses. (Later ones take what is stored: bloom/test_shards.py.)"""
+    """The first client chooses. (Later ones take what is stored: bloom/test_filter.py.)"""
     first = make(url=cluster.url)
     assert await first.add("a") is True
     assert (await first.info()).shards % 3 == 0
     assert await make(url=cluster.url).add("a") is False
-
-
-async def test_an_error_of_our_own_code_is_raised_as_it_is(
-    make: Make, cluster: servers.Cluster, url: str
-) -> None:
-    """At once, and not as an outage."""
-
-    def broken() -> Any:
-        yield ["what is no call"]
-
-    for address in (url, cluster.url):
-        seen = make(url=address)
-        assert await seen.add("a")
-        with pytest.raises(AttributeError, match="'str' object has no attribute"):
-            await seen.run(broken())
-
-
-@pytest.mark.parametrize("ours", [TimeBloom, ExactFilter, DistinctCounter])
-def test_a_cluster_that_no_client_reaches_is_redis_pys_error(ours: Any) -> None:
-    """At once, because redis-py asks for the nodes when a client is made."""
-    with pytest.raises(redis.ConnectionError, match="Cluster"):
-        ours.from_url("redis+cluster://127.0.0.1:1", "news")
 
 
 def _offers(seen: TimeBloom, kill: Callable[[], None], replicated: Callable[[], float]) -> Any:
@@ -180,3 +152,33 @@ def test_each_item_is_new_once_though_a_master_of_a_cluster_dies(name: str) -> N
         with TimeBloom.from_url(cluster.url, name, **PARAMETERS) as seen:
             offers = _offers(seen, partial(cluster.kill, third), replicated)
         _assert_only_unreplicated_items_were_new_twice(*offers, range(8, 12))
+
+
+def test_a_server_older_than_redis_6_2_is_refused(name: str) -> None:
+    if not servers.OLD_BINARY:
+        missing("An old server (TBLOOM_TEST_OLD_REDIS: path of a redis-server before 6.2)")
+    with servers.local(servers.OLD_BINARY, protocol=2) as client:
+        with pytest.raises(
+            ServerTooOld, match=r"needs Redis 6\.2 or later.*this server is 5\.0\.6"
+        ):
+            TimeBloom(client, name).add("a")
+        assert [] == client.keys()
+
+
+@pytest.mark.parametrize(
+    ("ours", "client"),
+    [
+        (TimeBloom, redis.asyncio.Redis),
+        (TimeBloom, redis.asyncio.RedisCluster),
+        (AsyncTimeBloom, redis.Redis),
+        (ExactFilter, redis.asyncio.Redis),
+        (DistinctCounter, redis.asyncio.Redis),
+        (TimeBloom, object),
+    ],
+)
+def test_a_client_of_the_wrong_kind_is_refused(ours: Any, client: Any, name: str) -> None:
+    instance = client(host="127.0.0.1", port=1) if client is not object else object()
+    with pytest.raises(
+        ConfigError, match=f"^client: expected a redis-py client for {ours.__name__}"
+    ):
+        ours(instance, name)

@@ -7,7 +7,7 @@ import signal
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from itertools import count
 from typing import Any
@@ -18,9 +18,8 @@ import redis.asyncio
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from tbloom import Claim, TimeBloom
+from tbloom import TimeBloom
 from tests.helpers.forks import in_child, needs_fork
-from tests.helpers.interrupts import interrupted
 from tests.helpers.localredis import LocalRedis
 from tests.helpers.proxy import CountingProxy, Fault, Proxy
 from tests.helpers.stores import BLOOM
@@ -95,18 +94,6 @@ def test_pool_that_is_disconnected_in_the_middle_of_a_batch(
             done.set()
             disconnecting.result()
         assert seen.info().items == 1000 * batches + 1000
-
-
-async def test_close_over_a_connection_that_the_server_has_closed(
-    make: Any, url: str, name: str, client: redis.Redis
-) -> None:
-    """The session's end arrives all the same: what it claims is free."""
-    seen = make(url=named(url, name))
-    assert await seen.claim("a") is Claim.NEW
-    for connection in connections(client, name):
-        client.client_kill_filter(_id=connection)
-    await seen.aclose()
-    assert await make().claim("a") is Claim.NEW
 
 
 @each_client
@@ -226,8 +213,24 @@ def test_a_connect_that_was_interrupted_leaves_no_reply_to_the_next_call(
         assert [True, False] == seen.contains_many(["c", "d"])
 
 
-def test_clients_that_lose_a_server_do_not_come_back_at_the_same_moment(name: str) -> None:
-    seen = TimeBloom.from_url("redis://127.0.0.1:1", name)
-    pauses = [seen._retries([]).pause for _ in range(500)]
-    assert 400 < len({*pauses})
-    assert 0 <= min(pauses) < max(pauses) <= 1
+class Interrupt(Exception):
+    """What a signal handler raises."""
+
+
+def interrupted(call: Any, seconds: float) -> Any:
+    """What the call returns, or None if a signal has interrupted it."""
+
+    def interrupt(*_: object) -> None:
+        raise Interrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        with suppress(Interrupt):
+            signal.setitimer(signal.ITIMER_REAL, seconds)
+            answer = call()
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            return answer
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    return None

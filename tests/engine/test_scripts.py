@@ -14,6 +14,8 @@ from tbloom.engine.scripts import Script, files_of
 LUA = Path(__file__).parents[2] / "lua"
 FILES = sorted(path.relative_to(LUA).with_suffix("").as_posix() for path in LUA.rglob("*.lua"))
 SCRIPTS = [file for file in FILES if not file.startswith("shared/")]
+#: The limit of characters of ``add``, which a client sends to a server that does not know it.
+LONGEST_ADD = 16_000
 
 
 @pytest.mark.parametrize("file", SCRIPTS)
@@ -33,3 +35,7 @@ def test_a_script_is_its_files_as_they_stand(client: redis.Redis, file: str) -> 
     )
     assert not {name: times for name, times in names_defined.items() if times > 1}
     assert client.script_load(script.text) == script.sha
+
+
+def test_the_text_of_add_is_short() -> None:
+    assert len(Script("bloom/add").text) <= LONGEST_ADD

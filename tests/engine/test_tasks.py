@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
@@ -15,10 +15,11 @@ import redis
 import redis.asyncio
 from redis._parsers import _AsyncRESP2Parser
 
-from tbloom import AsyncTimeBloom, TBloomError
+from tbloom import AsyncTimeBloom, ConfigError, FilterFull, TBloomError
+from tbloom.engine.together import Asked, Waiting, hand_out
 from tbloom.exact import AsyncExactFilter
 from tests.engine.test_connections import connections, named
-from tests.helpers.account import NO_ANSWER
+from tests.helpers.proxy import Fault, Proxy
 from tests.helpers.stores import DISTINCT, EXACT, Store
 
 TASKS, TURNS = 100, 10
@@ -33,41 +34,17 @@ async def seen(url: str, name: str) -> AsyncIterator[AsyncTimeBloom]:
         yield seen
 
 
-async def add_until_answered(seen: AsyncTimeBloom, item: str) -> bool:
-    """Some errors last longer than the filter's own retries."""
-    while True:
-        with suppress(*NO_ANSWER):
-            return await seen.add(item)
-
-
-async def answers_to(seen: AsyncTimeBloom, items: int) -> Counter[tuple[str, bool]]:
-    """How often each answer was given, where TASKS tasks share the items and two of them add each."""
-    answers = Counter[tuple[str, bool]]()
-
-    async def work(task: int) -> None:
-        for i in range(task // 2, items, TASKS // 2):
-            answers[f"item {i}", await add_until_answered(seen, f"item {i}")] += 1
-        if task % 10 == 0:
-            some = [f"item {i}" for i in range(0, items, 7)]
-            assert len(some) == len(await seen.contains_many(some))
-
-    await asyncio.gather(*map(work, range(TASKS)))
-    return answers
-
-
-def each_twice(items: int) -> Counter[tuple[str, bool]]:
-    """Each item was new once, and seen once."""
-    return Counter((f"item {i}", new) for i in range(items) for new in (True, False))
-
-
 async def test_few_connections_serve_all_tasks(
     seen: AsyncTimeBloom, name: str, client: redis.Redis
 ) -> None:
-    """Calls of one and of many commands, in any order; those of one task go over one."""
+    """Calls of one and of many commands, in any order."""
     for item in "ab":
         assert await seen.add(item)
     assert len(connections(client, name)) == 1
-    assert each_twice(1000) == await answers_to(seen, 1000)
+    items = [f"item {i}" for i in range(1000)]
+    adds, looks = map(seen.add, 2 * items), (seen.contains_many(items[::7]) for _ in range(10))
+    answers, *_ = await asyncio.gather(asyncio.gather(*adds), *looks)
+    assert 1000 == sum(answers)
     assert [None] * 500 == await asyncio.gather(*(seen.last_seen("other") for _ in range(500)))
     assert len(connections(client, name)) <= 50
     assert 1002 == (await seen.info()).items
@@ -86,21 +63,6 @@ async def test_many_tasks_wait_for_a_connection(
     assert [True] * tasks == await asyncio.gather(*map(kept.contains, items))
     await kept.aclose()
     await kept.client.aclose()
-
-
-async def test_cancelled_while_they_wait_for_a_connection(url: str, name: str) -> None:
-    """The connection goes to those that are left."""
-    async with AsyncExactFilter.from_url(f"{url}?max_connections=1", name) as seen:
-        assert await seen.add("a")
-        tasks = [asyncio.create_task(seen.add(f"{i}")) for i in range(30)]
-        await asyncio.sleep(0)
-        for task in tasks[::2]:
-            task.cancel()
-        answers = await asyncio.gather(*tasks, return_exceptions=True)
-        assert [True] * 15 == answers[1::2]
-        # The first one has a connection; redis-py 5 may lose a cancellation as it looks whether that is open.
-        assert {asyncio.CancelledError} == {*map(type, answers[2::2])}
-        assert not await seen.add("a")
 
 
 @pytest.mark.parametrize("kind", [AsyncTimeBloom, AsyncExactFilter])
@@ -150,14 +112,116 @@ def test_without_asyncios_event_loop_one_sentence_says_so(name: str, verb: str) 
         coroutine.send(None)
 
 
-@pytest.mark.parametrize("reader", ["hiredis", "redis-py's own"])
-@pytest.mark.parametrize("query", ["protocol=2", "protocol=3", "decode_responses=True"])
-async def test_every_protocol(url: str, name: str, query: str, reader: str) -> None:
-    address = f"{url}?{query}&max_connections=200"
-    async with AsyncTimeBloom.from_url(address, name, error_rate=1e-9) as seen:
-        if reader != "hiredis":  # as where it is not installed
+STORES = [AsyncTimeBloom, AsyncExactFilter]
+each_store = pytest.mark.parametrize("store", STORES)
+
+
+@pytest.fixture
+def counted(url: str) -> Iterator[Proxy]:
+    with Proxy(url, lambda _: None) as proxy:
+        yield proxy
+
+
+@each_store
+@pytest.mark.parametrize(
+    "query", ["protocol=2", "protocol=3", "decode_responses=True", "no hiredis"]
+)
+async def test_items_of_many_tasks_go_in_few_calls(
+    store: Any, counted: Proxy, name: str, query: str
+) -> None:
+    """By every protocol. And a lone item goes at once."""
+    address = counted.url if query == "no hiredis" else f"{counted.url}?{query}"
+    async with store.from_url(address, name) as seen:
+        if query == "no hiredis":  # as where it is not installed
             seen.client.connection_pool.connection_kwargs["parser_class"] = _AsyncRESP2Parser
-        assert each_twice(500) == await answers_to(seen, 500)
-        await seen.client.script_flush()
-        assert not await seen.add("item 1")
-        assert 500 == (await seen.info()).items
+        await seen.add("the store begins")
+        items, before = [f"item {i}" for i in range(1000)], counted.calls
+        for verb in (seen.add, seen.contains):
+            assert all(await asyncio.gather(*map(verb, items)))
+            assert counted.calls - before <= 1000 / 50
+            before = counted.calls
+        for i in range(20):
+            assert await seen.add(f"lone {i}")
+        assert counted.calls - before == 20
+
+
+@each_store
+async def test_a_second_item_does_not_wait_for_the_first(store: Any, url: str, name: str) -> None:
+    """Two calls are on their way at once: the server has the next one while the client hands out answers."""
+    faults: list[Fault] = []
+    with Proxy(url, lambda _: faults.pop() if faults else None, late=2) as proxy:
+        async with store.from_url(f"{proxy.url}?socket_timeout=30", name) as seen:
+            await seen.add("the store begins")
+            faults.append(Fault.LATE_REPLY)
+            first = asyncio.create_task(seen.contains("first"))
+            await asyncio.sleep(0)
+            assert await seen.contains("the store begins")
+            assert not first.done()
+            assert not await first
+
+
+@each_store
+async def test_an_item_that_can_t_be_right_is_its_caller_s_alone(
+    store: Any, url: str, name: str
+) -> None:
+    async with store.from_url(url, name) as seen:
+        answers = await asyncio.gather(
+            *[seen.add(item) for item in ("a", "", "b", None, "c")], return_exceptions=True
+        )
+    assert [True, True, True] == answers[::2]
+    assert all(isinstance(error, ConfigError) for error in answers[1::2])
+
+
+async def test_a_full_slice_refuses_new_items_only(url: str, name: str) -> None:
+    async with AsyncTimeBloom.from_url(url, name, capacity=10, grow=False) as seen:
+        items = [f"item {i}" for i in range(15)]
+        answers = await asyncio.gather(*map(seen.add, items), return_exceptions=True)
+        new = [item for item, answer in zip(items, answers, strict=True) if answer is True]
+        assert len(new) == 10
+        assert all(isinstance(answer, FilterFull) for answer in answers if answer is not True)
+        again = await asyncio.gather(*map(seen.add, items), return_exceptions=True)
+        seen_now = [item for item, answer in zip(items, again, strict=True) if answer is False]
+        assert new == seen_now
+
+
+async def test_each_caller_has_its_own_within(name: str, clockwork: Any) -> None:
+    async with AsyncTimeBloom.from_url(clockwork.server.url, name) as seen:
+        await asyncio.gather(*[seen.add(f"item {i}") for i in range(20)])
+        clockwork.set("2019-06-04 12:00:00")
+        await seen.add("today's")
+        asked = [seen.contains(f"item {i}", 1 if i % 2 else None) for i in range(20)]
+        assert [True, False] * 10 == await asyncio.gather(*asked)
+        adds = [seen.add(f"item {i}", 1 if i % 2 else None) for i in range(20)]
+        assert [False, True] * 10 == await asyncio.gather(*adds)
+
+
+def test_an_answer_that_comes_as_its_caller_leaves_is_kept() -> None:
+    """Before, or after."""
+    kept: list[str] = []
+    for leaves_first in (True, False):
+        waiting = Waiting(
+            Asked("add", None, None, lambda item, _: kept.append(item)),  # type: ignore[arg-type]
+            f"item {leaves_first}",
+            None,  # type: ignore[arg-type]
+        )
+        if leaves_first:
+            waiting.leave()
+        hand_out([waiting], {waiting.item: True})
+        if not leaves_first:
+            waiting.leave()
+    assert ["item True", "item False"] == kept
+
+
+async def test_cancelled_while_they_wait_for_a_connection(url: str, name: str) -> None:
+    """The connection goes to those that are left."""
+    async with AsyncExactFilter.from_url(f"{url}?max_connections=1", name) as seen:
+        assert await seen.add("a")
+        tasks = [asyncio.create_task(seen.add(f"{i}")) for i in range(30)]
+        await asyncio.sleep(0)
+        for task in tasks[::2]:
+            task.cancel()
+        answers = await asyncio.gather(*tasks, return_exceptions=True)
+        assert [True] * 15 == answers[1::2]
+        # The first one has a connection; redis-py 5 may lose a cancellation as it looks whether that is open.
+        assert {asyncio.CancelledError} == {*map(type, answers[2::2])}
+        assert not await seen.add("a")

@@ -6,26 +6,23 @@
 from __future__ import annotations
 
 import json
-import math
-from datetime import timedelta
 from functools import partial
-from typing import Any
 
 import pytest
 import redis
 
-from tbloom import ConfigError, ConfigMismatch
-from tbloom.distinct import DistinctCounter
+from tbloom import ConfigMismatch, DistinctCounter, TBloomError
+from tbloom.engine.batches import MOVED
+from tbloom.engine.tree import BITS, read_tree
 from tbloom.exact import ExactFilter
+from tbloom.items import encode, fingerprint
 from tests.helpers import commands
 from tests.helpers.account import names
 from tests.helpers.contents import keys_of
-from tests.helpers.flows import flow_of, replies_to
+from tests.helpers.flows import flow_of, lose, replies_to, run, script_of
 from tests.helpers.hostile import ITEMS, PLANTED
 from tests.helpers.making import Make
 from tests.helpers.stores import EXACT
-
-each_number_of_shards = pytest.mark.parametrize("shards", [1, 3])
 
 
 async def test_clear_works_whatever_number_of_shards_is_stored(
@@ -56,56 +53,11 @@ async def test_a_shard_without_parameters_asks_for_them(make_exact: Make) -> Non
                 await verb(item)
 
 
-@each_number_of_shards
-async def test_info_counts_exactly(
-    make_exact: Make, client: redis.Redis, name: str, shards: int
-) -> None:
-    seen = make_exact(shards=shards)
-    await seen.add_many(map(str, range(1234)))
-    info = await seen.info()
-    buckets = client.keys(f"*{name}*:exact:*")
-    assert (name, 1234, 0, ()) == (info.name, info.items, info.dead, info.warnings)
-    assert info.buckets >= len(buckets) > 1234 / 128
-    assert info.bytes == sum(client.memory_usage(bucket) for bucket in buckets)
-
-
 async def test_an_item_costs_less_than_40_bytes_in_redis(make_exact: Make) -> None:
     """16 of them are its fingerprint; expiry, listpack and key take the others."""
     seen = make_exact()
     await seen.add_many(map(str, range(50_000)))
     assert (await seen.info()).bytes < 50_000 * 40
-
-
-_NO_TTLS = [
-    *(0, -1, 0.0004, math.nan, math.inf, -math.inf, True, "60", b"60", 10**10, 10**400),
-    *(timedelta(0), timedelta(days=-1), timedelta(days=40_000), [60]),
-]
-
-
-_BAD = [
-    *(("shards", value) for value in (0, -1, 1.0, True, "2", None, 10**9)),
-    *(("name", value) for value in ("", "{a}", "a}", None, 7, "\ud800")),
-]
-
-
-@pytest.mark.parametrize("ttl", _NO_TTLS, ids=lambda ttl: repr(ttl)[:20])
-async def test_a_bad_ttl_is_named_and_nothing_is_added(
-    make_exact: Make, client: redis.Redis, name: str, ttl: Any
-) -> None:
-    with pytest.raises(ConfigError, match=r"^ttl: expected seconds, or a timedelta"):
-        make_exact(ttl=ttl)
-    seen = make_exact()
-    with pytest.raises(ConfigError, match=r"^ttl: expected seconds, or a timedelta"):
-        await seen.add("a", ttl=ttl)
-    with pytest.raises(ConfigError, match=r"^ttl: expected seconds, or a timedelta"):
-        await seen.add_many(["a"], ttl=ttl)
-    assert [] == client.keys(f"*{name}*")
-
-
-@pytest.mark.parametrize(("argument", "value"), _BAD)
-def test_a_bad_argument_is_named(client: redis.Redis, argument: str, value: Any) -> None:
-    with pytest.raises(ConfigError, match=rf"^{argument}: expected"):
-        ExactFilter(client, **{"name": "a", argument: value})
 
 
 @pytest.mark.parametrize("kind", ["config", "layout", "bucket"])
@@ -119,22 +71,6 @@ def test_what_the_server_has_dropped_is_new_again(own: redis.Redis, kind: str) -
         assert not any(seen.add_many(ITEMS))
         assert not any(ExactFilter(own, "planted", shards=shards).add_many(ITEMS))
         assert len(ITEMS) == seen.info().items
-
-
-@pytest.mark.parametrize("kind", [ExactFilter, DistinctCounter])
-def test_an_add_that_is_still_on_its_way_comes_before_the_discard(
-    client: redis.Redis, url: str, name: str, kind: type[ExactFilter | DistinctCounter]
-) -> None:
-    """Else it would come later, and its answer would reach nobody."""
-    with kind.from_url(url, name) as seen:
-        seen.add("before")
-        flow = flow_of(seen, "add", "a")
-        calls = next(flow)
-        flow.close()  # as after an error
-        assert seen.discard("a")
-        replies_to(client, calls)
-        assert "a" not in seen
-        assert [True, False] == [seen.add("a"), seen.add("a")]
 
 
 @pytest.mark.parametrize("found", [True, False])
@@ -180,3 +116,90 @@ def test_commands_of_other_filters_say_that_it_is_an_exact_one(own_url: str, wor
         [shown] = json.loads(commands.tbloom("list", "--url", own_url, "--json").stdout)
         known = {"name": "pages", "kind": "exact", "items": 50, "shards": 2}
         assert shown | known | {"bytes": seen.info().bytes} == shown
+
+
+def _check_layout(seen: ExactFilter, url: str, items: list[str]) -> None:
+    """Each item is in its bucket; there are no others, and each is in its compact form."""
+    tree, _ = run(seen.client, read_tree(seen.config.name, seen.config.keys.layout(0)))
+    found = {}
+    with redis.Redis.from_url(url) as client:
+        for key in client.scan_iter(f"{{{seen.name}}}:exact:*"):
+            bucket = int(key.split(b":")[-1])
+            for entry in client.zrange(key, 0, -1):
+                found[entry] = bucket
+            assert client.object("encoding", key) in (b"listpack", b"ziplist")
+            assert client.zcard(key) <= 128
+    keys = map(fingerprint, map(encode, items))
+    assert found == {key.to_bytes(16, "big"): tree.half_of(key) >> 1 for key in keys}
+
+
+@pytest.mark.parametrize("size", [1, 7, 150, 20_000])
+def test_each_item_is_in_its_bucket_and_no_bucket_is_large(
+    client: redis.Redis, url: str, name: str, size: int
+) -> None:
+    seen, items = ExactFilter(client, name), [*map(str, range(min(20_000, 1000 * size)))]
+    for start in range(0, len(items), size):
+        assert all(seen.add_many(items[start : start + size]))
+    _check_layout(seen, url, items)
+
+
+def test_items_that_were_made_for_one_bucket_are_added_too(
+    client: redis.Redis, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each round of calls splits one bucket, and has room for one item more."""
+    monkeypatch.setattr("tbloom.engine.exchange.MAX_CORRECTIONS", 3)
+    items = [
+        item
+        for item in map(str, range(60_000))
+        if fingerprint(encode(item)) >> (BITS - 8) & 0xFF == 0
+    ]
+    seen = ExactFilter(client, name)
+    assert len(items) > 150
+    assert all(seen.add_many(items))
+    assert len(items) == seen.info().items
+
+
+@pytest.mark.parametrize("store", ["exact", "distinct"])
+def test_a_lost_answer_stays_pending_while_its_items_move(
+    client: redis.Redis, name: str, store: str
+) -> None:
+    """One call learns that they have moved, and before it asks there a copy of the lost one is executed, and lost too."""
+    seen, other = (
+        ExactFilter(client, name) if store == "exact" else DistinctCounter(client, "one", name)
+        for _ in range(2)
+    )
+    items = [f"lost {i}" for i in range(20)]
+    seen.add("before")
+    first = flow_of(seen, "add_many", items)
+    next(first)
+    first.close()
+    other.add_many(map(str, range(1000)))
+    one = flow_of(seen, "add_many", items)
+    layout = one.send(replies_to(client, next(one)))
+    calls = one.send(replies_to(client, layout))
+    lose(client, flow_of(seen, "add_many", items))
+    answers, _ = run(client, one, replies_to(client, calls))
+    assert sum(answers) < 20
+    assert sum(answers) + sum(seen.add_many(items)) == 20
+    assert not any(seen.add_many(items) + other.add_many(items))
+
+
+def test_items_that_are_always_in_another_bucket_end_in_an_error(
+    client: redis.Redis, name: str
+) -> None:
+    """A layout that never agrees with its buckets, as another program may have left it."""
+    seen = ExactFilter(client, name)
+    seen.add("before")
+    flow = flow_of(seen, "add_many", ["a", "b"])
+
+    def play() -> None:
+        calls = next(flow)
+        for _ in range(200):
+            replies = replies_to(client, calls)
+            for call, reply in zip(calls, replies, strict=True):
+                if script_of(call) == "exact/add":
+                    reply[1] = MOVED.encode() * len(reply[1])
+            calls = flow.send(replies)
+
+    with pytest.raises(TBloomError, match="64 times in a row"):
+        play()

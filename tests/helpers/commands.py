@@ -14,7 +14,8 @@ from unittest.mock import patch
 import click
 
 from tbloom.cli import main
-from tbloom.cli.group import tbloom as group
+from tbloom.cli import tbloom as group
+from tbloom.cli.kit.entries import COMMANDS
 
 TBLOOM = [sys.executable, "-m", "tbloom"]
 _PIPE_BYTES = 1 << 16
@@ -26,6 +27,17 @@ VERBS = [
     for name in ("count", "pages")
     for verb in sorted(group.get_command(click.Context(group), name).commands)  # type: ignore[union-attr]
 ]
+
+#: All commands, each with its sub-commands after it.
+WORDS = sorted([*((name,) for name in COMMANDS), *VERBS])
+
+
+def command_of(words: tuple[str, ...]) -> click.Command:
+    """The command, or sub-command, with this name."""
+    found: Any = group
+    for word in words:
+        found = found.get_command(click.Context(group), word)
+    return found
 
 
 class _Terminal(io.TextIOWrapper):

@@ -62,13 +62,7 @@ class Runner:
     url: str
     site: str
     folder: Path
-    #: The programs of another environment than the tests'.
-    home: Path | None = None
     names: dict[str, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        programs = self.home or Path(sys.executable).parent
-        self._path = f"{programs}:/usr/local/bin:/usr/bin:/bin"
 
     def run(self, block: Block) -> None:
         """Runs it, and raises where it fails, or does not do what it says."""
@@ -96,10 +90,7 @@ class Runner:
         return re.sub(r"redis://localhost(?::6379)?(?:/0)?", self.url, code)
 
     def _run_python(self, code: str) -> None:
-        """A comment that opens with a Python value is compared with what the line gives (in the tests' environment)."""
-        if self.home:
-            self.shell(f"python - <<'END'\n{code}\nEND\n")
-            return
+        """A comment that opens with a Python value is compared with what the line gives."""
         lines = code.splitlines()
         for statement in ast.parse(code).body:
             source = ast.unparse(statement)
@@ -117,8 +108,8 @@ class Runner:
             missing("redis-cli")
         lines = [line for line in code.splitlines() if not _ELSEWHERE.match(line)]
         environment = {
-            "PATH": self._path,
-            **({} if self.home else {"PYTHONPATH": str(ROOT)}),
+            "PATH": f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin",
+            "PYTHONPATH": str(ROOT),
             "COLUMNS": "80",
             "TBLOOM_URL": self.url,
         }

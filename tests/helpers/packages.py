@@ -26,15 +26,3 @@ def build(folder: Path) -> None:
     if done.returncode and "setuptools" in done.stderr:
         missing("PyPI, to build with")
     assert done.returncode == 0, done.stderr
-
-
-def install(dist: Path, extra: str, home: Path) -> Path:
-    """The programs of a fresh environment that has the wheel with this extra."""
-    [wheel] = dist.glob("*.whl")
-    for words in (
-        ("venv", "--quiet", "--python", sys.executable, home),
-        ("pip", "install", "--quiet", "--python", home, f"tbloom[{extra}] @ {wheel.as_uri()}"),
-    ):
-        done = uv(*words)
-        assert done.returncode == 0, done.stderr
-    return home / "bin"

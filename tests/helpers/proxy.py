@@ -60,19 +60,14 @@ class Proxy:
         self.calls = 0
         #: How often each fault has happened.
         self.struck: Counter[Fault] = Counter()
-        #: The connections that are open, by the URL that they lead to.
-        self.open: Counter[str] = Counter()
 
     def __enter__(self) -> Self:
         proxy = self
 
         class Handler(socketserver.BaseRequestHandler):
             def handle(self) -> None:
-                url = proxy._target_url
-                proxy._note(url, 1)
                 with suppress(OSError, redis.ConnectionError):  # either end may be gone
                     proxy._serve(self.request)
-                proxy._note(url, -1)
 
         class Server(socketserver.ThreadingTCPServer):
             daemon_threads = True
@@ -112,10 +107,6 @@ class Proxy:
                         fault = None
                     if not going_on:
                         return
-
-    def _note(self, url: str, connections: int) -> None:
-        with self._lock:
-            self.open[url] += connections
 
     def _pick(self, data: bytes) -> Fault | None:
         if b"EVALSHA" not in data:

@@ -13,7 +13,6 @@ from tbloom.distinct import AsyncDistinctCounter, DistinctCounter
 from tbloom.exact import AsyncExactFilter, ExactFilter
 from tests.helpers import ids
 from tests.helpers.account import PARAMETERS, Account
-from tests.helpers.flows import flow_of
 from tests.helpers.making import awaited
 
 
@@ -56,10 +55,6 @@ class Store:
         """The same, with verbs that are awaited for both drivers."""
         made = self.open(url, name, driver=driver, **parameters)
         return made if driver == "async" else awaited(made)
-
-    def flow(self, seen: Any, items: list[str]) -> Any:
-        """The flow of ``add_many``."""
-        return flow_of(seen, "add_many", items, *(() if self.kind == "distinct" else (None,)))
 
     def held(self, seen: Any) -> int:
         """The number of items that it holds."""

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import errno
-import gc
 import multiprocessing
 import os
 import random
-import signal
-import threading
-import weakref
 from collections import Counter
 from collections.abc import Callable
 from datetime import datetime, timezone
@@ -19,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tbloom import ConfigError, ConfigMismatch, FilterFull, LocalBloom, TBloomError
+from tbloom import ConfigError, ConfigMismatch, LocalBloom, TBloomError
 from tbloom.local import file
 from tbloom.window import to_ms
 
@@ -92,54 +88,6 @@ def test_of_many_processes_exactly_one_answers_new(path: Path, is_forked: bool) 
         assert len(items) == seen.info().items
 
 
-def test_a_dropped_filter_releases_its_file(path: Path) -> None:
-    """So does a closed one that still has references."""
-    seen = LocalBloom(path=path, capacity=1000)
-    fd = seen._protocol.store._fd  # type: ignore[attr-defined]
-    seen.add("a")
-    del seen
-    gc.collect()
-    with pytest.raises(OSError, match="Bad file descriptor"):
-        os.fstat(fd)
-    seen = LocalBloom(path=path, capacity=1000)
-    seen.add("a")
-    mapping = weakref.ref(seen._protocol.store._view.obj)  # type: ignore[attr-defined]
-    assert mapping() is not None
-    seen.close()
-    gc.collect()
-    assert mapping() is None
-
-
-def test_a_fork_while_a_thread_holds_the_lock(path: Path) -> None:
-    """The child has neither the thread nor its locks, and leaves its parent's lock alone."""
-    with LocalBloom(path=path, capacity=1000) as seen:
-        store = seen._protocol.store
-        holds, lets_go = threading.Event(), threading.Event()
-
-        def hold() -> None:
-            with store.locked(is_change=True):
-                holds.set()
-                lets_go.wait()
-
-        thread = threading.Thread(target=hold)
-        thread.start()
-        holds.wait()
-        inbox, outbox = FORK.SimpleQueue(), FORK.SimpleQueue()
-
-        def child() -> None:
-            outbox.put("up")
-            outbox.put(seen.add(inbox.get()))  # waits for the parent's lock
-
-        process = in_child(child)
-        assert outbox.get() == "up"
-        inbox.put("a")
-        lets_go.set()
-        thread.join()
-        assert outbox.get() is True
-        process.join()
-        assert "a" in seen
-
-
 def test_a_filter_outlives_its_process(path: Path) -> None:
     items = [f"item {i}" for i in range(3000)]
     with at(START, path) as seen:
@@ -191,50 +139,6 @@ def test_kills(path: Path) -> None:
         assert len(answered) == len(set(answered)) > run
 
 
-def _until_killed(path: Path, step: int, out: int) -> None:
-    """Adds items for four days, and is killed after ``step`` writes to the file (other than of bits)."""
-    count, write = 0, file.FileStore._write
-
-    def write_and_die(store: file.FileStore, place: int, data: bytes) -> None:
-        nonlocal count
-        write(store, place, data)
-        count += 1
-        if count == step:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    file.FileStore._write = write_and_die  # type: ignore[method-assign]
-    seen = at(START, path, capacity=20, error_rate=1e-6, slices=2)
-    for day in range(4):
-        os.write(out, b"day %d\n" % day)
-        seen._protocol.clock = lambda day=day: START + day * DAY  # type: ignore[misc]
-        for i in range(60):
-            if seen.add(f"{day}-{i}"):
-                os.write(out, b"new %d-%d\n" % (day, i))
-
-
-def test_killed_within_a_change_of_the_directory(path: Path) -> None:
-    """After every single write the file is whole, and has all that was answered."""
-    for step in range(1, 1000):
-        path.unlink(missing_ok=True)
-        inbox, outbox = os.pipe()
-        child = in_child(partial(_until_killed, path, step, outbox))
-        os.close(outbox)
-        with os.fdopen(inbox) as lines:
-            words = [line.split() for line in lines]
-        child.join()
-        if child.exitcode == 0:
-            break
-        assert child.exitcode == -signal.SIGKILL
-        today = sum(word == "day" for word, _ in words) - 1
-        live = [what for word, what in words if word == "new" and int(what[0]) >= today - 1]
-        with at(START + today * DAY, path, capacity=20, error_rate=1e-6, slices=2) as seen:
-            assert all(seen.contains_many(live))
-            assert len(live) <= seen.info().items <= len(live) + 1
-            assert all(seen.add_many(f"more {i}" for i in range(200)))
-            assert all(seen.contains_many(live))
-    assert step > 30
-
-
 def test_other_parameters(path: Path) -> None:
     """They are refused, until all slices have left the window or the filter is cleared."""
     with at(START, path, slices=3) as seen:
@@ -255,24 +159,6 @@ def test_other_parameters(path: Path) -> None:
             seen.add("a")
         seen.clear()
         assert seen.add("b")
-
-
-def test_a_filter_of_an_older_layout(path: Path) -> None:
-    """It is refused, and can be cleared."""
-    with at(START, path) as seen:
-        seen.add("a")
-        store = seen._protocol.store
-        older = store.contents.copy(START)
-        older.stored = older.stored.replace('"layout":3', '"layout":2')
-        store.save(older)
-    with at(START, path) as seen:
-        for verb in verbs(seen):
-            with pytest.raises(ConfigMismatch, match="layout is 2 there and 3 here") as caught:
-                verb()
-            wrote = f"{str(path)!r} was written by an earlier version of tbloom"
-            assert str(caught.value).startswith(wrote)
-        seen.clear()
-        assert seen.add("a")
 
 
 @pytest.mark.parametrize(
@@ -296,28 +182,6 @@ def test_a_foreign_file(path: Path, make: Callable[[Path], object], why: str) ->
     assert before is None or before == path.read_bytes()
 
 
-def test_an_empty_file_is_a_new_filter(path: Path) -> None:
-    """So is the file of a process that was killed while it made it."""
-    for data in (b"", bytes(100), bytes(4096)):
-        path.write_bytes(data)
-        with LocalBloom(path=str(path)) as seen:
-            assert seen.add("a")
-
-
-def test_no_permission(path: Path) -> None:
-    path.write_bytes(b"")
-    path.chmod(0o400)
-    path.parent.chmod(0o755)
-    was = os.geteuid()
-    if was == 0:  # root may write to any file
-        os.seteuid(65534)
-    try:
-        with pytest.raises(ConfigError, match="Permission denied"):
-            LocalBloom(path=path)
-    finally:
-        os.seteuid(was)
-
-
 @pytest.mark.parametrize(
     "damage",
     [
@@ -333,52 +197,6 @@ def test_a_damaged_file(path: Path, damage: Callable[[bytes], bytes]) -> None:
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(TBloomError, match=r"is damaged: .*; put back a copy of it, or delete it"):
         LocalBloom(path=path, capacity=50)
-
-
-def test_a_damaged_count(path: Path) -> None:
-    """It is refused, before a slice is made for that many items."""
-    with at(START, path, slices=3) as seen:
-        seen.add("a")
-        [part] = seen._protocol.store.contents.parts.values()
-    with path.open("r+b") as out:
-        out.seek(part.offset)
-        out.write(b"\xff" * 5)
-    size = path.stat().st_size
-    for now in (START, START + DAY):
-        with at(now, path, slices=3) as seen:
-            for verb in verbs(seen)[:-1]:
-                with pytest.raises(TBloomError, match=r"has room for 1000: .* is damaged"):
-                    verb()
-    assert size == path.stat().st_size
-    with at(START, path, slices=3) as seen:
-        seen.clear()
-        assert seen.add("a")
-
-
-def test_pending_answers_go_when_another_object_clears(path: Path) -> None:
-    """Else an item would be answered new, and not be remembered."""
-    with (
-        at(START, path, capacity=10, grow=False) as one,
-        at(START, path, capacity=10, grow=False) as other,
-    ):
-        items = [f"item {i}" for i in range(12)]
-        with pytest.raises(FilterFull):
-            one.add_many(items)
-        other.clear()
-        assert one.add_many(items[:5]) == [True] * 5
-        assert other.add_many(items[:5]) == [False] * 5
-
-
-def test_a_replaced_file(path: Path) -> None:
-    """It is noticed where the file must be opened again."""
-    with at(START, path) as seen:
-        seen.add("a")
-        path.unlink()
-        with at(START, path) as other:
-            assert other.add("a")
-        seen._protocol.store.begin()
-        with pytest.raises(TBloomError, match="deleted or replaced"):
-            seen.add("b")
 
 
 def test_a_full_disk(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

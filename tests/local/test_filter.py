@@ -14,8 +14,7 @@ from typing import Any
 
 import pytest
 
-from tbloom import AsyncLocalBloom, ConfigError, FilterFull, LocalBloom, TBloomError, TimeBloom
-from tbloom.engine import pending
+from tbloom import AsyncLocalBloom, ConfigError, FilterFull, LocalBloom, TimeBloom
 from tbloom.local import shard
 from tbloom.window import to_ms
 from tests.helpers import servers
@@ -114,20 +113,6 @@ def test_a_large_batch_that_ends_in_an_error_loses_no_answer(
     left = (items[start : start + 1000] for start in range(0, 12_000, 1000))
     assert all(all(seen.add_many(some)) for some in left)
     assert not any(seen.add_many(items[:12_000]))
-
-
-def test_more_pending_answers_than_can_be_kept_are_given_before_others(
-    local: Callable[..., LocalBloom], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(pending, "MAX_NEW", 10)
-    seen = local(capacity=10, grow=False)
-    with pytest.raises(FilterFull):
-        seen.add_many(map(str, range(12)))
-    with pytest.raises(TBloomError, match="wait to be asked for again"):
-        seen.add("other")
-    assert seen.add("0")
-    with pytest.raises(FilterFull):
-        seen.add("other")
 
 
 def steps(seed: int, time: str) -> Iterator[tuple[Any, ...]]:

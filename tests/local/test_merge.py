@@ -14,7 +14,6 @@ from tbloom import (
     ConfigMismatch,
     FilterFull,
     LocalBloom,
-    TBloomError,
 )
 from tbloom.window import to_ms
 
@@ -66,16 +65,6 @@ def test_a_merged_filter_has_seen_what_any_has(tmp_path: Path, given: dict[str, 
     assert not any(much.contains_many(words("little", 50)))
 
 
-def test_equal_filters_keep_their_size_and_their_count() -> None:
-    one, other = opened(), opened()
-    for seen in (one, other):
-        seen.add_many(words("a", 250))
-    before = one.info()
-    for _ in range(3):
-        one.merge(other, one)
-    assert before == one.info()
-
-
 def test_of_different_items_the_number_is_estimated() -> None:
     one, other = opened(capacity=10_000), opened(capacity=10_000)
     one.add_many(words("one", 3000))
@@ -122,31 +111,6 @@ def test_other_parameters_are_refused_by_name_and_change_nothing(tmp_path: Path)
         with pytest.raises(ConfigError, match=r"^others\[1\]: expected a LocalBloom"):
             one.merge(good, wrong)  # type: ignore[arg-type]
     assert [False, False] == one.contains_many(["a", "b"])
-
-
-def test_filters_that_merge_each_other_again_and_again_stay_small(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """They keep their rate, and all items. A merge that would make too many parts is refused, and changes nothing."""
-    filters = [LocalBloom(capacity=1000) for _ in range(3)]
-    items: list[str] = []
-    for turn in range(8):
-        for number, one in enumerate(filters):
-            added = [f"{turn} {number} {i}" for i in range(700)]
-            one.add_many(added)
-            items += added
-        for one in filters:
-            one.merge(*(other for other in filters if other is not one))
-    one, *others = filters
-    info = one.info()
-    assert len(items) <= info.items < 2 * len(items)
-    assert info.slices[-1].parts <= 20
-    assert info.error_rate <= info.promised_error_rate
-    monkeypatch.setattr("tbloom.local.merging.MAX_PARTS", 3)
-    with pytest.raises(TBloomError, match=r"merge: a slice would have \d+ parts, and may have 3"):
-        one.merge(*others)
-    assert one.info() == info
-    assert all(one.contains_many(items))
 
 
 async def test_an_asyncio_filter_merges_others() -> None:

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from tbloom import TBloomError
-from tbloom.pages import Page, PageStore, members
+from tbloom.pages import Page, PageStore, members, page, record, segments
 from tests.helpers.pagestores import (
     DAY,
     NOON,
@@ -27,6 +27,7 @@ from tests.helpers.pagestores import (
     copied,
     die,
     files,
+    flip,
     mounted,
     run_tool,
     url,
@@ -52,6 +53,9 @@ def check(path: Path, **parameters: Any) -> dict[str, bytes]:
         known = {segment.name: segment.size for segment in store._index.segments()}
         assert known == {file.name: file.stat().st_size for file in files(path)}
     return pages
+
+
+BANK, EVIL = "http://bank/", "http://evil/"
 
 
 # Changes
@@ -80,41 +84,6 @@ def _expect(expected: dict[str, bytes], address: str, data: bytes | None) -> Non
 
 
 # Killed
-
-
-@pytest.mark.parametrize("runs", [8, pytest.param(50, marks=pytest.mark.check)])
-def test_killed_at_any_moment(path: Path, runs: int) -> None:
-    """Also within SQLite's own writes: each acknowledged change is there, the last one whole or not at all."""
-    chance = random.Random(9)
-    expected: dict[str, bytes] = {}
-    for run in range(runs):
-        inbox, outbox = os.pipe()
-
-        def change_on(run: int = run, out: int = outbox) -> None:
-            store = PageStore(path, "d", 3, segment_bytes=8_000)
-            for change in _changes(run):
-                _change(store, *change)
-                os.write(out, b".")
-
-        child = Child(change_on)
-        os.close(outbox)
-        with os.fdopen(inbox, "rb") as dots:
-            done = len(dots.read(chance.randrange(1, 50)))
-            for _ in range(chance.randrange(2_000)):
-                pass
-            child.kill()
-            done += len(dots.read())
-        changes = _changes(run)
-        for address, data, _ in islice(changes, done):
-            _expect(expected, address, data)
-        pages = check(path, granularity="d", slices=3)
-        address, data, _ = next(changes)
-        if pages.get(address) == data:
-            _expect(expected, address, data)
-        assert expected == pages
-    assert run_tool("warcio", "check", *files(path)) == ""
-    PageStore.rebuild(path)
-    assert expected == check(path)
 
 
 def _fill(store: PageStore) -> dict[str, bytes]:
@@ -217,57 +186,13 @@ def test_killed_within_a_change(path: Path, what: str, *, is_new: bool, every: i
         for address in {**pages, **new}:
             assert there.get(address) in (pages.get(address), changed.get(address))
         assert 1 == len([*copy.glob("index-*.sqlite")])
-        assert [] == [*copy.glob("index-*.new"), *copy.glob("index-*.rows")]
+        assert [] == [*copy.glob("index-*.new")]
         if there:
             PageStore.rebuild(copy)
             assert there == check(copy)
         work(copy)
         assert changed == check(copy)
     assert changed == there
-
-
-# A torn record, and an older index
-
-
-@pytest.mark.parametrize(("data", "codec"), [(b"2", "gzip"), (None, "identity"), (b"2", "zstd")])
-def test_a_last_record_that_is_torn_anywhere(path: Path, data: bytes | None, codec: str) -> None:
-    """It is cut off, wherever it ends."""
-    pages = {url(1): b"one", url(2): b"two"}
-    with PageStore(path, codec=codec) as store:
-        for address, given in pages.items():
-            store.put(address, given)
-    before = copied(path, path.with_name("before"))
-    [file] = files(before)
-    begin = file.stat().st_size
-    with PageStore(path, codec=codec) as store:
-        _change(store, url(2), data, NOON)
-    after = files(path)[0].read_bytes()
-    # A deletion's first copy ends where the second one begins.
-    end = len(after) if data else [*members.MAGIC.finditer(after)][-1].start()
-    for size in range(begin + 1, end, 7):
-        file.write_bytes(after[:size])
-        with PageStore(before) as store:
-            assert begin == file.stat().st_size
-            assert b"two" == body_of(store, url(2))
-    assert pages == check(before)
-    file.write_bytes(after)
-    _expect(pages, url(2), data)
-    assert pages == check(before)
-
-
-def test_an_index_older_than_the_segments(path: Path) -> None:
-    """It is brought up to several segments, and nothing is cut."""
-    _filled(path, segment_bytes=2_000)
-    old = (path / "index-1.sqlite").read_bytes()
-    with PageStore(path, segment_bytes=2_000) as store:
-        for change in islice(_changes(3, most=600), 200):
-            _change(store, *change)
-        pages = bodies(store)
-    before = {file: file.read_bytes() for file in files(path)}
-    remove_index(path)
-    (path / "index-1.sqlite").write_bytes(old)
-    assert pages == check(path)
-    assert before == {file: file.read_bytes() for file in files(path)}
 
 
 # On the disk
@@ -448,3 +373,40 @@ def test_the_index_from_the_files_alone(path: Path) -> None:
     remove_index(path)
     PageStore.rebuild(path)
     assert pages == check(path, granularity="d", slices=3)
+
+
+# Damage
+
+
+@pytest.mark.parametrize("codec", ["identity", "zstd"])
+def test_records_within_a_body_are_none(tmp_path: Path, codec: str) -> None:
+    """Not even where the record around them is damaged: no other page is replaced."""
+    forged = page.check_page(BANK, b"send it to me", NOON)
+    noise = random.Random(1).randbytes(30_000)
+    hostile = noise + record.of_page(forged, 1_000_000, record.new_id(), codec) + noise[::-1]
+    with PageStore(tmp_path, codec=codec) as store:
+        store.put(BANK, b"the real one")
+        store.put(EVIL, hostile)
+        store.put("http://last/", b"last")
+    [path] = files(tmp_path)
+    *_, evil, _ = segments.records(path, 0, path.stat().st_size)
+    flip(path, evil.offset)
+    PageStore.rebuild(tmp_path)
+    with PageStore(tmp_path) as store:
+        assert {BANK: b"the real one", "http://last/": b"last"} == bodies(store)
+
+
+def test_a_damaged_deletion_does_not_bring_its_page_back(tmp_path: Path) -> None:
+    """It stands in the file twice."""
+    with PageStore(tmp_path) as store:
+        store.put(BANK, b"bank")
+        store.put(EVIL, b"evil")
+        store.delete(EVIL)
+    [path] = files(tmp_path)
+    data = bytearray(path.read_bytes())
+    begin = [*members.MAGIC.finditer(data)][-1].start()
+    data[begin + 30 : begin + 60] = bytes(30)
+    path.write_bytes(data)
+    PageStore.rebuild(tmp_path)
+    with PageStore(tmp_path) as store:
+        assert {BANK: b"bank"} == bodies(store)

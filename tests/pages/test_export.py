@@ -12,9 +12,10 @@ import fastwarc
 import pytest
 from warcio.archiveiterator import ArchiveIterator
 
+from tbloom.cli.kit import streams
 from tbloom.errors import ConfigError
 from tbloom.pages import PagesExported, PagesImported, PageStore, export_warc, import_warc
-from tests.helpers.pagestores import NOON, files, url
+from tests.helpers.pagestores import NOON, Child, die, files, url
 from tests.pages.test_warc import PAGES
 
 pytestmark = pytest.mark.usefixtures("clock")
@@ -61,16 +62,12 @@ def test_every_page_comes_back(path: Path, tmp_path: Path, codec: str) -> None:
             assert originals == {page.address: page for page in other.pages()}
 
 
-def test_pages_of_a_time(store: PageStore) -> None:
-    """From the first instant on, and without the last one."""
+def test_pages_of_a_time_or_with_addresses(store: PageStore) -> None:
+    """From the first instant on, and without the last one. Addresses that are not there are named."""
     done, found = exported(store, since=NOON + timedelta(hours=2), until=NOON + timedelta(hours=5))
     assert (PagesExported(3, (), ()), {url(2), url(3), url(4)}) == (done, found)
     assert 2 == exported(store, since=NOON + timedelta(hours=8))[0].pages
     assert 1 == exported(store, until=NOON + timedelta(microseconds=1))[0].pages
-
-
-def test_pages_by_address(store: PageStore) -> None:
-    """Addresses that are not there are named."""
     done, found = exported(store, [url(3), url("none"), b"key", url(9)])
     assert (PagesExported(2, (url("none"), url(9)), ()), {url(3), url(9)}) == (done, found)
     with pytest.raises(ConfigError, match="urls"):
@@ -117,3 +114,35 @@ def test_another_store_is_imported_as_it_is(store: PageStore, tmp_path: Path) ->
         assert PagesImported(8, 0, {"longer than max_body": 1}, ()) == done
         assert PagesImported(1, 8, {}, ()) == import_warc(other, store.path)
         assert {*store.pages()} == {*other.pages()}
+
+
+def test_what_a_killed_export_has_left_is_removed_by_the_next_one(
+    store: PageStore, tmp_path: Path
+) -> None:
+    """Not what another one is writing."""
+    target = tmp_path / "pages.warc.gz"
+
+    def be_killed() -> None:
+        with streams.writing(str(target)) as file:
+            export_warc(store, file)
+            die()
+
+    Child(be_killed).wait()
+    [left] = tmp_path.glob("*.new")
+    with streams.writing(str(target)):
+        assert left not in {*tmp_path.glob("*.new")}
+        with streams.writing(str(target)) as file:
+            export_warc(store, file)
+        assert 1 == len([*tmp_path.glob("*.new")])
+    assert [] == [*tmp_path.glob("*.new")]
+
+
+def test_a_rebuild_says_how_far_it_is(store: PageStore) -> None:
+    """In bytes, to the end of all files."""
+    store.close()
+    done: list[int] = []
+    PageStore.rebuild(store.path, progress=done.append)
+    assert (11, sum(file.stat().st_size for file in files(Path(store.path)))) == (
+        len(done),
+        sum(done),
+    )

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager, nullcontext
 from io import FileIO
 from itertools import count
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
 from tbloom.errors import StoreLocked, TBloomError
 from tbloom.pages import PageStore
+from tbloom.pages.page import fingerprint_of
 from tests.helpers.killable import again_and_again
-from tests.helpers.pagestores import Child, body_of, url
+from tests.helpers.making import missing
+from tests.helpers.pagestores import Child, bodies, body_of, die, mounted, url
 
 
 def filled(path: Path, pages: int = 50) -> None:
@@ -31,35 +33,6 @@ def pipe() -> Iterator[tuple[FileIO, FileIO]]:
     inbox, outbox = os.pipe()
     with FileIO(inbox, "r") as reads, FileIO(outbox, "w") as writes:
         yield reads, writes
-
-
-@contextmanager
-def at_work(*works: Callable[[], object]) -> Iterator[None]:
-    """Threads repeat the works during the block."""
-    with ExitStack() as stack:
-        for work in works:
-            stack.enter_context(again_and_again(work))
-        yield
-
-
-def put_on(store: PageStore, begin: int) -> Callable[[], None]:
-    """Puts another page at each call, and gets it."""
-    number = begin
-
-    def work() -> None:
-        nonlocal number
-        number += 1
-        store.put(url(number), b"%d" % number)
-        assert b"%d" % number == body_of(store, url(number))
-
-    return work
-
-
-def get_on(store: PageStore) -> Callable[[], None]:
-    def work() -> None:
-        assert b"7" == body_of(store, url(7))
-
-    return work
 
 
 def test_what_is_acknowledged_is_there_for_readers(path: Path) -> None:
@@ -92,8 +65,7 @@ def test_what_is_acknowledged_is_there_for_readers(path: Path) -> None:
             assert 0 == child.wait()
 
 
-@pytest.mark.parametrize("has_child", [False, True])
-def test_a_second_writer(path: Path, *, has_child: bool) -> None:
+def test_a_second_writer(path: Path) -> None:
     """The error names the writer, in this process or another one. Once that is killed, another one may write, also while
     a child of it lives on."""
     filled(path)
@@ -107,24 +79,19 @@ def test_a_second_writer(path: Path, *, has_child: bool) -> None:
         def write() -> None:
             store = PageStore(path)
             store.put(url("more"), b"more")
-            if has_child:
-                Child(live_on)
-            else:
-                outbox.write(bytes(4))
+            Child(live_on)
             signal.pause()
 
         with Child(write) as child:
             outbox.close()
             grandchild = int.from_bytes(inbox.read(4), "big")
-            assert has_child == (grandchild > 0)
             for verb in (PageStore, PageStore.rebuild):
                 with pytest.raises(StoreLocked, match=f"process {child.pid}") as caught:
                     verb(path)
                 assert (str(path), child.pid) == (caught.value.path, caught.value.pid)
             child.kill()
         with PageStore(path) as store:
-            if has_child:
-                os.kill(grandchild, 0)
+            os.kill(grandchild, 0)
             assert b"more" == body_of(store, url("more"))
             with pytest.raises(StoreLocked, match=f"process {os.getpid()}"):
                 PageStore(path)
@@ -149,8 +116,14 @@ def test_forked_children(path: Path) -> None:
             with pytest.raises(StoreLocked):
                 PageStore(path)
 
-        puts = [put_on(store, begin) for begin in (10_000, 20_000, 30_000)]
-        with at_work(*puts, get_on(reader), get_on(store)):
+        numbers = count(10_000)
+
+        def put_and_get() -> None:
+            number = next(numbers)
+            store.put(url(number), b"%d" % number)
+            assert b"%d" % number == body_of(store, url(number)) == body_of(reader, url(number))
+
+        with again_and_again(put_and_get), again_and_again(put_and_get):
             assert [0] * 10 == [Child(work).wait() for _ in range(10)]
             for _ in range(3):
                 assert all(page.url for page in reader.pages())
@@ -160,68 +133,66 @@ def test_forked_children(path: Path) -> None:
         assert b"last" == body_of(reader, url("last"))
 
 
-def test_readers_change_to_an_index_that_is_made_anew(path: Path) -> None:
-    """In all threads and processes, while others open the store; no old index stays open."""
-    filled(path)
-    with PageStore(path, readonly=True) as one, PageStore(path, readonly=True) as other:
+@pytest.fixture
+def open_path() -> Iterator[Path]:
+    """In a folder that other users may pass: pytest's are for its user only, and shared with other tests."""
+    with TemporaryDirectory() as folder:
+        Path(folder).chmod(0o711)
+        yield Path(folder) / "store"
 
-        def open_and_get() -> None:
-            with PageStore(path, readonly=True) as store:
-                get_on(store)()
+
+def put_all(path: Path, body: bytes, end: Callable[[], object] = lambda: None) -> None:
+    """Puts 50 pages with this body, and then does something before the store is closed."""
+    with PageStore(path) as store:
+        for number in range(50):
+            store.put(url(number), body)
+        end()
+
+
+@pytest.mark.parametrize("is_mount", [False, True], ids=["another user", "read-only mount"])
+@pytest.mark.parametrize("ends", ["closed", "killed", "rebuilt"])
+def test_a_reader_without_write_permission_after_a_writer(
+    open_path: Path, ends: str, *, is_mount: bool
+) -> None:
+    """It needs no writer that is open. The next one is not hindered, and leaves what is read as it is."""
+    if not is_mount and os.geteuid():
+        missing("The right to become another user")
+    path = open_path
+    put_all(path, b"0")
+    fingerprints = [fingerprint_of(url(number)) for number in range(50)]
+
+    def write() -> None:
+        put_all(path, b"1", die if ends == "killed" else lambda: None)
+
+    Child(write).wait()
+    if ends == "rebuilt":
+        PageStore.rebuild(path)
+    (turn, my_turn), (answer, my_answer) = os.pipe(), os.pipe()
+    readonly = mounted(path.with_name("seen"), "--bind", "-o", "ro", path)
+    with readonly if is_mount else nullcontext(path) as seen:
 
         def read() -> None:
-            with PageStore(path, readonly=True) as store:
-                while not (path / "index-7.sqlite").exists():
-                    get_on(store)()
-
-        works = [get_on(one), get_on(one), get_on(other), open_and_get]
-        with Child(read) as child, at_work(*works):
-            for _ in range(6):
-                assert 50 == PageStore.rebuild(path).pages
-            assert 0 == child.wait()
-        assert 50 == len(one) == len(other)
-        with PageStore(path) as store:
-            store.put(url("more"), b"more")
-            assert b"more" == body_of(one, url("more")) == body_of(other, url("more"))
-    opened = [str(fd.resolve()) for fd in Path("/proc/self/fd").iterdir()]
-    assert [] == [one for one in opened if str(path) in one]
-
-
-def test_puts_that_wait_while_a_store_closes_are_refused(path: Path) -> None:
-    """No page is acknowledged after the others were written to the disk."""
-    store, done, refused = PageStore(path), set[str](), set[str]()
-
-    def put_and_note(begin: int) -> Callable[[], None]:
-        numbers = count(begin)
-
-        def work() -> None:
-            address = url(next(numbers))
-            try:
-                store.put(address, b"")
-            except TBloomError as error:
-                refused.add(str(error))
+            if is_mount:
+                with pytest.raises(OSError, match="Read-only file system"):
+                    (seen / "more").touch()
             else:
-                done.add(address)
+                os.setgid(65534)
+                os.setuid(65534)
+            os.close(my_turn)
+            with PageStore(seen, readonly=True) as store:
+                assert {b"1"} == {*bodies(store).values()}
+                with store._index.snapshot() as snapshot:
+                    before = [snapshot.find(each) for each in fingerprints]
+                    os.write(my_answer, b"r")
+                    assert os.read(turn, 1)
+                    assert before == [snapshot.find(each) for each in fingerprints]
+                assert {b"2"} == {*bodies(store).values()}
 
-        return work
-
-    with at_work(*map(put_and_note, (10_000, 20_000, 30_000, 40_000))):
-        while len(done) < 50:
-            pass
-        store.close()
-        while not refused:
-            pass
-    assert {f"the page store '{path}' is closed"} == refused
-    with PageStore(path) as store:
-        assert done == {*store}
-
-
-def test_a_store_that_is_collected_frees_its_lock(path: Path) -> None:
-    """It need not be closed, also where only the garbage collector can find it."""
-    filled(path)
-    stores: list[object] = [PageStore(path)]
-    stores.append(stores)
-    del stores
-    gc.collect()
-    with PageStore(path) as store:
-        assert 50 == len(store)
+        with Child(read) as child:
+            os.close(my_answer)
+            assert os.read(answer, 1)
+            put_all(path, b"2")
+            os.write(my_turn, b"t")
+            assert 0 == child.wait()
+        for end in (turn, my_turn, answer):
+            os.close(end)

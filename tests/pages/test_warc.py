@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import gzip
-import json
 import zlib
-from collections import Counter
-from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -14,7 +11,7 @@ from typing import Any
 import pytest
 from warcio.archiveiterator import ArchiveIterator
 
-from tbloom.pages import PageStore, record, segments
+from tbloom.pages import PageStore, record
 from tbloom.pages.members import zstd
 from tests.helpers.pagestores import files, run_tool
 
@@ -58,11 +55,11 @@ def content() -> dict[str, dict[str, Any]]:
 PAGES = content()
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """That of a store with all pages in several segments; some were replaced, and others deleted."""
+@pytest.fixture(scope="module", params=["gzip", "zstd"])
+def warcs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """The files of a store with all pages; some were replaced, and others deleted. Those of zstd are decompressed."""
     path = tmp_path_factory.mktemp("pages")
-    with PageStore(path, segment_bytes=200_000) as store:
+    with PageStore(path, codec=request.param, segment_bytes=150_000) as store:
         for n in range(20):
             store.put(f"https://example.com/deleted/{n}", b"deleted", at=AT)
         for url, page in PAGES.items():
@@ -71,70 +68,32 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for n in range(20):
             assert store.delete(f"https://example.com/deleted/{n}")
         assert len(PAGES) == len(store)
-    assert len(files(path)) > 1
-    return path
+    stored = files(path)
+    assert len(stored) > 1
+    if request.param == "gzip":
+        return stored
+    for file in stored:
+        file.with_suffix("").write_bytes(zstd.decompress(file.read_bytes()))
+    return [file.with_suffix("") for file in stored]
 
 
-def test_warcio_check(folder: Path) -> None:
+def test_warcio_check(warcs: list[Path]) -> None:
     """All digests are there, and right."""
-    output = run_tool("warcio", "check", "-v", *files(folder))
+    output = run_tool("warcio", "check", "-v", *warcs)
     assert "fail" not in output.lower()
     assert output.count("digest pass") >= 2 * len(PAGES)
 
 
-def test_cdxj_indexer(folder: Path) -> None:
-    """Each page is in the index, where its record is, with its status."""
-    found: dict[str, dict[str, str]] = {}
-    output = run_tool("cdxj-indexer", *files(folder))
-    for line in output.splitlines():
-        _, _, rest = line.split(" ", 2)
-        entry = json.loads(rest)
-        place = folder / entry["filename"], int(entry["offset"]), int(entry["length"])
-        page = record.page_of(segments.read(*place))
-        assert (page.url, f"{page.status}") == (entry["url"], entry["status"])
-        found[entry["url"]] = entry
-    assert PAGES.keys() <= found.keys()
-    assert 2 * len(PAGES) + 20 == len(output.splitlines())
-
-
-def records(paths: Iterable[Path]) -> Iterator[Any]:
-    """All records, as warcio reads them."""
-    for path in paths:
-        with path.open("rb") as file:
-            yield from ArchiveIterator(file)
-
-
-def test_warcio_reads_the_same(folder: Path) -> None:
-    """URL, status and body of each page; and the kinds of all records."""
-    with PageStore(folder, readonly=True) as opened:
-        assert () == opened.verify().problems
-        pages = {page.url: page for page in opened.pages()}
-    found: dict[str, tuple[str, bytes]] = {}
-    kinds: Counter[str] = Counter()
-    for one in records(files(folder)):
-        kinds[one.rec_type] += 1
-        body = one.raw_stream.read()
-        if one.rec_type == "response":
-            url = one.rec_headers.get_header("WARC-Target-URI")
-            found[url] = one.http_headers.get_statuscode(), body
-            assert one.rec_headers.get_header("WARC-Date").endswith("Z")
-    expected = {url: (f"{page.status}", page.body) for url, page in pages.items()}
-    assert expected == {url: found[url] for url in pages}
-    assert {
-        "warcinfo": len(files(folder)),
-        "response": 2 * len(PAGES) + 20,
-        "metadata": 40,
-    } == kinds
-
-
-def test_the_content_is_what_a_browser_shows(folder: Path) -> None:
+def test_the_content_is_what_a_browser_shows(warcs: list[Path]) -> None:
     """A tool that believes the headers decodes encoded bodies only: untrue headers have another name."""
     contents, headers = dict[str, bytes](), dict[str, list[str]]()
-    for one in records(files(folder)):
-        if one.rec_type == "response":
-            url = one.rec_headers.get_header("WARC-Target-URI")
-            contents[url] = one.content_stream().read()
-            headers[url] = [header for header, _ in one.http_headers.headers]
+    for path in warcs:
+        with path.open("rb") as file:
+            for one in ArchiveIterator(file):
+                if one.rec_type == "response":
+                    url = one.rec_headers.get_header("WARC-Target-URI")
+                    contents[url] = one.content_stream().read()
+                    headers[url] = [header for header, _ in one.http_headers.headers]
     encoded = {f"https://example.com/{name}": HTML for name in ("gzip", "deflate")}
     for url, page in PAGES.items():
         assert encoded.get(url, page["body"]) == contents[url], url
@@ -142,21 +101,3 @@ def test_the_content_is_what_a_browser_shows(folder: Path) -> None:
     assert [f"X-Archive-Orig-{header}" for header in expected] == headers[
         "https://example.com/decoded"
     ]
-
-
-def test_zstd_files_have_the_same_content(tmp_path: Path) -> None:
-    """Decompressed, each is a WARC file."""
-    given = {url: page for url, page in PAGES.items() if "/status/" not in url}
-    with PageStore(tmp_path, codec="zstd", segment_bytes=5_000) as opened:
-        for url, page in given.items():
-            opened.put(url, **{"at": AT, **page})
-    plain = [path.with_suffix("") for path in files(tmp_path)]
-    for path in plain:
-        path.write_bytes(zstd.decompress(path.with_suffix(".warc.zst").read_bytes()))
-    assert len(plain) > 1
-    assert "fail" not in run_tool("warcio", "check", "-v", *plain).lower()
-    found = {
-        one.rec_headers.get_header("WARC-Target-URI"): one.raw_stream.read()
-        for one in records(plain)
-    }
-    assert {url: page["body"] for url, page in given.items()} | {None: found[None]} == found

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from tbloom.errors import ConfigError
 from tbloom.pages import PageStore
 from tests.helpers.pagestores import DAY, NOON, Clock, bodies
 
@@ -89,40 +88,3 @@ def test_a_deleted_page_stays_so(
         with PageStore(store.path) as opened:
             assert expected == bodies(opened)
             assert () == opened.verify().problems
-
-
-def test_the_clock_is_set_back(store: PageStore, clock: Clock) -> None:
-    """Pages of later slices stay; pages that are put meanwhile leave at their time."""
-    store.put("http://a/", b"a")
-    clock.now = NOON - 5 * DAY
-    assert {"http://a/": b"a"} == bodies(store)
-    store.put("http://b/", b"b")
-    with pytest.raises(ConfigError, match="before the next slice ends"):
-        store.put("http://c/", b"c", at=NOON)
-    assert {"http://a/": b"a", "http://b/": b"b"} == bodies(store)
-    assert ["20190605", "20190610"] == labels(store)
-    clock.now = NOON
-    assert {"http://a/": b"a"} == bodies(store)
-    store.put("http://c/", b"c")
-    assert ["20190610"] == labels(store)
-    store.close()
-    PageStore.rebuild(store.path)
-    with PageStore(store.path) as opened:
-        assert () == opened.verify().problems
-        assert {"http://a/": b"a", "http://c/": b"c"} == bodies(opened)
-
-
-def test_iterating_while_a_slice_leaves(
-    store: PageStore, clock: Clock, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Pages that have left do not come, and their files are not reported as missing; the others come."""
-    for days in (2, 1, 0):
-        for n in range(3):
-            store.put(f"http://a/{days}/{n}", b"", at=NOON - days * DAY)
-    found, pages = iter(store), store.pages()
-    assert "http://a/2/0" == next(found) == next(pages).url
-    clock.now = NOON + DAY
-    store.put("http://b/", b"")
-    left = [f"http://a/{days}/{n}" for days in (1, 0) for n in range(3)]
-    assert left == list(found) == [page.url for page in pages]
-    assert "" == caplog.text

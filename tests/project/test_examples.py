@@ -1,24 +1,34 @@
-"""The recipes of docs/recipes.md run."""
+"""The examples and the recipes of docs/recipes.md run; those for other libraries with these: Crawlee, Celery, ASGI, streams."""
 
 from __future__ import annotations
 
+import asyncio
+import importlib.util
 import json
 import os
 import re
 import signal
 import subprocess
 import sys
+import time
+from collections import Counter
 from functools import partial
 from http.server import BaseHTTPRequestHandler, SimpleHTTPRequestHandler
 from pathlib import Path
 from time import sleep
-from typing import Any
+from typing import Any, ClassVar
 
+import httpx
 import pytest
+import redis
 
+from tbloom import AsyncTimeBloom
 from tests.helpers.documents import ROOT
+from tests.helpers.localredis import free_port
+from tests.helpers.making import missing
 from tests.helpers.website import served
 
+pytestmark = pytest.mark.check
 EXAMPLES = ROOT / "examples"
 PAGES = 300
 
@@ -42,51 +52,43 @@ def output(process: subprocess.Popen[str]) -> list[str]:
     return out.splitlines()
 
 
-@pytest.mark.check
-def test_a_block_list_is_exact_and_is_replaced(own_url: str) -> None:
-    others, *blocked = output(start("blocklist.py", url=own_url))
-    assert others.startswith("of 2,000 others, blocked: 0; looked up: ")
-    assert int(others.rpartition(" ")[2]) <= 20  # 2 are expected
-    assert blocked == [
+#: What a recipe prints: lines, or of a line its beginning and the most that the number at its end may be.
+PRINTED: dict[str, list[str | tuple[str, int]]] = {
+    "blocklist.py": [
+        ("of 2,000 others, blocked: 0; looked up: ", 20),  # 2 are expected
         "bad5.example: True",
         "bad5.example, after it left the list: False",
         "bad50.example: True",
-    ]
-
-
-@pytest.mark.check
-@pytest.mark.parametrize(
-    ("recipe", "printed"),
-    [
-        (
-            "recommendations.py",
-            [
-                "user 1: article 1, article 2, article 3",
-                "user 1: article 4, article 5, article 6",
-                "user 2: article 1, article 2, article 3",
-                "user 1: article 7",
-            ],
-        ),
-        (
-            "webhooks.py",
-            ["order 1 200", "order 1 200", "order 2 500", "order 2 200", "paid: order 1, order 2"],
-        ),
     ],
-)
-def test_a_recipe_prints_what_it_says(own_url: str, recipe: str, printed: list[str]) -> None:
-    """Recommendations do not repeat; an event is handled once, and again after a failure."""
-    assert printed == output(start(recipe, url=own_url))
+    "recommendations.py": [
+        "user 1: article 1, article 2, article 3",
+        "user 1: article 4, article 5, article 6",
+        "user 2: article 1, article 2, article 3",
+        "user 1: article 7",
+    ],
+    "webhooks.py": [
+        *("order 1 200", "order 1 200", "order 2 500", "order 2 200", "paid: order 1, order 2"),
+    ],
+    "cache_guard.py": [
+        "queries for 500 keys that exist: 500",
+        ("queries for 50,000 keys that do not: ", 20),  # 5 are expected
+        "a new one: user 7",
+    ],
+}
 
 
-@pytest.mark.check
-def test_a_guard_keeps_unknown_keys_from_the_database() -> None:
-    exist, unknown, new = output(start("cache_guard.py"))
-    assert exist.endswith(": 500")
-    assert int(unknown.rpartition(" ")[2]) <= 20  # 5 of 50,000 are expected
-    assert new.endswith(" user 7")
+@pytest.mark.parametrize("recipe", PRINTED)
+def test_a_recipe_prints_what_it_says(own_url: str, recipe: str) -> None:
+    """A block list is exact; recommendations do not repeat; an event is handled once, and again after a failure; a guard
+    keeps unknown keys from the database."""
+    for line, expected in zip(output(start(recipe, url=own_url)), PRINTED[recipe], strict=True):
+        if isinstance(expected, str):
+            assert line == expected
+        else:
+            assert line.startswith(expected[0])
+            assert int(line.rpartition(" ")[2]) <= expected[1]
 
 
-@pytest.mark.check
 def test_a_graph_is_traversed_once(own_url: str) -> None:
     [line] = output(start("graph.py", url=own_url))
     visited, pending = {1}, [1]
@@ -99,7 +101,6 @@ def test_a_graph_is_traversed_once(own_url: str) -> None:
     assert len(visited) - 20 <= int(line.rpartition(" ")[2]) <= len(visited)
 
 
-@pytest.mark.check
 def test_pages_that_stay_the_same_are_fetched_less_often() -> None:
     """The simulation's figures are the recipe's: fewer fetches, and no change waits for as long as the window (15 days)."""
     recipe = (ROOT / "docs" / "recipes.md").read_text(encoding="utf-8")
@@ -137,7 +138,6 @@ class Pages(BaseHTTPRequestHandler):
         pass
 
 
-@pytest.mark.check
 def test_crawlers_fetch_every_page_though_one_is_killed_and_one_is_stopped(own_url: str) -> None:
     requests: list[int] = []
     with served(Pages, requests=requests) as server:
@@ -158,7 +158,6 @@ def test_crawlers_fetch_every_page_though_one_is_killed_and_one_is_stopped(own_u
     killed.communicate()
 
 
-@pytest.mark.check
 def test_list_pages_are_read_again_and_articles_are_not(own_url: str, tmp_path: Path) -> None:
     """A slice later, an article that is new on the second list page is found; the others are not fetched."""
 
@@ -190,3 +189,189 @@ def test_list_pages_are_read_again_and_articles_are_not(own_url: str, tmp_path: 
         write("more.html", link("b"), link("c"), link("list", "next"))
         sleep(1)  # the slice
         assert {"/c.html"} == crawl()
+
+
+def test_each_article_is_fetched_by_one_crawler_also_after_a_restart(
+    own_url: str, tmp_path: Path
+) -> None:
+    port = free_port()
+    env = {
+        **os.environ,
+        "PORT": str(port),
+        "SITE_URL": f"http://127.0.0.1:{port}/",
+        "REDIS_URL": own_url,
+    }
+
+    def crawler(name: str, articles: int) -> subprocess.Popen[bytes]:
+        limit = ["-s", f"CLOSESPIDER_ITEMCOUNT={articles}", "-O", tmp_path / f"{name}.jl"]
+        command = [
+            sys.executable,
+            "-m",
+            "scrapy",
+            "runspider",
+            EXAMPLES / "compose" / "spider.py",
+            *limit,
+        ]
+        return subprocess.Popen(command, env=env, stderr=subprocess.DEVNULL)
+
+    with subprocess.Popen([sys.executable, EXAMPLES / "compose" / "site.py"], env=env) as site:
+        try:
+            for crawlers in ([crawler("one", 10), crawler("two", 10)], [crawler("three", 1)]):
+                assert [0] * len(crawlers) == [one.wait(120) for one in crawlers]
+        finally:
+            site.kill()
+    pages = [
+        json.loads(line)["url"] for path in tmp_path.iterdir() for line in path.open(encoding="utf-8")
+    ]  # fmt: skip
+    assert len({*pages}) == len(pages) > 20
+
+
+def needs(library: str) -> None:
+    if importlib.util.find_spec(library) is None:
+        missing(library)
+
+
+class Flaky(BaseHTTPRequestHandler):
+    """Pages that link to each other; ``/bad`` has an answer from its fifth request on."""
+
+    requests: ClassVar[Counter[str]] = Counter()
+
+    def do_GET(self) -> None:
+        self.requests[self.path] += 1
+        is_bad = self.path == "/bad" and self.requests["/bad"] < 5
+        self.send_response(500 if is_bad else 200)
+        self.send_header("Content-Type", "text/html")
+        self.end_headers()
+        self.wfile.write(b'<a href="/">home</a> <a href="/a">a</a> <a href="/bad">bad</a>')
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+def test_crawlee_fetches_each_page_once(own_url: str) -> None:
+    """In whichever crawl it is met; and again if it could not be fetched."""
+    needs("crawlee")
+    with served(Flaky) as server:
+
+        def crawl(page: str) -> set[str]:
+            process = start("crawlee_crawler.py", f"{server.url}{page}", url=own_url)
+            printed, log = process.communicate()
+            assert process.returncode == 0, log
+            return {url.removeprefix(server.url) for url in printed.splitlines()}
+
+        assert [{"/", "/a"}, set()] == [crawl("/"), crawl("/")]
+        assert {"/": 1, "/a": 1, "/bad": 4} == Flaky.requests
+        assert [{"/bad"}, set()] == [crawl("/bad"), crawl("/bad")]
+    assert {"/": 1, "/a": 1, "/bad": 5} == Flaky.requests
+
+
+def worker(url: str) -> subprocess.Popen[bytes]:
+    """A Celery worker in a process group of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "celery", "-A", "celery_once", "worker", "--concurrency", "2"],
+        cwd=EXAMPLES,
+        env={**os.environ, "REDIS_URL": url, "SESSION_TTL": "2"},
+        start_new_session=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+
+
+def test_a_celery_task_is_done_once_though_a_worker_is_killed(
+    own: redis.Redis, own_url: str
+) -> None:
+    """In the middle of its tasks. Calls that are made twice, or come later, do nothing."""
+    needs("celery")
+    own.flushall()
+    orders = [f"order {i}" for i in range(4)]
+    output(start("celery_once.py", *orders, *orders, url=own_url))
+    workers = [worker(own_url)]
+    try:
+        while not own.llen("asked"):
+            time.sleep(0.05)
+        os.killpg(workers[0].pid, signal.SIGKILL)
+        workers.append(worker(own_url))
+        while (
+            len({*own.lrange("paid", 0, -1)}) < len(orders)
+            or own.llen("celery")
+            or own.hlen("unacked")
+        ):
+            time.sleep(0.2)
+        paid = Counter(own.lrange("paid", 0, -1))
+    finally:
+        for process in workers:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    assert {order.encode(): 1 for order in orders} == paid
+    assert (
+        len(orders) < own.llen("asked") <= len(orders) + 2
+    )  # the killed one was at work on two at most
+
+
+class Shop:
+    """An application that counts what it handles; ``/broken`` fails at first, once by a status and once by an exception."""
+
+    def __init__(self) -> None:
+        self.handled: Counter[str] = Counter()
+
+    async def __call__(self, scope: Any, _: Any, send: Any) -> None:
+        path, status = scope["path"], 201
+        self.handled[path] += 1
+        await asyncio.sleep(0.05)
+        if path == "/broken" and self.handled[path] == 1:
+            raise RuntimeError("the bank does not answer")
+        if path == "/broken" and self.handled[path] == 2:
+            status = 503
+        await send({"type": "http.response.start", "status": status})
+        await send({"type": "http.response.body", "body": b"made"})
+
+
+async def test_an_idempotency_key_is_handled_once(own: redis.Redis, own_url: str) -> None:
+    own.flushall()
+    spec = importlib.util.spec_from_file_location(
+        "asgi_idempotency", EXAMPLES / "asgi_idempotency.py"
+    )
+    assert spec is not None
+    example = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(example)  # type: ignore[union-attr]
+    shop = Shop()
+    async with AsyncTimeBloom.from_url(own_url, "handled", slices=4) as handled:
+        transport = httpx.ASGITransport(
+            example.Idempotent(shop, handled), raise_app_exceptions=False
+        )
+        async with httpx.AsyncClient(transport=transport, base_url="http://shop") as client:
+
+            async def post(path: str, key: str | None = None) -> int:
+                headers = {} if key is None else {"Idempotency-Key": key}
+                return (await client.post(path, headers=headers)).status_code
+
+            statuses = await asyncio.gather(*[post("/order", "1") for _ in range(10)])
+            assert Counter({409: 9, 201: 1}) == Counter(statuses)
+            assert [208, 201, 201] == [
+                await post(*one) for one in (("/order", "1"), ("/order", "2"), ("/other", "1"))
+            ]
+            assert [500, 503, 201, 208] == [await post("/broken", "3") for _ in range(4)]
+            assert [201, 201] == [await post("/free") for _ in range(2)]
+            assert 201 == (await client.put("/order", headers={"idempotency-key": "1"})).status_code
+    assert {"/order": 3, "/other": 1, "/broken": 3, "/free": 2} == shop.handled
+
+
+def test_an_event_of_a_stream_is_acted_on_once(own: redis.Redis, own_url: str) -> None:
+    """Though each was added twice, and one of three consumers is killed at work."""
+    own.flushall()
+    events = [f"event {i}" for i in range(2000)]
+    own.xgroup_create("events", "workers", "0", mkstream=True)
+    for event in [*events, *events[::-1]]:
+        own.xadd("events", {"id": event})
+    killed, *others = [start("stream_consumer.py", f"{i}", url=own_url) for i in range(3)]
+    while own.llen("acted") < 300:
+        time.sleep(0.005)
+    killed.kill()
+    killed.communicate()
+    for process in others:
+        assert [] == output(process)
+    acted = Counter(own.lrange("acted", 0, -1))
+    assert {event.encode() for event in events} == acted.keys()
+    assert acted.total() <= len(events) + 1  # what the killed one was acting on
+    assert 0 == own.xpending("events", "workers")["pending"]

@@ -1,4 +1,4 @@
-"""No piece of the password in a Redis URL is shown, wherever the URL is given and whatever is wrong with it."""
+"""No piece of the password in a Redis URL is shown, wherever it is given; and what SECURITY.md says of attackers."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import redis
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from scrapy.settings import Settings
 
 from tbloom import AsyncTimeBloom, TimeBloom
+from tbloom.bloom.hasher import digest
 from tbloom.engine.urls import without_secrets
 from tbloom.scrapy.options import read_options
 from tests.helpers.commands import tbloom
@@ -111,3 +113,26 @@ def test_no_command_shows_a_password(line: str, url: str, given_url: str) -> Non
     )
     assert WORD not in done.stdout + done.stderr
     assert done.returncode
+
+
+def test_no_url_is_stored_or_sent_and_every_key_expires(own: redis.Redis) -> None:
+    """But for the name, what MONITOR shows is numbers, hashes and our own scripts. No hash is stored."""
+    own.flushall()
+    own.script_flush()
+    url = "https://user:secret@hidden.example/path"
+    with own.monitor() as monitor:
+        seen = TimeBloom(own, "quiet", capacity=1000)
+        seen.add(url)
+        seen.add_many([url, f"{url}/2"])
+        assert url in seen
+        own.echo("the end")
+        said = ""
+        while "the end" not in said:
+            said += monitor.next_command()["command"]
+    stored = b"".join(own.dump(key) for key in own.scan_iter()).decode("latin-1")
+    for text in ("hidden", "secret"):
+        assert text not in said
+        assert text not in stored
+    assert digest(url).decode("latin-1") not in stored
+    assert digest(url).hex() not in stored
+    assert all(own.ttl(key) > 0 for key in own.scan_iter())

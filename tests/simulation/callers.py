@@ -11,7 +11,7 @@ import redis
 
 from tbloom.errors import TBloomError
 from tests.simulation.histories import Op
-from tests.simulation.workers import Abandoned, Worker
+from tests.simulation.player import Abandoned, Worker
 
 if TYPE_CHECKING:
     from tests.simulation.world import World

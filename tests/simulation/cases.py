@@ -13,14 +13,13 @@ from tbloom import AsyncTimeBloom, ConfigMismatch, TBloomError, TimeBloom
 from tbloom.distinct import DistinctCounter
 from tbloom.exact import ExactFilter
 from tests.simulation import ends
-from tests.simulation.accounts import Account
+from tests.simulation.accounts import SLICES, Account, WindowAccount
 from tests.simulation.callers import Caller
 from tests.simulation.connections import async_client, sync_client
 from tests.simulation.events import add_event
 from tests.simulation.histories import Undecided
 from tests.simulation.player import Player
 from tests.simulation.schedules import Choose
-from tests.simulation.windows import SLICES, WindowAccount
 from tests.simulation.world import World
 
 _names = (f"played-{os.getpid()}-{number}" for number in itertools.count())

@@ -36,7 +36,7 @@ from tbloom.scrapy.stores import CrawlBloom
 from tests.simulation.cases import client_of
 
 if TYPE_CHECKING:
-    from tests.simulation.crawl_accounts import CrawlAccount
+    from tests.simulation.crawl_cases import CrawlAccount
     from tests.simulation.server import Clock
     from tests.simulation.world import World
 

@@ -7,9 +7,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from tbloom import ConfigMismatch
-from tests.simulation.accounts import Account
+from tests.simulation.accounts import LENGTH, SLICES, Account, WindowAccount
 from tests.simulation.questions import add, claim, contains_many, label_of, take_over
-from tests.simulation.windows import LENGTH, SLICES, WindowAccount
 
 if TYPE_CHECKING:
     from tests.simulation.cases import Case

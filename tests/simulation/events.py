@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from tbloom.bloom.layout import Layout
 from tbloom.cli.commands.restore import Part, Upload
+from tests.simulation.accounts import LENGTH, SLICES
 from tests.simulation.faults import cut_all
 from tests.simulation.questions import add_many, clear
-from tests.simulation.windows import LENGTH, SLICES
 
 if TYPE_CHECKING:
     from tests.simulation.cases import Case

@@ -1,11 +1,26 @@
-"""The cases of filters with a window: adds and clears, slices that end, growth, clocks, restarts, and the drivers."""
+"""The cases of filters with a window: adds and clears, slices that end, growth, clocks, restarts, the drivers, and changes
+of the whole filter."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from tbloom import TBloomError
+from tests.simulation.accounts import LENGTH
+from tests.simulation.callers import Question
 from tests.simulation.cases import ALL, CUTS, Case
-from tests.simulation.questions import add, add_many, clear, contains, import_many, last_seen
+from tests.simulation.questions import (
+    add,
+    add_many,
+    claim,
+    clear,
+    contains,
+    import_many,
+    last_seen,
+    of_all,
+)
+from tests.simulation.server import START_MS
+from tests.simulation.world import World
 
 _TIMES = ("the slice ends", "scripts are forgotten")
 _NINE = "a b c d e f g h i"
@@ -105,7 +120,7 @@ FILTERS = [
     Case("other clients import items, and ask when they were last seen", _SIX, _IMPORTING, events=_TIMES, **_LARGE),
     Case("tasks import items, and ask when they were last seen", _SIX, _IMPORTING, is_async=True, events=_TIMES, **_LARGE),
     Case("slices grow while other clients import", _SIX, _IMPORTING, {"capacity": 2}, events=_TIMES, **_LARGE),
-    Case("the server's clock is set", _SIX, _batches(_SIX, 3),
+    Case("the server's clock is set", _SIX, [*_batches(_SIX, 3), (2, clear(_SIX.split()))],
          events=("the clock is set on", "the clock is set back", "the slice ends"), **_LARGE),
     Case("another client restores a copy", _SIX, _batches(_SIX, 3), events=("another client makes a copy", "the slice ends"), **_LARGE),
     Case("slices grow, another client restores a copy", _SIX, _batches(_SIX, 3), {"capacity": 2}, events=("another client makes a copy",), **_LARGE),
@@ -114,4 +129,51 @@ FILTERS = [
     Case("tasks by the prepared call, another clears", "a b c d", _ONE_BY_ONE_AND_CLEAR, {"is_kept": True},
          is_async=True, events=_TIMES, **_LARGE),
     Case("tasks add many, another clears", _NINE, _MANY_AND_CLEAR, is_async=True, events=_TIMES, **_LARGE),
+]  # fmt: skip
+
+
+_LETTERS = _SIX.split()
+_FIVE: dict[str, Any] = {"faults": 5, "kinds": ALL, "events": ("the slice ends", "scripts are forgotten")}  # fmt: skip
+
+
+_ADDING = [
+    (0, add_many(_LETTERS[:4]), contains("a"), add("f")),
+    (0, add("f"), add("a"), contains("f")),
+    (1, add_many(_LETTERS[::-1]), add("b")),
+]
+_NEW_PARAMETERS = [
+    *_ADDING,
+    (2, of_all("reconfigure", _LETTERS), add_many(_LETTERS[2:]), contains("a")),
+]
+#: None of its calls may change the store.
+_A_STRANGER = [*_ADDING, (2, add("a"), contains("a"), claim("b"), add_many(["c"]), add("f"))]
+_BUILT = {item: [START_MS // LENGTH] if item in _LETTERS[:2] else [] for item in _LETTERS}
+_SWAP = Question(
+    "swap",
+    {item: {"built": frozenset(slices)} for item, slices in _BUILT.items()},
+    lambda store: store.swap(f"{{{store.name}}}:new"),
+    lambda _: dict.fromkeys(_LETTERS),
+)
+
+
+def _begun(world: World, _: Case) -> None:
+    """The filter is stored with the first object's parameters, and holds an item."""
+    world.through(0, add("f"))
+
+
+def _with_built(world: World, case: Case) -> None:
+    """Another filter holds some of the items, to be swapped in."""
+    other = case.store(world, len(world.stores), name=f"{{{world.name}}}:new")
+    world.undisturbed(other, lambda store: store.add_many(_LETTERS[:2]))
+    other._let_go()
+
+
+CHANGES = [
+    Case("another client reconfigures", _SIX, _NEW_PARAMETERS, before=_begun,
+         others={2: {"capacity": 9000}}, **_FIVE),
+    Case("another client reconfigures slices that grow", _SIX, _NEW_PARAMETERS, {"capacity": 2}, before=_begun,
+         others={2: {"capacity": 4}}, **_FIVE),
+    Case("a client with other parameters", _SIX, _A_STRANGER, before=_begun, others={2: {"capacity": 9000}}, **_FIVE),
+    Case("another client swaps a filter in", _SIX, [*_ADDING, (2, _SWAP, add_many(_LETTERS))], before=_with_built,
+         may_refuse=(TBloomError,), **_FIVE),
 ]  # fmt: skip

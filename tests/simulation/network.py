@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import redis
 
 if TYPE_CHECKING:
-    from tests.simulation.workers import Worker
+    from tests.simulation.player import Worker
 
 LOST = redis.ConnectionError("Connection closed by server.")
 

@@ -8,9 +8,9 @@ from functools import partial
 from typing import Any
 
 from tbloom import Claim
+from tests.simulation.accounts import LENGTH
 from tests.simulation.callers import Program, Question
 from tests.simulation.server import START_MS
-from tests.simulation.windows import LENGTH
 
 
 def ask(verb: str, item: str, **how: Any) -> Question:

@@ -91,6 +91,10 @@ FOUND: list[Schedule] = [
         ["B asks", "B is answered", "B: interrupted, 0 of 1 executed, the others late", "a late request arrives",
          "the clock is set back", "D asks"],
     ),
+    (  # A clear that came at another time was made again from the parts that were there before, and left a later slice.
+        "the server's clock is set",
+        ["E asks", "B asks", "E is answered", "E is answered", "B is answered", "B is answered", "the clock is set back"],
+    ),
     (  # A claim whose call was executed twice comes back after its release, and ends with the session's next heartbeat.
         "three clients work on three items, the server comes back with what it had saved",
         ["C asks", "C is answered", "C: cut off, 1 of 1 executed, then again", "the server saves", "C is answered", "C asks",

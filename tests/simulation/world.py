@@ -14,9 +14,9 @@ from tests.simulation.accounts import Account
 from tests.simulation.callers import Caller, Question, asking
 from tests.simulation.faults import Moves, possible_faults
 from tests.simulation.network import Link, Network, Request
+from tests.simulation.player import Worker
 from tests.simulation.questions import heartbeat
 from tests.simulation.schedules import Choose
-from tests.simulation.workers import Worker
 
 if TYPE_CHECKING:
     from tests.simulation.player import Player

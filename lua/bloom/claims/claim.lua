@@ -32,8 +32,7 @@ local session, life, within, previous_owner = ARGV[2], tonumber(ARGV[3]), ARGV[5
 local items, number, FIRST_NOTE = ARGV[7], ARGV[8], 9
 local item_bytes = columns + 4 * #sizes / 3 + 16
 
-local now = server_time()
-local refused = refusal(begins, ends, now, redis.call('HGET', state, 'layout'), version, config_key)
+local now, refused = refusal(begins, ends, redis.call('HGET', state, 'layout'), version, config_key)
 if refused then return refused end
 
 local alive_until, least = session_parts(redis.call('HGET', sessions, session), now)

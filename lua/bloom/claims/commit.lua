@@ -26,8 +26,7 @@ local config_key, state, claims, part, FIRST_PART = KEYS[1], KEYS[2], KEYS[3], K
 local begins, ends, expires, capacity, part_bytes, columns, version, field, oldest, sizes = read_constants(ARGV[1])
 local session, items, item_bytes = ARGV[2], ARGV[3], columns + 4 * #sizes / 3 + 16
 
-local now = server_time()
-local refused = refusal(begins, ends, now, redis.call('HGET', state, 'layout'), version, config_key)
+local now, refused = refusal(begins, ends, redis.call('HGET', state, 'layout'), version, config_key)
 if refused then return refused end
 if session ~= '' then redis.call('HLEN', claims) end
 

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import click
 from redis import ResponseError
 
-from tbloom.cli.commands.cohorts import retention
-from tbloom.cli.commands.counters import PARAMETERS, Counters, instant_of
-from tbloom.cli.commands.membertable import export
-from tbloom.cli.kit import filters, formats, options, output, streams
-from tbloom.cli.kit.command import Group, confirm
+from tbloom.cli.commands.counters import PARAMETERS, Counters, instant_of, of_mapping
+from tbloom.cli.commands.counttables import export, retention
+from tbloom.cli.kit import filters, formats, options, output, progress, streams
+from tbloom.cli.kit.command import Group
 from tbloom.cli.kit.errors import CommandError
 from tbloom.engine.flow import text
 from tbloom.errors import TBloomError
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from tbloom.distinct import CounterInfo
 
 
-@click.group(cls=Group, no_args_is_help=False)
+@click.group(cls=Group, example="tbloom count or urls pages", no_args_is_help=False)
 def command() -> None:
     """Counts distinct members exactly, and combines counters.
 
@@ -41,8 +40,7 @@ _name = click.argument("name", type=options.text_of)
 @command.command(example="tbloom count add urls urls.txt --granularity d --slices 7")
 @_name
 @options.files
-@options.url
-@options.mapping
+@of_mapping
 @options.slices("counter", "no slices")
 @click.option(
     "--at",
@@ -50,128 +48,111 @@ _name = click.argument("name", type=options.text_of)
     type=options.text_of,
     help="the slice that they are counted in: a day or an instant in it (ISO 8601), or its label (the current one)",
 )
-@click.option(
-    "--keep-members",
-    is_flag=True,
-    help="a new mapping keeps the members themselves, so that sets can be listed",
-)
+@click.option("--keep-members", is_flag=True, help="a new mapping keeps members, to list sets")
 @options.as_json
 def add(
+    counters: Counters,
     name: str,
     files: tuple[BinaryIO, ...],
-    url: str,
-    mapping: str,
     at: str | None,
     *,
     keep_members: bool,
-    as_json: bool,
     **parameters: Any,
 ) -> None:
-    """Counts the lines of files, and prints the number of new members.
+    """Counts the lines of files, and prints how many are new.
 
     A missing counter is created. An instant without an offset is one in the counter's time zone.
     """
     given = {key: value for key in PARAMETERS if (value := parameters[key]) is not None}
     total = new = 0
-    with filters.connect(url) as server:
-        counters = Counters(server, mapping)
-        counter = counters.open_or_create(name, given, keep_members=keep_members)
-        instant = None if at is None else instant_of(counter.config, at)
+    counter = counters.open_or_create(name, given, keep_members=keep_members)
+    instant = None if at is None else instant_of(counter.config, at)
+    with progress.bar("lines", streams.lines_in(files)) as advance:
         for members in streams.batches(*files):
             new += sum(counter.add_many(members, instant))
             total += len(members)
+            advance(len(members))
     read = formats.counted(total, "member")
     shown = f"{read} read, {new:,} counted for the first time"
-    output.show({"read": total, "new": new}, lambda: shown, as_json=as_json)
+    output.show({"read": total, "new": new}, lambda: shown)
 
 
 @command.command(example="tbloom count show urls")
 @_name
-@options.url
-@options.mapping
+@of_mapping
 @options.within
 @options.as_json
-def show(name: str, url: str, mapping: str, within: int | None, *, as_json: bool) -> None:
+def show(counters: Counters, name: str, within: int | None) -> None:
     """Shows a counter."""
-    with filters.connect(url) as server:
-        counter = Counters(server, mapping).open(name)
-        info = counter.info()
-        if within is not None:
-            newest = info.slices[-within:]
-            info = dataclasses.replace(info, count=counter.count(within), slices=newest)
-    found = {**dataclasses.asdict(info), "bytes": info.bytes}
-    output.show(found, lambda: _text(info), as_json=as_json)
+    counter = counters.open(name)
+    info = counter.info()
+    if within is not None:
+        newest = info.slices[-within:]
+        info = dataclasses.replace(info, count=counter.count(within), slices=newest)
+    output.show({**dataclasses.asdict(info), "bytes": info.bytes}, lambda: _text(info))
 
 
-for _verb, _others, _help in (
-    ("and", "urls@20261117", "that all counters have"),
-    ("or", "urls@20261117", "that any of the counters has"),
-    ("xor", "urls@20261117", "that an odd number of counters has; with two, exactly one"),
-    ("andnot", "urls@20261117", "that the first counter has, and none of the others"),
+for _verb, _help in (
+    ("and", "that all counters have"),
+    ("or", "that any of the counters has"),
+    ("xor", "that an odd number of counters has. Of two: that exactly one has"),
+    ("andnot", "that only the first counter has"),
 ):
 
     @command.command(
         _verb,
-        example=f"tbloom count {_verb} urls@20261116 {_others}",
-        help=f"Prints the number of members {_help}.",
+        example=f"tbloom count {_verb} urls@20261116 urls@20261117",
+        help=f"Counts members {_help}.",
     )
     @click.argument(
         "names", metavar="NAME[@LABEL]...", nargs=-1, required=True, type=options.text_of
     )
-    @options.url
-    @options.mapping
+    @of_mapping
     @options.as_json
-    @click.pass_context
-    def combine(
-        context: click.Context, names: tuple[str, ...], url: str, mapping: str, *, as_json: bool
-    ) -> None:
+    def combine(counters: Counters, names: tuple[str, ...]) -> None:
         """Prints a number."""
-        with filters.connect(url) as server:
-            first, *others = map(Counters(server, mapping).operand, names)
-            number = getattr(first, f"count_{context.info_name}")(*others)
-        output.show({"count": number}, lambda: f"{number}", as_json=as_json)
+        first, *others = map(counters.operand, names)
+        verb = click.get_current_context().info_name
+        number = getattr(first, f"count_{verb}")(*others)
+        output.show({"count": number}, lambda: f"{number}")
 
 
 @command.command("list", example="tbloom count list")
-@options.url
+@options.server
 @click.option("--mapping", metavar="MAPPING", help="counters of this mapping only (all)")
 @options.as_json
-def list_counters(url: str, mapping: str | None, *, as_json: bool) -> int:
+def list_counters(server: Server, mapping: str | None) -> int:
     """Shows the counters on a server.
 
     Exit code 1: a counter can't be read.
     """
-    with filters.connect(url) as server:
-        mappings = server.names(*filters.COUNTERS) if mapping is None else [mapping]
-        found = [count for each in mappings for count in _counts(server, each)]
-    readable = [count for count in found if count is not None]
-    output.show(readable, lambda: _listed(readable), as_json=as_json)
-    if not found:
+    mappings = server.names(*filters.COUNTERS) if mapping is None else [mapping]
+    found, code = output.readable(count for each in mappings for count in _counts(server, each))
+    output.show(found, lambda: _listed(found))
+    if not found and not code:
         output.say("no counters here")
-    return 0 if len(readable) == len(found) else 1
+    return code
 
 
 @command.command(example="tbloom count clear urls --yes")
 @click.argument("name", required=False, type=options.text_of)
-@options.url
-@options.mapping
+@of_mapping
 @click.option("--all", "everything", is_flag=True, help="all counters of the mapping, and its ids")
 @options.yes
-def clear(name: str | None, url: str, mapping: str, *, everything: bool, yes: bool) -> None:
+def clear(counters: Counters, name: str | None, *, everything: bool) -> None:
     """Clears a counter, or with --all a whole mapping."""
     if (name is None) is not everything:
         raise CommandError("NAME: expected either a counter's name or --all")
-    with filters.connect(url) as server:
-        counters = Counters(server, mapping)
-        if name is not None:
-            counter, cleared = counters.open(name), f"the counter {name!r}"
-        elif counters.exists:
-            # Any name; of integers, theirs.
-            counter, cleared = counters.counter(mapping.strip("{}")), f"the mapping {mapping!r}"
-        else:
-            raise CommandError(f"--mapping: there is no {mapping!r} on {server.place}")
-        confirm(f"Clear {cleared} on {server.place}?", "nothing was deleted", yes=yes)
-        counter.clear(mapping=name is None)
+    mapping, place = counters.mapping, counters.server.place
+    if name is not None:
+        counter, cleared = counters.open(name), f"the counter {name!r}"
+    elif counters.exists:
+        # Any name; of integers, theirs.
+        counter, cleared = counters.counter(mapping.strip("{}")), f"the mapping {mapping!r}"
+    else:
+        raise CommandError(f"--mapping: there is no {mapping!r} on {place}")
+    output.confirm(f"Clear {cleared} on {place}?", "nothing was deleted")
+    counter.clear(mapping=name is None)
     output.say(f"Cleared {cleared}")
 
 
@@ -195,26 +176,24 @@ def _slices(info: CounterInfo) -> str:
     return output.table(rows, left=("slice",), totals=row("window", info.count, info.bytes))
 
 
-def _counts(server: Server, mapping: str) -> Iterator[dict[str, Any] | None]:
-    """The mapping's counters; None for each that can't be read, after its error on stderr."""
+def _counts(server: Server, mapping: str) -> Iterator[tuple[str, dict[str, Any] | Exception]]:
+    """The mapping's counters by name, each with its count and parameters, or its error."""
     counters = Counters(server, mapping)
     try:
         entries = counters.entries()
     except ResponseError as error:  # the key belongs to another program
-        output.print_error(mapping, error)
-        yield None
+        yield mapping, error
         return
     for name, entry in entries.items():
         try:
             counter = counters.of_entry(name, entry)
             count = counter.count()
         except (TBloomError, ResponseError) as error:  # noqa: PERF203 - each by itself
-            output.print_error(text(name), error)
-            yield None
+            yield text(name), error
         else:
             parameters = {key: getattr(counter.config, key) for key in PARAMETERS}
             shown = {"mapping": counter.mapping, "name": counter.name}
-            yield {**shown, **parameters, "count": count}
+            yield counter.name, {**shown, **parameters, "count": count}
 
 
 def _listed(found: list[dict[str, Any]]) -> str:

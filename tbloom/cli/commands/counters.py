@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import date, datetime
-from typing import TYPE_CHECKING, Any
+from functools import wraps
+from typing import TYPE_CHECKING, Any, cast
 
 from tbloom import ConfigError, DistinctCounter
-from tbloom.cli.kit import filters
+from tbloom.cli.kit import filters, options
 from tbloom.cli.kit.errors import CommandError
+from tbloom.distinct.config import CounterConfig, from_stored
 from tbloom.engine.flow import text
 from tbloom.engine.keys import DEFAULT_MAPPING, MappingKeys
 from tbloom.engine.parameters import read_stored
@@ -18,12 +21,21 @@ from tbloom.window import Window
 if TYPE_CHECKING:
     from tbloom.cli.kit.filters import Server
     from tbloom.distinct import MemberSet
-    from tbloom.distinct.config import CounterConfig
     from tbloom.distinct.selection import At
 
 #: The parameters of a counter with slices.
 PARAMETERS = ("granularity", "slices", "tz")
 _INTEGERS = filters.COUNTERS[1]
+
+
+def of_mapping(command: Callable[..., Any]) -> Callable[..., Any]:
+    """--url and --mapping, for a command of the counters of a mapping."""
+
+    @wraps(command)
+    def opened(*, server: Server, mapping: str, **given: Any) -> Any:
+        return command(Counters(server, mapping), **given)
+
+    return cast("Callable[..., Any]", options.all_of(options.server, options.mapping)(opened))
 
 
 class Counters:
@@ -48,17 +60,13 @@ class Counters:
 
     def of_entry(self, name: str | bytes, entry: str, **own: Any) -> DistinctCounter:
         """The counter of an entry; raises ConfigError if it can't be read, or if the name is no counter's."""
-        # Generation, the mapping's generation, parameters: docs/format.md.
-        found = re.fullmatch(r"[0-9]+ [0-9-]+ (\{.*\})", entry, re.DOTALL)
-        parameters = read_stored(found[1]) if found else {"stored": entry}
-        with suppress(ConfigError, UnicodeDecodeError):
-            # No replacement for bytes that are not UTF-8: a counter of that name is another one.
-            decoded = name if isinstance(name, str) else name.decode()
-            if parameters.keys() <= {*PARAMETERS}:
-                return self.counter(decoded, **parameters, **own)
-        place = f"{name!r} in the counters of {self.mapping!r}"
-        expected = "the name and the parameters of a counter that this version of tbloom can read (clear() it in Python)"
-        raise ConfigError(place, entry, expected)
+        config = from_stored(name, self.mapping, entry)
+        if config is None:
+            place = f"{name!r} in the counters of {self.mapping!r}"
+            expected = "the name and the parameters of a counter that this version of tbloom can read (clear() it in Python)"
+            raise ConfigError(place, entry, expected)
+        stored = {key: getattr(config, key) for key in PARAMETERS}
+        return self.counter(config.name, **stored, **own)
 
     def counter(self, name: str, *, keep_members: bool = False, **own: Any) -> DistinctCounter:
         """The counter with these parameters; of integers, where the mapping is one of a counter of integers."""

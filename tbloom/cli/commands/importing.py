@@ -2,67 +2,63 @@
 
 from __future__ import annotations
 
+import re
+from binascii import unhexlify
+from collections.abc import Iterator
 from contextlib import ExitStack
+from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
 from tbloom.bloom.fingerprinter import note
-from tbloom.cli.kit import filters, formats, options, output, progress, sources, streams
+from tbloom.cli.kit import filters, formats, options, output, progress, streams
 from tbloom.cli.kit.command import Command
 from tbloom.cli.kit.errors import CommandError
+from tbloom.engine.flow import text
 
 if TYPE_CHECKING:
     from tbloom import TimeBloom
     from tbloom.bloom.hasher import Secret
+    from tbloom.cli.kit.filters import Server
 
 #: What has made the fingerprints in the set of scrapy-redis' dupefilter.
 _SCRAPY_REDIS = "tbloom.scrapy.dupefilter.fingerprinter.ScrapyRedisFingerprinter"
+#: Members per SSCAN: less than a millisecond of the server's time.
+_MEMBERS = 1000
+#: Fingerprints per batch of a file.
+_FINGERPRINTS = 2000
+#: The length in front of each fingerprint in the requests.seen of Scrapy 2.19 and later.
+_LENGTH_BYTES = 2
+_HEX_DIGITS = b"0123456789abcdefABCDEF"
+_HEX = re.compile(rb"([0-9a-fA-F]{2})*")
+
+Batches = Iterator[list[bytes]]
 
 
 @click.command(cls=Command, example="tbloom import news:tbloom --create --from-set news:dupefilter")
 @options.name
-@options.url
+@options.server
 @options.secret
-@click.option(
-    "--from-set",
-    metavar="KEY",
-    help="the Redis set of an exact dupefilter, as scrapy-redis has it: news:dupefilter",
-)
-@click.option(
-    "--from-seen",
-    metavar="FILE",
-    type=click.Path(exists=True),
-    help="Scrapy's requests.seen, or its JOBDIR",
-)
-@click.option(
-    "--from-lines",
-    metavar="FILE",
-    type=click.File("rb"),
-    help="an item in each line; -: standard input",
-)
+@click.option("--from-set", metavar="KEY", help="the set of an exact dupefilter: news:dupefilter")
+@click.option("--from-seen", type=click.Path(exists=True), help="requests.seen, or Scrapy's JOBDIR")
+@click.option("--from-lines", type=click.File("rb"), help="an item in each line; -: standard input")
 @click.option("--from-url", metavar="URL", help="the server of --from-set (--url)")
-@click.option(
-    "--slice",
-    metavar="LABEL",
-    help="the slice to import into, as 'tbloom info' shows it (the current one)",
-)
+@click.option("--slice", metavar="LABEL", help="of the slice to import into (the current one)")
 @options.as_json
 @options.quiet
 @options.creation
 def command(
     *,
     name: str,
-    url: str,
+    server: Server,
     secret: Secret | None,
     from_set: str | None,
     from_seen: str | None,
     from_lines: BinaryIO | None,
     from_url: str | None,
     slice: str | None,
-    as_json: bool,
-    quiet: bool,
-    create: bool,
     **parameters: Any,
 ) -> None:
     """Imports what scrapy-redis or Scrapy has seen, or a file.
@@ -72,25 +68,25 @@ def command(
     """
     if sum(source is not None for source in (from_set, from_seen, from_lines)) != 1:
         raise CommandError("expected one of --from-set, --from-seen, --from-lines")
-    given = options.new(parameters, create=create)
-    other = None
+    given, other = options.new(parameters), None
     with ExitStack() as stack:
         # The source is opened first, so that a wrong name changes nothing.
         if from_set is not None:
-            place = (from_url, "--from-url") if from_url else (url,)
-            server = stack.enter_context(filters.connect(*place))
-            batches, expected = sources.stored_set(server, from_set), server.client.scard(from_set)
+            source = server
+            if from_url:
+                source = stack.enter_context(filters.connect(from_url, "--from-url"))
+            batches, expected = _stored_set(source, from_set), source.client.scard(from_set)
         elif from_seen is not None:
-            batches, expected = sources.seen_file(stack, from_seen), 0
+            batches, expected = _seen_file(stack, from_seen), 0
         elif from_lines is not None:
             batches, expected = streams.batches(from_lines), streams.lines_in([from_lines])
         own = {"retry_for": filters.RETRY_FOR, "secret": secret}
-        target = stack.enter_context(filters.open_or_create(url, name, given, **own))
+        target = server.open_or_create(name, given, **own)
         target.import_many([], slice)  # raises if there is no such slice
         is_new = not target.client.exists(target.config.keys.root)
         target.expect(expected)
         read = new = 0
-        advance = stack.enter_context(progress.bar("items", expected, quiet=quiet))
+        advance = stack.enter_context(progress.bar("items", expected))
         for items in batches:
             with filters.patient():
                 new += target.import_many(items, slice)
@@ -98,10 +94,9 @@ def command(
             advance(len(items))
         if from_set is not None and read:
             other = _other_fingerprinter(target, is_new=is_new)
-    if as_json:
-        output.print_json({"read": read, "new": new, "seen": read - new})
+    output.show({"read": read, "new": new, "seen": read - new}, str)
     counts = f"{formats.counted(read, 'item')} read, {new:,} new, {read - new:,} already seen"
-    output.say(counts, quiet=quiet)
+    output.summary(counts)
     if other:
         output.say(
             f"Warning: {name!r} was filled with the fingerprints of {other}, these are {_SCRAPY_REDIS}'s: "
@@ -116,3 +111,68 @@ def _other_fingerprinter(target: TimeBloom, *, is_new: bool) -> str | None:
     noting = note(keys.fingerprinter(), _SCRAPY_REDIS, left if left > 0 else None, is_new=is_new)
     known = target.run(noting)
     return None if known == _SCRAPY_REDIS else known
+
+
+def _stored_set(server: Server, key: str) -> Batches:
+    """scrapy-redis' dupefilter: the set of fingerprints in hex with that key."""
+    kind = text(server.client.type(key))
+    if kind == "none":
+        raise CommandError(
+            f"--from-set: there is no key {key!r} on {server.place}; "
+            "without SCHEDULER_PERSIST = True, scrapy-redis deletes its set at the end of a crawl"
+        )
+    if kind != "set":
+        raise CommandError(f"--from-set: key {key!r} holds a {kind}, not a set")
+    return _members(server, key)
+
+
+def _members(server: Server, key: str) -> Batches:
+    cursor = None
+    while cursor != 0:
+        cursor, members = server.client.sscan(key, cursor or 0, count=_MEMBERS)
+        yield _fingerprints(f"--from-set {key}", members)
+
+
+def _seen_file(stack: ExitStack, path: str) -> Batches:
+    """Scrapy's requests.seen, or the one in a JOBDIR; before Scrapy 2.19 it has lines of hex digits.
+
+    A last fingerprint that was cut off is left out, as by Scrapy.
+    """
+    found = Path(path) / "requests.seen" if Path(path).is_dir() else Path(path)
+    file = stack.enter_context(found.open("rb"))
+    # As the first byte of a length, a hex digit would mean a fingerprint of 12 KB.
+    return _hex_lines(file) if file.peek(1)[:1] in _HEX_DIGITS else _records(file)
+
+
+def _hex_lines(file: BinaryIO) -> Batches:
+    whole = (line.rstrip() for line in file if line.endswith(b"\n"))
+    for lines in _batched(whole):
+        yield _fingerprints(f"--from-seen {file.name}", lines)
+
+
+def _records(file: BinaryIO) -> Batches:
+    """Fingerprints, each with its length in front of it."""
+
+    def fingerprints() -> Iterator[bytes]:
+        while len(head := file.read(_LENGTH_BYTES)) == _LENGTH_BYTES:
+            size = int.from_bytes(head, "big")
+            if len(found := file.read(size)) == size > 0:
+                yield found
+
+    return _batched(fingerprints())
+
+
+def _batched(items: Iterator[bytes]) -> Batches:
+    while batch := [*islice(items, _FINGERPRINTS)]:
+        yield batch
+
+
+def _fingerprints(name: str, members: list[bytes]) -> list[bytes]:
+    """The fingerprints as bytes, as ``tbloom.scrapy.DupeFilter`` adds them."""
+    try:
+        return [unhexlify(member) for member in members]
+    except ValueError:
+        wrong = next(member for member in members if not _HEX.fullmatch(member))
+        raise CommandError(
+            f"{name}: expected fingerprints in hex, as Scrapy and scrapy-redis write them, got {text(wrong)[:100]!r}"
+        ) from None

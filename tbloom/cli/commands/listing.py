@@ -1,38 +1,42 @@
-"""``tbloom list`` and ``tbloom info``: filters, and one slice by slice."""
+"""``tbloom list``, ``info`` and ``clear``: filters as a table, as JSON, and as advice to their owner."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import dataclasses
+import shlex
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from tbloom.bloom.info import FilterInfo
-from tbloom.cli.kit import filter_info, filters, formats, options, output
+from tbloom.cli.kit import formats, options, output
 from tbloom.cli.kit.command import Command
+from tbloom.cli.kit.output import sentence, table, warnings
+from tbloom.exact import ExactInfo
 
 if TYPE_CHECKING:
-    from tbloom.cli.kit.filters import Info
+    from tbloom.bloom.info import SliceInfo
+    from tbloom.cli.kit.filters import Info, Server
+
+#: Up to this times the promised error rate, a filter keeps its promise.
+_KEPT = 1.1
+#: How full the current slice is (0 to 1) when a filter that doesn't grow warns.
+_NEARLY_FULL = 0.95
 
 
 @click.command(cls=Command, example="tbloom list")
-@options.url
+@options.server
 @options.as_json
-def list_filters(url: str, *, as_json: bool) -> int:
+def list_filters(server: Server) -> int:
     """Shows the filters on a server.
 
     Mappings of distinct counters are left out: see 'tbloom count list'. Exit code 1: a filter can't be read.
     """
-    found, code = [], 0
-    with filters.connect(url) as server:
-        for name, info in server.infos(server.names()):
-            if isinstance(info, Exception):
-                output.print_error(name, info)
-                code = 1
-            else:
-                found.append(info)
+    found: list[Info]
+    found, code = output.readable(server.infos(server.names()))
     # Slow for thousands of filters, and only JSON needs it.
-    shown = [filter_info.as_dict(info) for info in found] if as_json else found
-    output.show(shown, lambda: _table(found), as_json=as_json)
+    shown = [*map(as_dict, found)] if output.is_on("json") else found
+    output.show(shown, lambda: _list(found))
     if not found:
         output.say("no filters here")
     elif harmed := [info.name for info in found if info.warnings]:
@@ -42,24 +46,35 @@ def list_filters(url: str, *, as_json: bool) -> int:
 
 @click.command(cls=Command, example="tbloom info news")
 @options.name
-@options.url
+@options.server
 @click.option("--all", "empty", is_flag=True, help="show empty slices too")
 @options.as_json
-def info(name: str, url: str, *, empty: bool, as_json: bool) -> None:
+def info(name: str, server: Server, *, empty: bool) -> None:
     """Shows a filter, slice by slice.
 
     An exact filter, which has no slices, is shown too. To see it live: watch -n 5 tbloom info NAME.
     """
-    with filters.connect(url) as server:
-        found = server.any_filter(name).info()
-    output.show(
-        filter_info.as_dict(found),
-        lambda: filter_info.as_text(found, empty=empty),
-        as_json=as_json,
-    )
+    found = server.any_filter(name).info()
+    output.show(as_dict(found), lambda: as_text(found, empty=empty))
 
 
-def _table(found: list[Info]) -> str:
+@click.command(cls=Command, example="tbloom clear news --yes")
+@options.name
+@options.server
+@options.yes
+def clear(name: str, server: Server) -> None:
+    """Forgets all items of a filter.
+
+    Parameters are forgotten too. Crawlers may go on meanwhile: to them, every item is new again.
+    """
+    seen = server.any_filter(name)
+    items = formats.counted(seen.info().items, "item")
+    output.confirm(f"Forget the {items} of {name!r} on {server.place}?", "nothing was deleted")
+    seen.clear()
+    output.say(f"Cleared {name!r}")
+
+
+def _list(found: list[Info]) -> str:
     rows = []
     for info in found:
         window, capacity, rate = "exact", "", "none"
@@ -78,4 +93,86 @@ def _table(found: list[Info]) -> str:
                 "error rate": rate,
             }
         )
-    return output.table(rows, left=("filter", "window"))
+    return table(rows, left=("filter", "window"))
+
+
+def advice(info: FilterInfo) -> list[str]:
+    """The filter's warnings, and what its owner should change. (A slice that grows needs no change.)"""
+    found = list(info.warnings)
+    current, most = info.slices[-1], max(slice.items for slice in info.slices)
+    full = current.items / info.made_for(current)
+    change = f"tbloom reconfigure {shlex.quote(info.name)}"
+    if full >= _NEARLY_FULL and not info.grow:
+        found.append(
+            f"slice {current.label} is {100 * full:.0f} % full, and doesn't grow: new items are refused then "
+            f"({change} --grow)"
+        )
+    if info.error_rate > _KEPT * info.promised_error_rate:
+        larger = f" ({change} --capacity {most})" if info.capacity and most > info.capacity else ""
+        found.append(
+            f"the error rate is {formats.rate(info.error_rate)}, more than the promised "
+            f"{formats.rate(info.promised_error_rate)}{larger}"
+        )
+    return found
+
+
+def as_dict(info: FilterInfo | ExactInfo) -> dict[str, Any]:
+    """The fields of ``info``, with totals and advice; of an exact filter, its kind."""
+    if isinstance(info, ExactInfo):
+        return {"kind": "exact", **dataclasses.asdict(info)}
+    totals = {name: getattr(info, name) for name in ("items", "bytes", "error_rate")}
+    return {**dataclasses.asdict(info), "warnings": advice(info), **totals}
+
+
+def as_text(info: FilterInfo | ExactInfo, *, empty: bool) -> str:
+    """Parameters, slices, totals and advice; ``empty``: with the empty slices."""
+    shards = f", {info.shards} shards" if info.shards > 1 else ""
+    if isinstance(info, ExactInfo):
+        held = f"{formats.counted(info.items, 'item')}, {formats.size(info.bytes)}{shards}"
+        first = sentence(f"{info.name}: an exact filter: {held}")
+        return "\n".join([first, *warnings(info.warnings)])
+    slices = [slice for slice in info.slices if empty or slice.items or slice is info.slices[-1]]
+    hidden = len(info.slices) - len(slices)
+    lines = [sentence(_parameters(info) + shards), "", _table(info, slices)]
+    if hidden:
+        text = f"{formats.counted(hidden, 'empty slice')} not shown (--all)"
+        lines.append(sentence(text, dim=True))
+    return "\n".join([*lines, *warnings(advice(info))])
+
+
+def _parameters(info: FilterInfo) -> str:
+    window = "never forgets"
+    if info.granularity is not None:
+        period = formats.PERIODS.get(info.granularity, info.granularity)
+        window = f"{formats.counted(len(info.slices), 'slice')} of {period} ({info.tz})"
+    made_for = "each slice made for as many items as the last one held"
+    if info.capacity is not None:
+        hashes = "1 hash" if info.hashes == 1 else f"{info.hashes} hashes"
+        made_for = f"{info.capacity:,} items a slice, {info.bits:,} bits, {hashes}"
+    elif info.granularity is None:
+        made_for = "grows"
+    claims = f", {formats.counted(info.claims, 'claim')}" if info.claims else ""
+    rate = formats.rate(info.promised_error_rate)
+    return f"{info.name}: {window}, {made_for}, error rate at most {rate}{claims}"
+
+
+def _table(info: FilterInfo, slices: list[SliceInfo]) -> str:
+    totals = {
+        "slice": "window",
+        "items": f"{info.items:,}",
+        "error rate": formats.rate(info.error_rate),
+        "memory": formats.size(info.bytes),
+    }
+    rows = [
+        {
+            "slice": slice.label,
+            "expires": formats.moment(slice.expires),
+            "items": f"{slice.items:,}",
+            "full": f"{100 * slice.items / info.made_for(slice):.0f} %",
+            "parts": f"{slice.parts}",
+            "error rate": formats.rate(slice.error_rate),
+            "memory": formats.size(slice.bytes),
+        }
+        for slice in slices
+    ]
+    return table(rows, left=("slice", "expires"), totals=totals)

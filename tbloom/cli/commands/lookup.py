@@ -1,7 +1,10 @@
-"""``tbloom add`` and ``tbloom check``: lines that are new, or seen."""
+"""``tbloom add`` and ``tbloom check``: lines that are new, or seen; ``tbloom rate``: how often items that were never added
+are taken for seen."""
 
 from __future__ import annotations
 
+import math
+import secrets
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -10,17 +13,22 @@ from redis.exceptions import OutOfMemoryError
 
 from tbloom import FilterFull, Period, TimeBloom
 from tbloom.bloom.fingerprinter import checked
-from tbloom.cli.kit import filters, formats, interrupts, options, output, progress, streams
+from tbloom.cli.kit import filters, formats, interrupts, numbers, options, output, progress, streams
 from tbloom.cli.kit.command import Command
 from tbloom.cli.kit.errors import CommandError
 
 if TYPE_CHECKING:
     from tbloom.bloom.hasher import Secret
+    from tbloom.cli.kit.filters import Server
 
+#: Items in a request: a millisecond or two of the server's time.
+_SAMPLED_AT_ONCE = 1000
+#: Of the standard normal distribution: for a confidence of 95 %.
+_Z = 1.96
 _lookup = options.all_of(
     options.name,
     options.files,
-    options.url,
+    options.server,
     options.secret,
     click.option("--seen", is_flag=True, help="print the seen items, not the new ones"),
     options.within,
@@ -35,26 +43,23 @@ _lookup = options.all_of(
 def add(
     name: str,
     files: tuple[BinaryIO, ...],
-    url: str,
+    server: Server,
     secret: Secret | None,
     within: int | None,
     *,
     seen: bool,
-    quiet: bool,
     exit_code: bool,
-    create: bool,
     **parameters: Any,
 ) -> int:
     """Adds the lines of files, and prints the new ones."""
-    given = options.new(parameters, create=create)
     own = {"retry_for": filters.RETRY_FOR, "secret": secret}
-    with filters.open_or_create(url, name, given, **own) as filter:
-        filter.expect(streams.lines_in(files))
+    filter = server.open_or_create(name, options.new(parameters), **own)
+    filter.expect(streams.lines_in(files))
 
-        def ask(items: list[bytes]) -> Iterator[bytes]:
-            return (item for item, is_new in _add(filter, items, within) if is_new is not seen)
+    def ask(items: list[bytes]) -> Iterator[bytes]:
+        return (item for item, is_new in _add(filter, items, within) if is_new is not seen)
 
-        printed = _run(files, ask, quiet=quiet, kind="seen" if seen else "new", line="answer")
+    printed = _run(files, ask, kind="seen" if seen else "new", line="answer")
     return 1 if exit_code and not printed else 0
 
 
@@ -86,12 +91,11 @@ def _add(seen: TimeBloom, items: list[bytes], within: int | None) -> Iterator[tu
 def check(
     name: str,
     files: tuple[BinaryIO, ...],
-    url: str,
+    server: Server,
     secret: Secret | None,
     within: int | None,
     *,
     seen: bool,
-    quiet: bool,
     when: bool,
 ) -> int:
     """Prints the new lines of files, without adding them.
@@ -100,31 +104,25 @@ def check(
     """
     if when and within is not None:
         raise CommandError("--when: expected no --within")
-    own = {"retry_for": filters.RETRY_FOR, "secret": secret}
-    with filters.open_filter(url, name, **own) as filter:
-        maker = checked(filter.client.get(filter.config.keys.fingerprinter()))
-        if maker:
-            output.say(
-                f"tbloom: a crawler has filled {name!r} with fingerprints ({maker}); lines such as URLs are new to it",
-                quiet=quiet,
-            )
+    filter = server.filter(name, retry_for=filters.RETRY_FOR, secret=secret)
+    if maker := checked(filter.client.get(filter.config.keys.fingerprinter())):
+        output.summary(
+            f"tbloom: a crawler has filled {name!r} with fingerprints ({maker}); lines such as URLs are new to it"
+        )
 
-        def ask(items: list[bytes]) -> Iterator[bytes]:
-            if when:
-                found = zip(items, filter.last_seen_many(items), strict=True)
-                return (_dated(item, period) for item, period in found if period)
-            known = zip(items, filter.contains_many(items, within), strict=True)
-            return (item for item, is_known in known if is_known is seen)
+    def ask(items: list[bytes]) -> Iterator[bytes]:
+        if when:
+            found = zip(items, filter.last_seen_many(items), strict=True)
+            return (_dated(item, period) for item, period in found if period)
+        known = zip(items, filter.contains_many(items, within), strict=True)
+        return (item for item, is_known in known if is_known is seen)
 
-        printed = _run(files, ask, quiet=quiet, kind="seen" if seen or when else "new")
-    return 0 if printed else 1
+    return 0 if _run(files, ask, kind="seen" if seen or when else "new") else 1
 
 
 def _run(
     files: tuple[BinaryIO, ...],
     ask: Callable[[list[bytes]], Iterable[bytes]],
-    *,
-    quiet: bool,
     kind: str,
     line: str = "",
 ) -> int:
@@ -133,7 +131,7 @@ def _run(
     printed = total = 0
     lines = streams.lines_in(files)
     try:
-        with progress.bar("lines", lines, quiet=quiet, prints=True) as advance:
+        with progress.bar("lines", lines, prints=True) as advance:
             for items in streams.batches(*files):
                 with interrupts.step():
                     wanted: list[bytes] = []
@@ -148,7 +146,7 @@ def _run(
                 advance(len(items))
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"{formats.counted(total, 'line')} answered") from None
-    output.say(f"{formats.counted(total, 'line')}, {printed:,} {kind}", quiet=quiet)
+    output.summary(f"{formats.counted(total, 'line')}, {printed:,} {kind}")
     return printed
 
 
@@ -156,3 +154,60 @@ def _dated(item: bytes, period: Period) -> bytes:
     """An item after its slice."""
     times = [at.isoformat() if at else "" for at in (period.start, period.end)]
     return "\t".join([period.label, *times, ""]).encode() + item
+
+
+@click.command(cls=Command, example="tbloom rate news --sample 100000")
+@options.name
+@options.server
+@options.secret
+@click.option("--sample", type=numbers.count, default="100000", help="items to ask for (100000)")
+@options.as_json
+def rate(name: str, server: Server, secret: Any, sample: int) -> None:
+    """Measures how often a filter takes new items for seen.
+
+    It asks for random items, which were never added, in small batches, and changes nothing. The interval has the true rate
+    with a confidence of 95 % (Wilson's score interval).
+    """
+    token = secrets.token_hex(8)
+    found = 0
+    seen = server.filter(name, retry_for=filters.RETRY_FOR, secret=secret)
+    with progress.bar("items", sample) as advance:
+        for begin in range(0, sample, _SAMPLED_AT_ONCE):
+            items = [f"{token}/{n}" for n in range(begin, min(begin + _SAMPLED_AT_ONCE, sample))]
+            found += sum(seen.contains_many(items))
+            advance(len(items))
+    info = seen.info()
+    low, high = interval(found, sample)
+    made = {
+        "sample": sample,
+        "false_positives": found,
+        "rate": found / sample,
+        "interval": [low, high],
+        "predicted": info.error_rate,
+        "promised": info.promised_error_rate,
+    }
+    output.show(made, lambda: _rate_text(info.name, made))
+
+
+def interval(found: int, sample: int) -> tuple[float, float]:
+    """Wilson's score interval of a proportion (JASA 22, 1927), for a confidence of 95 %."""
+    rate, z = found / sample, _Z
+    centre = rate + z * z / (2 * sample)
+    half = z * math.sqrt(rate * (1 - rate) / sample + (z / (2 * sample)) ** 2)
+    whole = 1 + z * z / sample
+    return max(0.0, (centre - half) / whole), min(1.0, (centre + half) / whole)
+
+
+def _rate_text(name: str, made: dict[str, Any]) -> str:
+    low, high = map(formats.rate, made["interval"])
+    counts = f"{made['false_positives']:,} of {formats.counted(made['sample'], 'item')}"
+    rows = [
+        {"error rate": kind, "value": formats.rate(value), "remark": remark}
+        for kind, value, remark in (
+            ("measured", made["rate"], f"{low} to {high} (95 %)"),
+            ("predicted", made["predicted"], "by the bits that are set"),
+            ("promised", made["promised"], "at most, with every slice full"),
+        )
+    ]
+    first = output.sentence(f"{name}: {counts} that were never added are called seen")
+    return f"{first}\n\n{output.table(rows, left=('error rate', 'remark'))}"

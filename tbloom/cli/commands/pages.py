@@ -6,12 +6,13 @@ import logging
 import os
 import sys
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import Any, BinaryIO
 
 import click
 
 from tbloom.cli.commands import pagetext, warcs
-from tbloom.cli.kit import formats, numbers, options, output, streams
+from tbloom.cli.kit import formats, numbers, options, output, progress, streams
 from tbloom.cli.kit.command import Group
 from tbloom.cli.kit.errors import CommandFailed
 
@@ -44,7 +45,7 @@ class _Pages(Group):
         return 1 if warnings.count and ctx.invoked_subcommand in _WARNING else code
 
 
-@click.group(cls=_Pages, no_args_is_help=False)
+@click.group(cls=_Pages, example="tbloom pages ls pages --long", no_args_is_help=False)
 def command() -> None:
     """Stores pages by URL in WARC files, and reads them.
 
@@ -77,12 +78,7 @@ def _header(text: str) -> tuple[bytes, bytes]:
     metavar="'NAME: VALUE'",
     help="an HTTP header; may be given several times",
 )
-@click.option(
-    "--at",
-    type=numbers.moment,
-    metavar="TIME",
-    help="when it was fetched, such as 2026-11-16T12:00:00Z (now)",
-)
+@click.option("--at", type=numbers.time, help="when it was fetched (now)")
 @pagetext.new_store
 def put(
     *,
@@ -101,11 +97,8 @@ def put(
     from tbloom.pages.page import check_page  # noqa: PLC0415 - the help does without isal
 
     content = body.read(_MOST_BYTES)
-    given: dict[str, Any] = {
-        "status": status,
-        "headers": headers,
-        "at": at or datetime.now(timezone.utc),
-    }
+    at = at or datetime.now(timezone.utc)
+    given: dict[str, Any] = {"status": status, "headers": headers, "at": at}
     check_page(url, content, **given)  # before a store is made
     with pagetext.stores()(path, **like) as store:
         store.put(url, content, **given)
@@ -114,27 +107,21 @@ def put(
 @command.command(example="tbloom pages get pages https://example.com/ > page.html")
 @pagetext.path_argument
 @pagetext.address_argument
-@click.option(
-    "--decoded",
-    is_flag=True,
-    help="undo the Content-Encoding gzip or deflate; Scrapy, for one, stores bodies encoded",
-)
 @click.option("--headers", is_flag=True, help="write status line and headers first")
-@click.option("--json", "as_json", is_flag=True, help="write all but the body, as JSON")
-def get(*, path: str, url: str, decoded: bool, headers: bool, as_json: bool) -> None:
+@options.as_json
+def get(*, path: str, url: str, headers: bool) -> None:
     """Writes the body of a page to standard output, as it was stored.
 
-    Exit code 1: the store has no such page.
+    With --json, all but the body. Exit code 1: the store has no such page.
     """
     with pagetext.stores()(path, readonly=True) as store:
         found = store.get(pagetext.address_of(url))
     if found is None:
         raise _none(path, url)
-    if as_json:
+    if output.is_on("json"):
         output.line(pagetext.as_json_line(found))
         return
-    content = found.decoded() if decoded else found.body
-    streams.write(pagetext.http_head(found) + content if headers else content)
+    streams.write(pagetext.http_head(found) + found.body if headers else found.body)
 
 
 @command.command(example="tbloom pages ls pages --long")
@@ -144,22 +131,19 @@ def get(*, path: str, url: str, decoded: bool, headers: bool, as_json: bool) -> 
     is_flag=True,
     help="time of fetching, status, size of the body (bytes), URL, and key if there is one",
 )
-@click.option(
-    "--json",
-    "as_json",
-    is_flag=True,
-    help="all but the bodies, as a line of JSON for each page",
-)
-def ls(*, path: str, long: bool, as_json: bool) -> None:
+@options.as_json
+def ls(*, path: str, long: bool) -> None:
     """Prints the URL of each page.
 
-    A page with a key, or with a URL that is not printable, is shown as key:HEX, which get and delete take too. Exit code
-    1: a record that it reads is damaged or missing; only --long and --json read bodies.
+    A page with a key, or with a URL that is not printable, is shown as key:HEX, which get and delete take too. With --json,
+    each page is a line, without its body. Exit code 1: a record that it reads is damaged or missing; only --long and --json
+    read bodies.
     """
     with pagetext.stores()(path, readonly=True) as store:
-        if as_json or long:
-            shown = pagetext.as_json_line if as_json else pagetext.as_line
-            lines = map(shown, store.pages())
+        if output.is_on("json"):
+            lines = map(pagetext.as_json_line, store.pages())
+        elif long:
+            lines = map(pagetext.as_line, store.pages())
         else:  # without reading the bodies
             lines = map(pagetext.as_word, store)
         for line in lines:
@@ -175,9 +159,8 @@ def delete(*, path: str, url: str) -> None:
     Exit code 1: the store has no such page.
     """
     address = pagetext.address_of(url)
-    pagetext.stores()(
-        path, readonly=True
-    ).close()  # opened for writing, a missing store would be created
+    # Opened for writing, a missing store would be created.
+    pagetext.stores()(path, readonly=True).close()
     with pagetext.stores()(path) as store:
         if not store.delete(address):
             raise _none(path, url)
@@ -187,45 +170,43 @@ def delete(*, path: str, url: str) -> None:
 @pagetext.path_argument
 @options.as_json
 @options.quiet
-def verify(*, path: str, as_json: bool, quiet: bool) -> int:
+def verify(path: str) -> int:
     """Reads all records, and prints the problems of records and index.
 
     Nothing is changed. Exit code 1: there are problems.
     """
     with pagetext.stores()(path, readonly=True) as store:
         report = store.verify()
-    if as_json:
-        counts = {"pages": report.pages, "records": report.records}
-        output.print_json({**counts, "problems": report.problems})
-    else:
-        for problem in report.problems:
-            output.line(formats.printable(problem))
+    found = {"pages": report.pages, "records": report.records, "problems": report.problems}
+    output.show(found, lambda: output.lines(report.problems))
     counted = [formats.counted(report.pages, "page"), formats.counted(report.records, "record")]
     problems = formats.counted(len(report.problems), "problem")
-    output.say(f"{', '.join(counted)}: {problems}", quiet=quiet)
+    output.summary(f"{', '.join(counted)}: {problems}")
     return 1 if report.problems else 0
 
 
 @command.command(example="tbloom pages rebuild pages")
 @pagetext.path_argument
 @options.quiet
-def rebuild(*, path: str, quiet: bool) -> None:
+def rebuild(path: str) -> None:
     """Rebuilds the index from the WARC files.
 
     The old index stays until the new one is complete.
     """
-    info = pagetext.stores().rebuild(path)
-    output.say(pagetext.totals(info), quiet=quiet)
+    total = sum(file.stat().st_size for file in Path(path).glob("*.warc.*"))
+    with progress.bar("bytes", total) as advance:
+        info = pagetext.stores().rebuild(path, progress=advance)
+    output.summary(pagetext.totals(info))
 
 
 @command.command(example="tbloom pages stats pages")
 @pagetext.path_argument
 @options.as_json
-def stats(*, path: str, as_json: bool) -> None:
+def stats(path: str) -> None:
     """Shows pages, files and bytes, slice by slice."""
     with pagetext.stores()(path, readonly=True) as store:
         info = store.stats()
-    output.show(pagetext.as_dict(info), lambda: pagetext.as_text(info), as_json=as_json)
+    output.show(pagetext.as_dict(info), lambda: pagetext.as_text(info))
 
 
 def _none(path: str, url: str) -> CommandFailed:

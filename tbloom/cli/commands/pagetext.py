@@ -19,17 +19,13 @@ if TYPE_CHECKING:
     from tbloom.pages import Page, PagesInfo, PagesSlice, PageStore
 
 _KEY = "key:"
+_CODECS = click.Choice(["gzip", "zstd", "identity"])
 path_argument = click.argument("path", type=click.Path())
 #: A page's URL, or key:HEX.
 address_argument = click.argument("url", metavar="URL")
 #: The parameters of a new store.
 new_store = options.all_of(
-    click.option(
-        "--codec",
-        type=click.Choice(["gzip", "zstd", "identity"]),
-        default="gzip",
-        help="how pages are compressed (gzip)",
-    ),
+    click.option("--codec", type=_CODECS, default="gzip", help="how pages are compressed (gzip)"),
     options.slices("store", "pages are kept for ever"),
 )
 

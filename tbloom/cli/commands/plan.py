@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from typing import Any
 
@@ -9,7 +10,7 @@ import click
 
 from tbloom.bloom import sizing
 from tbloom.bloom.config import Config, configure
-from tbloom.cli.kit import error_rates, formats, numbers, options, output
+from tbloom.cli.kit import formats, numbers, options, output
 from tbloom.cli.kit.command import Command
 from tbloom.cli.kit.errors import CommandError
 from tbloom.errors import ConfigError
@@ -23,14 +24,20 @@ _KEY_OVERHEAD = 10
 _MOST = 1 << 50
 #: The items per slice of a plan that is given no capacity.
 _EXAMPLE = 1_000_000
+_BITS = range(2, 33)
+_HASHES = range(1, 9)
+_NOTE = (
+    "The rate of one full filter, by its bits per item and number of hashes (k), as the classic formula has it. "
+    "*: tbloom's number of hashes for this size; the last column is the rate that it has then, in its blocks. "
+    "best: the k of the lowest classic rate. Over a window the slices' rates add up: each of 7 slices may have a seventh."
+)
 
 
 @click.command(cls=Command, example="tbloom plan --capacity 1e8 --slices 7")
 @options.parameters
 @click.option(
     "--memory",
-    type=numbers.memory,
-    metavar="SIZE",
+    type=numbers.size,
     help="memory for the window, such as 2GB: computes the capacity that fits, or with --capacity the error rate",
 )
 @click.option(
@@ -39,11 +46,11 @@ _EXAMPLE = 1_000_000
     help="the error rate of one filter for 2 to 32 bits per item and 1 to 8 hashes, and tbloom's choice",
 )
 @options.as_json
-def command(memory: int | None, *, table: bool, as_json: bool, **parameters: Any) -> None:
+def command(memory: int | None, *, table: bool, **parameters: Any) -> None:
     """Computes a filter's memory, or what fits into a given memory."""
     if table:
-        rows = error_rates.rows()
-        output.show(rows, lambda: error_rates.text(rows), as_json=as_json)
+        rows = error_rates()
+        output.show(rows, lambda: _table(rows))
         return
     given = options.given(parameters)
     if given.get("capacity", 0) is None:
@@ -55,7 +62,7 @@ def command(memory: int | None, *, table: bool, as_json: bool, **parameters: Any
             "plan", **({"capacity": _EXAMPLE} if "bits" not in given else {}) | given
         )
     made = _plan(config)
-    output.show(made, lambda: _text(made), as_json=as_json)
+    output.show(made, lambda: _text(made))
 
 
 def slice_bytes(config: Config) -> int:
@@ -166,3 +173,61 @@ def _text(made: dict[str, Any]) -> str:
         for name, row in rows.items()
     ]
     return output.table(cells, left=left)
+
+
+def classic_rate(items: float, bits: int, hashes: int) -> float:
+    """The rate of a classic Bloom filter: (1-e^(-kn/m))^k."""
+    return float((-math.expm1(-hashes * items / bits)) ** hashes)
+
+
+def error_rates() -> list[dict[str, Any]]:
+    """The table: for each number of bits per item, the classic rates for 1 to 8 hashes, the number of hashes with the
+    lowest one, and tbloom's number of hashes with the rate of its blocks."""
+    return [
+        {
+            "bits_per_item": bits,
+            "rates": [classic_rate(1, bits, hashes) for hashes in _HASHES],
+            "best_hashes": min(range(1, bits + 1), key=lambda k: classic_rate(1, bits, k)),
+            "tbloom_hashes": (hashes := _tbloom_hashes(bits)),
+            "tbloom_rate": _tbloom_rate(bits, hashes),
+        }
+        for bits in _BITS
+    ]
+
+
+def _tbloom_hashes(bits: int) -> int:
+    """The number of hashes that tbloom takes for the rate that it has with them; the lowest such rate."""
+
+    def missed(hashes: int) -> tuple[int, float]:
+        rate = _tbloom_rate(bits, hashes)
+        return abs(sizing.hashes_for(rate) - hashes), rate
+
+    return min(range(1, bits + 1), key=missed)
+
+
+def _tbloom_rate(bits: int, hashes: int) -> float:
+    return sizing.rate_of_load(sizing.block_step(hashes) * sizing.COLUMNS / bits, hashes)
+
+
+def _table(rows: list[dict[str, Any]]) -> str:
+    """The table, with three digits as the sources have it; on 80 columns, its last columns are in a second one."""
+    shown = []
+    for row in rows:
+        rates = {f"k={k}": _three(rate) for k, rate in zip(_HASHES, row["rates"], strict=True)}
+        if (chosen := f"k={row['tbloom_hashes']}") in rates:
+            rates[chosen] = f"*{rates[chosen]}"
+        shown.append(
+            {
+                "bits": str(row["bits_per_item"]),
+                **rates,
+                "best": str(row["best_hashes"]),
+                "tbloom": str(row["tbloom_hashes"]),
+                "rate": _three(row["tbloom_rate"]),
+            }
+        )
+    return "\n".join([output.table(shown), "", output.sentence(_NOTE, dim=True)])
+
+
+def _three(rate: float) -> str:
+    """A rate with three digits, zeros included: ``0.400``, ``1.23e-06``."""
+    return f"{rate:#.3g}"

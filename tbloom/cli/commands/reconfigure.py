@@ -7,24 +7,26 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tbloom.bloom.config import configure
-from tbloom.bloom.reconfigure import FIXED
+from tbloom.bloom.reconfigure import FIXED, reconfigure
 from tbloom.cli.commands.plan import slice_bytes
-from tbloom.cli.kit import filters, formats, options, output
-from tbloom.cli.kit.command import Command, confirm
+from tbloom.cli.kit import filters, formats, options, output, progress
+from tbloom.cli.kit.command import Command
 from tbloom.cli.kit.errors import CommandError
+from tbloom.engine.clock import ServerClock
 from tbloom.errors import ConfigError
 from tbloom.window import parse_granularity
 
 if TYPE_CHECKING:
     from tbloom.bloom.config import Config
+    from tbloom.cli.kit.filters import Server
 
 
 @click.command(cls=Command, example="tbloom reconfigure news --capacity 5M --slices 14")
 @options.name
-@options.url
+@options.server
 @options.parameters
 @options.yes
-def command(name: str, url: str, *, yes: bool, **parameters: Any) -> None:
+def command(name: str, server: Server, **parameters: Any) -> None:
     """Gives a filter other parameters, and keeps what it has seen.
 
     Stop the crawlers first, and start them with the new parameters: with the old ones they get ConfigMismatch. What is
@@ -33,15 +35,16 @@ def command(name: str, url: str, *, yes: bool, **parameters: Any) -> None:
     given = options.given(parameters)
     if not given:
         raise CommandError("give a parameter, such as --capacity 5M")
-    with filters.connect(url) as server:
-        old = server.filter(name).config
-        new = _changed(old, given)
-        output.line(_table(old, new))
-        if new.slices < old.slices:
-            forgotten = formats.counted(old.slices - new.slices, "slice")
-            question = f"Forget the oldest {forgotten} of {name!r} on {server.place}?"
-            confirm(question, "nothing was changed", yes=yes)
-        filters.of_config(server.client, new).reconfigure()
+    old = server.filter(name).config
+    new = _changed(old, given)
+    output.line(_table(old, new))
+    if new.slices < old.slices:
+        forgotten = formats.counted(old.slices - new.slices, "slice")
+        question = f"Forget the oldest {forgotten} of {name!r} on {server.place}?"
+        output.confirm(question, "nothing was changed")
+    with progress.bar("shards", new.shards + 1) as advance:
+        changing = progress.counting(reconfigure(new, ServerClock()), advance)
+        filters.of_config(server.client, new).run(changing)
     output.say(f"Reconfigured {old.name!r}: start its crawlers with these parameters")
 
 
@@ -76,9 +79,8 @@ def _fixed(what: str) -> CommandError:
 
 def _table(old: Config, new: Config) -> str:
     """All parameters that may change."""
-    shown = {"old": _shown(old), "new": _shown(new)}
-    names = _shown(old)
-    rows = [{"parameter": name, **{at: shown[at][name] for at in shown}} for name in names]
+    before, after = _shown(old), _shown(new)
+    rows = [{"parameter": name, "old": before[name], "new": after[name]} for name in before]
     return output.table(rows, left=("parameter",))
 
 

@@ -13,16 +13,15 @@ from __future__ import annotations
 
 import secrets
 from contextlib import ExitStack, suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 import redis
 
 from tbloom.bloom.config import from_stored, leaves
 from tbloom.bloom.layout import Layout
-from tbloom.bloom.sizing import key_bytes
-from tbloom.cli.commands.export import CHUNK
-from tbloom.cli.kit import exportfile, filters, formats, options, output, progress
+from tbloom.cli.commands.export import CHUNK, MANIFEST, Part, damaged, opened, parts_at
+from tbloom.cli.kit import filters, formats, options, output, progress
 from tbloom.cli.kit.command import Command
 from tbloom.cli.kit.errors import CommandError
 from tbloom.engine.flow import ScriptCall, Status
@@ -32,6 +31,7 @@ from tbloom.window import ALWAYS
 
 if TYPE_CHECKING:
     from tbloom.bloom.config import Config
+    from tbloom.cli.kit.filters import Server
 
 _RESTORE_PIECE = Script("bloom/restore_piece")
 _RESTORE_SHARD = Script("bloom/restore_shard")
@@ -40,39 +40,32 @@ _LIFE_MS = 3_600_000
 _FAILURES = (redis.RedisError, redis.exceptions.RedisClusterException, TBloomError)
 
 
-class Part(NamedTuple):
-    """One key of a slice, when it leaves the window (ms), its size (bytes), and the number of its items."""
-
-    label: str
-    shard: int
-    number: int
-    expires: int
-    size: int
-    items: int
-
-
 @click.command(cls=Command, example="tbloom restore news.tbloom --name news-2")
 @click.argument("file", type=click.Path())
-@options.url
+@options.server
 @click.option("--name", metavar="NEW", type=options.text_of, help="another name for the filter")
 @click.option("--replace", is_flag=True, help="delete a filter of this name first")
 @options.quiet
-def command(file: str, url: str, name: str | None, *, replace: bool, quiet: bool) -> None:
+def command(file: str, server: Server, name: str | None, *, replace: bool) -> None:
     """Restores a filter from an exported file.
 
     - is standard input. Each slice expires at its old time. Don't crawl with the filter meanwhile: items that are added
     are forgotten, or make the restore fail, when --replace has deleted the old filter already. Needs room for the whole filter in the folder of temporary files.
     """
-    with filters.connect(url) as server, ExitStack() as stack:
-        manifest, tar = exportfile.opened(stack, file)
+    with ExitStack() as stack:
+        manifest, tar = opened(stack, file)
         config = from_stored(name or manifest.name, manifest.parameters)
         layouts = [Layout(config, text, shard) for shard, text in enumerate(manifest.layouts)]
-        places = _places(config, layouts, server.now(config.keys.root), manifest.items)
-        members = [member for member in tar if member.name != exportfile.MANIFEST]
-        live = {places[member.name]: member for member in members if member.name in places}
+        places = parts_at(config, layouts, server.now(config.keys.root))
+        members = [member for member in tar if member.name != MANIFEST]
+        live = {
+            places[name]._replace(items=manifest.items.get(name, 0)): member
+            for member in members
+            if (name := member.name) in places
+        }
         sizes = all(part.size == member.size for part, member in live.items())
         if len(layouts) != config.shards or not sizes:
-            raise exportfile.damaged(file)
+            raise damaged(file)
         if not live:
             raise CommandError(f"{file}: all of its slices have left the window")
         old = None if server.stored(config.name) is None else server.filter(config.name)
@@ -84,7 +77,7 @@ def command(file: str, url: str, name: str | None, *, replace: bool, quiet: bool
         upload = Upload(server.client, config)
         stack.callback(upload.remove)
         total = sum(part.size for part in live)
-        advance = stack.enter_context(progress.bar("bytes", total, quiet=quiet, bytes=True))
+        advance = stack.enter_context(progress.bar("bytes", total))
         for part, member in live.items():
             upload.send(part, tar.extractfile(member).read())  # type: ignore[union-attr] # a file
             advance(part.size)
@@ -95,28 +88,7 @@ def command(file: str, url: str, name: str | None, *, replace: bool, quiet: bool
     gone = formats.counted(len(members) - len(live), "key")
     left = f"; {gone} had left the window" if len(members) > len(live) else ""
     size = formats.size(total)
-    output.say(f"{config.name}: {formats.counted(len(live), 'key')}, {size}{left}", quiet=quiet)
-
-
-def _places(
-    config: Config, layouts: list[Layout], now: int, items: dict[str, int]
-) -> dict[str, Part]:
-    """The parts that the filter can have now, by their names in the file. (A later slice exists where a clock was set back.)"""
-    window = config.window
-    return {
-        name: Part(
-            slice.label,
-            shard,
-            number,
-            window.expires(slice),
-            key_bytes(part.bits),
-            items.get(name, 0),
-        )
-        for slice in window.live(now) + window.ahead(now)
-        for shard, layout in enumerate(layouts)
-        for number, part in enumerate(layout.parts(slice.label))
-        for name in [f"{shard}/{slice.label}/{number}"]
-    }
+    output.summary(f"{config.name}: {formats.counted(len(live), 'key')}, {size}{left}")
 
 
 class Upload:

@@ -21,11 +21,7 @@ from tbloom.cli.kit.command import Command
 _SHOWN = 200
 
 
-@click.command(
-    "import",
-    cls=Command,
-    example="tbloom pages import pages crawl.warc.gz",
-)
+@click.command("import", cls=Command, example="tbloom pages import pages crawl.warc.gz")
 @pagetext.path_argument
 @click.argument(
     "sources",
@@ -36,30 +32,16 @@ _SHOWN = 200
 )
 @options.as_json
 @options.quiet
-@click.option(
-    "--max-body",
-    type=numbers.memory,
-    metavar="SIZE",
-    default="128MB",
-    help="skip pages with a longer body (128MB)",
-)
+@click.option("--max-body", type=numbers.size, default="128MB", help="skip longer pages (128MB)")
 @click.option(
     "--max-head",
-    type=numbers.memory,
-    metavar="SIZE",
+    type=numbers.size,
     default="256KB",
     help="skip pages with longer HTTP headers, or with WARC headers of more than a quarter of it (256KB)",
 )
 @pagetext.new_store
 def import_pages(
-    *,
-    path: str,
-    sources: tuple[str, ...],
-    as_json: bool,
-    quiet: bool,
-    max_body: int,
-    max_head: int,
-    **like: Any,
+    *, path: str, sources: tuple[str, ...], max_body: int, max_head: int, **like: Any
 ) -> int:
     """Stores the pages of WARC files, or of another store.
 
@@ -73,7 +55,7 @@ def import_pages(
     total = sum(Path(word).stat().st_size for word in files)
     with (
         PageStore(path, **like) as store,
-        progress.bar("bytes", total, quiet=quiet, bytes=True) as advance,
+        progress.bar("bytes", total) as advance,
         ExitStack() as stack,
     ):
 
@@ -85,16 +67,13 @@ def import_pages(
 
         given = map(opened, sources)
         done = import_warc(store, *given, max_body=max_body, max_head=max_head)
-    if as_json:
-        names = ("stored", "present", "skipped", "damaged")
-        output.print_json({name: getattr(done, name) for name in names})
-    else:
-        for where in done.damaged:
-            output.line(formats.printable(where))
+    names = ("stored", "present", "skipped", "damaged")
+    found = {name: getattr(done, name) for name in names}
+    output.show(found, lambda: output.lines(done.damaged))
     kinds = Counter(done.skipped).most_common()
     skipped = ", ".join(f"{number:,} {kind}" for kind, number in kinds) or "nothing"
     stored = formats.counted(done.stored, "page")
-    output.say(f"{stored} stored, {done.present:,} already there; skipped: {skipped}", quiet=quiet)
+    output.summary(f"{stored} stored, {done.present:,} already there; skipped: {skipped}")
     return 1 if done.damaged else 0
 
 
@@ -105,15 +84,12 @@ def import_pages(
     "-o",
     "--output",
     "target",
-    metavar="FILE",
     type=click.Path(),
     required=True,
     help="the WARC file, with zstd if its name is FILE.warc.zst; -: standard output",
 )
-@click.option(
-    "--since", type=numbers.moment, metavar="TIME", help="only pages fetched then or later"
-)
-@click.option("--until", type=numbers.moment, metavar="TIME", help="only pages fetched before")
+@click.option("--since", type=numbers.time, help="only pages fetched then or later")
+@click.option("--until", type=numbers.time, help="only pages fetched before")
 @options.quiet
 def export(
     *,
@@ -122,7 +98,6 @@ def export(
     target: str,
     since: datetime | None,
     until: datetime | None,
-    quiet: bool,
 ) -> int:
     """Writes pages into a WARC file of their own.
 
@@ -136,7 +111,7 @@ def export(
     with (
         PageStore(path, readonly=True) as store,
         streams.writing(target) as file,
-        progress.bar("pages", len(urls or store), quiet=quiet) as advance,
+        progress.bar("pages", len(urls or store)) as advance,
     ):
 
         def write(data: bytes) -> None:
@@ -151,5 +126,5 @@ def export(
         output.say(
             f"tbloom: headers over 31 KB are left out, or the page: {pagetext.as_word(address)[:_SHOWN]}"
         )
-    output.say(f"{formats.counted(done.pages, 'page')} written", quiet=quiet)
+    output.summary(f"{formats.counted(done.pages, 'page')} written")
     return 1 if done.missing or done.shortened else 0

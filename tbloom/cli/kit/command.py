@@ -2,27 +2,47 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import click
 
 from tbloom.cli.kit.entries import COMMANDS, install
-from tbloom.cli.kit.errors import CommandError, CommandFailed
-from tbloom.cli.kit.formats import printable
+from tbloom.cli.kit.errors import CommandError
+from tbloom.cli.kit.options import Parameter, Shared
 from tbloom.errors import ConfigError
 
 
-class Command(click.Command):
-    """A command with an example at the end of its help, behind the extra that it needs."""
+class _WithExample(click.Command):
+    """Its help ends with the extra that it needs, and an example."""
 
     def __init__(self, name: str | None, *, example: str, **options: Any) -> None:
         super().__init__(name, epilog=f"Example: {example}", **options)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Writes both."""
-        _write_needs(ctx, formatter)
+        _, name, *_others = ctx.command_path.split()
+        if COMMANDS[name].extra:
+            formatter.write_paragraph()
+            with formatter.indentation():
+                formatter.write_text(f"Needs: {install(name)}")
         super().format_epilog(ctx, formatter)
+
+
+class Command(_WithExample):
+    """A command, whose errors name its options and arguments."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Writes those of its own first, then those that other commands have."""
+        sections: dict[str, list[tuple[str, str]]] = {"Options": []}
+        sections |= {kind.section: [] for kind in (Parameter, Shared)}
+        for param in self.get_params(ctx):
+            own = Shared.section if "--help" in param.opts else "Options"
+            if isinstance(param, click.Option) and (record := param.get_help_record(ctx)):
+                sections[getattr(param, "section", own)].append(record)
+        for title, rows in sections.items():
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Runs it; an error about a parameter names the option or the argument."""
@@ -40,29 +60,7 @@ class Command(click.Command):
             raise ConfigError(argument, error.value, error.expected) from None
 
 
-class Group(click.Group):
+class Group(_WithExample, click.Group):
     """A command with sub-commands."""
 
     command_class = Command
-
-    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Writes the extra that all of them need."""
-        _write_needs(ctx, formatter)
-
-
-def _write_needs(ctx: click.Context, formatter: click.HelpFormatter) -> None:
-    _, name, *_others = *ctx.command_path.split(), ""
-    if name in COMMANDS and COMMANDS[name].extra:
-        formatter.write_paragraph()
-        with formatter.indentation():
-            formatter.write_text(f"Needs: {install(name)}")
-
-
-def confirm(question: str, failed: str, *, yes: bool) -> None:
-    """Asks on the terminal, unless ``yes``; raises CommandFailed unless the answer is yes."""
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        raise CommandError("--yes: needed where standard input is no terminal")
-    if not click.confirm(printable(question), err=True):
-        raise CommandFailed(failed)

@@ -23,8 +23,10 @@ GROUPS = {
         "check": Entry(
             "lookup", "Prints the new lines of files, without adding them.", function="check"
         ),
-        "rate": Entry("rate", "Measures how often a filter takes new items for seen."),
-        "clear": Entry("clear", "Forgets all items of a filter."),
+        "rate": Entry(
+            "lookup", "Measures how often a filter takes new items for seen.", function="rate"
+        ),
+        "clear": Entry("listing", "Forgets all items of a filter.", function="clear"),
         "reconfigure": Entry(
             "reconfigure", "Gives a filter other parameters, and keeps what it has seen."
         ),
@@ -44,15 +46,19 @@ GROUPS = {
         "count": Entry("count", "Counts distinct members exactly, and combines counters."),
     },
     "Development": {
-        "demo": Entry("demo", "Crawls a site three times, and shows what was fetched.", "demo"),
-        "completion": Entry("completion", "Prints a script that completes commands in a shell."),
+        "demo": Entry(
+            "development", "Crawls a site three times, and shows what was fetched.", "demo", "demo"
+        ),
+        "completion": Entry(
+            "development", "Prints a script that completes commands in a shell.", "", "completion"
+        ),
     },
 }
 COMMANDS = {name: entry for group in GROUPS.values() for name, entry in group.items()}
-#: What a part of a command needs.
-_PARTS = {"count": "distinct"}
+#: The extras with what parts of commands need.
+_PARTS = {"pyarrow": "arrow"}
 
 
-def install(name: str) -> str:
-    """How the extra is installed that a command, or a part of it, needs."""
-    return f"pip install 'tbloom[{COMMANDS[name].extra or _PARTS.get(name, 'cli')}]'"
+def install(name: str, module: str = "") -> str:
+    """How the extra is installed that a command needs, or a part of it, which needs the ``module``."""
+    return f"pip install 'tbloom[{COMMANDS[name].extra or _PARTS.get(module, 'distinct')}]'"

@@ -44,7 +44,7 @@ WITH_SLICES = ""
 
 
 @contextmanager
-def connect(url: str, option: str = f"--url, or {VARIABLES[0]},") -> Iterator[Server]:
+def connect(url: str, option: str) -> Iterator[Server]:
     """The server, by a client without retries: if none answers, the first command raises CommandError.
 
     ``option``: what has the URL, for that error.
@@ -52,7 +52,7 @@ def connect(url: str, option: str = f"--url, or {VARIABLES[0]},") -> Iterator[Se
     try:
         address, cluster = parse_url(url)
     except ConfigError as error:
-        raise ConfigError(option.split(",", maxsplit=1)[0], error.value, error.expected) from None
+        raise ConfigError(option, error.value, error.expected) from None
     # Commands expect replies in bytes.
     address = re.sub(r"(?<=[?&])(decode_responses|encoding\w*)=[^&]*&?", "", address)
     kind = redis.RedisCluster if cluster else redis.Redis
@@ -62,11 +62,12 @@ def connect(url: str, option: str = f"--url, or {VARIABLES[0]},") -> Iterator[Se
     except redis.AuthenticationError as error:
         has = "refuses the password" if "@" in address else "wants a password"
         raise CommandError(
-            f"{without_secrets(url)} {has} ({error}); {option.partition(',')[0]} and {VARIABLES[1]} may have one: "
+            f"{without_secrets(url)} {has} ({error}); {option} and {VARIABLES[1]} may have one: "
             "redis://:PASSWORD@host:6379/0, or redis://USER:PASSWORD@host:6379/0"
         ) from None
     except OUTAGES as error:
-        raise CommandError(f"{error} ({option} names the server)") from None
+        names = f"{option}, or {VARIABLES[0]}," if option == "--url" else option
+        raise CommandError(f"{error} ({names} names the server)") from None
 
 
 @contextmanager
@@ -80,42 +81,6 @@ def patient() -> Iterator[None]:
         yield
     finally:
         timer.cancel()
-
-
-@contextmanager
-def open_filter(url: str, name: str, **own: Any) -> Iterator[TimeBloom]:
-    """The stored filter of this name; ``own`` are further arguments of ``TimeBloom``."""
-    with connect(url) as server, server.filter(name, **own) as seen:
-        yield seen
-
-
-@contextmanager
-def open_or_create(
-    url: str, name: str, given: dict[str, Any] | None, **own: Any
-) -> Iterator[TimeBloom]:
-    """The filter of this name, created with the ``given`` parameters if it is missing (None: not created).
-
-    Raises CommandError where it is stored with other parameters than those given.
-    """
-    with connect(url) as server:
-        kind = server.kind(name)
-        if given is not None and (given or kind is None) and kind in (None, WITH_SLICES):
-            seen = TimeBloom(server.client, name, **given, **own)
-            try:
-                seen.keys()
-            except ConfigMismatch as error:
-                error.remedy = (
-                    "leave --create and its parameters out, or see 'tbloom reconfigure --help'"
-                )
-                raise CommandError(f"{error}") from None
-        elif kind is None:
-            raise CommandError(
-                f"no filter {name!r} on {server.place} (--create makes it; 'tbloom list' shows the others)"
-            )
-        else:
-            seen = server.filter(name, **own)
-        with seen:
-            yield seen
 
 
 class Server:
@@ -146,6 +111,28 @@ class Server:
         if isinstance(config, ExactConfig):
             raise self.exact(name)
         return of_config(self.client, config, **own)
+
+    def open_or_create(self, name: str, given: dict[str, Any] | None, **own: Any) -> TimeBloom:
+        """The filter of this name, created with the ``given`` parameters if it is missing (None: not created).
+
+        Raises CommandError where it is stored with other parameters than those given.
+        """
+        kind = self.kind(name)
+        if given is None and kind is None:
+            raise CommandError(
+                f"no filter {name!r} on {self.place} (--create makes it; 'tbloom list' shows the others)"
+            )
+        if not (given or kind is None) or kind not in (None, WITH_SLICES):
+            return self.filter(name, **own)
+        seen = TimeBloom(self.client, name, **given or {}, **own)
+        try:
+            seen.keys()
+        except ConfigMismatch as error:
+            error.remedy = (
+                "leave --create and its parameters out, or see 'tbloom reconfigure --help'"
+            )
+            raise CommandError(f"{error}") from None
+        return seen
 
     def any_filter(self, name: str) -> TimeBloom | ExactFilter:
         """The stored filter of this name, also an exact one."""

@@ -34,16 +34,16 @@ def bits(text: str) -> int:
     return count(text)
 
 
-def memory(text: str) -> int:
+def size(text: str) -> int:
     """Bytes: ``2GB``, ``512mb``, ``1.5GiB`` or a plain number. A KB is 1024, as in Redis' settings."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?) ?([kmgt]?)i?b?", text.strip().lower())
-    size = min(float(match[1]), _MAX) * _UNITS[match[2]] if match else 0
-    if size >= 1:
-        return int(size)
+    found = min(float(match[1]), _MAX) * _UNITS[match[2]] if match else 0
+    if found >= 1:
+        return int(found)
     raise click.BadParameter(f"expected a size such as 512MB or 2GB, got {text!r}")
 
 
-def moment(text: str) -> datetime:
+def time(text: str) -> datetime:
     """A time with its zone: ``2026-11-16T12:00:00Z``; a date alone is its midnight in UTC."""
     with suppress(ValueError):
         at = datetime.fromisoformat(re.sub("[zZ]$", "+00:00", text))

@@ -2,23 +2,72 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import sys
+import time
 from collections.abc import Callable
-from functools import reduce
-from typing import Any, BinaryIO, TypeVar
+from contextlib import suppress
+from functools import partial, reduce
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
 from tbloom.bloom.config import Parameters
 from tbloom.bloom.hasher import Secret
-from tbloom.cli.kit import names, numbers
+from tbloom.cli.kit import numbers
 from tbloom.cli.kit.errors import VARIABLES, CommandError
 from tbloom.engine.keys import DEFAULT_MAPPING
 
-F = TypeVar("F", bound=Callable[..., Any])
+if TYPE_CHECKING:
+    from tbloom.cli.kit.filters import Server
+
+LOCAL = "redis://localhost:6379/0"
+#: How long a list is offered again (s): a user presses Tab several times for one name.
+_SECONDS = 30.0
+#: How long each reply is waited for (s): longer than that, the shell seems to hang.
+_WAIT_SECONDS = 0.5
 #: More than a secret may have: what is read of its file.
 _LONGEST_SECRET = 1024
+
+
+def complete(context: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """The names of the filters on the server that begin so; none where it does not answer."""
+    url = context.params.get("server") or next(filter(None, map(os.environ.get, VARIABLES)), LOCAL)
+    return [name for name in _names(url) if name.startswith(incomplete) and name.isprintable()]
+
+
+def _names(url: str) -> list[str]:
+    """The names, from a file if it is new enough, else from the server."""
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tbloom"
+    file = folder / f"{hashlib.sha256(url.encode(errors='replace')).hexdigest()[:16]}.json"
+    with suppress(OSError, ValueError):
+        if time.time() - file.stat().st_mtime < _SECONDS:
+            return [str(name) for name in json.loads(file.read_text(encoding="utf-8"))]
+    from tbloom.cli.kit.filters import connect  # noqa: PLC0415 - the file is read without redis-py
+
+    limits = f"socket_timeout={_WAIT_SECONDS}&socket_connect_timeout={_WAIT_SECONDS}"
+    address = url if "timeout=" in url else f"{url}{'&' if '?' in url else '?'}{limits}"
+    with connect(address, "") as server:
+        found = server.names()
+    with suppress(OSError):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        file.write_text(json.dumps(found), encoding="utf-8")
+    return found
+
+
+class Shared(click.Option):
+    """An option that many commands have; in their help, it comes last."""
+
+    section = "Common options"
+
+
+class Parameter(click.Option):
+    """A parameter of a filter."""
+
+    section = "Parameters of a filter"
 
 
 def text_of(word: str) -> str:
@@ -27,6 +76,20 @@ def text_of(word: str) -> str:
         return os.fsencode(word).decode()
     except UnicodeDecodeError:
         raise click.BadParameter(f"expected UTF-8, got {word!r}") from None
+
+
+def _connected(context: click.Context, option: click.Option, url: str) -> Server | str:
+    """The server at the URL, until the command ends. (To complete a word in a shell, the URL is enough.)"""
+    if context.resilient_parsing:
+        return url
+    from tbloom.cli.kit.filters import connect  # noqa: PLC0415 - the help does without redis-py
+
+    return context.with_resource(connect(url, option.opts[0]))
+
+
+def _note(context: click.Context, option: click.Parameter, value: object) -> None:
+    """For ``output``, so that commands need not pass it on."""
+    context.meta[option.name or ""] = value
 
 
 def _secret_in(_context: object, _option: object, file: BinaryIO | None) -> Secret | None:
@@ -40,93 +103,88 @@ def _or_stdin(
     return files or (sys.stdin.buffer,)
 
 
-url = click.option(
+_shared = partial(click.option, cls=Shared)
+_flag = partial(_shared, is_flag=True, expose_value=False, callback=_note)
+server = _shared(
     "--url",
+    "server",
     envvar=[*VARIABLES],
-    default=names.LOCAL,
+    default=LOCAL,
     metavar="URL",
+    callback=_connected,
     help="the server, such as redis://host:6379/0 or redis+cluster://host:6379 "
-    f"({', else '.join([*VARIABLES, names.LOCAL])})",
+    f"({', else '.join([*VARIABLES, LOCAL])})",
 )
 #: A filter's name, and any number of them.
-name = click.argument("name", type=text_of, shell_complete=names.complete)
+name = click.argument("name", type=text_of, shell_complete=complete)
 some_names = click.argument(
     "names",
     metavar="[NAME]...",
     nargs=-1,
     type=text_of,
-    shell_complete=names.complete,
+    shell_complete=complete,
     callback=lambda _context, _argument, words: tuple(dict.fromkeys(words)),
 )
 #: Files with an item in each line, opened at once, so that a wrong name changes nothing; ``-`` is standard input.
 files = click.argument(
     "files", metavar="[FILE]...", nargs=-1, type=click.File("rb"), callback=_or_stdin
 )
-within = click.option(
-    "--within", type=int, metavar="N", help="search the newest N slices only (all)"
-)
-as_json = click.option("--json", "as_json", is_flag=True, help="as JSON")
-quiet = click.option("--quiet", is_flag=True, help="no summary")
-yes = click.option("--yes", is_flag=True, help="don't ask")
-mapping = click.option(
+within = _shared("--within", type=int, metavar="N", help="search the newest N slices only (all)")
+as_json = _flag("--json", help="as JSON")
+quiet = _flag("--quiet", help="no summary")
+yes = _flag("--yes", help="don't ask")
+mapping = _shared(
     "--mapping",
     metavar="MAPPING",
     default=DEFAULT_MAPPING,
     type=text_of,
     help=f"the mapping that numbers the members ({DEFAULT_MAPPING})",
 )
-secret = click.option(
+secret = _shared(
     "--secret-file",
     "secret",
-    metavar="FILE",
     type=click.File("rb"),
     callback=_secret_in,
     help="a file with the secret of the filter, all of its bytes",
 )
 
-_PARAMETERS = (
-    click.option(
+
+def all_of(*decorators: Any) -> Callable[[Any], Any]:
+    """All of these options, in the order of the help."""
+    return lambda function: reduce(
+        lambda made, option: option(made), reversed(decorators), function
+    )
+
+
+_parameter = partial(click.option, cls=Parameter)
+#: An option for each parameter of a filter.
+parameters = all_of(
+    _parameter(
         "--granularity",
         metavar="PERIOD",
         help="length of a slice: h, d, w, m, or 15min, 3d ... (d); none: no window, the filter never forgets",
     ),
-    click.option("--slices", type=int, metavar="N", help="number of slices (7)"),
-    click.option(
+    _parameter("--slices", type=int, metavar="N", help="number of slices (7)"),
+    _parameter(
         "--capacity",
         type=numbers.capacity,
-        metavar="ITEMS",
         help="distinct items per slice, such as 5M (none: what the last slice held)",
     ),
-    click.option("--error-rate", type=float, metavar="RATE", help="over the whole window (1e-4)"),
-    click.option(
-        "--bits",
-        type=numbers.bits,
-        metavar="BITS",
-        help="bits per slice, such as 2^30 (by capacity and error rate)",
-    ),
-    click.option("--hashes", type=int, metavar="N", help="bits that an item sets (by error rate)"),
-    click.option("--tz", metavar="ZONE", help="time zone, such as Europe/Berlin (UTC)"),
-    click.option(
-        "--shards", type=int, metavar="N", help="number of shards, for a cluster (by size)"
-    ),
-    click.option(
-        "--grow/--no-grow", default=None, help="a slice that is full grows (yes), or refuses items"
-    ),
+    _parameter("--error-rate", type=float, metavar="RATE", help="over the whole window (1e-4)"),
+    _parameter("--bits", type=numbers.bits, help="bits per slice, such as 2^30 (by capacity)"),
+    _parameter("--hashes", type=int, metavar="N", help="bits that an item sets (by error rate)"),
+    _parameter("--tz", metavar="ZONE", help="time zone, such as Europe/Berlin (UTC)"),
+    _parameter("--shards", type=int, metavar="N", help="shards, for a cluster (by size)"),
+    _parameter("--grow/--no-grow", default=None, help="a full slice grows (yes), or refuses items"),
+)
+#: --create, and the parameters of the new filter.
+creation = all_of(
+    click.option("--create", is_flag=True, help="create a missing filter, with these parameters"),
+    parameters,
 )
 
 
-def parameters(function: Any) -> Any:
-    """An option for each parameter of a filter."""
-    return all_of(*_PARAMETERS)(function)
-
-
-def creation(function: Any) -> Any:
-    """--create, and the parameters of the new filter."""
-    create = click.option("--create", is_flag=True, help="create a missing filter, with:")
-    return all_of(create, *_PARAMETERS)(function)
-
-
-def slices(what: str, without: str) -> Callable[[F], F]:
+def slices(what: str, without: str) -> Callable[[Any], Any]:
     """--granularity, --slices and --tz of a new counter or store, which may have no slices."""
     period = f"of a new {what}: length of a slice: h, d, w, m, or 15min, 3d ... ({without})"
     number = f"of a new {what}: number of slices to keep"
@@ -144,15 +202,9 @@ def given(values: dict[str, Any]) -> dict[str, Any]:
     return {name: None if values[name] == "none" else values[name] for name in names}
 
 
-def new(values: dict[str, Any], *, create: bool) -> dict[str, Any] | None:
+def new(values: dict[str, Any]) -> dict[str, Any] | None:
     """The parameters of a new filter; None without --create."""
-    if given(values) and not create:
+    found, create = given(values), values["create"]
+    if found and not create:
         raise CommandError("--create is missing: parameters are for a new filter only")
-    return given(values) if create else None
-
-
-def all_of(*decorators: Any) -> Callable[[Any], Any]:
-    """All of these options, in the order of the help."""
-    return lambda function: reduce(
-        lambda made, option: option(made), reversed(decorators), function
-    )
+    return found if create else None

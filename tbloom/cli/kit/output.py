@@ -8,31 +8,60 @@ import shutil
 import sys
 from datetime import datetime
 from textwrap import fill
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from unicodedata import combining, east_asian_width
 
 import click
 
-from tbloom.cli.kit.errors import one_line
+from tbloom.cli.kit import formats
+from tbloom.cli.kit.errors import FAILED, CommandError, CommandFailed, one_line
 from tbloom.cli.kit.formats import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
+T = TypeVar("T")
 #: Wider than any line.
 _WIDE = 10_000
 _GAP = 2
 
 
-def say(text: str, *, quiet: bool = False) -> None:
-    """Prints a remark on standard error, unless ``quiet``."""
-    if not quiet:
-        click.echo(printable(text), err=True)
+def is_on(flag: str) -> bool:
+    """Whether the command has this one of the flags that ``options`` notes: "json", "quiet", or "yes"."""
+    return bool(click.get_current_context().meta.get(flag))
 
 
-def print_error(name: str, error: Exception) -> None:
-    """Prints the error of one of several filters or counters on standard error."""
-    say(f"tbloom: {one_line(f'{name}: {error}')}")
+def say(text: str) -> None:
+    """Prints a remark on standard error."""
+    click.echo(printable(text), err=True)
+
+
+def summary(text: str) -> None:
+    """Prints a remark on standard error, unless there is --quiet."""
+    if not is_on("quiet"):
+        say(text)
+
+
+def confirm(question: str, failed: str) -> None:
+    """Asks on the terminal, unless there is --yes; raises CommandFailed unless the answer is yes."""
+    if is_on("yes"):
+        return
+    if not sys.stdin.isatty():
+        raise CommandError("--yes: needed where standard input is no terminal")
+    if not click.confirm(printable(question), err=True):
+        raise CommandFailed(failed)
+
+
+def readable(answers: Iterable[tuple[str, T | Exception]]) -> tuple[list[T], int]:
+    """Those of the named answers that are no errors; and the exit code: 1 where one is, which is printed on standard error."""
+    found, code = list[T](), 0
+    for name, answer in answers:
+        if isinstance(answer, Exception):
+            say(f"tbloom: {one_line(f'{name}: {answer}')}")
+            code = FAILED
+        else:
+            found.append(answer)
+    return found, code
 
 
 def line(text: str) -> None:
@@ -42,23 +71,18 @@ def line(text: str) -> None:
     click.echo(text, file=sys.stdout, color=False if is_plain else None)
 
 
-def print_json(value: Any) -> None:
-    """Prints a value as JSON, in ASCII, which no terminal takes for commands; times are written as in ISO 8601."""
-
-    def plain(value: Any) -> Any:
-        if isinstance(value, datetime):
-            return value.isoformat()
-        raise TypeError(f"no JSON for {value!r}")
-
-    line(json.dumps(value, indent=2, default=plain))
+def lines(texts: Sequence[str]) -> str:
+    """Foreign texts, one in each line."""
+    return "\n".join(map(printable, texts))
 
 
-def show(value: Any, text: Callable[[], str], *, as_json: bool) -> None:
-    """Prints a result: as JSON, or as text, which is made only then."""
-    if as_json:
-        print_json(value)
-    elif value != []:
-        line(text())
+def show(value: Any, text: Callable[[], str]) -> None:
+    """Prints a result: where there is --json as JSON, in ASCII, which no terminal takes for commands; else as text, if there
+    is any."""
+    if is_on("json"):
+        line(json.dumps(value, indent=2, default=datetime.isoformat))
+    elif shown := text():
+        line(shown)
 
 
 def sentence(text: str, **style: Any) -> str:
@@ -83,6 +107,8 @@ def table(
 
     :param left: the headings of text; the other columns are aligned on the right.
     """
+    if not rows:
+        return ""
     headings = {heading: heading for heading in rows[0]}
     lines = [headings, *rows] if totals is None else [headings, *rows, totals]
     cells = {h: [printable(row.get(h, "")) for row in lines] for h in headings}
@@ -124,3 +150,20 @@ def columns_of(text: str) -> int:
 def _screen_width() -> int:
     """The columns of the terminal; more than any line needs where standard output is none."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else _WIDE
+
+
+def page(template: str, **values: Any) -> bytes:
+    """An HTML page in UTF-8, of a template beside the commands. Values are escaped: names of filters are not trusted."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415 - of an extra
+
+    environment = Environment(
+        loader=PackageLoader("tbloom.cli", "commands"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    shown = {"size": formats.size, "rate": formats.rate, "moment": formats.moment}
+    environment.filters |= {"number": "{:,}".format, **shown}
+    html = environment.get_template(template).render(**values)
+    return html.encode(errors="replace")  # a URL may have bytes that are no UTF-8

@@ -5,32 +5,34 @@ from __future__ import annotations
 import io
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from time import monotonic
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
+from tbloom.cli.kit.output import is_on
+from tbloom.engine.flow import Command, Flow
+
+T = TypeVar("T")
 #: The bar of what is over sooner would only flicker (s).
 _PATIENCE = 2.0
 Advance = Callable[[int], None]
 
 
 @contextmanager
-def bar(
-    unit: str, total: int, *, quiet: bool, prints: bool = False, bytes: bool = False
-) -> Iterator[Advance]:
+def bar(unit: str, total: int, *, prints: bool = False) -> Iterator[Advance]:
     """Yields what is told the number of units that were done; ``total``: about how many there are, 0: nobody knows.
 
-    No bar comes without a terminal, with ``quiet``, or where the command ``prints`` lines on the same terminal.
+    No bar comes without a terminal, with --quiet, or where the command ``prints`` lines on the same terminal.
     """
     begin, done = monotonic(), 0
     shown: Any = None
-    is_wanted = not quiet and sys.stderr.isatty() and not (prints and sys.stdout.isatty())
+    is_wanted = sys.stderr.isatty() and not ((prints and sys.stdout.isatty()) or is_on("quiet"))
 
     def speed(_: object) -> str:
         rate = done / max(monotonic() - begin, 1e-9)
-        return f"{rate / (1 << 20):,.1f} MB/s" if bytes else f"{rate:,.0f} {unit}/s"
+        return f"{rate / (1 << 20):,.1f} MB/s" if unit == "bytes" else f"{rate:,.0f} {unit}/s"
 
     with ExitStack() as stack:
 
@@ -52,6 +54,20 @@ def bar(
                 shown.update(done, done)
 
         yield advance
+
+
+def counting(flow: Flow[T], advance: Advance) -> Flow[T]:
+    """The flow, with its plain commands counted: of a change of all shards, one for each."""
+    with closing(flow):
+        replies: Any = None
+        while True:
+            try:
+                calls = flow.send(replies)
+            except StopIteration as stop:
+                answer: T = stop.value
+                return answer
+            replies = yield calls
+            advance(sum(isinstance(call, Command) for call in calls))
 
 
 class Counted(io.FileIO):

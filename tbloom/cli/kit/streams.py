@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import secrets
 import stat
@@ -12,6 +13,11 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from tbloom.cli.kit.errors import CommandError, CommandFailed
 from tbloom.cli.kit.formats import counted
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -71,7 +77,7 @@ def _items(data: bytes) -> list[bytes]:
 @contextmanager
 def writing(file: str, *, is_secret: bool = False) -> Iterator[BinaryIO]:
     """Yields a temporary file beside it, which takes its place at the end, with its permissions and owner; ``-`` is standard
-    output. A new file with a secret is for its owner only."""
+    output. A new file with a secret is for its owner only. What a killed command has left there is removed."""
     if file == "-":
         yield sys.stdout.buffer
         return
@@ -80,12 +86,15 @@ def writing(file: str, *, is_secret: bool = False) -> Iterator[BinaryIO]:
             yield opened
         return
     target = Path(file).resolve()  # the target of a link
+    _remove_left_by_others(target)
     new = target.with_name(f"{target.name}.{secrets.token_hex(4)}.new")
     before = target.stat() if target.exists() else None
     mode = 0o600 if is_secret or before else 0o666
     try:
         fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
         with open(fd, "wb") as opened:  # noqa: PTH123 - of a descriptor
+            with suppress(OSError):  # a file system without locks: then nothing is removed either
+                _lock(opened)
             yield opened
             opened.flush()
             if before:
@@ -96,6 +105,20 @@ def writing(file: str, *, is_secret: bool = False) -> Iterator[BinaryIO]:
         new.replace(target)
     finally:
         new.unlink(missing_ok=True)
+
+
+def _remove_left_by_others(target: Path) -> None:
+    """Removes temporary files of this target whose writers were killed: those that are being written are locked."""
+    for left in target.parent.glob(f"{glob.escape(target.name)}.????????.new"):
+        with suppress(OSError), left.open("rb") as file:
+            _lock(file)
+            left.unlink()
+
+
+def _lock(file: BinaryIO) -> None:
+    """Locks a file until it is closed; raises OSError where another process has done so."""
+    if fcntl is not None:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def write(data: bytes, line: str = "") -> None:
