@@ -81,6 +81,6 @@ class AsyncTimeBloom(ClaimVerbs["asyncio.Redis | asyncio.RedisCluster"], AsyncDr
     def _keep_session(self) -> None:
         """Starts the task that sends heartbeats, if it does not run."""
         if self._heartbeat is None or self._heartbeat.done():
-            self._tasks.check_loop()
+            self._batcher.check_loop()
             send = weakref.WeakMethod(self._send_heartbeat)
             self._heartbeat = create_task(run_in_task(send, self._beat_seconds()))

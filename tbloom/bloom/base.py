@@ -10,7 +10,7 @@ from tbloom.bloom.cache import LocalCache
 from tbloom.bloom.claims.protocol import Claims
 from tbloom.bloom.claims.sessions import Sessions
 from tbloom.bloom.config import Config, Parameters, configure, from_stored
-from tbloom.bloom.exchange import FilterExchange
+from tbloom.bloom.dispatcher import FilterDispatcher
 from tbloom.bloom.hasher import Secret
 from tbloom.bloom.script_calls import SliceCalls
 from tbloom.bloom.sizing import shards_for
@@ -117,8 +117,8 @@ class Base(Store[Client, Config]):
                 "cache_size", cache_size, f"a whole number from 0 to {_MAX_CACHE_SIZE}"
             )
         self._cache = LocalCache(cache_size, seconds("cache_ttl", cache_ttl, 0, _LONGEST_SESSION))
-        self._exchange = FilterExchange(self.config, self._replicas)
-        self._claims = Claims(self._exchange, round(self.session_ttl * 1000))
+        self._dispatcher = FilterDispatcher(self.config, self._replicas)
+        self._claims = Claims(self._dispatcher, round(self.session_ttl * 1000))
         self._sessions = Sessions(self._claims)
         self._begin()
 
@@ -155,7 +155,7 @@ class Base(Store[Client, Config]):
         """
         if type(items) is not int or items < 0:
             raise ConfigError("items", items, "a whole number of 0 or more")
-        self._exchange.expected = items
+        self._dispatcher.expected = items
 
     @property
     def session(self) -> str:
@@ -191,12 +191,14 @@ class Base(Store[Client, Config]):
     def _use(self, config: Config) -> None:
         """Switches to other parameters, before anything is claimed."""
         self.config = config
-        self._exchange = FilterExchange(self.config, self._replicas)
-        self._claims.exchange = self._exchange
+        self._dispatcher = FilterDispatcher(self.config, self._replicas)
+        self._claims.dispatcher = self._dispatcher
         self._claims.own.shards.clear()
         self._sessions = Sessions(self._claims)
 
-    def _agreed(self, ask: Callable[P, Flow[T]], *args: P.args, **arguments: P.kwargs) -> Flow[T]:
+    def _with_stored_shards(
+        self, ask: Callable[P, Flow[T]], *args: P.args, **arguments: P.kwargs
+    ) -> Flow[T]:
         """The answer of ``ask``; it is asked again with the stored number of shards, where the user gave none."""
         try:
             return (yield from ask(*args, **arguments))
@@ -208,15 +210,15 @@ class Base(Store[Client, Config]):
 
     def _forget_cached(self) -> None:
         """Empties the local cache; answers that are on their way are not kept either."""
-        self._exchange.calls = None
+        self._dispatcher.calls = None
 
     def _is_cached(self, key: bytes, within: int) -> bool:
         """True if the local cache has the item, and no answer for it is pending."""
         return (
             self._cache.size > 0
             and within == self.config.slices
-            and self._cache.holds(key, self._exchange.current_calls())
-            and key not in self._exchange.pending_answers
+            and self._cache.holds(key, self._dispatcher.current_calls())
+            and key not in self._dispatcher.pending_answers
         )
 
     def _not_cached(self, digests: list[bytes], within: int) -> list[bytes]:
@@ -226,5 +228,5 @@ class Base(Store[Client, Config]):
 
     def _cache_seen(self, seen: Iterable[bytes], calls: SliceCalls) -> None:
         # The answers may be from before: of the last slice, or of what was cleared.
-        if self._cache.size and calls is self._exchange.current_calls():
+        if self._cache.size and calls is self._dispatcher.current_calls():
             self._cache.keep(seen, calls)

@@ -257,7 +257,7 @@ class SliceCalls:
     def clear(self, batch: Batch, counted: list[str]) -> ScriptCall:
         """``lua/bloom/clear.lua``; the batch has a token, and no items. ``counted``: the parts that the state counts."""
         keys, shard = self.config.keys, self.shard(batch.shard)
-        assert batch.token is not None  # noqa: S101 - the exchange has given it one
+        assert batch.token is not None  # noqa: S101 - the dispatcher has given it one
         return ScriptCall(
             _CLEAR,
             (

@@ -8,7 +8,7 @@ from typing import Any
 
 from tbloom.bloom import fingerprinter
 from tbloom.bloom.config import Config
-from tbloom.bloom.exchange import FilterExchange
+from tbloom.bloom.dispatcher import FilterDispatcher
 from tbloom.bloom.script_calls import ShardCalls
 from tbloom.engine.batches import Batch
 from tbloom.engine.flow import Flow, ScriptCall, Status, text
@@ -20,16 +20,16 @@ from tbloom.errors import ConfigError, TBloomError
 _SWAP = Script("bloom/swap")
 
 
-def swap(exchange: FilterExchange, name: str) -> Flow[None]:
-    """Puts the filter of that name in the place of the exchange's."""
-    config = exchange.config
+def swap(dispatcher: FilterDispatcher, name: str) -> Flow[None]:
+    """Puts the filter of that name in the place of the dispatcher's."""
+    config = dispatcher.config
     if config.shards > 1:
         raise ConfigError("shards", config.shards, "1, so that a swap is of one moment")
     if Keys(name).tag != config.keys.tag or name == config.name:
         expected = f"'{{{config.name}}}:OTHER', so that both filters are on the same node"
         raise ConfigError("name", name, expected)
-    other = FilterExchange(replace(config, name=name))
-    other.clock = exchange.clock
+    other = FilterDispatcher(replace(config, name=name))
+    other.clock = dispatcher.clock
 
     def accept(_: Batch, reply: Any) -> bool:
         status, payload, *of_other = reply
@@ -41,22 +41,22 @@ def swap(exchange: FilterExchange, name: str) -> Flow[None]:
         if status == Status.MISMATCH:
             raise mismatch(other.config, payload)
         if status == Status.CLOCK:
-            exchange.clock.learn(payload)
+            dispatcher.clock.learn(payload)
         elif status == Status.LAYOUT:
-            (other if of_other else exchange).learn_layout(0, text(payload))
+            (other if of_other else dispatcher).learn_layout(0, text(payload))
         return status in (Status.OK, Status.STRAY)
 
-    call = partial(_call, exchange, other)
-    yield from exchange.replace(0, call, accept)
+    call = partial(_call, dispatcher, other)
+    yield from dispatcher.replace(0, call, accept)
     yield from fingerprinter.move(other.config.keys.fingerprinter(), config.keys.fingerprinter())
 
 
 def _call(
-    exchange: FilterExchange, other: FilterExchange, batch: Batch, counted: list[str]
+    dispatcher: FilterDispatcher, other: FilterDispatcher, batch: Batch, counted: list[str]
 ) -> ScriptCall:
     """``lua/bloom/swap.lua``."""
-    old, new = exchange.current_calls(), other.current_calls()
-    assert batch.token is not None  # noqa: S101 - the exchange has given it one
+    old, new = dispatcher.current_calls(), other.current_calls()
+    assert batch.token is not None  # noqa: S101 - the dispatcher has given it one
     window = len(old.labels)
     parts = [*dict.fromkeys([*old.shard(0).parts(window).keys, *counted])]
     new_parts = new.shard(0).parts(window).keys

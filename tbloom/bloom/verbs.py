@@ -7,16 +7,16 @@ from datetime import datetime
 
 from tbloom.bloom.base import Base
 from tbloom.bloom.config import Config, from_stored
-from tbloom.bloom.exchange import FilterExchange
+from tbloom.bloom.dispatcher import FilterDispatcher
 from tbloom.bloom.info import FilterInfo, glance, read_info
 from tbloom.bloom.reconfigure import reconfigure
 from tbloom.bloom.swap import swap
 from tbloom.bloom.usual import ANSWERS, NEW
+from tbloom.engine.batcher import Asked
 from tbloom.engine.batches import Answers, Batch, answers_of, in_order
 from tbloom.engine.client import Client
 from tbloom.engine.flow import Command, Flow, deliver, text
 from tbloom.engine.server import ask_time, check_stored
-from tbloom.engine.together import Asked
 from tbloom.engine.verbs import verb
 from tbloom.errors import ConfigError, ConfigMismatch
 from tbloom.items import Item, check_at, check_keep, check_within
@@ -37,7 +37,7 @@ class Verbs(Base[Client]):
         """
         return self._add_one(self.config.digest(item), within, keep)
 
-    @add.together
+    @add.batched
     def _adding(
         self, item: Item, within: int | None = None, keep: int | None = None
     ) -> tuple[Asked, bytes]:
@@ -45,8 +45,8 @@ class Verbs(Base[Client]):
         asked = Asked(
             ("add", slices, age),
             self.run,
-            lambda keys: self._agreed(self._add_digests, keys, slices, age),
-            lambda *new: self._exchange.keep_new(*new),  # noqa: PLW0108 - another one, if the shards are adopted
+            lambda keys: self._with_stored_shards(self._add_digests, keys, slices, age),
+            lambda *new: self._dispatcher.keep_new(*new),  # noqa: PLW0108 - another one, if the shards are adopted
             lambda key: self._add_one(key, within, keep),
         )
         return asked, self.config.digest(item)
@@ -57,7 +57,7 @@ class Verbs(Base[Client]):
     ) -> Flow[list[bool]]:
         """``add`` for each item, in order; a repeat inside the call is False the second time."""
         (age, within), digests = self._checked(within, keep), self.config.digests_of(items)
-        answers = yield from self._agreed(self._add_digests, digests, within, age)
+        answers = yield from self._with_stored_shards(self._add_digests, digests, within, age)
         return in_order(answers, digests)
 
     @verb
@@ -65,13 +65,13 @@ class Verbs(Base[Client]):
         """Has the item been seen within the window, or the newest ``within`` slices? Changes nothing."""
         return self._contains_one(self.config.digest(item), within)
 
-    @contains.together
+    @contains.batched
     def _probing(self, item: Item, within: int | None = None) -> tuple[Asked, bytes]:
         slices = check_within(within, self.config.slices)
         asked = Asked(
             ("contains", slices),
             self.run,
-            lambda keys: self._agreed(self._contains_digests, keys, slices),
+            lambda keys: self._with_stored_shards(self._contains_digests, keys, slices),
             one=lambda key: self._contains_one(key, within),
         )
         return asked, self.config.digest(item)
@@ -80,7 +80,7 @@ class Verbs(Base[Client]):
     def contains_many(self, items: Iterable[Item], within: int | None = None) -> Flow[list[bool]]:
         """``contains`` for each item, in order."""
         within, digests = check_within(within, self.config.slices), self.config.digests_of(items)
-        answers = yield from self._agreed(self._contains_digests, digests, within)
+        answers = yield from self._with_stored_shards(self._contains_digests, digests, within)
         return [answers[digest] for digest in digests]
 
     @verb
@@ -89,12 +89,12 @@ class Verbs(Base[Client]):
 
         An item counts for the slice in which it was new: a later ``add`` that finds it changes nothing.
         """
-        return (yield from self._agreed(self._last_seen, [self.config.digest(item)]))[0]
+        return (yield from self._with_stored_shards(self._last_seen, [self.config.digest(item)]))[0]
 
     @verb
     def last_seen_many(self, items: Iterable[Item]) -> Flow[list[Period | None]]:
         """``last_seen`` for each item, in order."""
-        return self._agreed(self._last_seen, self.config.digests_of(items))
+        return self._with_stored_shards(self._last_seen, self.config.digests_of(items))
 
     @verb
     def import_many(self, items: Iterable[Item], label: str | None = None) -> Flow[int]:
@@ -102,12 +102,12 @@ class Verbs(Base[Client]):
 
         Items that this slice or a newer one holds are not written.
         """
-        return self._agreed(self._import, self.config.digests_of(items), label)
+        return self._with_stored_shards(self._import, self.config.digests_of(items), label)
 
     @verb
     def keys(self, at: datetime | None = None) -> Flow[list[str]]:
         """The Redis keys of the slices that are live now, or ``at`` another time; oldest first."""
-        return self._agreed(self._keys, check_at(at))
+        return self._with_stored_shards(self._keys, check_at(at))
 
     @verb
     def info(self, earlier: FilterInfo | None = None) -> Flow[FilterInfo]:
@@ -118,13 +118,15 @@ class Verbs(Base[Client]):
         """
         if not isinstance(earlier, FilterInfo | None):
             raise ConfigError("earlier", earlier, "an answer of info(), or nothing")
-        return self._agreed(lambda: read_info(self.config, self._exchange.clock, earlier))
+        return self._with_stored_shards(
+            lambda: read_info(self.config, self._dispatcher.clock, earlier)
+        )
 
     @verb
     def warnings(self) -> Flow[list[str]]:
         """What threatens the filter, or has harmed it, a sentence each: a server that drops keys when its
         memory is full, and slices that it has dropped early."""
-        clock = self._exchange.clock
+        clock = self._dispatcher.clock
         yield from ask_time(self.config, clock)
         return (yield from glance(self.config, clock)).warnings
 
@@ -155,7 +157,7 @@ class Verbs(Base[Client]):
         taken the place already, in a call whose answer was lost.
         """
         try:
-            yield from self._agreed(lambda: swap(self._exchange, name))
+            yield from self._with_stored_shards(lambda: swap(self._dispatcher, name))
         finally:
             self._forget_cached()
 
@@ -168,7 +170,7 @@ class Verbs(Base[Client]):
         again; until then clients get ConfigMismatch. Raises ConfigMismatch where granularity, time
         zone or shards differ, because items are found by these.
         """
-        return self._agreed(lambda: reconfigure(self.config, self._exchange.clock))
+        return self._with_stored_shards(lambda: reconfigure(self.config, self._dispatcher.clock))
 
     def _checked(self, within: int | None, keep: int | None) -> tuple[int, int]:
         """The age of the slice that new items go into, and the number of newest slices that are asked."""
@@ -177,54 +179,54 @@ class Verbs(Base[Client]):
 
     def _add_one(self, key: bytes, within: int | None, keep: int | None) -> Flow[bool]:
         """``add``; the first call's words are prepared, unless something is unusual."""
-        exchange, tried = self._exchange, list[Batch]()
-        usual = exchange.usual or exchange.prepare()
-        is_usual = within is None and keep is None and not exchange.pending_answers.exist
-        if usual and is_usual and usual.are_current(exchange.calls):
+        dispatcher, tried = self._dispatcher, list[Batch]()
+        usual = dispatcher.usual or dispatcher.prepare()
+        is_usual = within is None and keep is None and not dispatcher.pending_answers.exist
+        if usual and is_usual and usual.are_current(dispatcher.calls):
             if self._cache.size and self._cache.holds(key, usual.calls):
                 return False
-            lane, reply = exchange.lanes.take(), None
+            lane, reply = dispatcher.lanes.take(), None
             try:
                 call = usual.adding.fill([key], lane)
                 [reply] = yield (call,)
                 if reply in ANSWERS:
-                    exchange.lanes.free.append(lane)
+                    dispatcher.lanes.free.append(lane)
                     if self._cache.size:
                         self._cache_seen([key], usual.calls)
                     return bool(reply == NEW)
             except BaseException:  # GeneratorExit too, after a cancellation
-                exchange.keep_unanswered(usual, key, lane, reply)
+                dispatcher.keep_unanswered(usual, key, lane, reply)
                 raise
-            tried.append(exchange.tried(usual, key, lane, call, reply))
-        exchange.usual = None  # it is prepared anew once a call has met the filter
+            tried.append(dispatcher.tried(usual, key, lane, call, reply))
+        dispatcher.usual = None  # it is prepared anew once a call has met the filter
         age, within = self._checked(within, keep)
-        answers = yield from self._agreed(self._add_digests, [key], within, age, tried)
+        answers = yield from self._with_stored_shards(self._add_digests, [key], within, age, tried)
         return answers.get(key, False)
 
     def _contains_one(self, key: bytes, within: int | None) -> Flow[bool]:
         """``contains``; the first call's words are prepared, unless something is unusual."""
-        usual = self._exchange.usual or self._exchange.prepare()
+        usual = self._dispatcher.usual or self._dispatcher.prepare()
         if (
             usual is not None
             and within is None
-            and usual.are_current(self._exchange.calls)
+            and usual.are_current(self._dispatcher.calls)
             and not self._cache.size
         ):
             [reply] = yield (usual.probing.fill([key]),)
             if reply in ANSWERS:
                 return bool(reply == NEW)
-        self._exchange.usual = None
+        self._dispatcher.usual = None
         within = check_within(within, self.config.slices)
-        return (yield from self._agreed(self._contains_digests, [key], within))[key]
+        return (yield from self._with_stored_shards(self._contains_digests, [key], within))[key]
 
     def _add_digests(
         self, digests: list[bytes], within: int, age: int, tried: list[Batch] | None = None
     ) -> Flow[Answers]:
         """Which of the items are new? One without an answer is seen. ``tried``: the batch whose call had another reply."""
-        exchange, calls = self._exchange, self._exchange.current_calls()
-        answers = yield from exchange.add(
+        dispatcher, calls = self._dispatcher, self._dispatcher.current_calls()
+        answers = yield from dispatcher.add(
             self._not_cached(digests, within),
-            lambda digests: [tried.pop()] if tried else exchange.batches(digests),
+            lambda digests: [tried.pop()] if tried else dispatcher.batches(digests),
             lambda batch: batch.known.add(within, batch, age),
         )
         self._cache_seen(answers, calls)
@@ -232,16 +234,16 @@ class Verbs(Base[Client]):
 
     def _contains_digests(self, digests: list[bytes], within: int) -> Flow[dict[bytes, bool]]:
         """Which of the items have been seen?"""
-        exchange, calls = self._exchange, self._exchange.current_calls()
-        batches = exchange.batches(self._not_cached(digests, within))
-        yield from exchange.ask(batches, lambda batch: batch.known.contains(within, batch))
+        dispatcher, calls = self._dispatcher, self._dispatcher.current_calls()
+        batches = dispatcher.batches(self._not_cached(digests, within))
+        yield from dispatcher.send(batches, lambda batch: batch.known.contains(within, batch))
         answers = answers_of(batches)
         self._cache_seen((key for key, seen in answers.items() if seen), calls)
         return {key: answers.get(key, True) for key in digests}  # else it is in the local cache
 
     def _last_seen(self, digests: list[bytes]) -> Flow[list[Period | None]]:
-        batches, period = self._exchange.batches(digests), self.config.window.period
-        yield from self._exchange.ask(batches, lambda batch: batch.known.last_seen(batch))
+        batches, period = self._dispatcher.batches(digests), self.config.window.period
+        yield from self._dispatcher.send(batches, lambda batch: batch.known.last_seen(batch))
         seen_in: dict[bytes, Period | None] = {}
         for batch in batches:
             periods = [None, *map(period, batch.known.slices)]
@@ -252,20 +254,20 @@ class Verbs(Base[Client]):
     def _import(self, digests: list[bytes], label: str | None) -> Flow[int]:
         """``import_many``. A repeated call writes nothing twice, so items that were written by a call whose reply got lost
         are not counted."""
-        exchange = self._exchange
-        if label is not None and label not in exchange.current_calls().labels:
+        dispatcher = self._dispatcher
+        if label is not None and label not in dispatcher.current_calls().labels:
             # The client's clock may be wrong.
-            yield from ask_time(self.config, exchange.clock)
-            exchange.current_calls().check_live(label)
-        batches = exchange.batches(digests, label)
-        yield from exchange.ask(
+            yield from ask_time(self.config, dispatcher.clock)
+            dispatcher.current_calls().check_live(label)
+        batches = dispatcher.batches(digests, label)
+        yield from dispatcher.send(
             batches, lambda batch: batch.known.commit(batch), store=True, confirmed="01"
         )
         return sum((batch.answers or "").count("1") for batch in batches)
 
     def _keys(self, at: datetime | None) -> Flow[list[str]]:
         """The keys of the slices that are live at ``at``; the first part's of a slice that grew."""
-        config, clock = self.config, self._exchange.clock
+        config, clock = self.config, self._dispatcher.clock
         if at is None:
             yield from ask_time(config, clock)
         yield from check_stored(config)
@@ -274,14 +276,14 @@ class Verbs(Base[Client]):
         return [config.keys.slice(slice.label, shard) for slice in slices for shard in shards]
 
     def _clear(self, config: Config) -> Flow[None]:
-        exchange = self._exchange if config is self.config else FilterExchange(config)
+        dispatcher = self._dispatcher if config is self.config else FilterDispatcher(config)
         if config.shards > 1:
             # First, so that a client that adds to a cleared shard must agree on parameters again.
             yield from deliver([Command(("UNLINK", config.keys.root))])
         for shard in range(config.shards):
             try:
-                yield from exchange.clear(shard)
+                yield from dispatcher.clear(shard)
             except ConfigMismatch as error:  # noqa: PERF203 - after a reconfigure() that did not finish
                 key = config.keys.config(shard)
-                other = FilterExchange(from_stored(config.name, error.stored, key))
+                other = FilterDispatcher(from_stored(config.name, error.stored, key))
                 yield from other.clear(shard)

@@ -8,8 +8,8 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from tbloom.distinct.config import MAX_MEMBERS, CounterConfig, refusal
+from tbloom.engine.directory import Directory, read_directory
 from tbloom.engine.flow import Command, Flow, Status, deliver, text
-from tbloom.engine.tree import Tree, read_tree
 from tbloom.errors import ConfigError, TBloomError
 from tbloom.items import Item, check_id, check_items, encode, encode_all, fingerprint
 
@@ -53,10 +53,10 @@ def id_of(config: CounterConfig, generation: str, member: Item) -> Flow[int | No
         return digest
     looked_in = ""
     while True:
-        tree = yield from _read_tree(config)
-        key = f"{config.keys.ids(generation)}{tree.half_of(digest) >> 1}"
+        directory = yield from _read_directory(config)
+        key = f"{config.keys.ids(generation)}{directory.half_of(digest) >> 1}"
         # Where the bucket is the same as before, it has not been split meanwhile.
-        if tree.generation != generation or key == looked_in:
+        if directory.generation != generation or key == looked_in:
             return None
         [value] = yield from deliver([Command(("HGET", key, digest.to_bytes(16, "big")))])
         if value is not None:
@@ -96,10 +96,10 @@ class MemberPages:
 
     def _find(self) -> Flow[None]:
         """Finds the buckets that have not been read: all, and later those that others were split into meanwhile."""
-        tree, found = (yield from _read_tree(self._config)), list[str]()
-        if tree.generation == self._generation:
+        directory, found = (yield from _read_directory(self._config)), list[str]()
+        if directory.generation == self._generation:
             prefix = self._config.keys.ids(self._generation)
-            keys = [f"{prefix}{bucket}" for bucket in tree.buckets()]
+            keys = [f"{prefix}{bucket}" for bucket in directory.buckets()]
             found = [key for key in keys if key not in self._read]
         self._waiting = iter(found)
         if not found:
@@ -108,8 +108,10 @@ class MemberPages:
             )
 
 
-def _read_tree(config: CounterConfig) -> Flow[Tree]:
-    return (yield from read_tree(str(config.mapping), config.keys.layout(), "clear(mapping=True)"))
+def _read_directory(config: CounterConfig) -> Flow[Directory]:
+    return (
+        yield from read_directory(str(config.mapping), config.keys.layout(), "clear(mapping=True)")
+    )
 
 
 def _parsed(config: CounterConfig, key: str, value: bytes) -> tuple[int, bytes]:

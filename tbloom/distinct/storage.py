@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from tbloom.distinct.config import CounterConfig, from_stored, refusal
-from tbloom.distinct.exchange import CountExchange
+from tbloom.distinct.dispatcher import CountDispatcher
 from tbloom.distinct.reading import MAX_PIECES
 from tbloom.engine.buckets import bucket_keys
+from tbloom.engine.directory import read_directory
 from tbloom.engine.flow import (
     Command,
     Flow,
@@ -16,7 +17,6 @@ from tbloom.engine.flow import (
     deliver_all,
 )
 from tbloom.engine.scripts import Script
-from tbloom.engine.tree import read_tree
 from tbloom.window import WHOLE
 
 _CLEAR = Script("distinct/clear")
@@ -29,10 +29,10 @@ _KEYS_PER_CALL = 100
 _COMMANDS = 500
 
 
-def clear_counter(exchange: CountExchange) -> Flow[None]:
+def clear_counter(dispatcher: CountDispatcher) -> Flow[None]:
     """Forgets what the counter has counted, also if it is stored with other parameters."""
-    config, keys = exchange.config, exchange.config.keys
-    exchange.forget()
+    config, keys = dispatcher.config, dispatcher.config.keys
+    dispatcher.forget()
     counters = keys.counters()
     [entry] = yield from deliver([Command(("HGET", counters, config.name))])
     call = ScriptCall(
@@ -45,33 +45,33 @@ def clear_counter(exchange: CountExchange) -> Flow[None]:
             int(config.mapping is None),
         ),
     )
-    yield from _clear(exchange, call)
+    yield from _clear(dispatcher, call)
     stored = None if entry is None else from_stored(config.name, config.mapping, entry)
-    yield from _sweep(stored or config, exchange.clock.now())
+    yield from _sweep(stored or config, dispatcher.clock.now())
 
 
-def clear_mapping(exchange: CountExchange) -> Flow[None]:
+def clear_mapping(dispatcher: CountDispatcher) -> Flow[None]:
     """Forgets all counters of the counter's mapping, and the ids."""
-    config, keys = exchange.config, exchange.config.keys
-    exchange.forget()
+    config, keys = dispatcher.config, dispatcher.config.keys
+    dispatcher.forget()
     own = keys.config(), keys.layout(), keys.members(), keys.counters()
     former = keys.forgotten(), keys.forgotten_counters()
     [generation] = yield from deliver([Command(("GETRANGE", own[1], 0, 15))])
     swept, is_done = "-", False
     while not is_done:
         call = ScriptCall(_FORGET, (*own, *former), (config.stored_mapping, generation, swept))
-        is_done = yield from _clear(exchange, call)
+        is_done = yield from _clear(dispatcher, call)
         if not is_done:
-            swept = yield from _sweep_mapping(config, exchange.clock.now())
-    yield from _sweep(config, exchange.clock.now())  # its entry may have been lost
+            swept = yield from _sweep_mapping(config, dispatcher.clock.now())
+    yield from _sweep(config, dispatcher.clock.now())  # its entry may have been lost
 
 
-def _clear(exchange: CountExchange, call: ScriptCall) -> Flow[bool]:
+def _clear(dispatcher: CountDispatcher, call: ScriptCall) -> Flow[bool]:
     """Makes a call that clears something. False: there is something to be swept."""
     [[status, payload]] = yield from deliver([call])
     if status not in (Status.OK, Status.IN_USE):
-        raise refusal(exchange.config, status, payload)
-    exchange.clock.learn(payload)
+        raise refusal(dispatcher.config, status, payload)
+    dispatcher.clock.learn(payload)
     return bool(status == Status.OK)
 
 
@@ -90,15 +90,15 @@ def _sweep(config: CounterConfig, now: int) -> Flow[None]:
 def _sweep_mapping(config: CounterConfig, now: int) -> Flow[str]:
     """Deletes the pieces of the mapping's former counters and the buckets of its former layout, whose generation it returns."""
     keys, former = config.keys, (config.keys.forgotten(), config.keys.forgotten_counters())
-    tree = yield from read_tree(config.mapping or config.name, former[0])
+    directory = yield from read_directory(config.mapping or config.name, former[0])
     [names] = yield from deliver([Command(("HKEYS", former[1]))])
     for name in names:
         [entry] = yield from deliver([Command(("HGET", former[1], name))])
         if counter := from_stored(name, config.mapping, entry or b""):
             yield from _sweep(counter, now)
-    for some in bucket_keys(keys.ids(tree.generation), tree):
+    for some in bucket_keys(keys.ids(directory.generation), directory):
         yield from deliver([Command(("UNLINK", *some))])
-    return tree.generation
+    return directory.generation
 
 
 def memory(keys: list[str]) -> Flow[int]:

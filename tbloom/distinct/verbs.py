@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Generic, TypedDict, TypeVar
 
 from tbloom.distinct.config import MAX_MEMBERS, CounterConfig
-from tbloom.distinct.exchange import CountExchange
+from tbloom.distinct.dispatcher import CountDispatcher
 from tbloom.distinct.info import CountedSlice, CounterInfo
 from tbloom.distinct.members import digest_of, digests_of
 from tbloom.distinct.reading import Reader
@@ -17,10 +17,10 @@ from tbloom.distinct.selection import At, Selection, label_of, select
 from tbloom.distinct.storage import clear_counter, clear_mapping, memory
 from tbloom.engine.buckets import bucket_keys
 from tbloom.engine.client import Client, Store
+from tbloom.engine.directory import read_directory
 from tbloom.engine.flow import Command, Flow, deliver, deliver_all
 from tbloom.engine.keys import DEFAULT_MAPPING
 from tbloom.engine.server import evictions
-from tbloom.engine.tree import read_tree
 from tbloom.engine.urls import ClientOptions
 from tbloom.engine.verbs import verb
 from tbloom.errors import ConfigError
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
 
 Sets = TypeVar("Sets")
-#: A call of the exchange, for the bytes of members by digest, or by id.
+#: A call of the dispatcher, for the bytes of members by digest, or by id.
 Ask = Callable[[dict[int, bytes]], Flow[dict[int, bool]]]
 
 
@@ -91,8 +91,8 @@ class CounterVerbs(Store[Client, CounterConfig], Generic[Client, Sets]):
         self.config = CounterConfig(name, mapping, granularity, slices, tz, keep_members)
         if type(max_members) is not int or not 1 <= max_members <= MAX_MEMBERS:
             raise ConfigError("max_members", max_members, "a whole number from 1 to 2^32")
-        self._exchange = CountExchange(self.config, max_members)
-        self.reader = Reader(self._exchange.clock)
+        self._dispatcher = CountDispatcher(self.config, max_members)
+        self.reader = Reader(self._dispatcher.clock)
         self._begin()
 
     @classmethod
@@ -139,32 +139,32 @@ class CounterVerbs(Store[Client, CounterConfig], Generic[Client, Sets]):
 
         :param at: the live slice that it is counted in, as in ``slice``; None, the default: the current one.
         """
-        return self._answer(partial(self._exchange.add_members, at=at), member)
+        return self._answer(partial(self._dispatcher.add_members, at=at), member)
 
     @verb
     def add_many(self, members: Iterable[Item], at: At | None = None) -> Flow[list[bool]]:
         """``add`` for each member, in order; a repeat within the call is not counted."""
-        return self._answers(partial(self._exchange.add_members, at=at), members, once=True)
+        return self._answers(partial(self._dispatcher.add_members, at=at), members, once=True)
 
     @verb
     def contains(self, member: Item) -> Flow[bool]:
         """True if the member is counted in any live slice."""
-        return self._answer(self._exchange.contains, member)
+        return self._answer(self._dispatcher.contains, member)
 
     @verb
     def contains_many(self, members: Iterable[Item]) -> Flow[list[bool]]:
         """``contains`` for each member, in order."""
-        return self._answers(self._exchange.contains, members)
+        return self._answers(self._dispatcher.contains, members)
 
     @verb
     def discard(self, member: Item) -> Flow[bool]:
         """Ends the counting of a member, in all live slices. True: it was counted."""
-        return self._answer(self._exchange.discard, member)
+        return self._answer(self._dispatcher.discard, member)
 
     @verb
     def discard_many(self, members: Iterable[Item]) -> Flow[list[bool]]:
         """``discard`` for each member, in order."""
-        return self._answers(self._exchange.discard, members, once=True)
+        return self._answers(self._dispatcher.discard, members, once=True)
 
     @verb
     def count(self, within: int | None = None) -> Flow[int]:
@@ -183,7 +183,7 @@ class CounterVerbs(Store[Client, CounterConfig], Generic[Client, Sets]):
             [members] = yield from deliver([Command(("GET", self.config.keys.members()))])
             if ids.max() >= int(members or 0):
                 raise ConfigError("data", ids.max(), "ids that the mapping has given to members")
-        yield from self._exchange.merge(containers_of(ids))
+        yield from self._dispatcher.merge(containers_of(ids))
 
     @verb
     def info(self) -> Flow[CounterInfo]:
@@ -198,8 +198,10 @@ class CounterVerbs(Store[Client, CounterConfig], Generic[Client, Sets]):
             taken = yield from memory([piece.key for piece in pieces])
             slices.append(CountedSlice(label, sum(piece.ids for piece in pieces), chunks, taken))
         [members] = yield from deliver([Command(("GET", keys.members()))])
-        tree = yield from read_tree(config.mapping or config.name, keys.layout())
-        buckets = [key for some in bucket_keys(keys.ids(tree.generation), tree) for key in some]
+        directory = yield from read_directory(config.mapping or config.name, keys.layout())
+        buckets = [
+            key for some in bucket_keys(keys.ids(directory.generation), directory) for key in some
+        ]
         others = [keys.config(), keys.layout(), keys.members(), keys.counters(), keys.forgotten()]
         return CounterInfo(
             name=config.name,
@@ -226,7 +228,7 @@ class CounterVerbs(Store[Client, CounterConfig], Generic[Client, Sets]):
             call it again.
         """
         flow = clear_mapping if mapping and self.config.mapping is not None else clear_counter
-        return flow(self._exchange)
+        return flow(self._dispatcher)
 
     def _set(self, selection: Selection) -> Sets:
         return self._SETS(self, self.reader, selection)

@@ -13,6 +13,7 @@ from redis import asyncio
 from redis.asyncio.cluster import PipelineCommand
 from redis.asyncio.retry import Retry
 
+from tbloom.engine.batcher import Batcher
 from tbloom.engine.client import Store
 from tbloom.engine.flow import Call, Flow, ScriptCall
 from tbloom.engine.replicas import reply_of
@@ -27,7 +28,6 @@ from tbloom.engine.sending import (
     redis_error,
     rounds,
 )
-from tbloom.engine.together import Tasks
 from tbloom.engine.urls import ClientOptions
 from tbloom.engine.verbs import AsyncVerbs
 
@@ -133,7 +133,7 @@ class AsyncDriver(AsyncVerbs, Store["asyncio.Redis | asyncio.RedisCluster", Any]
     #: Takes over the stored parameters, for ``open``; a store that is opened has it.
     _adopt: Callable[..., Coroutine[Any, Any, None]]
     _cluster_unknown: bool
-    _tasks: Tasks
+    _batcher: Batcher
 
     @classmethod
     async def _open(
@@ -151,7 +151,7 @@ class AsyncDriver(AsyncVerbs, Store["asyncio.Redis | asyncio.RedisCluster", Any]
     def _begin(self) -> None:
         self._sender = AsyncSender(self.client)
         self._cluster_unknown = isinstance(self.client, asyncio.RedisCluster)
-        self._tasks = Tasks()
+        self._batcher = Batcher()
 
     def _own_client(self) -> None:
         super()._own_client()
@@ -176,7 +176,7 @@ class AsyncDriver(AsyncVerbs, Store["asyncio.Redis | asyncio.RedisCluster", Any]
 
     async def _let_go(self) -> None:
         """Ends retries. Raises TBloomError in another event loop, where the client can't be closed."""
-        self._tasks.check_loop()
+        self._batcher.check_loop()
         self._retry_for = 0.0
         if (
             self._owned
@@ -192,7 +192,7 @@ class AsyncDriver(AsyncVerbs, Store["asyncio.Redis | asyncio.RedisCluster", Any]
     async def run(self, flow: Flow[T]) -> T:
         """The answer of a flow (``tbloom.engine.flow``), whose calls are sent as those of the verbs are."""
         try:
-            self._tasks.check_loop()
+            self._batcher.check_loop()
             if self._cluster_unknown:
                 await self._meet_cluster()
             calls = next(flow)
@@ -213,12 +213,12 @@ class AsyncDriver(AsyncVerbs, Store["asyncio.Redis | asyncio.RedisCluster", Any]
             retries.take(replies)
             if retries.is_demoted:
                 await self._sender.renew()
-            if not retries.pending:
+            if not retries.unanswered:
                 return retries.replies
             if retries.waits:
-                self._tasks.go_on()
+                self._batcher.go_on()
                 await sleep(retries.pause)
             if retries.waits and isinstance(self.client, asyncio.RedisCluster):
                 with suppress(Exception):  # the next try tells
                     await self.client.nodes_manager.initialize()
-            replies = await self._sender.send(retries.pending)
+            replies = await self._sender.send(retries.unanswered)

@@ -47,7 +47,7 @@ class Batch:
     ttl: int = 0
     #: Makes its call.
     call: Callable[[Batch], ScriptCall] | None = None
-    #: What its last call was made from: a slice's calls, or a tree of buckets.
+    #: What its last call was made from: a slice's calls, or a directory of buckets.
     known: Any = None
     #: The generation of its shard that its last call was made for.
     generation: str = ""
@@ -62,12 +62,12 @@ class Batch:
     #: Those of its items whose answer "new" was had by a copy, or is wanted no more.
     taken: frozenset[Any] = frozenset()
     #: The parameters were compared after the server asked for it.
-    agreed: bool = False
+    compared: bool = False
 
     @property
     def number(self) -> int:
         """The number of its call."""
-        assert self.token is not None  # noqa: S101 - the exchange has given it one
+        assert self.token is not None  # noqa: S101 - the dispatcher has given it one
         return self.token.number
 
 

@@ -1,22 +1,22 @@
-"""Calls to stores that keep their items in buckets (see ``tbloom.engine.tree``)."""
+"""Calls to stores that keep their items in buckets (see ``tbloom.engine.directory``)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from tbloom.engine.batches import MOVED, Batch, answers_of
-from tbloom.engine.exchange import Exchange
+from tbloom.engine.directory import Directory, read_directory
+from tbloom.engine.dispatcher import Dispatcher
 from tbloom.engine.flow import Flow, ScriptCall, chunks
 from tbloom.engine.keys import Keys
 from tbloom.engine.replicas import Replicas
-from tbloom.engine.tree import Tree, read_tree
 
 #: Buckets that one command reads or deletes: less than a millisecond's work.
 _BUCKETS_PER_CALL = 100
 
 
-class BucketExchange(Exchange):
-    """The trees of a store's shards, as far as the client knows them, and its calls."""
+class BucketDispatcher(Dispatcher):
+    """The directories of a store's shards, as far as the client knows them, and its calls."""
 
     _change = "its layout changed"
 
@@ -26,27 +26,27 @@ class BucketExchange(Exchange):
         """``owner``, ``remedy``: whose layout it is, and what its user can do if that is damaged."""
         super().__init__(name, replicas)
         self._keys, self._owner, self._remedy = keys, owner, remedy
-        self._trees: dict[int, Tree] = {}
+        self._directories: dict[int, Directory] = {}
         #: The shards whose layout must be read before the next call.
         self.outdated: set[int] = set()
 
     def take_out(
         self, digests: list[int], batches: list[Batch], call: Callable[[Batch], ScriptCall]
     ) -> Flow[dict[int, bool]]:
-        """``send``, for calls that take these items out, after all earlier ones that add them."""
+        """``send_with_tokens``, for calls that take these items out, after all earlier ones that add them."""
         if self.pending_answers.exist:
             # Else an add that is still on its way would come later, and its answer would reach nobody.
             yield from self._fetch(digests)
             self.pending_answers.forget(digests)
-        return (yield from self.send(batches, call))
+        return (yield from self.send_with_tokens(batches, call))
 
-    def send(
+    def send_with_tokens(
         self, batches: list[Batch], call: Callable[[Batch], ScriptCall]
     ) -> Flow[dict[int, bool]]:
         """Sends calls with tokens; nothing is kept of those that fail."""
         for batch in batches:
             batch.token = self.lanes.take()
-        yield from self.ask(batches, call)
+        yield from self.send(batches, call)
         self.lanes.free.extend([batch.token for batch in batches if batch.token])
         return answers_of(batches)
 
@@ -59,15 +59,15 @@ class BucketExchange(Exchange):
         for shard in shards:
             self.outdated.discard(shard)
             key = self._keys.layout(shard)
-            self._trees[shard] = yield from read_tree(self._owner, key, self._remedy)
+            self._directories[shard] = yield from read_directory(self._owner, key, self._remedy)
         return True
 
     def _learn_generation(self, shard: int) -> Flow[None]:
         yield from self._read_layouts({shard})
 
-    def tree(self, shard: int = 0) -> Tree:
-        """The shard's tree; without a generation if the client knows of none."""
-        return self._trees.get(shard) or self._trees.setdefault(shard, Tree(""))
+    def directory(self, shard: int = 0) -> Directory:
+        """The shard's directory; without a generation if the client knows of none."""
+        return self._directories.get(shard) or self._directories.setdefault(shard, Directory(""))
 
     def lane(self, batch: Batch) -> str:
         """The key of the batch's lane."""
@@ -102,7 +102,7 @@ def packed(halves: list[int], digests: list[int]) -> bytes:
     return b"".join([(half << 128 | digest).to_bytes(20, "big") for half, digest in items])
 
 
-def bucket_keys(prefix: str, tree: Tree) -> list[tuple[str, ...]]:
-    """The keys of all of a tree's buckets, in groups for one command each."""
-    keys = [f"{prefix}{bucket}" for bucket in tree.buckets()] if tree.generation else []
+def bucket_keys(prefix: str, directory: Directory) -> list[tuple[str, ...]]:
+    """The keys of all of a directory's buckets, in groups for one command each."""
+    keys = [f"{prefix}{bucket}" for bucket in directory.buckets()] if directory.generation else []
     return [tuple(some) for some in chunks(keys, _BUCKETS_PER_CALL)]

@@ -77,7 +77,7 @@ class Keys:
         return f"{self._tag(shard)}:exact:{generation}:"
 
     def layout(self, shard: int = 0) -> str:
-        """The tree of buckets of an exact filter or a mapping."""
+        """The directory of buckets of an exact filter or a mapping."""
         return f"{self._tag(shard)}:layout"
 
     def state(self, shard: int = 0) -> str:

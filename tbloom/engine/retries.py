@@ -118,12 +118,12 @@ class Retries:
         return random.uniform(0, self._longest)  # noqa: S311 - no secret
 
     @property
-    def pending(self) -> list[Call]:
+    def unanswered(self) -> list[Call]:
         """The calls that are sent next."""
         return [*self._waiting.values()]
 
     def take(self, replies: Sequence[Any]) -> None:
-        """Takes the reply, or redis-py's error, to each pending call.
+        """Takes the reply, or redis-py's error, to each of these calls.
 
         A script that the server does not know is sent in full. Other error replies become Failures. Other errors are raised once ``retry_for`` is over.
         """

@@ -213,11 +213,11 @@ class SyncDriver(SyncVerbs, Store["redis.Redis | redis.RedisCluster", Any]):
             retries.take(replies)
             if retries.is_demoted:
                 self._sender.renew()
-            if not retries.pending:
+            if not retries.unanswered:
                 return retries.replies
             if retries.waits:
                 sleep(retries.pause)
             if retries.waits and isinstance(self.client, redis.RedisCluster):
                 with suppress(Exception):  # the next try tells
                     self.client.nodes_manager.initialize()
-            replies = self._sender.send(retries.pending)
+            replies = self._sender.send(retries.unanswered)

@@ -18,8 +18,8 @@ from inspect import signature
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 if TYPE_CHECKING:
+    from tbloom.engine.batcher import Asked, Batcher
     from tbloom.engine.flow import Flow
-    from tbloom.engine.together import Asked, Tasks
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -35,8 +35,8 @@ class verb(Generic[P, T]):  # noqa: N801 - a decorator
         self.__doc__ = flow.__doc__
         self.asked: Callable[..., tuple[Asked, Any]] | None = None
 
-    def together(self, asked: Asking) -> Asking:
-        """Declares how tasks ask for an item of this verb, so that items go together (``engine/together``)."""
+    def batched(self, asked: Asking) -> Asking:
+        """Declares how tasks ask for an item of this verb, so that items go together (``engine/batcher``)."""
         self.asked = asked
         return asked
 
@@ -93,23 +93,23 @@ class AsyncVerbs(_Verbs):
 
     run: Callable[..., Coroutine[Any, Any, Any]]
     #: The tasks whose items go together, where some may.
-    _tasks: Tasks | None = None
+    _batcher: Batcher | None = None
 
     @classmethod
     def _method(cls, declared: verb[Any, Any]) -> Callable[..., Any]:
         flow, asked = declared.flow, declared.asked
 
         async def method(self: AsyncVerbs, /, *args: Any, **arguments: Any) -> Any:
-            if self._tasks is not None:
-                await self._tasks.settle()
+            if self._batcher is not None:
+                await self._batcher.settle()
             return await self.run(flow(self, *args, **arguments))
 
         if asked is None:
             return method
 
         async def joining(self: AsyncVerbs, /, *args: Any, **arguments: Any) -> Any:
-            assert self._tasks is not None  # noqa: S101 - the driver's
-            return await self._tasks.ask(*asked(self, *args, **arguments))
+            assert self._batcher is not None  # noqa: S101 - the driver's
+            return await self._batcher.ask(*asked(self, *args, **arguments))
 
         return joining
 

@@ -7,20 +7,20 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, TypedDict
 
+from tbloom.engine.batcher import Asked
 from tbloom.engine.batches import Batch, answers_of, in_order
 from tbloom.engine.buckets import bucket_keys
 from tbloom.engine.client import Client, Store
+from tbloom.engine.directory import Directory, read_directory
 from tbloom.engine.flow import Command, Flow, ScriptCall, deliver, deliver_all, text
 from tbloom.engine.parameters import mismatch
 from tbloom.engine.scripts import Script
 from tbloom.engine.server import check_stored, evictions
-from tbloom.engine.together import Asked
-from tbloom.engine.tree import Tree, read_tree
 from tbloom.engine.urls import ClientOptions
 from tbloom.engine.verbs import verb
 from tbloom.errors import ConfigError, TBloomError
 from tbloom.exact.config import ExactConfig, from_stored
-from tbloom.exact.exchange import ExactExchange
+from tbloom.exact.dispatcher import ExactDispatcher
 from tbloom.exact.info import ExactInfo
 from tbloom.items import Item, check_ttl, encode, fingerprint, fingerprints_of
 from tbloom.window import from_ms
@@ -73,7 +73,7 @@ class ExactVerbs(Store[Client, ExactConfig]):
         super().__init__(client, retry_for=retry_for, replicas=replicas)
         self.config = ExactConfig(name, shards)
         self._ttl = check_ttl(ttl)
-        self._exchange = ExactExchange(self.config, self._replicas)
+        self._dispatcher = ExactDispatcher(self.config, self._replicas)
         self._begin()
 
     @classmethod
@@ -98,7 +98,7 @@ class ExactVerbs(Store[Client, ExactConfig]):
         config = from_stored(self.name, text(stored))
         if config is None:
             raise mismatch(self.config, stored)
-        self.config, self._exchange = config, ExactExchange(config, self._replicas)
+        self.config, self._dispatcher = config, ExactDispatcher(config, self._replicas)
 
     @verb
     def add(self, item: Item, ttl: float | timedelta | None = None) -> Flow[bool]:
@@ -108,16 +108,16 @@ class ExactVerbs(Store[Client, ExactConfig]):
         :param ttl: seconds, or a ``timedelta``; None, the default: the filter's.
         """
         key, lasting = fingerprint(encode(item)), self._ttl_ms(ttl)
-        return (yield from self._exchange.add_items([key], lasting)).get(key, False)
+        return (yield from self._dispatcher.add_items([key], lasting)).get(key, False)
 
-    @add.together
+    @add.batched
     def _adding(self, item: Item, ttl: float | timedelta | None = None) -> tuple[Asked, int]:
-        exchange, lasting = self._exchange, self._ttl_ms(ttl)
+        dispatcher, lasting = self._dispatcher, self._ttl_ms(ttl)
         asked = Asked(
             ("add", lasting),
             self.run,
-            lambda keys: exchange.add_items(keys, lasting),
-            exchange.keep_new,
+            lambda keys: dispatcher.add_items(keys, lasting),
+            dispatcher.keep_new,
         )
         return asked, fingerprint(encode(item))
 
@@ -127,13 +127,13 @@ class ExactVerbs(Store[Client, ExactConfig]):
     ) -> Flow[list[bool]]:
         """``add`` for each item, in order; a repeat within the call is seen."""
         lasting, digests = self._ttl_ms(ttl), fingerprints_of(items)
-        answers = yield from self._exchange.add_items(digests, lasting)
+        answers = yield from self._dispatcher.add_items(digests, lasting)
         return in_order(answers, digests)
 
     def assume_new(self, items: Iterable[Item]) -> None:
         """Takes the items for new, after a call with them has raised one of redis-py's errors: drops its lost
         answers, which the next call would get."""
-        self._exchange.pending_answers.forget(fingerprints_of(items))
+        self._dispatcher.pending_answers.forget(fingerprints_of(items))
 
     @verb
     def contains(self, item: Item) -> Flow[bool]:
@@ -141,7 +141,7 @@ class ExactVerbs(Store[Client, ExactConfig]):
         key = fingerprint(encode(item))
         return (yield from self._contains([key]))[key]
 
-    @contains.together
+    @contains.batched
     def _probing(self, item: Item) -> tuple[Asked, int]:
         return Asked("contains", self.run, self._contains), fingerprint(encode(item))
 
@@ -159,13 +159,13 @@ class ExactVerbs(Store[Client, ExactConfig]):
         A call that is sent again gets its first answer; one that is repeated after an error may return False.
         """
         key = fingerprint(encode(item))
-        return (yield from self._exchange.discard([key]))[key]
+        return (yield from self._dispatcher.discard([key]))[key]
 
     @verb
     def discard_many(self, items: Iterable[Item]) -> Flow[list[bool]]:
         """``discard`` for each item, in order; a repeat within the call is False."""
         digests = fingerprints_of(items)
-        return in_order((yield from self._exchange.discard(digests)), digests)
+        return in_order((yield from self._dispatcher.discard(digests)), digests)
 
     @verb
     def expires(self, item: Item) -> Flow[datetime | None]:
@@ -184,10 +184,10 @@ class ExactVerbs(Store[Client, ExactConfig]):
         yield from check_stored(config)
         items = dead = memory = buckets = 0
         for shard in range(config.shards):
-            tree = yield from read_tree(config.name, config.keys.layout(shard))
-            groups = bucket_keys(config.keys.buckets(tree.generation, shard), tree)
+            directory = yield from read_directory(config.name, config.keys.layout(shard))
+            groups = bucket_keys(config.keys.buckets(directory.generation, shard), directory)
             buckets += sum(map(len, groups))
-            calls = [ScriptCall(_COUNT, keys, (tree.generation,)) for keys in groups]
+            calls = [ScriptCall(_COUNT, keys, (directory.generation,)) for keys in groups]
             for counted in (yield from deliver_all(calls)):
                 items, dead, memory = items + counted[0], dead + counted[1], memory + counted[2]
         return ExactInfo(
@@ -218,8 +218,8 @@ class ExactVerbs(Store[Client, ExactConfig]):
             other = from_stored(self.config.name, text(stored))
             if other is None:
                 raise mismatch(self.config, stored)
-            yield from _clear(ExactExchange(other))
-        yield from _clear(self._exchange)
+            yield from _clear(ExactDispatcher(other))
+        yield from _clear(self._dispatcher)
         yield from deliver([Command(("UNLINK", self.config.keys.fingerprinter()))])
 
     def _ttl_ms(self, ttl: float | timedelta | None) -> int:
@@ -237,9 +237,9 @@ class ExactVerbs(Store[Client, ExactConfig]):
         return [found.get(key) for key in digests]
 
     def _look_up(self, digests: list[int], *, times: bool = False) -> Flow[list[Batch]]:
-        exchange = self._exchange
-        batches = exchange.batches(digests)
-        yield from exchange.ask(batches, partial(exchange.contains_call, times=times))
+        dispatcher = self._dispatcher
+        batches = dispatcher.batches(digests)
+        yield from dispatcher.send(batches, partial(dispatcher.contains_call, times=times))
         return batches
 
 
@@ -247,18 +247,20 @@ def _warnings(config: ExactConfig) -> Flow[list[str]]:
     return evictions([*map(config.keys.config, range(config.shards))])
 
 
-def _clear(exchange: ExactExchange) -> Flow[None]:
-    config = exchange.config
+def _clear(dispatcher: ExactDispatcher) -> Flow[None]:
+    config = dispatcher.config
     if config.shards > 1:
         # First, so that any client that adds to a cleared shard compares the parameters again.
         yield from deliver([Command(("UNLINK", config.keys.root))])
-    exchange.forget()
+    dispatcher.forget()
     for shard in range(config.shards):
         try:
-            tree = yield from read_tree(config.name, config.keys.layout(shard))
+            directory = yield from read_directory(config.name, config.keys.layout(shard))
         except TBloomError:  # not tbloom's layout, so no buckets can be found by it
-            tree = Tree("")
-        cleared = Batch([], shard, generation=tree.generation)
-        yield from exchange.change([cleared], exchange.clear_call)
-        prefix = config.keys.buckets(tree.generation, shard)
-        yield from deliver_all([Command(("UNLINK", *keys)) for keys in bucket_keys(prefix, tree)])
+            directory = Directory("")
+        cleared = Batch([], shard, generation=directory.generation)
+        yield from dispatcher.send_once([cleared], dispatcher.clear_call)
+        prefix = config.keys.buckets(directory.generation, shard)
+        yield from deliver_all(
+            [Command(("UNLINK", *keys)) for keys in bucket_keys(prefix, directory)]
+        )

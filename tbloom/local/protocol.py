@@ -194,7 +194,7 @@ class Protocol:
         return part
 
     def _begin_slice(self, now: int, shard: int) -> None:
-        """Gives a slice that begins room for what the last one held, where slices have grown (bloom/exchange.py)."""
+        """Gives a slice that begins room for what the last one held, where slices have grown (bloom/dispatcher.py)."""
         current = self.current(now)
         layout, labels = current.layout(shard), current.labels
         contents = self.store.contents.copy(now)

@@ -153,7 +153,7 @@ class CrawlBloom(CrawlStore, TimeBloom):
 
     def commit_many(self, items: Iterable[Item], keep: int | None = None) -> None:
         """See ``TimeBloom.commit_many``; links to what was committed for the whole window need no server any more."""
-        items, calls = list(items), self._exchange.current_calls()
+        items, calls = list(items), self._dispatcher.current_calls()
         super().commit_many(items, keep)
         if keep is None:
             self._cache_seen(self.config.digests_of(items), calls)

@@ -69,7 +69,7 @@ def test_a_lost_call_is_not_executed_once_its_answer_is_forgotten(
         wait(hours=2)
         assert seen.add("another")
         assert was_executed == other.contains("x")
-        assert not seen._exchange.pending_answers.exist
+        assert not seen._dispatcher.pending_answers.exist
         assert [not was_executed, False] == [other.add("x"), seen.add("x")]
 
 
@@ -100,9 +100,9 @@ def test_lost_answers_beyond_their_limit_are_fetched_by_the_next_call(
         for i in range(30):
             lose(seen.client, flow_of(seen, "add", str(i)))
         assert not seen.contains("11")
-        assert 11 == len(seen._exchange.pending_answers._lost)
+        assert 11 == len(seen._dispatcher.pending_answers._lost)
         assert seen.add("other")
-        assert 10 == len(seen._exchange.pending_answers._lost)
+        assert 10 == len(seen._dispatcher.pending_answers._lost)
         assert [True] * 30 == [seen.add(str(i)) for i in range(30)]
         assert not any(seen.add_many(map(str, range(30))))
 

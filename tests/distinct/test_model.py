@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pyroaring import BitMap
 
 from tbloom import ConfigError
-from tbloom.distinct import DistinctCounter, exchange
+from tbloom.distinct import DistinctCounter, dispatcher
 from tbloom.distinct.roaring import containers_of
 from tests.helpers.contents import keys_of
 from tests.helpers.flows import flow_of, run
@@ -54,8 +54,8 @@ class Model:
         assert [id in self.ids for id in ids] == self.counters[client].contains_many(ids)
 
     def merge(self, ids: list[int], client: int = 0) -> None:
-        exchange = self.counters[client]._exchange
-        run(self.client, exchange.merge(containers_of(BitMap(ids))))
+        dispatcher = self.counters[client]._dispatcher
+        run(self.client, dispatcher.merge(containers_of(BitMap(ids))))
         self.ids.update(ids)
 
     def clear(self, client: int = 0) -> None:
@@ -181,7 +181,7 @@ def test_verbs_of_many_clients_in_any_order(
     url: str, name: str, monkeypatch: pytest.MonkeyPatch, most_entries: int, keep: bool
 ) -> None:
     """Of several counters of a mapping, while buckets are split; also with the members kept."""
-    monkeypatch.setattr(exchange, "_MAX_ENTRIES", most_entries)
+    monkeypatch.setattr(dispatcher, "_MAX_ENTRIES", most_entries)
     rng = random.Random(most_entries)
     with redis.Redis.from_url(url) as client:
         clients = [

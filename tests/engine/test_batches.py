@@ -10,7 +10,7 @@ import pytest
 from tbloom import TBloomError
 from tbloom.engine import pending
 from tbloom.engine.batches import Batch
-from tbloom.engine.exchange import Exchange
+from tbloom.engine.dispatcher import Dispatcher
 from tbloom.engine.pending import PendingAnswers, now_ms
 from tbloom.engine.tokens import LANE_TTL_MS, LanePool
 from tests.helpers.forks import in_child, needs_fork
@@ -78,16 +78,16 @@ def test_new_items_of_another_generation_are_dropped_also_if_they_are_kept_later
         assert [*digests(2, 2), *digests(3, 6)] == [*answers.take_new(digests(10))]
 
 
-class Quiet(Exchange):
-    """An exchange that sends nothing."""
+class Quiet(Dispatcher):
+    """A dispatcher that sends nothing."""
 
     _prepare = _accept = _rest_of = _learn_generation = None  # type: ignore[assignment]
 
 
 @needs_fork
 def test_a_child_leaves_pending_answers_to_its_parent() -> None:
-    exchange = Quiet("a")
+    dispatcher = Quiet("a")
     digest = b"a digest's bytes"
-    exchange.pending_answers.keep_new([digest], LANE_TTL_MS)
-    assert in_child(lambda: digest in exchange.pending_answers) is False
-    assert {digest: True} == exchange.pending_answers.take_new([digest])
+    dispatcher.pending_answers.keep_new([digest], LANE_TTL_MS)
+    assert in_child(lambda: digest in dispatcher.pending_answers) is False
+    assert {digest: True} == dispatcher.pending_answers.take_new([digest])

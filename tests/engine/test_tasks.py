@@ -16,7 +16,7 @@ import redis.asyncio
 from redis._parsers import _AsyncRESP2Parser
 
 from tbloom import AsyncTimeBloom, ConfigError, FilterFull, TBloomError
-from tbloom.engine.together import Asked, Waiting, hand_out
+from tbloom.engine.batcher import Asked, Waiting, hand_out
 from tbloom.exact import AsyncExactFilter
 from tests.engine.test_connections import connections, named
 from tests.helpers.proxy import Fault, Proxy

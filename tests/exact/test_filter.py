@@ -13,7 +13,7 @@ import redis
 
 from tbloom import ConfigMismatch, DistinctCounter, TBloomError
 from tbloom.engine.batches import MOVED
-from tbloom.engine.tree import BITS, read_tree
+from tbloom.engine.directory import BITS, read_tree
 from tbloom.exact import ExactFilter
 from tbloom.items import encode, fingerprint
 from tests.helpers import commands
@@ -147,7 +147,7 @@ def test_items_that_were_made_for_one_bucket_are_added_too(
     client: redis.Redis, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each round of calls splits one bucket, and has room for one item more."""
-    monkeypatch.setattr("tbloom.engine.exchange.MAX_CORRECTIONS", 3)
+    monkeypatch.setattr("tbloom.engine.dispatcher.MAX_CORRECTIONS", 3)
     items = [
         item
         for item in map(str, range(60_000))

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import redis
 
-from tbloom.exact import ExactFilter, exchange
+from tbloom.exact import ExactFilter, dispatcher
 from tbloom.exact.info import ExactInfo
 from tests.helpers.making import Make
 from tests.helpers.servers import Clockwork
@@ -51,7 +51,7 @@ def test_every_sequence_of_verbs_is_answered_as_by_a_dict(
     clockwork: Any, name: str, monkeypatch: pytest.MonkeyPatch, shards: int, steps: int
 ) -> None:
     """Buckets hold three items here, so that they are split all the time."""
-    monkeypatch.setattr(exchange, "_MAX_ENTRIES", 3)
+    monkeypatch.setattr(dispatcher, "_MAX_ENTRIES", 3)
     rng, model, url = random.Random(steps), Model(), clockwork.server.url
 
     def client() -> ExactFilter:

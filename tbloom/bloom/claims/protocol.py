@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Mapping
 
 from tbloom.bloom.claims.held import Claim, Session
-from tbloom.bloom.exchange import FilterExchange
+from tbloom.bloom.dispatcher import FilterDispatcher
 from tbloom.engine.batches import Batch
 from tbloom.engine.flow import Flow, ScriptCall
 from tbloom.engine.forks import BeginsAnew
@@ -25,8 +25,8 @@ _CLAIMS = {"1": Claim.NEW, "0": Claim.SEEN, "2": Claim.BUSY}
 class Claims(BeginsAnew):
     """The claims of one client: flows, as in ``bloom/verbs``. Items are given by their digests."""
 
-    def __init__(self, exchange: FilterExchange, ttl_ms: int) -> None:
-        self.exchange = exchange
+    def __init__(self, dispatcher: FilterDispatcher, ttl_ms: int) -> None:
+        self.dispatcher = dispatcher
         self.ttl_ms = ttl_ms
         super().__init__()
 
@@ -51,12 +51,12 @@ class Claims(BeginsAnew):
         if session.to_release and (given_up := session.given_up(answers)):
             yield from self._release(session, given_up, "abandon")
         reserved = session.reserve(answers, number, handed_over=bool(previous_owner))
-        batches = self.exchange.batches(reserved)
+        batches = self.dispatcher.batches(reserved)
         session.shards.update(batch.shard for batch in batches)
 
         def claim_call(batch: Batch) -> ScriptCall:
             """``lua/bloom/claims/claim.lua``."""
-            calls, keys, shard = batch.known, self.exchange.config.keys, batch.shard
+            calls, keys, shard = batch.known, self.dispatcher.config.keys, batch.shard
             of_shard = calls.shard(shard)
             parts = of_shard.parts(within)
             return ScriptCall(
@@ -75,7 +75,7 @@ class Claims(BeginsAnew):
                 ),
             )
 
-        yield from self.exchange.ask(batches, claim_call, store=True)
+        yield from self.dispatcher.send(batches, claim_call, store=True)
         for digest, answer in _answered(batches):
             answers[digest] = _CLAIMS[answer]
             if answer != "1":
@@ -86,9 +86,9 @@ class Claims(BeginsAnew):
 
     def commit(self, digests: Iterable[bytes], age: int) -> Flow[None]:
         """The work is done: the items are seen from now on, in the slice of this age."""
-        session, batches = self.own, self.exchange.batches(digests)
+        session, batches = self.own, self.dispatcher.batches(digests)
         try:
-            yield from self.exchange.ask(
+            yield from self.dispatcher.send(
                 batches,
                 lambda batch: batch.known.commit(batch, session.name, age),
                 store=True,
@@ -129,7 +129,7 @@ class Claims(BeginsAnew):
             by_age.setdefault(age, []).append(digest)
         for age, digests in by_age.items():
             # One by one, because a full slice refuses its own only.
-            for batch in self.exchange.batches(digests):
+            for batch in self.dispatcher.batches(digests):
                 items = [*batch.digests]
                 try:
                     yield from self.commit(items, age)
@@ -149,9 +149,9 @@ class Claims(BeginsAnew):
             words = (session.name, how, b"".join(batch.digests), claimed_as, session.least)
             return ScriptCall(_RELEASE, self.keys_of(batch.shard), words)
 
-        batches = self.exchange.batches(numbers)
+        batches = self.dispatcher.batches(numbers)
         try:
-            yield from self.exchange.ask(batches, release_call, store=None)
+            yield from self.dispatcher.send(batches, release_call, store=None)
         finally:
             done = {digest: numbers.pop(digest) for digest, _ in _answered(batches)}
             session.end(done)
@@ -160,7 +160,7 @@ class Claims(BeginsAnew):
 
     def keys_of(self, shard: int) -> tuple[str, str]:
         """The keys of a shard's claims, and of its sessions."""
-        keys = self.exchange.config.keys
+        keys = self.dispatcher.config.keys
         return keys.claims(shard), keys.sessions(shard)
 
 

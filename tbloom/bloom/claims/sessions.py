@@ -116,7 +116,7 @@ class Sessions:
         arguments = (cursor, _PAGE, int(wanted), search.prefix, *forget)
         [[_, reply]] = yield from deliver([ScriptCall(_ABANDONED, keys, arguments)])
         next_, left, *words = reply
-        slices = self._claims.exchange.config.slices
+        slices = self._claims.dispatcher.config.slices
         claims = {
             # The filter may have had more slices when the item was claimed.
             bytes.fromhex(text(key)): (min(int(text(within), 16) or 1, slices), text(note))
@@ -128,8 +128,8 @@ class Sessions:
         self, session: Session | None = None, ttl_ms: int = 0
     ) -> Flow[dict[int, tuple[int, dict[str, int]]]]:
         """Sends a heartbeat of the session, or without one just asks; returns each shard's clock (ms) and sessions."""
-        exchange = self._claims.exchange
-        slice_calls, shards = exchange.current_calls(), [*range(exchange.config.shards)]
+        dispatcher = self._claims.dispatcher
+        slice_calls, shards = dispatcher.current_calls(), [*range(dispatcher.config.shards)]
         name, least = "", "0"
         if session is not None:
             name, least, shards = session.name, session.least, [*session.shards]

@@ -49,7 +49,7 @@ class ClaimVerbs(Verbs[Client]):
         notes = {key: check_note(note)}
         if self._is_cached(key, within):
             return Claim.SEEN
-        asking = self._agreed(self._claim_digests, [key], within, notes, previous_owner)
+        asking = self._with_stored_shards(self._claim_digests, [key], within, notes, previous_owner)
         return (yield from asking)[0]
 
     @verb
@@ -68,7 +68,9 @@ class ClaimVerbs(Verbs[Client]):
         self._keep_session()
         within, digests = check_within(within, self.config.slices), self.config.digests_of(items)
         by_digest = check_notes(digests, notes)
-        return self._agreed(self._claim_digests, digests, within, by_digest, previous_owner)
+        return self._with_stored_shards(
+            self._claim_digests, digests, within, by_digest, previous_owner
+        )
 
     @verb
     def commit(self, item: Item, keep: int | None = None) -> Flow[None]:
@@ -80,35 +82,37 @@ class ClaimVerbs(Verbs[Client]):
         """
         age = check_keep(keep, None, self.config.slices)
         self._keep_session()
-        return self._agreed(self._claims.commit, [self.config.digest(item)], age)
+        return self._with_stored_shards(self._claims.commit, [self.config.digest(item)], age)
 
     @verb
     def commit_many(self, items: Iterable[Item], keep: int | None = None) -> Flow[None]:
         """``commit`` for each item."""
         age = check_keep(keep, None, self.config.slices)
         self._keep_session()
-        return self._agreed(self._claims.commit, self.config.digests_of(items), age)
+        return self._with_stored_shards(self._claims.commit, self.config.digests_of(items), age)
 
     @verb
     def release(self, item: Item) -> Flow[None]:
         """The work on the item was not done: others may claim it."""
-        return self._agreed(self._claims.release, [self.config.digest(item)])
+        return self._with_stored_shards(self._claims.release, [self.config.digest(item)])
 
     @verb
     def release_many(self, items: Iterable[Item]) -> Flow[None]:
         """``release`` for each item."""
-        return self._agreed(self._claims.release, self.config.digests_of(items))
+        return self._with_stored_shards(self._claims.release, self.config.digests_of(items))
 
     @verb
     def abandon_many(self, items: Iterable[Item]) -> Flow[None]:
         """As ``release_many``, but items with a note wait for another process to ``take_over``."""
-        return self._agreed(self._claims.release, self.config.digests_of(items), "abandon")
+        return self._with_stored_shards(
+            self._claims.release, self.config.digests_of(items), "abandon"
+        )
 
     def assume_new(self, items: Iterable[Item]) -> None:
         """Takes the items for new, after a call with them has raised one of redis-py's errors: drops its lost
         answers, which the next call would get, and holds the claims that may have reached the server."""
         digests = self.config.digests_of(items)
-        self._exchange.pending_answers.forget(digests)
+        self._dispatcher.pending_answers.forget(digests)
         self._claims.own.hold(digests)
 
     def hand_over(self, items: Iterable[Item]) -> None:
@@ -129,7 +133,7 @@ class ClaimVerbs(Verbs[Client]):
         self._keep_session()
         if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
             raise ConfigError("limit", limit, "a whole number from 1 on")
-        return self._agreed(lambda: self._sessions.take_over(limit, prefix))
+        return self._with_stored_shards(lambda: self._sessions.take_over(limit, prefix))
 
     @verb
     def other_sessions(self) -> Flow[dict[str, int]]:
@@ -182,7 +186,7 @@ class ClaimVerbs(Verbs[Client]):
         self, digests: list[bytes], within: int, notes: Mapping[bytes, str], previous_owner: str
     ) -> Flow[list[Claim]]:
         asked = digests if previous_owner else self._not_cached(digests, within)
-        session, calls = self._claims.own, self._exchange.current_calls()
+        session, calls = self._claims.own, self._dispatcher.current_calls()
         with session.calling(asked) as number:
             answers = yield from self._claims.claim(
                 session, number, asked, within, notes, previous_owner=previous_owner

@@ -62,8 +62,8 @@ def _replies(client: Any, calls: list[Call]) -> list[Any]:
     if any(isinstance(reply, Exception) for reply in replies):
         retries = Retries(calls, lambda: 0.0, resends=True)
         retries.take(replies)
-        while retries.pending:  # scripts that the server does not know
-            retries.take(sender.send(retries.pending))
+        while retries.unanswered:  # scripts that the server does not know
+            retries.take(sender.send(retries.unanswered))
         return retries.replies
     return replies
 

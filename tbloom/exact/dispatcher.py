@@ -9,14 +9,14 @@ from collections.abc import Iterable
 from typing import Any
 
 from tbloom.engine.batches import Answers, Batch
-from tbloom.engine.buckets import BucketExchange, keys_of_halves, packed
+from tbloom.engine.buckets import BucketDispatcher, keys_of_halves, packed
+from tbloom.engine.directory import BITS, LAST_BUCKET, Directory
 from tbloom.engine.flow import Flow, ScriptCall, Status, chunks, text
 from tbloom.engine.keys import by_shard
 from tbloom.engine.parameters import refusal
 from tbloom.engine.replicas import Replicas
 from tbloom.engine.scripts import Script
 from tbloom.engine.tokens import LANE_TTL_MS
-from tbloom.engine.tree import BITS, LAST_BUCKET, Tree
 from tbloom.exact.config import ExactConfig
 
 _OPEN = Script("exact/open")
@@ -51,12 +51,12 @@ class _Sweep:
         self._position = random.getrandbits(BITS)
         self._buckets = _MIN_SWEEP
 
-    def next_buckets(self, tree: Tree, items: int) -> list[int]:
+    def next_buckets(self, directory: Directory, items: int) -> list[int]:
         """The buckets that the next call sweeps; it has this many items."""
         buckets: dict[int, None] = {}
         for _ in range(min(self._buckets, _MAX_SWEEP + items)):
-            bucket, self._position = tree.bucket_after(self._position)
-            if bucket in buckets:  # the tree has no others
+            bucket, self._position = directory.bucket_after(self._position)
+            if bucket in buckets:  # the directory has no others
                 break
             buckets[bucket] = None
         return [*buckets]
@@ -69,7 +69,7 @@ class _Sweep:
             self._buckets //= 2
 
 
-class ExactExchange(BucketExchange):
+class ExactDispatcher(BucketDispatcher):
     """What a client knows of an exact filter, and its calls."""
 
     def __init__(self, config: ExactConfig, replicas: Replicas | None = None) -> None:
@@ -77,7 +77,7 @@ class ExactExchange(BucketExchange):
         self.config = config
         self._sweeps: defaultdict[int, _Sweep] = defaultdict(_Sweep)
         #: The parameters are known to be stored until then (``time.monotonic``), for items of this lifetime (ms).
-        self._agreed: tuple[float, int] = (0.0, 0)
+        self._compared: tuple[float, int] = (0.0, 0)
 
     def add_items(self, digests: list[int], ttl: int) -> Flow[Answers]:
         """Which items are new? Adds them, for ``ttl`` ms."""
@@ -97,8 +97,8 @@ class ExactExchange(BucketExchange):
 
     def forget(self) -> None:
         """The filter is cleared, so the parameters must be compared again, and other buckets begin."""
-        self._trees.clear()
-        self._agreed = (0.0, 0)
+        self._directories.clear()
+        self._compared = (0.0, 0)
 
     def _prepare(self, batches: list[Batch], *, store: bool | None) -> Flow[bool] | None:
         """Reads changed layouts, and compares the parameters. (A single shard's script does that itself.)"""
@@ -112,16 +112,16 @@ class ExactExchange(BucketExchange):
         if reading is not None:
             yield from reading
         ttl = max(batch.ttl for batch in batches)
-        until, longest = self._agreed
-        is_required = any(batch.agreed for batch in batches)
+        until, longest = self._compared
+        is_required = any(batch.compared for batch in batches)
         if time.monotonic() < until and ttl <= longest and not is_required:
             return True
         config = self.config
         call = ScriptCall(_OPEN, (config.keys.root,), (config.stored, ttl))
         yield from self._deliver({Batch([]): call}, self._accept)
-        self._agreed = time.monotonic() + (ttl / 2000 or _LOOK_SECONDS), ttl
+        self._compared = time.monotonic() + (ttl / 2000 or _LOOK_SECONDS), ttl
         for batch in batches:
-            batch.agreed = True
+            batch.compared = True
         return True
 
     def _accept(self, batch: Batch, reply: Any) -> bool:
@@ -138,10 +138,10 @@ class ExactExchange(BucketExchange):
             elif payload:
                 self.outdated.add(batch.shard)
             else:
-                self._trees[batch.shard] = Tree("")
+                self._directories[batch.shard] = Directory("")
             return False
         if status == Status.UNKNOWN:
-            self._agreed, batch.agreed = (0.0, 0), True
+            self._compared, batch.compared = (0.0, 0), True
             return False
         raise refusal(self.config, status, payload)
 
@@ -174,20 +174,20 @@ class ExactExchange(BucketExchange):
         return ScriptCall(_DISCARD, keys, (*arguments, LANE_TTL_MS, items))
 
     def _located(self, batch: Batch) -> tuple[tuple[str, ...], tuple[Any, ...], bytes]:
-        """The keys and the arguments that all calls begin with, and the items, as the shard's tree is known now; the batch
+        """The keys and the arguments that all calls begin with, and the items, as the shard's directory is known now; the batch
         notes that."""
         config, keys, shard = self.config, self.config.keys, batch.shard
-        batch.known = tree = self.tree(shard)
-        batch.generation = tree.generation
-        self.pending_answers.note_generation(shard, tree.generation)
-        halves = [*map(tree.half_of, batch.digests)]
-        buckets = keys_of_halves(keys.buckets(tree.generation, shard), halves)
+        batch.known = directory = self.directory(shard)
+        batch.generation = directory.generation
+        self.pending_answers.note_generation(shard, directory.generation)
+        halves = [*map(directory.half_of, batch.digests)]
+        buckets = keys_of_halves(keys.buckets(directory.generation, shard), halves)
         # A single shard's script compares the parameters itself.
-        agreed = int(batch.agreed or config.shards == 1)
+        is_compared = int(batch.compared or config.shards == 1)
         lane, number = ((self.lane(batch),), (batch.number,)) if batch.token else ((), ())
         return (
             (*lane, keys.config(shard), keys.layout(shard), *buckets),
-            (*number, config.stored, agreed, tree.generation),
+            (*number, config.stored, is_compared, directory.generation),
             packed(halves, batch.digests),
         )
 

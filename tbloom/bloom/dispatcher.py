@@ -13,7 +13,7 @@ from tbloom.bloom.script_calls import CONTAINS, ShardCalls, SliceCalls
 from tbloom.bloom.usual import ANSWERS, NEW, Usual
 from tbloom.engine.batches import Batch
 from tbloom.engine.clock import ServerClock
-from tbloom.engine.exchange import Exchange
+from tbloom.engine.dispatcher import Dispatcher
 from tbloom.engine.flow import (
     Command,
     Failure,
@@ -42,7 +42,7 @@ def items_per_call(shard: ShardCalls) -> int:
     return max(1, _PROBES_PER_CALL // (shard.slice_ends[-1] + 5 + shard.current.hashes // 8))
 
 
-class FilterExchange(Exchange):
+class FilterDispatcher(Dispatcher):
     """What a client knows of a filter, and its calls."""
 
     def __init__(self, config: Config, replicas: Replicas | None = None) -> None:
@@ -53,7 +53,7 @@ class FilterExchange(Exchange):
         self.calls: SliceCalls | None = None
         #: The prepared words of calls of one item, if there are any.
         self.usual: Usual | None = None
-        self._agreed: tuple[SliceCalls, bool] | None = None
+        self._compared: tuple[SliceCalls, bool] | None = None
         self._layouts: dict[int, Layout] = {}
         #: The number of items that the client will add, these and later ones.
         self.expected: int = 0
@@ -147,7 +147,7 @@ class FilterExchange(Exchange):
         for batch in batches:
             batch.known = current
         # A lost answer is fetched by its token alone, unless there is none, and the call is made anew.
-        is_fetched = batches[0].first and not any(batch.agreed for batch in batches)
+        is_fetched = batches[0].first and not any(batch.compared for batch in batches)
         if store is None or is_fetched:
             return None
         if self._full and any(batch.shard in self._full for batch in batches):
@@ -156,13 +156,13 @@ class FilterExchange(Exchange):
         known = all(current.layout(shard).version for shard in shards)
         begins = store and any(current.shard(shard).begins_after is not None for shard in shards)
         # A single shard's parameters were compared when its layout was learned.
-        agreed = (self.config.shards == 1 and known) or self._agreed in (
+        is_compared = (self.config.shards == 1 and known) or self._compared in (
             (current, True),
             (current, store),
         )
-        if agreed and (known or not store) and not begins:
+        if is_compared and (known or not store) and not begins:
             return None
-        return self._agree_and_begin(current, batches, store=store, agreed=agreed)
+        return self._compare_and_begin(current, batches, store=store, is_compared=is_compared)
 
     def _split(self, batch: Batch, first: int, size: int) -> list[Batch]:
         """Shortens a batch to its ``first`` items; returns batches of the others, of at most ``size`` items."""
@@ -170,18 +170,18 @@ class FilterExchange(Exchange):
         del batch.digests[first:]
         return [self._batch_of_rest(batch, [*part]) for part in chunks(left, size)]
 
-    def _agree_and_begin(
-        self, current: SliceCalls, batches: list[Batch], *, store: bool, agreed: bool
+    def _compare_and_begin(
+        self, current: SliceCalls, batches: list[Batch], *, store: bool, is_compared: bool
     ) -> Flow[bool]:
         """Compares the parameters, begins the filter, and the current slice. False: another slice is current, or the layout
         has changed."""
-        if not agreed:
+        if not is_compared:
             root = None if self.config.shards > 1 else 0
             call = {Batch([], root or 0, known=current): current.open(root, store=store)}
             left = yield from self._deliver(call, self._accept)
             if self.current_calls() is not current or (left and root is None):
                 return False
-            self._agreed = (current, store)
+            self._compared = (current, store)
         unknown = {batch.shard for batch in batches if not current.layout(batch.shard).version}
         if store and unknown:
             calls = {
@@ -193,11 +193,11 @@ class FilterExchange(Exchange):
                 return False
         return not store or (yield from self._begin_slices(current, batches))
 
-    def _begin_slices(self, current: SliceCalls, pending: list[Batch]) -> Flow[bool]:
+    def _begin_slices(self, current: SliceCalls, batches: list[Batch]) -> Flow[bool]:
         """Begins the current slice with room for as many items as the last one held, or as are in hand, in shards that have
         grown."""
         calls = dict[Batch, ScriptCall]()
-        for shard in {batch.shard for batch in pending}:
+        for shard in {batch.shard for batch in batches}:
             last, layout = current.shard(shard).begins_after, current.layout(shard)
             if last is not None and layout.version:  # else the filter begins with the first call
                 keys, label = self.config.keys, current.labels[0]
@@ -205,10 +205,10 @@ class FilterExchange(Exchange):
                 asked = ("HMGET", keys.state(shard), *fields), ("EXISTS", keys.slice(label, shard))
                 [counts, has_begun] = yield from deliver([*map(Command, asked)])
                 if has_begun:  # before the server's clock was set back: its usual part holds items
-                    entries = layout.grown(label, current.labels, _in_hand(pending, shard))
+                    entries = layout.grown(label, current.labels, _in_hand(batches, shard))
                 else:
                     items = sum(map(items_in, counts))
-                    part = layout.beginning(items, _in_hand(pending, shard))
+                    part = layout.beginning(items, _in_hand(batches, shard))
                     entries = layout.with_parts({label: [part]}, current.labels)
                 calls[Batch([], shard, known=current)] = current.begin(
                     shard, layout.version, entries
@@ -218,13 +218,13 @@ class FilterExchange(Exchange):
         # Another client may have changed the layout first, without beginning the slice.
         return all(current.shard(batch.shard).begins_after is None for batch in calls)
 
-    def _grow(self, current: SliceCalls, pending: list[Batch]) -> Flow[bool]:
+    def _grow(self, current: SliceCalls, batches: list[Batch]) -> Flow[bool]:
         """Gives slices whose newest part is full a further one, unless another client has."""
         calls = {}
-        for shard in {batch.shard for batch in pending}:
+        for shard in {batch.shard for batch in batches}:
             label = self._full.pop(shard, "")
             if label in current.labels and current.layout(shard).version:
-                age, in_hand = current.labels.index(label), _in_hand(pending, shard)
+                age, in_hand = current.labels.index(label), _in_hand(batches, shard)
                 many = in_hand if in_hand > FIRST_CAPACITY else 0
                 calls[Batch([], shard, known=current)] = current.grow(shard, age, many)
         if calls:
@@ -250,7 +250,7 @@ class FilterExchange(Exchange):
             return False
         if status == Status.UNKNOWN:
             self.learn_layout(batch.shard, "")
-            self._agreed, batch.agreed = None, True
+            self._compared, batch.compared = None, True
             return False
         if status == Status.STRAY and not batch.digests:
             return True  # a clear that was executed before

@@ -27,7 +27,7 @@ T = TypeVar("T")
 CLOCK_CHANGED = "the server's clock left the current slice"
 
 
-class Exchange(BeginsAnew):
+class Dispatcher(BeginsAnew):
     """One client's calls to the store ``name``."""
 
     #: What makes corrections necessary.
@@ -43,25 +43,25 @@ class Exchange(BeginsAnew):
         self.pending_answers: PendingAnswers = PendingAnswers()
         self.lanes: LanePool = LanePool()
 
-    def change(
+    def send_once(
         self,
         batches: list[Batch],
         call: Callable[[Batch], ScriptCall],
         *,
         store: bool | None = True,
     ) -> Flow[None]:
-        """``ask`` with a token for each batch; keeps pending answers if it fails."""
+        """``send`` with a token for each batch; keeps pending answers if it fails."""
         lanes = self.lanes
         for batch in batches:
             batch.token, batch.call = batch.token or lanes.take(), call
         try:
-            yield from self.ask(batches, call, store=store)
+            yield from self.send(batches, call, store=store)
             lanes.free.extend([batch.token for batch in batches if batch.token])
         except BaseException:  # GeneratorExit too, after a cancellation
             self._keep(batches)
             raise
 
-    def ask(
+    def send(
         self,
         batches: list[Batch],
         call: Callable[[Batch], ScriptCall],
@@ -71,22 +71,23 @@ class Exchange(BeginsAnew):
     ) -> Flow[None]:
         """Sends a call for each batch until each item has its answer; adds batches of items that must be sent again.
 
-        ``store``: parameters are stored where there are none; None: the parameters don't matter. ``confirmed``: the answers that the replicas must have, where ``store`` is True.
+        ``store``: parameters are stored where there are none; None: the parameters don't matter. ``confirmed``: the answers
+        that the replicas must have, where ``store`` is True.
         """
         asked = [*batches]
         for start in range(0, len(asked), CALLS_AT_ONCE):
-            pending, corrections = asked[start : start + CALLS_AT_ONCE], 0
-            while pending:
+            unanswered, corrections = asked[start : start + CALLS_AT_ONCE], 0
+            while unanswered:
                 if corrections > MAX_CORRECTIONS:
                     raise too_many_corrections(self._name, self._change)
                 corrections += 1
-                known = len(pending)
-                preparing = self._prepare(pending, store=store)
-                batches += pending[known:]
+                known = len(unanswered)
+                preparing = self._prepare(unanswered, store=store)
+                batches += unanswered[known:]
                 if preparing is not None and not (yield from preparing):
                     continue
                 calls: dict[Batch, ScriptCall] = {}
-                for batch in pending:
+                for batch in unanswered:
                     if made := (yield from self._made(batch, call)):
                         calls[batch] = made
                         if self.replicas and store:
@@ -98,7 +99,7 @@ class Exchange(BeginsAnew):
                     batches += [batch for batch in left if batch not in calls]
                     answered = any((batch.answers or "").strip(MOVED) for batch in calls)
                     corrections = 0 if answered else corrections
-                pending = left
+                unanswered = left
 
     def _made(self, batch: Batch, call: Callable[[Batch], ScriptCall]) -> Flow[ScriptCall | None]:
         """The batch's call; None: the lost answers that it is to get belong to what was cleared."""
@@ -128,7 +129,7 @@ class Exchange(BeginsAnew):
             batch.ttl = ttl
         # Those that are known to be new are sent too: the store may have forgotten them since.
         try:
-            yield from self.change(batches, call)
+            yield from self.send_once(batches, call)
         except TBloomError as error:
             # Refused from now on, after a reconfigure() for example: this is the last time to tell.
             if isinstance(error, NotReplicated) or not pending.knows(digests):
@@ -156,7 +157,7 @@ class Exchange(BeginsAnew):
                 batch.ttl, batch.call = ttl, call
                 batch.sent = now_ms()
         try:
-            yield from self.ask(again, _call_of, store=True)
+            yield from self.send(again, _call_of, store=True)
         except TBloomError as error:
             if isinstance(error, NotReplicated):
                 raise

@@ -1,7 +1,7 @@
-"""The tree of a store's buckets: extendible hashing.
+"""The directory of a store's buckets: extendible hashing.
 
 R. Fagin et al., "Extendible hashing: a fast access method for dynamic files", 1979. When bucket 1 gets too large, it is
-split into 2 and 3; these into 4, 5, 6 and 7, and so on. Each level of the tree goes by one more of the fingerprint's last
+split into 2 and 3; these into 4, 5, 6 and 7, and so on. Each level of the directory goes by one more of the fingerprint's last
 48 bits. The layout has a bit for each bucket that has been split. ``lua/shared/buckets.lua`` computes the same in ``place``
 and ``half_of``.
 """
@@ -24,7 +24,7 @@ BITS = 48
 _MASK = (1 << BITS) - 1
 
 
-class Tree:
+class Directory:
     """The buckets of a shard, or of a mapping, as far as known; ``generation``: when they began (us), 16 digits."""
 
     __slots__ = ("_level", "_splits", "generation")
@@ -73,8 +73,8 @@ class Tree:
         return bucket // 8 < len(splits) and bool(splits[bucket // 8] & (0x80 >> bucket % 8))
 
 
-def read_tree(name: str, key: str, remedy: str = "clear()") -> Flow[Tree]:
-    """The tree that a layout's key describes; without a generation if there is no such key.
+def read_directory(name: str, key: str, remedy: str = "clear()") -> Flow[Directory]:
+    """The directory that a layout's key describes; without a generation if there is no such key.
 
     ``name``: the store's; ``remedy``: what its user can do about a key that is no layout.
     """
@@ -91,4 +91,4 @@ def read_tree(name: str, key: str, remedy: str = "clear()") -> Flow[Tree]:
             f"{name!r}: key {key!r} holds {generation!r}..., which is not a layout of "
             f"tbloom's; {remedy} it"
         )
-    return Tree(generation, layout[_GENERATION:])
+    return Directory(generation, layout[_GENERATION:])

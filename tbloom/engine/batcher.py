@@ -89,7 +89,7 @@ def hand_out(waiting: Iterable[Waiting], answers: dict[Any, bool] | Exception) -
             answers[each.item] = False
 
 
-class Tasks:
+class Batcher:
     """The items of a store's verbs, from any number of tasks of one event loop."""
 
     def __init__(self) -> None:

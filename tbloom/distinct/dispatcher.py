@@ -11,14 +11,14 @@ from typing import Any, NamedTuple
 from tbloom.distinct.config import MAX_MEMBERS, CounterConfig, refusal
 from tbloom.distinct.selection import At, label_of
 from tbloom.engine.batches import MOVED, Batch, answers_of
-from tbloom.engine.buckets import BucketExchange, keys_of_halves, packed
+from tbloom.engine.buckets import BucketDispatcher, keys_of_halves, packed
 from tbloom.engine.clock import ServerClock
-from tbloom.engine.exchange import CLOCK_CHANGED
+from tbloom.engine.directory import LAST_BUCKET, Directory
+from tbloom.engine.dispatcher import CLOCK_CHANGED
 from tbloom.engine.flow import Flow, ScriptCall, Status, chunks, text
 from tbloom.engine.scripts import Script
 from tbloom.engine.server import ask_time
 from tbloom.engine.tokens import LANE_TTL_MS
-from tbloom.engine.tree import LAST_BUCKET, Tree
 from tbloom.errors import ConfigError, MappingFull
 from tbloom.window import ALWAYS, Slice, Window
 
@@ -41,16 +41,16 @@ _NONE: Mapping[int, bytes] = MappingProxyType({})
 
 class _Known(NamedTuple):
     """What a batch's call is made from: its verb, and the members, if the mapping keeps them, or the containers to merge; and
-    of its last call, the tree, whether the mapping was full, and whether the call had too much to do."""
+    of its last call, the directory, whether the mapping was full, and whether the call had too much to do."""
 
     verb: str
     values: Mapping[int, bytes]
-    tree: Tree = Tree("")
+    directory: Directory = Directory("")
     is_full: bool = False
     is_left: bool = False
 
 
-class CountExchange(BucketExchange):
+class CountDispatcher(BucketDispatcher):
     """What a client knows of a counter and its mapping, and its calls."""
 
     def __init__(self, config: CounterConfig, max_members: int = MAX_MEMBERS) -> None:
@@ -64,16 +64,16 @@ class CountExchange(BucketExchange):
         #: The current slice, and when it leaves the window (ms; 0: never).
         self._current: tuple[Slice, int] = (ALWAYS, 0)
         #: The calls that count in past slices: an answer that one of them has lost is one about its slice.
-        self._past: dict[str, CountExchange] = {}
+        self._past: dict[str, CountDispatcher] = {}
 
-    def ask(
+    def send(
         self,
         batches: list[Batch],
         call: Callable[[Batch], ScriptCall],
         **how: Any,
     ) -> Flow[None]:
         """Sends the batches' calls; raises MappingFull once all members that have an id are counted."""
-        yield from super().ask(batches, call, **how)
+        yield from super().send(batches, call, **how)
         if any(_REFUSED in (batch.answers or "") for batch in batches):
             raise MappingFull(self.config.mapping or self.config.name, self._max_members)
 
@@ -87,8 +87,8 @@ class CountExchange(BucketExchange):
             label = label_of(self.config, at)
             yield from ask_time(self.config, self.clock)  # ``_live_slice`` goes by it
         split = partial(self.batches, values=members, label=label)
-        exchange = self._in_slice(label)
-        return (yield from exchange.add([*members], split, exchange.make_call))
+        dispatcher = self._in_slice(label)
+        return (yield from dispatcher.add([*members], split, dispatcher.make_call))
 
     def discard(self, digests: Iterable[int]) -> Flow[dict[int, bool]]:
         """Which of these were counted? They are no more."""
@@ -98,12 +98,14 @@ class CountExchange(BucketExchange):
     def contains(self, digests: Iterable[int]) -> Flow[dict[int, bool]]:
         """Which of these are counted?"""
         batches = self.batches(digests, "contains")
-        yield from self.ask(batches, self.make_call)
+        yield from self.send(batches, self.make_call)
         return answers_of(batches)
 
     def merge(self, containers: Mapping[int, bytes]) -> Flow[None]:
         """Adds the ids of these containers, by their chunks' numbers."""
-        yield from self.send(self.batches(containers, "merge", containers), self.make_call)
+        yield from self.send_with_tokens(
+            self.batches(containers, "merge", containers), self.make_call
+        )
 
     def batches(
         self,
@@ -123,8 +125,12 @@ class CountExchange(BucketExchange):
     def make_call(self, batch: Batch) -> ScriptCall:
         """``lua/distinct/change.lua``."""
         config, keys, digests = self.config, self.config.keys, batch.digests
-        tree, (current, expires), verb = self.tree(), self._current_slice(), batch.known.verb
-        batch.known = known = batch.known._replace(tree=tree)
+        directory, (current, expires), verb = (
+            self.directory(),
+            self._current_slice(),
+            batch.known.verb,
+        )
+        batch.known = known = batch.known._replace(directory=directory)
         batch.generation = generation = self._generation
         labels = [current.label]
         if config.window and verb in _ON_ALL_SLICES:
@@ -139,7 +145,7 @@ class CountExchange(BucketExchange):
             pieces = {0, *(id >> 28 for id in digests)}
         else:
             pieces = {*range((self._members + len(digests) >> 28) + 1)}
-            halves = [*map(tree.half_of, digests)]
+            halves = [*map(directory.half_of, digests)]
         keeps = verb == "merge" or (config.keep_members and verb == "add")
         return ScriptCall(
             _CHANGE,
@@ -154,7 +160,7 @@ class CountExchange(BucketExchange):
                     for label in labels
                     for piece in sorted(pieces)
                 ),
-                *keys_of_halves(keys.ids(tree.generation), halves),
+                *keys_of_halves(keys.ids(directory.generation), halves),
                 *([keys.scratch()] if verb == "merge" else []),
             ),
             (
@@ -164,7 +170,7 @@ class CountExchange(BucketExchange):
                 config.name,
                 config.stored,
                 generation,
-                "-" if config.mapping is None else tree.generation,
+                "-" if config.mapping is None else directory.generation,
                 current.start,
                 current.end,
                 expires,
@@ -198,20 +204,20 @@ class CountExchange(BucketExchange):
             self._current = slice, expires
         return slice, expires
 
-    def _in_slice(self, label: str | None) -> CountExchange:
+    def _in_slice(self, label: str | None) -> CountDispatcher:
         """The calls that count in the slice with this label; None: in the current one."""
         if label in (None, self._current_slice()[0].label):
             return self
-        exchange = self._past.get(label)
-        if exchange is None:
-            exchange = CountExchange(self.config, self._max_members)
-            exchange.clock, exchange._trees, exchange.outdated = (
+        dispatcher = self._past.get(label)
+        if dispatcher is None:
+            dispatcher = CountDispatcher(self.config, self._max_members)
+            dispatcher.clock, dispatcher._directories, dispatcher.outdated = (
                 self.clock,
-                self._trees,
+                self._directories,
                 self.outdated,
             )
-            exchange = self._past.setdefault(label, exchange)
-        return exchange
+            dispatcher = self._past.setdefault(label, dispatcher)
+        return dispatcher
 
     def _live_slice(self, window: Window, label: str | None) -> Slice:
         """The live slice with this label; raises ConfigError where there is none."""
@@ -237,7 +243,7 @@ class CountExchange(BucketExchange):
             if status == Status.FULL and known.is_full and {*batch.answers} == {MOVED}:
                 batch.answers = _REFUSED * len(batch.digests)
             splits, members, is_left = more
-            known.tree.note_splits(splits)
+            known.directory.note_splits(splits)
             self._members = max(self._members, members)
             batch.known = known._replace(is_full=status == Status.FULL, is_left=bool(is_left))
             return True
@@ -248,7 +254,7 @@ class CountExchange(BucketExchange):
         if status == Status.LAYOUT:
             self._generation = text(more[0])
             self.pending_answers.note_generation(batch.shard, self._generation)
-            if self.config.mapping is not None and text(payload) != self.tree().generation:
+            if self.config.mapping is not None and text(payload) != self.directory().generation:
                 self.outdated.add(batch.shard)
             return False
         raise refusal(self.config, status, payload, *more)
