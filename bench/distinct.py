@@ -13,7 +13,7 @@ from pyroaring import BitMap
 from bench.progress import shown
 from bench.serving import APART, Server
 from bench.tables import Table
-from tbloom import DistinctCounter
+from tbloom.distinct import DistinctCounter
 
 STORES = "`DistinctCounter`", "a bitmap", "a `SET`", "HyperLogLog"
 #: Ids per call when a contender is filled.

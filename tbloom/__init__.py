@@ -11,10 +11,8 @@ from tbloom.errors import (
     ConfigError,
     ConfigMismatch,
     FilterFull,
-    MappingFull,
     NotReplicated,
     ServerTooOld,
-    StoreLocked,
     TBloomError,
 )
 from tbloom.version import __version__
@@ -24,33 +22,27 @@ if TYPE_CHECKING:
     from tbloom.bloom.claims.held import Claim
     from tbloom.bloom.info import FilterInfo, SliceInfo
     from tbloom.bloom.sync import TimeBloom
-    from tbloom.distinct import AsyncDistinctCounter, CounterInfo, DistinctCounter
     from tbloom.exact import AsyncExactFilter, ExactFilter, ExactInfo
     from tbloom.local.aio import AsyncLocalBloom
     from tbloom.local.sync import LocalBloom
     from tbloom.window import Period
 
 __all__ = [
-    "AsyncDistinctCounter",
     "AsyncExactFilter",
     "AsyncLocalBloom",
     "AsyncTimeBloom",
     "Claim",
     "ConfigError",
     "ConfigMismatch",
-    "CounterInfo",
-    "DistinctCounter",
     "ExactFilter",
     "ExactInfo",
     "FilterFull",
     "FilterInfo",
     "LocalBloom",
-    "MappingFull",
     "NotReplicated",
     "Period",
     "ServerTooOld",
     "SliceInfo",
-    "StoreLocked",
     "TBloomError",
     "TimeBloom",
     "__version__",
@@ -59,13 +51,10 @@ __all__ = [
 #: What is imported when it is first used: a process pays only for the stores that it uses. A package that imports its own
 #: modules is imported itself: two threads that import two of its modules at once would wait for each other.
 _MODULES = {
-    "AsyncDistinctCounter": "distinct",
     "AsyncExactFilter": "exact",
     "AsyncLocalBloom": "local.aio",
     "AsyncTimeBloom": "bloom.aio",
     "Claim": "bloom.claims.held",
-    "CounterInfo": "distinct",
-    "DistinctCounter": "distinct",
     "ExactFilter": "exact",
     "ExactInfo": "exact",
     "FilterInfo": "bloom.info",

@@ -4,6 +4,7 @@ from tbloom.distinct.aio import AsyncDistinctCounter, AsyncMemberSet
 from tbloom.distinct.cohorts import Cohort, Retention, funnel, retention
 from tbloom.distinct.info import CountedSlice, CounterInfo
 from tbloom.distinct.sync import DistinctCounter, MemberSet
+from tbloom.errors import MappingFull
 
 __all__ = [
     "AsyncDistinctCounter",
@@ -12,6 +13,7 @@ __all__ = [
     "CountedSlice",
     "CounterInfo",
     "DistinctCounter",
+    "MappingFull",
     "MemberSet",
     "Retention",
     "funnel",

@@ -20,6 +20,8 @@
     exchange/       import and export
 """
 
+from tbloom.errors import StoreLocked
+
 try:
     from tbloom.pages.exchange.exporting import PagesExported, export_warc
     from tbloom.pages.exchange.importing import PagesImported, import_warc
@@ -41,6 +43,7 @@ __all__ = [
     "PagesInfo",
     "PagesReport",
     "PagesSlice",
+    "StoreLocked",
     "export_warc",
     "import_warc",
 ]

@@ -17,12 +17,12 @@ from tbloom import (
     AsyncTimeBloom,
     ConfigError,
     ConfigMismatch,
-    DistinctCounter,
     ExactFilter,
     LocalBloom,
     TBloomError,
     TimeBloom,
 )
+from tbloom.distinct import DistinctCounter
 from tbloom.engine.keys import Keys
 from tests.helpers.hostile import ITEMS, PLANTED
 from tests.helpers.stores import BLOOM

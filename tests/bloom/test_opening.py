@@ -13,10 +13,10 @@ from tbloom import (
     AsyncTimeBloom,
     ConfigError,
     ConfigMismatch,
-    DistinctCounter,
     ExactFilter,
     TimeBloom,
 )
+from tbloom.distinct import DistinctCounter
 
 SECRET = bytes(range(32))
 

@@ -23,9 +23,10 @@ from unittest.mock import patch
 import pytest
 import redis
 
-from tbloom import DistinctCounter, ExactFilter, TimeBloom
+from tbloom import ExactFilter, TimeBloom
 from tbloom.cli import main
 from tbloom.cli.kit.entries import COMMANDS
+from tbloom.distinct import DistinctCounter
 from tbloom.pages import PageStore
 from tests.helpers.commands import (
     TBLOOM,

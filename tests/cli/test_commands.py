@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 import redis
 
-from tbloom import DistinctCounter, ExactFilter, TimeBloom
+from tbloom import ExactFilter, TimeBloom
 from tbloom.cli.commands.listing import advice
 from tbloom.cli.kit import filters, streams
+from tbloom.distinct import DistinctCounter
 from tbloom.engine.keys import MappingKeys
 from tests.helpers.commands import process, refused, started, tbloom
 from tests.helpers.proxy import Fault, Proxy

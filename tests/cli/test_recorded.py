@@ -22,10 +22,11 @@ import click
 import pytest
 import redis
 
-from tbloom import DistinctCounter, ExactFilter, TimeBloom
+from tbloom import ExactFilter, TimeBloom
 from tbloom.cli import tbloom as group
 from tbloom.cli.kit.entries import COMMANDS
 from tbloom.cli.kit.options import Parameter, Shared
+from tbloom.distinct import DistinctCounter
 from tbloom.pages import PageStore
 from tests.helpers.commands import WORDS, command_of, tbloom, tbloom_bytes
 from tests.helpers.contents import keys_of

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import redis
 
-from tbloom import ConfigError, ConfigMismatch, ExactFilter, MappingFull, TimeBloom
-from tbloom.distinct import DistinctCounter
+from tbloom import ConfigError, ConfigMismatch, ExactFilter, TimeBloom
+from tbloom.distinct import DistinctCounter, MappingFull
 from tbloom.engine.keys import name_of
 from tests.helpers.making import Make
 

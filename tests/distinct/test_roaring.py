@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap
 
-from tbloom import ConfigError, DistinctCounter
+from tbloom import ConfigError
+from tbloom.distinct import DistinctCounter
 from tbloom.distinct.roaring import bitmap_of, containers_of, imported
 from tests.helpers.making import missing
 

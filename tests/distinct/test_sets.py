@@ -18,8 +18,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyroaring import BitMap
 
-from tbloom import ConfigError, DistinctCounter, TBloomError
-from tbloom.distinct import Cohort, Retention, funnel, retention
+from tbloom import ConfigError, TBloomError
+from tbloom.distinct import Cohort, DistinctCounter, Retention, funnel, retention
 from tests.helpers import servers
 from tests.helpers.making import Make
 
@@ -261,7 +261,7 @@ def test_with_a_mapping_its_members_can_be_imported(url: str, name: str) -> None
 WITHOUT = """
 import sys
 sys.modules["pyroaring"] = None
-from tbloom import DistinctCounter
+from tbloom.distinct import DistinctCounter
 counter = DistinctCounter.from_url(sys.argv[1], sys.argv[2], None)
 print(counter.add(1), 1 in counter, counter.count(), counter.discard(1), counter.count())
 counter.add(2)

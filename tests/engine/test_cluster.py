@@ -14,15 +14,9 @@ import pytest
 import redis
 from redis.sentinel import Sentinel
 
-from tbloom import (
-    AsyncTimeBloom,
-    ConfigError,
-    DistinctCounter,
-    ExactFilter,
-    ServerTooOld,
-    TimeBloom,
-)
+from tbloom import AsyncTimeBloom, ConfigError, ExactFilter, ServerTooOld, TimeBloom
 from tbloom.bloom.hasher import digest, shard_of
+from tbloom.distinct import DistinctCounter
 from tbloom.engine.client import RETRY_FOR_FAILOVER
 from tests.helpers import servers
 from tests.helpers.localredis import LocalRedis

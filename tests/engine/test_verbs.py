@@ -8,16 +8,14 @@ from typing import Any
 import pytest
 
 from tbloom import (
-    AsyncDistinctCounter,
     AsyncExactFilter,
     AsyncLocalBloom,
     AsyncTimeBloom,
-    DistinctCounter,
     ExactFilter,
     LocalBloom,
     TimeBloom,
 )
-from tbloom.distinct import AsyncMemberSet, MemberSet
+from tbloom.distinct import AsyncDistinctCounter, AsyncMemberSet, DistinctCounter, MemberSet
 from tbloom.engine.verbs import verb
 
 PAIRS = [

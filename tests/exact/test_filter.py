@@ -11,7 +11,8 @@ from functools import partial
 import pytest
 import redis
 
-from tbloom import ConfigMismatch, DistinctCounter, TBloomError
+from tbloom import ConfigMismatch, TBloomError
+from tbloom.distinct import DistinctCounter
 from tbloom.engine.batches import MOVED
 from tbloom.engine.directory import BITS, read_tree
 from tbloom.exact import ExactFilter

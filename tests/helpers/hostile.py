@@ -10,7 +10,8 @@ from typing import Any
 import redis
 from hypothesis import strategies as st
 
-from tbloom import ConfigError, DistinctCounter, ExactFilter, TimeBloom
+from tbloom import ConfigError, ExactFilter, TimeBloom
+from tbloom.distinct import DistinctCounter
 from tbloom.engine.keys import MappingKeys
 from tests.helpers.stores import BLOOM, DISTINCT, EXACT, Store
 

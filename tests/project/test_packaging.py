@@ -56,14 +56,14 @@ assert crawler.stats.get_value("finish_reason") == "finished"
 assert crawler.stats.get_value("tbloom/seen") == 3
 """,
     "distinct": """
-from tbloom import DistinctCounter
+from tbloom.distinct import DistinctCounter
 counter = DistinctCounter.from_url(url, name, f"{name}-ids")
 counter.add_many(["a", "b"])
 assert len(counter.members()) == 2
 """,
     "arrow": """
 import pyarrow.parquet
-from tbloom import DistinctCounter
+from tbloom.distinct import DistinctCounter
 ids = f"{name}-ids"  # The other extra's step runs beside this one, on the same server.
 DistinctCounter.from_url(url, name, ids, keep_members=True).add_many(["a", "b"])
 export = ["tbloom", "count", "export", "--url", url, "--mapping", ids, name, "--members", "it.parquet"]

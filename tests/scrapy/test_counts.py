@@ -14,7 +14,7 @@ from scrapy.http import Response
 from scrapy.statscollectors import MemoryStatsCollector
 from w3lib.url import canonicalize_url
 
-from tbloom import DistinctCounter
+from tbloom.distinct import DistinctCounter
 from tbloom.scrapy import DistinctCounts
 from tests.helpers.schedulers import ADDON, UNREACHABLE
 

@@ -9,9 +9,10 @@ from datetime import date, datetime
 from functools import wraps
 from typing import TYPE_CHECKING, Any, cast
 
-from tbloom import ConfigError, DistinctCounter
+from tbloom import ConfigError
 from tbloom.cli.kit import filters, options
 from tbloom.cli.kit.errors import CommandError
+from tbloom.distinct import DistinctCounter
 from tbloom.distinct.config import CounterConfig, from_stored
 from tbloom.engine.flow import text
 from tbloom.engine.keys import DEFAULT_MAPPING, MappingKeys

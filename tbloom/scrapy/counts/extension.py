@@ -16,7 +16,7 @@ from scrapy.http.request import NO_CALLBACK
 from scrapy.utils.asyncio import create_looping_call
 from w3lib.url import canonicalize_url
 
-from tbloom import DistinctCounter
+from tbloom.distinct import DistinctCounter
 from tbloom.engine.keys import check_name
 from tbloom.engine.retries import is_outage
 from tbloom.errors import TBloomError
