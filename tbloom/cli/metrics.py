@@ -21,7 +21,7 @@ try:
     from prometheus_client.core import GaugeMetricFamily
     from prometheus_client.registry import Collector
 except ModuleNotFoundError as error:
-    message = f"tbloom.cli.metrics needs {error.name}: pip install 'tbloom[metrics]'"
+    message: str = f"tbloom.cli.metrics needs {error.name}: pip install 'tbloom[metrics]'"
     raise ModuleNotFoundError(message, name=error.name) from None
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 #: Each filter's name with its FilterInfo, or the error that it raises; None: its server is known not to answer.
 Infos = Iterator[tuple[str, Any]]
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 #: Default of ``max_age`` (seconds).
 MAX_AGE = 5.0

@@ -21,7 +21,7 @@ class Crawler:
 
     def __init__(self, settings: Mapping[str, Any], output: IO[str]) -> None:
         self._output = output
-        self.process = subprocess.Popen(  # noqa: S603 - our own words
+        self.process: subprocess.Popen[bytes] = subprocess.Popen(  # noqa: S603 - our own words
             [sys.executable, "-m", "tbloom.demo.crawler", json.dumps(settings)],
             stdin=subprocess.DEVNULL,
             stdout=output,

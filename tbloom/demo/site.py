@@ -60,7 +60,7 @@ class Server(ThreadingHTTPServer):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(("127.0.0.1", 0), partial(_Handler, directory=str(folder)))
-        self.url = f"http://127.0.0.1:{self.server_port}"
+        self.url: str = f"http://127.0.0.1:{self.server_port}"
         #: The requests so far.
         self.hits: list[Hit] = []
         #: So many crawlers must have asked before one gets a reply: so each finds work.
@@ -72,7 +72,9 @@ class Server(ThreadingHTTPServer):
     def server_bind(self) -> None:
         """Binds without HTTPServer's DNS request for this host's name, which may take seconds."""
         TCPServer.server_bind(self)
-        self.server_name, self.server_port = self.server_address[:2]  # type: ignore[assignment]
+        name, port = self.server_address[:2]
+        self.server_name: str = str(name)
+        self.server_port: int = port
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Reports errors, except those of a client that has closed its connection."""

@@ -56,7 +56,7 @@ class CountDispatcher(BucketDispatcher):
     def __init__(self, config: CounterConfig, max_members: int = MAX_MEMBERS) -> None:
         super().__init__(config.name, config.keys, config.mapping or "", "clear(mapping=True)")
         self.config = config
-        self.clock = ServerClock()
+        self.clock: ServerClock = ServerClock()
         self._max_members = max_members
         #: The counter's generation, and the number of the mapping's members.
         self._generation = ""

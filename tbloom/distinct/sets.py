@@ -84,7 +84,8 @@ class SetVerbs(Countable):
         self, counter: Store[Any, CounterConfig], reader: Reader, expression: Expression
     ) -> None:
         #: The counter that reads the set.
-        self.counter, self._reader = counter, reader
+        self.counter: Store[Any, CounterConfig] = counter
+        self._reader = reader
         self.expression = expression
 
     def members(self) -> Self:
@@ -168,8 +169,10 @@ class SetVerbs(Countable):
             terms = (*left.terms, right)  # one combination, so that a chain may be long
         return type(self)(self.counter, self._reader, Combination(operation, terms))
 
-    __or__, __and__ = _operator("union"), _operator("intersection")
-    __sub__, __xor__ = _operator("difference"), _operator("symmetric_difference")
+    __or__: Callable[[S, SetVerbs], S] = _operator("union")
+    __and__: Callable[[S, SetVerbs], S] = _operator("intersection")
+    __sub__: Callable[[S, SetVerbs], S] = _operator("difference")
+    __xor__: Callable[[S, SetVerbs], S] = _operator("symmetric_difference")
 
     def _evaluated(self) -> Flow[BitMap]:
         found = yield from self._reader.read(_selections_of(self.expression))

@@ -53,6 +53,7 @@ class CounterVerbs(Store[Client, CounterConfig], Generic[Client, Sets]):
     """What both classes have."""
 
     _ARGUMENTS = _Arguments
+    config: CounterConfig
     #: The class of its sets.
     _SETS: Callable[..., Sets]
 
@@ -92,7 +93,7 @@ class CounterVerbs(Store[Client, CounterConfig], Generic[Client, Sets]):
         if type(max_members) is not int or not 1 <= max_members <= MAX_MEMBERS:
             raise ConfigError("max_members", max_members, "a whole number from 1 to 2^32")
         self._dispatcher = CountDispatcher(self.config, max_members)
-        self.reader = Reader(self._dispatcher.clock)
+        self.reader: Reader = Reader(self._dispatcher.clock)
         self._begin()
 
     @classmethod

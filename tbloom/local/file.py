@@ -66,7 +66,7 @@ class FileStore(Store):
         if fcntl is None:
             raise ConfigError("path", path, "None: files need file locks, which this system lacks")
         try:
-            self.path = str(Path(os.fsdecode(path)).absolute())
+            self.path: str = str(Path(os.fsdecode(path)).absolute())
         except TypeError:
             raise ConfigError("path", path, "the path of a file, or None") from None
         super().__init__()
@@ -198,7 +198,8 @@ class FileStore(Store):
                     f"the file {self.path!r} is damaged: its directory is not what was written, or it was cut; put back a copy "
                     "of it, or delete it, and with it what the filter has seen"
                 )
-        self.contents, self.version = contents, sequence
+        self.contents: Contents = contents
+        self.version: int = sequence
 
     def _sequence(self) -> int:
         [sequence] = _SEQUENCE.unpack_from(self._view, _SEQUENCE_AT)

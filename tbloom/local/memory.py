@@ -21,7 +21,8 @@ class Store(BeginsAnew):
     guard: Lock
 
     def __init__(self) -> None:
-        self.contents, self.version = Contents(), 0
+        self.contents: Contents = Contents()
+        self.version: int = 0
         self._is_closed = False
         super().__init__()
 

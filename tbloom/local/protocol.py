@@ -33,11 +33,12 @@ class Protocol:
     """One filter, in one store."""
 
     def __init__(self, config: Config, store: Store) -> None:
-        self.config, self.store = config, store
+        self.config: Config = config
+        self.store: Store = store
         #: The time (ms). Tests set it.
         self.clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000
         #: New items whose answer did not reach the client: kept for the next call, as on Redis.
-        self.pending_answers = PendingAnswers()
+        self.pending_answers: PendingAnswers = PendingAnswers()
         self._generation = ""
         #: The current slice and the shards' parts, as they were found at this version of the store.
         self._current: SliceCalls | None = None

@@ -45,11 +45,11 @@ class Part:
 
     def __init__(self, buffer: memoryview, expires: int) -> None:
         #: When its slice leaves the window (ms).
-        self.expires = expires
+        self.expires: int = expires
         #: All its bytes.
-        self.buffer = buffer
+        self.buffer: memoryview[int] = buffer
         #: The number of items added, as its only element, in the machine's own byte order.
-        self.count = buffer[:HEADER_BYTES].cast("Q")
+        self.count: memoryview[int] = buffer[:HEADER_BYTES].cast("Q")
 
     @property
     def items(self) -> int:
@@ -119,20 +119,24 @@ class Shard:
 
     def __init__(self, store: Store, current: SliceCalls, number: int, age: int) -> None:
         calls = current.shard(number)
-        self.number, self.age, self._ends = number, age, calls.slice_ends
+        self.number: int = number
+        self.age: int = age
+        self._ends = calls.slice_ends
         labels = current.labels
         label, first = labels[age], self._ends[age - 1] if age else 0
         #: The layout once the newest part is full.
-        self.grown = calls.layout.grown(label, labels) if current.config.grow else ""
+        self.grown: str = calls.layout.grown(label, labels) if current.config.grow else ""
         newest_first = [
             part for of in labels for part in reversed(parts_of(store, current, of, number))
         ]
         self._all = [newest_first.pop(first), *newest_first]
         #: The part that new items go into: its size, its name, and the part itself once it has begun.
-        self.size, self.newest = self._all[0]
-        self.key = key_of(label, number, self._ends[age] - first - 1)
+        size, newest = self._all[0]
+        self.size: Size = size
+        self.newest: Part | None = newest
+        self.key: str = key_of(label, number, self._ends[age] - first - 1)
         #: False: the current slice needs a layout before items can be added.
-        self.begun = calls.begins_after is None
+        self.begun: bool = calls.begins_after is None
         self._groups: dict[int, dict[tuple[int, int], list[Part]]] = {}
 
     def place_of(self, digest: bytes, within: int) -> Place | None:

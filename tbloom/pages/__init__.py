@@ -29,10 +29,10 @@ try:
     from tbloom.pages.page import Page
     from tbloom.pages.sync import PageStore
 except ModuleNotFoundError as error:
-    missing = (error.name or "").partition(".")[0]
+    missing: str = (error.name or "").partition(".")[0]
     if missing not in {"backports", "compression", "isal"}:
         raise
-    message = f"tbloom.pages needs {missing}: pip install 'tbloom[pages]'"
+    message: str = f"tbloom.pages needs {missing}: pip install 'tbloom[pages]'"
     raise ModuleNotFoundError(message, name=error.name) from None
 
 __all__ = [

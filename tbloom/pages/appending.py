@@ -19,7 +19,9 @@ class Appender:
     """A segment that is being written."""
 
     def __init__(self, path: Path, known: Segment, identity: str) -> None:
-        self.path, self.segment, self.identity = path, known, identity
+        self.path: Path = path
+        self.identity: str = identity
+        self.segment: Segment = known
 
     def append(self, data: bytes, sequence: int | None) -> int:
         """Writes a record at the end, and returns its offset; the first one has no sequence number. Raises OSError."""
@@ -47,7 +49,8 @@ class OpenSegments:
         self, root: Path, config: PagesConfig, index: Index, segment_bytes: int, codec: str
     ) -> None:
         self._root, self._config, self._index = root, config, index
-        self._segment_bytes, self.codec = segment_bytes, codec
+        self.codec: str = codec
+        self._segment_bytes = segment_bytes
         stored = segments.stored(root)
         #: The number of the next segment.
         self._next_number = 1 + max([0, *stored, *(known.number for known in index.segments())])

@@ -16,7 +16,7 @@ from tbloom.pages.index import Index
 from tbloom.pages.lock import WriterLock
 from tbloom.pages.segments import Found, Gap, Segment
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 def folder(path: str | os.PathLike[str]) -> Path:

@@ -15,7 +15,7 @@ from tbloom.pages.index import Index, Place
 from tbloom.pages.page import Page, fingerprint_of, micros
 from tbloom.pages.segments import Found, Segment
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 def get_many(index: Index, config: PagesConfig, urls: list[Item]) -> list[Page | None]:

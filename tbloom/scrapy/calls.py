@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from tbloom.scrapy.outage import Answers
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from scrapy.crawler import Crawler
     from scrapy.settings import BaseSettings
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 #: What a user can mend. (Of a file, and of a cluster that does not answer, the last two.)
 _MENDABLE = (TBloomError, RedisError, RedisClusterException, OSError)

@@ -25,7 +25,7 @@ from tbloom.scrapy.stores import CrawlBloom
 if TYPE_CHECKING:
     from tbloom.scrapy.calls import Crawl
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 #: So many links go in one call: the event loop stands still while they enter the queue.
 _BATCH = 200
@@ -59,13 +59,15 @@ class Links:
     claims = False
 
     def __init__(self, crawl: Crawl, queue: Any) -> None:
-        self.crawl, self._queue = crawl, queue
+        self.crawl: Crawl = crawl
+        self._queue = queue
         #: The answer that the dupefilter gives now, and whether the stats count it.
         self._given: tuple[Answer, bool] | None = None
         self._waiting: deque[Link] = deque()
         self._is_asking = False
         #: The number of links that were met, and how many of them have their answers.
-        self.met = self.answered = 0
+        self.met: int = 0
+        self.answered: int = 0
 
     @property
     def is_pending(self) -> bool:

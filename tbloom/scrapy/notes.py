@@ -73,8 +73,9 @@ class NotNotable(ValueError):
     """No note can restore the value at ``path`` (``meta['item']``), which is of the class ``kind``."""
 
     def __init__(self, kind: type[Any], problem: str = "", path: str = "") -> None:
-        self.kind = _name(kind).replace(":", ".").removeprefix("builtins.")
-        self.problem, self.path = problem, path
+        self.kind: str = _name(kind).replace(":", ".").removeprefix("builtins.")
+        self.problem: str = problem
+        self.path: str = path
 
     def __str__(self) -> str:
         return f"{self.path} is a {self.kind}{self.problem}"

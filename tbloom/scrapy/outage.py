@@ -16,7 +16,7 @@ from tbloom.errors import TBloomError
 from tbloom.scrapy.settings import ON_ERROR
 from tbloom.scrapy.stores import CircuitBreaker, CrawlBloom, CrawlExact
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 #: What happens during an outage.
 _EFFECTS = {
@@ -48,9 +48,12 @@ class Answers:
     """
 
     def __init__(self, seen: CrawlBloom | CrawlExact | LocalBloom, on_error: str = "raise") -> None:
-        self.seen, self.on_error = seen, on_error
+        self.seen: CrawlBloom | CrawlExact | LocalBloom = seen
+        self.on_error: str = on_error
         #: A local store always answers.
-        self.circuit = CircuitBreaker("") if isinstance(seen, LocalBloom) else seen.circuit
+        self.circuit: CircuitBreaker = (
+            CircuitBreaker("") if isinstance(seen, LocalBloom) else seen.circuit
+        )
         hint = "; with 'schedule' it goes on" if on_error == "raise" else ""
         self.circuit.effect = f"{_EFFECTS[on_error]} ({ON_ERROR.name} = {on_error!r}{hint})"
         #: With "schedule": what this process has asked for, oldest first.

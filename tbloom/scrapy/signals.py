@@ -6,6 +6,6 @@ While items are buffered, no page is marked that has yielded some since; ``items
 """
 
 #: The pipeline keeps items. Sent in ``process_item``.
-items_buffered = object()
+items_buffered: object = object()
 #: All items that the pipeline kept are stored; sent in ``close_spider`` too.
-items_flushed = object()
+items_flushed: object = object()

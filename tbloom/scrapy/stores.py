@@ -22,7 +22,7 @@ from tbloom.scrapy.compat import is_told_to_end
 
 T = TypeVar("T")
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 #: The time between two tries of a server that does not answer (s).
 HOLD_OFF = 10.0
@@ -36,9 +36,10 @@ class CircuitBreaker:
 
     def __init__(self, place: str) -> None:
         #: How the log names the server, and what it says that happens during an outage.
-        self.place, self.effect = place, "calls fail"
+        self.place: str = place
+        self.effect: str = "calls fail"
         #: Calls that ended in an error.
-        self.errors = 0
+        self.errors: int = 0
         self._next_try: float | None = None
 
     @property
@@ -78,7 +79,7 @@ class CrawlStore(SyncDriver):
 
     def __init__(self, *args: Any, **arguments: Any) -> None:
         super().__init__(*args, **arguments)
-        self.circuit = CircuitBreaker(f"filter {self.name!r}")
+        self.circuit: CircuitBreaker = CircuitBreaker(f"filter {self.name!r}")
 
     def run(self, flow: Flow[T]) -> T:
         """See ``SyncDriver.run``; raises ConnectionError while the circuit is open."""

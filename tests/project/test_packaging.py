@@ -6,14 +6,17 @@ The editable install is the one that all other tests run on.
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import re
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from shutil import which
 
 import pytest
 
+from tests.helpers.making import missing
 from tests.helpers.packages import uv
 
 pytestmark = pytest.mark.check
@@ -130,6 +133,20 @@ def test_each_extra_works_alone(
         cwd=tmp_path,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_type_checker_knows_what_is_public(dist: Path, tmp_path: Path) -> None:
+    if which("npm") is None:
+        missing("npm")
+    [wheel] = dist.glob("*.whl")
+    done = uv(
+        *("run", "--quiet", "--isolated", "--no-project", "--python", sys.executable),
+        *("--with", f"tbloom[all] @ {wheel.as_uri()}", "--with", "pyright", "pyright"),
+        *("--verifytypes", "tbloom", "--ignoreexternal", "--outputjson"),
+        cwd=tmp_path,
+    )
+    report = json.loads(done.stdout[done.stdout.index("{") :])
+    assert report["typeCompleteness"]["completenessScore"] >= 0.98
 
 
 def test_an_index_can_show_the_package(dist: Path) -> None:

@@ -43,10 +43,11 @@ class Counters:
     """The counters of one mapping; errors name the mapping and the server."""
 
     def __init__(self, server: Server, mapping: str) -> None:
-        self.server, self.mapping = server, mapping
+        self.server: Server = server
+        self.mapping: str = mapping
         self._keys = MappingKeys(mapping)
         #: The mapping exists.
-        self.exists = (kind := server.kind(mapping)) is not None
+        self.exists: bool = (kind := server.kind(mapping)) is not None
         if kind not in (None, *filters.COUNTERS):
             raise CommandError(
                 f"--mapping: {mapping!r} on {server.place} is taken by a filter, or another program "

@@ -89,7 +89,7 @@ class Server:
     def __init__(self, url: str, client: Any) -> None:
         self.client = client
         #: For messages: the URL without a password.
-        self.place = without_secrets(url)
+        self.place: str = without_secrets(url)
         #: The parameters by their stored text, which many filters have in common.
         self._configs: dict[str, Config] = {}
 

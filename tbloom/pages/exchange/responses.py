@@ -67,7 +67,7 @@ class Fields:
     def __init__(self, head: bytes) -> None:
         """Raises Damaged where they can't be those of one record."""
         try:
-            self.pairs = _pairs(head, "utf-8")
+            self.pairs: Pairs = _pairs(head, "utf-8")
         except UnicodeDecodeError:
             self.pairs = _pairs(head, "latin-1")
         self._known = {name.lower(): value for name, value in reversed(self.pairs)}
@@ -77,7 +77,7 @@ class Fields:
         length = self.get("Content-Length")
         if not (length.isascii() and length.isdigit() and len(length) < _DIGITS):
             raise Damaged(f"its Content-Length is {length[:_SHOWN]!r}")
-        self.length = int(length)
+        self.length: int = int(length)
 
     def get(self, name: str) -> str:
         """The value of a field; empty where there is none."""

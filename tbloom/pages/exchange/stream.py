@@ -49,13 +49,13 @@ class Records:
         """``max_head``: the bytes of a head that are kept. Raises Damaged where the file does not begin like a WARC file."""
         self._max_head = max_head
         #: True: the current record's head is longer.
-        self.is_long = False
+        self.is_long: bool = False
         start = file.peek(len(_WARC))
         for other, why in _OTHERS.items():
             if start.startswith(other):
                 raise Damaged(why)
         #: True: changed bytes are noticed. (In zstd, checksums are an option.)
-        self.has_checksums = start.startswith(_GZIP)
+        self.has_checksums: bool = start.startswith(_GZIP)
         self._stream: BinaryIO = file
         self._is_compressed = True
         if self.has_checksums:

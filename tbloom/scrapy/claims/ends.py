@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tbloom.scrapy.claims.page import Page
     from tbloom.scrapy.stores import CrawlBloom
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 #: Pages that end within this time go in one call (seconds).
 _GATHER = 0.02
@@ -52,7 +52,7 @@ class Ends:
         self, crawl: Crawl, seen: CrawlBloom, links: Callable[[], tuple[int, int]]
     ) -> None:
         self._crawl, self._seen, self._links = crawl, seen, links
-        self.feeds = Feeds(crawl.crawler, self._stored)
+        self.feeds: Feeds = Feeds(crawl.crawler, self._stored)
         #: Pages that are to be marked, and those among them whose items a feed or a pipeline still keeps.
         self._marked: list[_Done] = []
         self._held: list[_Done] = []

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tbloom.scrapy.claims.ends import Ends
     from tbloom.scrapy.claims.page import Page
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 #: So many pages that fail one after the other in the same pipeline, or half of the last hundred, are a fault of the pipeline.
 _IN_A_ROW, _LAST = 20, 100
@@ -35,13 +35,13 @@ class Failures:
 
     def __init__(self, crawl: Crawl, ends: Ends, try_again: Callable[[Page], None]) -> None:
         self._crawl, self._ends, self._try_again = crawl, ends, try_again
-        self.attempts = ATTEMPTS.value(crawl.crawler.settings)
+        self.attempts: Any = ATTEMPTS.value(crawl.crawler.settings)
         #: Pages that wait for another attempt, with their timers.
         self.waiting: dict[Page, Any] = {}
         #: The failed attempts of pages that may be tried again, by the fingerprints of their first URLs.
         self._failed: Counter[str] = Counter()
         #: The fingerprints of the pages that this crawl tries no more.
-        self.left_pages = set[str]()
+        self.left_pages: set[str] = set[str]()
         self._reasons: Counter[str] = Counter()
         self._urls: list[str] = []
         #: Why each of the last pages has failed; "": it has not.

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tbloom.scrapy.calls import Crawl
     from tbloom.scrapy.stores import CrawlBloom
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 _NOT_NOTED = (
     "Redis can't keep %s, because %s, nor perhaps others: such pages count as seen once they are scheduled, and are lost if "
@@ -48,11 +48,12 @@ class ClaimedLinks(Links):
     def __init__(self, crawl: Crawl, queue: Any, seen: CrawlBloom, *, shared: bool) -> None:
         super().__init__(crawl, queue)
         crawler = self.crawl.crawler
-        self.seen, self._shared = seen, shared
+        self.seen: CrawlBloom = seen
+        self._shared = shared
         self._has_notes = TAKE_OVER.value(crawler.settings)
         self._most = max(1, crawler.settings.getint("CONCURRENT_REQUESTS"))
-        self.pages = Pages(crawler.settings, self._ended, self._go_on)
-        self.ends = Ends(self.crawl, self.seen, lambda: (self.met, self.answered))
+        self.pages: Pages = Pages(crawler.settings, self._ended, self._go_on)
+        self.ends: Ends = Ends(self.crawl, self.seen, lambda: (self.met, self.answered))
         self._failures = Failures(self.crawl, self.ends, self._try_again)
         self._take_over = TakeOver(
             self.crawl, self.seen, self._failures, self.ends, self._schedule_again

@@ -25,7 +25,7 @@ from tbloom.scrapy.settings import MARK
 if TYPE_CHECKING:
     from scrapy.settings import BaseSettings
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 #: A server's answers from here on are failures, as those of RETRY_HTTP_CODES are.
 _SERVER_ERROR = 500

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tbloom.scrapy.claims.failures import Failures
     from tbloom.scrapy.stores import CrawlBloom
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 #: Number of requests that one search takes over, and time from search to search (seconds).
 _BATCH, _SEARCH_SECONDS = 100, 10.0

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from scrapy.settings import BaseSettings
     from typing_extensions import Self
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 KINDS = ("urls", "hosts")
 _DEFAULTS = {"name": "%(spider)s", "granularity": "d", "slices": 30, "tz": "UTC"}

@@ -31,7 +31,7 @@ from tbloom.scrapy.stores import CrawlBloom, CrawlExact
 if TYPE_CHECKING:
     from scrapy import Request
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 class _Trial(RFPDupeFilter):

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from scrapy.crawler import Crawler
     from twisted.internet.defer import Deferred
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 _SCRAPYS = "scrapy.dupefilters.RFPDupeFilter"
 _SCRAPY_REDIS = "scrapy_redis.dupefilter.RFPDupeFilter"

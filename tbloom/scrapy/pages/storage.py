@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from tbloom.pages import Page
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 #: Comes before a fingerprint, so that this address of a page is no URL.
 KEY = b"scrapy:"
