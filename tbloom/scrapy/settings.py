@@ -124,14 +124,20 @@ _ALL += [STORE, MARK, SHADOW, ON_ERROR, TAKE_OVER, ATTEMPTS]
 KNOWN = {setting.name: setting for setting in _ALL}
 
 
+class UnknownSetting(ConfigError):
+    """A setting that does not exist. (Its value is not shown, because it may be a secret.)"""
+
+    def __str__(self) -> str:
+        return f"unknown setting {self.argument}; {self.expected}"
+
+
 def check_settings(settings: BaseSettings) -> None:
     """Raises ConfigError for a setting that begins with TBLOOM_ and does not exist, and for one that is none of its choices."""
     for name in settings:
         if name.startswith("TBLOOM_") and name not in KNOWN:
             close = get_close_matches(name, sorted(KNOWN), 1)
-            known = close[0] if close else "one of " + ", ".join(sorted(KNOWN))
-            # The value may be a secret.
-            raise ConfigError(name, "an unknown setting", known)
+            hint = f"did you mean {close[0]}?" if close else "known are " + ", ".join(sorted(KNOWN))
+            raise UnknownSetting(name, None, hint)
     for setting in (*KNOWN.values(), FLUSH):
         setting.value(settings)
 

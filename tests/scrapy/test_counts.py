@@ -117,7 +117,10 @@ def test_without_redis_the_crawl_goes_on(
         ({"TBLOOM_COUNT_GRANULARITY": "y"}, "TBLOOM_COUNT_GRANULARITY: expected 'h', 'd', 'w'"),
         ({"TBLOOM_COUNT_SLICES": "many"}, "TBLOOM_COUNT_SLICES: expected a whole number from 1"),
         ({"TBLOOM_COUNT_MAX_MEMBERS": 0}, "TBLOOM_COUNT_MAX_MEMBERS: expected a whole number from"),
-        ({"TBLOOM_COUNT_SLICE": 4}, "TBLOOM_COUNT_SLICE: expected TBLOOM_COUNT_SLICES"),
+        (
+            {"TBLOOM_COUNT_SLICE": 4},
+            "unknown setting TBLOOM_COUNT_SLICE; did you mean TBLOOM_COUNT_SLICES?",
+        ),
         ({"REDIS_URL": "http://127.0.0.1"}, "REDIS_URL: expected a URL that starts with redis:"),
     ],
 )

@@ -32,7 +32,7 @@ THEIRS = {"DUPEFILTER_CLASS": "scrapy.dupefilters.RFPDupeFilter"}
         ({"ADDONS": {"tblom.scrapy.Addon": 500}}, "ADDONS names what can't be imported: No module"),
         ({**ADDON, **THEIRS}, "tbloom's add-on is off: the project sets DUPEFILTER_CLASS"),
         ({**SCRAPY, "TBLOOM_MARK": "done"}, "TBLOOM_MARK: 'done' and 'parsed' need ADDONS ="),
-        ({**ADDON, "TBLOOM_SLCES": 3}, "TBLOOM_SLCES: expected TBLOOM_SLICES"),
+        ({**ADDON, "TBLOOM_SLCES": 3}, "unknown setting TBLOOM_SLCES; did you mean TBLOOM_SLICES?"),
         ({**ADDON, **SHARED}, "SCHEDULER_PERSIST: without it, scrapy-redis deletes the queue"),
         ({**ADDON, **SHARED, "SCHEDULER_PERSIST": True}, ""),
         ({**ADDON, **SHARED, "TBLOOM_MARK": "done"}, ""),

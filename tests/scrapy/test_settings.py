@@ -45,7 +45,7 @@ def message(wrong: dict[str, Any]) -> str:
         ({"TBLOOM_KEY": "{a}"}, "TBLOOM_KEY: expected a str that is not empty and has no braces"),
         ({"TBLOOM_GROW": "maybe"}, "TBLOOM_GROW: expected True or False, got 'maybe'"),
         ({"TBLOOM_SECRET": "short"}, "TBLOOM_SECRET: expected 16 to 64 bytes, got '5 bytes'"),
-        ({"TBLOOM_SLICE": 4}, "TBLOOM_SLICE: expected TBLOOM_SLICES, got 'an unknown setting'"),
+        ({"TBLOOM_SLICE": 4}, "unknown setting TBLOOM_SLICE; did you mean TBLOOM_SLICES?"),
         ({"BLOOMFILTER_BIT": 41}, "BLOOMFILTER_BIT: expected 3 to 40"),
         ({"BLOOMFILTER_BIT": 20, "TBLOOM_CAPACITY": 10**6}, "TBLOOM_CAPACITY: expected 22117 or less"),
         ({"TBLOOM_STORE": "Exact"}, "TBLOOM_STORE: expected 'bloom' or 'exact' or 'local', got 'Ex"),
@@ -61,7 +61,7 @@ def message(wrong: dict[str, Any]) -> str:
         *(({"TBLOOM_KEY": key}, _FORMAT) for key in (
             "%", "%s", "%(spider)s%", "%(other)s", "%(spider", "%(spider)9999999999s", b"a", 5,
         )),
-        ({"TBLOOM_SECERT": SECRET}, "TBLOOM_SECERT: expected TBLOOM_SECRET"),
+        ({"TBLOOM_SECERT": SECRET}, "unknown setting TBLOOM_SECERT; did you mean TBLOOM_SECRET?"),
         ({**EXACT, "TBLOOM_SECRET": SECRET}, "TBLOOM_SECRET: expected to be left out"),
         ({"TBLOOM_SECRET": 3 * SECRET}, "TBLOOM_SECRET: expected 16 to 64 bytes"),
         ({"REDIS_URL": "http://127.0.0.1"}, "REDIS_URL: expected a URL that starts with redis://"),
