@@ -71,7 +71,7 @@ if verb ~= 'contains' then
   if last then return {3, last} end
 end
 
-local now, refused = time_within(begins, ends)
+local _, refused = time_within(begins, ends)
 if refused then return refused end
 local refusal, stored_mapping = disagreement(mapping_key, mapping, true)
 if refusal then return refusal end
@@ -105,8 +105,8 @@ if expires == 0 and not first_head.is_live then return {8, KEYS[FIRST_KEY]} end
 local pieces, pieces_named = {}, 0
 for piece in string.gmatch(ARGV[16], '%d+') do pieces[tonumber(piece)], pieces_named = pieces_named, pieces_named + 1 end
 local FIRST_BUCKET = FIRST_KEY + slices * pieces_named
-local tree = tree_of(layout_key, FIRST_BUCKET)
-tree.size, tree.most, tree.last = 'HLEN', tonumber(ARGV[12]), tonumber(ARGV[13])
+local directory = directory_of(layout_key, FIRST_BUCKET)
+directory.size, directory.most, directory.last = 'HLEN', tonumber(ARGV[12]), tonumber(ARGV[13])
 
 -- The id of a member that the client has given, or that its bucket has; false: that is not tbloom's. To merge, the chunk's
 -- first id.
@@ -158,7 +158,7 @@ end
 local answers, unknown, is_left = {}, {}, false
 for member = 0, asked - 1 do
   local at = FIRST_KEY
-  if read > MAX_READ then at, is_left = nil, true elseif not has_ids then at = place(tree, items, member) end
+  if read > MAX_READ then at, is_left = nil, true elseif not has_ids then at = place(directory, items, member) end
   local id = at and id_of(member, at)
   local answer = '0'
   if id == false then
@@ -207,18 +207,18 @@ if damaged then return {8, damaged} end
 if changes then redis.call('SETRANGE', lane_key, 0, '') end
 local given, is_full = 0, false
 for _, member in ipairs(unknown) do
-  local at, bucket = place(tree, items, member) -- a split may have moved it
+  local at, bucket = place(directory, items, member) -- a split may have moved it
   local id = members + given
   local chunk = chunk_of(1, id)
   is_full = id >= max_members
-  if is_full or not chunk or not has_room(tree, at) then
+  if is_full or not chunk or not has_room(directory, at) then
     answers[member + 1] = '2'
   else
     local kept = ARGV[FIRST_MEMBER + member]
     redis.call('HSET', KEYS[at], fingerprint_at(items, member), kept and string.format('%.0f:', id) .. kept or id)
     look_at(chunk, id, member)
     answers[member + 1], given = '1', given + 1
-    split_if_due(tree, at, bucket)
+    split_if_due(directory, at, bucket)
   end
 end
 answers = table.concat(answers)
@@ -250,4 +250,4 @@ if verb == 'discard' or given > 0 or next(containers) then
   if given > 0 then redis.call('SET', members_key, string.format('%.0f', members + given)) end
   redis.call('SET', lane_key, lane_entry(ARGV[1], answers, generation), 'PX', lane_ttl)
 end
-return {is_full and 6 or 0, answers, tree.splits, members + given, is_left and 1 or 0}
+return {is_full and 6 or 0, answers, directory.splits, members + given, is_left and 1 or 0}

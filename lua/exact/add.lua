@@ -54,15 +54,15 @@ if generation == '' then
   return {5, generation}
 end
 
-local tree = tree_of(layout_key, FIRST_KEY)
-tree.size, tree.most, tree.last = 'ZCARD', tonumber(ARGV[7]), tonumber(ARGV[8])
+local directory = directory_of(layout_key, FIRST_KEY)
+directory.size, directory.most, directory.last = 'ZCARD', tonumber(ARGV[7]), tonumber(ARGV[8])
 
 -- (1) Seen items get their answer also on a server that refuses writes.
 local now = server_time()
 local entry_now = since(generation, now)
 local answers, missing = {}, {}
 for item = 0, #items / 20 - 1 do
-  local at = place(tree, items, item)
+  local at = place(directory, items, item)
   local expires = at and redis.call('ZSCORE', KEYS[at], fingerprint_at(items, item))
   if not at then
     answers[item + 1] = '2'
@@ -77,13 +77,13 @@ end
 if #missing > 0 then redis.call('SETRANGE', layout_key, 0, '') end
 local new = 0
 for _, item in ipairs(missing) do
-  local at, bucket = place(tree, items, item) -- a split may have moved it
+  local at, bucket = place(directory, items, item) -- a split may have moved it
   if at then redis.call('ZREMRANGEBYSCORE', KEYS[at], '-inf', entry_now) end
-  if has_room(tree, at) then
+  if has_room(directory, at) then
     redis.call('ZADD', KEYS[at], entry_now + ttl, fingerprint_at(items, item))
     answers[item + 1], new = '1', new + 1
     keep_bucket(KEYS[at], now + ttl, now)
-    split_if_due(tree, at, bucket)
+    split_if_due(directory, at, bucket)
   else
     answers[item + 1] = '2'
   end
@@ -96,14 +96,14 @@ for i = FIRST_SWEPT, #ARGV do
   local key, bucket = KEYS[#KEYS - #ARGV + i], tonumber(ARGV[i])
   local swept = redis.pcall('ZREMRANGEBYSCORE', key, '-inf', entry_now)
   if type(swept) == 'number' then dead, left = dead + swept, left + redis.call('ZCARD', key) end
-  if is_split(tree, bucket) then table.insert(tree.splits, bucket) end
+  if is_split(directory, bucket) then table.insert(directory.splits, bucket) end
 end
 
 -- Without a new item the answer is not kept, because a resent call finds the same. (Unless an item has expired by then:
 -- see docs/guarantees.md.) Once its items have expired, an answer says nothing of those that others add.
-if new == 0 then return {0, answers, tree.splits, dead, left} end
+if new == 0 then return {0, answers, directory.splits, dead, left} end
 
 keep_parameters()
 if ends_before(layout_key, ttl) then redis.call('PEXPIRE', layout_key, life) end
 redis.call('SET', lane_key, lane_entry(ARGV[1], answers, generation), 'PX', math.min(lane_ttl, ttl))
-return {0, answers, tree.splits, dead, left}
+return {0, answers, directory.splits, dead, left}

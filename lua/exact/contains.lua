@@ -26,11 +26,11 @@ local refused = refusal(config_key, layout_key, config, agreed, generation)
 if refused then return refused end
 if generation == '' then return {0, string.rep('0', #items / 20), {}, {}} end
 
-local answers, times, tree = {}, {}, tree_of(layout_key, FIRST_KEY)
+local answers, times, directory = {}, {}, directory_of(layout_key, FIRST_KEY)
 local now = server_time()
 local began = now - since(generation, now)
 for i = 0, #items / 20 - 1 do
-  local at = place(tree, items, i)
+  local at = place(directory, items, i)
   if not at then
     answers[i + 1] = '2'
   else
@@ -41,4 +41,4 @@ for i = 0, #items / 20 - 1 do
     if is_seen and has_times then times[#times + 1] = expires end
   end
 end
-return {0, table.concat(answers), tree.splits, times}
+return {0, table.concat(answers), directory.splits, times}

@@ -29,9 +29,9 @@ if refused then return refused end
 if generation == '' then return {0, string.rep('0', #items / 20), {}} end
 
 local entry_now = since(generation, server_time())
-local answers, found, tree = {}, {}, tree_of(layout_key, FIRST_KEY)
+local answers, found, directory = {}, {}, directory_of(layout_key, FIRST_KEY)
 for item = 0, #items / 20 - 1 do
-  local at = place(tree, items, item)
+  local at = place(directory, items, item)
   local expires = at and redis.call('ZSCORE', KEYS[at], fingerprint_at(items, item))
   if expires then found[item] = KEYS[at] end
   answers[item + 1] = not at and '2' or expires and tonumber(expires) > entry_now and '1' or '0'
@@ -42,4 +42,4 @@ answers = table.concat(answers)
 -- found nothing is kept, because an item may be added before a late copy arrives.
 redis.call('SET', lane_key, lane_entry(ARGV[1], answers, generation), 'PX', lane_ttl)
 for item, key in pairs(found) do redis.call('ZREM', key, fingerprint_at(items, item)) end
-return {0, answers, tree.splits}
+return {0, answers, directory.splits}

@@ -1,4 +1,4 @@
--- the tree of buckets of an exact filter, or of a mapping.
+-- the directory of buckets of an exact filter, or of a mapping.
 --
 -- Includes   none
 
@@ -24,39 +24,39 @@ local function fingerprint_at(items, i)
   return string.sub(items, 20 * i + 5, 20 * i + 20)
 end
 
--- The tree as a script knows it: `first`, the index in KEYS of the first bucket; `next`, that of the next one to be named, and
--- `named`, that of each by its number; `splits`, the named buckets that have been split; `is_split`, which are, as far as they
+-- The directory as a script knows it: `first`, the index in KEYS of the first bucket; `next`, that of the next one to be named,
+-- and `named`, that of each by its number; `splits`, the named buckets that have been split; `is_split`, which are, as far as they
 -- were asked. What adds entries sets `size`, the command that counts them, `most`, the limit of entries in a bucket, and
 -- `last`, the number of the last bucket that may be split.
-local function tree_of(layout_key, first)
+local function directory_of(layout_key, first)
   return {layout = layout_key, first = first, next = first, named = {}, splits = {}, is_split = {}}
 end
 
 -- Whether a bucket has been split.
-local function is_split(tree, bucket)
-  local known = tree.is_split[bucket]
-  if known == nil then known = redis.call('GETBIT', tree.layout, 128 + bucket) == 1 end
-  tree.is_split[bucket] = known
+local function is_split(directory, bucket)
+  local known = directory.is_split[bucket]
+  if known == nil then known = redis.call('GETBIT', directory.layout, 128 + bucket) == 1 end
+  directory.is_split[bucket] = known
   return known
 end
 
 -- The index in KEYS of the bucket of item number `i`, and the bucket's number; nil if the bucket is not in KEYS. Each bucket
 -- that the client knows is in KEYS once, followed by its two halves, in the order in which the items name it.
-local function place(tree, items, i)
+local function place(directory, items, i)
   local half = half_at(items, i)
   local bucket = math.floor(half / 2)
-  if not tree.named[bucket] then tree.named[bucket], tree.next = tree.next, tree.next + 3 end
-  if bucket > 1 and not is_split(tree, math.floor(bucket / 2)) then return nil end
-  if not is_split(tree, bucket) then return tree.named[bucket], bucket end
-  if tree.splits[#tree.splits] ~= bucket then table.insert(tree.splits, bucket) end
-  if not is_split(tree, half) then return tree.named[bucket] + 1 + half % 2, half end
+  if not directory.named[bucket] then directory.named[bucket], directory.next = directory.next, directory.next + 3 end
+  if bucket > 1 and not is_split(directory, math.floor(bucket / 2)) then return nil end
+  if not is_split(directory, bucket) then return directory.named[bucket], bucket end
+  if directory.splits[#directory.splits] ~= bucket then table.insert(directory.splits, bucket) end
+  if not is_split(directory, half) then return directory.named[bucket] + 1 + half % 2, half end
 end
 
 -- Whether a bucket takes a further entry. KEYS has no halves of a half, so it can't be split now. It may grow to 1.5 times the
 -- limit, which is still compact (a listpack of at most 128 entries); beyond that the client must call again with the half's
 -- own halves.
-local function has_room(tree, at)
-  return at and ((at - tree.first) % 3 == 0 or redis.call(tree.size, KEYS[at]) < 1.5 * tree.most)
+local function has_room(directory, at)
+  return at and ((at - directory.first) % 3 == 0 or redis.call(directory.size, KEYS[at]) < 1.5 * directory.most)
 end
 
 -- The half of a bucket that an item belongs to, 0 or 1. Bucket 1 has the halves 2 and 3, these have 4, 5, 6 and 7; each
@@ -78,12 +78,12 @@ end
 
 -- Splits the bucket KEYS[at], a sorted set or a hash, into its halves, the two keys after it, if it has too many entries;
 -- unless one of the halves is of another type.
-local function split_if_due(tree, at, bucket)
-  if (at - tree.first) % 3 ~= 0 or bucket >= tree.last or redis.call(tree.size, KEYS[at]) <= tree.most then return end
+local function split_if_due(directory, at, bucket)
+  if (at - directory.first) % 3 ~= 0 or bucket >= directory.last or redis.call(directory.size, KEYS[at]) <= directory.most then return end
   for half = 1, 2 do
-    if type(redis.pcall(tree.size, KEYS[at + half])) ~= 'number' then return end
+    if type(redis.pcall(directory.size, KEYS[at + half])) ~= 'number' then return end
   end
-  local is_hash = tree.size == 'HLEN'
+  local is_hash = directory.size == 'HLEN'
   local entries = is_hash and redis.call('HGETALL', KEYS[at]) or redis.call('ZRANGE', KEYS[at], 0, -1, 'WITHSCORES')
   local words = {{}, {}}
   for i = 1, #entries, 2 do
@@ -99,7 +99,7 @@ local function split_if_due(tree, at, bucket)
     end
   end
   redis.call('UNLINK', KEYS[at])
-  redis.call('SETBIT', tree.layout, 128 + bucket, 1)
-  tree.is_split[bucket] = true
-  table.insert(tree.splits, bucket)
+  redis.call('SETBIT', directory.layout, 128 + bucket, 1)
+  directory.is_split[bucket] = true
+  table.insert(directory.splits, bucket)
 end

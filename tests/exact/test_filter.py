@@ -14,7 +14,7 @@ import redis
 from tbloom import ConfigMismatch, TBloomError
 from tbloom.distinct import DistinctCounter
 from tbloom.engine.batches import MOVED
-from tbloom.engine.directory import BITS, read_tree
+from tbloom.engine.directory import BITS, read_directory
 from tbloom.exact import ExactFilter
 from tbloom.items import encode, fingerprint
 from tests.helpers import commands
@@ -121,7 +121,7 @@ def test_commands_of_other_filters_say_that_it_is_an_exact_one(own_url: str, wor
 
 def _check_layout(seen: ExactFilter, url: str, items: list[str]) -> None:
     """Each item is in its bucket; there are no others, and each is in its compact form."""
-    tree, _ = run(seen.client, read_tree(seen.config.name, seen.config.keys.layout(0)))
+    directory, _ = run(seen.client, read_directory(seen.config.name, seen.config.keys.layout(0)))
     found = {}
     with redis.Redis.from_url(url) as client:
         for key in client.scan_iter(f"{{{seen.name}}}:exact:*"):
@@ -131,7 +131,7 @@ def _check_layout(seen: ExactFilter, url: str, items: list[str]) -> None:
             assert client.object("encoding", key) in (b"listpack", b"ziplist")
             assert client.zcard(key) <= 128
     keys = map(fingerprint, map(encode, items))
-    assert found == {key.to_bytes(16, "big"): tree.half_of(key) >> 1 for key in keys}
+    assert found == {key.to_bytes(16, "big"): directory.half_of(key) >> 1 for key in keys}
 
 
 @pytest.mark.parametrize("size", [1, 7, 150, 20_000])
