@@ -12,10 +12,9 @@ import fastwarc
 import pytest
 from warcio.archiveiterator import ArchiveIterator
 
-from tbloom.cli.kit import streams
 from tbloom.errors import ConfigError
 from tbloom.pages import PagesExported, PagesImported, PageStore, export_warc, import_warc
-from tests.helpers.pagestores import NOON, Child, die, files, url
+from tests.helpers.pagestores import NOON, files, url
 from tests.pages.test_warc import PAGES
 
 pytestmark = pytest.mark.usefixtures("clock")
@@ -114,27 +113,6 @@ def test_another_store_is_imported_as_it_is(store: PageStore, tmp_path: Path) ->
         assert PagesImported(8, 0, {"longer than max_body": 1}, ()) == done
         assert PagesImported(1, 8, {}, ()) == import_warc(other, store.path)
         assert {*store.pages()} == {*other.pages()}
-
-
-def test_what_a_killed_export_has_left_is_removed_by_the_next_one(
-    store: PageStore, tmp_path: Path
-) -> None:
-    """Not what another one is writing."""
-    target = tmp_path / "pages.warc.gz"
-
-    def be_killed() -> None:
-        with streams.writing(str(target)) as file:
-            export_warc(store, file)
-            die()
-
-    Child(be_killed).wait()
-    [left] = tmp_path.glob("*.new")
-    with streams.writing(str(target)):
-        assert left not in {*tmp_path.glob("*.new")}
-        with streams.writing(str(target)) as file:
-            export_warc(store, file)
-        assert 1 == len([*tmp_path.glob("*.new")])
-    assert [] == [*tmp_path.glob("*.new")]
 
 
 def test_a_rebuild_says_how_far_it_is(store: PageStore) -> None:

@@ -45,7 +45,11 @@ Batches = Iterator[list[bytes]]
 @click.option("--from-seen", type=click.Path(exists=True), help="requests.seen, or Scrapy's JOBDIR")
 @click.option("--from-lines", type=click.File("rb"), help="an item in each line; -: standard input")
 @click.option("--from-url", metavar="URL", help="the server of --from-set (--url)")
-@click.option("--slice", metavar="LABEL", help="of the slice to import into (the current one)")
+@click.option(
+    "--slice",
+    metavar="LABEL",
+    help="the slice to import into, by its label in 'tbloom info' (the current one)",
+)
 @options.as_json
 @options.quiet
 @options.creation

@@ -7,6 +7,7 @@ import os
 import secrets
 import stat
 import sys
+import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -14,17 +15,14 @@ from typing import TYPE_CHECKING, BinaryIO
 from tbloom.cli.kit.errors import CommandError, CommandFailed
 from tbloom.cli.kit.formats import counted
 
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
-
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 #: Bytes per read, and of the longest line.
 _READ_BYTES = 1 << 16
 _LONGEST = 64 << 20
+#: How the name of an output file ends until it is complete; and how old it is (s) when its writer must have been killed.
+_UNFINISHED, _LEFT = ".tbloom-unfinished", 86_400.0
 #: How files begin that have no lines yet, and what makes lines of them.
 _OTHERS = {
     b"\x1f\x8b": "a gzip file (see zcat; 'tbloom restore' takes what 'tbloom export' wrote)",
@@ -87,14 +85,15 @@ def writing(file: str, *, is_secret: bool = False) -> Iterator[BinaryIO]:
         return
     target = Path(file).resolve()  # the target of a link
     _remove_left_by_others(target)
-    new = target.with_name(f"{target.name}.{secrets.token_hex(4)}.new")
+    new = target.with_name(f".{target.name}.{secrets.token_hex(4)}{_UNFINISHED}")
     before = target.stat() if target.exists() else None
     mode = 0o600 if is_secret or before else 0o666
     try:
         fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, file) from None
+    try:
         with open(fd, "wb") as opened:  # noqa: PTH123 - of a descriptor
-            with suppress(OSError):  # a file system without locks: then nothing is removed either
-                _lock(opened)
             yield opened
             opened.flush()
             if before:
@@ -108,17 +107,11 @@ def writing(file: str, *, is_secret: bool = False) -> Iterator[BinaryIO]:
 
 
 def _remove_left_by_others(target: Path) -> None:
-    """Removes temporary files of this target whose writers were killed: those that are being written are locked."""
-    for left in target.parent.glob(f"{glob.escape(target.name)}.????????.new"):
-        with suppress(OSError), left.open("rb") as file:
-            _lock(file)
-            left.unlink()
-
-
-def _lock(file: BinaryIO) -> None:
-    """Locks a file until it is closed; raises OSError where another process has done so."""
-    if fcntl is not None:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    """Removes temporary files of this target that nobody has written to for a day: their writers were killed."""
+    for left in target.parent.glob(f".{glob.escape(target.name)}.????????{_UNFINISHED}"):
+        with suppress(OSError):
+            if left.stat().st_mtime < time.time() - _LEFT:
+                left.unlink()
 
 
 def write(data: bytes, line: str = "") -> None:
