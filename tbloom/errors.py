@@ -24,7 +24,7 @@ _SIZE = ("bits", "hashes")
 _SIZED_BY = {"capacity", "error_rate", "slices", "grow"}
 
 
-def _shown(value: object) -> str:
+def shown(value: object) -> str:
     """The value as text for a message, cut to a few lines. Its repr may fail."""
     try:
         text = repr(value)
@@ -53,7 +53,7 @@ class ConfigError(TBloomError, ValueError):
         self.expected = expected
 
     def __str__(self) -> str:
-        return f"{self.argument}: expected {self.expected}, got {_shown(self.value)}"
+        return f"{self.argument}: expected {self.expected}, got {shown(self.value)}"
 
 
 class ConfigMismatch(TBloomError):
@@ -80,7 +80,7 @@ class ConfigMismatch(TBloomError):
     def __str__(self) -> str:
         derived = _SIZE if self.differences.keys() & _SIZED_BY else ()
         details = ", ".join(
-            f"{parameter} is {_shown(stored)} there and {_shown(given)} here"
+            f"{parameter} is {shown(stored)} there and {shown(given)} here"
             for parameter, (stored, given) in self.differences.items()
             if parameter not in derived
         )

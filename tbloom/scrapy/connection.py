@@ -15,7 +15,7 @@ from scrapy.utils.misc import load_object
 from tbloom.engine.client import RETRY_FOR
 from tbloom.engine.urls import SOCKET_TIMEOUT, parse_url, without_retries, without_secrets
 from tbloom.engine.urls import make_client as client_of
-from tbloom.errors import ConfigError
+from tbloom.errors import ConfigError, shown
 
 # As Scrapy has it for other libraries. At each start redis-py's DEBUG says that the server knows no maintenance notifications.
 logging.getLogger("redis.connection").setLevel(logging.INFO)
@@ -69,12 +69,14 @@ def server_settings(settings: BaseSettings) -> str:
     params = settings.getdict("REDIS_PARAMS")
     given = {name: settings.get(name) for name, param in _PARAMS.items() if param in _PLACES}
     given |= {f"REDIS_PARAMS[{param!r}]": params[param] for param in params if param in _PLACES}
-    shown = [
-        f"{name} is {without_secrets(value) if '://' in str(value) else value}"
-        for name, value in given.items()
-        if value
-    ]
-    return ", ".join(shown) or ("REDIS_PARAMS" if params else "REDIS_URL")
+    named = [f"{name} is {_place(value)}" for name, value in given.items() if value]
+    return ", ".join(named) or ("REDIS_PARAMS" if params else "REDIS_URL")
+
+
+def _place(value: Any) -> str:
+    if isinstance(value, str):
+        return without_secrets(value) if "://" in value else value
+    return shown(value)
 
 
 def address_of(client: Any) -> str:
