@@ -109,6 +109,8 @@ def end_crawl(crawler: Crawler) -> None:
     engine = crawler.engine
     crawler.signals.connect(_note_failure, signals.engine_stopped)
     if engine and engine.spider:
+        if scheduler := scheduler_of(engine):
+            scheduler.persist = True  # scrapy-redis' would clear the queue of all crawlers
         deferred_from_coro(engine.close_spider_async(reason=ERROR_REASON))
 
 

@@ -144,12 +144,12 @@ class DownloaderGate(_Project):  # type: ignore[misc] # known at run time only
         #: As earlier versions of Scrapy had it.
         self._needs_spider = spider is not None and spider.default is Parameter.empty
 
-    def fetch(self, request: Request) -> Any:
+    def fetch(self, request: Request, spider: Any = None) -> Any:  # noqa: ARG002 - as Scrapy's
         """A Deferred of the Response, Request or Failure; a page is known by the object that is passed on."""
         links = claimed_links(self._of_crawler)
         page = links and links.pages.fetching(request)
-        spider = [self._of_crawler.spider] if self._needs_spider else []
-        fetched = super().fetch(request, *spider)
+        own = [self._of_crawler.spider] if self._needs_spider else []
+        fetched = super().fetch(request, *own)
         if not links or not page:
             return fetched
 

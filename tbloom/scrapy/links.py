@@ -98,7 +98,7 @@ class Links:
         if self._given is not None:
             return self._given
         try:
-            link = self._link(request)
+            link = self._link(request, is_asked=True)
             if link.item is not None and link.answer is None:
                 self.crawl.calls.now(partial(self._answer, [link]))
         except (RedisError, TBloomError) as error:  # Scrapy hangs where a dupefilter raises
@@ -119,9 +119,12 @@ class Links:
     def report(self) -> None:
         """Logs what is left to the next crawl."""
 
-    def _link(self, request: Request) -> Link:
-        """The link; with an answer where there is nothing to ask. A wrong value in the request's meta ends the crawl."""
-        if request.dont_filter:
+    def _link(self, request: Request, *, is_asked: bool = False) -> Link:
+        """The link; with an answer where there is nothing to ask. A wrong value in the request's meta ends the crawl.
+
+        ``is_asked``: the scheduler asks, whatever the request's ``dont_filter`` is.
+        """
+        if request.dont_filter and not is_asked:
             return Link(request)
         if self.crawl.is_ending:
             return Link(request, answer=Guess.DROPPED)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from scrapy import Request
-from scrapy.core.scheduler import BaseScheduler
+from scrapy.core.scheduler import BaseScheduler, Scheduler
 from scrapy.settings import BaseSettings
 
 from tbloom import TimeBloom
@@ -57,6 +57,14 @@ class Plain(BaseScheduler):
 
     def next_request(self) -> Request | None:
         return self._queue.pop() if self._queue else None
+
+
+class AsksForAll(Scheduler):
+    """A scheduler that filters all requests, whatever their ``dont_filter`` is."""
+
+    def enqueue_request(self, request: Request) -> bool:
+        is_seen: bool = self.df.request_seen(request)
+        return not is_seen and super().enqueue_request(request.replace(dont_filter=True))
 
 
 #: `make test` has the two that differ in everything.

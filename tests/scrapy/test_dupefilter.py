@@ -151,3 +151,11 @@ def test_the_log_says_when_the_project_overrules_the_add_on(crawl: Any) -> None:
     assert "tbloom/new" not in result["stats"]
     disabled = "Disabled tbloom.scrapy.Addon: the project sets DUPEFILTER_CLASS to 'scrapy."
     assert disabled in result["log"]
+
+
+@pytest.mark.parametrize("settings", [SCRAPY, ADDON], ids=["alone", "add-on"])
+def test_a_scheduler_may_filter_what_scrapy_would_not(crawl: Any, settings: dict[str, Any]) -> None:
+    """The start's requests, too: whether ``dont_filter`` counts is the scheduler's to decide."""
+    own = {**settings, "SCHEDULER": "tests.helpers.schedulers.AsksForAll"}
+    first, second = (crawl("pages", own, ["a", "b"]) for _ in range(2))
+    assert (["a", "b"], []) == (sorted(first["fetched"]), second["fetched"])

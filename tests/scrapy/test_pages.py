@@ -320,7 +320,6 @@ SLICES = {"TBLOOM_PAGES_GRANULARITY": "d", "TBLOOM_PAGES_SLICES": 7}
         ({"TBLOOM_PAGES_SLICES": 7}, "TBLOOM_PAGES_GRANULARITY"),
         ({"TBLOOM_PAGES_READONLY": "perhaps"}, "TBLOOM_PAGES_READONLY"),
         ({"TBLOOM_PAGES_CODEC": "br"}, "TBLOOM_PAGES_CODEC"),
-        ({"TBLOOM_PAGES_SLICE": 7}, "TBLOOM_PAGES_SLICE"),
     ],
 )
 def test_a_wrong_setting_is_named(settings: dict[str, Any], names: str, tmp_path: Path) -> None:

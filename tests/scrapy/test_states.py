@@ -154,6 +154,7 @@ class Try:
         meta = getattr(self.result, "meta", self.request.meta)
         for copy in (Request(URL, meta=meta), Request(URL + "/b", meta=meta, dont_filter=True)):
             self.tell(copy)
+            self.pages.link_scheduled(copy)
             assert not self.pages.keep_retry(copy), "a copied token counts"
 
     def retry(self) -> None:
@@ -166,6 +167,7 @@ class Try:
         if is_first:
             self.retries.append(request)
         else:
+            self.pages.link_scheduled(request)
             assert not self.pages.keep_retry(request), "it is fetched as two pages"
 
     def item(self) -> None:
@@ -235,7 +237,7 @@ class Game:
             t.target for t in self.tries if t.page.state not in ENDS and not t.is_lost
         } <= lost | circle
         self.pages.end_all()
-        kept = ("_by_id", "_followers", "_places", "_ending")
+        kept = ("_by_id", "_followers", "_places", "_ending", "_links")
         assert not any(vars(self.pages)[name] for name in kept), "something is left"
         states = {page.token.number: state for page, state in self.ended}
         assert len(self.ended) == len(states) == len({each.number for each in self.tries})
@@ -272,6 +274,26 @@ def test_every_order_of_moves(
             raise AssertionError(names) from error
         played += 1
     print(f"{played:,} sequences")
+
+
+def test_a_page_ends_after_the_engine_has_scheduled_its_links(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Scrapy pulls a callback's output ahead: it may have ended while links wait behind items in slow pipelines."""
+    monkeypatch.setattr(module, "call_later", lambda _, call: call())
+    ended, request, link = list[State](), Request(URL), Request(f"{URL}/link")
+    pages = module.Pages(SETTINGS, lambda page: ended.append(page.state), pytest.fail)
+    pages.taken(Token("session", 1, ("aa",)), request, "")
+    response = pages.fetched(Response(URL, request=request), pages.fetching(request))
+    with pages.following(response) as tell:
+        for found in (link, link, Request(URL)):
+            tell(found)
+    last = Request(URL)
+    for scheduled in (link, last, link):
+        pages.link_scheduled(scheduled)
+        assert [] == ended
+    pages.end_all()
+    assert [State.FAILED] == ended
 
 
 def test_a_redirect_that_a_signal_drops_as_the_crawl_becomes_idle(

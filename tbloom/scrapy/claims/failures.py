@@ -77,6 +77,7 @@ class Failures:
 
     def close(self) -> None:
         """No page is tried again any more."""
+        self.attempts = 0
         for page, timer in [*self.waiting.items()]:
             timer.cancel()
             self._leave(page)

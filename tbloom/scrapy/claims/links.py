@@ -26,6 +26,8 @@ from tbloom.scrapy.outage import NEW
 from tbloom.scrapy.settings import TAKE_OVER
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from tbloom.scrapy.calls import Crawl
     from tbloom.scrapy.stores import CrawlBloom
 
@@ -85,14 +87,14 @@ class ClaimedLinks(Links):
 
     def _answered_now(self, link: Link, request: Request) -> None:
         if link.answer in NEW and link.token is not None:
-            link.token.write(request)
+            link.token._replace(session=self.seen.session).write(request)
 
-    def _link(self, request: Request) -> Link:
+    def _link(self, request: Request, *, is_asked: bool = False) -> Link:
         self._take_over.moves += 1
         page = self.pages.returning(request)
         if page is None:
             request = without_token(request)
-        link = super()._link(request)
+        link = super()._link(request, is_asked=is_asked and page is None)
         link.page, link.token = page, page.token if page else None
         if link.item is None:
             return link
@@ -137,6 +139,10 @@ class ClaimedLinks(Links):
         if at_once:
             self.seen.commit_many(at_once)
 
+    def _have_answers(self, batch: list[Link], asked: Future[None]) -> None:
+        super()._have_answers(batch, asked)
+        self.ends.soon()  # pages may have waited for these
+
     def _hand_on(self, link: Link) -> bool:
         if link.owner:
             return self._have_adopted(link)
@@ -165,7 +171,9 @@ class ClaimedLinks(Links):
     def _leads_elsewhere(self, page: Page, link: Link) -> None:
         """A middleware's request for the page is not new."""
         places = self.ends.places_of(link.item)
-        if link.answer is Claim.SEEN or places is not None:  # or it is about to be
+        # Or it is about to be, or has become so while the link waited.
+        known = link.item and self.seen.known(link.item)
+        if Claim.SEEN in (link.answer, known) or places is not None:
             page.places |= places or set()
             self.pages.happens(page, Event.TO_SEEN)
         elif link.item is not None and self.seen.holds(link.item):

@@ -15,6 +15,7 @@ from tbloom.scrapy.gates import claimed_links
 from tbloom.scrapy.settings import MARK
 
 if TYPE_CHECKING:
+    from scrapy import Request
     from scrapy.crawler import Crawler
     from scrapy.http import Response
     from typing_extensions import Self
@@ -61,6 +62,7 @@ class NearestToEngine(_Middleware):
         connect = crawler.signals.connect
         connect(self.idle, signals.spider_idle)
         connect(self.spider_error, signals.spider_error)
+        connect(self.request_scheduled, signals.request_scheduled)
         if crawler.settings.get(MARK.name) == "done":
             connect(self.item_scraped, signals.item_scraped)
             connect(self.item_dropped, signals.item_dropped)
@@ -101,6 +103,11 @@ class NearestToEngine(_Middleware):
         """Scrapy logs an exception of a callback or an errback."""
         if self._pages:
             self._pages.raised(response, reason(failure.value))
+
+    def request_scheduled(self, request: Request) -> None:
+        """The engine takes a request, just before the scheduler does."""
+        if self._pages:
+            self._pages.link_scheduled(request)
 
     # Items of the start have no response, and those of an errback a Failure.
 

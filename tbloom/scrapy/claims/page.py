@@ -101,7 +101,7 @@ class Page:
     state: State = State.QUEUED
     #: The Request, Response or exception that is passed on now. (It is held, so that no other object gets its id.)
     thing: Any = None
-    #: The number of items in the pipelines, with a retry that the engine has not scheduled yet.
+    #: The number of items in the pipelines, and of links and a retry that the engine has not scheduled yet.
     items: int = 0
     #: How many of our generators its output runs through.
     inside: int = 0

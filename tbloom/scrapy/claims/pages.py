@@ -55,6 +55,8 @@ class Pages:
         self._followers: dict[str, list[Page]] = {}
         #: Where items wait of pages that are in the queue again, by the pages' numbers.
         self._places: dict[int, set[object]] = {}
+        #: The links that pages have yielded, until the engine schedules them, by their ids.
+        self._links: dict[int, list[tuple[Request, Page]]] = {}
         #: Pages whose output or items have perhaps ended in this turn of the event loop.
         self._ending: list[Page] = []
 
@@ -141,7 +143,8 @@ class Pages:
         error = getattr(failure, "value", failure)  # a downloader may give what Scrapy refuses
         ignored = isinstance(error, IgnoreRequest)
         page.doubt = "" if ignored else f"download/{type(error).__name__}"
-        if page.request.errback is None or error is failure:
+        # A middleware may give one exception to several pages.
+        if page.request.errback is None or error is failure or id(error) in self._by_id:
             self.happens(page, Event.IGNORED if ignored else Event.FAILURE)
         elif self.happens(page, Event.FAILURE_FOR_ERRBACK):
             # Twisted makes another Failure of the exception on its way.
@@ -198,6 +201,17 @@ class Pages:
         elif page.retry is None and self._is_retry(page, found):
             page.items += 1
             page.retry, self._by_id[id(found)] = found, page
+        else:  # Scrapy pulls output ahead of what it has handed on
+            page.items += 1
+            self._links.setdefault(id(found), []).append((found, page))
+
+    def link_scheduled(self, request: Request) -> None:
+        """The engine schedules a request: perhaps one that a page's callback or errback has yielded."""
+        if links := self._links.pop(id(request), None):
+            (_, page), *others = links
+            if others:  # the same object once more
+                self._links[id(request)] = others
+            self._one_less(page, "")
 
     def item_ended(self, thing: Any, failed: str = "", places: set[object] | None = None) -> None:
         """The pipelines have an item no more; ``failed``: why."""
@@ -246,6 +260,7 @@ class Pages:
         self._followers.clear()  # each is told once
         for page in {*self._by_id.values(), *following}:
             self.happens(page, Event.LEFT_OVER)
+        self._links.clear()
 
     def _end(self, page: Page) -> None:
         if self._by_id.get(id(page.thing)) is page:

@@ -106,17 +106,17 @@ class TakeOver:
 
     def _found_all(self, searched: Future[tuple[dict[str, int], list[str]]]) -> None:
         self._is_searching = False
-        engine = self._crawl.crawler.engine
+        pause = _WAIT_SECONDS  # after an error too
         with self._crawl.logging_errors("searched for"):
             others, texts = searched.result()
             self._take(texts)
-            if not texts:
+            if texts:
+                pause = 0.0
+            else:
                 self._note_silent(others)
-                if self._silent:
-                    call_later(_WAIT_SECONDS, look_again, engine)
-                    return
-                self._done_at = self.moves
-        look_again(engine)
+                if not self._silent:
+                    self._done_at, pause = self.moves, 0.0
+        call_later(pause, look_again, self._crawl.crawler.engine)
 
     def _note_silent(self, others: dict[str, int]) -> None:
         """A session with a heartbeat since this crawl became idle does its own work; one without is dead soon."""
