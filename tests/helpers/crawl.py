@@ -301,6 +301,21 @@ class Corners(Pages):
         return spider
 
 
+class CountsIdle:
+    """An extension: how often the crawl was idle is in the stats."""
+
+    def __init__(self, crawler: Any) -> None:
+        self._crawler = crawler
+        crawler.signals.connect(self.idle, scrapy.signals.spider_idle)
+
+    @classmethod
+    def from_crawler(cls, crawler: Any) -> CountsIdle:
+        return cls(crawler)
+
+    def idle(self) -> None:
+        self._crawler.stats.inc_value("idle")
+
+
 class Picky(RequestFingerprinter):
     """Knows no fingerprint of one page."""
 

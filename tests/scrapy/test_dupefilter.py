@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
+from scrapy.core.downloader import Downloader
 
 from tbloom import LocalBloom, TimeBloom
+from tbloom.scrapy.gates import DownloaderGate
 from tests.helpers.schedulers import (
     ADDON,
     DONE,
@@ -142,6 +145,23 @@ def test_a_full_filter_closes_the_spider(crawl: Any, settings: dict[str, Any]) -
     result = crawl("ten_and_hundred", {**settings, **full})
     assert "tbloom_error" == result["finish_reason"]
     assert "the current slice is full" in result["log"]
+
+
+def test_an_error_leaves_scrapy_rediss_queue_to_other_crawlers(
+    crawl: Any, client: redis.Redis, name: str
+) -> None:
+    """Also without the add-on, and without SCHEDULER_PERSIST."""
+    full = {"TBLOOM_GROW": False, "TBLOOM_CAPACITY": 80, "CONCURRENT_REQUESTS": 1}
+    key = f"{name}:requests"
+    result = crawl("ten_and_hundred", {**SCRAPY_REDIS, "SCHEDULER_QUEUE_KEY": key, **full})
+    assert "tbloom_error" == result["finish_reason"]
+    assert client.delete(key)
+
+
+def test_the_downloader_takes_what_scrapys_does() -> None:
+    kinds = Downloader, DownloaderGate
+    theirs, ours = ([*signature(kind.fetch).parameters] for kind in kinds)
+    assert theirs == ours
 
 
 def test_the_log_says_when_the_project_overrules_the_add_on(crawl: Any) -> None:

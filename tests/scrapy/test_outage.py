@@ -169,6 +169,22 @@ def test_what_was_not_asked_for_is_fetched_by_the_next_crawl(server: Killable, s
         assert set(range(60)) == site.fetched.keys()
 
 
+def test_an_idle_crawl_rests_while_the_server_is_away(server: Killable, start: Any) -> None:
+    """It looks for pages to take over twice a second, not as often as it can, and ends once there is an answer."""
+    settings = {**DONE, "TBLOOM_ON_ERROR": "schedule", "TBLOOM_RETRY_FOR": 0.1}
+    with a_site(pages=6, held=3) as site:
+        crawl = start(site, {**settings, "EXTENSIONS": {"tests.helpers.crawl.CountsIdle": 1}})
+        wait_for(3, site, crawl)
+        server.kill()
+        site.opened.set()
+        wait_for(6, site, crawl)
+        time.sleep(2)
+        server.restart()
+        ended = result(crawl)
+    assert "finished" == ended["finish_reason"]
+    assert ended["stats"]["idle"] < 500
+
+
 @MODES
 def test_while_the_server_is_away_no_page_is_fetched_twice(
     server: Killable, start: Any, name: str, settings: dict[str, Any]
