@@ -99,7 +99,7 @@ class FilterDispatcher(Dispatcher):
     ) -> Flow[None]:
         """Sends a call that replaces all that a shard holds; ``call`` makes it, with the parts that the shard's state counts:
         of slices too that are later than the current one, once the server's clock was set back."""
-        batch = Batch([], shard, token=self.lanes.take())
+        batch = Batch([], shard, token=(lane := self.lanes.take()))
 
         def attempt() -> Flow[bool | None]:
             # Read each time: others may have begun parts since a try that came at another time.
@@ -110,7 +110,7 @@ class FilterDispatcher(Dispatcher):
             return None if left else True
 
         yield from corrected(self._name, self._change, attempt)
-        self.lanes.free.extend([batch.token] if batch.token else ())
+        self.lanes.free.append(lane)
         self.learn_layout(shard, "")
 
     def tried(self, usual: Usual, digest: bytes, lane: Lane, call: ScriptCall, reply: Any) -> Batch:

@@ -15,7 +15,7 @@ from redis.asyncio.retry import Retry
 
 from tbloom.engine.batcher import Batcher
 from tbloom.engine.client import Store
-from tbloom.engine.flow import Call, Flow, ScriptCall
+from tbloom.engine.flow import Call, Flow
 from tbloom.engine.replicas import reply_of
 from tbloom.engine.retries import as_redis_error
 from tbloom.engine.sending import (
@@ -50,7 +50,6 @@ class AsyncSender:
 
     def __init__(self, client: asyncio.Redis | asyncio.RedisCluster) -> None:
         self._client: Any = client
-        self._is_plain = not is_cluster(client)
         self._pool: Any = getattr(client, "connection_pool", None)
         self._room = Semaphore(min(_MOST, getattr(self._pool, "max_connections", _MOST)))
         #: How long (s) replies are waited for; None: redis-py limits that.
@@ -70,9 +69,7 @@ class AsyncSender:
         async with self._room:
             if monotonic_ns() >= self._renewal:
                 await self.renew()
-            if len(calls) == 1:
-                return [await self._ask(calls[0])]
-            if any(call.behind for call in calls):
+            if len(calls) == 1 or any(call.behind for call in calls):
                 return [await self._ask(call) for call in calls]
             came = list[tuple[list[int], list[Any]]]()
             for places in rounds(self._client, calls):
@@ -88,9 +85,7 @@ class AsyncSender:
             async with timeout(self._time_limit):
                 if call.behind:
                     return reply_of(call, await self._send_with_wait(call))
-                is_plain = self._is_plain and isinstance(call, ScriptCall)
-                options = BYTES if is_plain else options_of(client, call)
-                return await client.execute_command(*call.words, **options)
+                return await client.execute_command(*call.words, **options_of(client, call))
         except Exception as error:  # noqa: BLE001 - it is raised again, if it is none of redis-py's
             return redis_error(error)
 
@@ -178,9 +173,8 @@ class AsyncDriver(AsyncVerbs, Store["asyncio.Redis | asyncio.RedisCluster", Any]
         """Ends retries. Raises TBloomError in another event loop, where the client can't be closed."""
         self._batcher.check_loop()
         self._retry_for = 0.0
-        if (
-            self._owned
-        ):  # the server may have closed connections unnoticed, and nothing is sent again
+        if self._owned:
+            # The server may have closed connections unnoticed, and nothing is sent again.
             await self._sender.renew()
 
     async def __aenter__(self) -> Self:

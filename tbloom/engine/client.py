@@ -59,7 +59,7 @@ class Store(Generic[Client, Config]):
         for given in arguments.keys() - {*taken}:
             nearest = get_close_matches(given, (*taken, "client_options"), 1, 0.5)
             hint = f"did you mean {nearest[0]!r}?" if nearest else f"it takes {', '.join(taken)}"
-            if given == "client_options":
+            if given in nearest:  # client_options
                 hint = "from_url() and open() do"
             raise TypeError(f"{cls.__name__} takes no argument {given!r}; {hint}")
         return super().__new__(cls)

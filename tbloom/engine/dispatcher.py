@@ -47,15 +47,13 @@ class Dispatcher(BeginsAnew):
         self,
         batches: list[Batch],
         call: Callable[[Batch], ScriptCall],
-        *,
-        store: bool | None = True,
     ) -> Flow[None]:
         """``send`` with a token for each batch; keeps pending answers if it fails."""
         lanes = self.lanes
         for batch in batches:
             batch.token, batch.call = batch.token or lanes.take(), call
         try:
-            yield from self.send(batches, call, store=store)
+            yield from self.send(batches, call, store=True)
             lanes.free.extend([batch.token for batch in batches if batch.token])
         except BaseException:  # GeneratorExit too, after a cancellation
             self._keep(batches)

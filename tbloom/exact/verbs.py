@@ -61,7 +61,7 @@ class ExactVerbs(Store[Client, ExactConfig]):
     ) -> None:
         """A filter that remembers each item for a time of its own.
 
-        :param client: a redis-py client, of ``redis.asyncio`` for ``AsyncExactFilter``; the caller closes it.
+        :param client: a redis-py client, of ``redis.asyncio`` for ``AsyncExactFilter``; it stays yours to close.
         :param name: the filter's name; clients with the same name share the filter.
         :param ttl: how long an item is remembered from its first add on, in seconds or as a ``timedelta``
             (3600). Clients may differ in it.

@@ -35,13 +35,13 @@ class Failures:
 
     def __init__(self, crawl: Crawl, ends: Ends, try_again: Callable[[Page], None]) -> None:
         self._crawl, self._ends, self._try_again = crawl, ends, try_again
-        self.attempts: Any = ATTEMPTS.value(crawl.crawler.settings)
+        self.attempts: int = ATTEMPTS.value(crawl.crawler.settings)
         #: Pages that wait for another attempt, with their timers.
         self.waiting: dict[Page, Any] = {}
         #: The failed attempts of pages that may be tried again, by the fingerprints of their first URLs.
         self._failed: Counter[str] = Counter()
         #: The fingerprints of the pages that this crawl tries no more.
-        self.left_pages: set[str] = set[str]()
+        self.left_pages: set[str] = set()
         self._reasons: Counter[str] = Counter()
         self._urls: list[str] = []
         #: Why each of the last pages has failed; "": it has not.
