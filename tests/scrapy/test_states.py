@@ -50,7 +50,7 @@ class Try:
         self.result: Any = None
         self.back, self.retries, self.outputs, self.items = [list[Any]() for _ in range(4)]
         self.begun = self.target = 0
-        self.is_lost = self.is_retried = self.is_doubtful = self.has_failed = self.is_in_circle = (
+        self.is_lost = self.is_retried = self.would_fail = self.has_failed = self.is_in_circle = (
             False
         )
 
@@ -92,7 +92,7 @@ class Try:
     def given(self, result: Any, then: str) -> None:
         """The downloader gives it; then the callback, or an errback, goes on, returns, or raises."""
         error = getattr(result, "value", None)
-        self.is_doubtful = isinstance(error, OSError) if error else result.status == 503
+        self.would_fail = isinstance(error, OSError) if error else result.status == 503
         self.has_failed = then == "raises"
         self.request.errback = print if error and then else None
         result = self.pages.fetched(result, self.page)
@@ -146,7 +146,7 @@ class Try:
 
     def recovers(self) -> None:
         """A middleware does; what it gives comes in the same turn."""
-        self.is_doubtful, self.page.doubt = True, self.page.doubt or "callback"
+        self.would_fail, self.page.would_fail = True, self.page.would_fail or "callback"
         self.ends()
         self.begins()
 
@@ -244,7 +244,7 @@ class Game:
         for page, state in self.ended:
             tries = self.tries_of(page.token.number)
             assert [page] == [t.page for t in tries if t.page.state is not State.PASSED_ON]
-            bad = any(t.has_failed or (t.is_doubtful and not t.is_retried) for t in tries)
+            bad = any(t.has_failed or (t.would_fail and not t.is_retried) for t in tries)
             bad |= any(states.get(t.target) is State.FAILED for t in tries)
             assert (State.FAILED if bad else State.MARKED) is state is page.state
             urls = {url for t in tries for url in t.page.token.fingerprints}

@@ -51,7 +51,7 @@ class NearestToSpider(_Middleware):
         """The page fails, unless it is asked for again."""
         page = self._pages and self._pages.page_of(response)
         if page and not isinstance(exception, HttpError):  # the status decides
-            page.doubt = page.doubt or reason(exception)
+            page.would_fail = page.would_fail or reason(exception)
 
 
 class NearestToEngine(_Middleware):

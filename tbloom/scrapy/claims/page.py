@@ -109,7 +109,7 @@ class Page:
     places: set[object] = field(default_factory=set)
     #: Why it has failed; and why it fails unless a retry makes it good. Both are stats, after ``tbloom/left/``.
     failed: str = ""
-    doubt: str = ""
+    would_fail: str = ""
     #: The request with which a callback or errback asks for it again: queued once this page has ended.
     retry: Request | None = None
 

@@ -68,7 +68,7 @@ class Pages:
         if page.state in ENDS:
             return known
         if state is State.FAILED:
-            page.failed = page.failed or page.doubt or "unfinished"
+            page.failed = page.failed or page.would_fail or "unfinished"
         page.state = state
         if state in ENDS:
             self._end(page)
@@ -107,7 +107,7 @@ class Pages:
     def follow(self, page: Page, fingerprint: str) -> None:
         """The page is redirected to one that this crawl works on. (Of a circle, none ends before the crawl is idle.)"""
         if self.happens(page, Event.TO_PAGE_IN_WORK):
-            page.doubt = "redirect"
+            page.would_fail = "redirect"
             self._followers.setdefault(fingerprint, []).append(page)
 
     def refuse(self, page: Page) -> None:
@@ -132,8 +132,8 @@ class Pages:
                 result = result.replace()
             if self.happens(page, Event.RESPONSE):
                 fails = result.status in self._try_later or result.status >= _SERVER_ERROR
-                page.doubt = _REFUSED if result.status in _GOOD else ""
-                page.doubt = f"status/{result.status}" if fails else page.doubt
+                page.would_fail = _REFUSED if result.status in _GOOD else ""
+                page.would_fail = f"status/{result.status}" if fails else page.would_fail
                 page.thing, self._by_id[id(result)] = result, page
         else:
             self._failed_to_fetch(result, page)
@@ -142,7 +142,7 @@ class Pages:
     def _failed_to_fetch(self, failure: Any, page: Page) -> None:
         error = getattr(failure, "value", failure)  # a downloader may give what Scrapy refuses
         ignored = isinstance(error, IgnoreRequest)
-        page.doubt = "" if ignored else f"download/{type(error).__name__}"
+        page.would_fail = "" if ignored else f"download/{type(error).__name__}"
         # A middleware may give one exception to several pages.
         if page.request.errback is None or error is failure or id(error) in self._by_id:
             self.happens(page, Event.IGNORED if ignored else Event.FAILURE)
@@ -159,8 +159,8 @@ class Pages:
 
     def reaches_callback(self, page: Page) -> None:
         """No spider middleware has refused the page's response."""
-        if page.doubt == _REFUSED:
-            page.doubt = ""
+        if page.would_fail == _REFUSED:
+            page.would_fail = ""
 
     @contextmanager
     def following(self, thing: Any) -> Iterator[Callable[[Any], None]]:
@@ -241,7 +241,7 @@ class Pages:
         for page in ending:
             if page.inside or page.items or page.state is not State.PARSING:
                 continue
-            if page.failed or (page.doubt and not page.retry):
+            if page.failed or (page.would_fail and not page.retry):
                 self.happens(page, Event.ALL_ENDED)
             else:
                 self.happens(page, Event.RETRIED if page.retry else Event.ALL_WELL)
