@@ -12,13 +12,11 @@ from typing import Any
 import pytest
 import redis
 
-from tbloom import Claim, TBloomError, TimeBloom
+from tbloom import Claim, TimeBloom
 from tbloom.bloom.config import configure
 from tbloom.bloom.layout import Layout
 from tests.helpers.contents import keys_of
 from tests.helpers.flows import flow_of, replies_to, run, script_of
-from tests.helpers.making import clock_needed
-from tests.helpers.servers import fast_clock
 
 MIDNIGHT = "2019-06-{:02} 00:00:00"
 NOON = "2019-06-{:02} 12:00:00"
@@ -80,17 +78,6 @@ def test_a_layout_that_a_client_makes_has_the_live_slices_only(name: str) -> Non
     layout = Layout(config, Layout(config).grown("20190608", ["20190608", "20190607"]))
     grown = layout.grown("20190610", ["20190610", "20190609"])
     assert ["20190610"] == [entry.partition("=")[0] for entry in grown.split(";")]
-
-
-def test_a_clock_that_runs_away_ends_in_an_error(name: str) -> None:
-    """Each call meets another slice than the one that the last reply named."""
-    clock_needed()
-    with (
-        fast_clock("2019-06-03 00:00:00", 1_000_000) as server,
-        TimeBloom.from_url(server.url, name, granularity="1s", slices=1, capacity=10) as seen,
-        pytest.raises(TBloomError, match="64 times in a row"),
-    ):
-        seen.add("a")
 
 
 def test_a_slice_that_begins_during_a_clear_is_cleared(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pytest
@@ -76,17 +75,6 @@ def test_a_pending_answer_comes_from_the_server(client: redis.Redis, name: str) 
         lose(client, flow_of(ours, "add", "a"))
         assert ours.contains("a")
         assert [True, False] == [ours.add("a"), ours.add("a")]
-
-
-def test_what_is_older_than_may_be_is_asked_again(url: str, name: str) -> None:
-    """Also where the cache was not used meanwhile."""
-    with TimeBloom.from_url(url, name, cache_size=1000, cache_ttl=0.2) as ours:
-        ours.add("a")
-        with TimeBloom.from_url(url, name) as theirs:
-            theirs.clear()
-        time.sleep(0.25)
-        assert ours.add("a")
-        assert 0 == ours.cache_hits
 
 
 def test_it_serves_the_slice_that_begins(clockwork: Any, open_one: Any) -> None:

@@ -1,10 +1,12 @@
-"""How much a call sends: to the server, to the append-only file, to each replica; and in a window of 672 grown slices; and by which functions."""
+"""How much a call sends: in one round trip, to the append-only file and to each replica, in a window of 672 grown slices; and by
+which functions."""
 
 from __future__ import annotations
 
 import re
 import sys
 from collections.abc import Iterator
+from itertools import takewhile
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -175,3 +177,29 @@ def test_the_map_of_the_hot_path(url: str, name: str) -> None:
     assert [*dict.fromkeys(entered)] == re.findall(r"`(\w+/\w+\.py)`", row)
     [number] = re.findall(r"enters (\d+) functions", row)
     assert len(entered) == int(number)
+
+
+@pytest.mark.parametrize("verb", ["add", "contains", "claim", "commit", "release"])
+def test_a_verb_is_one_round_trip(
+    url: str, client: redis.Redis, name: str, verb: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once the client knows the server's clock: one command per call, new or seen, and no other but heartbeats."""
+    monkeypatch.setattr("tbloom.bloom.claims.heartbeat._FIRST", 60.0)
+    with TimeBloom.from_url(f"{url}?client_name={name}", name) as seen:
+        call = getattr(seen, verb)
+        items = [f"item {i}" for i in range(100)]
+        if verb == "release":
+            seen.claim_many([*items, "warm up"])
+        call("warm up")
+        with client.monitor() as monitor:
+            for item in items:
+                call(item)
+            client.echo(name)
+            received = list(takewhile(lambda each: "ECHO" != each["command"][:4], monitor.listen()))
+        ours = {each["addr"] for each in client.client_list() if each["name"] == name}
+    commands = [
+        each["command"].split()[0]
+        for each in received
+        if f"{each['client_address']}:{each['client_port']}" in ours
+    ]
+    assert ["EVALSHA"] * 100 == commands

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -200,16 +199,6 @@ async def test_what_is_abandoned_while_others_search_is_found(make: Any) -> None
     while some := await ours.take_over(1000):
         taken += some
     assert 1300 == len(set(taken)) == len(taken)
-
-
-async def test_claims_outlive_a_short_window(make: Any, client: redis.Redis, name: str) -> None:
-    """With one slice of a second, the window ends every second; the session lives on."""
-    ours, theirs = (make(granularity="1s", slices=1, session_ttl=60) for _ in range(2))
-    assert NEW is await ours.claim("a")
-    for _ in range(8):
-        await asyncio.sleep(0.3)
-        assert BUSY is await theirs.claim("a")
-    assert client.ttl(f"{{{name}}}:claims") > 60
 
 
 def test_closing_does_not_wait_for_a_server_that_is_gone(name: str) -> None:

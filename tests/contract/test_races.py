@@ -5,14 +5,12 @@ from __future__ import annotations
 import multiprocessing
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.pool import Pool
 
 import pytest
 
-from tests.helpers.account import FULL, NO_ANSWER, Account, names, pieces
+from tests.helpers.account import FULL, names, pieces
 from tests.helpers.forks import in_child, needs_fork
-from tests.helpers.proxy import LossyProxy
 from tests.helpers.stores import STORES, Store
 
 SPAWN = multiprocessing.get_context("spawn")
@@ -61,21 +59,3 @@ def test_forks_that_go_on_with_one_object_are_clients_of_their_own(
     assert [False] * 4500 == in_child(child)
     assert [False] * 5000 + [True] * 1000 == seen.add_many(items)
     assert 6000 == store.held(seen)
-
-
-def test_threads_whose_calls_fail_at_once_lose_nothing(store: Store, url: str, name: str) -> None:
-    """They add the same items through one object, which does not retry."""
-    account, items = Account(), names(20)
-    with (
-        LossyProxy(url, lambda number: number % 3 == 0) as proxy,
-        store.open(proxy.url, name, retry_for=0) as seen,
-        ThreadPoolExecutor(6) as threads,
-    ):
-
-        def work(_: int) -> None:
-            for item in items:
-                account.offer(seen, [item], repeat_on=NO_ANSWER)
-
-        for job in [threads.submit(work, thread) for thread in range(6)]:
-            job.result()
-    store.check(account, url, name)

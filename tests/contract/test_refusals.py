@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -72,22 +71,6 @@ async def test_a_server_that_refuses_to_write_changes_nothing(
         assert before == snapshot(admin)
     for _ in range(2):
         await account.offer_async(seen, names(size))
-    store.check(account, server.url, name)
-
-
-async def test_a_server_that_refuses_all_calls_for_a_while_is_waited_for(
-    store: Store, opened: Any, server: LocalRedis, name: str
-) -> None:
-    """By ``retry_for``: the call is sent again until it is answered."""
-    account, seen = Account(), opened(url=server.url, retry_for=60)
-    await account.offer_async(seen, names(1000, "before"))
-    with refusing(server, "without replicas") as admin:
-        ending = admin.execute_command, REFUSALS["without replicas"][1].split()
-        timer = threading.Timer(0.3, *ending)
-        timer.start()
-        await account.offer_async(seen, names(300))
-        timer.join()
-    await account.offer_async(seen, names(300))
     store.check(account, server.url, name)
 
 

@@ -7,17 +7,14 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
 
-import pytest
 import redis
 
 from tbloom.distinct import DistinctCounter
 from tests.helpers import servers
-from tests.helpers.account import FULL, NO_ANSWER, Account, names, pieces
-from tests.helpers.contents import keys_of
+from tests.helpers.account import FULL, Account, names, pieces
+from tests.helpers.flows import flow_of, lose
 from tests.helpers.ids import check
 from tests.helpers.localredis import LocalRedis
-from tests.helpers.making import Make
-from tests.helpers.proxy import LossyProxy
 
 NUMBER = 20_000 if FULL else 6000
 
@@ -72,45 +69,18 @@ def test_counts_during_adds_lie_between_before_and_after(url: str, name: str) ->
 
 
 def test_an_add_to_a_past_day_without_an_answer_is_answered_when_it_is_repeated(
-    url: str, name: str
+    client: redis.Redis, name: str
 ) -> None:
     """For that day: today's answers are others."""
     yesterday = datetime.now(timezone.utc) - timedelta(days=1)
-    with (
-        LossyProxy(url) as proxy,
-        DistinctCounter.from_url(
-            proxy.url, "one", name, granularity="d", slices=3, retry_for=0
-        ) as counter,
-    ):
-        counter.add("first")
-        proxy.lose(counter.add_many, ["a", "b"], at=yesterday)
-        assert DistinctCounter.from_url(url, "one", name, granularity="d", slices=3).add("a")
-        assert [False, True] == counter.add_many(["a", "b"])
-        for is_new in (True, False):
-            assert [is_new] * 2 == counter.add_many(["a", "b"], at=yesterday)
-        assert [0, 2, 3] == [one.count for one in counter.info().slices]
-
-
-@pytest.mark.parametrize("mapping", [False, True])
-async def test_a_clear_that_ends_in_an_error_is_done_by_the_next_one(
-    make_counter: Make, url: str, name: str, *, mapping: bool
-) -> None:
-    """Whichever of its calls gets no answer, or is never made: nothing is left, no bucket either."""
-    with redis.Redis.from_url(url) as right:
-        turn, failed = 0, True
-        while failed:
-            turn, failed = turn + 1, False
-            with DistinctCounter.from_url(url, "one", name) as filling:
-                filling.add_many(names(5000))
-            with LossyProxy(url, lambda number, turn=turn: number >= turn) as proxy:
-                try:
-                    await make_counter("one", url=proxy.url, resend=False).clear(mapping=mapping)
-                except NO_ANSWER:
-                    failed = True
-            await make_counter("one").clear(mapping=mapping)
-            left = keys_of(right, name)
-            assert [] == [key for key in left if mapping or b":chunks:" in key]
-        assert turn > 2
+    one, other = (DistinctCounter(client, "one", name, granularity="d", slices=3) for _ in range(2))
+    one.add("first")
+    lose(client, flow_of(one, "add_many", ["a", "b"], at=yesterday))
+    assert other.add("a")
+    assert [False, True] == one.add_many(["a", "b"])
+    for is_new in (True, False):
+        assert [is_new] * 2 == one.add_many(["a", "b"], at=yesterday)
+    assert [0, 2, 3] == [slice.count for slice in one.info().slices]
 
 
 def test_a_replica_that_takes_over_has_mapping_and_counters_of_one_moment(

@@ -11,17 +11,11 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from enum import Enum
-from functools import lru_cache
-from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 import hiredis
-import pytest
 import redis
 from typing_extensions import Self
-
-from tbloom.engine.scripts import Script
 
 
 class Fault(Enum):
@@ -33,13 +27,6 @@ class Fault(Enum):
     LATE_REPLY = "the reply comes late"
     LATE_REQUEST = "the request comes late"
     LATE_COPY = "the request comes once more, late"
-
-
-@lru_cache(maxsize=1)
-def _scripts() -> list[Script]:
-    lua = Path(__file__).parents[2] / "lua"
-    names = [path.relative_to(lua).with_suffix("").as_posix() for path in lua.rglob("*.lua")]
-    return [Script(name) for name in names if not name.startswith("shared/")]
 
 
 class Proxy:
@@ -152,39 +139,6 @@ class Proxy:
             time.sleep(self._late)
         client.sendall(data)
         return True
-
-
-class LossyProxy(Proxy):
-    """Loses the replies to the calls that ``lose`` picks, and the next one once ``loses_next`` is set; has no other fault.
-
-    The server has all scripts from the start: a number means the same call whatever ran before.
-    """
-
-    def __init__(self, url: str, lose: Callable[[int], bool] = lambda _: False) -> None:
-        self.loses_next = False
-
-        def choose(number: int) -> Fault | None:
-            loses, self.loses_next = self.loses_next or lose(number), False
-            return Fault.LOSE if loses else None
-
-        super().__init__(url, choose)
-
-    def __enter__(self) -> Self:
-        with redis.Redis.from_url(self._target_url) as client:
-            for script in _scripts():
-                client.script_load(script.text)
-        return super().__enter__()
-
-    def lose(self, call: Callable[..., object], *arguments: Any, **more: Any) -> None:
-        """Makes a call, of a client that does not send it again, and loses its reply."""
-        self.loses_next = True
-        with pytest.raises(redis.ConnectionError):
-            call(*arguments, **more)
-
-    @property
-    def lost(self) -> int:
-        """How many replies were lost."""
-        return self.struck[Fault.LOSE]
 
 
 class CountingProxy(Proxy):

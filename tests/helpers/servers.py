@@ -119,11 +119,6 @@ class Clockwork:
         new.rename(self._file)
 
 
-def fast_clock(start: str, rate: int) -> LocalRedis:
-    """A Redis whose wall clock starts at ``start`` (UTC) and runs ``rate`` times too fast."""
-    return _faked({"FAKETIME": f"@{start} x{rate}"})
-
-
 @contextmanager
 def local(binary: str, *options: str, **client_options: Any) -> Iterator[redis.Redis]:
     """A client of a fresh server with these options."""
