@@ -36,26 +36,6 @@ def run(window: Window, start: int, count: int) -> list[Slice]:
 
 
 @pytest.mark.parametrize(
-    ("granularity", "label"),
-    [
-        ("h", "2019050813"),
-        ("d", "20190508"),
-        ("w", "2019W19"),
-        ("m", "201905"),
-        ("15min", "20190508T131500"),
-        (timedelta(minutes=15), "20190508T131500"),
-        ("90s", "20190508T131500"),
-        ("1h", "20190508T130000"),
-        ("1d", "20190508T000000"),
-        ("1w", "20190502T000000"),  # counted from the epoch, a Thursday
-    ],
-)
-def test_label(granularity: str | timedelta, label: str) -> None:
-    """A slice is called after its start, as the sources do it."""
-    assert label == Window(granularity, 1).slice_at(ms("2019-05-08T13:16:12")).label
-
-
-@pytest.mark.parametrize(
     ("granularity", "at", "labels"),
     [
         ("d", "2019-05-08T13:15", [str(20190502 + day) for day in range(7)]),  # the sources' list
@@ -129,27 +109,6 @@ def test_hours_across_clock_change(tz: str, start: str, hours: list[tuple[str, i
     slices = run(Window("h", 1, tz), ms(start), len(hours))
     assert hours == [(slice.label, (slice.end - slice.start) // MINUTE) for slice in slices]
     assert ms(start) == slices[0].start
-
-
-@pytest.mark.parametrize(
-    ("granularity", "slices", "tz", "start", "expires"),
-    [
-        ("d", 3, "UTC", "2019-06-03", "2019-06-06"),  # the sources' experiment (b)
-        ("d", 3, "UTC", "2019-06-04", "2019-06-07"),
-        ("d", 3, "UTC", "2019-06-05", "2019-06-08"),
-        ("h", 2, "UTC", "2019-06-03T23:00", "2019-06-04T01:00"),
-        ("w", 1, "UTC", "2019-05-08", "2019-05-13"),
-        ("m", 2, "UTC", "2020-01-31", "2020-03-01"),
-        ("15min", 4, "UTC", "2019-05-08T13:15", "2019-05-08T14:15"),
-        ("d", 2, "Europe/Berlin", "2019-03-31", "2019-04-02"),
-        ("h", 2, "Europe/Berlin", "2019-03-31T01:00", "2019-03-31T04:00"),
-        ("d", 2, "Pacific/Apia", "2011-12-29", "2012-01-01"),
-    ],
-)
-def test_expires(granularity: str, slices: int, tz: str, start: str, expires: str) -> None:
-    """A slice leaves the window when the newest of ``slices`` after it begins."""
-    window = Window(granularity, slices, tz)
-    assert ms(expires, tz) == window.expires(window.slice_at(ms(start, tz)))
 
 
 windows = st.builds(

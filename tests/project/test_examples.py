@@ -13,10 +13,10 @@ import sys
 import time
 from collections import Counter
 from functools import partial
-from http.server import BaseHTTPRequestHandler, SimpleHTTPRequestHandler
+from http.server import SimpleHTTPRequestHandler
 from pathlib import Path
 from time import sleep
-from typing import Any, ClassVar
+from typing import Any
 
 import httpx
 import pytest
@@ -26,7 +26,7 @@ from tbloom import AsyncTimeBloom
 from tests.helpers.documents import ROOT
 from tests.helpers.localredis import free_port
 from tests.helpers.making import missing
-from tests.helpers.website import served
+from tests.helpers.website import Handler, served
 
 pytestmark = pytest.mark.check
 EXAMPLES = ROOT / "examples"
@@ -114,28 +114,18 @@ def test_pages_that_stay_the_same_are_fetched_less_often() -> None:
         assert f"{fixed:,}" in recipe
 
 
-class Pages(BaseHTTPRequestHandler):
+class Pages(Handler):
     """Pages in a folder, with links relative to it; its start is elsewhere, and leads there. All requests are counted."""
 
-    def do_GET(self) -> None:
+    def get(self) -> None:
         folder, _, page = self.path.rpartition("/")
         if folder != "/pages":
-            self.send_response(302)
-            self.send_header("Location", "/pages/0")
-            self.send_header("Content-Length", "0")
-            self.end_headers()
+            self.answer(302, Location="/pages/0")
             return
         self.server.requests.append(int(page))
         sleep(0.02)
         links = {(3 * int(page) + step) % PAGES for step in (1, 2, 3)}
-        body = "".join(f'<a href="{link}#top">{link}</a>' for link in links).encode()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: Any) -> None:
-        pass
+        self.answer(200, "".join(f'<a href="{link}#top">{link}</a>' for link in links).encode())
 
 
 def test_crawlers_fetch_every_page_though_one_is_killed_and_one_is_stopped(own_url: str) -> None:
@@ -194,32 +184,22 @@ def test_list_pages_are_read_again_and_articles_are_not(own_url: str, tmp_path: 
 def test_each_article_is_fetched_by_one_crawler_also_after_a_restart(
     own_url: str, tmp_path: Path
 ) -> None:
-    port = free_port()
-    env = {
-        **os.environ,
-        "PORT": str(port),
-        "SITE_URL": f"http://127.0.0.1:{port}/",
-        "REDIS_URL": own_url,
-    }
+    port = str(free_port())
+    site = {"PORT": port, "SITE_URL": f"http://127.0.0.1:{port}/", "REDIS_URL": own_url}
+    env = {**os.environ, **site}
 
     def crawler(name: str, articles: int) -> subprocess.Popen[bytes]:
         limit = ["-s", f"CLOSESPIDER_ITEMCOUNT={articles}", "-O", tmp_path / f"{name}.jl"]
-        command = [
-            sys.executable,
-            "-m",
-            "scrapy",
-            "runspider",
-            EXAMPLES / "compose" / "spider.py",
-            *limit,
-        ]
+        spider = EXAMPLES / "compose" / "spider.py"
+        command = [sys.executable, "-m", "scrapy", "runspider", spider, *limit]
         return subprocess.Popen(command, env=env, stderr=subprocess.DEVNULL)
 
-    with subprocess.Popen([sys.executable, EXAMPLES / "compose" / "site.py"], env=env) as site:
+    with subprocess.Popen([sys.executable, EXAMPLES / "compose" / "site.py"], env=env) as running:
         try:
             for crawlers in ([crawler("one", 10), crawler("two", 10)], [crawler("three", 1)]):
                 assert [0] * len(crawlers) == [one.wait(120) for one in crawlers]
         finally:
-            site.kill()
+            running.kill()
     pages = [
         json.loads(line)["url"] for path in tmp_path.iterdir() for line in path.open(encoding="utf-8")
     ]  # fmt: skip
@@ -231,27 +211,20 @@ def needs(library: str) -> None:
         missing(library)
 
 
-class Flaky(BaseHTTPRequestHandler):
+class Flaky(Handler):
     """Pages that link to each other; ``/bad`` has an answer from its fifth request on."""
 
-    requests: ClassVar[Counter[str]] = Counter()
-
-    def do_GET(self) -> None:
-        self.requests[self.path] += 1
-        is_bad = self.path == "/bad" and self.requests["/bad"] < 5
-        self.send_response(500 if is_bad else 200)
-        self.send_header("Content-Type", "text/html")
-        self.end_headers()
-        self.wfile.write(b'<a href="/">home</a> <a href="/a">a</a> <a href="/bad">bad</a>')
-
-    def log_message(self, *_: Any) -> None:
-        pass
+    def get(self) -> None:
+        self.server.asked[self.path] += 1
+        is_bad = self.path == "/bad" and self.server.asked["/bad"] < 5
+        links = b'<a href="/">home</a> <a href="/a">a</a> <a href="/bad">bad</a>'
+        self.answer(500 if is_bad else 200, links)
 
 
 def test_crawlee_fetches_each_page_once(own_url: str) -> None:
     """In whichever crawl it is met; and again if it could not be fetched."""
     needs("crawlee")
-    with served(Flaky) as server:
+    with served(Flaky, asked=Counter[str]()) as server:
 
         def crawl(page: str) -> set[str]:
             process = start("crawlee_crawler.py", f"{server.url}{page}", url=own_url)
@@ -260,9 +233,9 @@ def test_crawlee_fetches_each_page_once(own_url: str) -> None:
             return {url.removeprefix(server.url) for url in printed.splitlines()}
 
         assert [{"/", "/a"}, set()] == [crawl("/"), crawl("/")]
-        assert {"/": 1, "/a": 1, "/bad": 4} == Flaky.requests
+        assert {"/": 1, "/a": 1, "/bad": 4} == server.asked
         assert [{"/bad"}, set()] == [crawl("/bad"), crawl("/bad")]
-    assert {"/": 1, "/a": 1, "/bad": 5} == Flaky.requests
+    assert {"/": 1, "/a": 1, "/bad": 5} == server.asked
 
 
 def worker(url: str) -> subprocess.Popen[bytes]:
