@@ -74,26 +74,8 @@ def test_two_names_share_no_key(one: str, other: str) -> None:
             assert not _all_keys(one, shards) & _all_keys(other, others)
 
 
-#: Text that a parser on the way might take for its own syntax.
-SNIPPETS = [
-    b"\0",
-    b"\xff" * 16,
-    b"\r\n",
-    b"*1\r\n$8\r\nFLUSHALL\r\n",
-    b"$-1\r\n",
-    b"'); redis.call('FLUSHALL') --",
-    b"]] return redis.call('FLUSHALL') --[[",
-    b"{other}:config",
-    b"}{",
-    b"64 65 66|67",
-    b"1:1",
-    b"%s%n%(spider)s",
-    "e\u0301".encode(),
-    "\U0001f577\u200d\U0001f578".encode(),
-    "\N{RIGHT-TO-LEFT OVERRIDE}".encode(),
-]
 _unicode = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=50)
-_items = st.binary(min_size=1, max_size=200) | _unicode.map(str.encode) | st.sampled_from(SNIPPETS)
+_items = st.binary(min_size=1, max_size=200) | _unicode.map(str.encode)
 #: Up to 1 MB.
 _long_items = st.builds(
     lambda item, size: (item * (size // len(item) + 1))[:size], _items, st.integers(1, 1 << 20)
@@ -103,7 +85,8 @@ _numbers = count()
 
 @given(_items | _long_items)
 @example(b"\0" * (1 << 20))
-@example(b"a")
+@example(b"'); redis.call('FLUSHALL') --")
+@example(b"{other}:config")
 def test_every_item_is_new_once_and_only_the_filters_keys_exist(
     own: redis.Redis, item: bytes
 ) -> None:
@@ -116,14 +99,6 @@ def test_every_item_is_new_once_and_only_the_filters_keys_exist(
     keys = own.keys()
     assert keys
     assert all(key.startswith(f"{{{name}}}:".encode()) for key in keys), keys
-
-
-def test_the_error_of_a_lone_surrogate_says_why(url: str, name: str) -> None:
-    with TimeBloom.from_url(url, name) as seen:
-        with pytest.raises(ConfigError, match="surrogates not allowed at 1"):
-            seen.add("a\ud800")
-        with pytest.raises(ConfigError, match=r"items\[1\].*surrogates not allowed at 0"):
-            seen.add_many(["a", "\ud800"])
 
 
 def test_a_str_counts_by_its_text(url: str, name: str) -> None:

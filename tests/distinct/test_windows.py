@@ -32,24 +32,6 @@ def server(clockwork: Any) -> Iterator[redis.Redis]:
         yield client
 
 
-async def test_a_member_is_counted_once_a_day(clockwork: Any, make_counter: Make) -> None:
-    users = make_counter(url=clockwork.server.url, **DAILY)
-    assert [True, False] == [await users.add("x"), await users.add("x")]
-    await users.add("y")
-    clockwork.set(MONDAY + DAY)
-    assert [True, False, True] == await users.add_many(["x", "x", "z"])
-    assert [3, 2, 3] == [
-        await users.count(),
-        await users.count(within=1),
-        await users.count(within=2),
-    ]
-    info = await users.info()
-    assert [("20190603", 2), ("20190604", 2)] == [
-        (one.label, one.count) for one in info.slices[-2:]
-    ]
-    assert (3, 7, 3) == (info.count, len(info.slices), info.members)
-
-
 async def test_a_log_of_past_days_is_counted_by_day(
     clockwork: Any, server: redis.Redis, make_counter: Make, name: str
 ) -> None:

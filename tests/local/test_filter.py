@@ -166,6 +166,7 @@ def play(
         ("goes on", {"bits": 700, "hashes": 2, "error_rate": 0.9}),
         ("jumps", {"bits": 2000, "hashes": 30, "error_rate": 0.1}),
         ("jumps", {"capacity": 100, "error_rate": 0.3}),
+        ("goes on", {"capacity": None, "error_rate": 0.3}),
         ("still", {"capacity": 300, "error_rate": 0.5, "grow": False}),
     ],
     ids=str,
@@ -226,20 +227,3 @@ def test_a_batch_that_is_interrupted_loses_no_item(monkeypatch: pytest.MonkeyPat
                 seen.add_many(items)
         assert [True] * 20 == seen.add_many(items)
         assert [False] * 20 == seen.add_many(items)
-
-
-def test_without_a_capacity_a_slice_is_made_for_what_the_last_one_held(
-    local: Callable[..., LocalBloom], clock: Clock
-) -> None:
-    seen = local()
-    capacities = []
-    for day, items in enumerate((25_000, 25_000, 2000, 2000)):
-        clock.now = START + day * DAY
-        assert sum(seen.add_many(f"{day} {i}" for i in range(items))) >= items - 5
-        capacities.append(seen.info().slices[-1].capacity)
-    first, second, third, fourth = capacities
-    assert first == 10_000 + 40_000
-    assert 25_000 <= second <= 26_500
-    assert second == third
-    assert 2000 <= fourth <= 2200
-    assert all(seen.contains_many(f"{day} {i}" for day in range(4) for i in range(2000)))

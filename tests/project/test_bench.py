@@ -63,19 +63,6 @@ def test_places_for_tables_and_figures_are_filled_and_all_else_is_left() -> None
     assert results.filled(filled, measured) == filled
 
 
-def test_a_run_replaces_its_tables_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = tmp_path / "benchmarks.json"
-    file.write_text(results.FILE.read_text())
-    monkeypatch.setattr(results, "FILE", file)
-    monkeypatch.setattr(results, "PAGES", [])
-    before = results.read()
-    results.store([Table("links", {"": "", "s": ".1f"}, [["tbloom", 1 / 3]])], idle=False)
-    after = results.read()
-    assert after.pop("links").markdown().splitlines()[2:] == ["| tbloom | 0.3 |", "", "*busy.*"]
-    del before["links"]
-    assert before == after
-
-
 def test_plan_compares_with_what_was_measured() -> None:
     measured = results.read()["footprint"].table
     peers = {"scrapy-redis: SADD": _SET_BYTES, "SET NX EX, a key each": _KEY_BYTES}
