@@ -1,6 +1,6 @@
 """What begins and ends with a slice, on a server whose clock stands still where the test sets it.
 
-(Which items are remembered then: test_model.py. When keys leave: ``tests/simulation``.)
+(Which items are remembered then, and when keys leave: ``tests/simulation``.)
 """
 
 from __future__ import annotations
@@ -12,10 +12,9 @@ from typing import Any
 import pytest
 import redis
 
-from tbloom import Claim, TimeBloom
+from tbloom import TimeBloom
 from tbloom.bloom.config import configure
 from tbloom.bloom.layout import Layout
-from tests.helpers.contents import keys_of
 from tests.helpers.flows import flow_of, replies_to, run, script_of
 
 MIDNIGHT = "2019-06-{:02} 00:00:00"
@@ -106,27 +105,6 @@ def test_shards_of_a_slice_leave_one_after_another(
     )
     assert 20 == len(set(shards))
     assert shards[-1] < agreement
-
-
-@pytest.mark.parametrize("shards", [1, 3])
-def test_a_clock_that_is_set_back_and_on_again_forgets_nothing(
-    clockwork: Any, open_one: Any, server: redis.Redis, name: str, shards: int
-) -> None:
-    """Items of later slices, which have grown, are new once more meanwhile; and no key leaves earlier."""
-    parameters = {"slices": 3, "capacity": 100, "error_rate": 1e-9, "shards": shards}
-    seen, other = open_one(**parameters), open_one(**parameters)
-    items = [f"item {i}" for i in range(400)]
-    clockwork.set(NOON.format(5))
-    assert all(seen.add_many(items))
-    leaves = {key: server.pttl(key) for key in keys_of(server, name)}
-    clockwork.set(NOON.format(3))
-    assert all(other.add_many(items[:200]))
-    assert Claim.NEW is other.claim("claimed")
-    days = 2 * 86_400_000
-    assert [] == [key for key, ms in leaves.items() if server.pttl(key) < ms + days]
-    clockwork.set(NOON.format(5))
-    assert not any(seen.add_many(items))
-    assert 600 == seen.info().items
 
 
 @pytest.mark.parametrize("how", ["clear", "clear of 3 shards", "swap"])

@@ -114,6 +114,8 @@ FILTERS = [
     Case("slices grow in two shards", _NINE, _MANY, {"capacity": 4, "shards": 2}, events=_TIMES, **_LARGE),
     Case("thirty items, without a capacity", _THIRTY, _batches(_THIRTY, 10), {"capacity": None}, events=_TIMES, **_LARGE),
     Case("items for some slices, asked in some", "a b c d", _AGES, events=("the slice ends",) * 4, **_LARGE),
+    Case("items for some slices, which grow in two shards", "a b c d", _AGES, {"capacity": 2, "shards": 2, "hashes": 7},
+         events=("the slice ends",) * 4, **_LARGE),
     Case("threads of an object ask in other numbers of slices", "b", [(0, add("b")), (0, add("b"), add("b", within=1))],
          events=("the slice ends",), is_played=False),
     Case("the window ends", _SIX, _batches(_SIX, 3), events=("the window ends", "the slice ends"), **_LARGE),
