@@ -107,29 +107,6 @@ def test_shards_of_a_slice_leave_one_after_another(
     assert shards[-1] < agreement
 
 
-@pytest.mark.parametrize("how", ["clear", "clear of 3 shards", "swap"])
-def test_what_is_forgotten_while_the_clock_is_back_includes_later_slices(
-    clockwork: Any, open_one: Callable[..., TimeBloom], name: str, how: str
-) -> None:
-    """Also their further parts. When the clock is right again, nothing of them is seen."""
-    parameters = {"slices": 3, "capacity": 300, "shards": 3 if "3" in how else 1}
-    items = [f"of the later slice {i}" for i in range(3000)]
-    seen = open_one(**parameters, error_rate=1e-9)
-    clockwork.set("2019-06-05 00:10:00")
-    assert all(seen.add_many(items))
-    clockwork.set("2019-06-03 23:50:00")
-    if how == "swap":
-        with TimeBloom(seen.client, f"{{{name}}}:new", **parameters, error_rate=1e-9) as other:
-            other.add("kept")
-        seen.swap(f"{{{name}}}:new")
-    else:
-        seen.clear()
-    clockwork.set("2019-06-05 00:10:00")
-    assert [how == "swap"] == seen.contains_many(["kept"])
-    assert not any(seen.contains_many(items))
-    assert all(seen.add_many(items))
-
-
 def test_parameters_are_kept_where_a_slice_begins_with_seen_items(
     clockwork: Any, open_one: Callable[..., TimeBloom]
 ) -> None:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 from functools import partial
 
 import pytest
@@ -16,7 +15,6 @@ from tbloom.distinct import DistinctCounter
 from tbloom.engine.directory import BITS, read_directory
 from tbloom.exact import ExactFilter
 from tbloom.items import encode, fingerprint
-from tests.helpers import commands
 from tests.helpers.account import names
 from tests.helpers.contents import keys_of
 from tests.helpers.flows import flow_of, lose, replies_to, run
@@ -98,24 +96,6 @@ def test_a_late_copy_discards_nothing(
         other.add("item 0")
         assert [5] == [status for status, *_ in replies_to(client, early)]
         assert "item 0" in other
-
-
-@pytest.mark.parametrize(
-    "words",
-    ["metrics", "report", "check -", "add -", "export /dev/null", "reconfigure --slices 3"],
-)
-def test_commands_of_other_filters_say_that_it_is_an_exact_one(own_url: str, words: str) -> None:
-    """``list`` shows it as what it is."""
-    verb, *more = words.split()
-    with ExactFilter.from_url(own_url, "pages", shards=2) as seen:
-        seen.add_many(ITEMS)
-        done = commands.tbloom(verb, "--url", own_url, "pages", *more, stdin="a\n")
-        commands.refused(done, "pages", "is an exact filter")
-        table = commands.tbloom("list", "--url", own_url).stdout
-        assert ["pages", "exact", "2", "50"] == table.splitlines()[-1].split()[:4]
-        [shown] = json.loads(commands.tbloom("list", "--url", own_url, "--json").stdout)
-        known = {"name": "pages", "kind": "exact", "items": 50, "shards": 2}
-        assert shown | known | {"bytes": seen.info().bytes} == shown
 
 
 def _check_layout(seen: ExactFilter, url: str, items: list[str]) -> None:
