@@ -113,36 +113,6 @@ def test_any_parameters_that_are_not_refused_keep_the_error_rate(
 
 
 @pytest.mark.parametrize(
-    ("argument", "value", "right"),
-    [
-        *(("name", name, "no braces") for name in ("", "a{b", "a}b", "{news}", b"news", None)),
-        ("name", "\ud800", "name"),  # no key: UTF-8 can't encode it
-        *(("capacity", n, "whole number from 1") for n in (0, -1, True, 1e6, "1000", 10**16)),
-        *(("error_rate", p, "a float from 1e-15 to") for p in (0, 0.0, 1, 1.0, 2, -1, "x")),
-        *(("error_rate", p, "a float from 1e-15 to") for p in (float("nan"), float("inf"), True)),
-        *(("hashes", k, "whole number from 1 to 64") for k in (0, -1, 65, True, 6.0, "6")),
-        *(("slices", n, "whole number from 1 to 1024") for n in (0, -1, 1025, True, 7.0, "7")),
-        *(
-            ("shards", n, "whole number from 1 to 16384")
-            for n in (0, -1, 2**14 + 1, True, 2.0, "2")
-        ),
-        *(("grow", grow, "True or False") for grow in (1, None, "yes")),
-        ("granularity", "day", "'15min'"),
-        ("tz", "Europe/Bonn", "'Europe/Berlin'"),
-    ],
-)
-def test_bad_argument(argument: str, value: object, right: str) -> None:
-    """What can't be right is refused: its name, what was given, what would be right."""
-    arguments: dict[str, Any] = {"name": "news", argument: value}
-    with pytest.raises(ConfigError) as caught:
-        configure(**arguments)
-    assert argument == caught.value.argument
-    assert value is caught.value.value
-    assert repr(value) in str(caught.value)
-    assert right in str(caught.value)
-
-
-@pytest.mark.parametrize(
     "stored",
     [
         "", "nonsense", "[1]", "{}",

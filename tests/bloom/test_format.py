@@ -23,7 +23,7 @@ from tbloom import TimeBloom
 from tbloom.bloom.config import configure
 from tbloom.bloom.hasher import columns_of, digest, digests_for, packed, shard_of
 from tbloom.bloom.layout import Layout
-from tbloom.bloom.script_calls import constants, leaves
+from tbloom.bloom.script_calls import constants
 from tbloom.bloom.sizing import COLUMNS, ROW_BYTES, block_step, key_bytes
 from tbloom.engine.keys import Keys
 from tbloom.engine.scripts import Script
@@ -238,30 +238,6 @@ def test_a_slice_on_a_server_has_the_bytes_of_the_example(url: str, name: str, n
         assert client.get(key).hex() == small["bytes"]
 
 
-@pytest.mark.usefixtures("away_from_midnight")
-def test_a_server_stores_the_texts_of_the_examples(client: redis.Redis, name: str) -> None:
-    """The parameters; the layout after growth; the times at which keys are dropped."""
-    found = _stored_vectors()
-    growth, parameters = found["growth"][1], found["growth"][1]["parameters"]
-    [stored] = [
-        known["stored"] for known in found["parameters"] if known["parameters"] == parameters
-    ]
-    with TimeBloom(client, name, **parameters) as seen:
-        for start in range(0, 100 + 200 + 10, 10):
-            seen.add_many(map(str, range(start, start + 10)))
-        label = seen.keys()[-1].rpartition(":")[2]
-        assert client.get(f"{{{name}}}:config") == stored
-        entry = growth["grows"][1]["grown"].split(";")[0].replace(growth["slice"], label)
-        state = client.hgetall(f"{{{name}}}:state")
-        assert re.fullmatch(rf"\d{{16}}\.\d{{16}};{entry}", state["layout"])
-        assert ["100", "200", "10"] == [state[f"{label}{part}"] for part in ("", ":1", ":2")]
-        config = seen.config
-        expires = leaves(config, config.window.expires(config.window.live(_now(client))[-1]), 0)
-        keys = [f"{{{name}}}:{label}", f"{{{name}}}:{label}:1", f"{{{name}}}:{label}:2"]
-        for key in [*keys, f"{{{name}}}:config", f"{{{name}}}:state"]:
-            assert abs(client.pttl(key) + _now(client) - expires) < 1000
-
-
 @pytest.mark.parametrize(("held", "changes"), [(9, False), (10, True), (11, True)])
 def test_a_slice_grows_once_its_part_is_full(
     client: redis.Redis, name: str, *, held: int, changes: bool
@@ -279,11 +255,6 @@ def test_a_slice_grows_once_its_part_is_full(
         assert (layout != before) is expected
         assert layout == before or re.fullmatch(rf"{GENERATION}\.\d{{16}};20190508=1:64:1", layout)
     client.delete(keys[1])
-
-
-def _now(client: redis.Redis) -> int:
-    seconds, micros = client.time()
-    return int(seconds * 1000 + micros // 1000)
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
 from itertools import takewhile
 from pathlib import Path
 from types import FrameType
@@ -103,20 +102,6 @@ def calls() -> SliceCalls:
     return grown(configure("news", **PARAMETERS), 1557273600000, 2)
 
 
-@pytest.fixture
-def planted(url: str, name: str) -> Iterator[tuple[redis.Redis, SliceCalls]]:
-    """A stored filter whose slices have two parts each, of which only the current ones hold items."""
-    with redis.Redis.from_url(url, decode_responses=True) as client:
-        seconds, micros = client.time()
-        calls = grown(configure(name, **PARAMETERS), seconds * 1000 + micros // 1000, 2)
-        layout = calls.layout(0)
-        state = calls.config.keys.state(0)
-        client.hset(state, "layout", f"{layout.version};{layout.entries}")
-        client.expire(state, 600)
-        client.set(calls.config.keys.config(0), calls.config.stored, ex=600)
-        yield client, calls
-
-
 def test_the_request_of_an_add_is_small(calls: SliceCalls) -> None:
     """Less than 40 KB; what is not the names of keys has at most 1 KB."""
     call = calls.add(SLICES, Batch([digest("a")], token=LanePool().take()))
@@ -125,24 +110,6 @@ def test_the_request_of_an_add_is_small(calls: SliceCalls) -> None:
     assert len(packed) < 40 * 1024
     names = sum(len(f"${len(key)}\r\n{key}\r\n") for key in keys_of(call)[1:])
     assert len(packed) - names < 1024
-
-
-def test_items_are_new_once_in_a_wide_window(
-    planted: tuple[redis.Redis, SliceCalls], url: str, name: str
-) -> None:
-    """In the slice that they were added to, as all other verbs find them."""
-    client, calls = planted
-    items, old = [f"item {i}" for i in range(10)], calls.labels[300]
-    with TimeBloom.from_url(url, name, **PARAMETERS) as seen:
-        assert seen.import_many(["old"], old) == 1
-        assert all(seen.add_many(items))
-        assert not any(seen.add_many([*items, "old"]))
-        assert [True] * 11 + [False] == seen.contains_many([*items, "old", "other"])
-        found = seen.last_seen("old")
-        assert found is not None
-        assert found.label == old
-        assert client.exists(calls.config.keys.slice(old, 0, 1))
-        seen.clear()
 
 
 PACKAGE = Path(tbloom.__file__).parent

@@ -1,6 +1,6 @@
 """An argument that can't be right is named, with what would be right, and nothing has changed.
 
-(A filter's own parameters: bloom/test_config.py. Items: test_stores.py.)
+(Windows: test_window.py. Items: test_stores.py.)
 """
 
 from __future__ import annotations
@@ -23,6 +23,13 @@ _NO_TTLS = (
 )
 #: A class, an argument of it, and values that it can't have; a fourth thing is what else is given.
 CLASSES: list[tuple[Any, str, tuple[Any, ...], dict[str, Any]]] = [
+    (TimeBloom, "name", ("", "a{b", "a}b", "{news}", b"news", None, "\ud800"), {}),
+    (TimeBloom, "capacity", (0, -1, True, 1e6, "1000", 10**16), {}),
+    (TimeBloom, "error_rate", (0, 1.0, 2, -1, "x", math.nan, math.inf, True), {}),
+    (TimeBloom, "hashes", (0, -1, 65, True, 6.0, "6"), {}),
+    (TimeBloom, "shards", (0, -1, 2**14 + 1, True, 2.0, "2"), {}),
+    (TimeBloom, "grow", (1, None, "yes"), {}),
+    (TimeBloom, "granularity", ("day",), {}),
     (TimeBloom, "cache_size", (-1, 1.5), {}),
     (TimeBloom, "cache_ttl", (-1, "a"), {}),
     (TimeBloom, "replicas", _REPLICAS, {}),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from typing import Any
@@ -128,24 +127,6 @@ def test_an_expiry_is_exact_to_the_millisecond(url: str, name: str) -> None:
 def _milliseconds(client: redis.Redis) -> int:
     seconds, microseconds = client.time()
     return int(seconds * 1000 + microseconds // 1000)
-
-
-def test_whose_clock_is_wrong_makes_no_difference(
-    clockwork: Clockwork, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The client's: the filter's beginning is by it, in 1970 here, or in 2200."""
-    for year in (0, 230):
-        wrong = year * 31_556_952 * 10**9
-        monkeypatch.setattr(time, "time_ns", lambda wrong=wrong: wrong)
-        clockwork.go_on(1)
-        with ExactFilter.from_url(clockwork.server.url, f"{name}-{year}", ttl=10) as seen:
-            assert [True, False] == [seen.add("a"), seen.add("a")]
-            clockwork.go_on(9)
-            assert "a" in seen
-            assert 1 == seen.info().items
-            clockwork.go_on(1)
-            assert "a" not in seen
-            assert seen.add("a")
 
 
 @pytest.mark.parametrize("shards", [1, 3])
