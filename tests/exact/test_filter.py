@@ -15,7 +15,6 @@ from tbloom.distinct import DistinctCounter
 from tbloom.engine.directory import BITS, read_directory
 from tbloom.exact import ExactFilter
 from tbloom.items import encode, fingerprint
-from tests.helpers.account import names
 from tests.helpers.contents import keys_of
 from tests.helpers.flows import flow_of, lose, replies_to, run
 from tests.helpers.hostile import ITEMS, PLANTED
@@ -69,33 +68,6 @@ def test_what_the_server_has_dropped_is_new_again(own: redis.Redis, kind: str) -
         assert not any(seen.add_many(ITEMS))
         assert not any(ExactFilter(own, "planted", shards=shards).add_many(ITEMS))
         assert len(ITEMS) == seen.info().items
-
-
-@pytest.mark.parametrize("found", [True, False])
-def test_a_late_copy_discards_nothing(
-    client: redis.Redis, url: str, name: str, *, found: bool
-) -> None:
-    """Of a call that has found the item, or not; and of one from before a clear()."""
-    with ExactFilter.from_url(url, name) as seen, ExactFilter.from_url(url, name) as other:
-        other.add_many(names(20))
-        seen.contains("item 0")  # knows the layout
-        if not found:
-            other.discard("item 0")
-        early = next(flow_of(seen, "discard", "item 0"))
-        flow = flow_of(seen, "discard", "item 0")
-        calls = next(flow)
-        with pytest.raises(StopIteration) as answer:
-            flow.send(replies_to(client, calls))
-        assert found is answer.value.value
-        assert other.add("item 0")
-        assert [[0, str(int(found)).encode(), []]] == replies_to(client, calls)
-        assert seen.discard("item 1")  # the lane's next call
-        assert [3] == [status for status, *_ in replies_to(client, calls)]
-        assert "item 0" in other
-        other.clear()
-        other.add("item 0")
-        assert [5] == [status for status, *_ in replies_to(client, early)]
-        assert "item 0" in other
 
 
 def _check_layout(seen: ExactFilter, url: str, items: list[str]) -> None:
