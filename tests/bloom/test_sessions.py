@@ -60,29 +60,6 @@ def answer(flow: Any, replies: list[Any]) -> None:
         flow.send(replies)
 
 
-@pytest.mark.parametrize("ended", ["released", "given up", "asked again"])
-def test_a_claim_that_arrives_after_its_end_is_refused(
-    ours: TimeBloom, theirs: TimeBloom, client: redis.Redis, ended: str
-) -> None:
-    """A late copy, or the first one, which a heartbeat has given up, or after which the caller has asked again."""
-    ours.add("the filter's parameters")
-    claiming = flow_of(ours, "claim", "a")
-    calls = next(claiming)
-    if ended == "released":
-        answer(claiming, replies_to(client, calls))
-    else:
-        claiming.close()
-    if ended == "given up":
-        run(client, ours._sessions.send_heartbeat())
-    else:
-        if ended == "asked again":
-            assert NEW is claim(ours, client, "a")
-        run(client, flow_of(ours, "release", "a"))
-    [[status, _]] = replies_to(client, calls)
-    assert 3 == status
-    assert NEW is claim(theirs, client, "a")
-
-
 def test_what_was_handed_over_is_had_by_who_names_its_giver(
     ours: TimeBloom, theirs: TimeBloom
 ) -> None:

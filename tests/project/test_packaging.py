@@ -13,11 +13,11 @@ import sys
 import zipfile
 from pathlib import Path
 from shutil import which
+from typing import Any
 
 import pytest
 
-from tests.helpers.making import missing
-from tests.helpers.packages import uv
+from tests.helpers.making import made_once, missing
 
 pytestmark = pytest.mark.check
 ROOT = Path(__file__).parents[2]
@@ -103,6 +103,28 @@ for module in pkgutil.walk_packages(tbloom.__path__, "tbloom."):
         importlib.import_module(module.name)
 """,
 }
+
+
+def uv(*words: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
+    """What uv did; it finds the packages itself, and keeps them for the next environment."""
+    return subprocess.run(
+        [sys.executable, "-m", "uv", *words],
+        capture_output=True, text=True, check=False, **options,
+    )  # fmt: skip
+
+
+def build(folder: Path) -> None:
+    """Makes an sdist of this checkout, and a wheel from that sdist."""
+    done = uv("build", "--quiet", "--out-dir", folder, ROOT)
+    if done.returncode and "setuptools" in done.stderr:
+        missing("PyPI, to build with")
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture(scope="session")
+def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An sdist of this checkout, and a wheel made from that sdist."""
+    return made_once(tmp_path_factory, "dist", build)
 
 
 def test_the_wheel_holds_the_package(dist: Path) -> None:
