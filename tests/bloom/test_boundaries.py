@@ -113,18 +113,6 @@ def test_shards_of_a_slice_leave_one_after_another(
     assert shards[-1] < agreement
 
 
-def test_parameters_are_kept_where_a_slice_begins_with_seen_items(
-    clockwork: Any, open_one: Callable[..., TimeBloom]
-) -> None:
-    """They begin its layout, and no part of it."""
-    seen, other = (open_one(capacity=None) for _ in range(2))
-    assert [True, False] == [seen.add("a"), other.add("a")]
-    clockwork.set(NOON.format(4))
-    assert not seen.add("a")
-    clockwork.set(NOON.format(5))
-    assert other.add("a")
-
-
 FOREVER: dict[str, Any] = {"granularity": None, "capacity": 100}
 ITEMS = [f"item {i}" for i in range(1000)]
 

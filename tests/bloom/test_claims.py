@@ -150,14 +150,6 @@ async def test_an_add_does_not_see_claims(make: Any) -> None:
     assert SEEN is await theirs.claim("a")
 
 
-async def test_clear_forgets_claims_too(make: Any, client: redis.Redis, name: str) -> None:
-    ours, theirs = make(), make()
-    await ours.claim("a")
-    await theirs.clear()
-    assert not client.exists(f"{{{name}}}:claims")  # a heartbeat may put the session back
-    assert NEW is await theirs.claim("a")
-
-
 async def test_a_full_slice_keeps_the_claim(make: Any) -> None:
     ours = make(capacity=1, grow=False)
     await ours.add("first")

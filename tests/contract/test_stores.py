@@ -7,13 +7,11 @@ The differences: ``TimeBloom`` and ``LocalBloom`` forget a whole slice at once, 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
-from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -43,8 +41,6 @@ class Stores:
     def __init__(self, kind: str, url: str, name: str, folder: Path) -> None:
         self.kind, self._url, self._name, self._path = kind, url, name, folder / "seen.tbloom"
         self._stack = ExitStack()
-        self._now: Callable[[], int] | None = None
-        self._made: list[Any] = []
 
     def __call__(self, **parameters: Any) -> Any:
         """A filter for threads."""
@@ -53,8 +49,7 @@ class Stores:
             seen = store.open(self._url, self._name, **{**given, **parameters})
         else:
             seen = LocalBloom(**self._local(parameters))
-        self._made.append(self._stack.enter_context(seen))
-        return self._made[-1]
+        return self._stack.enter_context(seen)
 
     def awaited(self) -> Any:
         """A filter for asyncio."""
@@ -66,13 +61,6 @@ class Stores:
     def _local(self, parameters: dict[str, Any]) -> dict[str, Any]:
         path = {"path": self._path} if self.kind == "local file" else {}
         return {"name": self._name, **WINDOW, **path, **parameters}
-
-    def set_clock(self, at: str) -> None:
-        """For local stores, which go by this machine's clock."""
-        ms = int(datetime.fromisoformat(at).replace(tzinfo=timezone.utc).timestamp() * 1000)
-        for seen in self._made:
-            if isinstance(seen, LocalBloom):
-                seen._protocol.clock = lambda: ms
 
     def close(self) -> None:
         self._stack.close()
@@ -160,34 +148,6 @@ def test_of_many_threads_one_gets_new(stores: Stores) -> None:
         for job in [threads.submit(work) for _ in range(8)]:
             job.result()
     assert (200, 1400) == (answers.count(True), answers.count(False))
-
-
-@pytest.mark.parametrize("stores", ["bloom", "local", "local file"], indirect=True)
-@pytest.mark.parametrize("shards", [1, 3])
-def test_the_newest_slice_that_holds_an_item(stores: Stores, shards: int, clockwork: Any) -> None:
-    """Also where slices have several parts; an item that is seen stays in its slice."""
-    stores._url = clockwork.server.url
-    seen = stores(slices=4, capacity=6, shards=shards, tz="Europe/Berlin", error_rate=1e-12)
-    items = [[f"{hour} {i}" for i in range(50)] for hour in range(5)]
-    for hour, some in enumerate(items):
-        at = f"2019-06-03 {hour + 8:02}:59:59"
-        clockwork.set(at)
-        stores.set_clock(at)
-        assert all(seen.add_many(some))
-        assert not any(seen.add_many(items[max(0, hour - 3)]))
-    seen.add(items[1][0], within=1)
-    zone = ZoneInfo("Europe/Berlin")
-    starts = [datetime(2019, 6, 3, 10 + hour, tzinfo=zone) for hour in range(5)]
-    for some, start in zip(items[2:], starts[2:], strict=True):
-        found = {*seen.last_seen_many(some)}
-        assert {(f"20190603{start:%H}", start, start + timedelta(hours=1))} == found
-    assert [starts[4], starts[1], None] == [
-        period and period.start
-        for period in seen.last_seen_many([items[1][0], items[1][1], "never"])
-    ]
-    assert seen.last_seen(items[3][0]) == seen.last_seen_many(items[3])[-1]
-    assert seen.last_seen("never") is None
-    assert [] == seen.last_seen_many([])
 
 
 @pytest.mark.parametrize("stores", STORES, indirect=True)
