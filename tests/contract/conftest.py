@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.servers import OLDEST
-from tests.helpers.stores import BLOOM, STORES, Store
+from tests.conftest import DRIVERS
+from tests.helpers.stores import STORES, Store
 
 
 @pytest.fixture(params=STORES, ids=str)
@@ -18,29 +18,10 @@ def store(request: pytest.FixtureRequest) -> Store:
     return kind
 
 
-@pytest.fixture(params=["sync", "async"])
+@pytest.fixture(params=DRIVERS)
 def driver(request: pytest.FixtureRequest) -> str:
     name: str = request.param
     return name
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Asyncio's driver is the same for all stores and servers: of the oldest server, `make test` has it for one
-    store, and `make check` for all, in the short form of each test."""
-    kept = []
-    for item in items:
-        given = item.callspec.params if hasattr(item, "callspec") else {}
-        long = item.get_closest_marker("check") is not None
-        if given.get("driver") == "async":
-            if given.get("store", BLOOM) is not BLOOM:
-                if long:
-                    continue
-                item.add_marker(pytest.mark.check)
-            elif given.get("kind", OLDEST) != OLDEST:
-                continue
-        kept.append(item)
-    items[:] = kept
 
 
 @pytest.fixture
