@@ -11,9 +11,9 @@
     config.py       the parameters of a store, and its window
     calendar.py     the clock of this machine
     lock.py         one writer at a time
-    opening.py      opens a store; its index is brought up to the files
     appending.py    the segments that a writer appends to
     writer.py       puts, deletes, forgets
+    opening.py      opens a store; its index is brought up to the files
     reading.py      gets pages, some or all
     info.py         stats() and verify()
     sync.py         PageStore

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from contextlib import suppress
 from pathlib import Path
@@ -13,6 +12,7 @@ from tbloom.pages.database import flush
 from tbloom.pages.index import Index
 from tbloom.pages.members import SUFFIXES
 from tbloom.pages.segments import Segment
+from tbloom.window import Slice
 
 
 class Appender:
@@ -61,12 +61,12 @@ class OpenSegments:
         #: Segments that may not be on the disk yet; at first also those of a killed writer.
         self._unflushed = {*stored.values()}
 
-    def of(self, label: str, start: int) -> Appender:
+    def of(self, slice: Slice) -> Appender:
         """The segment for the next record of a slice."""
-        appender = self._appenders.get(start) or self._last(start)
+        appender = self._appenders.get(slice.start) or self._last(slice.start)
         if appender is None or appender.segment.size >= self._segment_bytes:
-            appender = self._new(label, start)
-        self._appenders[start] = self._changed[appender.segment.number] = appender
+            appender = self._new(slice)
+        self._appenders[slice.start] = self._changed[appender.segment.number] = appender
         return appender
 
     def note(self) -> None:
@@ -82,12 +82,12 @@ class OpenSegments:
     def take_back(self) -> None:
         """After a failure, cuts off records that the index does not know, and removes segments that it does not know."""
         self._appenders.clear()
+        known = {segment.number: segment for segment in self._index.segments()}
         for number, appender in self._changed.items():
-            known = self._index.segment(number)
-            if known is None:
-                self.remove([appender.path])
+            if number in known:
+                os.truncate(appender.path, known[number].size)
             else:
-                os.truncate(appender.path, known.size)
+                self.remove([appender.path])
         self._changed.clear()
 
     def flush(self) -> None:
@@ -107,21 +107,22 @@ class OpenSegments:
 
     def _last(self, start: int) -> Appender | None:
         """The slice's last segment; None where there is none, or it can't get records of this codec."""
-        known = self._index.last_segment(start)
-        if known is None or not known.name.endswith(SUFFIXES[self.codec]):
+        known = [one for one in self._index.segments(start) if one.start == start]
+        if not known or not known[-1].name.endswith(SUFFIXES[self.codec]):
             return None
-        path = self._root / known.name
+        path = self._root / known[-1].name
         identity = segments.first_of(path).segment
-        return None if identity is None else Appender(path, known, identity)
+        return None if identity is None else Appender(path, known[-1], identity)
 
-    def _new(self, label: str, start: int) -> Appender:
+    def _new(self, slice: Slice) -> Appender:
         number, identity = self._next_number, record.new_id()
-        name = segments.name_of(label, number, SUFFIXES[self.codec])
-        details = {"parameters": self._config.stored, "slice": label, "start": start}
-        appender = Appender(self._root / name, Segment(number, name, start), identity)
+        name = segments.name_of(slice.label, number, SUFFIXES[self.codec])
+        own = (record.PARAMETERS, self._config.stored), (record.START, f"{slice.start}")
+        fields = ("WARC-Filename", name), *own
+        appender = Appender(self._root / name, Segment(number, name, slice.start), identity)
         self._next_number += 1  # first: an interrupt may come anywhere
         appender.path.open("xb").close()  # raises where another program has one
         self._changed[number] = appender
         self._index.put_segment(appender.segment)  # the pages of this change are found already
-        appender.append(record.of_segment(name, json.dumps(details), identity, self.codec), None)
+        appender.append(record.of_info(identity, self.codec, fields), None)
         return appender

@@ -151,6 +151,7 @@ class Database:
                 f"journal_mode = {'OFF' if self._new else 'WAL'}",
                 f"synchronous = {'OFF' if self._new else 'NORMAL'}",
                 f"wal_autocheckpoint = {_LOG_PAGES}",
+                "recursive_triggers = ON",  # of INSERT OR REPLACE too
             ):
                 connection.execute(f"PRAGMA {pragma}")
         self._connection, self._identity = connection, self._identity_now()
@@ -248,17 +249,10 @@ def flush(path: Path) -> None:
 
 
 def newest_of(root: Path) -> Path | None:
-    """The file of the store's index; None where it has none. (An empty one is what ``sqlite3`` makes of a wrong name.)"""
+    """The file of the store's index; None where it has none."""
     matches = (INDEX_NAME.fullmatch(path.name) for path in root.glob("index-*.sqlite"))
-    numbers = [int(match[1]) for match in matches if match and not _is_empty(root / match[0])]
+    numbers = [int(match[1]) for match in matches if match]
     return root / f"index-{max(numbers)}.sqlite" if numbers else None
-
-
-def _is_empty(path: Path) -> bool:
-    """False: it has bytes, or was just removed, which who opens it finds out."""
-    with suppress(OSError):
-        return path.stat().st_size == 0
-    return False
 
 
 def remove_stale(root: Path) -> None:

@@ -18,7 +18,7 @@ from tbloom.pages.database import Database, damaged
 from tbloom.pages.segments import Found, Segment, is_name
 
 _SCHEMA = """
-CREATE TABLE meta (parameters TEXT NOT NULL, flushes INTEGER NOT NULL);
+CREATE TABLE meta (parameters TEXT NOT NULL);
 CREATE TABLE segments (
     number INTEGER PRIMARY KEY, name TEXT NOT NULL, start INTEGER NOT NULL, size INTEGER NOT NULL,
     records INTEGER NOT NULL, sequence INTEGER NOT NULL, pages INTEGER NOT NULL DEFAULT 0
@@ -27,17 +27,24 @@ CREATE TABLE pages (
     address BLOB PRIMARY KEY, segment INTEGER NOT NULL, offset INTEGER NOT NULL, length INTEGER NOT NULL,
     at INTEGER NOT NULL
 ) WITHOUT ROWID;
+CREATE TRIGGER added AFTER INSERT ON pages BEGIN
+    UPDATE segments SET pages = pages + 1 WHERE number = new.segment;
+END;
+CREATE TRIGGER removed AFTER DELETE ON pages BEGIN
+    UPDATE segments SET pages = pages - 1 WHERE number = old.segment;
+END;
 """
 _FIND = """
 SELECT start, name, segment, offset, length, at FROM pages JOIN segments ON number = segment
 WHERE address = ? AND start >= ?
 """
-_SEGMENTS = "SELECT number, name, start, size, records, sequence, pages FROM segments"
+_SEGMENTS = """
+SELECT number, name, start, size, records, sequence, pages FROM segments WHERE start >= ? ORDER BY start, number
+"""
 _PUT_SEGMENT = """
 INSERT INTO segments (number, name, start, size, records, sequence) VALUES (?, ?, ?, ?, ?, ?)
 ON CONFLICT (number) DO UPDATE SET size = excluded.size, records = excluded.records, sequence = excluded.sequence
 """
-_COUNT = "UPDATE segments SET pages = pages + ? WHERE number = ?"
 _FORGET = """
 DELETE FROM pages WHERE address >= ? AND address < ? AND segment IN (SELECT number FROM segments WHERE start < ?)
 """
@@ -53,7 +60,6 @@ INSERT INTO learned VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (address) DO UPDATE
 sequence = excluded.sequence, segment = excluded.segment, offset = excluded.offset, length = excluded.length,
 at = excluded.at, is_page = excluded.is_page WHERE excluded.sequence > sequence
 """
-_REPLACED = "FROM pages WHERE address IN (SELECT address FROM learned)"
 #: Addresses, which are digests, are removed in this many steps.
 _STEPS = 256
 #: Earlier than any slice (ms).
@@ -83,7 +89,7 @@ class Index(Database):
     def anew(cls, root: Path, parameters: str) -> Iterator[Index]:
         """Another index, which takes the place of the earlier ones at the end of the block."""
         with closing(cls(root, writes=True)) as index, index.creating(_SCHEMA):
-            index.rows("INSERT INTO meta VALUES (?, 0)", parameters)
+            index.rows("INSERT INTO meta VALUES (?)", parameters)
             yield index
 
     @property
@@ -101,16 +107,10 @@ class Index(Database):
 
     def segments(self, since: int = EVER) -> list[Segment]:
         """The segments of the slices that begin at ``since`` (ms) or later, slice by slice."""
-        return self._segments("WHERE start >= ? ORDER BY start, number", since)
-
-    def segment(self, number: int) -> Segment | None:
-        """The segment with this number."""
-        return next(iter(self._segments("WHERE number = ?", number)), None)
-
-    def last_segment(self, start: int) -> Segment | None:
-        """The last segment of the slice that begins then (ms)."""
-        found = self._segments("WHERE start = ? ORDER BY number DESC LIMIT 1", start)
-        return next(iter(found), None)
+        found = [Segment._make(row) for row in self.rows(_SEGMENTS, since)]
+        for segment in found:
+            self._check(segment, segment.number, (segment.number, *segment[3:]))
+        return found
 
     def spans(self, segment: int) -> list[tuple[int, int]]:
         """Where the current pages of a segment begin and end, in order."""
@@ -125,17 +125,13 @@ class Index(Database):
                 joined.append((begin, end))
         return joined
 
-    def put(self, fingerprint: bytes, place: Place, had: Place | None) -> None:
-        """Adds a page; ``had`` is the place that it has now."""
+    def put(self, fingerprint: bytes, place: Place) -> None:
+        """Adds a page, in the place of an earlier one with this address."""
         self.rows("INSERT OR REPLACE INTO pages VALUES (?, ?, ?, ?, ?)", fingerprint, *place[2:])
-        self.rows(_COUNT, 1, place.segment)
-        if had is not None:
-            self.rows(_COUNT, -1, had.segment)
 
-    def remove(self, fingerprint: bytes, had: Place) -> None:
-        """Removes a page, which has this place."""
+    def remove(self, fingerprint: bytes) -> None:
+        """Removes a page."""
         self.rows("DELETE FROM pages WHERE address = ?", fingerprint)
-        self.rows(_COUNT, -1, had.segment)
 
     def put_segment(self, segment: Segment) -> None:
         """Stores a segment that is new or has changed."""
@@ -157,14 +153,10 @@ class Index(Database):
         with self.transaction():
             self.rows(_LEARNED)
             yield
-            gone = self.rows(f"SELECT segment, -count(*) {_REPLACED} GROUP BY segment")
-            self.rows(f"DELETE {_REPLACED}")
+            self.rows("DELETE FROM pages WHERE address IN (SELECT address FROM learned)")
             self.rows(
                 "INSERT INTO pages SELECT address, segment, offset, length, at FROM learned WHERE is_page"
             )
-            come = self.rows("SELECT segment, count(*) FROM learned WHERE is_page GROUP BY segment")
-            for segment, count in [*gone, *come]:
-                self.rows(_COUNT, count, segment)
             self.rows("DROP TABLE learned")
 
     def learn(self, segment: int, found: Found) -> None:
@@ -180,13 +172,6 @@ class Index(Database):
             index.rows("BEGIN")
             index.segments()  # the first query begins it
             yield index
-
-    def _segments(self, condition: str, *values: object) -> list[Segment]:
-        rows = self.rows(f"{_SEGMENTS} {condition}", *values)
-        found = [Segment._make(row) for row in rows]
-        for segment in found:
-            self._check(segment, segment.number, (segment.number, *segment[3:]))
-        return found
 
     def _check(self, found: Place | Segment, number: int, counts: tuple[object, ...]) -> None:
         """Raises TBloomError where tbloom did not write this: a name leads to a file."""

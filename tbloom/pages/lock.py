@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 
@@ -29,7 +28,7 @@ class WriterLock:
         self._pid = os.getpid()
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.pwrite(self._fd, json.dumps({"pid": self._pid}).encode().ljust(_LENGTH), 0)
+            os.pwrite(self._fd, b"%-*d" % (_LENGTH, self._pid), 0)
         except BlockingIOError:
             os.close(self._fd)
             raise StoreLocked(str(root), _writer(root)) from None
@@ -37,7 +36,7 @@ class WriterLock:
             os.close(self._fd)
             raise
 
-    def release(self) -> None:
+    def close(self) -> None:
         """Releases the lock."""
         if self._pid == os.getpid():  # in a forked child the lock is the parent's
             os.pwrite(self._fd, b" " * _LENGTH, 0)
@@ -49,6 +48,6 @@ class WriterLock:
 def _writer(root: Path) -> object:
     """The process ID in the file; None where it has none."""
     try:
-        return json.loads((root / _NAME).read_bytes())["pid"]
-    except (ValueError, LookupError, TypeError):
+        return int((root / _NAME).read_bytes())
+    except ValueError:
         return None

@@ -19,7 +19,7 @@ import sys
 import zlib
 from collections.abc import Sequence
 from struct import Struct
-from typing import cast
+from typing import BinaryIO, cast
 
 from isal import igzip_lib, isal_zlib
 
@@ -59,7 +59,8 @@ _OPTIONS: dict[int, int] = {_LevelOf.compression_level: ZSTD_LEVEL, _LevelOf.che
 #: A frame of 1 KB may ask for a window of a GB; those that are written here have 2 MB at most.
 _WINDOW: dict[int, int] = {zstd.DecompressionParameter.window_log_max: 23}
 _GzipError = cast("type[Exception]", isal_zlib.error)  # its types have it as an instance
-_ERRORS = (_GzipError, zstd.ZstdError, EOFError)
+ZstdError: type[Exception] = zstd.ZstdError
+_ERRORS = (_GzipError, ZstdError, EOFError)
 
 
 class Damaged(Exception):
@@ -92,6 +93,11 @@ def _frames(parts: Sequence[bytes]) -> bytes:
     length, held = _ZSTD_HEAD + sum(map(len, frames)), sum(map(len, parts))
     checksum = frames[-1][-_CHECKSUM_BYTES:]
     return b"".join([ZSTD_MAGIC, _LENGTHS.pack(length, held), checksum, *frames])
+
+
+def opened_zstd(file: BinaryIO) -> BinaryIO:
+    """The content of a file that is compressed with zstd."""
+    return cast("BinaryIO", zstd.ZstdFile(file))
 
 
 def begins(start: bytes) -> bool:

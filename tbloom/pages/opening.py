@@ -5,16 +5,19 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterable
-from contextlib import suppress
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 
 from tbloom.errors import ConfigError, TBloomError
 from tbloom.pages import segments
+from tbloom.pages.appending import OpenSegments
 from tbloom.pages.config import PagesConfig, agreed
 from tbloom.pages.database import INDEX_NAME, newest_of, remove_stale
 from tbloom.pages.index import Index
 from tbloom.pages.lock import WriterLock
 from tbloom.pages.segments import Found, Gap, Segment
+from tbloom.pages.writer import Writer
+from tbloom.window import NoWindow
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -39,24 +42,28 @@ def to_read(root: Path, wanted: PagesConfig | None) -> tuple[Index, PagesConfig]
     return _open(root, wanted)
 
 
-def to_write(root: Path, wanted: PagesConfig | None) -> tuple[Index, PagesConfig, WriterLock]:
-    """The index of a store, and its lock; begins a store where there is none."""
+def to_write(
+    root: Path, wanted: PagesConfig | None, segment_bytes: int, codec: str
+) -> tuple[Index, PagesConfig, Writer]:
+    """The index of a store, and its writer; begins a store where there is none."""
     root.mkdir(parents=True, exist_ok=True)
     if newest_of(root) is None:
         if _parameters(root) is not None:
             raise _without_index(root)
         if _is_foreign(root):
             raise ConfigError("path", str(root), "a new or empty folder, or a page store")
-    lock = WriterLock(root)
-    try:
+    with ExitStack() as stack:
+        lock = stack.enter_context(closing(WriterLock(root)))
         remove_stale(root)
         if newest_of(root) is None:
-            with Index.anew(root, (wanted or PagesConfig(None)).stored):
+            with Index.anew(root, (wanted or PagesConfig(NoWindow())).stored):
                 pass
-        return *_open(root, wanted, writes=True), lock
-    except BaseException:
-        lock.release()
-        raise
+        index, config = _open(root, wanted, writes=True)
+        stack.callback(index.close)
+        own = OpenSegments(root, config, index, segment_bytes, codec)
+        writer = Writer(root, index, config, lock, own)
+        stack.pop_all()
+    return index, config, writer
 
 
 def rebuild(root: Path, progress: Callable[[int], object] | None = None) -> None:
@@ -64,13 +71,10 @@ def rebuild(root: Path, progress: Callable[[int], object] | None = None) -> None
     stored = _parameters(root) if root.is_dir() else None
     if stored is None:
         raise ConfigError("path", str(root), "a folder with segments of a page store")
-    lock = WriterLock(root)
-    try:
+    with closing(WriterLock(root)):
         config = agreed(str(root), stored, None)
         with Index.anew(root, config.stored) as index:
             _reconcile(root, index, config, progress)
-    finally:
-        lock.release()
 
 
 def _without_index(root: Path) -> TBloomError:
@@ -147,8 +151,8 @@ def _begin(config: PagesConfig, number: int, path: Path) -> Segment | None:
     found = segments.records(path, 0, path.stat().st_size)
     kinds = {one.head.kind: one.head.at for one in found if isinstance(one, Found)}
     if "response" in kinds:  # its first record is damaged; the time of a page tells the slice
-        slice = config.slice_at(kinds["response"] // 1000)
-        if slice.label == segments.label_of(path.name):
+        slice = config.window.slice_at(kinds["response"] // 1000)
+        if slice.label == path.name.partition("-")[0]:
             return Segment(number, path.name, slice.start)
     if not kinds and segments.is_torn(path):
         logger.warning("%s is removed: its first record is torn", path)

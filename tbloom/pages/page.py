@@ -90,17 +90,11 @@ class Page:
         return body
 
 
-def check_page(
-    url: str,
-    body: bytes,
-    at: datetime,
-    *,
-    status: int = 200,
-    headers: Headers | None = None,
-    key: Item | None = None,
-    fields: Headers | None = None,
-) -> Page:
-    """The page of these arguments. Raises ConfigError where it can't be stored."""
+def checked(page: Page) -> Page:
+    """A page of any arguments, as it is stored. Raises ConfigError where it can't be."""
+    if not isinstance(page, Page):
+        raise ConfigError("pages", page, "objects of tbloom.pages.Page")
+    url, body, status, key = page.url, page.body, page.status, page.key
     if not isinstance(url, str) or not _URL.fullmatch(url):
         raise ConfigError("url", url, "an http:// or https:// URL without spaces")
     encode(url, "url")
@@ -111,35 +105,19 @@ def check_page(
         raise ConfigError("body", f"{len(body)} bytes", f"at most {MAX_BYTES} bytes")
     if not isinstance(status, int) or isinstance(status, bool) or status not in _STATUSES:
         raise ConfigError("status", status, "a whole number from 100 to 999")
-    pairs = _pairs("headers", headers)
-    if check_at(at) is None:
-        raise ConfigError("at", at, "a datetime with a time zone")
-    at = at.astimezone(timezone.utc)
+    headers = _pairs("headers", page.headers)
+    if check_at(page.at) is None:
+        raise ConfigError("at", page.at, "a datetime with a time zone")
     given = None if key is None else encode(key, "key")
     if given == url.encode():
         given = None
-    further = _further(fields)
+    fields = _further(page.fields)
     size = len(url.encode()) + 2 * len(given or b"")  # the key is stored in hex
-    size += sum([len(name) + len(value) for name, value in pairs + further])
+    size += sum([len(name) + len(value) for name, value in headers + fields])
     if size > MAX_HEAD_BYTES:
         expected = f"at most {MAX_HEAD_BYTES} bytes, together with the key, headers and fields"
         raise ConfigError("url", f"{size} bytes", expected)
-    return Page(url, status, pairs, body, at, given, further)
-
-
-def check_again(page: Page) -> Page:
-    """The page, checked like the arguments of a new one. Raises ConfigError."""
-    if not isinstance(page, Page):
-        raise ConfigError("pages", page, "objects of tbloom.pages.Page")
-    return check_page(
-        page.url,
-        page.body,
-        page.at,
-        status=page.status,
-        headers=page.headers,
-        key=page.key,
-        fields=page.fields,
-    )
+    return Page(url, status, headers, body, page.at.astimezone(timezone.utc), given, fields)
 
 
 def address_of(key: bytes) -> Item:

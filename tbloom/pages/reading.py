@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from tbloom.errors import TBloomError
-from tbloom.items import Item, encode
+from tbloom.items import Item
 from tbloom.pages import members, record, segments
 from tbloom.pages.config import PagesConfig
 from tbloom.pages.index import Index, Place
@@ -20,14 +20,11 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 def get_many(index: Index, config: PagesConfig, urls: list[Item]) -> list[Page | None]:
     """The pages with these URLs or keys; None where there is none. Raises TBloomError where one is damaged."""
-    asked = [(fingerprint_of(url), encode(url)) for url in urls]
-    since = config.since()
-    looked = {fingerprint: index.find(fingerprint, since) for fingerprint in dict(asked)}
+    asked, since = [fingerprint_of(url) for url in urls], config.since()
+    looked = {fingerprint: index.find(fingerprint, since) for fingerprint in dict.fromkeys(asked)}
     places = sorted((place, each) for each, place in looked.items() if place is not None)
     found = {each: _read(index, config, place, each) for place, each in places}
-    pages = ((found.get(fingerprint), address) for fingerprint, address in asked)
-    # It may be another page, with the same BLAKE2b.
-    return [page if page and encode(page.address) == address else None for page, address in pages]
+    return [found.get(fingerprint) for fingerprint in asked]
 
 
 def _read(index: Index, config: PagesConfig, place: Place, fingerprint: bytes) -> Page | None:
@@ -99,5 +96,7 @@ def _parts(index: Index, config: PagesConfig) -> Iterator[tuple[Segment, int, in
 
 def _warn(index: Index, config: PagesConfig, segment: Segment, why: str) -> None:
     """Logs what can't be read, unless its slice has left by now."""
-    if segment.start >= config.since() and index.segment(segment.number) is not None:
+    if segment.start >= config.since() and segment.number in {
+        each.number for each in index.segments()
+    }:
         logger.warning("%s: %s", index.root / segment.name, why)

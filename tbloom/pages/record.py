@@ -7,7 +7,6 @@ warcio takes more time for a record than its compression.
 from __future__ import annotations
 
 import hashlib
-import json
 from base64 import b32encode, b64encode
 from collections.abc import Iterable
 from contextlib import suppress
@@ -37,8 +36,8 @@ from tbloom.version import __version__
 MAX_HEAD = MAX_HEAD_BYTES + (1 << 16)
 MAX_BLOCK = MAX_BYTES + 8 * MAX_HEAD
 _SEGMENT = "WARC-Warcinfo-ID"
-#: A field of a segment's warcinfo, in JSON.
-_DETAILS = "tbloom"
+#: Fields of a segment's warcinfo: the store's parameters, and the start of its slice (ms).
+PARAMETERS, START = "X-Tbloom-Parameters", "X-Tbloom-Start"
 SEQUENCE, KEY, _DELETED = "X-Tbloom-Sequence", "X-Tbloom-Key", "X-Tbloom-Deleted"
 _MAX_SEQUENCE, _FINGERPRINT_BYTES = 1 << 62, 16
 #: Prefix of headers that are not true of the stored body: a reader would believe them.
@@ -88,9 +87,7 @@ def of_page(page: Page, sequence: int | None, segment: str, codec: str) -> bytes
     """The record of a page; without a sequence number, for a file that is no segment of a store."""
     body = page.body
     headers = [(_stored(name, value, body), value) for name, value in page.headers]
-    http = _lines(
-        f"HTTP/1.1 {page.status} {responses.get(page.status, '')}".rstrip(), headers
-    ).encode("latin-1")
+    http = http_head(page.status, headers)
     number = () if sequence is None else ((SEQUENCE, f"{sequence}"),)
     key = () if page.key is None else ((KEY, page.key.hex()),)
     fields = [
@@ -109,6 +106,12 @@ def of_page(page: Page, sequence: int | None, segment: str, codec: str) -> bytes
     return member(codec, _lines(_WARC, fields).encode() + http, body, _END)
 
 
+def http_head(status: int, headers: Iterable[tuple[str, str]]) -> bytes:
+    """Status line and headers, as ``curl -i`` writes them."""
+    first = f"HTTP/1.1 {status} {responses.get(status, '')}".rstrip()
+    return _lines(first, headers).encode("latin-1")
+
+
 def of_deletion(fingerprint: bytes, sequence: int, segment: str, codec: str) -> bytes:
     """The record of a deletion."""
     fields = [
@@ -121,16 +124,10 @@ def of_deletion(fingerprint: bytes, sequence: int, segment: str, codec: str) -> 
     return _of_values(fields, (("deleted", "yes"),), codec)
 
 
-def of_segment(filename: str, details: str, segment: str, codec: str) -> bytes:
-    """The first record of a segment."""
-    return of_info(segment, codec, (("WARC-Filename", filename),), ((_DETAILS, details),))
-
-
-def of_info(identity: str, codec: str, fields: Pairs = (), values: Pairs = ()) -> bytes:
+def of_info(identity: str, codec: str, fields: Pairs = ()) -> bytes:
     """The first record of a file."""
-    known = ("software", SOFTWARE + __version__), ("format", "WARC File Format 1.1")
-    begin = _fields("warcinfo", identity, calendar.now())
-    return _of_values([*begin, *fields], (*known, *values), codec)
+    values = ("software", SOFTWARE + __version__), ("format", "WARC File Format 1.1")
+    return _of_values([*_fields("warcinfo", identity, calendar.now()), *fields], values, codec)
 
 
 def _of_values(fields: list[tuple[str, str]], values: Pairs, codec: str) -> bytes:
@@ -169,8 +166,7 @@ def is_digest(digest: str, data: bytes | memoryview) -> bool | None:
 
 def head_of(start: bytes) -> Head:
     """The fields for the index of the record with this start. Raises Damaged, also where the start is too short."""
-    fields, _ = _split(start_of(start, _BLANK, MAX_HEAD), 0, "utf-8")
-    known = dict(fields)
+    known = _known(start)
     try:
         kind = known["WARC-Type"]
         if kind == "warcinfo":
@@ -190,24 +186,19 @@ def head_of(start: bytes) -> Head:
         raise Damaged(f"a record that tbloom did not write ({error})") from None
 
 
+def first_of(start: bytes) -> First:
+    """What the first record of a segment says, as far as it can be read."""
+    first = First()
+    with suppress(Damaged, KeyError, ValueError):
+        first = First(head_of(start).segment)
+        known = _known(start)
+        first = First(first.segment, known[PARAMETERS], int(known[START]))
+    return first
+
+
 def block_of(record: bytes) -> bytes:
     """The content of a page's record, or of any other. Raises Damaged."""
     return content_of(record, MAX_BLOCK)
-
-
-def first_of(record: bytes) -> First:
-    """What the first record of a segment says, as far as it can be read."""
-    first = First()
-    with suppress(Damaged, ValueError, AttributeError):  # AttributeError: its details are no object
-        first = First(head_of(record).segment)
-        for line in content_of(record, MAX_HEAD).decode("utf-8", "replace").splitlines():
-            name, _, value = line.partition(": ")
-            if name == _DETAILS:
-                known = json.loads(value)
-                parameters, start = known.get("parameters"), known.get("start")
-                if isinstance(parameters, str) and isinstance(start, int):
-                    return First(first.segment, parameters, start)
-    return first
 
 
 def page_of(record: bytes) -> Page:
@@ -252,6 +243,11 @@ def check(data: bytes) -> None:
     for digest, start in zip(given, (begin, payload), strict=True):
         if digest is not None and not is_digest(digest, memoryview(block)[start:end]):
             raise Damaged(f"its digest is not {digest}")
+
+
+def _known(start: bytes) -> dict[str, str]:
+    """The fields of the record with this start."""
+    return dict(_split(start_of(start, _BLANK, MAX_HEAD), 0, "utf-8")[0])
 
 
 def _split(block: bytes, begin: int, encoding: str) -> tuple[Pairs, int]:

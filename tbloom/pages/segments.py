@@ -37,7 +37,7 @@ class Segment(NamedTuple):
     records: int = 0
     #: The sequence number of the last one; those of all later puts and deletions are higher.
     sequence: int = 0
-    #: Its current pages. (``Index.put_segment`` leaves them alone.)
+    #: Its current pages, which the index counts. (``Index.put_segment`` leaves them alone.)
     pages: int = 0
 
 
@@ -60,11 +60,6 @@ class Gap(NamedTuple):
 def name_of(label: str, number: int, suffix: str) -> str:
     """The name of a segment's file."""
     return f"{label}-{number:08}{suffix}"
-
-
-def label_of(name: str) -> str:
-    """The label of the slice in a segment's name."""
-    return name.partition("-")[0]
 
 
 @lru_cache
@@ -93,8 +88,7 @@ def read(path: str | Path, offset: int, length: int) -> bytes:
 
 def first_of(path: Path) -> record.First:
     """What a segment's first record says."""
-    length = members.length_of(read(path, 0, _START))
-    return record.first_of(read(path, 0, min(length, record.MAX_HEAD)))
+    return record.first_of(read(path, 0, _START))
 
 
 def walk(

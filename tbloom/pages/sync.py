@@ -6,18 +6,17 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tbloom.engine.forks import in_child
 from tbloom.errors import ConfigError, TBloomError
 from tbloom.items import Item, check_at, check_items
 from tbloom.pages import calendar, info, opening, reading
-from tbloom.pages.appending import OpenSegments
 from tbloom.pages.config import agreed, given
 from tbloom.pages.index import Index
 from tbloom.pages.info import PagesInfo, PagesReport
 from tbloom.pages.members import check_codec
-from tbloom.pages.page import Headers, Page, check_again, check_page, fingerprint_of
+from tbloom.pages.page import Headers, Page, checked, fingerprint_of
 from tbloom.pages.writer import Writer, batches
 
 if TYPE_CHECKING:
@@ -79,14 +78,8 @@ class PageStore:
         if readonly:
             self._index, self._config = opening.to_read(self._root, wanted)
         else:
-            self._index, self._config, lock = opening.to_write(self._root, wanted)
-            try:
-                own = OpenSegments(self._root, self._config, self._index, segment_bytes, codec)
-                self._writer = Writer(self._root, self._index, self._config, lock, own)
-            except BaseException:
-                self._index.close()
-                lock.release()
-                raise
+            opened = opening.to_write(self._root, wanted, segment_bytes, codec)
+            self._index, self._config, self._writer = opened
         self._is_open = True
         in_child(self._after_fork)
 
@@ -137,8 +130,8 @@ class PageStore:
         """
         writer = self._writing()
         at = calendar.now() if at is None else at
-        page = check_page(url, body, at, status=status, headers=headers, key=key, fields=fields)
-        writer.put([page])
+        given: Any = (url, status, headers, body, at, key, fields)
+        writer.put([checked(Page(*given))])
 
     def put_many(self, pages: Iterable[Page], *, newer: bool = False) -> int:
         """Stores pages, faster than one by one; returns the number of those that were stored.
@@ -154,9 +147,9 @@ class PageStore:
         if not isinstance(newer, bool):
             raise ConfigError("newer", newer, "True or False")
         self._writing()
-        checked = map(check_again, check_items(pages, "pages"))
+        given = map(checked, check_items(pages, "pages"))
         # Anew for each batch: the iterable may have forked.
-        return sum(self._writing().put(batch, newer=newer) for batch in batches(checked))
+        return sum(self._writing().put(batch, newer=newer) for batch in batches(given))
 
     def get(self, url: Item) -> Page | None:
         """The page with this URL or key; None: there is none within the window.

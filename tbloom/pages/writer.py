@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from tbloom.errors import TBloomError
-from tbloom.pages import record, segments
+from tbloom.pages import record
 from tbloom.pages.appending import OpenSegments
 from tbloom.pages.config import PagesConfig
 from tbloom.pages.index import EVER, Index, Place
@@ -76,7 +76,7 @@ class Writer:
                 if newer and had is not None and had.at >= micros(page.at):
                     continue
                 sequence = self._next_sequence()
-                self._put(slice, page, fingerprint, had)
+                self._put(slice, page, fingerprint)
                 if had is not None and had.start > slice.start:
                     # Else an index made anew after the earlier slice has left would have the old page again.
                     self._append_deletion(had, fingerprint, sequence)
@@ -93,7 +93,7 @@ class Writer:
             if had is None:
                 return False
             self._append_deletion(had, fingerprint, self._next_sequence())
-            self._index.remove(fingerprint, had)
+            self._index.remove(fingerprint)
             return True
 
         return self._changed(change)
@@ -113,11 +113,11 @@ class Writer:
                 self._take_back()
                 self._flush()
             finally:
-                self._lock.release()
+                self._lock.close()
 
     def abandon(self) -> None:
         """Ends writing in a forked child: the lock is the parent's."""
-        self._lock.release()
+        self._lock.close()
 
     def _changed(self, change: Callable[[], _T]) -> _T:
         """The result of a change, which is made whole or not at all."""
@@ -156,17 +156,17 @@ class Writer:
         self._sequence += 1
         return self._sequence
 
-    def _put(self, slice: Slice, page: Page, fingerprint: bytes, had: Place | None) -> None:
-        appender, sequence = self._segments.of(slice.label, slice.start), self._next_sequence()
+    def _put(self, slice: Slice, page: Page, fingerprint: bytes) -> None:
+        appender, sequence = self._segments.of(slice), self._next_sequence()
         data = record.of_page(page, sequence, appender.identity, self._segments.codec)
         offset = appender.append(data, sequence)
         number, at = appender.segment.number, micros(page.at)
         place = Place(slice.start, appender.segment.name, number, offset, len(data), at)
-        self._index.put(fingerprint, place, had)
+        self._index.put(fingerprint, place)
 
     def _append_deletion(self, had: Place, fingerprint: bytes, sequence: int) -> None:
         """Appends the deletion of a page to the slice that had it."""
-        appender = self._segments.of(segments.label_of(had.name), had.start)
+        appender = self._segments.of(self._config.window.slice_at(had.start))
         codec = self._segments.codec
         for _ in range(_COPIES):
             deletion = record.of_deletion(fingerprint, sequence, appender.identity, codec)

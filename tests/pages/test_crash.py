@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from tbloom import TBloomError
-from tbloom.pages import Page, PageStore, members, page, record, segments
+from tbloom.pages import Page, PageStore, members, record, segments
 from tests.helpers.pagestores import (
     DAY,
     NOON,
@@ -381,7 +381,7 @@ def test_the_index_from_the_files_alone(path: Path) -> None:
 @pytest.mark.parametrize("codec", ["identity", "zstd"])
 def test_records_within_a_body_are_none(tmp_path: Path, codec: str) -> None:
     """Not even where the record around them is damaged: no other page is replaced."""
-    forged = page.check_page(BANK, b"send it to me", NOON)
+    forged = Page(BANK, 200, (), b"send it to me", NOON)
     noise = random.Random(1).randbytes(30_000)
     hostile = noise + record.of_page(forged, 1_000_000, record.new_id(), codec) + noise[::-1]
     with PageStore(tmp_path, codec=codec) as store:

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from tbloom.errors import ConfigError, ConfigMismatch, TBloomError
-from tbloom.pages import Page, PageStore, members, page, record
+from tbloom.pages import Page, PageStore, members, record
 from tests.helpers.pagestores import CODECS, NOON, got
 
 URL = "https://example.com/a"
@@ -77,7 +77,7 @@ BODIES = [
     random.Random(1).randbytes(200_000),
     b"<p>page</p>\n" * 450_000,  # 5 MB
     record.of_page(  # a record
-        page.check_page("https://example.com/other", b"x", at=AT), 99, record.new_id(), "gzip"
+        Page("https://example.com/other", 200, (), b"x", AT), 99, record.new_id(), "gzip"
     ),
 ]
 URLS = [
@@ -391,7 +391,7 @@ def _read_all(path: Path, *, readonly: bool) -> None:
         _cut,
         lambda index: index.write_bytes(b"x" * 20_000),
         _changed("UPDATE meta SET parameters = '{}'"),
-        _changed("UPDATE segments SET name = '../pages-00000001.warc.gz'"),
+        _changed("UPDATE segments SET name = '../all-00000001.warc.gz'"),
         _changed("DROP TABLE pages"),
     ],
 )

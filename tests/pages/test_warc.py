@@ -42,7 +42,7 @@ def content() -> dict[str, dict[str, Any]]:
         "identity": {"body": HTML, "headers": {"Content-Encoding": "identity", "Transfer-Encoding": "identity"}},
         "like-chunks": {"body": b"5\r\nhello\r\n0\r\n\r\n", "headers": {"Transfer-Encoding": "Chunked"}},
         "binary": {"body": bytes(range(256)) * 300, "headers": {"Content-Type": "image/png"}},
-        "a-warc-file": {"body": record.of_segment("x.warc.gz", "{}", record.new_id(), "gzip") * 3},
+        "a-warc-file": {"body": record.of_info(record.new_id(), "gzip") * 3},
         "like-a-record": {"body": b"\r\n\r\nWARC/1.1\r\nWARC-Type: response\r\n\r\n\r\n\r\n"},
         "münchen/€/𝄞": {"body": "grüezi".encode()},
         "?q=%41+b&c[]='\"<>|\\^`{}": {"body": b"odd"},

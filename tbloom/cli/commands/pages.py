@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import os
 import sys
@@ -94,14 +95,12 @@ def put(
 
     The URL is http:// or https://, and not normalized. The body is read from the file, or from standard input.
     """
-    from tbloom.pages.page import check_page  # noqa: PLC0415 - the help does without isal
+    from tbloom.pages.page import Page, checked  # noqa: PLC0415 - the help does without isal
 
-    content = body.read(_MOST_BYTES)
-    at = at or datetime.now(timezone.utc)
-    given: dict[str, Any] = {"status": status, "headers": headers, "at": at}
-    check_page(url, content, **given)  # before a store is made
+    given: Any = (url, status, headers, body.read(_MOST_BYTES), at or datetime.now(timezone.utc))
+    page = checked(Page(*given))  # before a store is made
     with pagetext.stores()(path, **like) as store:
-        store.put(url, content, **given)
+        store.put_many([page])
 
 
 @command.command(example="tbloom pages get pages https://example.com/ > page.html")
@@ -114,6 +113,8 @@ def get(*, path: str, url: str, headers: bool) -> None:
 
     With --json, all but the body. Exit code 1: the store has no such page.
     """
+    from tbloom.pages.record import http_head  # noqa: PLC0415 - the help does without isal
+
     with pagetext.stores()(path, readonly=True) as store:
         found = store.get(pagetext.address_of(url))
     if found is None:
@@ -121,7 +122,8 @@ def get(*, path: str, url: str, headers: bool) -> None:
     if output.is_on("json"):
         output.line(pagetext.as_json_line(found))
         return
-    streams.write(pagetext.http_head(found) + found.body if headers else found.body)
+    head = http_head(found.status, found.headers) if headers else b""
+    streams.write(head + found.body)
 
 
 @command.command(example="tbloom pages ls pages --long")
@@ -206,7 +208,7 @@ def stats(path: str) -> None:
     """Shows pages, files and bytes, slice by slice."""
     with pagetext.stores()(path, readonly=True) as store:
         info = store.stats()
-    output.show(pagetext.as_dict(info), lambda: pagetext.as_text(info))
+    output.show(dataclasses.asdict(info), lambda: pagetext.as_text(info))
 
 
 def _none(path: str, url: str) -> CommandFailed:

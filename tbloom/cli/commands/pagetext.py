@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from datetime import timezone
-from http.client import responses
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -74,19 +72,6 @@ def as_json_line(page: Page) -> str:
         "fields": page.fields,
     }
     return json.dumps(values)
-
-
-def http_head(page: Page) -> bytes:
-    """Status line and headers, as ``curl -i`` writes them."""
-    status = f"HTTP/1.1 {page.status} {responses.get(page.status, '')}".rstrip()
-    lines = [status, *(f"{name}: {value}" for name, value in page.headers), ""]
-    return "".join(f"{line}\r\n" for line in lines).encode("latin-1")
-
-
-def as_dict(info: PagesInfo) -> dict[str, Any]:
-    """The fields of ``stats()``, with totals."""
-    sums = ("pages", "records", "segments", "bytes")
-    return {**dataclasses.asdict(info), **{name: getattr(info, name) for name in sums}}
 
 
 def as_text(info: PagesInfo) -> str:

@@ -6,7 +6,7 @@ import io
 import os
 import re
 from collections import Counter, OrderedDict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -69,11 +69,16 @@ def import_warc(
     :raises ConfigError: where one is no WARC file; then nothing has changed.
     :raises OSError: where one can't be read, or the disk is full.
     """
+    for name, limit in (("max_body", max_body), ("max_head", max_head)):
+        if not isinstance(limit, int) or isinstance(limit, bool) or limit < 0:
+            raise ConfigError(name, limit, "a whole number of bytes")
+    limits = Limits(min(max_body, MAX_BYTES), min(max_head, record.MAX_HEAD))
+    opened = [_opened(one, limits) for one in sources]
     counts, skipped = Counter[str](), Counter[str]()
     damaged: list[str] = []
 
     def pages() -> Iterator[Page]:
-        for one in pages_of(sources, max_body, max_head):
+        for one in chain.from_iterable(opened):
             if isinstance(one, Page):
                 yield one
             else:
@@ -101,23 +106,6 @@ def _put(store: PageStore, batch: list[Page], counts: Counter[str], skipped: Cou
     else:
         counts["stored"] += stored
         counts["present"] += len(batch) - stored
-
-
-def pages_of(
-    sources: Iterable[str | os.PathLike[str] | BinaryIO],
-    max_body: int = MAX_BODY,
-    max_head: int = MAX_HEAD,
-) -> Iterator[Page | Skipped]:
-    """The pages in WARC files and stores, one after the other, and what is skipped. Opens each source at once.
-
-    :raises ConfigError: where one is no WARC file.
-    :raises OSError: where one can't be read.
-    """
-    for name, limit in (("max_body", max_body), ("max_head", max_head)):
-        if not isinstance(limit, int) or isinstance(limit, bool) or limit < 0:
-            raise ConfigError(name, limit, "a whole number of bytes")
-    limits = Limits(min(max_body, MAX_BYTES), min(max_head, record.MAX_HEAD))
-    return chain.from_iterable([_opened(one, limits) for one in sources])
 
 
 def _opened(given: str | os.PathLike[str] | BinaryIO, limits: Limits) -> Iterator[Page | Skipped]:

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 import zlib
 from gzip import BadGzipFile, GzipFile
 from io import BufferedReader
 from typing import BinaryIO, cast
 
-from tbloom.pages.members import Damaged
+from tbloom.pages.members import Damaged, ZstdError, opened_zstd
 from tbloom.pages.record import MAX_HEAD
-
-if sys.version_info >= (3, 14):
-    from compression import zstd
-else:
-    from backports import zstd
 
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 #: How files begin that are no WARC files yet, and what to do about it. (The last one is a frame with the dictionary of all
@@ -35,7 +29,7 @@ _SKIPPED = tuple(bytes([number]) + b"\x2a\x4d\x18" for number in range(0x50, 0x6
 _WARC, _BLANK = b"WARC/", (b"\r\n", b"\n")
 _LENGTH = b"content-length:"
 _PIECE = 1 << 20
-_ERRORS = (zlib.error, BadGzipFile, zstd.ZstdError, EOFError)
+_ERRORS = (zlib.error, BadGzipFile, ZstdError, EOFError)
 
 
 class Trailing(Damaged):
@@ -62,7 +56,7 @@ class Records:
             # Not isal's, which reads ahead: damage would hide the records before it.
             self._stream = cast("BinaryIO", GzipFile(fileobj=file, mode="rb"))
         elif start.startswith((_ZSTD, *_SKIPPED)):
-            self._stream = cast("BinaryIO", zstd.ZstdFile(file))
+            self._stream = opened_zstd(file)
         else:
             self._is_compressed = False
         #: Offsets, without the compression: of the current record, and behind the line that was read last.
