@@ -88,6 +88,7 @@ class FilterCollector(Collector):
             if names.count(one.name) > 1 or not isinstance(one, TimeBloom):
                 raise ConfigError("filters", one.name, "a TimeBloom of each name, once")
         self._infos: Callable[[], Infos] = partial(_infos, filters)
+        self._names: Sequence[str] = ()
         self._max_age = max_age
         self._lock = threading.Lock()
         self._found: list[GaugeMetricFamily] = []
@@ -95,10 +96,10 @@ class FilterCollector(Collector):
         self._troubles: dict[str, type[Exception]] = {}
 
     @classmethod
-    def reading(cls, infos: Callable[[], Infos], max_age: float) -> Self:
-        """One of the filters that ``infos`` finds when it is asked."""
+    def reading(cls, infos: Callable[[], Infos], max_age: float, names: Sequence[str] = ()) -> Self:
+        """One of the filters that ``infos`` finds when it is asked; those of these ``names`` are there in any case."""
         made = cls(max_age=max_age)
-        made._infos = infos
+        made._infos, made._names = infos, names
         return made
 
     def describe(self) -> list[GaugeMetricFamily]:
@@ -115,15 +116,19 @@ class FilterCollector(Collector):
 
     def _read(self) -> list[GaugeMetricFamily]:
         families, troubles, answered = _families(), dict[str, Exception](), True
+        unread = dict.fromkeys(self._names)
         try:
             for name, info in self._infos():
                 if isinstance(info, Exception):
                     trouble = troubles[f"filter {name!r} can't be read"] = as_redis_error(info)
                     answered &= not is_outage(trouble)
                 _add(families, name, info if isinstance(info, FilterInfo) else None)
+                unread.pop(name, None)
         except _ERRORS as error:
             answered = False
             troubles["the filters can't be found"] = as_redis_error(error)
+        for name in unread:
+            _add(families, name, None)
         families["tbloom_up"].add_metric([], answered)
         self._log(troubles)
         return [*families.values()]

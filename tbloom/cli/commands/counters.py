@@ -17,7 +17,6 @@ from tbloom.distinct.config import CounterConfig, from_stored
 from tbloom.engine.flow import text
 from tbloom.engine.keys import DEFAULT_MAPPING, MappingKeys
 from tbloom.engine.parameters import read_stored
-from tbloom.window import Window
 
 if TYPE_CHECKING:
     from tbloom.cli.kit.filters import Server
@@ -106,10 +105,9 @@ class Counters:
         if not name or self.find(word) is not None:
             return self.open(word)
         counter = self.open(name)
-        config = counter.config
-        if config.granularity is None or config.slices is None:
+        window = counter.config.window
+        if window is None:
             raise CommandError(f"{word!r}: the counter {name!r} has no slices")
-        window = Window(config.granularity, config.slices, config.tz)
         live = [slice.label for slice in window.live(self.server.now(self._keys.root))]
         if label not in live:
             raise CommandError(f"{word!r}: expected a slice from {live[0]} to {live[-1]}")

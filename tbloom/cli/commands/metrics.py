@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
-from collections.abc import Iterator
 from contextlib import suppress
-from functools import partial
-from typing import Any
 
 import click
 
@@ -48,7 +45,14 @@ def command(names: tuple[str, ...], server: Server, port: int, host: str, every:
     # Half a million samples a scrape, of ten thousand filters: Python would look for cycles after each 700.
     gc.set_threshold(100_000)
     registry = CollectorRegistry()
-    registry.register(FilterCollector.reading(partial(_infos, server, names), every))
+    registry.register(
+        FilterCollector.reading(
+            # Their parameters are read at each scrape: they may change.
+            lambda: server.infos(names or server.names(filters.WITH_SLICES)),
+            every,
+            names,
+        )
+    )
     try:
         served, thread = start_http_server(port, host, registry)
     except (OSError, UnicodeError) as error:
@@ -62,17 +66,3 @@ def command(names: tuple[str, ...], server: Server, port: int, host: str, every:
         thread.join()
     served.shutdown()
     served.server_close()
-
-
-def _infos(server: Server, names: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
-    """The filters of these names, or all with slices, each with its info or error; None: the server does not answer."""
-    # Their parameters are read at each scrape: they may change.
-    unread = dict.fromkeys(names or server.names(filters.WITH_SLICES))
-    try:
-        for name, info in server.infos([*unread]):
-            del unread[name]
-            yield name, info
-    except filters.OUTAGES as error:
-        first, *others = unread
-        yield first, error
-        yield from dict.fromkeys(others).items()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, cast
 
 import click
 
@@ -111,27 +112,21 @@ def _within(memory: int, given: dict[str, Any]) -> Config:
         raise CommandError(
             "--memory: expected no --bits, and only one of --capacity and --error-rate; the other is computed"
         )
-    if "capacity" in given:
-        rates = [10 ** (exponent / 100) for exponent in range(-1, -1501, -1)]
-        found = bisect_right(
-            rates, x=False, key=lambda rate: not _fits(memory, given, error_rate=rate)
-        )
-        best: dict[str, Any] = {"error_rate": rates[found - 1]}
-    else:
-        sizes = range(1, _MOST)
-        found = bisect_right(
-            sizes, x=False, key=lambda items: not _fits(memory, given, capacity=items)
-        )
-        best = {"capacity": found}
+    name, values = "capacity", cast("Sequence[float]", range(1, _MOST))
+    if name in given:
+        name, values = "error_rate", [10 ** (exponent / 100) for exponent in range(-1, -1501, -1)]
+    found = bisect_right(
+        values, x=False, key=lambda value: not _fits(memory, {**given, name: value})
+    )
     if not found:
         raise CommandError(f"--memory: {formats.size(memory)} is too little for such a filter")
-    return configure("plan", **given, **best)
+    return configure("plan", **{**given, name: values[found - 1]})
 
 
-def _fits(memory: int, given: dict[str, Any], **more: Any) -> bool:
+def _fits(memory: int, given: dict[str, Any]) -> bool:
     """True if the window of the filter fits into the memory."""
     try:
-        config = configure("plan", **given, **more)
+        config = configure("plan", **given)
     except ConfigError as error:
         if error.argument in {"bits", "capacity", "shards"}:  # more than a filter may have
             return False

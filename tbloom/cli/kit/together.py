@@ -58,14 +58,11 @@ def _replies(client: Any, calls: list[Call]) -> list[Any]:
     for places, at_once in (quick, _QUICK_AT_ONCE), (slow, AT_ONCE):
         asked = [calls[place] for place in places]
         came |= zip(places, sender.send(asked, at_once), strict=True)
-    replies = [came[place] for place in same]
-    if any(isinstance(reply, Exception) for reply in replies):
-        retries = Retries(calls, lambda: 0.0, resends=True)
-        retries.take(replies)
-        while retries.unanswered:  # scripts that the server does not know
-            retries.take(sender.send(retries.unanswered))
-        return retries.replies
-    return replies
+    retries = Retries(calls, lambda: 0.0, resends=True)
+    retries.take([came[place] for place in same])
+    while retries.unanswered:  # scripts that the server does not know
+        retries.take(sender.send(retries.unanswered))
+    return retries.replies
 
 
 def _question(client: Any, call: Call) -> Any:
