@@ -66,3 +66,7 @@ def test_a_set_of_another_server_is_imported(
     with TimeBloom.from_url(url, name, capacity=1000) as seen:
         assert fingerprint(1) in seen
     assert not client.exists("old")
+    # The server that does not answer is the one that is named.
+    away = "redis://127.0.0.1:1"
+    for to, source, named in ((away, own_url, "(--url, or"), (url, away, "(--from-url names")):
+        refused(tbloom("import", "--url", to, name, *command[4:], "--from-url", source), named)

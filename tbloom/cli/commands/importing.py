@@ -78,8 +78,9 @@ def command(
         if from_set is not None:
             source = server
             if from_url:
-                source = stack.enter_context(filters.connect(from_url, "--from-url"))
-            batches, expected = _stored_set(source, from_set), source.client.scard(from_set)
+                source = stack.enter_context(filters.opened(from_url, "--from-url"))
+            with source.named():
+                batches, expected = _stored_set(source, from_set), source.client.scard(from_set)
         elif from_seen is not None:
             batches, expected = _seen_file(stack, from_seen), 0
         elif from_lines is not None:
@@ -133,7 +134,8 @@ def _stored_set(server: Server, key: str) -> Batches:
 def _members(server: Server, key: str) -> Batches:
     cursor = None
     while cursor != 0:
-        cursor, members = server.client.sscan(key, cursor or 0, count=_MEMBERS)
+        with server.named():
+            cursor, members = server.client.sscan(key, cursor or 0, count=_MEMBERS)
         yield _fingerprints(f"--from-set {key}", members)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -45,10 +45,14 @@ WITH_SLICES = ""
 
 @contextmanager
 def connect(url: str, option: str) -> Iterator[Server]:
-    """The server, by a client without retries: if none answers, the first command raises CommandError.
+    """The server, whose errors in the block are named (see ``Server.named``)."""
+    with opened(url, option) as server, server.named():
+        yield server
 
-    ``option``: what has the URL, for that error.
-    """
+
+@contextmanager
+def opened(url: str, option: str) -> Iterator[Server]:
+    """The server, by a client without retries. ``option``: what has the URL, for errors."""
     try:
         address, cluster = parse_url(url)
     except ConfigError as error:
@@ -56,11 +60,18 @@ def connect(url: str, option: str) -> Iterator[Server]:
     # Commands expect replies in bytes.
     address = re.sub(r"(?<=[?&])(decode_responses|encoding\w*)=[^&]*&?", "", address)
     kind = redis.RedisCluster if cluster else redis.Redis
+    with ExitStack() as stack:
+        with _named(url, option):
+            client = stack.enter_context(make_client(kind.from_url, Retry, address))
+        yield Server(url, client, option)
+
+
+@contextmanager
+def _named(url: str, option: str) -> Iterator[None]:
     try:
-        with make_client(kind.from_url, Retry, address) as client:
-            yield Server(url, client)
+        yield
     except redis.AuthenticationError as error:
-        has = "refuses the password" if "@" in address else "wants a password"
+        has = "refuses the password" if "@" in url else "wants a password"
         raise CommandError(
             f"{without_secrets(url)} {has} ({error}); {option} and {VARIABLES[1]} may have one: "
             "redis://:PASSWORD@host:6379/0, or redis://USER:PASSWORD@host:6379/0"
@@ -86,12 +97,17 @@ def patient() -> Iterator[None]:
 class Server:
     """A server and its client, whose replies are bytes."""
 
-    def __init__(self, url: str, client: Any) -> None:
+    def __init__(self, url: str, client: Any, option: str) -> None:
         self.client = client
+        self._url, self._option = url, option
         #: For messages: the URL without a password.
         self.place: str = without_secrets(url)
         #: The parameters by their stored text, which many filters have in common.
         self._configs: dict[str, Config] = {}
+
+    def named(self) -> AbstractContextManager[None]:
+        """Raises CommandError, which names the server, where it does not answer what is asked in the block."""
+        return _named(self._url, self._option)
 
     def stored(self, name: str) -> str | None:
         """The stored parameters of the store with this name."""
