@@ -352,29 +352,6 @@ def test_interrupts(path: Path, runs: int) -> None:
     assert expected == check(path)
 
 
-# The index made anew
-
-
-def test_the_index_from_the_files_alone(path: Path) -> None:
-    """All is as it was, also pages that were put again in other slices, or deleted."""
-    with PageStore(path, "d", 3, segment_bytes=4_000) as store:
-        for change in islice(_changes(4, most=300), 400):
-            _change(store, *change)
-        pages, stats = bodies(store), store.stats()
-    again = PageStore.rebuild(path)
-    assert stats.slices == again.slices
-    with PageStore(path) as store:
-        store.put(url(1), b"newest")  # its sequence number is higher than all before
-        pages[url(1)] = b"newest"
-    assert pages == check(path)
-    (path / "index-2.sqlite").unlink()  # its log stays
-    PageStore.rebuild(path)
-    assert pages == check(path)
-    remove_index(path)
-    PageStore.rebuild(path)
-    assert pages == check(path, granularity="d", slices=3)
-
-
 # Damage
 
 

@@ -113,14 +113,3 @@ def test_another_store_is_imported_as_it_is(store: PageStore, tmp_path: Path) ->
         assert PagesImported(8, 0, {"longer than max_body": 1}, ()) == done
         assert PagesImported(1, 8, {}, ()) == import_warc(other, store.path)
         assert {*store.pages()} == {*other.pages()}
-
-
-def test_a_rebuild_says_how_far_it_is(store: PageStore) -> None:
-    """In bytes, to the end of all files."""
-    store.close()
-    done: list[int] = []
-    PageStore.rebuild(store.path, progress=done.append)
-    assert (11, sum(file.stat().st_size for file in files(Path(store.path)))) == (
-        len(done),
-        sum(done),
-    )

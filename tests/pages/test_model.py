@@ -196,6 +196,12 @@ class StoreMachine(RuleBasedStateMachine):
                 label = self.window.slice_at(to_ms(page.at)).label
                 expected[label] = expected.get(label, 0) + 1
             assert expected == {one.label: one.pages for one in info.slices if one.pages}
+            for one in info.slices:
+                slice = self.window.slice_at(to_ms(one.start))
+                assert (slice.end, self.window.expires(slice)) == (
+                    to_ms(one.end),
+                    to_ms(one.expires),
+                )
 
 
 @pytest.mark.parametrize("examples", [8, pytest.param(100, marks=pytest.mark.check)])
