@@ -103,31 +103,12 @@ def words_of(line: str, place: dict[str, str]) -> list[str]:
     return [word.format(**place) for word in line.split()]
 
 
-@pytest.mark.parametrize("words", WORDS, ids=" ".join)
-def test_help_has_a_purpose_an_example_and_the_options(words: tuple[str, ...]) -> None:
-    """The example is a command line that the parser takes; its purpose is also in the list of all commands.
-
-    A shell is offered the same options.
-    """
-    lines = tbloom(*words, "--help").stdout
-    text = " ".join(lines.split())
-    [example] = re.findall(r"Example: (tbloom [^<>]*)", text)
-    given = shlex.split(example)
-    assert ["tbloom", *words] == given[: len(words) + 1]
-    command = command_of(words)
-    command.make_context(" ".join(words), given[len(words) + 1 :], resilient_parsing=True)
-    assert words[1:] or COMMANDS[words[0]].help in text
-    options = set(re.findall(r"^ +(?:-\w, )?(--[\w-]+)", lines, re.MULTILINE))
-    offered = completed(f"tbloom {' '.join(words)} --")
-    assert "--help" in options
-    assert options <= {word.partition(",")[2] for word in offered}
-
-
 def test_a_shell_is_offered_commands_files_and_filters(
     place: dict[str, str], tmp_path: Path
 ) -> None:
     """Names come from the server, and then for a while from a file."""
     assert ["plain,check"] == completed("tbloom che")
+    assert {"plain,--seen", "plain,--url", "plain,--help"} <= {*completed("tbloom check --")}
     assert {f"plain,{name}" for name in COMMANDS} <= {*completed("tbloom ")}
     for name in ("count", "pages"):
         verbs = {f"plain,{verb}" for command, verb in VERBS if command == name}
@@ -224,10 +205,10 @@ def test_each_example_runs(
                 "a", at
             )
     last = ["clear", "count clear", "pages delete"]
+    helps = {words: " ".join(tbloom(*words, "--help").stdout.split()) for words in WORDS}
+    assert all(words[1:] or COMMANDS[words[0]].help in text for words, text in helps.items())
     examples = [
-        re.findall("Example: (.*)", " ".join(tbloom(*words, "--help").stdout.split()))[0]
-        for words in WORDS
-        if words != ("demo",)
+        re.findall("Example: (.*)", text)[0] for words, text in helps.items() if words != ("demo",)
     ]
     examples.sort(key=lambda line: any(line.startswith(f"tbloom {each}") for each in last))
     for line in [*(f"tbloom {line}" for line in BEFORE), *examples]:
@@ -297,10 +278,11 @@ def test_python_says_nothing_of_it_at_its_end(line: str) -> None:
 
 
 @pytest.mark.parametrize("line", TABLES)
-def test_tables_fit_into_80_columns(line: str, place: dict[str, str]) -> None:
-    lines = screen(*words_of(line, place), TBLOOM_URL=place["TBLOOM_URL"])
+def test_tables_fit_into_80_columns_and_lose_none(line: str, place: dict[str, str]) -> None:
+    words, where = words_of(line, place), {"TBLOOM_URL": place["TBLOOM_URL"]}
+    lines, wide = (screen(*words, width=width, **where) for width in (80, 300))
     assert max(map(len, lines)) <= 80
-    assert [] == [line for line in lines if re.search(r"\d…|…\d", line)]
+    assert {*" ".join(wide).split()} <= {*" ".join(lines).split()}
 
 
 @pytest.mark.parametrize("line", WAITING)

@@ -12,7 +12,7 @@ import re
 import shutil
 import subprocess
 import tracemalloc
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timezone
 from http.server import BaseHTTPRequestHandler
 from io import BytesIO
 from pathlib import Path
@@ -34,7 +34,7 @@ from tests.helpers.foreignwarcs import (
     response,
 )
 from tests.helpers.making import missing
-from tests.helpers.pagestores import bodies, body_of, files, got, url
+from tests.helpers.pagestores import bodies, got, url
 
 AT = datetime(2019, 6, 3, 4, 5, 6, tzinfo=timezone.utc)
 
@@ -318,65 +318,54 @@ def test_a_wrong_digest(store: PageStore, form: Form) -> None:
 
 
 @pytest.mark.parametrize(
-    "data",
-    [b"", b"<html>", gzip.compress(b"<html>", mtime=0), b"\x1f\x8b\x08", b"WARC", b"filedesc://IA.arc 0.0.0.0 2019 text/plain 9\n",
-     bz2.compress(PAGES[0]), lzma.compress(PAGES[0]), "WARC/1.0\r\n".encode("utf-16"),
-     bytes.fromhex("5d2a4d18 04000000") + b"dict" + ZSTD.packed(PAGES)],
+    ("data", "why"),
+    [
+        *((data, "") for data in (b"", b"<html>", gzip.compress(b"<html>", mtime=0), b"\x1f\x8b\x08", b"WARC")),
+        (b"filedesc://IA.arc 0.0.0.0 2019 text/plain 9\n", "ARC"), (bz2.compress(PAGES[0]), "bzip2"), (lzma.compress(PAGES[0]), "xz"),
+        ("WARC/1.0\r\n".encode("utf-16"), "UTF-16"), (bytes.fromhex("5d2a4d18 04000000") + b"dict" + ZSTD.packed(PAGES), "frame 0x184D2A5D"),
+    ],
 )  # fmt: skip
-def test_a_file_that_is_no_warc_file(store: PageStore, tmp_path: Path, data: bytes) -> None:
+def test_a_file_that_is_no_warc_file(
+    store: PageStore, tmp_path: Path, data: bytes, why: str
+) -> None:
     """Nothing is stored, not even of the files before it; compression and encoding are named."""
     (tmp_path / "good").write_bytes(MEMBERS.packed(PAGES))
     (tmp_path / "bad").write_bytes(data)
-    names = {
-        b"BZ": "bzip2",
-        b"\xfd7": "xz",
-        b"\xff\xfe": "UTF-16",
-        b"fi": "ARC",
-        b"]*": "frame 0x184D2A5D",
-    }
-    with pytest.raises(ConfigError, match=rf"a WARC file.*{names.get(data[:2], '')}.*bad"):
+    with pytest.raises(ConfigError, match=rf"a WARC file.*{why}.*bad"):
         import_warc(store, tmp_path / "good", tmp_path / "bad")
     assert len(store) == 0
 
 
-@pytest.mark.parametrize("form", [MEMBERS, ZSTD], ids=str)
-def test_a_body_that_is_too_long_is_counted_and_takes_no_memory(
-    store: PageStore, form: Form
+MANY = HEAD[:-2] + b"A:\n" * 80_000 + b"\r\n"
+
+
+@pytest.mark.parametrize(
+    ("form", "given", "most", "expected"),
+    [
+        *(
+            (form, [response(url(n), bytes(size)) for n, size in enumerate((1 << 20, (1 << 20) + 1, 64 << 20))], 16 << 20, (1, {"longer than max_body": 2}))
+            for form in (MEMBERS, ZSTD)
+        ),
+        (MEMBERS, [response(url(n), b"", MANY) for n in range(6)], 100 << 20, (6, {})),
+    ],
+    ids=["long bodies", "long bodies in zstd", "many headers"],
+)  # fmt: skip
+def test_a_small_file_of_much_takes_little_memory(
+    store: PageStore,
+    form: Form,
+    given: list[bytes],
+    most: int,
+    expected: tuple[int, dict[str, int]],
 ) -> None:
-    """A small file may hold any length."""
-    limit = 1 << 20
-    bodies_ = {url(0): bytes(limit), url(1): bytes(limit + 1), url(2): bytes(64 << 20)}
-    file = BytesIO(form.packed(response(address, body) for address, body in bodies_.items()))
+    """Too long bodies are counted; pages with many headers go into the store one by one."""
+    file = BytesIO(form.packed(given))
     tracemalloc.start()
-    done = import_warc(store, file, max_body=limit)
-    assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    done = import_warc(store, file, max_body=1 << 20)
+    assert tracemalloc.get_traced_memory()[1] < most
     tracemalloc.stop()
-    assert PagesImported(1, 0, {"longer than max_body": 2}, ()) == done
-    assert {url(0)} == set(store)
-
-
-def test_many_headers_take_little_memory(store: PageStore) -> None:
-    """Pages whose headers are allowed go into the store one by one, where they are many; a file of 3 KB has all of these."""
-    many = HEAD[:-2] + b"A:\n" * 80_000 + b"\r\n"
-    file = BytesIO(MEMBERS.packed(response(url(n), b"", many) for n in range(6)))
-    tracemalloc.start()
-    assert import_warc(store, file).stored == 6
-    assert tracemalloc.get_traced_memory()[1] < 100 << 20
-    tracemalloc.stop()
+    assert (*expected, 0, ()) == (done.stored, done.skipped, done.present, done.damaged)
 
 
 @pytest.mark.timeout(120)  # it was ten minutes
 def test_a_long_number_of_a_chunk_is_read_once(store: PageStore) -> None:
     assert taken(store, chunked(b"0" * (100 << 20) + b"x")).stored == 1
-
-
-def test_a_second_import_changes_nothing(store: PageStore) -> None:
-    """Pages that were fetched at the same time or later stay."""
-    store.put(url(0), b"newer", at=AT + timedelta(seconds=1))
-    store.put(url(1), b"older", at=AT - timedelta(seconds=1))
-    assert PagesImported(5, 1, {}, ()) == taken(store, *PAGES)
-    before = [file.read_bytes() for file in files(Path(store.path))]
-    assert PagesImported(0, 6, {}, ()) == taken(store, *PAGES)
-    assert before == [file.read_bytes() for file in files(Path(store.path))]
-    assert body_of(store, url(0)) == b"newer"
-    assert body_of(store, url(1)) == PAGES[1][-704:-4]

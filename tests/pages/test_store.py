@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tbloom.errors import ConfigError, ConfigMismatch, TBloomError
+from tbloom.errors import ConfigError, TBloomError
 from tbloom.pages import Page, PageStore, members, record
 from tests.helpers.pagestores import CODECS, NOON, got
 
@@ -289,30 +289,6 @@ def test_batches_are_stored_whole_or_not_at_all(store: PageStore) -> None:
     assert () == store.verify().problems
 
 
-def test_parameters_are_adopted(tmp_path: Path) -> None:
-    """Without parameters, those of the store count. Other ones are refused by name, and nothing has changed."""
-    with PageStore(tmp_path, "d", 7, tz="Europe/Berlin") as store:
-        store.put(URL, b"")
-    before = files(tmp_path)
-    for parameters, differences in (
-        (("d", 8, "Europe/Berlin"), {"slices": (7, 8)}),
-        (("h", 7, "Europe/Berlin"), {"granularity": ("d", "h")}),
-        (("d", 7, None), {"tz": ("Europe/Berlin", "UTC")}),
-        ((timedelta(days=2), 3, None), {"granularity": ("d", "172800s"), "slices": (7, 3), "tz": ("Europe/Berlin", "UTC")}),
-    ):  # fmt: skip
-        granularity, slices, tz = parameters
-        for readonly in (False, True):
-            with pytest.raises(ConfigMismatch) as caught:
-                PageStore(tmp_path, granularity, slices, tz=tz, readonly=readonly)
-            assert differences == caught.value.differences
-            assert all(name in str(caught.value) for name in differences)
-    assert before == files(tmp_path)
-    for arguments in ({}, {"granularity": "d", "slices": 7, "tz": "Europe/Berlin"}):
-        with PageStore(tmp_path, **arguments) as store:
-            info = store.stats()
-            assert ("d", "Europe/Berlin", [URL]) == (info.granularity, info.tz, list(store))
-
-
 @pytest.mark.parametrize("codec", CODECS)
 def test_every_damage_of_a_record_is_noticed(tmp_path: Path, codec: str) -> None:
     """With any bit wrong, or cut anywhere: the page as it was put, or an error; never another page."""
@@ -339,26 +315,6 @@ def test_every_damage_of_a_record_is_noticed(tmp_path: Path, codec: str) -> None
     assert noticed > 0.9 * len(wrong)
     path.write_bytes(data)
     assert expected == store.get(b"k")
-    store.close()
-
-
-@pytest.mark.parametrize("codec", CODECS)
-def test_verify_finds_every_damage(tmp_path: Path, codec: str) -> None:
-    """Its place is named; the other pages come."""
-    store = PageStore(tmp_path, codec=codec)
-    for n in range(5):
-        store.put(f"http://a/{n}", random.Random(n).randbytes(500))
-    assert () == store.verify().problems
-    [path] = tmp_path.glob("*.warc.*")
-    data = path.read_bytes()
-    at = last_record(data)
-    path.write_bytes(data[: at - 300] + b"\x00" + data[at - 299 :])
-    assert any(str(path) in problem for problem in store.verify().problems)
-    path.write_bytes(data[:at] + bytes(100) + data[at + 100 :])
-    assert (
-        f"{path}: the index has 5 pages, and 4 of them are where it says" in store.verify().problems
-    )
-    assert [f"http://a/{n}" for n in range(4)] == list(store)
     store.close()
 
 
