@@ -10,14 +10,12 @@
     index.py        the index: where each page is
     config.py       the parameters of a store, and its window
     calendar.py     the clock of this machine
-    lock.py         one writer at a time
     appending.py    the segments that a writer appends to
-    writer.py       puts, deletes, forgets
+    writer.py       puts, deletes, forgets; one writer at a time
     opening.py      opens a store; its index is brought up to the files
-    reading.py      gets pages, some or all
-    info.py         stats() and verify()
+    reading.py      gets pages, some or all; stats() and verify()
     sync.py         PageStore
-    exchange/       import and export
+    exchange/       import and export: ``stream`` reads the records of a file of any tool, ``responses`` has them as pages
 """
 
 from tbloom.errors import StoreLocked
@@ -25,8 +23,8 @@ from tbloom.errors import StoreLocked
 try:
     from tbloom.pages.exchange.exporting import PagesExported, export_warc
     from tbloom.pages.exchange.importing import PagesImported, import_warc
-    from tbloom.pages.info import PagesInfo, PagesReport, PagesSlice
     from tbloom.pages.page import Page
+    from tbloom.pages.reading import PagesInfo, PagesReport, PagesSlice
     from tbloom.pages.sync import PageStore
 except ModuleNotFoundError as error:
     missing: str = (error.name or "").partition(".")[0]

@@ -40,14 +40,14 @@ class PagesConfig:
         if isinstance(self.window, NoWindow):
             return ALWAYS
         ms, live = to_ms(at), self.window.live(to_ms(calendar.now()))
-        if ms < live[0].start:
-            expected = f"a time within the window, from {from_ms(live[0].start).isoformat()} on"
-            raise ConfigError("at", at.isoformat(), expected)
+        if live[0].start <= ms < live[-1].end:
+            return self.window.slice_at(ms)
         # Pages may have been fetched in the next slice, because clocks differ.
-        if ms >= live[-1].end and ms >= (until := self.window.slice_at(live[-1].end).end):
-            expected = f"a time before the next slice ends, at {from_ms(until).isoformat()}"
-            raise ConfigError("at", at.isoformat(), expected)
-        return self.window.slice_at(ms)
+        ahead = self.window.slice_at(live[-1].end)
+        if ahead.start <= ms < ahead.end:
+            return ahead
+        first, end = (from_ms(each).isoformat() for each in (live[0].start, ahead.end))
+        raise ConfigError("at", at.isoformat(), f"a time in the window, from {first} to {end}")
 
 
 def given(

@@ -41,7 +41,7 @@ class Database:
         self._lock = threading.RLock()
         self._connection: sqlite3.Connection | None = None
         self._path = root
-        self._identity: tuple[int, int] | None = None
+        self._file: os.stat_result | None = None
         self._is_open = True
         with _guard:
             _databases.add(self)
@@ -137,7 +137,7 @@ class Database:
                 )
             try:
                 self._open(path)
-            except sqlite3.Error:
+            except (sqlite3.Error, FileNotFoundError):
                 if self._new or path == newest_of(self.root):
                     raise
         return self._connection
@@ -154,18 +154,15 @@ class Database:
                 "recursive_triggers = ON",  # of INSERT OR REPLACE too
             ):
                 connection.execute(f"PRAGMA {pragma}")
-        self._connection, self._identity = connection, self._identity_now()
+        self._connection, self._file = connection, path.stat()
 
     def _is_newest(self) -> bool:
-        return self._identity_now() == self._identity is not None  # None: it was removed
-
-    def _identity_now(self) -> tuple[int, int] | None:
-        """The identity of the database file; None where it is gone."""
+        """False: the database file is gone, or another one."""
         try:
-            status = os.stat(self._path)  # noqa: PTH116 - called by every verb; Path takes longer
+            now = os.stat(self._path)  # noqa: PTH116 - called by every verb; Path takes longer
         except OSError:
-            return None
-        return status.st_dev, status.st_ino
+            return False
+        return self._file is not None and os.path.samestat(now, self._file)
 
     def _disconnect(self) -> None:
         connection, self._connection = self._connection, None

@@ -62,8 +62,6 @@ at = excluded.at, is_page = excluded.is_page WHERE excluded.sequence > sequence
 """
 #: Addresses, which are digests, are removed in this many steps.
 _STEPS = 256
-#: Earlier than any slice (ms).
-EVER = -(1 << 62)
 #: No number of the index reaches this.
 _MAX = 1 << 62
 
@@ -97,7 +95,7 @@ class Index(Database):
         """The stored parameters."""
         return "".join(str(value) for (value,) in self.rows("SELECT parameters FROM meta"))
 
-    def find(self, fingerprint: bytes, since: int = EVER) -> Place | None:
+    def find(self, fingerprint: bytes, since: int = 0) -> Place | None:
         """The place of the page with this address, if its slice begins at ``since`` (ms) or later."""
         for row in self.rows(_FIND, fingerprint, since):
             place = Place._make(row)
@@ -105,7 +103,7 @@ class Index(Database):
             return place
         return None
 
-    def segments(self, since: int = EVER) -> list[Segment]:
+    def segments(self, since: int = 0) -> list[Segment]:
         """The segments of the slices that begin at ``since`` (ms) or later, slice by slice."""
         found = [Segment._make(row) for row in self.rows(_SEGMENTS, since)]
         for segment in found:

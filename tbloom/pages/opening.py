@@ -9,14 +9,13 @@ from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 
 from tbloom.errors import ConfigError, TBloomError
-from tbloom.pages import segments
+from tbloom.pages import members, segments
 from tbloom.pages.appending import OpenSegments
 from tbloom.pages.config import PagesConfig, agreed
 from tbloom.pages.database import INDEX_NAME, newest_of, remove_stale
 from tbloom.pages.index import Index
-from tbloom.pages.lock import WriterLock
 from tbloom.pages.segments import Found, Gap, Segment
-from tbloom.pages.writer import Writer
+from tbloom.pages.writer import Writer, WriterLock
 from tbloom.window import NoWindow
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -35,10 +34,8 @@ def folder(path: str | os.PathLike[str]) -> Path:
 
 def to_read(root: Path, wanted: PagesConfig | None) -> tuple[Index, PagesConfig]:
     """The index of a store that exists."""
-    if newest_of(root) is None:
-        if not root.is_dir() or _parameters(root) is None:
-            raise ConfigError("path", str(root), "a folder with a page store")
-        raise _without_index(root)
+    if not _has_index(root):
+        raise ConfigError("path", str(root), "a folder with a page store")
     return _open(root, wanted)
 
 
@@ -47,11 +44,8 @@ def to_write(
 ) -> tuple[Index, PagesConfig, Writer]:
     """The index of a store, and its writer; begins a store where there is none."""
     root.mkdir(parents=True, exist_ok=True)
-    if newest_of(root) is None:
-        if _parameters(root) is not None:
-            raise _without_index(root)
-        if _is_foreign(root):
-            raise ConfigError("path", str(root), "a new or empty folder, or a page store")
+    if not _has_index(root) and _is_foreign(root):
+        raise ConfigError("path", str(root), "a new or empty folder, or a page store")
     with ExitStack() as stack:
         lock = stack.enter_context(closing(WriterLock(root)))
         remove_stale(root)
@@ -68,7 +62,7 @@ def to_write(
 
 def rebuild(root: Path, progress: Callable[[int], object] | None = None) -> None:
     """Makes the store's index anew from its segments; ``progress`` is called with the length of each record."""
-    stored = _parameters(root) if root.is_dir() else None
+    stored = _parameters(root)
     if stored is None:
         raise ConfigError("path", str(root), "a folder with segments of a page store")
     with closing(WriterLock(root)):
@@ -77,10 +71,14 @@ def rebuild(root: Path, progress: Callable[[int], object] | None = None) -> None
             _reconcile(root, index, config, progress)
 
 
-def _without_index(root: Path) -> TBloomError:
-    return TBloomError(
-        f"{str(root)!r} has no index; make it anew from the WARC files with 'tbloom pages rebuild'"
-    )
+def _has_index(root: Path) -> bool:
+    """False: there is no store. Raises TBloomError for a store without an index."""
+    has_index = newest_of(root) is not None
+    if not has_index and _parameters(root) is not None:
+        raise TBloomError(
+            f"{str(root)!r} has no index; make it anew from the WARC files with 'tbloom pages rebuild'"
+        )
+    return has_index
 
 
 def _open(
@@ -109,7 +107,8 @@ def _is_foreign(root: Path) -> bool:
 
 def _parameters(root: Path) -> str | None:
     """The parameters in the newest segment that has them; None where none has."""
-    firsts = map(segments.first_of, reversed(segments.stored(root).values()))
+    files = segments.stored(root) if root.is_dir() else {}
+    firsts = map(segments.first_of, reversed(files.values()))
     return next((first.parameters for first in firsts if first.parameters is not None), None)
 
 
@@ -126,9 +125,12 @@ def _reconcile(
     known = {segment.number: segment for segment in index.segments()}
     files = segments.stored(root)
     grown: list[Segment] = []
-    for segment in known.values():
+    for number in sorted(known.keys() | files.keys()):
+        segment = known.get(number) or _begin(config, number, files[number])
+        if segment is None:
+            continue
         path = root / segment.name
-        size = path.stat().st_size if files.get(segment.number) == path else 0
+        size = path.stat().st_size if files.get(number) == path else 0
         if size < segment.size and segment.start >= config.since():
             raise TBloomError(
                 f"{str(path)!r} has {size} bytes, and the index knows of {segment.size}: put the file back, or make "
@@ -136,9 +138,6 @@ def _reconcile(
             )
         if size > segment.size:
             grown.append(segment)
-    for number, path in files.items():
-        if number not in known and (begun := _begin(config, number, path)):
-            grown.append(begun)
     if grown:
         _learn(root, index, grown, progress)
 
@@ -154,7 +153,9 @@ def _begin(config: PagesConfig, number: int, path: Path) -> Segment | None:
         slice = config.window.slice_at(kinds["response"] // 1000)
         if slice.label == path.name.partition("-")[0]:
             return Segment(number, path.name, slice.start)
-    if not kinds and segments.is_torn(path):
+    start = segments.read(path, 0, segments.START)
+    is_whole = 0 < members.length_of(start) <= path.stat().st_size
+    if not kinds and members.begins(start) and not is_whole:
         logger.warning("%s is removed: its first record is torn", path)
         path.unlink()
     else:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from tbloom.pages import members, record
 
 #: Bytes of a record that are read to find its headers. Most need fewer.
-_START = 4096
+START = 4096
 _STRIDE = 1 << 20
 #: Numbers of segments have 32 bits, and the last one can't have a successor.
 _MAX_NUMBER = (1 << 32) - 1
@@ -52,7 +52,6 @@ class Found(NamedTuple):
 class Gap(NamedTuple):
     """A place of a segment where no record can be read."""
 
-    offset: int
     length: int
     why: str
 
@@ -88,7 +87,7 @@ def read(path: str | Path, offset: int, length: int) -> bytes:
 
 def first_of(path: Path) -> record.First:
     """What a segment's first record says."""
-    return record.first_of(read(path, 0, _START))
+    return record.first_of(read(path, 0, START))
 
 
 def walk(
@@ -101,11 +100,11 @@ def walk(
             size = path.stat().st_size
             if size < end:
                 why = f"has {size} bytes, and the index knows of {end}"
-                yield segment, Gap(size, end - size, why)
+                yield segment, Gap(end - size, why)
             for one in records(path, begin, min(size, end)):
                 yield segment, one
         except FileNotFoundError:
-            yield segment, Gap(begin, end - begin, "is missing")
+            yield segment, Gap(end - begin, "is missing")
 
 
 def records(path: Path, begin: int, end: int) -> Iterator[Found | Gap]:
@@ -117,18 +116,18 @@ def records(path: Path, begin: int, end: int) -> Iterator[Found | Gap]:
             found: Found | Gap | None = _record_at(fd, begin, end, segment)
             if found is None:
                 length = _next_record(fd, begin + 1, end, segment) - begin
-                found = Gap(begin, length, f"at {begin}, {length} bytes are no record")
+                found = Gap(length, f"at {begin}, {length} bytes are no record")
             yield found
             begin += found.length
 
 
 def _record_at(fd: int, offset: int, end: int, segment: str | None) -> Found | None:
-    start = os.pread(fd, _START, offset)
+    start = os.pread(fd, START, offset)
     length = members.length_of(start)
     if not length or offset + length > end:
         return None
-    for limit in (_START, record.MAX_HEAD):  # a URL may be long
-        if limit > _START:
+    for limit in (START, record.MAX_HEAD):  # a URL may be long
+        if limit > START:
             start = os.pread(fd, min(length, limit), offset)
         with suppress(members.Damaged):
             head = record.head_of(start[:length])
@@ -159,9 +158,3 @@ def _next_record(fd: int, begin: int, end: int, segment: str | None) -> int:
             break
         begin += len(data) - members.MAGIC_BYTES + 1
     return end
-
-
-def is_torn(path: Path) -> bool:
-    """True: the segment ends within its first record."""
-    start = read(path, 0, _START)
-    return members.begins(start) and not 0 < members.length_of(start) <= path.stat().st_size

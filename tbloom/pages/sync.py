@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 from tbloom.engine.forks import in_child
 from tbloom.errors import ConfigError, TBloomError
 from tbloom.items import Item, check_at, check_items
-from tbloom.pages import calendar, info, opening, reading
+from tbloom.pages import calendar, opening, reading
 from tbloom.pages.config import agreed, given
 from tbloom.pages.index import Index
-from tbloom.pages.info import PagesInfo, PagesReport
 from tbloom.pages.members import check_codec
 from tbloom.pages.page import Headers, Page, checked, fingerprint_of
+from tbloom.pages.reading import PagesInfo, PagesReport
 from tbloom.pages.writer import Writer, batches
 
 if TYPE_CHECKING:
@@ -65,11 +65,7 @@ class PageStore:
         wanted = given(granularity, slices, tz)
         if not isinstance(readonly, bool):
             raise ConfigError("readonly", readonly, "True or False")
-        if (
-            not isinstance(segment_bytes, int)
-            or isinstance(segment_bytes, bool)
-            or segment_bytes < 1
-        ):
+        if type(segment_bytes) is not int or segment_bytes < 1:
             raise ConfigError("segment_bytes", segment_bytes, "a whole number of bytes, 1 or more")
         check_codec(codec)
         self._writer: Writer | None = None
@@ -189,7 +185,8 @@ class PageStore:
 
     def __iter__(self) -> Iterator[Item]:
         """The address of each page, in the order of ``pages``: its URL or its key. Bodies are not read."""
-        return reading.addresses(self._reading(), self._config)
+        found = reading.current(self._reading(), self._config)
+        return (one.head.address for _, one in found)
 
     def pages(self, since: datetime | None = None, until: datetime | None = None) -> Iterator[Page]:
         """All pages, slice by slice, in the order of the files.
@@ -215,14 +212,14 @@ class PageStore:
 
     def stats(self) -> PagesInfo:
         """Pages, records, files and bytes, slice by slice."""
-        return info.stats(self._reading(), self._config)
+        return reading.stats(self._reading(), self._config)
 
     def verify(self) -> PagesReport:
-        """Reads all records, and compares them with their digests and with the index; changes nothing.
+        """Reads all records, and compares them with their checksums and with the index; changes nothing.
 
         What a writer changes meanwhile makes the index's log longer, which is used again only afterwards.
         """
-        return info.verify(self._reading(), self._config)
+        return reading.verify(self._reading(), self._config)
 
     def flush(self) -> None:
         """Waits until all pages are on the disk, safe from a power cut. ``close`` does so too."""

@@ -1,22 +1,30 @@
-"""The writer of a store: appends records, and notes them in the index."""
+"""The writer of a store: appends records, and notes them in the index. One writes at a time: it holds (``flock``) the file
+``lock``, in which is its process ID."""
 
 from __future__ import annotations
 
+import os
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
 
-from tbloom.errors import TBloomError
+from tbloom.errors import ConfigError, StoreLocked, TBloomError
 from tbloom.pages import record
 from tbloom.pages.appending import OpenSegments
 from tbloom.pages.config import PagesConfig
-from tbloom.pages.index import EVER, Index, Place
-from tbloom.pages.lock import WriterLock
+from tbloom.pages.index import Index, Place
 from tbloom.pages.page import Page, fingerprint_of, micros
 from tbloom.window import Slice
 
-_T = TypeVar("_T")
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+_LOCK = "lock"
+#: Bytes of that file, always: the next process ID needs no room on a full disk.
+_LOCK_BYTES = 128
 #: A batch ends with the page that reaches one of these: their records are in memory.
 BATCH_PAGES, BATCH_BYTES = 256, 1 << 22
 #: Bytes of memory that a header takes beside its text, at least.
@@ -42,6 +50,42 @@ def batches(pages: Iterable[Page]) -> Iterator[list[Page]]:
         yield batch
 
 
+class WriterLock:
+    """The lock of a store, held by this object."""
+
+    def __init__(self, root: Path) -> None:
+        """Takes the lock. Raises StoreLocked."""
+        if fcntl is None:
+            raise ConfigError("path", str(root), "a system with file locks, which this one lacks")
+        self._fd = os.open(root / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        self._pid = os.getpid()
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.pwrite(self._fd, b"%-*d" % (_LOCK_BYTES, self._pid), 0)
+        except BlockingIOError:
+            os.close(self._fd)
+            raise StoreLocked(str(root), _writer(root)) from None
+        except BaseException:
+            os.close(self._fd)
+            raise
+
+    def close(self) -> None:
+        """Releases the lock."""
+        if self._pid == os.getpid():  # in a forked child the lock is the parent's
+            os.pwrite(self._fd, b" " * _LOCK_BYTES, 0)
+            # A child that another thread has forked may still have the file open.
+            fcntl.flock(self._fd, fcntl.LOCK_UN)
+        os.close(self._fd)
+
+
+def _writer(root: Path) -> object:
+    """The process ID in the file; None where it has none."""
+    try:
+        return int((root / _LOCK).read_bytes())
+    except ValueError:
+        return None
+
+
 class Writer:
     """Changes a store. It has the store's lock until ``close``."""
 
@@ -52,7 +96,7 @@ class Writer:
         self._guard = threading.Lock()
         self._segments = own
         #: Slices that began before this (ms) are gone. (The clock may be set back later.)
-        self._forgotten = EVER
+        self._forgotten = 0
         self._is_open = True
         #: A change has begun, and was neither made nor taken back.
         self._is_changing = False
@@ -66,11 +110,9 @@ class Writer:
         With ``newer``, a page stays whose stored copy was fetched at the same time or later. Raises OSError, with
         nothing changed, where there is no room for them.
         """
-
-        def change() -> int:
-            placed = [(page, self._config.slice_of(page.at)) for page in pages]
-            count = 0
-            for page, slice in placed:
+        count = 0
+        with self._changing():
+            for page, slice in [(page, self._config.slice_of(page.at)) for page in pages]:
                 fingerprint = fingerprint_of(page.address)
                 had = self._index.find(fingerprint)
                 if newer and had is not None and had.at >= micros(page.at):
@@ -81,22 +123,16 @@ class Writer:
                     # Else an index made anew after the earlier slice has left would have the old page again.
                     self._append_deletion(had, fingerprint, sequence)
                 count += 1
-            return count
-
-        return self._changed(change)
+        return count
 
     def delete(self, fingerprint: bytes) -> bool:
         """Deletes the page with this address; False: there was none."""
-
-        def change() -> bool:
+        with self._changing():
             had = self._index.find(fingerprint, self._config.since())
-            if had is None:
-                return False
-            self._append_deletion(had, fingerprint, self._next_sequence())
-            self._index.remove(fingerprint)
-            return True
-
-        return self._changed(change)
+            if had is not None:
+                self._append_deletion(had, fingerprint, self._next_sequence())
+                self._index.remove(fingerprint)
+        return had is not None
 
     def flush(self) -> None:
         """Waits until all is on the disk."""
@@ -119,8 +155,9 @@ class Writer:
         """Ends writing in a forked child: the lock is the parent's."""
         self._lock.close()
 
-    def _changed(self, change: Callable[[], _T]) -> _T:
-        """The result of a change, which is made whole or not at all."""
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """What is changed in the block is changed whole or not at all."""
         with self._guard:
             self._check_open()
             self._take_back()
@@ -128,14 +165,13 @@ class Writer:
             try:
                 self._forget_old()
                 with self._index.transaction():
-                    result = change()
+                    yield
                     self._segments.note()
             except BaseException:
                 self._take_back()
                 raise
             self._segments.done()
             self._is_changing = False
-        return result
 
     def _take_back(self) -> None:
         """Ends a change that was not made; one whose end has failed too, before the next one."""

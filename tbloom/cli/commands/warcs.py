@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import sys
 from collections import Counter
-from contextlib import ExitStack
 from datetime import datetime
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, BinaryIO, cast
+from typing import Any
 
 import click
 
@@ -51,22 +48,11 @@ def import_pages(
     """
     from tbloom.pages import PageStore, import_warc  # noqa: PLC0415 - the help does without isal
 
-    files = [word for word in sources if Path(word).is_file()]
-    total = sum(Path(word).stat().st_size for word in files)
-    with (
-        PageStore(path, **like) as store,
-        progress.bar("bytes", total) as advance,
-        ExitStack() as stack,
-    ):
-
-        def opened(word: str) -> str | BinaryIO:
-            if word in files:
-                counted = progress.Counted(word, advance)
-                return stack.enter_context(io.BufferedReader(counted))
-            return sys.stdin.buffer if word == "-" else word
-
-        given = map(opened, sources)
-        done = import_warc(store, *given, max_body=max_body, max_head=max_head)
+    total = sum(Path(word).stat().st_size for word in sources if Path(word).is_file())
+    given = [sys.stdin.buffer if word == "-" else word for word in sources]
+    limits = {"max_body": max_body, "max_head": max_head}
+    with PageStore(path, **like) as store, progress.bar("bytes", total) as advance:
+        done = import_warc(store, *given, **limits, progress=advance)
     names = ("stored", "present", "skipped", "damaged")
     found = {name: getattr(done, name) for name in names}
     output.show(found, lambda: output.lines(done.damaged))
@@ -113,13 +99,8 @@ def export(
         streams.writing(target) as file,
         progress.bar("pages", len(urls or store)) as advance,
     ):
-
-        def write(data: bytes) -> None:
-            file.write(data)
-            advance(1)
-
-        out = cast("BinaryIO", SimpleNamespace(write=write))
-        done = export_warc(store, out, urls, since=since, until=until, codec=codec)
+        within = {"since": since, "until": until}
+        done = export_warc(store, file, urls, **within, codec=codec, progress=advance)
     for address in done.missing:
         output.say(f"tbloom: no page {pagetext.as_word(address)!r} in {path!r}")
     for address in done.shortened:

@@ -123,10 +123,10 @@ class Server:
 
     def filter(self, name: str, **own: Any) -> TimeBloom:
         """The stored filter of this name; ``own`` are further arguments of ``TimeBloom``."""
-        config = self._config(name, self.stored(name))
-        if isinstance(config, ExactConfig):
+        found = self.any_filter(name, **own)
+        if isinstance(found, ExactFilter):
             raise self.exact(name)
-        return of_config(self.client, config, **own)
+        return found
 
     def open_or_create(self, name: str, given: dict[str, Any] | None, **own: Any) -> TimeBloom:
         """The filter of this name, created with the ``given`` parameters if it is missing (None: not created).
@@ -150,12 +150,12 @@ class Server:
             raise CommandError(f"{error}") from None
         return seen
 
-    def any_filter(self, name: str) -> TimeBloom | ExactFilter:
-        """The stored filter of this name, also an exact one."""
+    def any_filter(self, name: str, **own: Any) -> TimeBloom | ExactFilter:
+        """The stored filter of this name, also an exact one, for which the ``own`` arguments are not."""
         config = self._config(name, self.stored(name))
         if isinstance(config, ExactConfig):
             return ExactFilter(self.client, name, shards=config.shards)
-        return of_config(self.client, config)
+        return of_config(self.client, config, **own)
 
     def infos(self, names: Sequence[str]) -> Iterator[tuple[str, Info | Exception]]:
         """``info()`` of each filter, or the error that it raises, in few round trips."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
@@ -68,17 +67,3 @@ def counting(flow: Flow[T], advance: Advance) -> Flow[T]:
                 return answer
             replies = yield calls
             advance(sum(isinstance(call, Command) for call in calls))
-
-
-class Counted(io.FileIO):
-    """A file whose bytes are counted as they are read."""
-
-    def __init__(self, path: str, advance: Advance) -> None:
-        super().__init__(path)
-        self._advance = advance
-
-    def readinto(self, buffer: bytearray | memoryview) -> int | None:  # type: ignore[override]
-        """As io.FileIO's."""
-        count = super().readinto(buffer)
-        self._advance(count or 0)
-        return count

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import BinaryIO
@@ -42,6 +42,7 @@ def export_warc(
     since: datetime | None = None,
     until: datetime | None = None,
     codec: str = "gzip",
+    progress: Callable[[int], object] | None = None,
 ) -> PagesExported:
     """Writes pages into a WARC file, which ``import_warc`` reads back byte for byte, and which other tools read.
 
@@ -50,6 +51,7 @@ def export_warc(
     :param since: only pages that were fetched then or later.
     :param until: only pages that were fetched before.
     :param codec: how they are compressed, as for ``PageStore``.
+    :param progress: is called with 1 after each page.
     :raises ConfigError: where an argument can't be right, such as URLs and a time too.
     :raises TBloomError: where a page that is asked for is damaged.
     """
@@ -71,6 +73,8 @@ def export_warc(
         if room >= 0:
             file.write(record.of_page(short, None, info, codec))
             count += 1
+            if progress:
+                progress(1)
     return PagesExported(count, tuple(missing), tuple(shortened))
 
 

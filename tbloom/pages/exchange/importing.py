@@ -5,8 +5,8 @@ from __future__ import annotations
 import io
 import os
 import re
-from collections import Counter, OrderedDict
-from collections.abc import Iterator, Mapping
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -27,7 +27,6 @@ _OURS = f"software: {record.SOFTWARE}".encode()
 _MAX_INFO = 1 << 16
 #: The longest body and HTTP headers that are imported, if nothing else is said; WARC headers may have a quarter of that.
 MAX_BODY, MAX_HEAD = 1 << 27, 1 << 18
-_QUARTER = 4
 _METHOD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+) ")
 #: Bytes of a request in which its method stands.
 _METHOD_BYTES = 32
@@ -54,6 +53,7 @@ def import_warc(
     *sources: str | os.PathLike[str] | BinaryIO,
     max_body: int = MAX_BODY,
     max_head: int = MAX_HEAD,
+    progress: Callable[[int], object] | None = None,
 ) -> PagesImported:
     """Stores the pages of WARC files, except those that the store has, fetched at the same time or later.
 
@@ -66,6 +66,7 @@ def import_warc(
         memory.
     :param max_head: pages with longer HTTP headers (in bytes), or with WARC headers longer than a quarter of it, are skipped,
         and counted; 256 KB. (Short headers take a hundred times their length in memory.)
+    :param progress: is called with the number of bytes that were read of a path, after each page.
     :raises ConfigError: where one is no WARC file; then nothing has changed.
     :raises OSError: where one can't be read, or the disk is full.
     """
@@ -73,7 +74,7 @@ def import_warc(
         if not isinstance(limit, int) or isinstance(limit, bool) or limit < 0:
             raise ConfigError(name, limit, "a whole number of bytes")
     limits = Limits(min(max_body, MAX_BYTES), min(max_head, record.MAX_HEAD))
-    opened = [_opened(one, limits) for one in sources]
+    opened = [_opened(one, limits, progress or (lambda _: None)) for one in sources]
     counts, skipped = Counter[str](), Counter[str]()
     damaged: list[str] = []
 
@@ -108,19 +109,20 @@ def _put(store: PageStore, batch: list[Page], counts: Counter[str], skipped: Cou
         counts["present"] += len(batch) - stored
 
 
-def _opened(given: str | os.PathLike[str] | BinaryIO, limits: Limits) -> Iterator[Page | Skipped]:
+def _opened(
+    given: str | os.PathLike[str] | BinaryIO, limits: Limits, progress: Callable[[int], object]
+) -> Iterator[Page | Skipped]:
     """The pages of a source, which is found to be one now."""
     if not isinstance(given, str | os.PathLike):
-        readable = given if hasattr(given, "peek") else _Kept(cast("io.RawIOBase", given))
         name = str(getattr(given, "name", "the file"))
-        return _begun(cast("io.BufferedReader", readable), name, limits).pages()
+        return _begun(_Kept(cast("io.RawIOBase", given)), name, limits).pages()
     path = Path(given)
     if path.is_dir():
         PageStore(path, readonly=True).close()
         return _of_store(path, limits.body)
     with path.open("rb") as file:
         _begun(file, os.fspath(given), limits)
-    return _of_file(path, os.fspath(given), limits)
+    return _of_file(path, os.fspath(given), limits, progress)
 
 
 def _of_store(path: Path, max_body: int) -> Iterator[Page | Skipped]:
@@ -130,14 +132,20 @@ def _of_store(path: Path, max_body: int) -> Iterator[Page | Skipped]:
             yield page if len(page.body) <= max_body else Skipped(TOO_LONG)
 
 
-def _of_file(path: Path, name: str, limits: Limits) -> Iterator[Page | Skipped]:
+def _of_file(
+    path: Path, name: str, limits: Limits, progress: Callable[[int], object]
+) -> Iterator[Page | Skipped]:
+    done = 0
     with path.open("rb") as file:
-        yield from _begun(file, name, limits).pages()
+        for one in _begun(file, name, limits).pages():
+            yield one
+            progress(file.tell() - done)
+            done = file.tell()
 
 
 def _begun(file: io.BufferedReader, name: str, limits: Limits) -> _Reader:
     try:
-        return _Reader(name, Records(file, limits.head // _QUARTER), limits)
+        return _Reader(name, Records(file, limits.head // 4), limits)
     except Damaged as error:
         raise ConfigError("source", name, f"a WARC file ({error})") from None
 
@@ -157,7 +165,7 @@ class _Reader:
         #: True: tbloom wrote the records.
         self._is_ours = False
         #: True for a GET: the last requests, by their IDs and those of their responses.
-        self._requests: OrderedDict[str, bool] = OrderedDict()
+        self._requests = deque[tuple[list[str], bool]](maxlen=_REQUESTS)
 
     def pages(self) -> Iterator[Page | Skipped]:
         """The answers to GET, and what is skipped. A request stands before its response, or behind it."""
@@ -174,8 +182,9 @@ class _Reader:
 
     def _answered(self, fields: Fields, page: Page) -> Page | Skipped:
         """The page, if no request is known that is no GET."""
-        known = [self._requests[one] for one in fields.concurrent if one in self._requests]
-        return page if all(known) else Skipped("not GET")
+        own = {*fields.concurrent}
+        is_get = all(is_get for ids, is_get in self._requests if not own.isdisjoint(ids))
+        return page if is_get else Skipped("not GET")
 
     def _all(self) -> Iterator[tuple[Fields | None, Page | Skipped]]:
         """The records, up to the place where they end in damage."""
@@ -210,9 +219,7 @@ class _Reader:
             start = self._records.block(min(length, _METHOD_BYTES))
             length -= len(start)
             if method := _METHOD.match(start):
-                self._requests.update(dict.fromkeys(fields.concurrent, method[1] == b"GET"))
-            while len(self._requests) > _REQUESTS:
-                self._requests.popitem(last=False)
+                self._requests.append((fields.concurrent, method[1] == b"GET"))
         self._records.skip(length)
         return skipped
 
