@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from contextlib import suppress
 from itertools import count
 from typing import Any
@@ -16,9 +17,12 @@ from tbloom import (
     AsyncTimeBloom,
     ConfigError,
     ConfigMismatch,
+    ExactFilter,
+    LocalBloom,
     TBloomError,
     TimeBloom,
 )
+from tbloom.distinct import DistinctCounter
 from tbloom.engine.keys import Keys
 from tests.helpers.hostile import ITEMS, PLANTED
 from tests.helpers.stores import BLOOM
@@ -136,3 +140,34 @@ def test_eager_tasks_get_their_answers(url: str, name: str) -> None:
 
     answers = asyncio.run(asyncio.wait_for(main(), 60))
     assert 100 == sum(answers)
+
+
+class Once:
+    """An iterable that can be read once, and is no iterator."""
+
+    def __init__(self, items: list[Any]) -> None:
+        self._left = iter(items)
+
+    def __iter__(self) -> Iterator[Any]:
+        yield from self._left
+
+
+@pytest.mark.parametrize("items", [["a", "b"], [b"a", b"b"], ["a", b"b"], [1, "b"], [2**70, b"c"]])
+@pytest.mark.parametrize("kind", [TimeBloom, ExactFilter, LocalBloom, DistinctCounter])
+def test_what_can_be_read_once_is_read_once(url: str, name: str, kind: Any, items: Any) -> None:
+    """Items of more than one type were lost."""
+    if kind is LocalBloom:
+        opened = LocalBloom(capacity=1000)
+    else:
+        opened = kind.from_url(url, name, *(["ids"] if kind is DistinctCounter else []))
+    with opened as seen:
+        assert [True, True] == [*seen.add_many(Once(items))]
+        assert [False, False] == [*seen.add_many(iter(items))]
+
+
+def test_the_error_of_a_lone_surrogate_says_why(url: str, name: str) -> None:
+    with TimeBloom.from_url(url, name) as seen:
+        with pytest.raises(ConfigError, match="surrogates not allowed at 1"):
+            seen.add("a\ud800")
+        with pytest.raises(ConfigError, match=r"items\[1\].*surrogates not allowed at 0"):
+            seen.add_many(["a", "\ud800"])

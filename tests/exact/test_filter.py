@@ -10,13 +10,14 @@ from functools import partial
 import pytest
 import redis
 
-from tbloom import ConfigMismatch
+from tbloom import ConfigMismatch, TBloomError
 from tbloom.distinct import DistinctCounter
+from tbloom.engine.batches import MOVED
 from tbloom.engine.directory import BITS, read_directory
 from tbloom.exact import ExactFilter
 from tbloom.items import encode, fingerprint
 from tests.helpers.contents import keys_of
-from tests.helpers.flows import flow_of, lose, replies_to, run
+from tests.helpers.flows import flow_of, lose, replies_to, run, script_of
 from tests.helpers.hostile import ITEMS, PLANTED
 from tests.helpers.making import Make
 from tests.helpers.stores import EXACT
@@ -134,3 +135,24 @@ def test_a_lost_answer_stays_pending_while_its_items_move(
     assert sum(answers) < 20
     assert sum(answers) + sum(seen.add_many(items)) == 20
     assert not any(seen.add_many(items) + other.add_many(items))
+
+
+def test_items_that_are_always_in_another_bucket_end_in_an_error(
+    client: redis.Redis, name: str
+) -> None:
+    """A layout that never agrees with its buckets, as another program may have left it."""
+    seen = ExactFilter(client, name)
+    seen.add("before")
+    flow = flow_of(seen, "add_many", ["a", "b"])
+
+    def play() -> None:
+        calls = next(flow)
+        for _ in range(200):
+            replies = replies_to(client, calls)
+            for call, reply in zip(calls, replies, strict=True):
+                if script_of(call) == "exact/add":
+                    reply[1] = MOVED.encode() * len(reply[1])
+            calls = flow.send(replies)
+
+    with pytest.raises(TBloomError, match="64 times in a row"):
+        play()
