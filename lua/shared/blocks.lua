@@ -30,17 +30,17 @@ local function read_block(part, start, rows)
 end
 
 -- True if the columns of the item at `at` are set in a block. (Four rows a step, because byte() of four takes as long as
--- of one.)
+-- of one; and each bit looked up once: with `2 * BITS[i]` and four returns, batches of seen items take 6 % longer.)
 local function are_set(block, items, at, rows)
   if #block < WIDTH * rows then return false end -- the part is missing, or cut
   local in_fours = rows - rows % 4
   for row = 0, in_fours - 1, 4 do
     local a, b, c, d = byte(items, at + row, at + row + 3)
     local place, i, j, k, l = WIDTH * row + 1, a % 8, b % 8, c % 8, d % 8
-    if byte(block, place + (a - i) / 8) % (2 * BITS[i]) < BITS[i] then return false end
-    if byte(block, place + WIDTH + (b - j) / 8) % (2 * BITS[j]) < BITS[j] then return false end
-    if byte(block, place + 2 * WIDTH + (c - k) / 8) % (2 * BITS[k]) < BITS[k] then return false end
-    if byte(block, place + 3 * WIDTH + (d - l) / 8) % (2 * BITS[l]) < BITS[l] then return false end
+    local w, x = byte(block, place + (a - i) / 8), byte(block, place + WIDTH + (b - j) / 8)
+    local y, z = byte(block, place + 2 * WIDTH + (c - k) / 8), byte(block, place + 3 * WIDTH + (d - l) / 8)
+    i, j, k, l = BITS[i], BITS[j], BITS[k], BITS[l]
+    if w % (i + i) < i or x % (j + j) < j or y % (k + k) < k or z % (l + l) < l then return false end
   end
   for row = in_fours, rows - 1 do
     local column = byte(items, at + row)
