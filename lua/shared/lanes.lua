@@ -19,7 +19,8 @@ end
 
 -- The answers to the call with this number, if they are a lane's last ones; else nil, and the last number if that is higher.
 local function answers_in(entry, number)
-  local last, answers = string.match(entry or '', '^(%x+):%x%x%x%x(%d*)$')
+  if not entry then return nil end
+  local last, answers = string.match(entry, '^(%x+):%x%x%x%x(%d*)$')
   if last == number then return answers end
   local is_later = last and (#last > #number or #last == #number and last > number)
   return nil, is_later and tonumber(last, 16) or nil
