@@ -16,7 +16,7 @@ from scrapy import signals
 from scrapy.core.downloader import Downloader
 from scrapy.core.scheduler import Scheduler
 from scrapy.downloadermiddlewares.retry import get_retry_request
-from scrapy.exceptions import CloseSpider, DontCloseSpider, DropItem, IgnoreRequest
+from scrapy.exceptions import DontCloseSpider, DropItem, IgnoreRequest
 from scrapy.http import HtmlResponse, Response
 from scrapy.pipelines.files import FilesPipeline
 
@@ -238,11 +238,6 @@ def raises_once(of: Follows, response: Response) -> Output:
         raise ValueError
 
 
-def closes(of: Follows, response: Response) -> Output:
-    yield from of.page(response)
-    raise CloseSpider("enough")
-
-
 def retries(of: Follows, response: Response) -> Output:
     if of.visits == 1:
         yield get_retry_request(response.request, spider=of, reason="captcha")
@@ -391,8 +386,6 @@ CACHED = {"HTTPCACHE_ENABLED": True, "HTTPCACHE_DIR": "FOLDER/cache", "HTTPCACHE
 GATES = {"SCHEDULER": OwnScheduler, "DOWNLOADER": OwnDownloader}
 REDIS_QUEUE = {"SCHEDULER": SHARED, "SCHEDULER_PERSIST": True}
 T, ALL = (TARGET,), tuple(Setup().paths())
-#: A crawl that takes long enough to be disturbed.
-LONG: dict[str, Any] = {"pages": 150, "seconds": 0.02}
 
 HTTP = {
     "plain": Setup(),
@@ -447,7 +440,6 @@ SPIDERS = {
     "raises, recovered": Setup({"SPIDER_MIDDLEWARES": {RECOVERS: 400}}, spider(target=raises_midway), left=T),
     "raises, recovered with a retry": Setup(RETRYING, spider(target=raises_midway), left=T),
     "raises once, recovered with a retry": Setup(RETRYING, spider(target=raises_once)),
-    "closes the spider": at_target(closes, left=T, partial=True),
     "asks again by get_retry_request": at_target(retries),
     "asks again by replace": at_target(retries_by_hand),
     "copies meta": Setup(spider=spider(links=COPIES)),
@@ -468,17 +460,10 @@ PIPELINES = {
 }  # fmt: skip
 QUEUES = {
     **{
-        f"{kind} of scrapy-redis{more}": Setup({**REDIS_QUEUE, "SCHEDULER_QUEUE_CLASS": f"scrapy_redis.queue.{kind}"}, **crawlers)
+        f"{kind} of scrapy-redis": Setup({**REDIS_QUEUE, "SCHEDULER_QUEUE_CLASS": f"scrapy_redis.queue.{kind}"})
         for kind in ("FifoQueue", "LifoQueue", "PriorityQueue")
-        for more, crawlers in (("", {}), (", two crawlers", {"crawlers": 2, **LONG}))
     },
     "scrapy-redis, stays idle after a failure": Setup({**REDIS_QUEUE, **at_signal(signals.spider_idle, stays_open)}, surprises={TARGET: [500]}, left=T),
-    "JOBDIR, SIGTERM": Setup({"JOBDIR": "FOLDER/job"}, stop="SIGTERM", **LONG),
-    "scrapy-redis, SIGTERM": Setup(REDIS_QUEUE, stop="SIGTERM", **LONG),
-    "SIGTERM": Setup(stop="SIGTERM", again=1, marks=("parsed", "done"), **LONG),
-    "SIGKILL": Setup(stop="SIGKILL", again=1, marks=("done",), **LONG),
-    "scrapy-redis, SIGKILL": Setup(REDIS_QUEUE, stop="SIGKILL", again=1, marks=("done",), **LONG),
-    "30,000 requests": Setup({"CLOSESPIDER_PAGECOUNT": 300}, pages=30_000, partial=True),
 }  # fmt: skip
 SETUPS = {**HTTP, **MIDDLEWARES, **SPIDERS, **PIPELINES, **QUEUES}
 
