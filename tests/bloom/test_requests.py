@@ -96,14 +96,9 @@ def grown(config: Config, now: int, parts: int) -> SliceCalls:
     )
 
 
-@pytest.fixture(scope="module")
-def calls() -> SliceCalls:
-    """The calls where each slice has two parts; the filter's name has four letters."""
-    return grown(configure("news", **PARAMETERS), 1557273600000, 2)
-
-
-def test_the_request_of_an_add_is_small(calls: SliceCalls) -> None:
-    """Less than 40 KB; what is not the names of keys has at most 1 KB."""
+def test_the_request_of_an_add_is_small() -> None:
+    """Where each slice has two parts: less than 40 KB; what is not the names of keys has at most 1 KB."""
+    calls = grown(configure("news", **PARAMETERS), 1557273600000, 2)
     call = calls.add(SLICES, Batch([digest("a")], token=LanePool().take()))
     assert len(keys_of(call)) == 2 + 2 * SLICES
     packed = b"".join(redis.Connection().pack_command(*call.words))

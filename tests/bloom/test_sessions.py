@@ -144,22 +144,6 @@ def test_work_is_taken_over_after_a_reconfigure_to_fewer_slices(url: str, name: 
         assert BUSY is ours.claim("a")
 
 
-#: What is no claim, and what is no session.
-CLAIMS = ["", "x", "0" * 27, "g" * 28, "0" * 16 + "zzzzzzzz" + "0007", b"\xff" * 40]
-
-
-@pytest.mark.parametrize("value", CLAIMS)
-def test_a_damaged_claim_is_dropped_and_the_others_are_taken_over(
-    ours: TimeBloom, theirs: TimeBloom, client: redis.Redis, value: Any
-) -> None:
-    claims = f"{{{ours.name}}}:claims"
-    assert NEW is theirs.claim("a", note="the work")
-    client.hset(claims, "0" * 16, value)
-    theirs.close()
-    assert ["the work"] == ours.take_over()
-    assert 1 == client.hlen(claims)
-
-
 def sync(url: str, name: str, **arguments: Any) -> TimeBloom:
     return TimeBloom.from_url(url, name, capacity=1000, **arguments)
 
@@ -236,15 +220,21 @@ def test_what_can_not_be_made_up_for_does_not_end_the_session(
                 seen._send_heartbeat()
 
 
-@pytest.mark.parametrize(
-    "value", ["", "x", "-1", "1e300", "nan", "9" * 15, "9" * 400, "1", "1:2:3", b"\xff\x00"]
-)
-def test_a_damaged_session_is_dead_and_dropped(
-    ours: TimeBloom, theirs: TimeBloom, client: redis.Redis, value: Any
+#: What is no claim, and what is no session.
+DAMAGES: dict[str, list[str | bytes]] = {
+    "claims": ["", "x", "0" * 27, "g" * 28, "0" * 16 + "zzzzzzzz" + "0007", b"\xff" * 40],
+    "sessions": ["", "x", "-1", "1e300", "nan", "9" * 15, "9" * 400, "1", "1:2:3", b"\xff\x00"],
+}
+
+
+@pytest.mark.parametrize(("kind", "value"), [(k, v) for k, some in DAMAGES.items() for v in some])
+def test_what_is_damaged_is_dropped_and_other_work_is_taken_over(
+    ours: TimeBloom, theirs: TimeBloom, client: redis.Redis, kind: str, value: Any
 ) -> None:
-    sessions = f"{{{ours.name}}}:sessions"
-    assert NEW is claim(theirs, client, "a")
-    client.hset(sessions, "0" * 16, value)
+    claims, sessions = (f"{{{ours.name}}}:{each}" for each in DAMAGES)
+    assert NEW is theirs.claim("a", note="the work")
+    client.hset(f"{{{ours.name}}}:{kind}", "0" * 16, value)
     assert [theirs.session] == [*ours.other_sessions()]
-    assert [] == ours.take_over()
-    assert [theirs.session] == client.hkeys(sessions)
+    theirs.close()
+    assert [["the work"], []] == [ours.take_over(), ours.take_over()]
+    assert (1, [ours.session]) == (client.hlen(claims), client.hkeys(sessions))
