@@ -13,7 +13,6 @@ from contextlib import suppress
 from enum import Enum
 from urllib.parse import urlsplit
 
-import hiredis
 import redis
 from typing_extensions import Self
 
@@ -139,42 +138,3 @@ class Proxy:
             time.sleep(self._late)
         client.sendall(data)
         return True
-
-
-class CountingProxy(Proxy):
-    """Counts how many calls are on their way over a connection; has no fault."""
-
-    def __init__(self, url: str) -> None:
-        super().__init__(url, lambda _: None)
-        self._own = threading.local()  # a thread serves one connection
-        #: The most at a time.
-        self.most = 0
-
-    def _serve(self, client: socket.socket) -> None:
-        self._own.requests, self._own.replies = RespCounter(), RespCounter()
-        super()._serve(client)
-
-    def _send_request(self, server: socket.socket, data: bytes, fault: Fault | None) -> bool:
-        waiting = self._own.requests.count(data) - self._own.replies.complete
-        with self._lock:
-            self.most = max(self.most, waiting)
-        return super()._send_request(server, data, fault)
-
-    def _send_reply(self, client: socket.socket, data: bytes, fault: Fault | None) -> bool:
-        self._own.replies.count(data)
-        return super()._send_reply(client, data, fault)
-
-
-class RespCounter:
-    """Counts the requests, or the replies, in a stream."""
-
-    def __init__(self) -> None:
-        self.complete = 0
-        self._reader = hiredis.Reader(notEnoughData=self)
-
-    def count(self, data: bytes) -> int:
-        """How many are complete, with the bytes that have come now."""
-        self._reader.feed(data)
-        while self._reader.gets(False) is not self:
-            self.complete += 1
-        return self.complete
