@@ -33,13 +33,13 @@ from tests.helpers.stores import BLOOM, DISTINCT, EXACT, STORES, Store
 
 @pytest.mark.parametrize("store", [BLOOM, EXACT], ids=str, indirect=True)
 async def test_an_item_that_the_caller_assumed_new_is_not_new_again(
-    opened: Any, client: redis.Redis
+    store: Store, driver: str, client: redis.Redis, url: str, name: str
 ) -> None:
-    seen = opened()
+    seen = store.awaited(url, name, driver=driver)
     await seen.add("parameters")
-    store = getattr(seen, "_seen", seen)
-    lose(client, flow_of(store, "add_many", ["a", "b"]))
-    store.assume_new(["a"])
+    inner = getattr(seen, "_seen", seen)
+    lose(client, flow_of(inner, "add_many", ["a", "b"]))
+    inner.assume_new(["a"])
     assert [False, True] == await seen.add_many(["a", "b"])
 
 
@@ -141,7 +141,7 @@ async def test_each_of_two_tries_asks_each_sentinel_once(
     ids=["bloom", "exact", "distinct", "bloom, shards", "exact, shards", "bloom, grown"],
 )
 async def test_what_a_server_forgets_is_new_once_more(
-    store: Store, opened: Any, tmp_path: Path, name: str, parameters: dict[str, Any]
+    store: Store, driver: str, tmp_path: Path, name: str, parameters: dict[str, Any]
 ) -> None:
     """Each of the server's two lives has an exact account, with the same objects: one that adds, and one that only looks."""
     items = names(4500 if store is DISTINCT else 2000)  # 4,097 make a bitmap
@@ -149,7 +149,7 @@ async def test_what_a_server_forgets_is_new_once_more(
         Killable(needed(OLDEST), tmp_path) as killable,
         store.open(killable.url, name, **parameters) as looking,
     ):
-        seen = opened(url=killable.url, **parameters)
+        seen = store.awaited(killable.url, name, driver=driver, **parameters)
         for life in range(2):
             account = Account()
             assert 0 == store.held(looking)

@@ -7,9 +7,8 @@ The differences: ``TimeBloom`` and ``LocalBloom`` forget a whole slice at once, 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -32,51 +31,31 @@ SERVED: dict[str, tuple[Store, dict[str, Any]]] = {
 }
 STORES = ["bloom", "exact", "local", "local file"]
 EVERY = [*STORES, "forever", "distinct"]
-with_contains = pytest.mark.parametrize("stores", STORES, indirect=True)
-
-
-class Stores:
-    """Makes filters of one kind, all of one name, on one server or in one file."""
-
-    def __init__(self, kind: str, url: str, name: str, folder: Path) -> None:
-        self.kind, self._url, self._name, self._path = kind, url, name, folder / "seen.tbloom"
-        self._stack = ExitStack()
-
-    def __call__(self, **parameters: Any) -> Any:
-        """A filter for threads."""
-        if self.kind in SERVED:
-            store, given = SERVED[self.kind]
-            seen = store.open(self._url, self._name, **{**given, **parameters})
-        else:
-            seen = LocalBloom(**self._local(parameters))
-        return self._stack.enter_context(seen)
-
-    def awaited(self) -> Any:
-        """A filter for asyncio."""
-        if self.kind in SERVED:
-            store, given = SERVED[self.kind]
-            return store.open(self._url, self._name, driver="async", **given)
-        return AsyncLocalBloom(**self._local({}))
-
-    def _local(self, parameters: dict[str, Any]) -> dict[str, Any]:
-        path = {"path": self._path} if self.kind == "local file" else {}
-        return {"name": self._name, **WINDOW, **path, **parameters}
-
-    def close(self) -> None:
-        self._stack.close()
+with_contains = pytest.mark.parametrize("open_one", STORES, indirect=True)
 
 
 @pytest.fixture(params=EVERY)
-def stores(request: pytest.FixtureRequest, url: str, name: str, tmp_path: Path) -> Iterator[Stores]:
-    made = Stores(request.param, url, name, tmp_path)
-    yield made
-    made.close()
+def open_one(
+    request: pytest.FixtureRequest, url: str, name: str, tmp_path: Path
+) -> Callable[..., Any]:
+    """Opens a store of this kind, on one server or in one file."""
+    store, given = SERVED.get(request.param, (None, WINDOW))
+
+    def open_one(driver: str = "sync", **parameters: Any) -> Any:
+        arguments = {**given, **parameters}
+        if store is not None:
+            return store.open(url, name, driver=driver, **arguments)
+        path = {"path": tmp_path / "seen.tbloom"} if request.param == "local file" else {}
+        made = AsyncLocalBloom if driver == "async" else LocalBloom
+        return made(name=name, **path, **arguments)
+
+    return open_one
 
 
 @pytest.fixture(params=["sync", "async"])
-def seen(request: pytest.FixtureRequest, stores: Stores) -> Any:
+def seen(request: pytest.FixtureRequest, open_one: Callable[..., Any]) -> Any:
     """A filter of each kind; its verbs are to be awaited."""
-    return Awaited(stores()) if request.param == "sync" else stores.awaited()
+    return Awaited(open_one()) if request.param == "sync" else open_one("async")
 
 
 async def test_an_item_is_new_once(seen: Any) -> None:
@@ -135,8 +114,8 @@ async def test_items_are_an_iterable(seen: Any, items: Any) -> None:
         await seen.add_many(items)
 
 
-def test_of_many_threads_one_gets_new(stores: Stores) -> None:
-    seen, answers, start = stores(), list[bool](), threading.Barrier(8)
+def test_of_many_threads_one_gets_new(open_one: Callable[..., Any]) -> None:
+    seen, answers, start = open_one(), list[bool](), threading.Barrier(8)
 
     def work() -> None:
         start.wait()
@@ -150,11 +129,14 @@ def test_of_many_threads_one_gets_new(stores: Stores) -> None:
     assert (200, 1400) == (answers.count(True), answers.count(False))
 
 
-@pytest.mark.parametrize("stores", STORES, indirect=True)
-def test_only_the_exact_one_never_takes_an_item_for_another(stores: Stores) -> None:
+@pytest.mark.parametrize(
+    ("open_one", "is_exact"), [(kind, kind == "exact") for kind in STORES], indirect=["open_one"]
+)
+def test_only_the_exact_one_never_takes_an_item_for_another(
+    open_one: Callable[..., Any], *, is_exact: bool
+) -> None:
     """The others as seldom as is promised: here a full one, at 1 in 10."""
-    full = {"error_rate": 0.1, "slices": 1, "granularity": "m"}
-    seen = stores(**({} if stores.kind == "exact" else full))
+    seen = open_one(**({} if is_exact else {"error_rate": 0.1, "slices": 1, "granularity": "m"}))
     seen.add_many(str(i) for i in range(1000))
     found = sum(seen.contains_many(f"never {i}" for i in range(10_000)))
-    assert found == 0 if stores.kind == "exact" else 0 < found <= 1100
+    assert found == 0 if is_exact else 0 < found <= 1100

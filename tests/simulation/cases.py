@@ -25,7 +25,7 @@ from tests.simulation.world import World
 _names = (f"played-{os.getpid()}-{number}" for number in itertools.count())
 
 
-class _Played:
+class Played:
     """A store whose driver asks the player how long it may try again, and whose heartbeats are moves."""
 
     world: World
@@ -37,19 +37,19 @@ class _Played:
         """Nothing."""
 
 
-class Bloom(_Played, TimeBloom):
+class Bloom(Played, TimeBloom):
     """A filter for threads."""
 
 
-class AsyncBloom(_Played, AsyncTimeBloom):
+class AsyncBloom(Played, AsyncTimeBloom):
     """A filter for tasks."""
 
 
-class Exact(_Played, ExactFilter):
+class Exact(Played, ExactFilter):
     """An exact filter."""
 
 
-class Distinct(_Played, DistinctCounter):
+class Distinct(Played, DistinctCounter):
     """A counter of distinct members."""
 
 

@@ -33,7 +33,7 @@ from tbloom.scrapy.calls import Calls, Crawl
 from tbloom.scrapy.claims.links import ClaimedLinks
 from tbloom.scrapy.outage import NEW, Answers, Guess
 from tbloom.scrapy.stores import CrawlBloom
-from tests.simulation.cases import client_of
+from tests.simulation.cases import Played, client_of
 
 if TYPE_CHECKING:
     from tests.simulation.crawl_cases import CrawlAccount
@@ -68,16 +68,11 @@ def _call_later(delay: float, call: Callable[..., object], *arguments: Any) -> A
     return SimpleNamespace(cancel=lambda: timer.active() and timer.cancel())
 
 
-class _Filter(CrawlBloom):
-    """A crawl's filter, whose driver asks the player whether it tries again, and whose heartbeats are moves."""
-
-    world: World
+class _Filter(Played, CrawlBloom):
+    """A crawl's filter."""
 
     def retry_seconds(self) -> float:
-        return 3600.0 if self.world.tries_again and not self.circuit.is_open else 0.0
-
-    def _keep_session(self) -> None:
-        """Nothing."""
+        return 0.0 if self.circuit.is_open else super().retry_seconds()
 
 
 class _Calls(Calls):
