@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta, timezone
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -23,54 +24,36 @@ START = datetime(2019, 6, 3, tzinfo=timezone.utc)
 DAY = timedelta(days=1)
 
 
-class Clock:
-    """The clock of local filters."""
-
-    def __init__(self) -> None:
-        self.now = START
-
-    def set(self, now: datetime) -> None:
-        self.now = now
-
-    def give(self, seen: LocalBloom | AsyncLocalBloom) -> Any:
-        seen._protocol.clock = lambda: to_ms(self.now)
-        return seen
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def set_clock(seen: LocalBloom | AsyncLocalBloom, now: datetime) -> None:
+    """Lets the clock of a filter stand still."""
+    seen._protocol.clock = lambda: to_ms(now)
 
 
 @pytest.fixture(params=["memory", "file"])
-def local(
-    request: pytest.FixtureRequest, tmp_path: Path, clock: Clock
-) -> Callable[..., LocalBloom]:
-    """Makes filters, in memory or in a file, with the test's clock."""
+def local(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., Any]:
+    """Makes filters, in memory or in a file, whose clock shows the start."""
 
-    def local(**parameters: Any) -> LocalBloom:
-        path = tmp_path / "filter" if request.param == "file" else None
-        seen: LocalBloom = clock.give(LocalBloom(path=path, **parameters))
+    def local(kind: Any = LocalBloom, **parameters: Any) -> Any:
+        seen = kind(path=tmp_path / "filter" if request.param == "file" else None, **parameters)
+        set_clock(seen, START)
         return seen
 
     return local
 
 
-def test_the_room_of_slices_that_have_left_is_used_again(
-    local: Callable[..., LocalBloom], clock: Clock
-) -> None:
+def test_the_room_of_slices_that_have_left_is_used_again(local: Callable[..., Any]) -> None:
     """There are never more parts than live slices, and a file stops growing."""
     seen, sizes = local(slices=3, capacity=1000), []
     for day in range(20):
-        clock.now = START + day * DAY
+        set_clock(seen, START + day * DAY)
         assert all(seen.add_many(f"{day} {i}" for i in range(900)))
         assert min(day + 1, 3) == len(seen._protocol.store.contents.parts)
         sizes.append(seen.path and Path(seen.path).stat().st_size)
     assert len(set(sizes[4:])) == 1
 
 
-async def test_other_tasks_run_while_one_adds(clock: Clock, tmp_path: Path) -> None:
-    async with clock.give(AsyncLocalBloom(capacity=50_000, path=tmp_path / "filter")) as seen:
+async def test_other_tasks_run_while_one_adds(local: Callable[..., Any]) -> None:
+    async with local(AsyncLocalBloom, capacity=50_000) as seen:
         adding = asyncio.create_task(seen.add_many(str(i) for i in range(20_000)))
         ticks = 0
         while not adding.done():
@@ -86,10 +69,10 @@ async def test_other_tasks_run_while_one_adds(clock: Clock, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("verb", ["add", "add_many"])
 async def test_a_cancelled_call_s_items_are_new_to_the_next(
-    local: Callable[..., LocalBloom], clock: Clock, verb: str
+    local: Callable[..., Any], verb: str
 ) -> None:
     """The call ends all the same: what it added without an answer is new to the next one, as on Redis."""
-    seen = clock.give(AsyncLocalBloom(path=local(capacity=50_000).path, capacity=50_000))
+    seen = local(AsyncLocalBloom, capacity=50_000)
     items = [str(i) for i in range(20_000)] if verb == "add_many" else ["0"]
     adding = asyncio.create_task(getattr(seen, verb)(items if verb == "add_many" else items[0]))
     await asyncio.sleep(0)
@@ -104,7 +87,7 @@ async def test_a_cancelled_call_s_items_are_new_to_the_next(
 
 
 def test_a_large_batch_that_ends_in_an_error_loses_no_answer(
-    local: Callable[..., LocalBloom],
+    local: Callable[..., Any],
 ) -> None:
     seen = local(capacity=12_000, grow=False)
     items = [f"item {i}" for i in range(13_000)]
@@ -138,12 +121,12 @@ def steps(seed: int, time: str) -> Iterator[tuple[Any, ...]]:
 
 
 def play(
-    seen: Any, sequence: Iterable[tuple[Any, ...]], set_clock: Callable[[datetime], Any]
+    seen: Any, sequence: Iterable[tuple[Any, ...]], set_time: Callable[[datetime], Any]
 ) -> Any:
     """The filter's answers to the sequence, or its errors' texts."""
     for verb, *arguments in sequence:
         if verb == "clock":
-            set_clock(*arguments)
+            set_time(*arguments)
             yield None
         elif verb == "info":
             slices = seen.info().slices
@@ -173,9 +156,8 @@ def play(
 )
 def test_answers_are_those_of_redis(
     case: tuple[str, dict[str, Any]],
-    local: Callable[..., LocalBloom],
+    local: Callable[..., Any],
     clockwork: servers.Clockwork,
-    clock: Clock,
 ) -> None:
     """False positives, growth, slices that change, and what a full slice takes."""
     (time, parameters), name = case, "filter"
@@ -183,7 +165,7 @@ def test_answers_are_those_of_redis(
     with TimeBloom.from_url(clockwork.server.url, name, slices=3, **parameters) as theirs:
         theirs.keys()  # learns the server's time
         expected = play(theirs, sequence, clockwork.set)
-        for step, other, own in zip(sequence, expected, play(ours, sequence, clock.set), strict=True):  # fmt: skip
+        for step, other, own in zip(sequence, expected, play(ours, sequence, partial(set_clock, ours)), strict=True):  # fmt: skip
             assert other == own, step[:1]
 
 
