@@ -9,14 +9,13 @@ from tbloom.bloom.config import FIRST_CAPACITY, Config
 from tbloom.bloom.hasher import by_shard
 from tbloom.bloom.info import items_in, parts_of
 from tbloom.bloom.layout import Layout, damaged
-from tbloom.bloom.script_calls import CONTAINS, ShardCalls, SliceCalls
+from tbloom.bloom.script_calls import ShardCalls, SliceCalls
 from tbloom.bloom.usual import ANSWERS, NEW, Usual
 from tbloom.engine.batches import Batch
 from tbloom.engine.clock import ServerClock
 from tbloom.engine.dispatcher import Dispatcher
 from tbloom.engine.flow import (
     Command,
-    Failure,
     Flow,
     ScriptCall,
     Status,
@@ -76,15 +75,23 @@ class FilterDispatcher(Dispatcher):
     def prepare(self) -> Usual | None:
         """Prepares the words for calls of one item; None, where calls are not usual, and before a first one has met the
         filter."""
-        clock, calls, batch = self.clock, self.calls, Batch([])
+        calls, window = self.calls, self.config.slices
         if calls is None or self.config.shards > 1 or self.replicas:
             return None
-        shard, window = calls.shard(0), len(calls.labels)
+        shard = calls.shard(0)
         if not shard.layout.version or shard.begins_after:
             return None
-        begins, ends = clock.monotonic_ns(calls.begins), clock.monotonic_ns(calls.ends)
-        adding, probing = calls.adding(shard, window, batch), calls.probing(CONTAINS, window, batch)
-        self.usual = Usual(shard.layout.generation, begins, ends, calls, adding, probing)
+        begins, ends = map(self.clock.monotonic_ns, (calls.begins, calls.ends))
+        model = Batch([], token=Lane(""))
+        self.usual = Usual(
+            calls,
+            begins,
+            ends,
+            shard.layout.generation,
+            calls.add(window, model).words,
+            shard.parts(window).packed,
+            lambda batch: batch.known.add(window, batch),
+        )
         return self.usual
 
     def clear(self, shard: int) -> Flow[None]:
@@ -113,28 +120,12 @@ class FilterDispatcher(Dispatcher):
         self.lanes.free.append(lane)
         self.learn_layout(shard, "")
 
-    def tried(self, usual: Usual, digest: bytes, lane: Lane, call: ScriptCall, reply: Any) -> Batch:
-        """The batch of an item whose prepared call had another reply than an answer. It is sent again, with its token."""
-        self.usual = None
-        tried = self._usual_batch(usual, digest, lane)
-        tried.is_resent = call.is_resent
-        if call.is_resent or (isinstance(reply, Failure) and reply.answer_lost):
-            tried.sent = now_ms()  # an earlier copy may have been executed
-        return tried
-
-    def keep_unanswered(self, usual: Usual, digest: bytes, lane: Lane, reply: Any) -> None:
+    def keep_unanswered(self, batch: Batch, reply: Any) -> None:
         """Keeps an item whose prepared call got no reply, or was interrupted after it."""
-        self.usual, kept = None, self._usual_batch(usual, digest, lane)
-        kept.sent = now_ms()
+        batch.sent = now_ms()
         if reply in ANSWERS:
-            kept.answers = "1" if reply == NEW else "0"
-        self._keep([kept])
-
-    def _usual_batch(self, usual: Usual, digest: bytes, lane: Lane) -> Batch:
-        batch, window = Batch([digest], token=lane, known=usual.calls), self.config.slices
-        batch.generation = usual.generation
-        batch.call = lambda batch: batch.known.add(window, batch)
-        return batch
+            batch.answers = "1" if reply == NEW else "0"
+        self._keep([batch])
 
     def _prepare(self, batches: list[Batch], *, store: bool | None) -> Flow[bool] | None:
         """Prepares a slice, once; adds batches, where a call has too many items for the parts that are now known."""

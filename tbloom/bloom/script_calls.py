@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from functools import partial
 from struct import Struct
 
@@ -13,12 +13,12 @@ from tbloom.bloom.sizing import ROW_BYTES, block_step, key_bytes
 from tbloom.engine.batches import Batch
 from tbloom.engine.flow import ScriptCall
 from tbloom.engine.scripts import Script
-from tbloom.engine.tokens import LANE_TTL_MS, CallTemplate
+from tbloom.engine.tokens import LANE_TTL_MS
 from tbloom.errors import ConfigError
 from tbloom.window import Slice
 
-_ADD = Script("bloom/add")
-CONTAINS = Script("bloom/contains")
+ADD = Script("bloom/add")
+_CONTAINS = Script("bloom/contains")
 _CLEAR = Script("bloom/clear")
 _OPEN = Script("bloom/open")
 _SET_LAYOUT = Script("bloom/set_layout")
@@ -64,6 +64,8 @@ class Parts:
         )
         count = digests_for(max(hashes for _, hashes in groups))
         self.columns: int = COLUMNS_PER_DIGEST * count
+        #: What the calls share that name these parts: of the chosen slice, too.
+        self.constant: bytes = b""
         #: Packs items. (Not a method: each call comes here.)
         self.packed: Callable[[list[bytes]], bytes] = partial(
             packed,
@@ -79,21 +81,23 @@ class Parts:
 class ShardCalls:
     """The parts of one shard's live slices, and what its calls have in common."""
 
-    def __init__(self, config: Config, shard: int, labels: list[str], layout: Layout) -> None:
+    def __init__(self, calls: SliceCalls, shard: int, layout: Layout) -> None:
+        keys = calls.config.keys
         #: All parts, newest first: key, part, and age (0: of the current slice).
         self._slices: list[tuple[str, Part, int]] = []
         #: For each slice, newest first: the number of parts that it and the newer ones have.
         self.slice_ends: list[int] = []
-        for age, label in enumerate(labels):
+        for age, label in enumerate(calls.labels):
             for number, part in reversed([*enumerate(layout.parts(label))]):
-                self._slices.append((config.keys.slice(label, shard, number), part, age))
+                self._slices.append((keys.slice(label, shard, number), part, age))
             self.slice_ends.append(len(self._slices))
         self.current: Part = self._slices[0][1]
+        #: The keys of the shard's parameters, and of its state.
+        self.guards: tuple[str, str] = keys.config(shard), keys.state(shard)
         self.layout = layout
         #: The slice whose size decides how the current one begins; None: it begins as usual, or has begun.
-        self.begins_after: str | None = layout.newest_before(labels[0], labels)
-        #: By what they are made from.
-        self.templates: dict[Hashable, CallTemplate] = {}
+        self.begins_after: str | None = layout.newest_before(calls.labels[0], calls.labels)
+        self._calls, self._number = calls, shard
         self._parts: dict[tuple[int, int], Parts] = {}
 
     def parts(self, slices: int, chosen: int = 0) -> Parts:
@@ -103,6 +107,19 @@ class ShardCalls:
             named = self._slices[: self.slice_ends[slices - 1]]
             first = self.slice_ends[chosen - 1] if chosen else 0
             made = Parts([named[first], *named[:first], *named[first + 1 :]])
+            calls, label = self._calls, self._calls.labels[chosen]
+            *_, newest = parts = self.layout.parts(label)
+            made.constant = constants(
+                calls.begins,
+                calls.ends,
+                calls.expires_at(self._number, chosen),
+                size=(newest.capacity, key_bytes(newest.bits)),
+                version=self.layout.version,
+                field=calls.config.keys.field(label, len(parts) - 1),
+                oldest=calls.labels[-1],
+                columns=made.columns,
+                sizes=made.sizes,
+            )
             self._parts[slices, chosen] = made
         return made
 
@@ -149,30 +166,17 @@ class SliceCalls:
         """What all calls to a shard share."""
         calls = self._shards.get(shard)
         if calls is None:
-            calls = ShardCalls(self.config, shard, self.labels, self.layout(shard))
+            calls = ShardCalls(self, shard, self.layout(shard))
             self._shards[shard] = calls
         return calls
 
     def add(self, within: int, batch: Batch, age: int = 0) -> ScriptCall:
-        """``lua/bloom/add.lua``, to add to the slice of this age; the batch has a token."""
-        shard = self._shards.get(batch.shard) or self.shard(batch.shard)
+        """``lua/bloom/add.lua``, to add to the slice of this age; the batch has a lane."""
+        shard = self.shard(batch.shard)
         batch.generation, batch.age = shard.layout.generation, age
-        return self.adding(shard, within, batch).fill(batch.digests, batch.token)
-
-    def adding(self, shard: ShardCalls, within: int, batch: Batch) -> CallTemplate:
-        """What the calls of ``add`` are made from."""
-        age = batch.age
-        kind = _ADD, within, age
-        template = shard.templates.get(kind)
-        if template is None:
-            parts = shard.parts(within, age)
-            template = shard.templates[kind] = CallTemplate(
-                _ADD,
-                (*self._guards(batch.shard), *parts.keys),
-                (self._adding_to(shard, batch.shard, age, parts),),
-                parts.packed,
-            )
-        return template
+        parts = shard.parts(within, age)
+        arguments = batch.lane.token, parts.constant, parts.packed(batch.digests)
+        return ScriptCall(ADD, (*shard.guards, *parts.keys), arguments)
 
     def commit(self, batch: Batch, session: str = "", age: int = 0) -> ScriptCall:
         """``lua/bloom/claims/commit.lua``: writes into the batch's slice, or into that of this age. Without a session it
@@ -181,93 +185,32 @@ class SliceCalls:
             self.check_live(batch.label)
             age = self.labels.index(batch.label)
         shard, batch.age = self.shard(batch.shard), age
-        kind = _COMMIT, age, session
-        template = shard.templates.get(kind)
-        if template is None:
-            parts = shard.parts(age + 1, age)
-            template = shard.templates[kind] = CallTemplate(
-                _COMMIT,
-                (*self._guards(batch.shard), self.config.keys.claims(batch.shard), *parts.keys),
-                (self._adding_to(shard, batch.shard, age, parts), session),
-                parts.packed_for_claims,
-            )
-        return template.fill(batch.digests)
+        parts = shard.parts(age + 1, age)
+        keys = *shard.guards, self.config.keys.claims(batch.shard), *parts.keys
+        arguments = parts.constant, session, parts.packed_for_claims(batch.digests)
+        return ScriptCall(_COMMIT, keys, arguments)
 
-    def _adding_to(
-        self, shard: ShardCalls, number: int, age: int, parts: Parts | None = None
-    ) -> bytes:
-        """What the calls share that add to the slice of this age: the size of its newest part, too."""
-        # That of the parts, though another thread may have learned a newer one.
-        layout, label = shard.layout, self.labels[age]
-        known = layout.parts(label)
-        size = known[-1].capacity, key_bytes(known[-1].bits)
-        return constants(
-            self.begins,
-            self.ends,
-            self.expires_at(number, age),
-            size=size,
-            version=layout.version,
-            field=self.config.keys.field(label, len(known) - 1),
-            oldest=self.labels[-1],
-            columns=parts.columns if parts else 0,
-            sizes=parts.sizes if parts else b"",
-        )
-
-    def contains(self, within: int, batch: Batch) -> ScriptCall:
-        """``lua/bloom/contains.lua``."""
-        return self.probing(CONTAINS, within, batch).fill(batch.digests)
-
-    def last_seen(self, batch: Batch) -> ScriptCall:
-        """The same, for the newest slice that holds each item."""
-        return self.probing(CONTAINS, len(self.labels), batch, when=True).fill(batch.digests)
-
-    def probing(
-        self, script: Script, within: int, batch: Batch, *, when: bool = False
-    ) -> CallTemplate:
-        """What the calls of a script that probes for items are made from; ``when``: for their slices."""
+    def contains(self, within: int, batch: Batch, *, when: bool = False) -> ScriptCall:
+        """``lua/bloom/contains.lua``; ``when``: for the newest slice that holds each item."""
         shard = self.shard(batch.shard)
-        kind = script, within, when
-        template = shard.templates.get(kind)
-        if template is None:
-            parts = shard.parts(within)
-            ages = [parts.ages] if when else []
-            template = shard.templates[kind] = CallTemplate(
-                script,
-                (*self._guards(batch.shard), *parts.keys),
-                (self.probing_of(shard, parts), *ages),
-                parts.packed,
-            )
-        return template
-
-    def probing_of(self, shard: ShardCalls, parts: Parts, expires: int = 0) -> bytes:
-        """What the calls share that probe for items in these parts."""
-        return constants(
-            self.begins,
-            self.ends,
-            expires,
-            version=shard.layout.version,
-            columns=parts.columns,
-            sizes=parts.sizes,
-        )
-
-    def _guards(self, shard: int) -> tuple[str, str]:
-        """The keys of the shard's parameters, and of its state."""
-        return self.config.keys.config(shard), self.config.keys.state(shard)
+        parts = shard.parts(within)
+        ages = [parts.ages] if when else []
+        arguments = parts.constant, *ages, parts.packed(batch.digests)
+        return ScriptCall(_CONTAINS, (*shard.guards, *parts.keys), arguments)
 
     def clear(self, batch: Batch, counted: list[str]) -> ScriptCall:
-        """``lua/bloom/clear.lua``; the batch has a token, and no items. ``counted``: the parts that the state counts."""
+        """``lua/bloom/clear.lua``; the batch has a lane, and no items. ``counted``: the parts that the state counts."""
         keys, shard = self.config.keys, self.shard(batch.shard)
-        assert batch.token is not None  # noqa: S101 - the dispatcher has given it one
         return ScriptCall(
             _CLEAR,
             (
-                *self._guards(batch.shard),
+                *shard.guards,
                 keys.claims(batch.shard),
                 keys.sessions(batch.shard),
                 *dict.fromkeys([*shard.parts(len(self.labels)).keys, *counted]),
             ),
             (
-                batch.token.token,
+                batch.lane.token,
                 *self.current,
                 self.expires_at(batch.shard),
                 LANE_TTL_MS,
@@ -278,17 +221,16 @@ class SliceCalls:
     def open(self, shard: int | None, *, store: bool) -> ScriptCall:
         """``lua/bloom/open.lua``, for the root of several shards (None), or for a shard."""
         arguments = *self.current, self.expires_at(shard), int(store)
-        keys = (self.config.keys.root,) if shard is None else self._guards(shard)
+        keys = (self.config.keys.root,) if shard is None else self.shard(shard).guards
         return ScriptCall(_OPEN, keys, arguments)
 
     def begin(self, shard: int, version: str, entries: str) -> ScriptCall:
         """``lua/bloom/set_layout.lua``: the current slice begins by these entries, made from this version of the layout."""
         constant = constants(self.begins, self.ends, self.expires_at(shard), version=version)
-        return ScriptCall(_SET_LAYOUT, self._guards(shard), (constant, entries))
+        return ScriptCall(_SET_LAYOUT, self.shard(shard).guards, (constant, entries))
 
     def grow(self, shard: int, age: int, in_hand: int) -> ScriptCall:
         """``lua/bloom/set_layout.lua``: the slice of this age gets a further part, with room for the items in hand."""
         calls = self.shard(shard)
         entries = calls.layout.grown(self.labels[age], self.labels, in_hand)
-        constant = self._adding_to(calls, shard, age)
-        return ScriptCall(_SET_LAYOUT, self._guards(shard), (constant, entries))
+        return ScriptCall(_SET_LAYOUT, calls.guards, (calls.parts(age + 1, age).constant, entries))

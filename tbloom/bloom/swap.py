@@ -56,7 +56,6 @@ def _call(
 ) -> ScriptCall:
     """``lua/bloom/swap.lua``."""
     old, new = dispatcher.current_calls(), other.current_calls()
-    assert batch.token is not None  # noqa: S101 - the dispatcher has given it one
     window = len(old.labels)
     parts = [*dict.fromkeys([*old.shard(0).parts(window).keys, *counted])]
     new_parts = new.shard(0).parts(window).keys
@@ -70,10 +69,10 @@ def _call(
             new.config.keys.sessions(0),
             *parts,
             *new_parts,
-            *ShardCalls(old.config, 0, old.labels, layout).parts(window).keys,
+            *ShardCalls(old, 0, layout).parts(window).keys,
         ),
         (
-            batch.token.token,
+            batch.lane.token,
             *old.current,
             old.expires_at(0),
             old.layout(0).version,

@@ -15,7 +15,8 @@ from tbloom.bloom.usual import ANSWERS, NEW
 from tbloom.engine.batcher import Asked
 from tbloom.engine.batches import Answers, Batch, answers_of, in_order
 from tbloom.engine.client import Client
-from tbloom.engine.flow import Command, Flow, deliver, text
+from tbloom.engine.flow import Command, Failure, Flow, deliver, text
+from tbloom.engine.pending import now_ms
 from tbloom.engine.server import ask_time, check_stored
 from tbloom.engine.verbs import verb
 from tbloom.errors import ConfigError, ConfigMismatch
@@ -63,7 +64,8 @@ class Verbs(Base[Client]):
     @verb
     def contains(self, item: Item, within: int | None = None) -> Flow[bool]:
         """Has the item been seen within the window, or the newest ``within`` slices? Changes nothing."""
-        return self._contains_one(self.config.digest(item), within)
+        slices, key = check_within(within, self.config.slices), self.config.digest(item)
+        return (yield from self._with_stored_shards(self._contains_digests, [key], slices))[key]
 
     @contains.batched
     def _probing(self, item: Item, within: int | None = None) -> tuple[Asked, bytes]:
@@ -72,7 +74,6 @@ class Verbs(Base[Client]):
             ("contains", slices),
             self.run,
             lambda keys: self._with_stored_shards(self._contains_digests, keys, slices),
-            one=lambda key: self._contains_one(key, within),
         )
         return asked, self.config.digest(item)
 
@@ -186,8 +187,8 @@ class Verbs(Base[Client]):
             if self._cache.size and self._cache.holds(key, usual.calls):
                 return False
             lane, reply = dispatcher.lanes.take(), None
+            batch, call = usual.call(key, lane)
             try:
-                call = usual.adding.fill([key], lane)
                 [reply] = yield (call,)
                 if reply in ANSWERS:
                     dispatcher.lanes.free.append(lane)
@@ -195,29 +196,15 @@ class Verbs(Base[Client]):
                         self._cache_seen([key], usual.calls)
                     return bool(reply == NEW)
             except BaseException:  # GeneratorExit too, after a cancellation
-                dispatcher.keep_unanswered(usual, key, lane, reply)
+                dispatcher.keep_unanswered(batch, reply)
                 raise
-            tried.append(dispatcher.tried(usual, key, lane, call, reply))
+            if call.is_resent or (isinstance(reply, Failure) and reply.answer_lost):
+                batch.sent = now_ms()  # an earlier copy may have been executed
+            tried.append(batch)
         dispatcher.usual = None  # it is prepared anew once a call has met the filter
         age, within = self._checked(within, keep)
         answers = yield from self._with_stored_shards(self._add_digests, [key], within, age, tried)
         return answers.get(key, False)
-
-    def _contains_one(self, key: bytes, within: int | None) -> Flow[bool]:
-        """``contains``; the first call's words are prepared, unless something is unusual."""
-        usual = self._dispatcher.usual or self._dispatcher.prepare()
-        if (
-            usual is not None
-            and within is None
-            and usual.are_current(self._dispatcher.calls)
-            and not self._cache.size
-        ):
-            [reply] = yield (usual.probing.fill([key]),)
-            if reply in ANSWERS:
-                return bool(reply == NEW)
-        self._dispatcher.usual = None
-        within = check_within(within, self.config.slices)
-        return (yield from self._with_stored_shards(self._contains_digests, [key], within))[key]
 
     def _add_digests(
         self, digests: list[bytes], within: int, age: int, tried: list[Batch] | None = None
@@ -243,7 +230,10 @@ class Verbs(Base[Client]):
 
     def _last_seen(self, digests: list[bytes]) -> Flow[list[Period | None]]:
         batches, period = self._dispatcher.batches(digests), self.config.window.period
-        yield from self._dispatcher.send(batches, lambda batch: batch.known.last_seen(batch))
+        window = self.config.slices
+        yield from self._dispatcher.send(
+            batches, lambda batch: batch.known.contains(window, batch, when=True)
+        )
         seen_in: dict[bytes, Period | None] = {}
         for batch in batches:
             periods = [None, *map(period, batch.known.slices)]

@@ -164,7 +164,7 @@ class CountDispatcher(BucketDispatcher):
                 *([keys.scratch()] if verb == "merge" else []),
             ),
             (
-                batch.number if batch.token else 0,
+                batch.lane.number if batch.token else 0,
                 verb,
                 config.stored_mapping,
                 config.name,

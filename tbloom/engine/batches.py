@@ -65,10 +65,10 @@ class Batch:
     compared: bool = False
 
     @property
-    def number(self) -> int:
-        """The number of its call."""
+    def lane(self) -> Lane:
+        """The lane of its call."""
         assert self.token is not None  # noqa: S101 - the dispatcher has given it one
-        return self.token.number
+        return self.token
 
 
 def answers_of(batches: Iterable[Batch]) -> dict[Any, bool]:

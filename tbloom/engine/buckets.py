@@ -71,8 +71,7 @@ class BucketDispatcher(Dispatcher):
 
     def lane(self, batch: Batch) -> str:
         """The key of the batch's lane."""
-        assert batch.token is not None  # noqa: S101 - it was given one
-        return self._keys.lanes(batch.shard) + batch.token.name
+        return self._keys.lanes(batch.shard) + batch.lane.name
 
     def _note_moved(self, batch: Batch) -> None:
         """Has the layout read again before the next call, because items of this batch have moved."""

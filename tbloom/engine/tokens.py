@@ -11,12 +11,7 @@ from __future__ import annotations
 
 import secrets
 from collections import deque
-from collections.abc import Callable
 from itertools import count
-from typing import Any
-
-from tbloom.engine.flow import ScriptCall
-from tbloom.engine.scripts import Script
 
 #: How long the server keeps a lane's answer (ms): longer than all retries take (redis-py's default: 10 of at most 5 s
 #: each; the time-out of scrapy-redis: 30 s).
@@ -26,18 +21,15 @@ LANE_TTL_MS = 3_600_000
 class Lane:
     """One lane of a client; ``number``: of its present call, or its last one."""
 
-    __slots__ = ("field", "name", "number")
+    __slots__ = ("field", "name", "number", "token")
 
     def __init__(self, name: str) -> None:
         self.name: str = name
         #: Where a filter's state has it.
         self.field: bytes = b"L" + name.encode()
         self.number: int = 0
-
-    @property
-    def token(self) -> bytes:
-        """The token of its present call, as a filter's scripts take it (``lua/shared/lanes.lua``)."""
-        return b"%x %b" % (self.number, self.field)
+        #: The token of its present call, as a filter's scripts take it (``lua/shared/lanes.lua``).
+        self.token: bytes = b""
 
 
 class LanePool:
@@ -61,30 +53,5 @@ class LanePool:
         except IndexError:
             lane = Lane(f"{self._client}{next(self._unused)}")
         lane.number += 1
+        lane.token = b"%x %b" % (lane.number, lane.field)
         return lane
-
-
-class CallTemplate:
-    """What all calls of a script have in common; the items differ, and the token.
-
-    The token, if calls have one, is the first argument; the items are the last one, as ``pack`` packs them.
-    """
-
-    __slots__ = ("_args", "_before", "_pack", "_script")
-
-    def __init__(
-        self,
-        script: Script,
-        keys: tuple[str, ...],
-        args: tuple[Any, ...],
-        pack: Callable[[list[Any]], bytes],
-    ) -> None:
-        self._script, self._pack, self._args = script, pack, args
-        self._before = ("EVALSHA", script.sha, len(keys), *keys)
-
-    def fill(self, digests: list[Any], token: Lane | None = None) -> ScriptCall:
-        """The call for these items."""
-        words, items = self._before, self._pack(digests)
-        if token is not None:
-            words = *words, b"%x %b" % (token.number, token.field)
-        return ScriptCall(self._script, words=(*words, *self._args, items))

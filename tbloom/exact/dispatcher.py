@@ -184,7 +184,7 @@ class ExactDispatcher(BucketDispatcher):
         buckets = keys_of_halves(keys.buckets(directory.generation, shard), halves)
         # A single shard's script compares the parameters itself.
         is_compared = int(batch.compared or config.shards == 1)
-        lane, number = ((self.lane(batch),), (batch.number,)) if batch.token else ((), ())
+        lane, number = ((self.lane(batch),), (batch.lane.number,)) if batch.token else ((), ())
         return (
             (*lane, keys.config(shard), keys.layout(shard), *buckets),
             (*number, config.stored, is_compared, directory.generation),
@@ -197,5 +197,5 @@ class ExactDispatcher(BucketDispatcher):
         return ScriptCall(
             _CLEAR,
             (self.lane(batch), keys.config(batch.shard), keys.layout(batch.shard)),
-            (batch.number, self.config.stored, LANE_TTL_MS, batch.generation),
+            (batch.lane.number, self.config.stored, LANE_TTL_MS, batch.generation),
         )

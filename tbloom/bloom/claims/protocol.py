@@ -56,14 +56,13 @@ class Claims(BeginsAnew):
 
         def claim_call(batch: Batch) -> ScriptCall:
             """``lua/bloom/claims/claim.lua``."""
-            calls, keys, shard = batch.known, self.dispatcher.config.keys, batch.shard
-            of_shard = calls.shard(shard)
+            of_shard = batch.known.shard(batch.shard)
             parts = of_shard.parts(within)
             return ScriptCall(
                 _CLAIM,
-                (keys.config(shard), keys.state(shard), *self.keys_of(shard), *parts.keys),
+                (*of_shard.guards, *self.keys_of(batch.shard), *parts.keys),
                 (
-                    calls.probing_of(of_shard, parts, calls.expires_at(shard)),
+                    parts.constant,
                     session.name,
                     self.ttl_ms,
                     session.least,
