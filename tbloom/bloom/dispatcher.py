@@ -9,7 +9,7 @@ from tbloom.bloom.config import FIRST_CAPACITY, Config
 from tbloom.bloom.hasher import by_shard
 from tbloom.bloom.info import items_in, parts_of
 from tbloom.bloom.layout import Layout, damaged
-from tbloom.bloom.script_calls import ShardCalls, SliceCalls
+from tbloom.bloom.script_calls import SliceCalls
 from tbloom.bloom.usual import ANSWERS, NEW, Usual
 from tbloom.engine.batches import Batch
 from tbloom.engine.clock import ServerClock
@@ -30,16 +30,6 @@ from tbloom.engine.replicas import Replicas
 from tbloom.engine.tokens import Lane
 from tbloom.errors import FilterFull
 
-#: The limit of probes in one call: one into each part for each item. A probe takes 1 us on Redis 7.0.
-#: The client computes the next call while the server executes one.
-_PROBES_PER_CALL = 1_000
-
-
-def items_per_call(shard: ShardCalls) -> int:
-    """The limit of items in one call."""
-    # A new item's block is read and written, which takes as long as some probes, the more the larger it is.
-    return max(1, _PROBES_PER_CALL // (shard.slice_ends[-1] + 5 + shard.current.hashes // 8))
-
 
 class FilterDispatcher(Dispatcher):
     """What a client knows of a filter, and its calls."""
@@ -59,16 +49,16 @@ class FilterDispatcher(Dispatcher):
         #: By shard: the slice whose newest part is full.
         self._full: dict[int, str] = {}
 
-    def batches(self, digests: Iterable[bytes], label: str | None = None) -> list[Batch]:
-        """The distinct digests, by shard, in batches for one call each; ``label``: of the slice that they go into."""
+    def batches(self, digests: Iterable[bytes]) -> list[Batch]:
+        """The distinct digests, by shard, in batches for one call each."""
         batches = list[Batch]()
         shards = by_shard(digests, self.config.shards)
         later = self.expected // len(shards) if shards else 0
         self.expected = max(0, self.expected - sum(map(len, shards.values())))
         for shard, keys in shards.items():
             in_hand = max(len(keys), later)
-            for part in chunks(keys, items_per_call(self.current_calls().shard(shard))):
-                batches.append(Batch(list(part), shard, in_hand=in_hand, label=label))
+            for part in chunks(keys, self.current_calls().shard(shard).most):
+                batches.append(Batch(list(part), shard, in_hand=in_hand))
                 in_hand -= len(part)
         return batches
 
@@ -132,7 +122,7 @@ class FilterDispatcher(Dispatcher):
         current = self.current_calls()
         for batch in [*batches]:
             # A batch whose answers are lost stays as it is: the server may have executed its call.
-            limit = items_per_call(current.shard(batch.shard))
+            limit = current.shard(batch.shard).most
             if len(batch.digests) > limit and not batch.sent:
                 batches += self._split(batch, limit, limit)
         for batch in batches:
@@ -276,7 +266,9 @@ class FilterDispatcher(Dispatcher):
     def _rest_of(self, batch: Batch) -> list[Batch]:
         """The items without an answer, because the part before them became full."""
         answered = len(batch.digests if batch.answers is None else batch.answers)
-        return self._split(batch, answered, len(batch.digests) or 1)
+        if batch.first or answered == len(batch.digests):
+            return []
+        return self._split(batch, answered, len(batch.digests))
 
     def current_calls(self) -> SliceCalls:
         """The calls of the slice that the client believes current."""

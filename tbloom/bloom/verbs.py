@@ -249,9 +249,12 @@ class Verbs(Base[Client]):
             # The client's clock may be wrong.
             yield from ask_time(self.config, dispatcher.clock)
             dispatcher.current_calls().check_live(label)
-        batches = dispatcher.batches(digests, label)
+        batches = dispatcher.batches(digests)
         yield from dispatcher.send(
-            batches, lambda batch: batch.known.commit(batch), store=True, confirmed="01"
+            batches,
+            lambda batch: batch.known.commit(batch, label=label),
+            store=True,
+            confirmed="01",
         )
         return sum((batch.answers or "").count("1") for batch in batches)
 

@@ -40,11 +40,12 @@ _NONE: Mapping[int, bytes] = MappingProxyType({})
 
 
 class _Known(NamedTuple):
-    """What a batch's call is made from: its verb, and the members, if the mapping keeps them, or the containers to merge; and
-    of its last call, the directory, whether the mapping was full, and whether the call had too much to do."""
+    """What a batch's call is made from: its verb, the members, if the mapping keeps them, or the containers to merge, and the
+    label of their slice; and of its last call, the directory, whether the mapping was full, and whether the call had too much to do."""
 
     verb: str
     values: Mapping[int, bytes]
+    label: str | None = None
     directory: Directory = Directory("")
     is_full: bool = False
     is_left: bool = False
@@ -103,9 +104,8 @@ class CountDispatcher(BucketDispatcher):
 
     def merge(self, containers: Mapping[int, bytes]) -> Flow[None]:
         """Adds the ids of these containers, by their chunks' numbers."""
-        yield from self.send_with_tokens(
-            self.batches(containers, "merge", containers), self.make_call
-        )
+        batches = self.batches(containers, "merge", containers)
+        yield from self.send_once(batches, self.make_call, keeps=False)
 
     def batches(
         self,
@@ -120,7 +120,7 @@ class CountDispatcher(BucketDispatcher):
         if verb == "merge":
             size = _CONTAINERS_PER_CALL
         some = chunks([*dict.fromkeys(digests)], size)
-        return [Batch([*digests], label=label, known=_Known(verb, values)) for digests in some]
+        return [Batch([*digests], known=_Known(verb, values, label)) for digests in some]
 
     def make_call(self, batch: Batch) -> ScriptCall:
         """``lua/distinct/change.lua``."""
@@ -135,8 +135,8 @@ class CountDispatcher(BucketDispatcher):
         labels = [current.label]
         if config.window and verb in _ON_ALL_SLICES:
             labels = [slice.label for slice in config.window.live(self.clock.now())]
-        elif config.window and batch.label not in (None, current.label):
-            past = self._live_slice(config.window, batch.label)
+        elif config.window and known.label not in (None, current.label):
+            past = self._live_slice(config.window, known.label)
             labels, expires = [past.label], config.window.expires(past)
         halves = list[int]()
         if verb == "merge":

@@ -39,8 +39,6 @@ class Batch:
     times: Sequence[int] = ()
     #: The number of items that the client has in hand for its shard, from these on.
     in_hand: int = 0
-    #: The slice that its items go into, if it is given by its label.
-    label: str | None = None
     #: The age of the slice that its items go into; 0: the current one.
     age: int = 0
     #: How long its items are remembered (ms); 0 where the call sets no TTL.
@@ -63,6 +61,11 @@ class Batch:
     taken: frozenset[Any] = frozenset()
     #: The parameters were compared after the server asked for it.
     compared: bool = False
+
+    def make(self) -> ScriptCall:
+        """Its call, made anew."""
+        assert self.call is not None  # noqa: S101 - it was sent once
+        return self.call(self)
 
     @property
     def lane(self) -> Lane:

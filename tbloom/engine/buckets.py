@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tbloom.engine.batches import MOVED, Batch, answers_of
+from tbloom.engine.batches import MOVED, Batch
 from tbloom.engine.directory import Directory, read_directory
 from tbloom.engine.dispatcher import Dispatcher
 from tbloom.engine.flow import Flow, ScriptCall, chunks
@@ -33,22 +33,12 @@ class BucketDispatcher(Dispatcher):
     def take_out(
         self, digests: list[int], batches: list[Batch], call: Callable[[Batch], ScriptCall]
     ) -> Flow[dict[int, bool]]:
-        """``send_with_tokens``, for calls that take these items out, after all earlier ones that add them."""
+        """Sends calls that take these items out, after all earlier ones that add them. Nothing is kept of those that fail."""
         if self.pending_answers.exist:
             # Else an add that is still on its way would come later, and its answer would reach nobody.
             yield from self._fetch(digests)
             self.pending_answers.forget(digests)
-        return (yield from self.send_with_tokens(batches, call))
-
-    def send_with_tokens(
-        self, batches: list[Batch], call: Callable[[Batch], ScriptCall]
-    ) -> Flow[dict[int, bool]]:
-        """Sends calls with tokens; nothing is kept of those that fail."""
-        for batch in batches:
-            batch.token = self.lanes.take()
-        yield from self.send(batches, call)
-        self.lanes.free.extend([batch.token for batch in batches if batch.token])
-        return answers_of(batches)
+        return (yield from self.send_once(batches, call, keeps=False))
 
     def _prepare(self, batches: list[Batch], *, store: bool | None) -> Flow[bool] | None:  # noqa: ARG002
         """Reads the layouts that have changed."""
@@ -80,7 +70,7 @@ class BucketDispatcher(Dispatcher):
     def _rest_of(self, batch: Batch) -> list[Batch]:
         """The items that are in other buckets than the client thought."""
         answers = batch.answers or ""
-        if MOVED not in answers:
+        if batch.first or MOVED not in answers:
             return []
         self._note_moved(batch)
         pairs = zip(batch.digests, answers, strict=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from tbloom.engine.batches import MOVED, SEEN, Answers, Batch, answers_of
@@ -14,6 +15,7 @@ from tbloom.engine.flow import (
     Failure,
     Flow,
     ScriptCall,
+    chunks,
     raise_first,
     too_many_corrections,
 )
@@ -44,20 +46,20 @@ class Dispatcher(BeginsAnew):
         self.lanes: LanePool = LanePool()
 
     def send_once(
-        self,
-        batches: list[Batch],
-        call: Callable[[Batch], ScriptCall],
-    ) -> Flow[None]:
-        """``send`` with a token for each batch; keeps pending answers if it fails."""
+        self, batches: list[Batch], call: Callable[[Batch], ScriptCall], *, keeps: bool = True
+    ) -> Flow[dict[Any, bool]]:
+        """``send`` with a token for each batch. If it fails, answers are pending; not so without ``keeps``."""
         lanes = self.lanes
         for batch in batches:
             batch.token, batch.call = batch.token or lanes.take(), call
         try:
-            yield from self.send(batches, call, store=True)
+            yield from self.send(batches, call, store=keeps)
             lanes.free.extend([batch.token for batch in batches if batch.token])
         except BaseException:  # GeneratorExit too, after a cancellation
-            self._keep(batches)
+            if keeps:
+                self._keep(batches)
             raise
+        return answers_of(batches)
 
     def send(
         self,
@@ -72,9 +74,8 @@ class Dispatcher(BeginsAnew):
         ``store``: parameters are stored where there are none; None: the parameters don't matter. ``confirmed``: the answers
         that the replicas must have, where ``store`` is True.
         """
-        asked = [*batches]
-        for start in range(0, len(asked), CALLS_AT_ONCE):
-            unanswered, corrections = asked[start : start + CALLS_AT_ONCE], 0
+        for asked in chunks([*batches], CALLS_AT_ONCE):
+            unanswered, corrections = [*asked], 0
             while unanswered:
                 if corrections > MAX_CORRECTIONS:
                     raise too_many_corrections(self._name, self._change)
@@ -155,7 +156,7 @@ class Dispatcher(BeginsAnew):
                 batch.ttl, batch.call = ttl, call
                 batch.sent = now_ms()
         try:
-            yield from self.send(again, _call_of, store=True)
+            yield from self.send(again, Batch.make, store=True)
         except TBloomError as error:
             if isinstance(error, NotReplicated):
                 raise
@@ -166,27 +167,14 @@ class Dispatcher(BeginsAnew):
     def keep_new(self, digest: Any, answers: Answers) -> None:
         """Keeps a new item whose caller has gone. What the client knows of the store may have changed since the answer."""
         batch = [batch for batch in answers.batches if digest in batch.digests][-1]
-        self.pending_answers.keep_new(
-            [digest], self._lasts(batch), shard=batch.shard, generation=batch.generation
-        )
+        kept = replace(batch, digests=[digest], answers="1")
+        self.pending_answers.keep(kept, self._lasts(batch))
 
     def _keep(self, batches: Iterable[Batch]) -> None:
-        """Keeps the batches without a reply, and the new items of the others."""
+        """Keeps the batches that were sent."""
         for batch in batches:
-            if batch.answers is not None:
-                answers = zip(batch.digests, batch.answers, strict=False)
-                new = [key for key, answer in answers if answer == "1"]
-                # Without a new item the server keeps no answers: another copy may yet be executed, with the items in other
-                # places.
-                settled = new or (
-                    MOVED not in batch.answers and len(batch.answers) == len(batch.digests)
-                )
-                first = batch.first if settled else None
-                self.pending_answers.keep_new(
-                    new, self._lasts(batch), first, batch.shard, batch.generation
-                )
-            elif batch.sent:
-                self.pending_answers.keep_lost(batch, self._lasts(batch))
+            if batch.sent or batch.answers is not None:
+                self.pending_answers.keep(batch, self._lasts(batch))
 
     def _lasts(self, batch: Batch) -> int:
         """How long (ms) the items that a batch has added are remembered."""
@@ -209,7 +197,7 @@ class Dispatcher(BeginsAnew):
 
     @abstractmethod
     def _rest_of(self, batch: Batch) -> list[Batch]:
-        """A batch of the items that got no answer, if there are any."""
+        """A batch of the items that got no answer, if there are any. Of a copy none: whoever asks for them sends them."""
 
     def _deliver(
         self, made: Mapping[Batch, Call], accept: Callable[[Batch, Any], bool], confirmed: str = "1"
@@ -229,7 +217,7 @@ class Dispatcher(BeginsAnew):
             own = reply.reply if isinstance(reply, Lacking) else reply
             batch.is_resent |= made[batch].is_resent
             try:
-                left += self._left_of(batch) if accept(batch, own) else [batch]
+                left += self._rest_of(batch) if accept(batch, own) else [batch]
             except TBloomError as error:  # raised after all replies were accepted
                 errors.append(error)
                 if batch.first and batch.answers is None:
@@ -245,10 +233,6 @@ class Dispatcher(BeginsAnew):
             raise errors[0]
         return left
 
-    def _left_of(self, batch: Batch) -> list[Batch]:
-        """The items that must be sent again. Of a copy none: what it left was not done, and whoever asks for it sends it."""
-        return [] if batch.first else self._rest_of(batch)
-
     def _batch_of_rest(self, batch: Batch, digests: list[Any]) -> Batch:
         """A batch like this one for the digests."""
         token = self.lanes.take() if batch.token else None
@@ -257,7 +241,6 @@ class Dispatcher(BeginsAnew):
             batch.shard,
             token,
             in_hand=batch.in_hand,
-            label=batch.label,
             ttl=batch.ttl,
             call=batch.call,
         )
@@ -274,8 +257,3 @@ class Dispatcher(BeginsAnew):
                 "has another program written to the keys of its lanes?"
             )
         return answers
-
-
-def _call_of(batch: Batch) -> ScriptCall:
-    assert batch.call is not None  # noqa: S101 - it was sent once
-    return batch.call(batch)

@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 from itertools import islice
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import Any
 
-from tbloom.engine.batches import Batch
+from tbloom.engine.batches import MOVED, Batch
 from tbloom.engine.forks import BeginsAnew
 from tbloom.engine.tokens import LANE_TTL_MS
 from tbloom.errors import TBloomError
@@ -22,14 +22,6 @@ MAX_LOST = 10_000
 MAX_NEW = 1_000_000
 #: How often what is over is removed (ms). Until then it takes memory, and counts for nothing.
 _SWEPT_EVERY_MS = 60_000
-
-
-class Origin(NamedTuple):
-    """Where new items were added, and until when the answer holds (ms, monotonic)."""
-
-    shard: int
-    generation: str
-    until: int
 
 
 class PendingAnswers(BeginsAnew):
@@ -45,16 +37,15 @@ class PendingAnswers(BeginsAnew):
     def __init__(self) -> None:
         #: False: there are none.
         self.exist: bool = False
-        #: What was kept and is not taken in yet: batches whose answers are lost; new items, and the batch whose lost answers
-        #: say so.
+        #: What was kept and is not taken in yet: batches, each with its new items; None: its answers are lost.
         #: The garbage collector may end a call anywhere, so keeping takes no lock.
-        self._kept: deque[Batch | tuple[list[Any], Origin, Batch | None]] = deque()
+        self._kept: deque[tuple[Batch, list[Any] | None]] = deque()
         #: The present generation of each shard, as far as known.
         self._generations: dict[int, str] = {}
         #: For each item whose answer is lost: the batches without a reply that have it.
         self._lost: dict[Any, list[Batch]] = {}
-        #: The items that are known to be new.
-        self._new: dict[Any, Origin] = {}
+        #: The items that are known to be new, each with the batch that says so.
+        self._new: dict[Any, Batch] = {}
         self._sweep_at = 0
         super().__init__()
 
@@ -62,30 +53,24 @@ class PendingAnswers(BeginsAnew):
         """Makes a new lock: in a forked child, a thread that is gone may have held the old one."""
         self._lock = Lock()
 
-    def keep_lost(self, batch: Batch, lasts: int) -> None:
-        """Keeps a batch that got no reply, while the server may know its answers; ``lasts``: how long (ms) its items
-        are remembered."""
-        # The first one may be kept no more: another copy, with another ``within``, was answered "seen".
-        first, until = batch.first or batch, min(now_ms() + lasts, batch.sent + LANE_TTL_MS)
-        first.until = max(first.until, until)
-        self._kept.append(first)
-        self.exist = True
+    def keep(self, batch: Batch, lasts: int) -> None:
+        """Keeps a batch without answers, while the server may know them; of one with answers, the new items.
 
-    def keep_new(
-        self,
-        digests: Iterable[Any],
-        lasts: int,
-        first: Batch | None = None,
-        shard: int = 0,
-        generation: str = "",
-    ) -> None:
-        """Keeps new items, for ``lasts`` ms at most, which is how long they are remembered. ``first``: the batch
-        whose lost answers these are; ``shard``, ``generation``: where they were added."""
-        new = [*digests]
-        if new or first:
-            origin = Origin(shard, generation, now_ms() + min(lasts, LANE_TTL_MS))
-            self._kept.append((new, origin, first))
-            self.exist = True
+        ``lasts``: how long (ms) its items are remembered.
+        """
+        # The first one may be kept no more: another copy, with another ``within``, was answered "seen".
+        first, new, now, answers = batch.first or batch, None, now_ms(), batch.answers
+        if answers is not None:
+            pairs = zip(batch.digests, answers, strict=False)
+            new = [key for key, answer in pairs if answer == "1"]
+            is_complete = MOVED not in answers and len(answers) == len(batch.digests)
+            # Without a new item the server keeps no answers: another copy may yet be executed, with the items in other
+            # places.
+            if not new and not (batch.first and is_complete):
+                return
+        first.until = max(first.until, min(now + lasts, (batch.sent or now) + LANE_TTL_MS))
+        self._kept.append((first, new))
+        self.exist = True
 
     def batches_of(self, digests: Iterable[Any]) -> list[Batch]:
         """Copies of the batches without a reply that have one of these items, or of the oldest beyond ``MAX_LOST``."""
@@ -150,24 +135,21 @@ class PendingAnswers(BeginsAnew):
     def _take_in(self) -> None:
         """Takes in what was kept since it was last called, and now and then removes what is over."""
         while self._kept:
-            kept = self._kept[0]
-            if isinstance(kept, Batch):
-                for key in kept.digests:
+            batch, new = self._kept[0]
+            if new is None:
+                for key in batch.digests:
                     batches = self._lost.setdefault(key, [])
-                    if kept not in batches:
-                        batches.append(kept)
+                    if batch not in batches:
+                        batches.append(batch)
             else:
-                new, origin, first = kept
-                if first is not None:
-                    new = [key for key in new if key not in first.taken]
-                    first.taken |= {*new}
-                    self._remove(first)
-                self._new |= dict.fromkeys(new, origin)
+                self._remove(batch)
+                self._new |= {key: batch for key in new if key not in batch.taken}
+                batch.taken |= {*new}
             self._kept.popleft()  # last, for the case of an interrupt
         now = now_ms()
         if now >= self._sweep_at:
             self._sweep_at = now + _SWEPT_EVERY_MS
-            self._new = {key: origin for key, origin in self._new.items() if origin.until > now}
+            self._new = {key: batch for key, batch in self._new.items() if batch.until > now}
             for batches in [*self._lost.values()]:
                 for batch in batches:
                     if batch.until <= now:
@@ -176,9 +158,11 @@ class PendingAnswers(BeginsAnew):
     def _remove(self, batch: Batch) -> None:
         """Removes a batch whose answers are known, or that is over."""
         for key in batch.digests:
-            left = [other for other in self._lost.pop(key, ()) if other is not batch]
+            left = [other for other in self._lost.get(key, ()) if other is not batch]
             if left:
                 self._lost[key] = left
+            else:
+                self._lost.pop(key, None)
 
     def _copies(self, digests: Iterable[Any]) -> list[Batch]:
         """Copies of the batches with these items that are still worth sending."""
@@ -191,10 +175,10 @@ class PendingAnswers(BeginsAnew):
         ]
 
     def _is_new(self, key: Any) -> bool:
-        origin = self._new.get(key)
-        if origin is None or origin.until <= now_ms():
+        batch = self._new.get(key)
+        if batch is None or batch.until <= now_ms():
             return False
-        return self._generations.get(origin.shard, origin.generation) == origin.generation
+        return self._generations.get(batch.shard, batch.generation) == batch.generation
 
 
 def now_ms() -> int:

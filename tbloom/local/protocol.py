@@ -15,6 +15,7 @@ from tbloom.bloom.config import Config
 from tbloom.bloom.hasher import by_shard
 from tbloom.bloom.layout import Layout
 from tbloom.bloom.script_calls import SliceCalls
+from tbloom.engine.batches import Batch
 from tbloom.engine.flow import chunks
 from tbloom.engine.pending import PendingAnswers
 from tbloom.engine.tokens import LANE_TTL_MS
@@ -113,7 +114,8 @@ class Protocol:
 
     def keep_pending(self, new: list[bytes]) -> None:
         """Keeps the answers of a call whose caller did not get them, for the next one that asks."""
-        self.pending_answers.keep_new(new, LANE_TTL_MS, generation=self._generation)
+        batch = Batch(new, generation=self._generation, answers="1" * len(new))
+        self.pending_answers.keep(batch, LANE_TTL_MS)
 
     # What follows needs the store's lock.
 

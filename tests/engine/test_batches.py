@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -20,6 +21,13 @@ def digests(number: int, first: int = 0) -> list[bytes]:
     return [b"%016d" % i for i in range(first, first + number)]
 
 
+def keep_new(
+    answers: PendingAnswers, new: list[bytes], lasts: int = LANE_TTL_MS, **where: Any
+) -> None:
+    """Keeps new items whose answers did not reach their caller."""
+    answers.keep(Batch(new, answers="1" * len(new), **where), lasts)
+
+
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The monotonic clock (ns), which the test sets."""
@@ -33,8 +41,8 @@ def test_what_is_kept_is_kept_for_an_hour_and_no_longer_than_it_is_remembered(
     clock: list[int], lasts: int
 ) -> None:
     answers, [new, lost] = PendingAnswers(), digests(2)
-    answers.keep_new([new], lasts)
-    answers.keep_lost(Batch([lost], token=LanePool().take(), sent=now_ms()), lasts)
+    keep_new(answers, [new], lasts)
+    answers.keep(Batch([lost], token=LanePool().take(), sent=now_ms()), lasts)
     clock[0] += (min(lasts, LANE_TTL_MS) - 1) * 1_000_000
     assert new in answers
     assert lost in answers
@@ -54,9 +62,9 @@ def few(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
 
 def test_too_many_new_items_are_asked_for_before_others(few: int) -> None:
     answers = PendingAnswers()
-    answers.keep_new(digests(few - 1), LANE_TTL_MS)
+    keep_new(answers, digests(few - 1))
     answers.check_room("name", digests(1, 1000))
-    answers.keep_new(digests(1, few), LANE_TTL_MS)
+    keep_new(answers, digests(1, few))
     with pytest.raises(TBloomError, match="'name': 100 new items"):
         answers.check_room("name", digests(1, 1000))
     answers.check_room("name", [*digests(1, 1000), *digests(1)])
@@ -69,10 +77,10 @@ def test_new_items_of_another_generation_are_dropped_also_if_they_are_kept_later
     for present, other in (("1", "2"), ("2", "1")):
         answers = PendingAnswers()
         for first in (0, 4):
-            answers.keep_new(digests(2, first), LANE_TTL_MS, shard=0, generation=other)
-            answers.keep_new(digests(2, first + 2), LANE_TTL_MS, shard=1, generation=other)
+            keep_new(answers, digests(2, first), shard=0, generation=other)
+            keep_new(answers, digests(2, first + 2), shard=1, generation=other)
             answers.note_generation(0, present)
-        answers.keep_new(digests(1, 8), LANE_TTL_MS, shard=0, generation=present)
+        keep_new(answers, digests(1, 8), shard=0, generation=present)
         assert digests(1)[0] not in answers
         assert not answers.knows(digests(1))
         assert [*digests(2, 2), *digests(3, 6)] == [*answers.take_new(digests(10))]
@@ -88,6 +96,6 @@ class Quiet(Dispatcher):
 def test_a_child_leaves_pending_answers_to_its_parent() -> None:
     dispatcher = Quiet("a")
     digest = b"a digest's bytes"
-    dispatcher.pending_answers.keep_new([digest], LANE_TTL_MS)
+    keep_new(dispatcher.pending_answers, [digest])
     assert in_child(lambda: digest in dispatcher.pending_answers) is False
     assert {digest: True} == dispatcher.pending_answers.take_new([digest])
