@@ -119,29 +119,26 @@ class FilterDispatcher(Dispatcher):
 
     def _prepare(self, batches: list[Batch], *, store: bool | None) -> Flow[bool] | None:
         """Prepares a slice, once; adds batches, where a call has too many items for the parts that are now known."""
-        current = self.current_calls()
+        current, is_known, begins = self.current_calls(), True, False
         for batch in [*batches]:
+            shard, batch.known = current.shard(batch.shard), current
             # A batch whose answers are lost stays as it is: the server may have executed its call.
-            limit = current.shard(batch.shard).most
-            if len(batch.digests) > limit and not batch.sent:
-                batches += self._split(batch, limit, limit)
-        for batch in batches:
-            batch.known = current
+            if len(batch.digests) > shard.most and not batch.sent:
+                batches += self._split(batch, shard.most, shard.most)
+            is_known &= bool(shard.layout.version)
+            begins |= bool(store) and shard.begins_after is not None
         # A lost answer is fetched by its token alone, unless there is none, and the call is made anew.
         is_fetched = batches[0].first and not any(batch.compared for batch in batches)
         if store is None or is_fetched:
             return None
         if self._full and any(batch.shard in self._full for batch in batches):
             return self._grow(current, batches)
-        shards = {batch.shard for batch in batches}
-        known = all(current.layout(shard).version for shard in shards)
-        begins = store and any(current.shard(shard).begins_after is not None for shard in shards)
         # A single shard's parameters were compared when its layout was learned.
-        is_compared = (self.config.shards == 1 and known) or self._compared in (
+        is_compared = (self.config.shards == 1 and is_known) or self._compared in (
             (current, True),
             (current, store),
         )
-        if is_compared and (known or not store) and not begins:
+        if is_compared and (is_known or not store) and not begins:
             return None
         return self._compare_and_begin(current, batches, store=store, is_compared=is_compared)
 

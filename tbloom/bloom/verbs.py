@@ -211,10 +211,10 @@ class Verbs(Base[Client]):
     ) -> Flow[Answers]:
         """Which of the items are new? One without an answer is seen. ``tried``: the batch whose call had another reply."""
         dispatcher, calls = self._dispatcher, self._dispatcher.current_calls()
+        asked = self._not_cached(digests, within)
+        batches = [tried.pop()] if tried else dispatcher.batches(asked)
         answers = yield from dispatcher.add(
-            self._not_cached(digests, within),
-            lambda digests: [tried.pop()] if tried else dispatcher.batches(digests),
-            lambda batch: batch.known.add(within, batch, age),
+            asked, batches, lambda batch: batch.known.add(within, batch, age)
         )
         self._cache_seen(answers, calls)
         return answers

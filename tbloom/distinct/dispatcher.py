@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
 from struct import pack
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -87,9 +86,8 @@ class CountDispatcher(BucketDispatcher):
         if at is not None:
             label = label_of(self.config, at)
             yield from ask_time(self.config, self.clock)  # ``_live_slice`` goes by it
-        split = partial(self.batches, values=members, label=label)
-        dispatcher = self._in_slice(label)
-        return (yield from dispatcher.add([*members], split, dispatcher.make_call))
+        batches, dispatcher = self.batches(members, "add", members, label), self._in_slice(label)
+        return (yield from dispatcher.add([*members], batches, dispatcher.make_call))
 
     def discard(self, digests: Iterable[int]) -> Flow[dict[int, bool]]:
         """Which of these were counted? They are no more."""

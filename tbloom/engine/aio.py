@@ -16,18 +16,9 @@ from redis.asyncio.retry import Retry
 from tbloom.engine.batcher import Batcher
 from tbloom.engine.client import Store
 from tbloom.engine.flow import Call, Flow
-from tbloom.engine.replicas import reply_of
+from tbloom.engine.replicas import without_waits
 from tbloom.engine.retries import as_redis_error
-from tbloom.engine.sending import (
-    BYTES,
-    are_lost,
-    by_place,
-    is_cluster,
-    next_renewal,
-    options_of,
-    redis_error,
-    rounds,
-)
+from tbloom.engine.sending import BYTES, is_cluster, next_renewal, options_of, redis_error
 from tbloom.engine.urls import ClientOptions
 from tbloom.engine.verbs import AsyncVerbs
 
@@ -65,51 +56,29 @@ class AsyncSender:
             self._pool.connection_kwargs["socket_timeout"] = None
 
     async def send(self, calls: Sequence[Call]) -> list[Any]:
-        """The reply to each call, or redis-py's error."""
+        """The replies to these calls, which go together, or redis-py's errors."""
+        first, client = calls[0], self._client
+        commands = [*calls, *first.behind]
         async with self._room:
             if monotonic_ns() >= self._renewal:
                 await self.renew()
-            if len(calls) == 1 or any(call.behind for call in calls):
-                return [await self._ask(call) for call in calls]
-            came = list[tuple[list[int], list[Any]]]()
-            for places in rounds(self._client, calls):
-                asked = [calls[place] for place in places]
-                came.append((places, await self._send_together(asked)))
-                if are_lost(came[-1][1]):
-                    break
-            return by_place(calls, came)
-
-    async def _ask(self, call: Call) -> Any:
-        client = self._client
-        try:
-            async with timeout(self._time_limit):
-                if call.behind:
-                    return reply_of(call, await self._send_with_wait(call))
-                return await client.execute_command(*call.words, **options_of(client, call))
-        except Exception as error:  # noqa: BLE001 - it is raised again, if it is none of redis-py's
-            return redis_error(error)
-
-    async def _send_together(self, calls: Sequence[Call]) -> list[Any]:
-        try:
-            pipeline = self._client.pipeline(transaction=False)
-            for call in calls:
-                pipeline.execute_command(*call.words, **options_of(self._client, call))
-            async with timeout(self._time_limit):
-                replies: list[Any] = await pipeline.execute(raise_on_error=False)
-        except Exception as error:  # noqa: BLE001 - it is raised again, if it is none of redis-py's
-            return [redis_error(error)] * len(calls)
-        return replies
-
-    async def _send_with_wait(self, call: Call) -> list[Any]:
-        """WAIT goes with the call on its connection, of one node."""
-        if not is_cluster(self._client):
-            return await self._send_together([call, *call.behind])
-        commands = [
-            PipelineCommand(place, *each.words, **BYTES)
-            for place, each in enumerate([call, *call.behind])
-        ]
-        await self._client.get_node_from_key(call.key).execute_pipeline(commands)
-        return [command.result for command in commands]
+            try:
+                async with timeout(self._time_limit):
+                    if len(commands) == 1:
+                        return [
+                            await client.execute_command(*first.words, **options_of(client, first))
+                        ]
+                    if first.behind and is_cluster(client):  # on the connection of one node
+                        asked = [PipelineCommand(0, *each.words, **BYTES) for each in commands]
+                        await client.get_node_from_key(first.key).execute_pipeline(asked)
+                        return without_waits(first, [each.result for each in asked])
+                    pipeline = client.pipeline(transaction=False)
+                    for each in commands:
+                        pipeline.execute_command(*each.words, **options_of(client, each))
+                    replies = await pipeline.execute(raise_on_error=False)
+                    return without_waits(first, replies)
+            except Exception as error:  # noqa: BLE001 - it is raised again, if it is none of redis-py's
+                return [redis_error(error)] * len(calls)
 
     async def renew(self) -> None:
         """Has all connections that are not in use closed."""
@@ -199,20 +168,19 @@ class AsyncDriver(AsyncVerbs, Store["asyncio.Redis | asyncio.RedisCluster", Any]
             flow.close()  # so that it notes an error or a cancellation
 
     async def _send(self, calls: Sequence[Call]) -> Sequence[Any]:
-        replies = await self._sender.send(calls)
-        if not any(isinstance(reply, Exception) for reply in replies):
+        replies = await self._sender.send(calls) if len(calls) == 1 else []
+        if replies and not isinstance(replies[0], Exception):
             return replies
         retries = self._retries(calls)
-        while True:
-            retries.take(replies)
+        while asked := retries.next_calls():
+            retries.take(replies or await self._sender.send(asked))
+            replies = []
             if retries.is_demoted:
                 await self._sender.renew()
-            if not retries.unanswered:
-                return retries.replies
             if retries.waits:
                 self._batcher.go_on()
                 await sleep(retries.pause)
             if retries.waits and isinstance(self.client, asyncio.RedisCluster):
                 with suppress(Exception):  # the next try tells
                     await self.client.nodes_manager.initialize()
-            replies = await self._sender.send(retries.unanswered)
+        return retries.replies

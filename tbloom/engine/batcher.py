@@ -38,54 +38,51 @@ class Asked(NamedTuple):
 
 
 class Waiting:
-    """An item of a task that waits."""
+    """An item of a task that waits; ``done`` gets its answer, and is cancelled with the task."""
 
-    __slots__ = ("_answers", "answer", "asked", "batch", "done", "has_left", "item")
+    __slots__ = ("_answers", "asked", "batch", "done", "item")
 
-    def __init__(self, asked: Asked, item: Any, done: asyncio.Future[None]) -> None:
+    def __init__(self, asked: Asked, item: Any, done: asyncio.Future[bool | None]) -> None:
         self.asked: Asked = asked
         self.item: Any = item
-        self.done: asyncio.Future[None] = done
-        self.answer: bool | Exception | None = None
-        #: True: the task was cancelled before it had its answer.
-        self.has_left: bool = False
+        self.done: asyncio.Future[bool | None] = done
         #: What sends for it.
         self.batch: asyncio.Task[None] | None = None
         #: The answers that its own is among.
         self._answers: dict[Any, bool] = {}
 
-    def take(self, answers: dict[Any, bool] | Exception) -> None:
-        """Gives the task its answer, or the error; or keeps it."""
-        if isinstance(answers, Exception):
-            self.answer = answers
-            return
-        self.answer, self._answers = answers.get(self.item, False), answers
-        if self.has_left:
-            self._keep()
+    def take(self, answers: dict[Any, bool] | Exception | None) -> None:
+        """Gives the task its answer, or the error; None: the call has no answer for it, or was refused, perhaps for another
+        item. Keeps the answer where the task has gone."""
+        if isinstance(answers, dict):
+            self._answers = answers
+            answer = answers.get(self.item, False)
+            if not self.done.cancelled():
+                self.done.set_result(answer)
+            elif answer and self.asked.keep:
+                self.asked.keep(self.item, answers)
+        elif not self.done.cancelled():
+            if isinstance(answers, NotReplicated) or not isinstance(answers, TBloomError | None):
+                error = type(answers)(*answers.args)  # an object of its own for each task
+                error.__cause__ = answers
+                self.done.set_exception(error)
+            else:
+                self.done.set_result(None)
 
     def leave(self) -> None:
         """The task was cancelled: keeps an answer that has come."""
-        self.has_left = True
-        self._keep()
-
-    def _keep(self) -> None:
-        if self.answer is True and self.asked.keep:
+        has_come = self.done.done() and not self.done.cancelled() and not self.done.exception()
+        if has_come and self.done.result() and self.asked.keep:
             self.asked.keep(self.item, self._answers)
 
-    def given(self) -> bool | None:
-        """The answer; None: the call has none for this item, or was refused, perhaps for another one. Raises its error."""
-        if isinstance(self.answer, TBloomError) and not isinstance(self.answer, NotReplicated):
-            return None
-        if isinstance(self.answer, Exception):  # an object of its own for each task
-            raise type(self.answer)(*self.answer.args) from self.answer
-        return self.answer
 
-
-def hand_out(waiting: Iterable[Waiting], answers: dict[Any, bool] | Exception) -> None:
+def hand_out(waiting: Iterable[Waiting], answers: dict[Any, bool] | Exception | None) -> None:
     """Gives each task its answer, or the error; an item is new once."""
-    for each in sorted(waiting, key=lambda each: each.has_left):  # those that wait come first
+    for each in sorted(
+        waiting, key=lambda each: each.done.cancelled()
+    ):  # those that wait come first
         each.take(answers)
-        if each.asked.keep and not isinstance(answers, Exception):
+        if each.asked.keep and isinstance(answers, dict):
             answers[each.item] = False
 
 
@@ -149,14 +146,13 @@ class Batcher:
         if len(waiting) >= on_way and len(self._on_way) < AT_ONCE:
             self._end(asked.kind, waiting, on_way)
         try:
-            await mine.done
+            answer = await mine.done
         except BaseException:
             mine.leave()
             if asked.keep and mine.batch and not mine.batch.done():
                 self._left.setdefault(mine.batch, set()).add(item)
                 mine.batch.add_done_callback(lambda batch: self._left.pop(batch, None))
             raise
-        answer = mine.given()
         return await self._ask_alone(asked, item) if answer is None else answer
 
     async def _ask_alone(self, asked: Asked, item: Any) -> bool:
@@ -187,16 +183,14 @@ class Batcher:
 
     async def _send(self, taken: list[Waiting], others: list[Waiting]) -> None:
         """Sends for those that wait; ``others``: those that wait for this call."""
-        asked = taken[0].asked
+        asked, answers = taken[0].asked, None
         try:
-            if items := [each.item for each in taken if not each.has_left]:
-                hand_out(taken, await asked.run(asked.many(items)))
+            if items := [each.item for each in taken if not each.done.cancelled()]:
+                answers = await asked.run(asked.many(items))
         except Exception as error:  # noqa: BLE001 - each task raises it
-            hand_out(taken, error)
+            answers = error
         finally:
             self._on_way.remove(len(taken))
             # First, so that the server has work while these tasks go on.
             self._end(asked.kind, others, len(taken))
-            for each in taken:
-                if not each.done.done():
-                    each.done.set_result(None)
+            hand_out(taken, answers)

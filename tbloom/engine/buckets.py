@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tbloom.engine.batches import MOVED, Batch
+from tbloom.engine.batches import MOVED, Batch, answers_of
 from tbloom.engine.directory import Directory, read_directory
 from tbloom.engine.dispatcher import Dispatcher
 from tbloom.engine.flow import Flow, ScriptCall, chunks
@@ -38,7 +38,8 @@ class BucketDispatcher(Dispatcher):
             # Else an add that is still on its way would come later, and its answer would reach nobody.
             yield from self._fetch(digests)
             self.pending_answers.forget(digests)
-        return (yield from self.send_once(batches, call, keeps=False))
+        yield from self.send_once(batches, call, keeps=False)
+        return answers_of(batches)
 
     def _prepare(self, batches: list[Batch], *, store: bool | None) -> Flow[bool] | None:  # noqa: ARG002
         """Reads the layouts that have changed."""
@@ -74,9 +75,7 @@ class BucketDispatcher(Dispatcher):
             return []
         self._note_moved(batch)
         pairs = zip(batch.digests, answers, strict=True)
-        rest = self._batch_of_rest(batch, [key for key, answer in pairs if answer == MOVED])
-        rest.known = batch.known
-        return [rest]
+        return [self._batch_of_rest(batch, [key for key, answer in pairs if answer == MOVED])]
 
 
 def keys_of_halves(prefix: str, halves: list[int]) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from redis.exceptions import RedisClusterException
@@ -12,7 +13,7 @@ from tbloom.engine.flow import Call
 from tbloom.engine.parameters import Guarded
 from tbloom.engine.replicas import Replicas
 from tbloom.engine.retries import Retries, as_redis_error
-from tbloom.engine.sending import is_cluster
+from tbloom.engine.sending import is_cluster, node_of
 from tbloom.engine.urls import ClientOptions, check_options, make_client, parse_url, without_retries
 from tbloom.errors import ConfigError
 
@@ -137,4 +138,5 @@ class Store(Generic[Client, Config]):
     def _retries(self, calls: Sequence[Call]) -> Retries:
         # A caller's client retries as its caller has set it up, and that of a cluster by itself.
         resends = not self._owned or is_cluster(self.client)
-        return Retries(calls, self.retry_seconds, resends=resends)
+        nodes = partial(node_of, self.client)
+        return Retries(calls, self.retry_seconds, nodes, resends=resends)

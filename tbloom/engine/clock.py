@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import time
 
-from tbloom.engine.pending import now_ms
-
 
 class ServerClock:
     """The server's last known time, plus what has passed since by this machine's monotonic clock.
@@ -20,7 +18,7 @@ class ServerClock:
 
     def now(self) -> int:
         """Milliseconds since the epoch."""
-        return now_ms() + self._ahead
+        return time.monotonic_ns() // 1_000_000 + self._ahead
 
     def monotonic_ns(self, server_ms: int) -> int:
         """When the server's clock says this (ms), by this machine's monotonic clock (ns)."""
@@ -28,4 +26,4 @@ class ServerClock:
 
     def learn(self, server_ms: int) -> None:
         """Takes over the server's time (ms)."""
-        self._ahead = server_ms - now_ms()
+        self._ahead = server_ms - time.monotonic_ns() // 1_000_000

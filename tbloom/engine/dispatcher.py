@@ -47,7 +47,7 @@ class Dispatcher(BeginsAnew):
 
     def send_once(
         self, batches: list[Batch], call: Callable[[Batch], ScriptCall], *, keeps: bool = True
-    ) -> Flow[dict[Any, bool]]:
+    ) -> Flow[None]:
         """``send`` with a token for each batch. If it fails, answers are pending; not so without ``keeps``."""
         lanes = self.lanes
         for batch in batches:
@@ -59,7 +59,6 @@ class Dispatcher(BeginsAnew):
             if keeps:
                 self._keep(batches)
             raise
-        return answers_of(batches)
 
     def send(
         self,
@@ -114,16 +113,16 @@ class Dispatcher(BeginsAnew):
     def add(
         self,
         digests: list[Any],
-        split: Callable[[Iterable[Any]], list[Batch]],
+        batches: list[Batch],
         call: Callable[[Batch], ScriptCall],
         ttl: int = 0,
     ) -> Flow[Answers]:
-        """Which items are new? An item without an answer is seen. ``ttl``: how long it is remembered, in ms."""
+        """Which of the items in these batches are new? An item without an answer is seen. ``ttl``: how long it is remembered,
+        in ms."""
         pending = self.pending_answers
         if pending.exist:
             yield from self._fetch(digests, call, ttl)
             pending.check_room(self._name, digests)
-        batches = split(digests)
         for batch in batches:
             batch.ttl = ttl
         # Those that are known to be new are sent too: the store may have forgotten them since.
@@ -243,6 +242,7 @@ class Dispatcher(BeginsAnew):
             in_hand=batch.in_hand,
             ttl=batch.ttl,
             call=batch.call,
+            known=batch.known,
         )
 
     def _answers(self, batch: Batch, payload: Any, *, complete: bool = False) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from tbloom.engine.flow import Call, Command, text
@@ -52,14 +51,15 @@ class Lacking(NamedTuple):
     timeout: float
 
 
-def reply_of(call: Call, replies: Sequence[Any]) -> Any:
-    """The reply to a call, of those to itself and to the commands behind it: the first error, or ``Lacking`` where WAIT
-    says so."""
+def without_waits(call: Call, replies: list[Any]) -> list[Any]:
+    """The replies to calls that were sent together. Where commands are behind the only one: the first error, or ``Lacking``
+    where WAIT says so."""
+    if not call.behind:
+        return replies
     for reply in replies:
         if isinstance(reply, Exception):
-            return reply
-    if call.behind:
-        _, number, timeout_ms = call.behind[-1].words
-        if replies[-1] < number:
-            return Lacking(replies[0], number, replies[-1], timeout_ms / 1000)
-    return replies[0]
+            return [reply]
+    _, number, timeout_ms = call.behind[-1].words
+    if replies[-1] < number:
+        return [Lacking(replies[0], number, replies[-1], timeout_ms / 1000)]
+    return replies[:1]

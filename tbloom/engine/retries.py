@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 import time
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,6 +13,8 @@ from redis import exceptions
 
 from tbloom.engine.flow import Call, Failure, ScriptCall
 
+#: The calls that are on their way to one node, at most: the server may execute all of them before another client's.
+AT_ONCE = 4
 #: Between two tries of a call (s).
 _LONGEST_PAUSE = 1.0
 
@@ -85,17 +88,20 @@ def as_redis_error(error: Exception) -> Exception:
 
 
 class Retries:
-    """Calls that are sent together, their replies, and which of them are sent again, after ``pause`` seconds.
+    """Calls, their replies, and which of them are sent next: those without a reply again, after ``pause`` seconds.
 
-    ``retry_seconds``: for how long, asked after each try. ``resends``: redis-py may send a call again by itself.
+    ``retry_seconds``: for how long, asked after each try. ``node_of``: the node that a call goes to. ``resends``: redis-py may
+    send a call again by itself.
     """
 
     def __init__(
         self,
         calls: Sequence[Call],
         retry_seconds: Callable[[], float],
+        node_of: Callable[[Call], str],
         *,
         resends: bool,
+        at_once: int = AT_ONCE,
     ) -> None:
         self.replies: list[Any] = [None] * len(calls)
         #: True: a server is no master any more, so its connections are to be closed; the address may lead to a new one.
@@ -105,8 +111,10 @@ class Retries:
         #: The longest pause before the next try (s), doubled with each one.
         self._longest = _LONGEST_PAUSE / 128
         self._retry_seconds, self._resends = retry_seconds, resends
-        #: The calls that still want a reply, by their places.
+        self._node_of, self._at_once = node_of, at_once
+        #: The calls that still want a reply, by their places, and the places of those that were sent last.
         self._waiting = dict(enumerate(calls))
+        self._asked = list[int]()
         #: The places of calls without a reply: the server may have executed them.
         self._lost = set[int]()
         #: When the first error came. (Counted from the sending on, a process that stood still meanwhile would not retry.)
@@ -117,31 +125,35 @@ class Retries:
         """The pause before the next try (s), by chance, so that many clients do not come back at the same moment."""
         return random.uniform(0, self._longest)  # noqa: S311 - no secret
 
-    @property
-    def unanswered(self) -> list[Call]:
-        """The calls that are sent next."""
-        return [*self._waiting.values()]
+    def next_calls(self) -> list[Call]:
+        """The calls that are sent next, in order: of each node the first ones, or one behind which other commands go."""
+        of_node = defaultdict[str, list[int]](list)
+        for place, call in self._waiting.items():
+            of_node["" if call.behind else self._node_of(call)].append(place)
+            most = 1 if call.behind else self._at_once
+        self._asked = sorted(place for places in of_node.values() for place in places[:most])
+        return [self._waiting[place] for place in self._asked]
 
     def take(self, replies: Sequence[Any]) -> None:
-        """Takes the reply, or redis-py's error, to each of these calls.
+        """Takes the reply, or redis-py's error, to each call that was sent.
 
         A script that the server does not know is sent in full. Other error replies become Failures. Other errors are raised once ``retry_for`` is over.
         """
-        now, again = time.monotonic(), dict[int, Call]()
+        now = time.monotonic()
         self.is_demoted = self.waits = False
-        if self._began is None:
-            self._began = now
-        for (place, call), reply in zip(self._waiting.items(), replies, strict=True):
+        for place, reply in zip(self._asked, replies, strict=True):
+            call = self._waiting[place]
             if not isinstance(reply, Exception):
                 self.replies[place] = reply
+                del self._waiting[place]
                 continue
-            error = _unwrapped(reply)
+            error, self._began = _unwrapped(reply), self._began or now
             self.is_demoted |= isinstance(error, exceptions.ReadOnlyError)
             if isinstance(error, exceptions.NoScriptError) and isinstance(call, ScriptCall):
                 # After a SCRIPT FLUSH, a restart or a failover.
-                again[place] = call.with_text()
+                self._waiting[place] = call.with_text()
             elif _passes(error) and now < self._began + self._retry_seconds():
-                again[place], self.waits = call, True
+                self.waits = True
                 if not isinstance(error, exceptions.ResponseError):
                     self._lost.add(place)
                     call.is_resent = True
@@ -149,7 +161,8 @@ class Retries:
                 # What is behind a call may have failed, not the call.
                 was_lost = self._resends or place in self._lost or bool(call.behind)
                 self.replies[place] = _failure(error, answer_lost=was_lost)
+                del self._waiting[place]
             else:
                 raise error
-        self._waiting = again
-        self._longest = min(_LONGEST_PAUSE, 2 * self._longest)
+        if self.waits:
+            self._longest = min(_LONGEST_PAUSE, 2 * self._longest)

@@ -1,14 +1,12 @@
 """How calls go through a redis-py client, for both drivers: by its public methods only, so that a subclass, a tracer or a
 fake sees each one.
 
-One call is one ``execute_command``; several are pipelines of at most ``AT_ONCE``, on a cluster for each node.
+One call is one ``execute_command``; several are a pipeline.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
 from time import monotonic_ns
 from typing import Any
 
@@ -19,8 +17,6 @@ from redis.client import NEVER_DECODE
 from tbloom.engine.flow import Call
 from tbloom.engine.retries import as_redis_error
 
-#: The calls of one pipeline and node, at most: the server may execute all of them before another client's.
-AT_ONCE = 4
 #: How long (ns) connections are used before the address is asked anew: it may lead to a new master by now. A read would
 #: never notice, because the old master answers it as a replica.
 _RENEWAL_NS = 60_000_000_000
@@ -48,28 +44,9 @@ def options_of(client: Any, call: Call) -> dict[str, Any]:
     return BYTES if cached is None else {**BYTES, "keys": [call.key]}
 
 
-def rounds(client: Any, calls: Sequence[Call], at_once: int = AT_ONCE) -> Iterator[list[int]]:
-    """The places of the calls that go together, the next ones of each node, in order."""
-    by_node = defaultdict[str, list[int]](list)
-    for place, call in enumerate(calls):
-        node = client.get_node_from_key(call.key).name if is_cluster(client) else ""
-        by_node[node].append(place)
-    for start in range(0, max(map(len, by_node.values()), default=0), at_once):
-        yield [place for places in by_node.values() for place in places[start : start + at_once]]
-
-
-def by_place(calls: Sequence[Call], came: list[tuple[list[int], list[Any]]]) -> list[Any]:
-    """The replies of all rounds, by the places of their calls; those that were not sent get the last error."""
-    replies: list[Any] = [came[-1][1][-1] if came else None] * len(calls)
-    for places, some in came:
-        for place, reply in zip(places, some, strict=True):
-            replies[place] = reply
-    return replies
-
-
-def are_lost(replies: Sequence[Any]) -> bool:
-    """Whether the server probably gives no reply to other calls either, which would wait as long."""
-    return all(isinstance(reply, (redis.ConnectionError, redis.TimeoutError)) for reply in replies)
+def node_of(client: Any, call: Call) -> str:
+    """The name of the node that a call goes to; nothing where there is one server."""
+    return str(client.get_node_from_key(call.key).name) if is_cluster(client) else ""
 
 
 def redis_error(error: BaseException) -> Exception:

@@ -14,18 +14,8 @@ from redis.retry import Retry
 from tbloom.engine.client import Store
 from tbloom.engine.flow import Call, Flow, ScriptCall
 from tbloom.engine.forks import BeginsAnew
-from tbloom.engine.replicas import reply_of
-from tbloom.engine.sending import (
-    AT_ONCE,
-    BYTES,
-    are_lost,
-    by_place,
-    is_cluster,
-    next_renewal,
-    options_of,
-    redis_error,
-    rounds,
-)
+from tbloom.engine.replicas import without_waits
+from tbloom.engine.sending import BYTES, is_cluster, next_renewal, options_of, redis_error
 from tbloom.engine.urls import ClientOptions
 from tbloom.engine.verbs import SyncVerbs
 
@@ -57,24 +47,10 @@ class Sender(BeginsAnew):
         #: When connections are closed, so that the address is asked anew (ns, by the monotonic clock).
         self._renewal = next_renewal()
 
-    def send(self, calls: Sequence[Call], at_once: int = AT_ONCE) -> list[Any]:
-        """The reply to each call, or redis-py's error; ``at_once``: how many of a node's are on their way."""
-        if len(calls) == 1 or any(call.behind for call in calls):
-            return [*map(self.ask, calls)]
-        came = list[tuple[list[int], list[Any]]]()
-        for places in rounds(self._client, calls, at_once):
-            asked = [calls[place] for place in places]
-            came.append((places, self._send_together(self._client, asked)))
-            if are_lost(came[-1][1]):
-                break
-        return by_place(calls, came)
-
     def ask(self, call: Call) -> Any:
         """The reply to a call, or redis-py's error."""
         if monotonic_ns() >= self._renewal:
             self.renew()
-        if call.behind:
-            return self._ask_with_wait(call)
         kept, client = self._kept, self._client
         try:
             if self.keeps:
@@ -93,22 +69,24 @@ class Sender(BeginsAnew):
             kept.append(client)
         return reply
 
-    def _send_together(self, client: Any, calls: Sequence[Call]) -> list[Any]:
+    def send(self, calls: Sequence[Call]) -> list[Any]:
+        """The replies to these calls, which go together, or redis-py's errors."""
+        first, client = calls[0], self._client
+        commands = [*calls, *first.behind]
+        if len(commands) == 1:
+            return [self.ask(first)]
+        if monotonic_ns() >= self._renewal:
+            self.renew()
         try:
+            if first.behind and is_cluster(client):  # on the connection of one node
+                client = client.get_redis_connection(client.get_node_from_key(first.key))
             with client.pipeline(transaction=False) as pipeline:
-                for call in calls:
-                    pipeline.execute_command(*call.words, **options_of(client, call))
+                for each in commands:
+                    pipeline.execute_command(*each.words, **options_of(client, each))
                 replies: list[Any] = pipeline.execute(raise_on_error=False)
-                return replies
         except BaseException as error:  # noqa: BLE001 - an interrupt is raised again
-            return [self._failed(error)] * len(calls)
-
-    def _ask_with_wait(self, call: Call) -> Any:
-        """WAIT goes with the call on its connection, of one node."""
-        client = self._client
-        if is_cluster(client):
-            client = client.get_redis_connection(client.get_node_from_key(call.key))
-        return reply_of(call, self._send_together(client, [call, *call.behind]))
+            replies = [self._failed(error)] * len(commands)
+        return without_waits(first, replies)
 
     def _failed(self, error: BaseException) -> Exception:
         """The error that has ended a call; raises what is none of redis-py's."""
@@ -202,22 +180,18 @@ class SyncDriver(SyncVerbs, Store["redis.Redis | redis.RedisCluster", Any]):
             flow.close()  # so that it notes an error or a cancellation
 
     def _send(self, calls: Sequence[Call]) -> Sequence[Any]:
-        if len(calls) == 1:
-            replies = [self._sender.ask(calls[0])]
-            if not isinstance(replies[0], Exception):
-                return replies
-        else:
-            replies = self._sender.send(calls)
+        replies = [self._sender.ask(calls[0])] if len(calls) == 1 and not calls[0].behind else []
+        if replies and not isinstance(replies[0], Exception):
+            return replies
         retries = self._retries(calls)
-        while True:
-            retries.take(replies)
+        while asked := retries.next_calls():
+            retries.take(replies or self._sender.send(asked))
+            replies = []
             if retries.is_demoted:
                 self._sender.renew()
-            if not retries.unanswered:
-                return retries.replies
             if retries.waits:
                 sleep(retries.pause)
             if retries.waits and isinstance(self.client, redis.RedisCluster):
                 with suppress(Exception):  # the next try tells
                     self.client.nodes_manager.initialize()
-            replies = self._sender.send(retries.unanswered)
+        return retries.replies

@@ -81,7 +81,7 @@ class ExactDispatcher(BucketDispatcher):
 
     def add_items(self, digests: list[int], ttl: int) -> Flow[Answers]:
         """Which items are new? Adds them, for ``ttl`` ms."""
-        return self.add(digests, self.batches, self.add_call, ttl)
+        return self.add(digests, self.batches(digests), self.add_call, ttl)
 
     def discard(self, digests: list[int]) -> Flow[dict[int, bool]]:
         """Which of these were remembered? They are no more."""

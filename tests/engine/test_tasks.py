@@ -195,17 +195,17 @@ async def test_each_caller_has_its_own_within(name: str, clockwork: Any) -> None
         assert [False, True] * 10 == await asyncio.gather(*adds)
 
 
-def test_an_answer_that_comes_as_its_caller_leaves_is_kept() -> None:
+async def test_an_answer_that_comes_as_its_caller_leaves_is_kept() -> None:
     """Before, or after."""
     kept: list[str] = []
     for leaves_first in (True, False):
         waiting = Waiting(
             Asked("add", None, None, lambda item, _: kept.append(item)),  # type: ignore[arg-type]
             f"item {leaves_first}",
-            None,  # type: ignore[arg-type]
+            asyncio.get_running_loop().create_future(),
         )
         if leaves_first:
-            waiting.leave()
+            waiting.done.cancel()
         hand_out([waiting], {waiting.item: True})
         if not leaves_first:
             waiting.leave()

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import redis
 
 from tbloom.cli.kit.errors import CommandError
 from tbloom.engine.flow import Call, Command, Flow, chunks
-from tbloom.engine.retries import Retries
-from tbloom.engine.sending import AT_ONCE
+from tbloom.engine.retries import AT_ONCE, Retries
+from tbloom.engine.sending import node_of
 from tbloom.engine.sync import Sender
 from tbloom.errors import TBloomError
 
@@ -54,23 +55,21 @@ def _replies(client: Any, calls: list[Call]) -> list[Any]:
     quick, slow = list[int](), list[int]()
     for place in first.values():
         (quick if _is_quick(calls[place]) else slow).append(place)
-    came, sender = dict[int, Any](), Sender(client)
+    came, sender, nodes = dict[int, Any](), Sender(client), partial(node_of, client)
     for places, at_once in (quick, _QUICK_AT_ONCE), (slow, AT_ONCE):
         asked = [calls[place] for place in places]
-        came |= zip(places, sender.send(asked, at_once), strict=True)
-    retries = Retries(calls, lambda: 0.0, resends=True)
-    retries.take([came[place] for place in same])
-    while retries.unanswered:  # scripts that the server does not know
-        retries.take(sender.send(retries.unanswered))
-    return retries.replies
+        retries = Retries(asked, lambda: 0.0, nodes, resends=True, at_once=at_once)
+        while together := retries.next_calls():
+            retries.take(sender.send(together))
+        came |= zip(places, retries.replies, strict=True)
+    return [came[place] for place in same]
 
 
 def _question(client: Any, call: Call) -> Any:
     """Equal for calls of which one is sent for all: INFO, whose reply is long, to one server."""
     if not isinstance(call, Command) or call.words[0] != "INFO":
         return call
-    is_cluster = isinstance(client, redis.RedisCluster)
-    return call.words, client.get_node_from_key(call.key).name if is_cluster else ""
+    return call.words, node_of(client, call)
 
 
 def _is_quick(call: Call) -> bool:
