@@ -9,8 +9,7 @@ from tbloom.bloom.config import FIRST_CAPACITY, Config
 from tbloom.bloom.hasher import by_shard
 from tbloom.bloom.info import items_in, parts_of
 from tbloom.bloom.layout import Layout, damaged
-from tbloom.bloom.script_calls import SliceCalls
-from tbloom.bloom.usual import ANSWERS, NEW, Usual
+from tbloom.bloom.script_calls import ADD, SliceCalls
 from tbloom.engine.batches import Batch
 from tbloom.engine.clock import ServerClock
 from tbloom.engine.dispatcher import Dispatcher
@@ -30,6 +29,12 @@ from tbloom.engine.replicas import Replicas
 from tbloom.engine.tokens import Lane
 from tbloom.errors import FilterFull
 
+#: The replies to one item that is added: it is new, or seen.
+NEW: list[Any] = [0, b"1"]
+ANSWERS: tuple[list[Any], ...] = NEW, [0, b"0"]
+#: Makes the batch, and the call, of an item that goes into the current slice of a filter with one shard.
+Usual = Callable[[bytes, Lane], tuple[Batch, ScriptCall]]
+
 
 class FilterDispatcher(Dispatcher):
     """What a client knows of a filter, and its calls."""
@@ -40,7 +45,7 @@ class FilterDispatcher(Dispatcher):
         self.clock: ServerClock = ServerClock()
         #: The calls of the current slice, as far as known. (``current_calls`` makes them.)
         self.calls: SliceCalls | None = None
-        #: The prepared words of calls of one item, if there are any.
+        #: Makes usual calls, if they are prepared.
         self.usual: Usual | None = None
         self._compared: tuple[SliceCalls, bool] | None = None
         self._layouts: dict[int, Layout] = {}
@@ -63,26 +68,27 @@ class FilterDispatcher(Dispatcher):
         return batches
 
     def prepare(self) -> Usual | None:
-        """Prepares the words for calls of one item; None, where calls are not usual, and before a first one has met the
-        filter."""
+        """Prepares the words for calls of ``add`` with one item; None, where calls are not usual, and before a first one has met
+        the filter."""
         calls, window = self.calls, self.config.slices
         if calls is None or self.config.shards > 1 or self.replicas:
             return None
         shard = calls.shard(0)
         if not shard.layout.version or shard.begins_after:
             return None
-        begins, ends = map(self.clock.monotonic_ns, (calls.begins, calls.ends))
-        model = Batch([], token=Lane(""))
-        self.usual = Usual(
-            calls,
-            begins,
-            ends,
-            shard.layout.generation,
-            calls.add(window, model).words,
-            shard.parts(window).packed,
-            lambda batch: batch.known.add(window, batch),
-        )
-        return self.usual
+        *before, _, constant, _ = calls.add(window, Batch([], token=Lane(""))).words
+        generation, pack = shard.layout.generation, shard.parts(window).packed
+
+        def again(batch: Batch) -> ScriptCall:
+            made: ScriptCall = batch.known.add(window, batch)
+            return made
+
+        def usual(digest: bytes, lane: Lane) -> tuple[Batch, ScriptCall]:
+            call = ScriptCall(ADD, words=(*before, lane.token, constant, pack([digest])))
+            return Batch([digest], 0, lane, known=calls, call=again, generation=generation), call
+
+        self.usual = usual
+        return usual
 
     def clear(self, shard: int) -> Flow[None]:
         """Forgets what a shard holds."""
@@ -247,6 +253,7 @@ class FilterDispatcher(Dispatcher):
         if stored and not layout.generation:
             raise damaged(self.config, stored, shard)
         self.current_calls().learn_layout(shard, layout if stored else None)
+        self.usual = None
         self._full.pop(shard, None)
         self.pending_answers.note_generation(shard, layout.generation)
 
@@ -272,6 +279,7 @@ class FilterDispatcher(Dispatcher):
         current, now = self.calls, self.clock.now()
         if current is None or not current.begins <= now < current.ends:
             current = self.calls = SliceCalls(self.config, now, self._layouts)
+            self.usual = None
         return current
 
 

@@ -7,11 +7,10 @@ from datetime import datetime
 
 from tbloom.bloom.base import Base
 from tbloom.bloom.config import Config, from_stored
-from tbloom.bloom.dispatcher import FilterDispatcher
+from tbloom.bloom.dispatcher import ANSWERS, NEW, FilterDispatcher
 from tbloom.bloom.info import FilterInfo, glance, read_info
 from tbloom.bloom.reconfigure import reconfigure
 from tbloom.bloom.swap import swap
-from tbloom.bloom.usual import ANSWERS, NEW
 from tbloom.engine.batcher import Asked
 from tbloom.engine.batches import Answers, Batch, answers_of, in_order
 from tbloom.engine.client import Client
@@ -36,7 +35,32 @@ class Verbs(Base[Client]):
         there for ``last_seen``, ``info`` and ``within``. An item that is seen stays for as long as it was to. An item that
         is claimed, and not yet committed, is new: ``add`` does not see claims.
         """
-        return self._add_one(self.config.digest(item), within, keep)
+        dispatcher, key, tried = self._dispatcher, self.config.digest(item), list[Batch]()
+        if self._cache.size and within is None and self._is_cached(key, self.config.slices):
+            return False
+        # The words of the first call are prepared, unless something is unusual.
+        usual = dispatcher.usual or dispatcher.prepare()
+        is_usual = within is None and keep is None and not dispatcher.pending_answers.exist
+        if usual and is_usual:
+            lane, reply = dispatcher.lanes.take(), None
+            batch, call = usual(key, lane)
+            try:
+                [reply] = yield (call,)
+                if reply in ANSWERS:
+                    dispatcher.lanes.free.append(lane)
+                    if self._cache.size:
+                        self._cache_seen([key], batch.known)
+                    return bool(reply == NEW)
+            except BaseException:  # GeneratorExit too, after a cancellation
+                dispatcher.keep_unanswered(batch, reply)
+                raise
+            if call.is_resent or (isinstance(reply, Failure) and reply.answer_lost):
+                batch.sent = now_ms()  # an earlier copy may have been executed
+            tried.append(batch)
+            dispatcher.usual = None  # it is prepared anew once a call has met the filter
+        age, within = self._checked(within, keep)
+        answers = yield from self._with_stored_shards(self._add_digests, [key], within, age, tried)
+        return answers.get(key, False)
 
     @add.batched
     def _adding(
@@ -48,7 +72,6 @@ class Verbs(Base[Client]):
             self.run,
             lambda keys: self._with_stored_shards(self._add_digests, keys, slices, age),
             lambda *new: self._dispatcher.keep_new(*new),  # noqa: PLW0108 - another one, if the shards are adopted
-            lambda key: self._add_one(key, within, keep),
         )
         return asked, self.config.digest(item)
 
@@ -177,34 +200,6 @@ class Verbs(Base[Client]):
         """The age of the slice that new items go into, and the number of newest slices that are asked."""
         slices = self.config.slices
         return check_keep(keep, within, slices), check_within(within, slices)
-
-    def _add_one(self, key: bytes, within: int | None, keep: int | None) -> Flow[bool]:
-        """``add``; the first call's words are prepared, unless something is unusual."""
-        dispatcher, tried = self._dispatcher, list[Batch]()
-        usual = dispatcher.usual or dispatcher.prepare()
-        is_usual = within is None and keep is None and not dispatcher.pending_answers.exist
-        if usual and is_usual and usual.are_current(dispatcher.calls):
-            if self._cache.size and self._cache.holds(key, usual.calls):
-                return False
-            lane, reply = dispatcher.lanes.take(), None
-            batch, call = usual.call(key, lane)
-            try:
-                [reply] = yield (call,)
-                if reply in ANSWERS:
-                    dispatcher.lanes.free.append(lane)
-                    if self._cache.size:
-                        self._cache_seen([key], usual.calls)
-                    return bool(reply == NEW)
-            except BaseException:  # GeneratorExit too, after a cancellation
-                dispatcher.keep_unanswered(batch, reply)
-                raise
-            if call.is_resent or (isinstance(reply, Failure) and reply.answer_lost):
-                batch.sent = now_ms()  # an earlier copy may have been executed
-            tried.append(batch)
-        dispatcher.usual = None  # it is prepared anew once a call has met the filter
-        age, within = self._checked(within, keep)
-        answers = yield from self._with_stored_shards(self._add_digests, [key], within, age, tried)
-        return answers.get(key, False)
 
     def _add_digests(
         self, digests: list[bytes], within: int, age: int, tried: list[Batch] | None = None

@@ -18,7 +18,14 @@ from tbloom.engine.client import Store
 from tbloom.engine.flow import Call, Flow
 from tbloom.engine.replicas import without_waits
 from tbloom.engine.retries import as_redis_error
-from tbloom.engine.sending import BYTES, is_cluster, next_renewal, options_of, redis_error
+from tbloom.engine.sending import (
+    BYTES,
+    is_cluster,
+    next_renewal,
+    options_of,
+    plain_options,
+    redis_error,
+)
 from tbloom.engine.urls import ClientOptions
 from tbloom.engine.verbs import AsyncVerbs
 
@@ -41,6 +48,7 @@ class AsyncSender:
 
     def __init__(self, client: asyncio.Redis | asyncio.RedisCluster) -> None:
         self._client: Any = client
+        self._plain = plain_options(client)
         self._pool: Any = getattr(client, "connection_pool", None)
         self._room = Semaphore(min(_MOST, getattr(self._pool, "max_connections", _MOST)))
         #: How long (s) replies are waited for; None: redis-py limits that.
@@ -65,16 +73,16 @@ class AsyncSender:
             try:
                 async with timeout(self._time_limit):
                     if len(commands) == 1:
-                        return [
-                            await client.execute_command(*first.words, **options_of(client, first))
-                        ]
+                        options = self._plain or options_of(client, first)
+                        return [await client.execute_command(*first.words, **options)]
                     if first.behind and is_cluster(client):  # on the connection of one node
                         asked = [PipelineCommand(0, *each.words, **BYTES) for each in commands]
                         await client.get_node_from_key(first.key).execute_pipeline(asked)
                         return without_waits(first, [each.result for each in asked])
                     pipeline = client.pipeline(transaction=False)
                     for each in commands:
-                        pipeline.execute_command(*each.words, **options_of(client, each))
+                        options = self._plain or options_of(client, each)
+                        pipeline.execute_command(*each.words, **options)
                     replies = await pipeline.execute(raise_on_error=False)
                     return without_waits(first, replies)
             except Exception as error:  # noqa: BLE001 - it is raised again, if it is none of redis-py's

@@ -33,8 +33,6 @@ class Asked(NamedTuple):
     many: Callable[[list[Any]], Flow[dict[Any, bool]]]
     #: Keeps a new item whose task has gone, by the answers that it was among; None: they are only asked for.
     keep: Callable[[Any, Any], None] | None = None
-    #: The flow for the item of a task that asks alone, if that is another one.
-    one: Callable[[Any], Flow[bool]] | None = None
 
 
 class Waiting:
@@ -126,8 +124,8 @@ class Batcher:
         while left := [batch for batch, left in self._left.items() if not wanted or wanted & left]:
             await asyncio.wait(left)
 
-    async def ask(self, asked: Asked, item: Any) -> bool:
-        """The answer to an item."""
+    async def ask(self, asked: Asked, item: Any, alone: Callable[[], Flow[bool]]) -> bool:
+        """The answer to an item; ``alone``: the flow for it where no other goes with it."""
         self.check_loop()
         if self._left and asked.keep:
             await self.settle(item)
@@ -136,7 +134,7 @@ class Batcher:
             waiting = self._waiting[asked.kind] = []
             self._on_way.append(1)
             try:
-                return await self._ask_alone(asked, item)
+                return bool(await asked.run(alone()))
             finally:
                 self._on_way.remove(1)
                 self._end(asked.kind, waiting, 1)
@@ -153,12 +151,7 @@ class Batcher:
                 self._left.setdefault(mine.batch, set()).add(item)
                 mine.batch.add_done_callback(lambda batch: self._left.pop(batch, None))
             raise
-        return await self._ask_alone(asked, item) if answer is None else answer
-
-    async def _ask_alone(self, asked: Asked, item: Any) -> bool:
-        if asked.one:
-            return bool(await asked.run(asked.one(item)))
-        return bool((await asked.run(asked.many([item]))).get(item, False))
+        return bool(await asked.run(alone())) if answer is None else answer
 
     def go_on(self) -> None:
         """Sends for those that wait: a call has failed, and is retried."""

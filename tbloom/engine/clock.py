@@ -20,10 +20,6 @@ class ServerClock:
         """Milliseconds since the epoch."""
         return time.monotonic_ns() // 1_000_000 + self._ahead
 
-    def monotonic_ns(self, server_ms: int) -> int:
-        """When the server's clock says this (ms), by this machine's monotonic clock (ns)."""
-        return (server_ms - self._ahead) * 1_000_000
-
     def learn(self, server_ms: int) -> None:
         """Takes over the server's time (ms)."""
         self._ahead = server_ms - time.monotonic_ns() // 1_000_000

@@ -7,6 +7,7 @@ One call is one ``execute_command``; several are a pipeline.
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from time import monotonic_ns
 from typing import Any
 
@@ -36,17 +37,25 @@ def is_cluster(client: Any) -> bool:
     return isinstance(client, (redis.RedisCluster, AsyncRedisCluster))
 
 
+def plain_options(client: Any) -> dict[str, Any]:
+    """The options of ``execute_command`` for all calls of a client; none, if each has its own."""
+    has_cache = getattr(client, "get_cache", lambda: None)() is not None
+    return {} if has_cache or is_cluster(client) else BYTES
+
+
 def options_of(client: Any, call: Call) -> dict[str, Any]:
-    """The options of ``execute_command`` for a call."""
+    """The options of ``execute_command`` for a call, where each has its own."""
     if is_cluster(client):  # redis-py would ask the server which of the words are keys
         return {**BYTES, "target_nodes": client.get_node_from_key(call.key)}
-    cached = getattr(client, "get_cache", lambda: None)()  # which wants to know a command's keys
-    return BYTES if cached is None else {**BYTES, "keys": [call.key]}
+    return {**BYTES, "keys": [call.key]}  # for the client's cache
 
 
 def node_of(client: Any, call: Call) -> str:
-    """The name of the node that a call goes to; nothing where there is one server."""
-    return str(client.get_node_from_key(call.key).name) if is_cluster(client) else ""
+    """The name of the node that a call goes to; nothing where there is one server, or none for the key at present."""
+    if is_cluster(client):
+        with suppress(redis.exceptions.RedisClusterException):
+            return str(client.get_node_from_key(call.key).name)
+    return ""
 
 
 def redis_error(error: BaseException) -> Exception:

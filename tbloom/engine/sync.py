@@ -12,10 +12,16 @@ import redis
 from redis.retry import Retry
 
 from tbloom.engine.client import Store
-from tbloom.engine.flow import Call, Flow, ScriptCall
+from tbloom.engine.flow import Call, Flow
 from tbloom.engine.forks import BeginsAnew
 from tbloom.engine.replicas import without_waits
-from tbloom.engine.sending import BYTES, is_cluster, next_renewal, options_of, redis_error
+from tbloom.engine.sending import (
+    is_cluster,
+    next_renewal,
+    options_of,
+    plain_options,
+    redis_error,
+)
 from tbloom.engine.urls import ClientOptions
 from tbloom.engine.verbs import SyncVerbs
 
@@ -33,11 +39,11 @@ class Sender(BeginsAnew):
     closed a kept connection, the next call fails, so this needs retries.
     """
 
-    __slots__ = ("_client", "_is_plain", "_kept", "_renewal", "keeps")
+    __slots__ = ("_client", "_kept", "_plain", "_renewal", "keeps")
 
     def __init__(self, client: redis.Redis | redis.RedisCluster) -> None:
         self._client: Any = client
-        self._is_plain = not is_cluster(client)
+        self._plain = plain_options(client)
         self.keeps: bool = False
         super().__init__()
 
@@ -58,8 +64,7 @@ class Sender(BeginsAnew):
                     client = kept.pop()
                 except IndexError:
                     client = client.client()
-            is_plain = self._is_plain and isinstance(call, ScriptCall)
-            options = BYTES if is_plain else options_of(self._client, call)
+            options = self._plain or options_of(self._client, call)
             reply = client.execute_command(*call.words, **options)
         except BaseException as error:  # noqa: BLE001 - an interrupt is raised again
             if client is not self._client:
@@ -82,7 +87,8 @@ class Sender(BeginsAnew):
                 client = client.get_redis_connection(client.get_node_from_key(first.key))
             with client.pipeline(transaction=False) as pipeline:
                 for each in commands:
-                    pipeline.execute_command(*each.words, **options_of(client, each))
+                    options = plain_options(client) or options_of(client, each)
+                    pipeline.execute_command(*each.words, **options)
                 replies: list[Any] = pipeline.execute(raise_on_error=False)
         except BaseException as error:  # noqa: BLE001 - an interrupt is raised again
             replies = [self._failed(error)] * len(commands)
