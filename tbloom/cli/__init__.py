@@ -81,7 +81,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     if sys.stdin is None or sys.stdout is None:
         return _failed("standard input or output is closed", USER_ERROR)
     try:
-        code = _complete(os.environ[COMPLETE]) if COMPLETE in os.environ else _run(words)
+        if COMPLETE in os.environ:
+            code = _complete(os.environ[COMPLETE])
+        else:  # not click's main(), which has messages and exit codes of its own
+            with tbloom.make_context("tbloom", words) as context:
+                code = tbloom.invoke(context) or 0
         sys.stdout.flush()  # an error in writing is reported as ours
     except click.exceptions.Exit as done:  # --help, --version
         return done.exit_code
@@ -93,12 +97,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         return code
     finally:
         _drop_unwritable()
-
-
-def _run(words: list[str]) -> int:
-    # Not click's main(), which has messages and exit codes of its own.
-    with tbloom.make_context("tbloom", words) as context:
-        return tbloom.invoke(context) or 0
 
 
 def _complete(instruction: str) -> int:

@@ -1,4 +1,4 @@
-"""``tbloom demo`` and ``tbloom completion``."""
+"""``tbloom doctor``, ``tbloom demo`` and ``tbloom completion``."""
 
 from __future__ import annotations
 
@@ -7,8 +7,45 @@ from typing import Any
 import click
 from click.shell_completion import get_completion_class
 
-from tbloom.cli.kit import options, output
+from tbloom.cli.kit import formats, options, output
 from tbloom.cli.kit.command import Command
+from tbloom.cli.kit.errors import FAILED, CommandError
+
+#: What is looked at, in this order, by what a fault of it begins with; the last one has all others. If tbloom is off, nothing
+#: else is looked at.
+_LOOKED_AT = {
+    ("ADDONS", "tbloom"): "ADDONS and DUPEFILTER_CLASS: tbloom is on",
+    ("TBLOOM_MARK",): "TBLOOM_MARK: pages can be marked as it says",
+    ("SCHEDULER_PERSIST",): "SCHEDULER_PERSIST: a stopped crawl keeps its queue",
+    ("",): "other settings can be read, and the server keeps what it is given",
+}
+
+
+@click.command(cls=Command, example="tbloom doctor")
+def doctor() -> int:
+    """Says what is wrong with a Scrapy project's settings.
+
+    Run it in the project's folder. Exit code 1: something is wrong, such as an add-on that is off.
+    """
+    from tbloom.scrapy import doctor as project  # noqa: PLC0415 - needs Scrapy
+
+    settings = project.project_settings()
+    if settings is None:
+        raise CommandError("expected the folder of a Scrapy project, with a scrapy.cfg")
+    found = [*project.faults(settings)]
+    left = found
+    for begins, sound in _LOOKED_AT.items():
+        faults = [fault for fault in left if fault.startswith(begins)]
+        left = [fault for fault in left if fault not in faults]
+        for each in [f"✗ {fault}" for fault in faults] or [f"✓ {sound}"]:
+            output.line(formats.printable(each))
+        if faults and "tbloom" in begins:
+            break
+    if found:
+        output.line(f"{formats.counted(len(found), 'fault')}: change what the ✗ says")
+        return FAILED
+    output.line("tbloom filters the requests of this project")
+    return 0
 
 
 @click.command(cls=Command, example="tbloom demo --crawlers 2 --period 16")

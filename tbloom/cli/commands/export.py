@@ -83,13 +83,14 @@ def command(name: str, file: str, server: Server) -> None:
         now_known = _layouts(client, config)
         if any(a.generation != b.generation for a, b in zip(layouts, now_known, strict=True)):
             raise _cleared(config)
-        Manifest(
+        manifest = Manifest(
             name=config.name,
             parameters=config.stored,
             fingerprinter=checked(client.get(config.keys.fingerprinter())),
             layouts=[layout.entries for layout in layouts],
             items={place: _items(client, config, part) for place, part in found.items()},
-        ).write(tar)
+        )
+        write_part(tar, MANIFEST, json.dumps(asdict(manifest)).encode())
     output.summary(f"{name}: {formats.counted(len(found), 'key')}, {formats.size(written)}")
 
 
@@ -164,10 +165,6 @@ class Manifest:
     #: Of each part.
     items: dict[str, int]
     format: int = FORMAT
-
-    def write(self, tar: tarfile.TarFile) -> None:
-        """Ends the file."""
-        write_part(tar, MANIFEST, json.dumps(asdict(self)).encode())
 
 
 def write_part(tar: tarfile.TarFile, name: str, data: bytes) -> None:

@@ -78,7 +78,7 @@ def command(
         if from_set is not None:
             source = server
             if from_url:
-                source = stack.enter_context(filters.opened(from_url, "--from-url"))
+                source = stack.enter_context(filters.connect(from_url, "--from-url"))
             with source.named():
                 batches, expected = _stored_set(source, from_set), source.client.scard(from_set)
         elif from_seen is not None:

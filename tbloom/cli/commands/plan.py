@@ -71,18 +71,6 @@ def slice_bytes(config: Config) -> int:
     return config.shards * sizing.allocated(sizing.key_bytes(config.shard_bits) + _KEY_OVERHEAD)
 
 
-def log_bytes(hashes: int) -> tuple[int, int]:
-    """What a new item sends to the append-only file, and to each replica: one by one, and in batches of 500. Measured: the
-    range of its block that changes, and the words of the commands."""
-    return 168 + 8 * hashes, 50 + 8 * hashes
-
-
-def server_us(slices: int) -> tuple[int, int]:
-    """The server's time for a new item (us): one by one, and in batches of 500. About; measured on Redis 7.0, with 7 slices
-    in docs/benchmarks.md. Each slice takes a probe."""
-    return 27 + slices, 5 + slices
-
-
 def _plan(config: Config) -> dict[str, Any]:
     """The memory of a filter (bytes, as Redis allocates it), and the pages lost to its errors."""
     size = slice_bytes(config)
@@ -99,10 +87,14 @@ def _plan(config: Config) -> dict[str, Any]:
         # The window's items as members of a Redis set, and as keys (SET NX EX).
         "set_bytes": items * _SET_BYTES,
         "keys_bytes": items * _KEY_BYTES,
-        "log_bytes": log_bytes(config.hashes)[0],
-        "log_bytes_in_batches": log_bytes(config.hashes)[1],
-        "server_us": server_us(config.slices)[0],
-        "server_us_in_batches": server_us(config.slices)[1],
+        # What a new item sends to the append-only file, and to each replica: one by one, and in batches of 500. Measured: the
+        # range of its block that changes, and the words of the commands.
+        "log_bytes": 168 + 8 * config.hashes,
+        "log_bytes_in_batches": 50 + 8 * config.hashes,
+        # The server's time for a new item (us), about; measured on Redis 7.0, with 7 slices in docs/benchmarks.md. Each slice
+        # takes a probe.
+        "server_us": 27 + config.slices,
+        "server_us_in_batches": 5 + config.slices,
     }
 
 

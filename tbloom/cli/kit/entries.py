@@ -39,7 +39,12 @@ GROUPS = {
     "Watching": {
         "metrics": Entry("metrics", "Serves the metrics of filters, for Prometheus.", "metrics"),
         "report": Entry("report", "Writes an HTML page about filters.", "cli"),
-        "doctor": Entry("doctor", "Says what is wrong with a Scrapy project's settings.", "scrapy"),
+        "doctor": Entry(
+            "development",
+            "Says what is wrong with a Scrapy project's settings.",
+            "scrapy",
+            "doctor",
+        ),
     },
     "Pages and counts": {
         "pages": Entry("pages", "Stores pages by URL in WARC files, and reads them.", "pages"),

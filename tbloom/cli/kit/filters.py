@@ -45,14 +45,7 @@ WITH_SLICES = ""
 
 @contextmanager
 def connect(url: str, option: str) -> Iterator[Server]:
-    """The server, whose errors in the block are named (see ``Server.named``)."""
-    with opened(url, option) as server, server.named():
-        yield server
-
-
-@contextmanager
-def opened(url: str, option: str) -> Iterator[Server]:
-    """The server, by a client without retries. ``option``: what has the URL, for errors."""
+    """The server, by a client without retries. ``option``: what has the URL, for errors (see ``Server.named``)."""
     try:
         address, cluster = parse_url(url)
     except ConfigError as error:

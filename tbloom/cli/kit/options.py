@@ -84,7 +84,9 @@ def _connected(context: click.Context, option: click.Option, url: str) -> Server
         return url
     from tbloom.cli.kit.filters import connect  # noqa: PLC0415 - the help does without redis-py
 
-    return context.with_resource(connect(url, option.opts[0]))
+    found = context.with_resource(connect(url, option.opts[0]))
+    context.with_resource(found.named())
+    return found
 
 
 def _note(context: click.Context, option: click.Parameter, value: object) -> None:
