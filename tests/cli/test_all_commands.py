@@ -1,4 +1,5 @@
-"""What holds for every command: help, completion, wrong servers and names, output that can't be written, Ctrl-C, 80 columns."""
+"""What holds for every command: help, completion, wrong servers and names, output that can't be written, Ctrl-C, 80 columns; and the
+figures of ``tbloom demo``."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ import sys
 import termios
 from datetime import date, datetime, timedelta, timezone
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 from unittest.mock import patch
 
 import pytest
@@ -188,7 +189,7 @@ BEFORE = [
 def test_each_example_runs(
     place: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As it stands in the help, in the order of the commands. (The demo's: test_demo.py.)"""
+    """As it stands in the help, in the order of the commands. (The demo's: below.)"""
     monkeypatch.chdir(tmp_path)
     today, yesterday = (f"{date.today() - timedelta(days=n):%Y%m%d}" for n in (0, 1))  # noqa: DTZ011 - labels
     Path("urls.txt").write_text("https://example.com/\nhttps://example.com/2\n")
@@ -369,3 +370,38 @@ def test_help_and_plan_import_no_redis(words: list[str]) -> None:
     assert done.returncode == 0
     assert "tbloom.cli" in imported
     assert imported.isdisjoint({"redis", "mmh3"} if words != ["plan"] else {"redis"})
+
+
+DOCUMENTATION = Path("/usr/share/doc/python3.11/html")
+[_EXAMPLE] = re.findall("Example: tbloom demo (.*)", tbloom("demo", "--help").stdout)
+
+
+@pytest.mark.check
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    ("words", "pages", "crawlers"),
+    [
+        (_EXAMPLE.split(), 300, 2),
+        # 4 of the 530 are linked from nowhere.
+        (["--site", DOCUMENTATION, "--crawlers", "4", "--period", "30"], 526, 4),
+    ],
+    ids=["the example of its help", "the Python documentation"],
+)
+def test_the_demo_keeps_its_promises(
+    url: str, client: redis.Redis, words: list[Any], pages: int, crawlers: int
+) -> None:
+    """Crawlers in processes of their own, on one filter; a second crawl within the window; a third one after it."""
+    if DOCUMENTATION in words and not DOCUMENTATION.is_dir():
+        missing("Debian's package python3.11-doc")
+    done = process("demo", "--json", *words, "--redis", url)
+    assert done.returncode == 0, done.stderr
+    figures = json.loads(done.stdout)
+    print(figures)
+    assert pages == figures["pages_on_site"] == sum(figures["fetched_by_crawler"]) + 1
+    assert crawlers == len(figures["fetched_by_crawler"])
+    assert (0, 0) == (figures["fetched_twice"], figures["missed"])
+    assert (True, 1) == (figures["second_run_in_time"], figures["fetched_again_inside_window"])
+    assert 1 == figures["failed"]
+    assert pages == figures["fetched_after_window"]
+    assert figures["filter_bytes"] < figures["set_bytes"]
+    assert client.keys("*tbloom-demo*") == []

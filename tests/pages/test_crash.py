@@ -59,9 +59,6 @@ def check(path: Path, **parameters: Any) -> dict[str, bytes]:
 BANK, EVIL = "http://bank/", "http://evil/"
 
 
-# Changes
-
-
 def _changes(seed: int, most: int = 9_000) -> Iterator[tuple[str, bytes | None, datetime]]:
     """Puts and deletes without end: the address, the new body (None: it is deleted), and the time."""
     chance = random.Random(seed)
@@ -82,9 +79,6 @@ def _expect(expected: dict[str, bytes], address: str, data: bytes | None) -> Non
     expected.pop(address, None)
     if data is not None:
         expected[address] = data
-
-
-# Killed
 
 
 def _fill(store: PageStore) -> dict[str, bytes]:
@@ -196,9 +190,6 @@ def test_killed_within_a_change(path: Path, what: str, *, is_new: bool, every: i
     assert changed == there
 
 
-# On the disk
-
-
 @pytest.mark.parametrize("was_killed", [False, True])
 @pytest.mark.parametrize("how", [PageStore.flush, PageStore.close])
 def test_what_is_flushed_is_on_the_disk(
@@ -261,9 +252,6 @@ def test_a_segment_is_missing_or_shorter(path: Path) -> None:
     assert {address: pages[address] for address in pages if address not in lost} == check(path)
 
 
-# Full disks
-
-
 def _put_until_full(store: PageStore, seed: int) -> dict[str, bytes]:
     """The pages that were acknowledged before a third one found the disk full."""
     done, failed = dict[str, bytes](), 0
@@ -299,9 +287,6 @@ def test_a_full_disk(tmp_path: Path) -> None:
                 expected[url(f"after-{run}")] = body(run, 100)
         assert expected == check(path)
         assert run_tool("warcio", "check", *files(path)) == ""
-
-
-# Interrupts
 
 
 class Interrupted(KeyboardInterrupt):
@@ -353,9 +338,6 @@ def test_interrupts(path: Path, runs: int) -> None:
     assert expected == check(path)
     PageStore.rebuild(path)
     assert expected == check(path)
-
-
-# Damage
 
 
 @pytest.mark.parametrize("codec", ["identity", "zstd"])
