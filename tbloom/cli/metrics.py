@@ -27,7 +27,7 @@ except ModuleNotFoundError as error:
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-#: Each filter's name with its FilterInfo, or the error that it raises; None: its server is known not to answer.
+#: Each filter's name with its FilterInfo, or the error that it raises; none of a filter whose server is known not to answer.
 Infos = Iterator[tuple[str, Any]]
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -88,7 +88,7 @@ class FilterCollector(Collector):
             if names.count(one.name) > 1 or not isinstance(one, TimeBloom):
                 raise ConfigError("filters", one.name, "a TimeBloom of each name, once")
         self._infos: Callable[[], Infos] = partial(_infos, filters)
-        self._names: Sequence[str] = ()
+        self._names: Sequence[str] = names
         self._max_age = max_age
         self._lock = threading.Lock()
         self._found: list[GaugeMetricFamily] = []
@@ -174,7 +174,6 @@ def _infos(filters: Sequence[TimeBloom]) -> Infos:
     lost = list[Any]()
     for one in filters:
         if _server(one.client) in lost:
-            yield one.name, None
             continue
         try:
             yield one.name, one.info()

@@ -14,7 +14,7 @@ from tbloom.items import FINGERPRINT_NAME
 from tbloom.pages import calendar
 from tbloom.window import ALWAYS, NoWindow, Slice, Window, from_ms, to_ms, window_of
 
-LAYOUT = 1
+LAYOUT = 2
 _NAMES = ("granularity", "slices", "tz")
 
 
