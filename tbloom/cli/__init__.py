@@ -4,27 +4,17 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import click
 from click.shell_completion import CompletionItem, shell_complete
 
-from tbloom.cli.kit import interrupts
+from tbloom.cli.kit import errors, interrupts
 from tbloom.cli.kit.entries import COMMANDS, GROUPS, install
-from tbloom.cli.kit.errors import (
-    FAILED,
-    INTERRUPTED,
-    USER_ERROR,
-    CommandError,
-    expected,
-    one_line,
-)
 from tbloom.version import __version__
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 #: Set by the shell's function when a user presses Tab.
 COMPLETE = "_TBLOOM_COMPLETE"
@@ -79,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         interrupts.as_ctrl_c()
     words = [*(sys.argv[1:] if argv is None else argv)]
     if sys.stdin is None or sys.stdout is None:
-        return _failed("standard input or output is closed", USER_ERROR)
+        return _failed("standard input or output is closed", errors.USER_ERROR)
     try:
         if COMPLETE in os.environ:
             code = _complete(os.environ[COMPLETE])
@@ -90,7 +80,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except click.exceptions.Exit as done:  # --help, --version
         return done.exit_code
     except KeyboardInterrupt as stop:
-        return _failed(": ".join(["interrupted", *map(str, stop.args)]), INTERRUPTED)
+        return _failed(": ".join(["interrupted", *map(str, stop.args)]), errors.INTERRUPTED)
     except Exception as error:  # noqa: BLE001 - those that are none of ours are raised again
         return _ended_by(error, words)
     else:
@@ -108,16 +98,16 @@ def _complete(instruction: str) -> int:
 def _ended_by(error: Exception, words: list[str]) -> int:
     """Prints the error that has ended a command; returns the exit code."""
     if isinstance(error, BrokenPipeError):  # the reader of our output has ended, as head(1) does
-        return FAILED
+        return errors.FAILED
     if isinstance(error, click.UsageError):
         place = error.ctx.command_path if error.ctx else "tbloom"
-        return _failed(one_line(error.format_message(), words), USER_ERROR, place)
+        return _failed(errors.one_line(error.format_message(), words), errors.USER_ERROR, place)
     if isinstance(error, ModuleNotFoundError):
-        return _failed(_missing(error, words), USER_ERROR)
-    if not isinstance(error, expected()):
+        return _failed(_missing(error, words), errors.USER_ERROR)
+    if not isinstance(error, errors.expected()):
         raise error
-    code = error.exit_code if isinstance(error, CommandError) else USER_ERROR
-    return _failed(one_line(error, words), code)
+    code = error.exit_code if isinstance(error, errors.CommandError) else errors.USER_ERROR
+    return _failed(errors.one_line(error, words), code)
 
 
 def _failed(text: str, code: int, place: str = "tbloom") -> int:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, BinaryIO
+from collections.abc import Iterator
+from typing import Any, BinaryIO
 
 import click
 from redis import ResponseError
@@ -13,14 +14,10 @@ from tbloom.cli.commands.counttables import export, retention
 from tbloom.cli.kit import filters, formats, options, output, progress, streams
 from tbloom.cli.kit.command import Group
 from tbloom.cli.kit.errors import CommandError
+from tbloom.cli.kit.filters import Server
+from tbloom.distinct import CounterInfo
 from tbloom.engine.flow import text
 from tbloom.errors import TBloomError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tbloom.cli.kit.filters import Server
-    from tbloom.distinct import CounterInfo
 
 
 @click.group(cls=Group, example="tbloom count or urls pages", no_args_is_help=False)

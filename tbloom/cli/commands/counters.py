@@ -7,21 +7,18 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import date, datetime
 from functools import wraps
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from tbloom import ConfigError
 from tbloom.cli.kit import filters, options
 from tbloom.cli.kit.errors import CommandError
-from tbloom.distinct import DistinctCounter
+from tbloom.cli.kit.filters import Server
+from tbloom.distinct import DistinctCounter, MemberSet
 from tbloom.distinct.config import CounterConfig, from_stored
+from tbloom.distinct.selection import At
 from tbloom.engine.flow import text
 from tbloom.engine.keys import DEFAULT_MAPPING, MappingKeys
 from tbloom.engine.parameters import read_stored
-
-if TYPE_CHECKING:
-    from tbloom.cli.kit.filters import Server
-    from tbloom.distinct import MemberSet
-    from tbloom.distinct.selection import At
 
 #: The parameters of a counter with slices.
 PARAMETERS = ("granularity", "slices", "tz")

@@ -8,19 +8,17 @@ from collections.abc import Iterator
 from itertools import islice, zip_longest
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
 
 import click
 
-from tbloom import distinct
 from tbloom.cli.commands.counters import Counters, of_mapping
 from tbloom.cli.kit import options, output, streams
 from tbloom.cli.kit.command import Command
 from tbloom.cli.kit.errors import CommandError
+from tbloom.distinct import Cohort, Retention
+from tbloom.distinct import retention as cohorts_of
 from tbloom.items import Item
-
-if TYPE_CHECKING:
-    from tbloom.distinct import Cohort, Retention
 
 #: The columns that a phone has room for.
 _MOST = 8
@@ -44,7 +42,7 @@ def retention(counters: Counters, name: str, within: int | None, html: str | Non
 
     A member is new in the first slice of the table that has it.
     """
-    table = distinct.retention(counters.open(name), within)
+    table = cohorts_of(counters.open(name), within)
     period = PERIODS.get(table.granularity, "slices")
     if html:
         shown = output.page(

@@ -29,10 +29,11 @@ import zlib
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import click
 
+from tbloom.bloom.config import Config
 from tbloom.bloom.fingerprinter import checked
 from tbloom.bloom.info import items_in
 from tbloom.bloom.layout import Layout
@@ -40,11 +41,8 @@ from tbloom.bloom.sizing import key_bytes
 from tbloom.cli.kit import formats, options, output, progress, streams
 from tbloom.cli.kit.command import Command
 from tbloom.cli.kit.errors import CommandError
+from tbloom.cli.kit.filters import Server
 from tbloom.engine.flow import text
-
-if TYPE_CHECKING:
-    from tbloom.bloom.config import Config
-    from tbloom.cli.kit.filters import Server
 
 #: Bytes per request, which keep neither server nor client busy for long.
 CHUNK = 1 << 20

@@ -8,20 +8,18 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 import click
 
+from tbloom import TimeBloom
 from tbloom.bloom.fingerprinter import note
+from tbloom.bloom.hasher import Secret
 from tbloom.cli.kit import filters, formats, options, output, progress, streams
 from tbloom.cli.kit.command import Command
 from tbloom.cli.kit.errors import CommandError
+from tbloom.cli.kit.filters import Server
 from tbloom.engine.flow import text
-
-if TYPE_CHECKING:
-    from tbloom import TimeBloom
-    from tbloom.bloom.hasher import Secret
-    from tbloom.cli.kit.filters import Server
 
 #: What has made the fingerprints in the set of scrapy-redis' dupefilter.
 _SCRAPY_REDIS = "tbloom.scrapy.dupefilter.fingerprinter.ScrapyRedisFingerprinter"

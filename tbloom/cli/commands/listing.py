@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from tbloom.bloom.info import FilterInfo
+from tbloom.bloom.info import FilterInfo, SliceInfo
 from tbloom.cli.kit import formats, options, output
 from tbloom.cli.kit.command import Command
+from tbloom.cli.kit.filters import Info, Server
 from tbloom.cli.kit.output import sentence, table, warnings
 from tbloom.exact import ExactInfo
-
-if TYPE_CHECKING:
-    from tbloom.bloom.info import SliceInfo
-    from tbloom.cli.kit.filters import Info, Server
 
 #: Up to this times the promised error rate, a filter keeps its promise.
 _KEPT = 1.1

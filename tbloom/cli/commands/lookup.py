@@ -6,20 +6,18 @@ from __future__ import annotations
 import math
 import secrets
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 import click
 from redis.exceptions import OutOfMemoryError
 
 from tbloom import FilterFull, Period, TimeBloom
 from tbloom.bloom.fingerprinter import checked
+from tbloom.bloom.hasher import Secret
 from tbloom.cli.kit import filters, formats, interrupts, numbers, options, output, progress, streams
 from tbloom.cli.kit.command import Command
 from tbloom.cli.kit.errors import CommandError
-
-if TYPE_CHECKING:
-    from tbloom.bloom.hasher import Secret
-    from tbloom.cli.kit.filters import Server
+from tbloom.cli.kit.filters import Server
 
 #: Items in a request: a millisecond or two of the server's time.
 _SAMPLED_AT_ONCE = 1000

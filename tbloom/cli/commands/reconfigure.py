@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from tbloom.bloom.config import configure
+from tbloom.bloom.config import Config, configure
 from tbloom.bloom.reconfigure import FIXED, reconfigure
 from tbloom.cli.commands.plan import slice_bytes
 from tbloom.cli.kit import filters, formats, options, output, progress
 from tbloom.cli.kit.command import Command
 from tbloom.cli.kit.errors import CommandError
+from tbloom.cli.kit.filters import Server
 from tbloom.engine.clock import ServerClock
 from tbloom.errors import ConfigError
 from tbloom.window import parse_granularity
-
-if TYPE_CHECKING:
-    from tbloom.bloom.config import Config
-    from tbloom.cli.kit.filters import Server
 
 
 @click.command(cls=Command, example="tbloom reconfigure news --capacity 5M --slices 14")

@@ -13,25 +13,22 @@ from __future__ import annotations
 
 import secrets
 from contextlib import ExitStack, suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import redis
 
-from tbloom.bloom.config import from_stored, leaves
+from tbloom.bloom.config import Config, from_stored, leaves
 from tbloom.bloom.layout import Layout
 from tbloom.cli.commands.export import CHUNK, MANIFEST, Part, damaged, opened, parts_at
 from tbloom.cli.kit import filters, formats, options, output, progress
 from tbloom.cli.kit.command import Command
 from tbloom.cli.kit.errors import CommandError
+from tbloom.cli.kit.filters import Server
 from tbloom.engine.flow import ScriptCall, Status
 from tbloom.engine.scripts import Script
 from tbloom.errors import TBloomError
 from tbloom.window import ALWAYS
-
-if TYPE_CHECKING:
-    from tbloom.bloom.config import Config
-    from tbloom.cli.kit.filters import Server
 
 _RESTORE_PIECE = Script("bloom/restore_piece")
 _RESTORE_SHARD = Script("bloom/restore_shard")

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tbloom.cli.kit.formats import printable
 from tbloom.engine.urls import without_secrets
 from tbloom.errors import TBloomError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 FAILED, USER_ERROR, INTERRUPTED = 1, 2, 130
 #: The environment variables with the server's URL.

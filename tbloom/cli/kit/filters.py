@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 import threading
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import redis
 from redis.retry import Retry
@@ -26,9 +27,6 @@ from tbloom.exact import ExactInfo
 from tbloom.exact.config import ExactConfig
 from tbloom.exact.config import from_stored as exact_from_stored
 from tbloom.exact.verbs import ExactVerbs
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 Info = FilterInfo | ExactInfo
 #: The errors of a server that does not answer.

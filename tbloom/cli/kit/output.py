@@ -6,9 +6,10 @@ import json
 import os
 import shutil
 import sys
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from textwrap import fill
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 from unicodedata import combining, east_asian_width
 
 import click
@@ -16,9 +17,6 @@ import click
 from tbloom.cli.kit import formats
 from tbloom.cli.kit.errors import FAILED, CommandError, CommandFailed, one_line
 from tbloom.cli.kit.formats import printable
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 T = TypeVar("T")
 #: Wider than any line.

@@ -8,15 +8,13 @@ import secrets
 import stat
 import sys
 import time
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
 
 from tbloom.cli.kit.errors import CommandError, CommandFailed
 from tbloom.cli.kit.formats import counted
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 #: Bytes per read, and of the longest line.
 _READ_BYTES = 1 << 16
