@@ -3,6 +3,7 @@ which functions."""
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from itertools import takewhile
@@ -19,9 +20,9 @@ from tbloom.bloom.config import Config, configure
 from tbloom.bloom.hasher import digest
 from tbloom.bloom.layout import Layout
 from tbloom.bloom.script_calls import SliceCalls
-from tbloom.cli.commands.plan import log_bytes
 from tbloom.engine.batches import Batch
 from tbloom.engine.tokens import LanePool
+from tests.helpers import commands
 from tests.helpers.flows import keys_of
 from tests.helpers.localredis import LocalRedis
 
@@ -50,7 +51,10 @@ def test_plan_says_how_many_bytes_go_to_the_log(binary: str, error_rate: float) 
     with LocalRedis(binary, *LOGGED) as server, redis.Redis.from_url(server.url) as client:
         seen = TimeBloom.from_url(server.url, "news", capacity=60_000, error_rate=error_rate)
         (one, _), (many, _) = _spent(client, seen)
-    assert log_bytes(seen.config.hashes) == pytest.approx((one, many), rel=0.1)
+    given = "--capacity", "60000", "--error-rate", str(error_rate)
+    planned = json.loads(commands.tbloom("plan", *given, "--json").stdout)
+    found = planned["log_bytes"], planned["log_bytes_in_batches"]
+    assert found == pytest.approx((one, many), rel=0.1)
 
 
 def _spent(client: redis.Redis, seen: TimeBloom) -> list[tuple[float, float]]:
