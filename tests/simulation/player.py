@@ -20,7 +20,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from tests.simulation.connections import Place
+from tests.simulation.network import Place
 from tests.simulation.server import Server
 
 
