@@ -195,16 +195,6 @@ def test_the_other_filter_takes_the_place(
         assert all(client.pttl(key) > 0 for key in keys_of(client, name))
 
 
-def test_a_part_that_is_dropped_after_a_swap_is_noticed(client: redis.Redis, name: str) -> None:
-    TimeBloom(client, f"{{{name}}}:new", **FOREVER).add_many(BUILT)
-    live = TimeBloom(client, name, **FOREVER)
-    live.swap(f"{{{name}}}:new")
-    client.delete(f"{{{name}}}:all:1")
-    assert [f"the server has dropped {{{name}}}:all:1 early: what it held is forgotten"] == (
-        live.warnings()
-    )
-
-
 def test_what_can_not_be_swapped_is_refused_and_changes_nothing(
     client: redis.Redis, name: str
 ) -> None:

@@ -15,7 +15,7 @@ from tbloom.exact import ExactFilter
 from tests.simulation import ends
 from tests.simulation.accounts import SLICES, Account, WindowAccount
 from tests.simulation.callers import Caller
-from tests.simulation.events import add_event
+from tests.simulation.faults import add_event
 from tests.simulation.histories import Undecided
 from tests.simulation.network import async_client, sync_client
 from tests.simulation.player import Player

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from tests.simulation import ends
+from tests.simulation.callers import claim, heartbeat, of_all, taking_over, working
 from tests.simulation.cases import ALL, Case
-from tests.simulation.questions import claim, heartbeat, of_all, taking_over, working
 
 _FOUR = [
     (0, working("x", "commit", note=True), working("y", "release")),

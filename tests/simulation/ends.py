@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tbloom import ConfigMismatch
 from tests.simulation.accounts import LENGTH, SLICES, Account, WindowAccount
-from tests.simulation.questions import add, claim, contains_many, label_of, take_over
+from tests.simulation.callers import add, claim, contains_many, label_of, take_over
 
 if TYPE_CHECKING:
     from tests.simulation.cases import Case

@@ -7,9 +7,8 @@ from typing import Any
 
 from tbloom import TBloomError
 from tests.simulation.accounts import LENGTH
-from tests.simulation.callers import Question
-from tests.simulation.cases import ALL, CUTS, Case
-from tests.simulation.questions import (
+from tests.simulation.callers import (
+    Question,
     add,
     add_many,
     claim,
@@ -19,6 +18,7 @@ from tests.simulation.questions import (
     last_seen,
     of_all,
 )
+from tests.simulation.cases import ALL, CUTS, Case
 from tests.simulation.server import START_MS
 from tests.simulation.world import World
 

@@ -10,7 +10,7 @@ The moves, by the names under which schedules have them ("A" is a caller, or a c
 - ``A: interrupted, ...``: the caller gives up by a signal, or its task is cancelled
 - ``A: refused, OOM, ...``: the server executes the request while its memory is full; or READONLY, LOADING, BUSY
 - ``a late request arrives``
-- what else happens, each once: ``EVENTS`` in ``events``
+- what else happens, each once: ``EVENTS`` in ``faults``
 """
 
 from __future__ import annotations

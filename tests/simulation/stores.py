@@ -9,8 +9,8 @@ from typing import Any
 
 from tests.simulation import ends
 from tests.simulation.accounts import ExactAccount
+from tests.simulation.callers import add, add_many, ask, clear, contains
 from tests.simulation.cases import ALL, Case, Distinct, distinct, exact
-from tests.simulation.questions import add, add_many, ask, clear, contains
 from tests.simulation.server import START_MS
 from tests.simulation.world import World
 

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from tbloom.errors import TBloomError
 from tests.simulation.accounts import Account
-from tests.simulation.callers import Caller, Question, asking
+from tests.simulation.callers import Caller, Question, asking, heartbeat
 from tests.simulation.faults import Moves, possible_faults
 from tests.simulation.network import Link, Network, Request
 from tests.simulation.player import Worker
-from tests.simulation.questions import heartbeat
 from tests.simulation.schedules import Choose
 
 if TYPE_CHECKING:
