@@ -17,10 +17,9 @@ from tbloom import Claim, ConfigError, ConfigMismatch, TimeBloom
 from tbloom.bloom.hasher import columns_of, digest
 from tbloom.bloom.layout import Part
 from tbloom.bloom.sizing import COLUMNS, block_step
-from tests.helpers.contents import snapshot
+from tests.helpers.contents import block_of, snapshot
 from tests.helpers.flows import flow_of, lose, replies_to
 from tests.helpers.making import Make
-from tests.helpers.places import block_of
 
 
 async def test_info_counts_exactly(make: Make, client: redis.Redis) -> None:

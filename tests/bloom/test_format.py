@@ -28,8 +28,8 @@ from tbloom.bloom.sizing import COLUMNS, ROW_BYTES, block_step, key_bytes
 from tbloom.engine.keys import Keys
 from tbloom.engine.scripts import Script
 from tbloom.window import window_of
+from tests.helpers.contents import block_of
 from tests.helpers.making import made_once, missing
-from tests.helpers.places import block_of
 
 ROOT = Path(__file__).parents[2]
 VECTORS = ROOT / "tests" / "format_vectors.json"

@@ -21,8 +21,8 @@ from tbloom.bloom.script_calls import SliceCalls
 from tbloom.bloom.sizing import COLUMNS, block_step, window_rate
 from tbloom.engine.batches import Batch
 from tbloom.engine.tokens import LanePool
+from tests.helpers.contents import block_of
 from tests.helpers.flows import keys_of
-from tests.helpers.places import block_of
 
 check = pytest.mark.check
 _ROW = COLUMNS // 8

@@ -16,8 +16,7 @@ from tests.helpers import servers
 from tests.helpers.contents import snapshot
 from tests.helpers.localredis import LocalRedis
 from tests.helpers.making import cluster_needed
-from tests.helpers.stores import BLOOM, STORES, Store
-from tests.helpers.verbs import EVERY_VERB
+from tests.helpers.stores import BLOOM, EVERY_VERB, STORES, Store
 
 #: What a server says to a command that a user may not give, alone or in a script.
 REFUSED = r"(?i)permission|can't (?:run this command|access)"

@@ -23,8 +23,7 @@ from tbloom.engine import sending
 from tests.helpers import servers
 from tests.helpers.account import Account, names, pieces
 from tests.helpers.flows import flow_of, lose
-from tests.helpers.killable import Killable
-from tests.helpers.localredis import LocalRedis, free_port
+from tests.helpers.localredis import Killable, LocalRedis, free_port
 from tests.helpers.making import awaited, needed
 from tests.helpers.proxy import Proxy
 from tests.helpers.servers import OLDEST

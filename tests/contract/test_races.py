@@ -37,7 +37,7 @@ from tests.helpers.account import (
     pieces,
 )
 from tests.helpers.forks import in_child, needs_fork
-from tests.helpers.killable import Killable, again_and_again
+from tests.helpers.localredis import Killable, again_and_again
 from tests.helpers.making import needed
 from tests.helpers.proxy import Fault, Proxy
 from tests.helpers.stores import BLOOM, STORES, Store

@@ -15,8 +15,7 @@ import redis
 from tbloom.engine.keys import Keys, slot
 from tests.helpers import servers
 from tests.helpers.localredis import LocalRedis
-from tests.helpers.stores import DISTINCT, Store
-from tests.helpers.verbs import EVERY_VERB
+from tests.helpers.stores import DISTINCT, EVERY_VERB, Store
 
 ITEMS = [*map(str, range(2000))]
 MOVING_SLOTS = 40

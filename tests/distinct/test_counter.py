@@ -19,8 +19,8 @@ from tbloom.distinct import DistinctCounter, MappingFull
 from tbloom.engine.keys import name_of
 from tests.helpers import servers
 from tests.helpers.account import FULL, names, pieces
+from tests.helpers.contents import check_mapping
 from tests.helpers.flows import flow_of, lose
-from tests.helpers.ids import check
 from tests.helpers.localredis import LocalRedis
 from tests.helpers.making import Make
 
@@ -206,11 +206,11 @@ def test_a_replica_that_takes_over_has_mapping_and_counters_of_one_moment(
         pool.reset()  # the next connection is made anew
         pool.connection_kwargs["port"] = port
         url = f"redis://127.0.0.1:{port}/0"
-        check(url, name, {"one": one[:3000], "two": [*two[:100], *one[:200]]})
+        check_mapping(url, name, {"one": one[:3000], "two": [*two[:100], *one[:200]]})
         assert [True] * 4900 == other.add_many(two[100:])
         assert [True] * 2000 == counter.add_many(one[3000:])
         assert not any(counter.add_many(one))
-        check(url, name, {"one": one, "two": [*two, *one[:200]]})
+        check_mapping(url, name, {"one": one, "two": [*two, *one[:200]]})
 
 
 MONDAY = datetime(2019, 6, 3, tzinfo=timezone.utc)  # when the server's clock begins

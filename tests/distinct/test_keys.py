@@ -21,8 +21,7 @@ from tbloom.items import encode, fingerprint
 from tests.helpers.contents import keys_of, snapshot
 from tests.helpers.hostile import ITEMS, PLANTED
 from tests.helpers.localredis import LocalRedis
-from tests.helpers.stores import DISTINCT
-from tests.helpers.verbs import verbs_of_counters
+from tests.helpers.stores import DISTINCT, verbs_of_counters
 
 pytestmark = pytest.mark.usefixtures("away_from_midnight")
 KEYS = MappingKeys("planted")

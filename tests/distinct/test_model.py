@@ -16,9 +16,8 @@ from pyroaring import BitMap
 from tbloom import ConfigError
 from tbloom.distinct import DistinctCounter, dispatcher
 from tbloom.distinct.roaring import containers_of
-from tests.helpers.contents import keys_of
+from tests.helpers.contents import check_mapping, counted, keys_of
 from tests.helpers.flows import flow_of, run
-from tests.helpers.ids import check, counted
 from tests.helpers.making import Make
 
 CHUNK = 65_536
@@ -202,7 +201,7 @@ def test_verbs_of_many_clients_in_any_order(
                 sets["ever"].update(members)
         ever = DistinctCounter(client, "ever", name, keep_members=keep)
         ever.add_many(sets["ever"])
-        check(url, name, sets)
+        check_mapping(url, name, sets)
         if keep:
             assert sets["ever"] == {*ever.everyone()}
 

@@ -1,4 +1,4 @@
-"""The server for tests: a Redis on a free loopback port."""
+"""The server for tests: a Redis on a free loopback port; one that dies and comes back; harm that is done again and again."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 from typing_extensions import Self
@@ -136,3 +138,39 @@ def wait_until_ready(port: int, process: subprocess.Popen[bytes]) -> None:
             raise RuntimeError(f"ended at once with exit code {process.returncode}")
         time.sleep(0.02)
     raise RuntimeError(f"did not answer within {_READY_SECONDS:.0f} s")
+
+
+class Killable(LocalRedis):
+    """A server that can be killed and started again on the same port, with what it has written to ``folder``."""
+
+    def __init__(self, binary: str, folder: Path, *options: str, **more: Any) -> None:
+        super().__init__(binary, "--dir", str(folder), *options, **more)
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+
+    def restart(self) -> None:
+        """Starts it again; it has loaded what was written."""
+        self.stop()
+        self.start()
+
+
+@contextmanager
+def again_and_again(do: Callable[[], Any]) -> Iterator[None]:
+    """Does it in a thread of its own, until the context ends."""
+    done = Event()
+
+    def repeat() -> None:
+        while not done.is_set():
+            do()
+
+    with ThreadPoolExecutor(1) as thread:
+        repeating = thread.submit(repeat)
+        try:
+            yield
+        finally:
+            done.set()
+        repeating.result()

@@ -16,7 +16,7 @@ import pytest
 from tbloom.errors import StoreLocked, TBloomError
 from tbloom.pages import PageStore
 from tbloom.pages.page import fingerprint_of
-from tests.helpers.killable import again_and_again
+from tests.helpers.localredis import again_and_again
 from tests.helpers.making import missing
 from tests.helpers.pagestores import Child, bodies, body_of, die, mounted, url
 

@@ -24,7 +24,7 @@ from tbloom import Claim, TimeBloom
 from tbloom.scrapy.outage import NEW, Answers, Guess
 from tbloom.scrapy.stores import CrawlBloom, CrawlExact
 from tests.helpers.forked import Started
-from tests.helpers.killable import Killable
+from tests.helpers.localredis import Killable
 from tests.helpers.making import missing
 from tests.helpers.proxy import Proxy
 from tests.helpers.schedulers import ADDON, SCRAPY
