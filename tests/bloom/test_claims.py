@@ -12,8 +12,7 @@ import pytest
 import redis
 
 from tbloom import AsyncTimeBloom, Claim, FilterFull, TimeBloom
-from tests.helpers.forks import in_child, needs_fork
-from tests.helpers.making import session_of
+from tests.helpers.making import in_child, needs_fork, session_of
 from tests.helpers.proxy import Fault, Proxy
 from tests.helpers.servers import Clockwork
 

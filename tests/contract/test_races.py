@@ -36,9 +36,8 @@ from tests.helpers.account import (
     new_seed,
     pieces,
 )
-from tests.helpers.forks import in_child, needs_fork
 from tests.helpers.localredis import Killable, again_and_again
-from tests.helpers.making import needed
+from tests.helpers.making import in_child, needed, needs_fork
 from tests.helpers.proxy import Fault, Proxy
 from tests.helpers.stores import BLOOM, STORES, Store
 

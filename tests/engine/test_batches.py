@@ -14,7 +14,7 @@ from tbloom.engine.batches import Batch
 from tbloom.engine.dispatcher import Dispatcher
 from tbloom.engine.pending import PendingAnswers, now_ms
 from tbloom.engine.tokens import LANE_TTL_MS, LanePool
-from tests.helpers.forks import in_child, needs_fork
+from tests.helpers.making import in_child, needs_fork
 
 
 def digests(number: int, first: int = 0) -> list[bytes]:

@@ -19,8 +19,8 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from tbloom import TimeBloom
-from tests.helpers.forks import in_child, needs_fork
 from tests.helpers.localredis import LocalRedis
+from tests.helpers.making import in_child, needs_fork
 from tests.helpers.proxy import Fault, Proxy
 from tests.helpers.stores import BLOOM
 

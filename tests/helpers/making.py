@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import multiprocessing
 import os
 import shutil
 from collections.abc import Callable
@@ -108,3 +109,18 @@ awaited = Awaited
 def session_of(seen: Any) -> str:
     """The session of a filter whose verbs are awaited."""
     return str(getattr(seen, "_seen", seen).session)
+
+
+needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system can't fork")
+
+
+def in_child(work: Callable[[], Any]) -> Any:
+    """Does the work in a forked process; returns its answer."""
+    forks = multiprocessing.get_context("fork")
+    reader, writer = forks.Pipe(duplex=False)
+    child = forks.Process(target=lambda: writer.send(work()), daemon=True)
+    child.start()
+    writer.close()
+    answer = reader.recv()  # EOFError: it has printed an error
+    child.join()
+    return answer

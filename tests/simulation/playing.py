@@ -12,10 +12,9 @@ import pytest
 
 from tbloom.engine.retries import Retries
 from tests.simulation.cases import Broken, Case
-from tests.simulation.claims import CLAIMS
 from tests.simulation.crawl_cases import CRAWLS
 from tests.simulation.crawls import on_played_time
-from tests.simulation.filters import CHANGES, FILTERS
+from tests.simulation.filters import CHANGES, CLAIMS, FILTERS
 from tests.simulation.player import Player
 from tests.simulation.schedules import both, replay, sample, shortest
 from tests.simulation.server import running
