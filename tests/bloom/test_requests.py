@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 import redis
 
-import tbloom
 from tbloom import TimeBloom
 from tbloom.bloom.config import Config, configure
 from tbloom.bloom.hasher import digest
@@ -22,7 +21,7 @@ from tbloom.bloom.layout import Layout
 from tbloom.bloom.script_calls import SliceCalls
 from tbloom.engine.batches import Batch
 from tbloom.engine.tokens import LanePool
-from tests.helpers import commands
+from tests.helpers.commands import tbloom
 from tests.helpers.flows import keys_of
 from tests.helpers.localredis import LocalRedis
 
@@ -51,10 +50,10 @@ def test_plan_says_how_many_bytes_go_to_the_log(binary: str, error_rate: float) 
     with LocalRedis(binary, *LOGGED) as server, redis.Redis.from_url(server.url) as client:
         seen = TimeBloom.from_url(server.url, "news", capacity=60_000, error_rate=error_rate)
         (one, _), (many, _) = _spent(client, seen)
-    given = "--capacity", "60000", "--error-rate", str(error_rate)
-    planned = json.loads(commands.tbloom("plan", *given, "--json").stdout)
-    found = planned["log_bytes"], planned["log_bytes_in_batches"]
-    assert found == pytest.approx((one, many), rel=0.1)
+    command = tbloom("plan", "--capacity", 60_000, "--error-rate", error_rate, "--json")
+    planned = json.loads(command.stdout)
+    assert planned["log_bytes"] == pytest.approx(one, rel=0.1)
+    assert planned["log_bytes_in_batches"] == pytest.approx(many, rel=0.1)
 
 
 def _spent(client: redis.Redis, seen: TimeBloom) -> list[tuple[float, float]]:
@@ -111,7 +110,7 @@ def test_the_request_of_an_add_is_small() -> None:
     assert len(packed) - names < 1024
 
 
-PACKAGE = Path(tbloom.__file__).parent
+PACKAGE = Path(__file__).parents[2] / "tbloom"
 CONTRIBUTING = (PACKAGE.parent / "CONTRIBUTING.md").read_text(encoding="utf-8")
 
 
