@@ -245,13 +245,6 @@ def retries(of: Follows, response: Response) -> Output:
         yield from of.page(response)
 
 
-def retries_by_hand(of: Follows, response: Response) -> Output:
-    if of.visits == 1:
-        yield response.request.replace(dont_filter=True)
-    else:
-        yield from of.page(response)
-
-
 def yields_another(of: Follows, response: Response) -> Output:
     """With a copied meta, past the filter."""
     yield from of.page(response)
@@ -265,11 +258,6 @@ def links_with(meta: Callable[[Response], dict[str, Any]]) -> Callable[..., Outp
             yield link.replace(meta=meta(response))
 
     return links
-
-
-def links_twice(of: Follows, response: Response) -> Output:
-    for link in Follows.links(of, response):
-        yield from (link, link)
 
 
 def links_offsite(of: Follows, response: Response) -> Output:
@@ -441,11 +429,9 @@ SPIDERS = {
     "raises, recovered with a retry": Setup(RETRYING, spider(target=raises_midway), left=T),
     "raises once, recovered with a retry": Setup(RETRYING, spider(target=raises_once)),
     "asks again by get_retry_request": at_target(retries),
-    "asks again by replace": at_target(retries_by_hand),
     "copies meta": Setup(spider=spider(links=COPIES)),
     "copies meta, past the filter": Setup(spider=spider(links=COPIES, target=yields_another)),
     "copies meta, past the filter, the item fails": Setup(pipeline(raises_slowly), spider(links=COPIES, target=yields_another), unstored=T),
-    "each link twice": Setup(spider=spider(links=links_twice)),
     "async callback": Setup(spider=spider(parse=parses_later)),
     "async callback raises": Setup(spider=spider(parse=raises_later), left=T),
     "async callback downloads": Setup(spider=spider(parse=downloads_inline)),

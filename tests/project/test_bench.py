@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from itertools import product
 from pathlib import Path
 
@@ -68,18 +66,6 @@ def test_plan_compares_with_what_was_measured() -> None:
     peers = {"scrapy-redis: SADD": _SET_BYTES, "SET NX EX, a key each": _KEY_BYTES}
     for name, compared in peers.items():
         assert compared == pytest.approx(measured.row(name)["bytes per item"], rel=0.03)
-
-
-@pytest.mark.check
-def test_a_quick_run_prints_and_writes_no_page() -> None:
-    for module in ("scrapy_redis_bloomfilter", "rbloom"):
-        pytest.importorskip(module, reason="needs the group bench")
-    before = [page.read_bytes() for page in (results.FILE, *results.PAGES)]
-    command = [sys.executable, "-m", "bench", "--quick", "--only", "scaling", "footprint"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    assert "\nscaling\n" in done.stdout
-    assert "tbloom, 7 slices" in done.stdout
-    assert before == [page.read_bytes() for page in (results.FILE, *results.PAGES)]
 
 
 @pytest.mark.check
