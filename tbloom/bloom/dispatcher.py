@@ -135,7 +135,8 @@ class FilterDispatcher(Dispatcher):
             begins |= bool(store) and shard.begins_after is not None
         # A lost answer is fetched by its token alone, unless there is none, and the call is made anew.
         is_fetched = batches[0].first and not any(batch.compared for batch in batches)
-        if store is None or is_fetched:
+        # (A slice begins first: until then no key has the size that its entry will say.)
+        if store is None or (is_fetched and not (begins and is_known)):
             return None
         if self._full and any(batch.shard in self._full for batch in batches):
             return self._grow(current, batches)

@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any
 
 from tbloom.bloom import fingerprinter
-from tbloom.bloom.config import Config
 from tbloom.bloom.dispatcher import FilterDispatcher
 from tbloom.bloom.script_calls import ShardCalls
 from tbloom.engine.batches import Batch
@@ -63,8 +62,8 @@ def _call(
     return ScriptCall(
         _SWAP,
         (
-            *_own(old.config),
-            *_own(new.config),
+            *old.shard(0).guards,
+            *new.shard(0).guards,
             new.config.keys.claims(0),
             new.config.keys.sessions(0),
             *parts,
@@ -80,7 +79,3 @@ def _call(
             len(parts),
         ),
     )
-
-
-def _own(config: Config) -> tuple[str, str]:
-    return config.keys.config(0), config.keys.state(0)

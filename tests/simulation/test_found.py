@@ -95,6 +95,13 @@ FOUND: list[Schedule] = [
         "the server's clock is set",
         ["E asks", "B asks", "E is answered", "E is answered", "B is answered", "B is answered", "the clock is set back"],
     ),
+    (  # A call without an answer was sent again into a slice that had not begun, and the slice began with another size.
+        "slices grow",
+        ["C asks", "B asks", "B is answered", "A asks", "D asks", "A is answered", "C is answered", "C is answered",
+         "C is answered", "A: refused, BUSY, then error", "C: refused, BUSY, then error", "C asks again", "the slice ends",
+         "D is answered", "D is answered", "C is answered", "A asks again", "D is answered", "C is answered", "D is answered",
+         "A is answered", "A is answered"],
+    ),
     (  # A claim whose call was executed twice comes back after its release, and ends with the session's next heartbeat.
         "three clients work on three items, the server comes back with what it had saved",
         ["C asks", "C is answered", "C: cut off, 1 of 1 executed, then again", "the server saves", "C is answered", "C asks",

@@ -47,8 +47,6 @@ class ClaimVerbs(Verbs[Client]):
         self._keep_session()
         within, key = check_within(within, self.config.slices), self.config.digest(item)
         notes = {key: check_note(note)}
-        if self._is_cached(key, within):
-            return Claim.SEEN
         asking = self._with_stored_shards(self._claim_digests, [key], within, notes, previous_owner)
         return (yield from asking)[0]
 
