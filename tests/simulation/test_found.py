@@ -107,6 +107,14 @@ FOUND: list[Schedule] = [
         ["C asks", "C is answered", "C: cut off, 1 of 1 executed, then again", "the server saves", "C is answered", "C asks",
          "C is answered", "the server restarts with what it saved"],
     ),
+    (  # A thread fetches the answers of another one's lost call, and sends it once more after the item was discarded.
+        "exact: four threads add and discard",
+        ["scripts are forgotten", "A asks", "D asks", "B asks", "C asks", "A is answered", "A is answered", "B is answered",
+         "D is answered", "A is answered", "C is answered", "B: refused, READONLY, then again", "D is answered",
+         "C is answered", "D is answered", "A: cut off, 0 of 1 executed, the others late, then error", "D asks",
+         "B is answered", "C is answered", "D is answered", "B asks", "a late request arrives", "B is answered",
+         "B is answered", "D: refused, READONLY, then error", "A asks again", "D asks again", "B asks"],
+    ),
 ]  # fmt: skip
 
 
