@@ -107,6 +107,23 @@ def test_lost_answers_beyond_their_limit_are_fetched_by_the_next_call(
         assert not any(seen.add_many(map(str, range(30))))
 
 
+@pytest.mark.parametrize(
+    ("store", "short"),
+    [(TimeBloom, {"granularity": "1s", "slices": 2}), (ExactFilter, {"ttl": 2})],
+)
+def test_a_repeat_after_its_window_is_answered_like_any_other_call(
+    store: Any, short: Any, clockwork: Any, name: str
+) -> None:
+    """The lost answer has left with the window, so the item is new to the first who asks in the next one."""
+    url = clockwork.server.url
+    with store.from_url(url, name, **short) as seen, store.from_url(url, name, **short) as other:
+        seen.add("before")
+        lose(seen.client, flow_of(seen, "add_many", ["a", "b"], None))
+        clockwork.set("2019-06-03 00:00:03")
+        assert [True, False, True] == [other.add("a"), seen.add("a"), seen.add("b")]
+        assert [False, False] == seen.add_many(["a", "b"])
+
+
 def test_an_answer_is_kept_for_an_hour_or_until_its_slice_leaves(clockwork: Any, name: str) -> None:
     """Also where the clock is set back over a minute's beginning."""
     with (
