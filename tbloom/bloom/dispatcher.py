@@ -29,7 +29,7 @@ from tbloom.engine.replicas import Replicas
 from tbloom.engine.tokens import Lane
 from tbloom.errors import FilterFull
 
-#: The replies to one item that is added: it is new, or seen.
+#: The replies to one item: it is new (of ``contains``: seen), or not.
 NEW: list[Any] = [0, b"1"]
 ANSWERS: tuple[list[Any], ...] = NEW, [0, b"0"]
 #: Makes the batch, and the call, of an item that goes into the current slice of a filter with one shard.

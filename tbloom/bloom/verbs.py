@@ -88,6 +88,12 @@ class Verbs(Base[Client]):
     def contains(self, item: Item, within: int | None = None) -> Flow[bool]:
         """Has the item been seen within the window, or the newest ``within`` slices? Changes nothing."""
         slices, key = check_within(within, self.config.slices), self.config.digest(item)
+        dispatcher, calls = self._dispatcher, self._dispatcher.calls
+        if calls and not self._cache.size and (dispatcher.usual or dispatcher.prepare()):
+            [reply] = yield (calls.contains(slices, Batch([key])),)
+            if reply in ANSWERS:
+                return bool(reply == NEW)
+            dispatcher.usual = None
         return (yield from self._with_stored_shards(self._contains_digests, [key], slices))[key]
 
     @contains.batched
