@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import secrets
+import signal
 import tempfile
 import time
 import warnings
@@ -23,7 +24,8 @@ from scrapy.http import Response, TextResponse
 from scrapy.utils.request import fingerprint
 
 from tbloom import TimeBloom
-from tests.helpers import crawl, forked
+from tests.helpers import crawl
+from tests.helpers.forked import Started
 from tests.helpers.schedulers import ADDON
 from tests.helpers.website import Handler, served
 
@@ -123,8 +125,21 @@ class Setup:
     unstored: Iterable[str] = ()
     #: How many lines of tbloom's the log has with the level ERROR, with "done".
     errors: int = 0
+    #: How many crawlers there are at a time.
+    crawlers: int = 1
+    #: With the add-on, a signal that the crawler gets after some pages; another one comes after it.
+    stop: str = ""
     #: How often a page may be asked for beyond what Scrapy's own filter does.
     again: int = 0
+    #: The crawl ends before it has fetched all: which pages it has fetched depends.
+    partial: bool = False
+    #: The marks with which it is tried.
+    marks: tuple[str, ...] = MARKS
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether its crawls need processes of their own."""
+        return bool(self.stop) or self.crawlers > 1 or self.partial
 
     def paths(self) -> list[str]:
         """The pages that links lead to."""
@@ -144,7 +159,10 @@ class Result:
     items: list[str]
     #: The pages that the filter has seen.
     marked: list[str]
-    #: What the log has with the level ERROR: tbloom's lines, and for others the logger and the type of the exception.
+    #: Of the last crawl, as the stats and what the log has with the level ERROR: tbloom's lines, and for others the logger
+    #: and the type of the exception.
+    reason: str
+    stats: dict[str, float]
     errors: list[str]
 
 
@@ -157,15 +175,21 @@ def complaints(setup: Setup, how: str, own: Result, result: Result) -> list[str]
             wrong.append(f"{what}: expected {expected or 'none'}, got {actual or 'none'}")
 
     again = Counter(dict.fromkeys(own.requests, setup.again))
-    compare("requests too many", {}, dict(result.requests - own.requests - again))
-    compare("pages not fetched", set(), {*own.requests} - {*result.requests})
-    if setup.again:
-        compare("items missing", set(), {*own.items} - {*result.items})
+    if setup.partial:
+        twice = {path for path, times in result.requests.items() if times > 1}
+        compare("requested twice", set(), twice)
     else:
-        compare("items", sorted(own.items), sorted(result.items))
-    left = setup.not_marked(how)
-    compare("pages not marked", set(), {*setup.paths()} - left - {*result.marked})
-    compare("pages marked", set(), {*result.marked} & left)
+        compare("requests too many", {}, dict(result.requests - own.requests - again))
+        compare("pages not fetched", set(), {*own.requests} - {*result.requests})
+        if setup.again:
+            compare("items missing", set(), {*own.items} - {*result.items})
+        else:
+            compare("items", sorted(own.items), sorted(result.items))
+    if not (setup.partial and how == "scheduled"):
+        left = setup.not_marked(how)
+        fetched = {*result.items} if setup.partial else {*setup.paths()}
+        compare("pages not marked", set(), fetched - left - {*result.marked})
+        compare("pages marked", set(), {*result.marked} & left)
     ours = [error for error in result.errors if error.startswith("tbloom.")]
     if len(ours) != (setup.errors if how == "done" else 0):
         wrong.append(f"errors: {ours}")
@@ -275,14 +299,27 @@ class _Run:
             "TBLOOM_KEY": self._key,
             "TBLOOM_MARK": self.how,
             "TBLOOM_ERROR_RATE": ERROR_RATE,
+            **({"TBLOOM_SESSION_TTL": 3} if self.setup.stop else {}),
         }
+
+    def crawl_alone(self) -> dict[str, Any]:
+        """By processes of their own; how the last crawl ended."""
+        crawlers = [_started([self.job]) for _ in range(self.setup.crawlers)]
+        if self.setup.stop and self.how != OWN:
+            [crawler] = crawlers
+            while crawler.poll() is None and len(self.site.asked) < self.setup.pages // 5:
+                time.sleep(0.01)
+            crawler.send_signal(signal.Signals[self.setup.stop])
+            crawler.communicate()
+            crawlers = [_started([self.job])]
+        return [end for crawler in crawlers for end in _ended(crawler)][-1]
 
     def result(self, end: dict[str, Any]) -> Result:
         """What has become of the pages."""
         stored = self._items.read_text(encoding="utf-8").split() if self._items.exists() else []
         errors = end["errors"] + end["failures"]
         asked = Counter(self.site.asked)
-        return Result(asked, stored, self._marked(), errors)
+        return Result(asked, stored, self._marked(), end["finish_reason"], end["stats"], errors)
 
     def _marked(self) -> list[str]:
         if self.how == OWN:
@@ -293,17 +330,28 @@ class _Run:
         return [path for path, is_seen in zip(self.setup.paths(), answers, strict=True) if is_seen]
 
 
+def _started(jobs: list[dict[str, Any]]) -> Started:
+    return Started("tests.helpers.setups", json.dumps(jobs))
+
+
+def _ended(crawler: Started) -> list[dict[str, Any]]:
+    out, err = crawler.communicate()
+    assert out, err
+    ends: list[dict[str, Any]] = json.loads(out)
+    return ends
+
+
 def run(setups: Mapping[str, Setup], how: str, url: str) -> dict[str, Result]:
-    """Crawls by this filter, one after the other in a process of their own; ``url``: of the Redis."""
+    """Crawls by this filter, most of them in one process; ``url``: of the Redis."""
     with ExitStack() as stack:
-        runs = []
+        runs = {}
         for name, setup in setups.items():
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="tbloom-setup-"))
             site = stack.enter_context(served(Site, asked=[], setup=setup))
-            runs.append(_Run(name, setup, how, url, site, folder))
-        done = forked.run("tests.helpers.setups", json.dumps([run.job for run in runs]))
-        assert done.stdout, done.stderr
+            runs[name] = _Run(name, setup, how, url, site, folder)
+        jobs = [run.job for run in runs.values() if not run.setup.is_alone]
+        ends = iter(_ended(_started(jobs)) if jobs else [])
         return {
-            run.name: run.result(end)
-            for run, end in zip(runs, json.loads(done.stdout), strict=True)
+            name: run.result(run.crawl_alone() if run.setup.is_alone else next(ends))
+            for name, run in runs.items()
         }

@@ -16,7 +16,7 @@ from scrapy import signals
 from scrapy.core.downloader import Downloader
 from scrapy.core.scheduler import Scheduler
 from scrapy.downloadermiddlewares.retry import get_retry_request
-from scrapy.exceptions import DontCloseSpider, DropItem, IgnoreRequest
+from scrapy.exceptions import CloseSpider, DontCloseSpider, DropItem, IgnoreRequest
 from scrapy.http import HtmlResponse, Response
 from scrapy.pipelines.files import FilesPipeline
 
@@ -94,12 +94,30 @@ def gives_another(hook: str, make: Callable[[scrapy.Request, str], scrapy.Reques
     return Setup(downloader(**{**methods, hook: give}))
 
 
+async def downloads_by_itself(part: Part, request: Any) -> Response | None:
+    """As rendering services are called."""
+    if not is_page(request):
+        return None
+    await asyncio.sleep(0.01)
+    other = scrapy.Request(request.url.replace("/p/", "/api/"))
+    response = await part.crawler.engine.download_async(other)
+    return response.replace(url=request.url)
+
+
 async def injects(part: Part, request: Any, response: Any) -> Response:
     """As scrapy-poet does: a provider downloads what the callback wants besides the response."""
     if is_page(request):
         more = request.replace(url=request.url.replace("/p/", "/product/"))
         request.meta["product"] = (await part.crawler.engine.download_async(more)).text
     return response  # type: ignore[no-any-return]
+
+
+def own_response(_: Part, request: Any) -> Response | None:
+    """Of another URL and another request."""
+    if not is_page(request):
+        return None
+    url = f"https://elsewhere.example/{request.url.rpartition('/')[2]}"
+    return HtmlResponse(url, request=scrapy.Request(url, request.callback))
 
 
 _SAME = HtmlResponse("https://elsewhere.example/same", body=b"<a href='/p/1'>a page</a>")
@@ -134,6 +152,19 @@ def gives_response(_: Part, request: Any, exception: Any) -> Response:
 def ignores(_: Part, request: Any) -> None:
     if is_target(request):
         raise IgnoreRequest
+
+
+def through_dead_proxy(_: Part, request: Any) -> Any:
+    """Each attempt has a proxy of its own, and a request."""
+    if "proxy" not in request.meta:
+        meta = {**request.meta, "proxy": "http://127.0.0.1:1"}
+        return request.replace(meta=meta, dont_filter=True)
+    return None
+
+
+def through_next_proxy(part: Part, request: Any, exception: Any) -> Any:
+    meta = {**request.meta, "proxy": part.crawler.spider.site}
+    return request.replace(meta=meta, dont_filter=True)
 
 
 class Browser:
@@ -227,6 +258,11 @@ def recovers_with_retry(part: Part, response: Any, exception: Any) -> list[Any]:
     return [retry or {"page": "given up"}]
 
 
+# What spiders do with the target.
+def raises_at_once(_: Follows, response: Response) -> Output:
+    raise ValueError
+
+
 def raises_midway(of: Follows, response: Response) -> Output:
     yield from of.page(response)
     raise ValueError
@@ -238,11 +274,28 @@ def raises_once(of: Follows, response: Response) -> Output:
         raise ValueError
 
 
+def closes(of: Follows, response: Response) -> Output:
+    yield from of.page(response)
+    raise CloseSpider("enough")
+
+
 def retries(of: Follows, response: Response) -> Output:
     if of.visits == 1:
         yield get_retry_request(response.request, spider=of, reason="captcha")
     else:
         yield from of.page(response)
+
+
+def retries_by_hand(of: Follows, response: Response) -> Output:
+    if of.visits == 1:
+        yield response.request.replace(dont_filter=True)
+    else:
+        yield from of.page(response)
+
+
+def retries_with_item(of: Follows, response: Response) -> Output:
+    yield {"page": f"visit {of.visits}"}
+    yield from retries(of, response)
 
 
 def yields_another(of: Follows, response: Response) -> Output:
@@ -258,6 +311,11 @@ def links_with(meta: Callable[[Response], dict[str, Any]]) -> Callable[..., Outp
             yield link.replace(meta=meta(response))
 
     return links
+
+
+def links_twice(of: Follows, response: Response) -> Output:
+    for link in Follows.links(of, response):
+        yield from (link, link)
 
 
 def links_offsite(of: Follows, response: Response) -> Output:
@@ -291,6 +349,11 @@ async def downloads_inline(of: Follows, response: Response) -> AsyncIterator[Any
     await of.crawler.engine.download_async(inline)
     async for output in parses_later(of, response):
         yield output
+
+
+async def starts_with_item(of: Follows) -> AsyncIterator[Any]:
+    yield {"page": "start"}
+    yield of.request("/p/0")
 
 
 # Errbacks.
@@ -372,8 +435,11 @@ RETRYING = around_spider(process_spider_exception=recovers_with_retry)
 THROTTLED = {"AUTOTHROTTLE_ENABLED": True, "AUTOTHROTTLE_START_DELAY": 0.01, "AUTOTHROTTLE_MAX_DELAY": 0.02}  # fmt: skip
 CACHED = {"HTTPCACHE_ENABLED": True, "HTTPCACHE_DIR": "FOLDER/cache", "HTTPCACHE_IGNORE_HTTP_CODES": [500]}  # fmt: skip
 GATES = {"SCHEDULER": OwnScheduler, "DOWNLOADER": OwnDownloader}
+PROXIES = downloader(600, process_request=through_dead_proxy, process_exception=through_next_proxy)
 REDIS_QUEUE = {"SCHEDULER": SHARED, "SCHEDULER_PERSIST": True}
 T, ALL = (TARGET,), tuple(Setup().paths())
+#: A crawl that takes long enough to be disturbed.
+LONG: dict[str, Any] = {"pages": 150, "seconds": 0.02}
 
 HTTP = {
     "plain": Setup(),
@@ -382,8 +448,12 @@ HTTP = {
     "500": Setup(surprises={TARGET: [500]}, left=T),
     "500 once": Setup(surprises={TARGET: [500, 200]}),
     "500, errback logs": failing([500], logs, left=T),
+    "500, errback yields": failing([500], yields, left=T),
     "connection lost": Setup(surprises={TARGET: [None]}, left=T),
+    "connection lost, errback logs": failing([None], logs, left=T),
+    "connection lost, errback yields": failing([None], yields, left=T),
     "connection lost, async errback yields": failing([None], yields_async, left=T),
+    "connection lost, errback retries": failing([None, None, 200], retries_failed),
     "connection lost, async errback retries": failing([None, None, 200], retries_failed_async),
     "connection lost, errback replaces": failing([None, None, 200], replaces_failed),
     "redirect": Setup(surprises={TARGET: ["/q"]}),
@@ -407,12 +477,15 @@ MIDDLEWARES = {
         for name, make in ANOTHER.items()
         for hook in ("process_request", "process_response", "process_exception")
     },
+    "a middleware downloads": Setup(downloader(process_request=downloads_by_itself)),
     "a provider downloads": Setup(downloader(process_response=injects)),
+    "a response of another URL": Setup(downloader(process_request=own_response)),
     "one response for all": Setup(downloader(process_request=one_response)),
     "the same request again": Setup(downloader(process_response=asks_again)),
     "a response for an exception": Setup(downloader(process_request=fails_at_target, process_exception=gives_response)),
     "process_response raises": Setup(downloader(process_response=fails_at_target), left=T),
     "ignored": Setup(downloader(process_request=ignores)),
+    "a proxy for each attempt": Setup(PROXIES),
     "a download handler": Setup({"DOWNLOAD_HANDLERS": {"http": Browser}}),
     "a scheduler and a downloader": Setup(GATES),
     "process_spider_input raises": Setup(around_spider(process_spider_input=raises_at_input), left=T),
@@ -424,17 +497,23 @@ MIDDLEWARES = {
     "a middleware recovers with an item that fails": Setup({"SPIDER_MIDDLEWARES": {raises_at(dict): 500, RECOVERS: 400}, **pipeline(raises_for_target)}, unstored=T),
 }  # fmt: skip
 SPIDERS = {
+    "raises at once": at_target(raises_at_once, left=T),
     "raises midway": at_target(raises_midway, left=T),
     "raises, recovered": Setup({"SPIDER_MIDDLEWARES": {RECOVERS: 400}}, spider(target=raises_midway), left=T),
     "raises, recovered with a retry": Setup(RETRYING, spider(target=raises_midway), left=T),
     "raises once, recovered with a retry": Setup(RETRYING, spider(target=raises_once)),
+    "closes the spider": at_target(closes, left=T, partial=True),
     "asks again by get_retry_request": at_target(retries),
+    "asks again by replace": at_target(retries_by_hand),
+    "asks again and yields an item": at_target(retries_with_item),
     "copies meta": Setup(spider=spider(links=COPIES)),
     "copies meta, past the filter": Setup(spider=spider(links=COPIES, target=yields_another)),
     "copies meta, past the filter, the item fails": Setup(pipeline(raises_slowly), spider(links=COPIES, target=yields_another), unstored=T),
+    "each link twice": Setup(spider=spider(links=links_twice)),
     "async callback": Setup(spider=spider(parse=parses_later)),
     "async callback raises": Setup(spider=spider(parse=raises_later), left=T),
     "async callback downloads": Setup(spider=spider(parse=downloads_inline)),
+    "start yields an item": Setup(spider=spider(start=starts_with_item)),
 }  # fmt: skip
 PIPELINES = {
     "items are dropped": Setup(pipeline(drops)),
@@ -446,10 +525,17 @@ PIPELINES = {
 }  # fmt: skip
 QUEUES = {
     **{
-        f"{kind} of scrapy-redis": Setup({**REDIS_QUEUE, "SCHEDULER_QUEUE_CLASS": f"scrapy_redis.queue.{kind}"})
+        f"{kind} of scrapy-redis{more}": Setup({**REDIS_QUEUE, "SCHEDULER_QUEUE_CLASS": f"scrapy_redis.queue.{kind}"}, **crawlers)
         for kind in ("FifoQueue", "LifoQueue", "PriorityQueue")
+        for more, crawlers in (("", {}), (", two crawlers", {"crawlers": 2, **LONG}))
     },
     "scrapy-redis, stays idle after a failure": Setup({**REDIS_QUEUE, **at_signal(signals.spider_idle, stays_open)}, surprises={TARGET: [500]}, left=T),
+    "JOBDIR, SIGTERM": Setup({"JOBDIR": "FOLDER/job"}, stop="SIGTERM", **LONG),
+    "scrapy-redis, SIGTERM": Setup(REDIS_QUEUE, stop="SIGTERM", **LONG),
+    "SIGTERM": Setup(stop="SIGTERM", again=1, marks=("parsed", "done"), **LONG),
+    "SIGKILL": Setup(stop="SIGKILL", again=1, marks=("done",), **LONG),
+    "scrapy-redis, SIGKILL": Setup(REDIS_QUEUE, stop="SIGKILL", again=1, marks=("done",), **LONG),
+    "30,000 requests": Setup({"CLOSESPIDER_PAGECOUNT": 300}, pages=30_000, partial=True),
 }  # fmt: skip
 SETUPS = {**HTTP, **MIDDLEWARES, **SPIDERS, **PIPELINES, **QUEUES}
 
