@@ -31,7 +31,7 @@ local function refusal(begins, ends, layout, version, config_key)
   local now, refused = time_within(begins, ends)
   if refused then return now, refused end
   if not layout then return now, {4, ''} end
-  -- (A layout without entries is its version; to take one out of the other costs 1 us.)
+  -- (A layout without entries is its version: then 1 us is saved.)
   if layout ~= version and version_of(layout) ~= version then return now, {5, layout, redis.call('GET', config_key) or ''} end
   return now
 end

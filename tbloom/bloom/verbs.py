@@ -89,6 +89,7 @@ class Verbs(Base[Client]):
         """Has the item been seen within the window, or the newest ``within`` slices? Changes nothing."""
         slices, key = check_within(within, self.config.slices), self.config.digest(item)
         dispatcher, calls = self._dispatcher, self._dispatcher.calls
+        # Where an add is usual, the layout is known, and the call is made at once.
         if calls and not self._cache.size and (dispatcher.usual or dispatcher.prepare()):
             [reply] = yield (calls.contains(slices, Batch([key])),)
             if reply in ANSWERS:

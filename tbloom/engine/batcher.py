@@ -76,9 +76,8 @@ class Waiting:
 
 def hand_out(waiting: Iterable[Waiting], answers: dict[Any, bool] | Exception | None) -> None:
     """Gives each task its answer, or the error; an item is new once."""
-    for each in sorted(
-        waiting, key=lambda each: each.done.cancelled()
-    ):  # those that wait come first
+    # Those that still wait come first.
+    for each in sorted(waiting, key=lambda each: each.done.cancelled()):
         each.take(answers)
         if each.asked.keep and isinstance(answers, dict):
             answers[each.item] = False

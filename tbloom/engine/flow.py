@@ -50,10 +50,6 @@ class Status(IntEnum):
     IN_USE = 9
 
 
-#: The statuses after which a call is made anew.
-CORRECTIONS = Status.CLOCK, Status.LAYOUT
-
-
 class Command:
     """A plain command. Its reply is in bytes, whatever the client's ``decode_responses`` is."""
 

@@ -7,6 +7,7 @@ import re
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Any
 
 from redis import exceptions
@@ -129,9 +130,10 @@ class Retries:
         """The calls that are sent next, in order: of each node the first ones, or one behind which other commands go."""
         of_node = defaultdict[str, list[int]](list)
         for place, call in self._waiting.items():
-            of_node["" if call.behind else self._node_of(call)].append(place)
-            most = 1 if call.behind else self._at_once
-        self._asked = sorted(place for places in of_node.values() for place in places[:most])
+            places = of_node["" if call.behind else self._node_of(call)]
+            if len(places) < (1 if call.behind else self._at_once):
+                places.append(place)
+        self._asked = sorted(chain.from_iterable(of_node.values()))
         return [self._waiting[place] for place in self._asked]
 
     def take(self, replies: Sequence[Any]) -> None:

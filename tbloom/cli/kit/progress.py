@@ -21,7 +21,7 @@ Advance = Callable[[int], None]
 
 @contextmanager
 def bar(unit: str, total: int, *, prints: bool = False) -> Iterator[Advance]:
-    """Yields what is told the number of units that were done; ``total``: about how many there are, 0: nobody knows.
+    """Yields a function that takes the number of units that were done; ``total``: about how many there are, 0: nobody knows.
 
     No bar comes without a terminal, with --quiet, or where the command ``prints`` lines on the same terminal.
     """
