@@ -1,4 +1,4 @@
--- restore_shard: put a restored shard in its place. Renames its parts, which restore_piece.lua has written, all at once.
+-- restore_shard: put a restored shard in its place. Renames its parts, which the client has written, all at once.
 --
 -- Includes   generations, keys
 --

@@ -6,6 +6,8 @@ current slice gets a further part of the new size.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from tbloom.bloom.config import Config, from_stored, leaves
 from tbloom.bloom.layout import Layout
 from tbloom.engine.clock import ServerClock
@@ -19,8 +21,10 @@ _RECONFIGURE = Script("bloom/reconfigure")
 FIXED = ("granularity", "tz", "shards", "layout", "hash", "secret")
 
 
-def reconfigure(config: Config, clock: ServerClock) -> Flow[None]:
-    """Gives the stored filter the parameters of ``config``.
+def reconfigure(
+    config: Config, clock: ServerClock, progress: Callable[[int], object] | None = None
+) -> Flow[None]:
+    """Gives the stored filter the parameters of ``config``; ``progress`` takes each number of shards that are done.
 
     The root comes first, so that no client agrees on the old parameters any more. Each shard keeps a
     copy of its own parameters, so a call that did not finish can be made again.
@@ -33,6 +37,8 @@ def reconfigure(config: Config, clock: ServerClock) -> Flow[None]:
         [copy] = yield from deliver([Command(("GET", config.keys.config(shard)))])
         if copy is not None:  # else the shard is empty
             yield from _change(config, clock, text(copy), shard)
+        if progress:
+            progress(1)
 
 
 def _change(new: Config, clock: ServerClock, stored: str, shard: int | None) -> Flow[None]:

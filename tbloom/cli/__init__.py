@@ -26,8 +26,9 @@ class _Group(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
         if (entry := COMMANDS.get(cmd_name)) is None:
             return None
-        module = import_module(f"tbloom.cli.commands.{entry.module}")
-        return cast("click.Command", getattr(module, entry.function))
+        module, _, function = entry.place.partition(".")
+        commands = import_module(f"tbloom.cli.commands.{module}")
+        return cast("click.Command", getattr(commands, function or "command"))
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         return [*COMMANDS]

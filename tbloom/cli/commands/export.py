@@ -44,8 +44,6 @@ from tbloom.cli.kit.errors import CommandError
 from tbloom.cli.kit.filters import Server
 from tbloom.engine.flow import text
 
-#: Bytes per request, which keep neither server nor client busy for long.
-CHUNK = 1 << 20
 FORMAT = 5
 MANIFEST = "manifest.json"
 LEVEL = 1  # of gzip: higher levels hardly compress bits better
@@ -109,8 +107,7 @@ def _layouts(client: Any, config: Config) -> list[Layout]:
 def _read(client: Any, config: Config, part: Part) -> bytes:
     """The bytes of a part; none, if it does not exist."""
     key = config.keys.slice(part.label, part.shard, part.number)
-    starts = range(0, part.size, CHUNK)
-    data = b"".join(client.getrange(key, at, at + CHUNK - 1) for at in starts)
+    data: bytes = client.get(key) or b""
     if len(data) not in (0, part.size):
         raise _cleared(config)
     return data

@@ -23,10 +23,8 @@ from tbloom.engine.flow import text
 
 #: What has made the fingerprints in the set of scrapy-redis' dupefilter.
 _SCRAPY_REDIS = "tbloom.scrapy.dupefilter.fingerprinter.ScrapyRedisFingerprinter"
-#: Members per SSCAN: less than a millisecond of the server's time.
-_MEMBERS = 1000
-#: Fingerprints per batch of a file.
-_FINGERPRINTS = 2000
+#: Fingerprints per batch; per SSCAN, they take less than a millisecond of the server's time.
+_AT_ONCE = 1000
 #: The length in front of each fingerprint in the requests.seen of Scrapy 2.19 and later.
 _LENGTH_BYTES = 2
 _HEX_DIGITS = b"0123456789abcdefABCDEF"
@@ -130,11 +128,9 @@ def _stored_set(server: Server, key: str) -> Batches:
 
 
 def _members(server: Server, key: str) -> Batches:
-    cursor = None
-    while cursor != 0:
-        with server.named():
-            cursor, members = server.client.sscan(key, cursor or 0, count=_MEMBERS)
-        yield _fingerprints(f"--from-set {key}", members)
+    with server.named():
+        for members in _batched(server.client.sscan_iter(key, count=_AT_ONCE)):
+            yield _fingerprints(f"--from-set {key}", members)
 
 
 def _seen_file(stack: ExitStack, path: str) -> Batches:
@@ -167,7 +163,7 @@ def _records(file: BinaryIO) -> Batches:
 
 
 def _batched(items: Iterator[bytes]) -> Batches:
-    while batch := [*islice(items, _FINGERPRINTS)]:
+    while batch := [*islice(items, _AT_ONCE)]:
         yield batch
 
 

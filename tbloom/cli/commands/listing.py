@@ -16,7 +16,7 @@ from tbloom.cli.kit.output import sentence, table, warnings
 from tbloom.exact import ExactInfo
 
 #: Up to this times the promised error rate, a filter keeps its promise.
-_KEPT = 1.1
+KEPT = 1.1
 #: How full the current slice is (0 to 1) when a filter that doesn't grow warns.
 _NEARLY_FULL = 0.95
 
@@ -104,7 +104,7 @@ def advice(info: FilterInfo) -> list[str]:
             f"slice {current.label} is {100 * full:.0f} % full, and doesn't grow: new items are refused then "
             f"({change} --grow)"
         )
-    if info.error_rate > _KEPT * info.promised_error_rate:
+    if info.error_rate > KEPT * info.promised_error_rate:
         larger = f" ({change} --capacity {most})" if info.capacity and most > info.capacity else ""
         found.append(
             f"the error rate is {formats.rate(info.error_rate)}, more than the promised "

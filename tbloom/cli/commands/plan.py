@@ -56,12 +56,9 @@ def command(memory: int | None, *, table: bool, **parameters: Any) -> None:
     given = options.given(parameters)
     if given.get("capacity", 0) is None:
         del given["capacity"]
-    if memory is not None:
-        config = _within(memory, given)
-    else:
-        config = configure(
-            "plan", **({"capacity": _EXAMPLE} if "bits" not in given else {}) | given
-        )
+    if memory is None and "bits" not in given:
+        given.setdefault("capacity", _EXAMPLE)
+    config = configure("plan", **given) if memory is None else _within(memory, given)
     made = _plan(config)
     output.show(made, lambda: _text(made))
 

@@ -39,9 +39,8 @@ def command(name: str, server: Server, **parameters: Any) -> None:
         forgotten = formats.counted(old.slices - new.slices, "slice")
         question = f"Forget the oldest {forgotten} of {name!r} on {server.place}?"
         output.confirm(question, "nothing was changed")
-    with progress.bar("shards", new.shards + 1) as advance:
-        changing = progress.counting(reconfigure(new, ServerClock()), advance)
-        filters.of_config(server.client, new).run(changing)
+    with progress.bar("shards", new.shards) as advance:
+        filters.of_config(server.client, new).run(reconfigure(new, ServerClock(), advance))
     output.say(f"Reconfigured {old.name!r}: start its crawlers with these parameters")
 
 

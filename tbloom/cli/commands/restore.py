@@ -20,7 +20,7 @@ import redis
 
 from tbloom.bloom.config import Config, from_stored, leaves
 from tbloom.bloom.layout import Layout
-from tbloom.cli.commands.export import CHUNK, MANIFEST, Part, damaged, opened, parts_at
+from tbloom.cli.commands.export import MANIFEST, Part, damaged, opened, parts_at
 from tbloom.cli.kit import filters, formats, options, output, progress
 from tbloom.cli.kit.command import Command
 from tbloom.cli.kit.errors import CommandError
@@ -30,7 +30,6 @@ from tbloom.engine.scripts import Script
 from tbloom.errors import TBloomError
 from tbloom.window import ALWAYS
 
-_RESTORE_PIECE = Script("bloom/restore_piece")
 _RESTORE_SHARD = Script("bloom/restore_shard")
 #: TTL of uploaded parts.
 _LIFE_MS = 3_600_000
@@ -84,8 +83,8 @@ def command(file: str, server: Server, name: str | None, *, replace: bool) -> No
         upload.install(layouts, manifest.fingerprinter)
     gone = formats.counted(len(members) - len(live), "key")
     left = f"; {gone} had left the window" if len(members) > len(live) else ""
-    size = formats.size(total)
-    output.summary(f"{config.name}: {formats.counted(len(live), 'key')}, {size}{left}")
+    keys = formats.counted(len(live), "key")
+    output.summary(f"{config.name}: {keys}, {formats.size(total)}{left}")
 
 
 class Upload:
@@ -101,10 +100,7 @@ class Upload:
         """Uploads a part."""
         key = self._config.keys.incoming(part.label, part.shard, part.number, self._token)
         self._keys[part] = key
-        for offset in range(0, part.size, CHUNK):
-            piece = data[offset : offset + CHUNK]
-            if offset == 0 or piece.lstrip(b"\0"):  # Redis fills gaps with zeros
-                self._call(_RESTORE_PIECE, [key], piece, offset, part.size, _LIFE_MS)
+        self._client.set(key, data, px=_LIFE_MS)
 
     def install(self, layouts: list[Layout], fingerprinter: str) -> None:
         """Installs all parts, by one script call for each shard."""
@@ -140,19 +136,13 @@ class Upload:
         expires = [leaves(self._config, part.expires, shard) for part in parts]
         for part, dropped in zip(parts, expires, strict=True):
             counts += [keys.field(part.label, part.number), part.items, dropped]
-        self._call(
-            _RESTORE_SHARD,
-            [
-                *(keys.config(shard), keys.state(shard)),
-                *(self._keys[part] for part in parts),
-                *(keys.slice(part.label, shard, part.number) for part in parts),
-            ],
-            *(self._config.stored, max(expires), layout.entries),
-            *counts,
-        )
-
-    def _call(self, script: Script, keys: list[str], *args: Any) -> None:
-        call = ScriptCall(script, keys, args).with_text()
+        names = [
+            *(keys.config(shard), keys.state(shard)),
+            *(self._keys[part] for part in parts),
+            *(keys.slice(part.label, shard, part.number) for part in parts),
+        ]
+        args = (self._config.stored, max(expires), layout.entries, *counts)
+        call = ScriptCall(_RESTORE_SHARD, names, args).with_text()
         status, _ = self._client.execute_command(*call.words)
         if status == Status.MISMATCH:
             raise self._begun()

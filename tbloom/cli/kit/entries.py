@@ -6,27 +6,23 @@ from typing import NamedTuple
 
 
 class Entry(NamedTuple):
-    """A command: its module in ``commands``, its purpose, the extra that all of it needs, and its name in the module."""
+    """A command: its module in ``commands``, and function if that is not ``command``; its purpose; the extra that all of it
+    needs."""
 
-    module: str
+    place: str
     help: str
     extra: str = ""
-    function: str = "command"
 
 
 GROUPS = {
     "Filters": {
-        "list": Entry("listing", "Shows the filters on a server.", function="list_filters"),
-        "info": Entry("listing", "Shows a filter, slice by slice.", function="info"),
+        "list": Entry("listing.list_filters", "Shows the filters on a server."),
+        "info": Entry("listing.info", "Shows a filter, slice by slice."),
         "plan": Entry("plan", "Computes a filter's memory, or what fits into a given memory."),
-        "add": Entry("lookup", "Adds the lines of files, and prints the new ones.", function="add"),
-        "check": Entry(
-            "lookup", "Prints the new lines of files, without adding them.", function="check"
-        ),
-        "rate": Entry(
-            "lookup", "Measures how often a filter takes new items for seen.", function="rate"
-        ),
-        "clear": Entry("listing", "Forgets all items of a filter.", function="clear"),
+        "add": Entry("lookup.add", "Adds the lines of files, and prints the new ones."),
+        "check": Entry("lookup.check", "Prints the new lines of files, without adding them."),
+        "rate": Entry("lookup.rate", "Measures how often a filter takes new items for seen."),
+        "clear": Entry("listing.clear", "Forgets all items of a filter."),
         "reconfigure": Entry(
             "reconfigure", "Gives a filter other parameters, and keeps what it has seen."
         ),
@@ -37,13 +33,12 @@ GROUPS = {
         "restore": Entry("restore", "Restores a filter from an exported file."),
     },
     "Watching": {
-        "metrics": Entry("metrics", "Serves the metrics of filters, for Prometheus.", "metrics"),
-        "report": Entry("report", "Writes an HTML page about filters.", "cli"),
+        "metrics": Entry(
+            "watching.metrics", "Serves the metrics of filters, for Prometheus.", "metrics"
+        ),
+        "report": Entry("watching.report", "Writes an HTML page about filters.", "cli"),
         "doctor": Entry(
-            "development",
-            "Says what is wrong with a Scrapy project's settings.",
-            "scrapy",
-            "doctor",
+            "development.doctor", "Says what is wrong with a Scrapy project's settings.", "scrapy"
         ),
     },
     "Pages and counts": {
@@ -52,10 +47,10 @@ GROUPS = {
     },
     "Development": {
         "demo": Entry(
-            "development", "Crawls a site three times, and shows what was fetched.", "demo", "demo"
+            "development.demo", "Crawls a site three times, and shows what was fetched.", "demo"
         ),
         "completion": Entry(
-            "development", "Prints a script that completes commands in a shell.", "", "completion"
+            "development.completion", "Prints a script that completes commands in a shell."
         ),
     },
 }

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any, cast
 
 import redis
@@ -90,15 +91,12 @@ class Server:
 
     def __init__(self, url: str, client: Any, option: str) -> None:
         self.client = client
-        self._url, self._option = url, option
+        #: Raises CommandError, which names the server, where it does not answer what is asked in the block.
+        self.named: Callable[[], AbstractContextManager[None]] = partial(_named, url, option)
         #: For messages: the URL without a password.
         self.place: str = without_secrets(url)
         #: The parameters by their stored text, which many filters have in common.
         self._configs: dict[str, Config] = {}
-
-    def named(self) -> AbstractContextManager[None]:
-        """Raises CommandError, which names the server, where it does not answer what is asked in the block."""
-        return _named(self._url, self._option)
 
     def stored(self, name: str) -> str | None:
         """The stored parameters of the store with this name."""

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, contextmanager
 from time import monotonic
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
 from tbloom.cli.kit.output import is_on
-from tbloom.engine.flow import Command, Flow
 
-T = TypeVar("T")
 #: The bar of what is over sooner would only flicker (s).
 _PATIENCE = 2.0
 Advance = Callable[[int], None]
@@ -53,17 +51,3 @@ def bar(unit: str, total: int, *, prints: bool = False) -> Iterator[Advance]:
                 shown.update(done, done)
 
         yield advance
-
-
-def counting(flow: Flow[T], advance: Advance) -> Flow[T]:
-    """The flow, with its plain commands counted: of a change of all shards, one for each."""
-    with closing(flow):
-        replies: Any = None
-        while True:
-            try:
-                calls = flow.send(replies)
-            except StopIteration as stop:
-                answer: T = stop.value
-                return answer
-            replies = yield calls
-            advance(sum(isinstance(call, Command) for call in calls))
