@@ -27,8 +27,10 @@ if TYPE_CHECKING:
 
 logger: logging.Logger = logging.getLogger(__name__)
 
-#: So many links go in one call: the event loop stands still while they enter the queue.
-_BATCH = 200
+#: So many links go in one call: with a server 50 ms away, a crawl of 400 pages a second waits for less than that.
+_BATCH = 1_000
+#: So many enter the queue in one turn of the event loop, which stands still meanwhile.
+_TURN = 100
 #: While more wait, the engine takes no further request out of the queue.
 _FULL = 5_000
 
@@ -63,9 +65,11 @@ class Links:
         self._queue = queue
         #: The answer that the dupefilter gives now, and whether the stats count it.
         self._given: tuple[Answer, bool] | None = None
-        self._waiting: deque[Link] = deque()
+        self._waiting = deque[Link]()
+        #: Those that have their answers, and are not handed on yet.
+        self._known = deque[Link]()
         self._is_asking = False
-        #: The number of links that were met, and how many of them have their answers.
+        #: The number of links that were met, and how many of them are handed on.
         self.met: int = 0
         self.answered: int = 0
 
@@ -111,6 +115,7 @@ class Links:
         """Returns once no link waits."""
         while self.waiting:
             self._ask()
+            self._hand_on_some()
             await self.crawl.calls.run(lambda: None)
 
     async def finish(self) -> None:
@@ -181,10 +186,19 @@ class Links:
         for link in batch:
             if link.item is not None and link.answer is None:
                 link.answer = Guess.DROPPED
-            self._hand_on_later(link)
-        self.answered += len(batch)
+        self._known.extend(batch)
+        if len(self._known) == len(batch):
+            self._hand_on_some()
         self._is_asking = False
         self._ask()
+
+    def _hand_on_some(self) -> None:
+        """Hands on some of the links that have their answers; the others follow in the next turn of the event loop."""
+        for _ in range(min(_TURN, len(self._known))):
+            self._hand_on_later(self._known.popleft())
+            self.answered += 1
+        if self._known:
+            call_later(0, self._hand_on_some)
         look_again(self.crawl.crawler.engine)
 
     def _hand_on_later(self, link: Link) -> None:

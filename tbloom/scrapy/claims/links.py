@@ -26,8 +26,6 @@ from tbloom.scrapy.outage import NEW
 from tbloom.scrapy.settings import TAKE_OVER
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future
-
     from tbloom.scrapy.calls import Crawl
     from tbloom.scrapy.stores import CrawlBloom
 
@@ -139,8 +137,8 @@ class ClaimedLinks(Links):
         if at_once:
             self.seen.commit_many(at_once)
 
-    def _have_answers(self, batch: list[Link], asked: Future[None]) -> None:
-        super()._have_answers(batch, asked)
+    def _hand_on_some(self) -> None:
+        super()._hand_on_some()
         self.ends.soon()  # pages may have waited for these
 
     def _hand_on(self, link: Link) -> bool:
