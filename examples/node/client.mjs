@@ -7,13 +7,14 @@ import { blocksIn, capacityAfter, choose, columnBytes, digestOf, FIRST_CAPACITY,
 const LOOKS_PER_CALL = 1000, MAX_CORRECTIONS = 16;
 const UNITS = { s: 1, min: 60, h: 3600, d: 86_400, w: 604_800 };
 
-// A script is the files that it includes, each after those that it includes itself; then its own file.
-function textOf(path, known = new Set()) {
-  if (known.has(path)) return "";
-  known.add(path);
+// A script is its file, with the files that it includes in front of the line that names them, unless they have come before.
+function textOf(path, come = new Set(["none"])) {
   const text = readFileSync(new URL(`../../lua/${path}.lua`, import.meta.url), "utf8");
-  const included = /^-- Includes +(.*)$/m.exec(text)[1].split(", ").filter((name) => name !== "none");
-  return [...included.map((name) => textOf(`shared/${name}`, known)), text].join("");
+  return text.replace(/^-- Includes +(.*)$/gm, (line, names) => {
+    const files = names.split(", ").filter((name) => !come.has(name));
+    files.forEach((name) => come.add(name));
+    return [...files.map((name) => textOf(`shared/${name}`, come)), line].join("");
+  });
 }
 const [ADD, CONTAINS, SET_LAYOUT, OPEN] = ["add", "contains", "set_layout", "open"].map((name) => {
   const text = textOf(`bloom/${name}`);

@@ -1,7 +1,7 @@
 -- add: which of these items are new? Remembers the new ones in the current slice, or in a chosen older one, which leaves the
 -- window earlier.
 --
--- Includes   calls, changes
+-- Includes   blocks, calls, lanes
 --
 -- KEYS[1]    the filter's parameters
 -- KEYS[2]    its state, a hash: 'layout' (shared/layouts.lua); for each part the number of its items; lanes (shared/lanes.lua)
@@ -33,8 +33,14 @@ if last then return {3, last} end
 local now, refused = refusal(begins, ends, layout, version, config_key)
 if refused then return refused end
 
-local answers, new, count = insert_new(items, item_bytes, sizes, columns, FIRST_PART, part_bytes, capacity, state, field)
+local at, start, block = next_new(items, 1, item_bytes, sizes, columns, FIRST_PART)
 -- Without a new item no answer changes, so the call is safe to send again without a token.
+if not at then return {0, string.rep('0', #items / item_bytes)} end
+
+-- (What writes stands behind that: its functions are made in each call that comes here, which takes 1 us of 12.)
+-- Includes   changes
+local count = items_in(redis.call('HGET', state, field))
+local answers, new = insert_new(at, start, block, items, item_bytes, sizes, columns, FIRST_PART, part_bytes, capacity - count)
 if new == 0 then return {0, answers} end
 
 redis.call('HSET', state, lane, lane_entry(number, answers, now), field, format('%d', count + new))

@@ -69,3 +69,16 @@ local function first_with(sizes, columns, items, at, first, from)
     first, place = last + 1, place + 4
   end
 end
+
+-- Where the next new item is, from `at` on: one that no part holds; where its block begins in the part KEYS[first], and that
+-- block. nil: no item is new. All parts were read then, so another program's key has raised WRONGTYPE before anything is changed.
+local function next_new(items, at, item_bytes, sizes, columns, first)
+  local part, rows = KEYS[first], byte(sizes)
+  for item = at, #items, item_bytes do
+    local start = start_at(items, item + columns)
+    local block = read_block(part, start, rows)
+    if not are_set(block, items, item, rows) and not first_with(sizes, columns, items, item, first, first + 1) then
+      return item, start, block
+    end
+  end
+end

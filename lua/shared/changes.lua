@@ -23,25 +23,19 @@ local function insert(part, part_bytes, start, block, items, at, rows)
   redis.call('SETRANGE', part, format('%d', start + first - 1), string.char(unpack(bytes, first, last)))
 end
 
--- Inserts those of the packed items that no part holds into the part KEYS[first], of so many bytes; it may have `capacity`
--- items, and `field` of the state has their number. Returns a character for each item: 1 new, 0 seen; fewer than items: the
--- part is full, and the next item is new. And the number of new items, and that of the part's items before (nil: none is new).
--- An item is written at once, so a later one reads what it has written. Another program's key raises WRONGTYPE before
--- anything is changed, because an item is new only after all parts were read.
-local function insert_new(items, item_bytes, sizes, columns, first, part_bytes, capacity, state, field)
-  local part, rows, answers, new, count = KEYS[first], byte(sizes), {}, 0, nil
-  for at = 1, #items, item_bytes do
-    local start = start_at(items, at + columns)
-    local block, answer = read_block(part, start, rows), '0'
-    if not are_set(block, items, at, rows) and not first_with(sizes, columns, items, at, first, first + 1) then
-      count = count or items_in(redis.call('HGET', state, field))
-      if count + new >= capacity then break end
-      insert(part, part_bytes, start, block, items, at, rows)
-      new, answer = new + 1, '1'
-    end
-    answers[#answers + 1] = answer
+-- Inserts those of the packed items that no part holds into the part KEYS[first], of so many bytes, which has `room` for so
+-- many. The first of them is at `at` (nil: there is none); next_new has found it, `start` and `block`. Returns a character for
+-- each item: 1 new, 0 seen; fewer than items: the part is full, and the next item is new. And the number of new items.
+-- An item is written at once, so a later one reads what it has written.
+local function insert_new(at, start, block, items, item_bytes, sizes, columns, first, part_bytes, room)
+  local part, rows, answers, new, from = KEYS[first], byte(sizes), {}, 0, 1
+  while at and new < room do
+    insert(part, part_bytes, start, block, items, at, rows)
+    answers[new + 1], new, from = string.rep('0', (at - from) / item_bytes) .. '1', new + 1, at + item_bytes
+    at, start, block = next_new(items, from, item_bytes, sizes, columns, first)
   end
-  return table.concat(answers), new, count
+  answers[new + 1] = string.rep('0', ((at or #items + 1) - from) / item_bytes)
+  return table.concat(answers), new
 end
 
 -- Gives a part that begins its TTL, and extends that of the filter; removes some of what has left the window.

@@ -1,7 +1,7 @@
 """The Lua scripts, and their hashes for EVALSHA.
 
-A script's text is the files of ``lua/shared`` that its header names (``-- Includes   blocks, clock``), each once and after
-those that it names itself, and then its own file. Nothing is changed or left out.
+A script's text is its file, with the files of ``lua/shared`` in front of the line that names them (``-- Includes   blocks,
+clock``), unless they have come before. Nothing else is changed, and nothing is left out.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class Script:
     @property
     @cache  # noqa: B019 - scripts are few, and made once
     def text(self) -> str:
-        """The script, behind the files that it includes."""
-        return "".join(map(_read, files_of(self.name)))
+        """The script, with the files that it includes."""
+        return _with_included(self.name, set())
 
     @property
     @cache  # noqa: B019
@@ -36,12 +36,15 @@ class Script:
         return sha1(self.text.encode(), usedforsecurity=False).hexdigest()
 
 
-def files_of(name: str) -> list[str]:
-    """The files that a script consists of, in order; its own is the last one."""
-    header = _INCLUDES.search(_read(name))
-    names = header[1].split(", ") if header and header[1] != "none" else []
-    included = [file for each in names for file in files_of(f"shared/{each}")]
-    return [*dict.fromkeys(included), name]
+def _with_included(name: str, come: set[str]) -> str:
+    """A file, with those that it includes and that have not ``come`` yet."""
+
+    def before(line: re.Match[str]) -> str:
+        names = [each for each in line[1].split(", ") if each not in {"none", *come}]
+        come.update(names)
+        return "".join(_with_included(f"shared/{each}", come) for each in names) + line[0]
+
+    return _INCLUDES.sub(before, _read(name))
 
 
 def _read(name: str) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from tbloom.engine.scripts import Script, files_of
+from tbloom.engine.scripts import Script
 
 LUA = Path(__file__).parents[2] / "lua"
 FILES = sorted(path.relative_to(LUA).with_suffix("").as_posix() for path in LUA.rglob("*.lua"))
@@ -20,15 +20,16 @@ LONGEST_ADD = 16_000
 
 @pytest.mark.parametrize("file", SCRIPTS)
 def test_a_script_is_its_files_as_they_stand(client: redis.Redis, file: str) -> None:
-    """Each file comes after those that it includes; no two of them define one name; a server compiles them."""
-    script, texts = Script(file), []
-    for name in files_of(file):
+    """Its lines are those of the files, each of which comes once; no two of them define one name; a server compiles them."""
+    script = Script(file)
+    lines, files = Counter[str](), [file]
+    for name in files:
         text = (LUA / f"{name}.lua").read_text(encoding="utf-8")
-        [names] = re.findall(r"^-- Includes   (.*)$", text, re.MULTILINE)
-        included = [] if names == "none" else [f"shared/{each}" for each in names.split(", ")]
-        assert {*included} <= {*files_of(file)[: len(texts)]}
-        texts.append(text)
-    assert script.text == "".join(texts)
+        lines.update(text.splitlines())
+        included = ", ".join(re.findall(r"^-- Includes   (.*)$", text, re.MULTILINE)).split(", ")
+        places = [f"shared/{each}" for each in included if each != "none"]
+        files += [place for place in dict.fromkeys(places) if place not in files]
+    assert lines == Counter(script.text.splitlines())
     defined = re.findall(r"^local (?:function )?([\w, ]+)", script.text, re.MULTILINE)
     names_defined = Counter(
         name for names in defined for name in names.strip().split(", ") if name != "_"

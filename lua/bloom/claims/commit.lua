@@ -30,7 +30,9 @@ local now, refused = refusal(begins, ends, redis.call('HGET', state, 'layout'), 
 if refused then return refused end
 if session ~= '' then redis.call('HLEN', claims) end
 
-local answers, new, count = insert_new(items, item_bytes, sizes, columns, FIRST_PART, part_bytes, capacity, state, field)
+local count = items_in(redis.call('HGET', state, field))
+local at, start, block = next_new(items, 1, item_bytes, sizes, columns, FIRST_PART)
+local answers, new = insert_new(at, start, block, items, item_bytes, sizes, columns, FIRST_PART, part_bytes, capacity - count)
 if new > 0 then redis.call('HSET', state, field, format('%d', count + new)) end
 if new > 0 and count == 0 then begin_part(part, config_key, state, expires, oldest, now) end
 local done = {}
