@@ -31,10 +31,11 @@ local function insert_new(at, start, block, items, item_bytes, sizes, columns, f
   local part, rows, answers, new, from = KEYS[first], byte(sizes), {}, 0, 1
   while at and new < room do
     insert(part, part_bytes, start, block, items, at, rows)
-    answers[new + 1], new, from = string.rep('0', (at - from) / item_bytes) .. '1', new + 1, at + item_bytes
+    if at > from then answers[#answers + 1] = string.rep('0', (at - from) / item_bytes) end
+    answers[#answers + 1], new, from = '1', new + 1, at + item_bytes
     at, start, block = next_new(items, from, item_bytes, sizes, columns, first)
   end
-  answers[new + 1] = string.rep('0', ((at or #items + 1) - from) / item_bytes)
+  answers[#answers + 1] = string.rep('0', ((at or #items + 1) - from) / item_bytes)
   return table.concat(answers), new
 end
 
