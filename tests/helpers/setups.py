@@ -235,13 +235,21 @@ async def drops_items(_: Part, response: Any, result: Any) -> AsyncIterator[Any]
 def raises_at(kind: type[Any]) -> type[Part]:
     """At the first output of this kind of the target's callback."""
 
-    async def check(_: Part, response: Any, result: Any) -> AsyncIterator[Any]:
-        async for output in result:
-            if is_target(response) and isinstance(output, kind):
-                raise KeyError
-            yield output
+    def checked(response: Any, output: Any) -> Any:
+        if is_target(response) and isinstance(output, kind):
+            raise KeyError
+        return output
 
-    return part(process_spider_output=check)
+    def check(_: Part, response: Any, result: Any) -> Output:
+        for output in result:
+            yield checked(response, output)
+
+    async def check_async(_: Part, response: Any, result: Any) -> AsyncIterator[Any]:
+        async for output in result:
+            yield checked(response, output)
+
+    # Scrapy before 2.16 can't recover where a middleware makes a callback's output asynchronous.
+    return part(process_spider_output=check, process_spider_output_async=check_async)
 
 
 def raises_at_input(_: Part, response: Any) -> None:
