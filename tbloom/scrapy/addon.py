@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from scrapy.core.scheduler import BaseScheduler
 from scrapy.exceptions import NotConfigured
-from scrapy.settings import SETTINGS_PRIORITIES
+from scrapy.settings import SETTINGS_PRIORITIES, BaseSettings
 from scrapy.utils.misc import load_object
 
-from tbloom.scrapy.claims.middleware import NearestToEngine, NearestToSpider
 from tbloom.scrapy.dupefilter.dupefilter import DupeFilter
-from tbloom.scrapy.gates import DownloaderGate, SchedulerGate, gated
+from tbloom.scrapy.gates import (
+    DownloaderGate,
+    NearestToEngine,
+    NearestToSpider,
+    SchedulerGate,
+    gated,
+)
 from tbloom.scrapy.settings import MARK, MARKS_DONE, SHADOW
-
-if TYPE_CHECKING:
-    from scrapy.settings import BaseSettings
 
 
 class Addon:

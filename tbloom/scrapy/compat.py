@@ -5,13 +5,11 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from scrapy.crawler import Crawler
 from scrapy.extensions.feedexport import FeedExporter
 from scrapy.utils.asyncio import is_asyncio_available
-
-if TYPE_CHECKING:
-    from scrapy.crawler import Crawler
 
 
 def scheduler_of(engine: Any) -> Any:

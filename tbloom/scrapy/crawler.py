@@ -1,77 +1,52 @@
-"""What tbloom asks of Scrapy's crawler."""
+"""One crawl: what its parts know of it, the threads that ask its store, and its end by an error."""
 
 from __future__ import annotations
 
 import logging
-import shlex
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
-from weakref import WeakSet
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, TypeVar
 
 from redis import RedisError
 from redis.exceptions import RedisClusterException
-from scrapy import signals
-from scrapy.utils.defer import deferred_from_coro
+from scrapy import Request, Spider, signals
+from scrapy.crawler import Crawler
+from scrapy.utils.defer import deferred_from_coro, maybe_deferred_to_future
+from twisted.internet.defer import Deferred
 
-from tbloom.engine.urls import without_secrets
-from tbloom.errors import ConfigError, ConfigMismatch, ServerTooOld, TBloomError
-from tbloom.scrapy.compat import scheduler_of
-from tbloom.scrapy.connection import server_settings
-from tbloom.scrapy.settings import FILTER, PAGES, STORE, Setting
-
-if TYPE_CHECKING:
-    from scrapy import Request, Spider
-    from scrapy.crawler import Crawler
-    from scrapy.settings import BaseSettings
+from tbloom.errors import TBloomError
+from tbloom.scrapy.compat import in_loop, scheduler_of
+from tbloom.scrapy.options import error_line
+from tbloom.scrapy.outage import Answers
+from tbloom.scrapy.settings import FILTER, Setting
 
 logger: logging.Logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 #: What a user can mend. (Of a file, and of a cluster that does not answer, the last two.)
 _MENDABLE = (TBloomError, RedisError, RedisClusterException, OSError)
 #: The reason with which a spider is closed when Redis fails and TBLOOM_ON_ERROR is "raise".
 ERROR_REASON = "tbloom_error"
-#: The parameters that `tbloom reconfigure` changes.
-_CHANGEABLE = {"slices", "capacity", "error_rate"}
 
 
-def error_line(
-    error: Exception, settings: BaseSettings, table: Mapping[str, Setting] = FILTER
-) -> str:
-    """The error as one line of the log, which begins with a setting and ends with a remedy; ``table``: those of the store."""
-    if isinstance(error, ConfigError):
-        return str(error)
-    is_file = table is PAGES or (table is FILTER and STORE.value(settings) == "local")
-    place = table["path" if is_file else "name"].name
-    if isinstance(error, ConfigMismatch) and error.differences.keys() <= table.keys():
-        return _mismatch_line(error, settings, table, place)
-    is_servers = isinstance(error, RedisError | RedisClusterException | ServerTooOld)
-    if is_servers and not str(error).startswith("WRONGTYPE"):
-        place = server_settings(settings)
-    return f"{place}: {error}"  # of a file, of a server, or of another program's data
+@dataclass
+class CrawlState:
+    """What tbloom's components know of a crawl."""
+
+    #: It ends by an error: no request is asked for any more, or marked or released.
+    is_ending: bool = False
+    #: Its scheduler, if it runs with the add-on.
+    gate: Any = None
 
 
-def _mismatch_line(
-    error: ConfigMismatch, settings: BaseSettings, table: Mapping[str, Setting], place: str
-) -> str:
-    is_sized = any(name.startswith("BLOOMFILTER_") for name in settings)
-    # These follow from the others.
-    sizes = {"capacity", "error_rate"} if is_sized else {"bits", "hashes"}
-    names = [name for name in error.differences if name not in sizes] or error.differences
-    differing = {name: error.differences[name] for name in names}
-    given = ", ".join(f"{table[name].name} is {own!r}" for name, (_, own) in differing.items())
-    stored = ", ".join(f"{theirs!r}" for theirs, _ in differing.values())
-    remedy = f"another {place}, or {stored}"
-    values = {name: own for name, (_, own) in differing.items() if own is not None}
-    if place == FILTER["name"].name and differing.keys() == values.keys() & _CHANGEABLE:
-        words = ["tbloom", "reconfigure", error.name]
-        for name, own in values.items():
-            words += [f"--{name.replace('_', '-')}", str(own)]
-        if url := settings.get("REDIS_URL"):
-            words += ["--url", without_secrets(url)]
-        remedy = f"`{shlex.join(words)}`, {remedy}"
-    kind = "filter" if table is FILTER else "one"
-    return f"{given}, the stored {kind} has {stored}: {remedy}"
+def state_of(crawler: Crawler) -> CrawlState:
+    """The crawl's state, which its crawler holds."""
+    state: CrawlState = vars(crawler).setdefault("tbloom", CrawlState())
+    return state
 
 
 def spider_of(crawler: Crawler) -> Spider:
@@ -92,26 +67,35 @@ def count(crawler: Crawler, stat: str, times: int = 1) -> None:
         crawler.stats.inc_value(stat, times)
 
 
-#: The crawls that end by an error: no request is asked for any more, or marked or released.
-_ending: WeakSet[Crawler] = WeakSet()
-
-
-def is_ending(crawler: Crawler) -> bool:
-    """Whether the crawl ends by an error."""
-    return crawler in _ending
-
-
-def end_crawl(crawler: Crawler) -> None:
+def end_crawl(crawler: Crawler, *, before_start: bool = False) -> None:
     """Ends the crawl by an error. (After a mere exception Scrapy would lose the request and end as "finished".)"""
-    if crawler in _ending:
+    state = state_of(crawler)
+    if state.is_ending:
         return
-    _ending.add(crawler)
-    engine = crawler.engine
+    state.is_ending = True
+    # Functions, because Scrapy's signals keep no method alive.
     crawler.signals.connect(_note_failure, signals.engine_stopped)
-    if engine and engine.spider:
-        if scheduler := scheduler_of(engine):
-            scheduler.persist = True  # scrapy-redis' would clear the queue of all crawlers
-        deferred_from_coro(engine.close_spider_async(reason=ERROR_REASON))
+    if before_start:
+        crawler.signals.connect(_end_before_start, signals.engine_started)
+    elif crawler.engine and crawler.engine.spider:
+        deferred_from_coro(_close(crawler.engine))
+
+
+def _note_failure(sender: Any) -> None:
+    """Scrapy's signals call this with the crawler."""
+    sender.spider = None  # `scrapy crawl` takes this for a failure, and exits with 1
+
+
+async def _end_before_start(sender: Any) -> None:
+    """Scrapy's signals call this with the crawler."""
+    await _close(sender.engine)
+    await sender.engine.stop_async()
+
+
+def _close(engine: Any) -> Any:
+    if (scheduler := scheduler_of(engine)) is not None:  # an empty one is false
+        scheduler.persist = True  # scrapy-redis' would clear the queue of all crawlers
+    return engine.close_spider_async(reason=ERROR_REASON)
 
 
 @contextmanager
@@ -131,25 +115,9 @@ def ending_at_an_error(
     except _MENDABLE as error:
         if not crawler.crawling:
             raise
-        if not is_logged() and crawler not in _ending:
+        if not (is_logged() or state_of(crawler).is_ending):
             logger.error(error_line(error, crawler.settings, table))
-        _ending.add(crawler)
-        # A function, because Scrapy's signals keep no method alive, and call one function once.
-        crawler.signals.connect(_end_before_start, signals.engine_started)
-
-
-def _note_failure(sender: Any) -> None:
-    """Scrapy's signals call this with the crawler."""
-    sender.spider = None  # `scrapy crawl` takes this for a failure, and exits with 1
-
-
-async def _end_before_start(sender: Any) -> None:
-    """Scrapy's signals call this with the crawler."""
-    engine = sender.engine
-    scheduler_of(engine).persist = True  # scrapy-redis' would clear the queue of all crawlers
-    await engine.close_spider_async(reason=ERROR_REASON)
-    await engine.stop_async()
-    _note_failure(sender)
+        end_crawl(crawler, before_start=True)
 
 
 class OnceLogger:
@@ -164,3 +132,80 @@ class OnceLogger:
         if message not in self._logged:
             self._logged.add(message)
             self._logger.log(level, message, *values, **options)
+
+
+class Calls:
+    """Makes calls one after the other in a thread of its own, while the event loop goes on."""
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1, "tbloom-calls")
+
+    def now(self, call: Callable[[], T]) -> T:
+        """The result of a call; the event loop waits for it, and for those before it."""
+        return self._thread.submit(call).result()
+
+    def begin(self, call: Callable[[], T], then: Callable[[Future[T]], object]) -> None:
+        """Makes a call for which nothing waits; the event loop calls ``then`` once it has ended."""
+        self._thread.submit(call).add_done_callback(partial(in_loop(), then))
+
+    async def run(self, call: Callable[[], T]) -> T:
+        """The result of a call, awaited; what ``begin`` began before has ended by then."""
+        done: Deferred[Future[T]] = Deferred()
+        self.begin(call, done.callback)
+        return (await maybe_deferred_to_future(done)).result()
+
+    def close(self) -> None:
+        """Ends the thread, once its calls are made."""
+        self._thread.shutdown()
+
+
+@dataclass(frozen=True)
+class Crawl:
+    """One crawl with its store: what asks it, and in which threads."""
+
+    crawler: Crawler
+    answers: Answers
+    calls: Calls = field(default_factory=Calls)
+    #: Where pages are marked, so that links do not wait for it.
+    ends_calls: Calls = field(default_factory=Calls)
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether it ends by an error."""
+        return state_of(self.crawler).is_ending
+
+    def fail(self, error: Exception) -> None:
+        """Ends the crawl by an error of the filter."""
+        if not self.answers.circuit.is_open:  # which the log has
+            is_known = isinstance(error, RedisError | TBloomError)
+            logger.error("The crawl ends: %s", error, exc_info=None if is_known else error)
+        end_crawl(self.crawler)
+
+    def later(self, what: str, call: Callable[[], object]) -> None:
+        """Makes a call within ``logging_errors``, unless the crawl ends by an error."""
+        if not self.is_ending:
+            self.calls.begin(call, partial(self._finish, what))
+
+    def close(self) -> None:
+        """Ends the threads, and closes the store."""
+        self.ends_calls.close()
+        self.calls.close()
+        self.answers.close()
+
+    @contextmanager
+    def logging_errors(self, what: str) -> Iterator[None]:
+        """Within it is a call that a crawl can do without: if it fails, the next crawl does the work.
+
+        ``what`` was to be done with requests, for the log. The crawl ends where no policy says otherwise.
+        """
+        try:
+            yield
+        except (RedisError, TBloomError) as error:
+            if not self.answers.circuit.is_open:  # which the log has
+                logger.error("Requests could not be %s: %s", what, error)
+            if self.answers.on_error == "raise" or isinstance(error, TBloomError):
+                end_crawl(self.crawler)
+
+    def _finish(self, what: str, made: Future[object]) -> None:
+        with self.logging_errors(what):
+            made.result()

@@ -4,25 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
-from typing import TYPE_CHECKING
 
 from redis import RedisError
 from redis.exceptions import RedisClusterException
 from scrapy.exceptions import NotConfigured
+from scrapy.settings import BaseSettings
 from scrapy.utils.misc import load_object
 from scrapy.utils.project import get_project_settings, inside_project
 
 from tbloom import LocalBloom
 from tbloom.errors import ConfigError
 from tbloom.scrapy.addon import Addon
-from tbloom.scrapy.connection import naming_redis
-from tbloom.scrapy.crawler import error_line
 from tbloom.scrapy.dupefilter.dupefilter import DupeFilter
-from tbloom.scrapy.options import read_options
+from tbloom.scrapy.options import error_line, naming_redis, read_options
 from tbloom.scrapy.settings import MARK, MARKS_DONE
-
-if TYPE_CHECKING:
-    from scrapy.settings import BaseSettings
 
 _PERSIST = "SCHEDULER_PERSIST"
 _OFF = (

@@ -1,49 +1,44 @@
-"""The two gates of a crawl: subclasses of the classes that the settings SCHEDULER and DOWNLOADER name, behind which
-everything passes, whichever middlewares a project has.
+"""Where a crawl's links and pages pass: its scheduler and downloader, subclasses of the classes that the settings SCHEDULER and
+DOWNLOADER name, behind which everything passes, whichever middlewares a project has; and two spider middlewares.
 
 ``enqueue_request`` is where links are asked about; ``fetch`` is where an attempt to fetch a page begins and ends.
 """
 
 from __future__ import annotations
 
-from inspect import Parameter, signature
-from typing import TYPE_CHECKING, Any
-from weakref import WeakValueDictionary
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial, wraps
+from inspect import Parameter, isawaitable, signature
+from typing import Any
 
-from scrapy import Request
+from scrapy import Request, Spider
 from scrapy.core.scheduler import Scheduler as MemoryScheduler
+from scrapy.crawler import Crawler
+from scrapy.http import Response
+from scrapy.settings import BaseSettings
+from scrapy.utils.asyncgen import as_async_generator
 from scrapy.utils.defer import deferred_from_coro, maybe_deferred_to_future
+from scrapy.utils.misc import arg_to_iter
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
+from typing_extensions import Self
 
 from tbloom.errors import ConfigError
-from tbloom.scrapy.claims.errbacks import follow_errback
 from tbloom.scrapy.claims.links import ClaimedLinks
+from tbloom.scrapy.claims.page import Page
+from tbloom.scrapy.claims.pages import Pages
 from tbloom.scrapy.compat import is_trial
-from tbloom.scrapy.connection import make_client
-from tbloom.scrapy.crawler import ending_at_an_error, is_ending
+from tbloom.scrapy.crawler import ending_at_an_error, state_of
+from tbloom.scrapy.links import Links
+from tbloom.scrapy.options import make_client
 from tbloom.scrapy.settings import FLUSH, MARK, MARKS_DONE, SHADOW
 
-if TYPE_CHECKING:
-    from scrapy import Spider
-    from scrapy.crawler import Crawler
-    from scrapy.settings import BaseSettings
 
-    from tbloom.scrapy.links import Links
-
-#: The schedulers of the crawls that run with the add-on, by the ids of their crawlers, to which they lead.
-_schedulers: WeakValueDictionary[int, Any] = WeakValueDictionary()
-
-
-def gate_of(crawler: Crawler) -> SchedulerGate | None:
-    """The crawl's scheduler, if it runs with the add-on."""
-    return _schedulers.get(id(crawler))
-
-
-def claimed_links(crawler: Crawler) -> ClaimedLinks | None:
-    """The links of a crawl that claims pages."""
-    links = getattr(gate_of(crawler), "links", None)
-    return links if isinstance(links, ClaimedLinks) else None
+def pages_of(crawler: Crawler) -> Pages | None:
+    """The pages of a crawl that claims them; None where none does, as under Scrapy's commands that try a spider."""
+    links = getattr(state_of(crawler).gate, "links", None)
+    return links.pages if isinstance(links, ClaimedLinks) else None
 
 
 #: The class that a setting names comes next in the order of methods.
@@ -71,7 +66,7 @@ class SchedulerGate(_Project):  # type: ignore[misc] # known at run time only
             scheduler = super().from_crawler(crawler)
             scheduler._of_crawler = crawler  # noqa: SLF001 - its own
             if not is_trial(crawler):
-                _schedulers[id(crawler)] = scheduler
+                state_of(crawler).gate = scheduler
             return scheduler
         return MemoryScheduler.from_crawler(crawler)  # of which nothing is asked
 
@@ -80,7 +75,7 @@ class SchedulerGate(_Project):  # type: ignore[misc] # known at run time only
         crawler = self._of_crawler
         with ending_at_an_error(crawler):
             opened = super().open(spider)
-            if not (self.links or is_trial(crawler) or is_ending(crawler)):
+            if not (self.links or is_trial(crawler) or state_of(crawler).is_ending):
                 self._check_mark(crawler.settings)
             return opened
 
@@ -95,7 +90,7 @@ class SchedulerGate(_Project):  # type: ignore[misc] # known at run time only
 
     def flush(self) -> None:
         """scrapy-redis clears the queue of all crawlers, unless this crawl ends by an error."""
-        if not is_ending(self._of_crawler):
+        if not state_of(self._of_crawler).is_ending:
             super().flush()
 
     def enqueue_request(self, request: Request) -> bool:
@@ -108,7 +103,7 @@ class SchedulerGate(_Project):  # type: ignore[misc] # known at run time only
 
     def has_pending_requests(self) -> bool:
         """Whether requests are queued, or wait."""
-        return bool(self.links and self.links.is_pending) or bool(super().has_pending_requests())
+        return bool(self.links and self.links.waiting) or bool(super().has_pending_requests())
 
     def __len__(self) -> int:
         return int(super().__len__()) + (self.links.waiting if self.links else 0)
@@ -146,27 +141,102 @@ class DownloaderGate(_Project):  # type: ignore[misc] # known at run time only
 
     def fetch(self, request: Request, spider: Any = None) -> Any:  # noqa: ARG002 - as Scrapy's
         """A Deferred of the Response, Request or Failure; a page is known by the object that is passed on."""
-        links = claimed_links(self._of_crawler)
-        page = links and links.pages.fetching(request)
-        own = [self._of_crawler.spider] if self._needs_spider else []
-        fetched = super().fetch(request, *own)
-        if not links or not page:
+        pages = pages_of(self._of_crawler)
+        page = pages and pages.fetching(request)
+        fetched = super().fetch(request, *[self._of_crawler.spider] * self._needs_spider)
+        if not pages or not page:
             return fetched
-
-        def ended(result: Any) -> Any:
-            result = links.pages.fetched(result, page)
-            if isinstance(result, Failure):
-                follow_errback(links.pages, page)
-            return result
-
+        ended = partial(_ended, pages, page)
         return fetched.addBoth(ended) if isinstance(fetched, Deferred) else ended(fetched)
 
     def needs_backout(self) -> bool:
         """Also while too many links wait for the filter's answer."""
-        links = getattr(gate_of(self._of_crawler), "links", None)
+        links = getattr(state_of(self._of_crawler).gate, "links", None)
         return bool(links and links.is_full) or bool(super().needs_backout())
+
+
+def _ended(pages: Pages, page: Page, result: Any) -> Any:
+    """The downloader gives this for the page; returns what the engine gets."""
+    result = pages.fetched(result, page)
+    errback = page.request.errback
+    if errback is None or not isinstance(result, Failure) or pages.page_of(result) is not page:
+        return result
+
+    async def output(failure: Failure, found: Any) -> AsyncIterator[Any]:
+        with pages.following(failure) as tell:
+            async for each in as_async_generator(found):
+                tell(each)
+                yield each
+
+    @wraps(errback)
+    async def followed(failure: Failure) -> AsyncIterator[Any]:
+        """The errback, whose output the spider middlewares do not see."""
+        page.request.errback = errback  # a copy that the errback makes has the spider's own method, which a queue can store
+        try:
+            found: Any = errback(failure)
+            if isinstance(found, Deferred):
+                found = maybe_deferred_to_future(found)
+            if isawaitable(found):
+                found = await found
+            if isinstance(found, Failure):
+                found.raiseException()
+        except BaseException:
+            pages.output_may_have_ended(page)
+            raise
+        return output(failure, found if isinstance(found, AsyncIterator) else arg_to_iter(found))
+
+    page.request.errback = followed
+    return result
 
 
 def gated(gate: type[Any], kind: type[Any]) -> type[Any]:
     """The class with the gate before it."""
     return type(f"Gated{kind.__name__}", (gate, kind), {})
+
+
+class _Middleware:
+    def __init__(self, crawler: Crawler) -> None:
+        self._crawler = crawler
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        """Scrapy's constructor."""
+        return cls(crawler)
+
+
+class NearestToSpider(_Middleware):
+    """Sees the callback itself, and an exception of it, whichever middleware recovers from that."""
+
+    def process_spider_input(self, response: Response) -> None:
+        """No middleware has refused the response."""
+        if pages := pages_of(self._crawler):
+            pages.reaches_callback(response)
+
+    def process_spider_exception(self, response: Response, exception: Exception) -> None:
+        """The page fails, unless it is asked for again."""
+        if pages := pages_of(self._crawler):
+            pages.callback_raised(response, exception)
+
+
+class NearestToEngine(_Middleware):
+    """Sees what no spider middleware drops any more, and its end."""
+
+    def process_spider_output(self, response: Response, result: Iterable[Any]) -> Iterator[Any]:
+        """As the next one, for Scrapy before 2.16, which mixes the two where a middleware recovers."""
+        with self._following(response) as tell:
+            for found in result:
+                tell(found)
+                yield found
+
+    async def process_spider_output_async(
+        self, response: Response, result: AsyncIterator[Any]
+    ) -> AsyncIterator[Any]:
+        """Follows all that the page's callback yields."""
+        with self._following(response) as tell:
+            async for found in result:
+                tell(found)
+                yield found
+
+    def _following(self, response: Response) -> AbstractContextManager[Callable[[Any], object]]:
+        pages = pages_of(self._crawler)
+        return pages.following(response) if pages else nullcontext(lambda _: None)

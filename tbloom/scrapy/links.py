@@ -8,22 +8,21 @@ from collections import defaultdict, deque
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from redis import RedisError
 from scrapy import Request, signals
+from scrapy.settings import BaseSettings
 from scrapy.utils.asyncio import call_later
 
 from tbloom import Claim
-from tbloom.errors import TBloomError
+from tbloom.errors import ConfigError, TBloomError
+from tbloom.items import check_keep, check_ttl, check_within
+from tbloom.scrapy.claims.page import Page, Token
 from tbloom.scrapy.compat import look_again
-from tbloom.scrapy.crawler import fingerprint
-from tbloom.scrapy.meta import arguments_of
-from tbloom.scrapy.outage import Answer, Guess
-from tbloom.scrapy.stores import CrawlBloom
-
-if TYPE_CHECKING:
-    from tbloom.scrapy.calls import Crawl
+from tbloom.scrapy.crawler import Crawl, fingerprint
+from tbloom.scrapy.outage import Answer, AnyStore, CrawlBloom, CrawlExact, Guess
+from tbloom.scrapy.settings import KEEP, STORE, TTL, WITHIN, Setting, naming_settings
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -33,6 +32,7 @@ _BATCH = 1_000
 _TURN = 100
 #: While more wait, the engine takes no further request out of the queue.
 _FULL = 5_000
+_ARGUMENTS = {WITHIN, KEEP, TTL}
 
 
 @dataclass(slots=True, eq=False)
@@ -43,19 +43,19 @@ class Link:
     #: What the filter is asked for; None: nothing.
     item: bytes | None = None
     #: The arguments of ``add`` or ``claim``, as pairs.
-    given: Any = ()
+    given: tuple[tuple[str, Any], ...] = ()
     answer: Answer | None = None
     # With "done" and "parsed":
     #: The page that it goes on as, the token that it has (None: it is not claimed), and the note of its claim.
-    page: Any = None
-    token: Any = None
+    page: Page | None = None
+    token: Token | None = None
     note: str = ""
     #: The session that claimed it before it came out of a queue.
     owner: str = ""
 
 
 class Links:
-    """The links of one crawl on their way into the queue: the project's scheduler, if they wait before it."""
+    """The links of one crawl on their way into the queue: the project's scheduler, if they wait before it; else None."""
 
     #: New requests are claimed.
     claims = False
@@ -65,7 +65,7 @@ class Links:
         self._queue = queue
         #: The answer that the dupefilter gives now, and whether the stats count it.
         self._given: tuple[Answer, bool] | None = None
-        self._waiting = deque[Link]()
+        self._line = deque[Link]()
         #: Those that have their answers, and are not handed on yet.
         self._known = deque[Link]()
         self._is_asking = False
@@ -74,13 +74,8 @@ class Links:
         self.answered: int = 0
 
     @property
-    def is_pending(self) -> bool:
-        """Some wait."""
-        return self.waiting > 0
-
-    @property
     def waiting(self) -> int:
-        """The number of links that wait."""
+        """The number of requests that wait."""
         return self.met - self.answered
 
     @property
@@ -104,7 +99,10 @@ class Links:
         try:
             link = self._link(request, is_asked=True)
             if link.item is not None and link.answer is None:
-                self.crawl.calls.now(partial(self._answer, [link]))
+                if self._queue is None:
+                    self._answer([link])
+                else:
+                    self.crawl.calls.now(partial(self._answer, [link]))
         except (RedisError, TBloomError) as error:  # Scrapy hangs where a dupefilter raises
             self.crawl.fail(error)
             return Guess.DROPPED, True
@@ -113,7 +111,7 @@ class Links:
 
     async def close(self) -> None:
         """Returns once no link waits."""
-        while self.waiting:
+        while self.met > self.answered:
             self._ask()
             self._hand_on_some()
             await self.crawl.calls.run(lambda: None)
@@ -135,7 +133,7 @@ class Links:
             return Link(request, answer=Guess.DROPPED)
         crawler, seen = self.crawl.crawler, self.crawl.answers.seen
         try:
-            given = arguments_of(request, seen, crawler.settings, claims=self.claims)
+            given = _arguments_of(request, seen, crawler.settings, claims=self.claims)
         except TBloomError as error:
             self.crawl.fail(error)
             return Link(request, answer=Guess.DROPPED)
@@ -148,19 +146,19 @@ class Links:
         """The scheduler below has asked by itself for a request that it is about to queue."""
 
     def _enter(self, link: Link) -> bool:
-        if (link.item is None or link.answer is not None) and not self.waiting:
+        if (link.item is None or link.answer is not None) and self.met == self.answered:
             return self._hand_on(link)
         self.met += 1
-        self._waiting.append(link)
-        if len(self._waiting) == 1 and not self._is_asking:
+        self._line.append(link)
+        if len(self._line) == 1 and not self._is_asking:
             call_later(0, self._ask)  # with those that come in this turn of the event loop
         return True
 
     def _ask(self) -> None:
-        if self._is_asking or not self._waiting:
+        if self._is_asking or not self._line:
             return
         self._is_asking = True
-        batch = [self._waiting.popleft() for _ in range(min(_BATCH, len(self._waiting)))]
+        batch = [self._line.popleft() for _ in range(min(_BATCH, len(self._line)))]
         self.crawl.calls.begin(partial(self._answer, batch), partial(self._have_answers, batch))
 
     def _answer(self, batch: list[Link]) -> None:
@@ -170,11 +168,11 @@ class Links:
             if link.item is not None and link.answer is None:
                 groups[link.given].append(link)
         for given, links in groups.items():
-            self._ask_together(links, dict(given))
+            self._ask_together(links, [link.item or b"" for link in links], dict(given))
 
-    def _ask_together(self, links: list[Link], given: dict[str, Any]) -> None:
-        items = [link.item for link in links if link.item is not None]
-        answers = self.crawl.answers.ask(items, **given)
+    def _ask_together(self, links: list[Link], items: list[bytes], given: dict[str, Any]) -> None:
+        notes = [link.note for link in links] if self.claims else None
+        answers = self.crawl.answers.ask(items, notes, **given)
         for link, answer in zip(links, answers, strict=True):
             link.answer = answer
 
@@ -222,3 +220,27 @@ class Links:
             return bool(self._queue.enqueue_below(request))
         finally:
             self._given = None
+
+
+def _arguments_of(
+    request: Request, seen: AnyStore, settings: BaseSettings, *, claims: bool
+) -> tuple[tuple[str, Any], ...]:
+    """The arguments of ``add`` or ``claim`` that are in the request's meta, as pairs. Raises ConfigError that names the key."""
+    meta = request.meta
+    if not _ARGUMENTS & meta.keys():
+        return ()
+    names = {"ttl": TTL} if isinstance(seen, CrawlExact) else {"within": WITHIN, "keep": KEEP}
+    for key in (_ARGUMENTS - {*names.values()}) & meta.keys():
+        expected = f"to be left out with TBLOOM_STORE = {STORE.value(settings)!r}"
+        raise ConfigError(f"meta[{key!r}] of {request}", meta[key], expected)
+    if claims:  # the end of the page says how long it is kept
+        del names["keep"]
+    given = {name: meta[key] for name, key in names.items() if key in meta}
+    with naming_settings({n: Setting(f"meta[{key!r}] of {request}") for n, key in names.items()}):
+        if isinstance(seen, CrawlExact):
+            check_ttl(given["ttl"])
+        else:
+            slices = seen.config.slices
+            check_keep(given.get("keep"), given.get("within"), slices)
+            check_within(given.get("within"), slices)
+    return (*given.items(),)

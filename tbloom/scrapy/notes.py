@@ -24,7 +24,7 @@ from lxml import etree  # type: ignore[import-untyped]
 from scrapy import Item, Request, Spider
 from scrapy.utils.request import request_from_dict
 
-from tbloom.scrapy.meta import CLAIM
+from tbloom.scrapy.settings import CLAIM
 
 _MAX_BYTES = 1 << 16
 #: JSON has smaller integers as they are: Python limits the digits of those that it reads.

@@ -1,30 +1,59 @@
-"""What the settings say about the duplicate filter: its store, and when a request is marked."""
+"""What the settings describe: Redis' client, by scrapy-redis' settings, and the duplicate filter's store; and errors that name a
+setting."""
 
 from __future__ import annotations
 
+import logging
+import shlex
 import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
+from redis import Redis, RedisCluster, RedisError
+from redis.exceptions import RedisClusterException
+from redis.retry import Retry
 from scrapy.settings import BaseSettings
+from scrapy.utils.misc import load_object
 
 from tbloom import LocalBloom
 from tbloom.bloom.config import Parameters
-from tbloom.errors import ConfigError
-from tbloom.scrapy.connection import make_client, server_settings
-from tbloom.scrapy.outage import Answers
+from tbloom.engine.client import RETRY_FOR
+from tbloom.engine.urls import SOCKET_TIMEOUT, parse_url, without_retries, without_secrets
+from tbloom.engine.urls import make_client as client_of
+from tbloom.errors import ConfigError, ConfigMismatch, ServerTooOld, shown
+from tbloom.scrapy.outage import Answers, AnyStore, CrawlBloom, CrawlExact
 from tbloom.scrapy.settings import (
     FILTER,
     MARK,
     MARKS_DONE,
     ON_ERROR,
+    PAGES,
     SHADOW,
     STORE,
+    Setting,
     arguments,
     check_settings,
     expand,
     naming_settings,
 )
-from tbloom.scrapy.stores import CrawlBloom, CrawlExact
+
+# As Scrapy has it for other libraries. At each start redis-py's DEBUG says that the server knows no maintenance notifications.
+logging.getLogger("redis.connection").setLevel(logging.INFO)
+
+#: What redis-py raises where a parameter has a wrong name or value.
+_WRONG = (TypeError, ValueError, AttributeError, LookupError, ImportError, NameError, OverflowError)
+#: scrapy-redis' settings for redis-py's parameters.
+_PARAMS = {
+    "REDIS_URL": "url",
+    "REDIS_HOST": "host",
+    "REDIS_PORT": "port",
+    "REDIS_DB": "db",
+    "REDIS_ENCODING": "encoding",
+    "REDIS_DECODE_RESPONSES": "decode_responses",
+}
+#: redis-py's parameters that name a server.
+_PLACES = {"url", "host", "port", "unix_socket_path", "startup_nodes"}
 
 DEFAULT_KEY = "%(spider)s:tbloom"
 #: Default size of the local cache (items): 10 MB.
@@ -40,6 +69,89 @@ _SHARED = {"name", "tz", "retry_for"}
 # scrapy-redis-bloomfilter's defaults, where only the other one of the pair is set.
 _OLD_BIT, _OLD_HASHES = 30, 6
 _MIN_BIT, _MAX_BIT = 3, 40  # up to 256 blocks of 512 MB, as that package has it
+#: The parameters that `tbloom reconfigure` changes.
+_CHANGEABLE = {"slices", "capacity", "error_rate"}
+
+
+# The client
+
+
+def make_client(settings: BaseSettings) -> tuple[Any, dict[str, float]]:
+    """The client, and the store's default for ``retry_for`` where tbloom decides on it."""
+    try:
+        params = settings.getdict("REDIS_PARAMS")
+    except (TypeError, ValueError):  # its message may have a piece of a password
+        kind = type(settings["REDIS_PARAMS"])
+        raise ConfigError("REDIS_PARAMS", kind, "a dict, or one as JSON") from None
+    # scrapy-redis would wait 30 s for a reply, and block the reactor.
+    timeouts = {"socket_timeout": SOCKET_TIMEOUT, "socket_connect_timeout": SOCKET_TIMEOUT}
+    named = {param: settings[name] for name, param in _PARAMS.items() if settings.get(name)}
+    chosen = {"encoding": "utf-8", **timeouts, **params, **named}
+    with naming_redis(settings):
+        kind = load_object(chosen.pop("redis_cls", Redis))
+        url = chosen.pop("url", None)
+        if url is not None:
+            parse_url(url)
+            client_of(Redis.from_url, Retry, url).close()  # it has checked the options
+        client = kind.from_url(url, **chosen) if url is not None else kind(**chosen)
+        if not isinstance(client, Redis | RedisCluster):
+            raise TypeError("redis_cls must be redis.Redis or redis.RedisCluster")
+        pool = getattr(client, "connection_pool", None)
+        if pool is not None:  # a cluster's client has connected
+            pool.connection_class(**pool.connection_kwargs)  # which does not connect
+    if pool is None or hasattr(pool, "sentinel_manager") or "retry" in params:
+        return client, {}
+    client.set_retry(without_retries(Retry))
+    return client, {"retry_for": RETRY_FOR}
+
+
+def server_settings(settings: BaseSettings) -> str:
+    """The settings that name the server, as they are given, without a password."""
+    params = settings.getdict("REDIS_PARAMS")
+    given = {name: settings.get(name) for name, param in _PARAMS.items() if param in _PLACES}
+    given |= {f"REDIS_PARAMS[{param!r}]": params[param] for param in params if param in _PLACES}
+    named = [f"{name} is {_place(value)}" for name, value in given.items() if value]
+    return ", ".join(named) or ("REDIS_PARAMS" if params else "REDIS_URL")
+
+
+def _place(value: Any) -> str:
+    if isinstance(value, str):
+        return without_secrets(value) if "://" in value else value
+    return shown(value)
+
+
+def address_of(client: Any) -> str:
+    """Where the client's server is, without a password."""
+    pool = getattr(client, "connection_pool", None)
+    if pool is None:
+        return "a cluster"
+    known = pool.connection_kwargs
+    host = f"{known.get('host', 'localhost')}:{known.get('port', 6379)}"
+    place: str = getattr(pool, "service_name", None) or known.get("path") or host
+    return f"{place}/{known.get('db') or 0}"
+
+
+@contextmanager
+def naming_redis(settings: BaseSettings) -> Iterator[None]:
+    """Within it, what redis-py raises for a wrong parameter is a ConfigError that names the settings for Redis."""
+    try:
+        yield
+    except ConfigError as error:
+        if error.argument != "url":
+            raise
+        name = "REDIS_URL" if settings.get("REDIS_URL") else "REDIS_PARAMS"
+        raise ConfigError(name, error.value, error.expected) from None
+    except _WRONG as error:
+        # A URL has been checked before.
+        possible = {*_PARAMS, "REDIS_PARAMS"} - {"REDIS_URL"}
+        names = sorted(name for name in possible if settings.get(name))
+        if not names:
+            raise
+        expected = f"what redis-py takes ({error})"
+        raise ConfigError(", ".join(names), "values that are not shown", expected) from None
+
+
+# The store
 
 
 def read_options(settings: BaseSettings, spider: str, suffix: str = "", **own: Any) -> Answers:
@@ -58,13 +170,13 @@ def read_options(settings: BaseSettings, spider: str, suffix: str = "", **own: A
     if shadow and store != "bloom":
         raise ConfigError(SHADOW.name, shadow, f"to be left out with {STORE.name} = {store!r}")
     with naming_settings(FILTER):
-        seen = _make_filter(settings, spider, store, suffix, own)
+        seen = _make_store(settings, spider, store, suffix, own)
     return Answers(seen, ON_ERROR.value(settings))
 
 
-def _make_filter(
+def _make_store(
     settings: BaseSettings, spider: str, store: str, suffix: str, own: dict[str, Any]
-) -> CrawlBloom | CrawlExact | LocalBloom:
+) -> AnyStore:
     found = arguments(settings, FILTER)
     if found.keys() & {"bits", "hashes"}:
         bit = found.get("bits", _OLD_BIT)
@@ -75,8 +187,8 @@ def _make_filter(
     key = found.get("name", DEFAULT_KEY)
     name = expand(FILTER["name"], key, spider=spider, timestamp=int(time.time())) + suffix
     for argument in found.keys() - _STORES[store] - _SHARED:
-        shown = "a value that is not shown" if argument == "secret" else found[argument]
-        raise ConfigError(argument, shown, f"to be left out with {STORE.name} = {store!r}")
+        value = "a value that is not shown" if argument == "secret" else found[argument]
+        raise ConfigError(argument, value, f"to be left out with {STORE.name} = {store!r}")
     found = {argument: found[argument] for argument in found.keys() & _STORES[store]}
     if store == "local":
         if "path" in found:
@@ -90,3 +202,45 @@ def _make_filter(
     seen.circuit.place = server_settings(settings)
     seen.keep_connections()
     return seen
+
+
+# Errors
+
+
+def error_line(
+    error: Exception, settings: BaseSettings, table: Mapping[str, Setting] = FILTER
+) -> str:
+    """The error as one line of the log, which begins with a setting and ends with a remedy; ``table``: those of the store."""
+    if isinstance(error, ConfigError):
+        return str(error)
+    is_file = table is PAGES or (table is FILTER and STORE.value(settings) == "local")
+    place = table["path" if is_file else "name"].name
+    if isinstance(error, ConfigMismatch) and error.differences.keys() <= table.keys():
+        return _mismatch_line(error, settings, table, place)
+    is_servers = isinstance(error, RedisError | RedisClusterException | ServerTooOld)
+    if is_servers and not str(error).startswith("WRONGTYPE"):
+        place = server_settings(settings)
+    return f"{place}: {error}"  # of a file, of a server, or of another program's data
+
+
+def _mismatch_line(
+    error: ConfigMismatch, settings: BaseSettings, table: Mapping[str, Setting], place: str
+) -> str:
+    is_sized = any(name.startswith("BLOOMFILTER_") for name in settings)
+    # These follow from the others.
+    sizes = {"capacity", "error_rate"} if is_sized else {"bits", "hashes"}
+    names = [name for name in error.differences if name not in sizes] or error.differences
+    differing = {name: error.differences[name] for name in names}
+    given = ", ".join(f"{table[name].name} is {own!r}" for name, (_, own) in differing.items())
+    stored = ", ".join(f"{theirs!r}" for theirs, _ in differing.values())
+    remedy = f"another {place}, or {stored}"
+    values = {name: own for name, (_, own) in differing.items() if own is not None}
+    if place == FILTER["name"].name and differing.keys() == values.keys() & _CHANGEABLE:
+        words = ["tbloom", "reconfigure", error.name]
+        for name, own in values.items():
+            words += [f"--{name.replace('_', '-')}", str(own)]
+        if url := settings.get("REDIS_URL"):
+            words += ["--url", without_secrets(url)]
+        remedy = f"`{shlex.join(words)}`, {remedy}"
+    kind = "filter" if table is FILTER else "one"
+    return f"{given}, the stored {kind} has {stored}: {remedy}"

@@ -1,23 +1,35 @@
-"""What a crawl does while Redis does not answer (``TBLOOM_ON_ERROR``)."""
+"""What a crawl does while Redis does not answer (``TBLOOM_ON_ERROR``): its stores, whose calls pass a circuit breaker, and what
+answers in place of the server."""
 
 from __future__ import annotations
 
 import logging
-from collections import OrderedDict, defaultdict
+import threading
+import time
+from collections import defaultdict
 from collections.abc import Iterable
 from enum import Enum
-from typing import Any
+from typing import Any, TypeVar
 
+from redis import ConnectionError as RedisConnectionError
 from redis import RedisError
+from redis.exceptions import OutOfMemoryError, ReadOnlyError
 
-from tbloom import Claim, LocalBloom
+from tbloom import Claim, ExactFilter, LocalBloom, TimeBloom
+from tbloom.engine.flow import Flow
 from tbloom.engine.retries import is_outage
-from tbloom.errors import TBloomError
+from tbloom.engine.sync import SyncDriver
+from tbloom.errors import ConfigMismatch, FilterFull, NotReplicated, TBloomError
+from tbloom.items import Item
+from tbloom.scrapy.compat import is_told_to_end
 from tbloom.scrapy.settings import ON_ERROR
-from tbloom.scrapy.stores import CircuitBreaker, CrawlBloom, CrawlExact
+
+T = TypeVar("T")
 
 logger: logging.Logger = logging.getLogger(__name__)
 
+#: The time between two tries of a server that does not answer (s).
+HOLD_OFF = 10.0
 #: What happens during an outage.
 _EFFECTS = {
     "raise": "the crawl ends",
@@ -26,6 +38,147 @@ _EFFECTS = {
 }
 #: Limit for the requests that a crawler remembers for an outage; beyond it, the oldest are forgotten.
 MAX_ASKED = 100_000
+
+
+class CircuitBreaker:
+    """Opens when a call fails. It then lets a call through every 10 seconds, and closes when that one is answered.
+
+    The log has the beginning and the end of an outage.
+    """
+
+    def __init__(self, place: str) -> None:
+        #: How the log names the server, and what it says that happens during an outage.
+        self.place: str = place
+        self.effect: str = "calls fail"
+        #: Calls that ended in an error.
+        self.errors: int = 0
+        self._next_try: float | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the last call ended in an error."""
+        return self._next_try is not None
+
+    @property
+    def holds_off(self) -> bool:
+        """Whether no call may be sent now."""
+        return self._next_try is not None and time.monotonic() < self._next_try
+
+    def try_again(self) -> None:
+        """Lets the next call through."""
+        self._next_try = None if self._next_try is None else 0.0
+
+    def worked(self) -> None:
+        """Closes the circuit: the server has answered."""
+        if self._next_try is not None:
+            self._next_try = None
+            logger.info("%s: the server answers again", self.place)
+
+    def failed(self, error: Exception) -> None:
+        """Counts an error, and opens the circuit."""
+        self.errors += 1
+        if self._next_try is None:
+            refuses = isinstance(error, OutOfMemoryError | ReadOnlyError)
+            does = "refuses to write" if refuses else "does not answer"
+            logger.error("%s: the server %s, so %s: %s", self.place, does, self.effect, error)
+        self._next_try = time.monotonic() + HOLD_OFF
+
+
+class CrawlStore(SyncDriver):
+    """A store that does not wait for a server that is away. (A call for one item passes no circuit breaker: ask for many.)"""
+
+    _heartbeat: threading.Thread | None = None
+
+    def __init__(self, *args: Any, **arguments: Any) -> None:
+        super().__init__(*args, **arguments)
+        self.circuit: CircuitBreaker = CircuitBreaker(f"filter {self.name!r}")
+
+    def run(self, flow: Flow[T]) -> T:
+        """See ``SyncDriver.run``; raises ConnectionError while the circuit is open."""
+        if threading.current_thread() is self._heartbeat:  # is always sent, and decides nothing
+            return super().run(flow)
+        if self.circuit.holds_off:
+            try:
+                next(flow)
+            except StopIteration as stop:  # it needs no server
+                done: T = stop.value
+                return done
+            finally:
+                flow.close()  # it notes that its calls were not sent
+            raise RedisConnectionError("the server did not answer, and is not asked yet")
+        try:
+            answer = super().run(flow)
+        except NotReplicated as error:  # an outage too: the answer may be lost
+            lost = RedisConnectionError(str(error))
+            self.circuit.failed(lost)
+            raise lost from error
+        except RedisError as error:
+            if is_outage(error):
+                self.circuit.failed(error)
+            raise
+        except (FilterFull, ConfigMismatch):  # answers too
+            self.circuit.worked()
+            raise
+        self.circuit.worked()
+        return answer
+
+    def retry_seconds(self) -> float:
+        """No time during an outage, or when Scrapy is to end."""
+        is_waited_for = not self.circuit.is_open and not is_told_to_end()
+        return super().retry_seconds() if is_waited_for else 0.0
+
+
+class CrawlExact(CrawlStore, ExactFilter):
+    """A crawl's ``ExactFilter``."""
+
+    @property
+    def lasts_ms(self) -> int:
+        """How long an item is remembered by default."""
+        return self._ttl
+
+
+class CrawlBloom(CrawlStore, TimeBloom):
+    """A crawl's ``TimeBloom``."""
+
+    @property
+    def has_handed_over(self) -> bool:
+        """Whether other processes are to end claims of this session."""
+        return self._claims.own.handed_over
+
+    def holds(self, item: Item) -> bool:
+        """Whether this process has claimed the item."""
+        return self.config.digest(item) in self._claims.own.claimed
+
+    def known(self, item: Item) -> Claim | None:
+        """The answer for the item that needs no server, if there is one."""
+        if self.holds(item):
+            return Claim.BUSY
+        is_seen = self._is_cached(self.config.digest(item), self.config.slices)
+        return Claim.SEEN if is_seen else None
+
+    def uncommitted(self, items: Iterable[Item]) -> int:
+        """The number of these items whose commits have failed, and are still to be sent: heartbeats and ``close`` do."""
+        return len(self._claims.own.to_commit.keys() & {*self.config.digests_of(items)})
+
+    def note_again(self, notes: dict[bytes, str]) -> None:
+        """Gives items that this process has claimed other notes."""
+        self.claim_many([*notes], notes=[*notes.values()], previous_owner=self.session)
+
+    def commit_many(self, items: Iterable[Item], keep: int | None = None) -> None:
+        """See ``TimeBloom.commit_many``; links to what was committed for the whole window need no server any more."""
+        items, calls = list(items), self._dispatcher.current_calls()
+        super().commit_many(items, keep)
+        if keep is None:
+            self._cache_seen(self.config.digests_of(items), calls)
+
+    def release_many(self, items: Iterable[Item]) -> None:
+        """See ``TimeBloom.release_many``; a heartbeat makes up for one that fails."""
+        items = list(items)
+        try:
+            super().release_many(items)
+        except RedisError:  # else they would be busy here until the server knows of it
+            self._claims.own.give_up(self.config.digests_of(items))
+            raise
 
 
 class Guess(Enum):
@@ -39,6 +192,8 @@ class Guess(Enum):
 Answer = Claim | Guess
 #: The answers with which it is fetched.
 NEW = (Claim.NEW, Guess.SCHEDULED)
+#: Any store of a crawl. (A local one always answers.)
+AnyStore = CrawlBloom | CrawlExact | LocalBloom
 
 
 class Answers:
@@ -47,19 +202,16 @@ class Answers:
     With "schedule", a request is new unless this crawler has asked for it; the server gets it before it is asked again.
     """
 
-    def __init__(self, seen: CrawlBloom | CrawlExact | LocalBloom, on_error: str = "raise") -> None:
-        self.seen: CrawlBloom | CrawlExact | LocalBloom = seen
+    def __init__(self, seen: AnyStore, on_error: str = "raise") -> None:
+        self.seen: AnyStore = seen
         self.on_error: str = on_error
-        #: A local store always answers.
-        self.circuit: CircuitBreaker = (
-            CircuitBreaker("") if isinstance(seen, LocalBloom) else seen.circuit
-        )
+        self.circuit: CircuitBreaker = getattr(seen, "circuit", CircuitBreaker(""))
         hint = "; with 'schedule' it goes on" if on_error == "raise" else ""
         self.circuit.effect = f"{_EFFECTS[on_error]} ({ON_ERROR.name} = {on_error!r}{hint})"
         #: With "schedule": what this process has asked for, oldest first.
-        self._asked = OrderedDict[bytes, None]()
-        #: What the server does not know yet: the note of its claim, if it is claimed, and the arguments of ``add``.
-        self._unsent: dict[bytes, tuple[str | None, tuple[tuple[str, Any], ...]]] = {}
+        self._asked: dict[bytes, None] = {}
+        #: What the server does not know yet, with the notes of claims: by the arguments of ``add``; None: they are claimed.
+        self._unsent = defaultdict[Any, dict[bytes, str]](dict)
 
     def ask(self, items: list[bytes], notes: list[str] | None = None, **given: Any) -> list[Answer]:
         """The answers for the items; those that are new are remembered, or claimed where there are ``notes``.
@@ -74,8 +226,11 @@ class Answers:
                 raise
             if given.pop("previous_owner", None):  # only the server knows who has it now
                 self.forget(items)
-            each: list[str | None] = [*notes] if notes else [None] * len(items)
-            return [self._decide(item, note, given) for item, note in zip(items, each, strict=True)]
+            kind = None if notes else (*given.items(),)
+            return [
+                self._decide(item, note, kind)
+                for item, note in zip(items, notes or [""] * len(items), strict=True)
+            ]
         for item, answer in zip(items, answers, strict=True):
             if answer is not Claim.BUSY:
                 self._remember(item)
@@ -85,11 +240,11 @@ class Answers:
         """The items were released: they are new if they are asked for again."""
         for item in items:
             self._asked.pop(item, None)
-            self._unsent.pop(item, None)
+            self._unsent[None].pop(item, None)
 
     def close(self) -> None:
         """After an outage, tries the server once more, and gives it what it does not know. Closes the store and its client."""
-        if self._unsent:
+        if any(self._unsent.values()):
             self.circuit.try_again()
         try:
             self._hand_over()
@@ -109,7 +264,7 @@ class Answers:
             Claim.NEW if is_new else Claim.SEEN for is_new in self.seen.add_many(items, **given)
         ]
 
-    def _decide(self, item: bytes, note: str | None, given: dict[str, Any]) -> Answer:
+    def _decide(self, item: bytes, note: str, kind: Any) -> Answer:
         """The answer without the server."""
         if item in self._asked:
             return Claim.SEEN
@@ -118,27 +273,25 @@ class Answers:
         assert not isinstance(self.seen, LocalBloom)  # noqa: S101 - it always answers
         self.seen.assume_new([item])
         self._remember(item)
-        self._unsent[item] = note, () if note is not None else tuple(given.items())
+        self._unsent[kind][item] = note
         return Guess.SCHEDULED
 
     def _remember(self, item: bytes) -> None:
         if self.on_error == "schedule":
+            self._asked.pop(item, None)
             self._asked[item] = None
-            self._asked.move_to_end(item)
             if len(self._asked) > MAX_ASKED:
-                self._asked.popitem(last=False)
+                del self._asked[next(iter(self._asked))]
 
     def _hand_over(self) -> None:
         """Gives the server what was scheduled without it, if it may be asked."""
-        if not self._unsent or self.circuit.holds_off:
+        if self.circuit.holds_off:
             return
-        groups = defaultdict[tuple[tuple[str, Any], ...], list[bytes]](list)
-        for item, (_, given) in self._unsent.items():
-            groups[given].append(item)
-        for given, items in groups.items():
-            notes = [note for item in items if (note := self._unsent[item][0]) is not None]
-            # This process works on what it claims, whatever the answer is.
-            owner = self.seen.session if notes and isinstance(self.seen, CrawlBloom) else None
-            own = {"previous_owner": owner} if owner else dict(given)
-            self._ask(items, notes or None, own)
+        for kind, notes in self._unsent.items():
+            if kind is not None:
+                self._ask([*notes], None, dict(kind))
+            elif notes and isinstance(
+                self.seen, CrawlBloom
+            ):  # this process works on them, whatever the answer is
+                self.seen.note_again(notes)
         self._unsent.clear()

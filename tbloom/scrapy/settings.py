@@ -1,4 +1,4 @@
-"""The Scrapy settings that tbloom reads: their names, and how their values are read."""
+"""The Scrapy settings that tbloom reads, and the keys of a request's meta: their names, and how values are read."""
 
 from __future__ import annotations
 
@@ -122,6 +122,16 @@ PAGES = {
 _ALL = [*FILTER.values(), *COUNTS.values(), *PAGES.values()]
 _ALL += [STORE, MARK, SHADOW, ON_ERROR, TAKE_OVER, ATTEMPTS]
 KNOWN = {setting.name: setting for setting in _ALL}
+
+# Keys of a request's meta
+#: Number of newest slices in which the request counts as seen.
+WITHIN = "tbloom_within"
+#: For how many slices the request, or the page that answers it, counts as seen; None: for the whole window.
+KEEP = "tbloom_keep"
+#: How long the request counts as seen in an exact store (seconds).
+TTL = "tbloom_ttl"
+#: The token of a request that is queued as a page (``claims/page.py``).
+CLAIM = "tbloom_claim"
 
 
 class UnknownSetting(ConfigError):

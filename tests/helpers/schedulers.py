@@ -11,7 +11,7 @@ from scrapy.core.scheduler import BaseScheduler, Scheduler
 from scrapy.settings import BaseSettings
 
 from tbloom import TimeBloom
-from tbloom.scrapy.stores import CrawlBloom
+from tbloom.scrapy.outage import CrawlBloom
 
 SCRAPY = {"DUPEFILTER_CLASS": "tbloom.scrapy.DupeFilter"}
 

@@ -27,8 +27,8 @@ from scrapy.http.request import NO_CALLBACK
 from scrapy.linkextractors import LinkExtractor
 from scrapy.utils.trackref import live_refs
 
-from tbloom.scrapy.meta import CLAIM
 from tbloom.scrapy.notes import NotNotable, note_request, restore_request
+from tbloom.scrapy.settings import CLAIM
 
 URL = "https://example.com/a?b=c"
 HERE = __name__

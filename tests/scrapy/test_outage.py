@@ -21,8 +21,7 @@ from scrapy import Request
 from scrapy.utils.request import fingerprint
 
 from tbloom import Claim, TimeBloom
-from tbloom.scrapy.outage import NEW, Answers, Guess
-from tbloom.scrapy.stores import CrawlBloom, CrawlExact
+from tbloom.scrapy.outage import NEW, Answers, CrawlBloom, CrawlExact, Guess
 from tests.helpers.forked import Started
 from tests.helpers.localredis import Killable
 from tests.helpers.making import missing
@@ -53,7 +52,7 @@ def server(tmp_path: Path) -> Iterator[Killable]:
 @pytest.fixture(autouse=True)
 def _is_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Until the test says so, however long the machine stands still."""
-    monkeypatch.setattr("tbloom.scrapy.stores.HOLD_OFF", 3600.0)
+    monkeypatch.setattr("tbloom.scrapy.outage.HOLD_OFF", 3600.0)
 
 
 class Page(Handler):

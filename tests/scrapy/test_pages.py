@@ -21,7 +21,7 @@ from scrapy.utils.request import fingerprint
 from tbloom import ConfigError, ConfigMismatch
 from tbloom.pages import PageStore, calendar
 from tbloom.scrapy import ScrapyRedisFingerprinter
-from tbloom.scrapy.crawler import error_line
+from tbloom.scrapy.options import error_line
 from tbloom.scrapy.pages.storage import KEY, _opened
 from tbloom.scrapy.settings import PAGES
 from tests.helpers import website

@@ -15,10 +15,8 @@ from scrapy.utils.request import RequestFingerprinter
 
 from tbloom import ConfigMismatch, TimeBloom
 from tbloom.scrapy import ScrapyRedisFingerprinter
-from tbloom.scrapy.connection import address_of, make_client, server_settings
-from tbloom.scrapy.crawler import error_line
 from tbloom.scrapy.dupefilter.summary import summarize
-from tbloom.scrapy.options import read_options
+from tbloom.scrapy.options import address_of, error_line, make_client, read_options, server_settings
 from tests.helpers.commands import tbloom
 from tests.helpers.contents import keys_of
 from tests.helpers.schedulers import ADDON

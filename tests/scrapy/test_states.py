@@ -17,7 +17,7 @@ from twisted.python.failure import Failure
 from tbloom.scrapy.claims import pages as module
 from tbloom.scrapy.claims.page import Page, Token
 from tbloom.scrapy.claims.states import ENDS, TABLE, Event, State, after
-from tbloom.scrapy.meta import CLAIM
+from tbloom.scrapy.settings import CLAIM
 
 Moves = Iterator[tuple[str, Callable[[], Any]]]
 
@@ -73,7 +73,7 @@ class Try:
             if self.begun == 1 and not self.request.errback:
                 yield "recovers", self.recovers
         if self.items:
-            yield from (("stored", self.item_ends), ("fails", partial(self.item_ends, "pipeline")))
+            yield from (("stored", self.item_ends), ("fails", self.item_fails))
             yield "vanishes", partial(self.loses, self.items)
 
     def downloads(self) -> Moves:
@@ -97,14 +97,14 @@ class Try:
         self.request.errback = print if error and then else None
         result = self.pages.fetched(result, self.page)
         if not error:
-            self.pages.reaches_callback(self.page)
+            self.pages.reaches_callback(result)
         self.result = Failure(error) if error else result  # Scrapy passes on another Failure
         if then == "goes on":
             self.begins()
         elif then == "returns":
             self.pages.output_may_have_ended(self.page)
         elif then:
-            self.pages.raised(self.result, "callback")
+            self.pages.spider_error(Failure(ValueError()), self.result)
 
     def another(self) -> None:
         self.back.append(self.pages.fetched(Request(URL), self.page))
@@ -146,7 +146,8 @@ class Try:
 
     def recovers(self) -> None:
         """A middleware does; what it gives comes in the same turn."""
-        self.would_fail, self.page.would_fail = True, self.page.would_fail or "callback"
+        self.would_fail = True
+        self.pages.callback_raised(self.result, ValueError())
         self.ends()
         self.begins()
 
@@ -154,7 +155,7 @@ class Try:
         meta = getattr(self.result, "meta", self.request.meta)
         for copy in (Request(URL, meta=meta), Request(URL + "/b", meta=meta, dont_filter=True)):
             self.tell(copy)
-            self.pages.link_scheduled(copy)
+            self.pages.request_scheduled(copy)
             assert not self.pages.keep_retry(copy), "a copied token counts"
 
     def retry(self) -> None:
@@ -167,17 +168,22 @@ class Try:
         if is_first:
             self.retries.append(request)
         else:
-            self.pages.link_scheduled(request)
+            self.pages.request_scheduled(request)
             assert not self.pages.keep_retry(request), "it is fetched as two pages"
 
     def item(self) -> None:
         self.items.append(object())
         self.tell({})
 
-    def item_ends(self, failed: str = "") -> None:
-        self.has_failed |= bool(failed)
-        self.places.add(self.items[-1])
-        self.pages.item_ended(self.result, failed, {self.items.pop()})
+    def item_ends(self) -> None:
+        self.game.place = self.items.pop()
+        self.places.add(self.game.place)
+        self.pages.item_scraped(self.result)
+
+    def item_fails(self) -> None:
+        self.items.pop()
+        self.has_failed = True
+        self.pages.item_error(self.result, Failure(ValueError()))
 
     def loses(self, things: list[Any]) -> None:
         """A middleware nearer to the engine, or a handler of ``request_scheduled``, drops it without an event."""
@@ -191,8 +197,13 @@ class Game:
     def __init__(self, later: list[Callable[[], None]], *, at_once: bool) -> None:
         self.later, self.at_once = later, at_once
         self.ended: list[tuple[Page, State]] = []
+        #: Where the item is that has passed the pipelines last.
+        self.place: object = None
         self.pages = module.Pages(
-            SETTINGS, lambda page: self.ended.append((page, page.state)), self.enqueue
+            SETTINGS,
+            lambda page: self.ended.append((page, page.state)),
+            self.enqueue,
+            lambda: {self.place},
         )
         self.queue, self.tries = [Request(URL, meta={CLAIM: "ab 1 0 01"})], list[Try]()
 
@@ -237,7 +248,7 @@ class Game:
             t.target for t in self.tries if t.page.state not in ENDS and not t.is_lost
         } <= lost | circle
         self.pages.end_all()
-        kept = ("_by_id", "_followers", "_places", "_ending", "_links")
+        kept = ("_by_id", "_followers", "_passed_on", "_ending", "_links")
         assert not any(vars(self.pages)[name] for name in kept), "something is left"
         states = {page.token.number: state for page, state in self.ended}
         assert len(self.ended) == len(states) == len({each.number for each in self.tries})
@@ -290,7 +301,7 @@ def test_a_page_ends_after_the_engine_has_scheduled_its_links(
             tell(found)
     last = Request(URL)
     for scheduled in (link, last, link):
-        pages.link_scheduled(scheduled)
+        pages.request_scheduled(scheduled)
         assert [] == ended
     pages.end_all()
     assert [State.FAILED] == ended

@@ -65,7 +65,7 @@ def test_the_sources_spider_fetches_100_pages_and_filters_10(
 
 SCRIPT = """
 import logging, sys
-from tbloom.scrapy.stores import CrawlBloom
+from tbloom.scrapy.outage import CrawlBloom
 if sys.argv[3:]:
     logging.basicConfig(level=logging.INFO)
 with CrawlBloom.from_url(sys.argv[1], sys.argv[2], granularity="1s", slices=3, capacity=100, retry_for=0) as seen:
@@ -89,5 +89,5 @@ def test_a_script_prints_nothing_until_it_configures_logging(url: str, name: str
     assert ("", []) == run(url, name) == run(UNREACHABLE, name)
     printed, [line] = run(UNREACHABLE, name, "log")
     assert printed == ""
-    start = f"ERROR:tbloom.scrapy.stores:filter {name!r}: the server does not answer"
+    start = f"ERROR:tbloom.scrapy.outage:filter {name!r}: the server does not answer"
     assert line.startswith(start)

@@ -13,6 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -29,10 +30,9 @@ from twisted.python.failure import Failure
 
 from tbloom import Claim
 from tbloom.errors import TBloomError
-from tbloom.scrapy.calls import Calls, Crawl
 from tbloom.scrapy.claims.links import ClaimedLinks
-from tbloom.scrapy.outage import NEW, Answers, Guess
-from tbloom.scrapy.stores import CrawlBloom
+from tbloom.scrapy.crawler import Calls, Crawl
+from tbloom.scrapy.outage import NEW, Answers, CrawlBloom, Guess
 from tests.simulation.cases import Played, client_of
 
 if TYPE_CHECKING:
@@ -78,17 +78,19 @@ class _Filter(Played, CrawlBloom):
 class _Calls(Calls):
     """Calls that are made at once."""
 
-    def __init__(self) -> None:
-        super().__init__(in_thread=False)
+    def now(self, call: Callable[[], Any]) -> Any:
+        return call()
+
+    def begin(self, call: Callable[[], Any], then: Callable[[Future[Any]], object]) -> None:
+        future: Future[Any] = Future()
+        try:
+            future.set_result(call())
+        except Exception as error:  # noqa: BLE001 - the future has it
+            future.set_exception(error)
+        then(future)
 
     async def run(self, call: Callable[[], Any]) -> Any:
         return call()
-
-
-class _Crawler(SimpleNamespace):
-    """Scrapy's crawler."""
-
-    __hash__ = object.__hash__
 
 
 class _Fingerprints:
@@ -136,7 +138,7 @@ class PlayedCrawl:
             **arguments,
         )
         self.seen.world, self._signals = world, _Signals()
-        crawler: Any = _Crawler(
+        crawler: Any = SimpleNamespace(
             settings=settings,
             spider=self.spider,
             spidercls=Spider,
@@ -187,7 +189,7 @@ class PlayedCrawl:
                 self._fetch(request)
             elif self.timers.getDelayedCalls():
                 self.timers.advance(_STEP)
-            elif not (self._queue or self.links.is_pending) and self.links.is_idle:
+            elif not (self._queue or self.links.waiting) and self.links.is_idle:
                 self._close()
             self.timers.advance(0)
         return not self.has_ended
@@ -227,10 +229,10 @@ class PlayedCrawl:
             return
         response = Response(url, request=request)
         pages.fetched(response, page)
-        pages.reaches_callback(page)
+        pages.reaches_callback(response)
         with pages.following(response):
             if fate == "callback":
-                pages.raised(response, "callback/ValueError")
+                pages.spider_error(Failure(ValueError()), response)
             else:
                 self._follow(self._account.links_of(url))
                 self._account.succeeds(self.number, url)

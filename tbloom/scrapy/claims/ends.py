@@ -4,28 +4,23 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from scrapy import Request
 from scrapy.utils.asyncio import call_later
 
 from tbloom.errors import ConfigError
 from tbloom.items import check_keep
 from tbloom.scrapy.claims.feeds import Feeds
+from tbloom.scrapy.claims.page import Page
 from tbloom.scrapy.compat import look_again
-from tbloom.scrapy.crawler import count, end_crawl
-from tbloom.scrapy.meta import KEEP
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from scrapy import Request
-
-    from tbloom.scrapy.calls import Crawl
-    from tbloom.scrapy.claims.page import Page
-    from tbloom.scrapy.stores import CrawlBloom
+from tbloom.scrapy.crawler import Crawl, count, end_crawl
+from tbloom.scrapy.outage import CrawlBloom
+from tbloom.scrapy.settings import KEEP
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -33,7 +28,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 _GATHER = 0.02
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Done:
     """A page that is to be marked once its links are claimed and its items stored."""
 
@@ -99,9 +94,9 @@ class Ends:
 
     def unmarked(self) -> int:
         """The number of pages that are done, and that the store does not know of."""
-        done = {item: page for item, page in self._done.items() if item == page.items[0]}
-        sent = [item for item, page in done.items() if page.is_sent]
-        return len(done) - len(sent) + self._seen.uncommitted(sent)
+        pages = {*self._done.values()}
+        sent = [page.items[0] for page in pages if page.is_sent]
+        return len(pages) - len(sent) + self._seen.uncommitted(sent)
 
     def send(self) -> None:
         """Sends what can be sent now, unless a call is on its way: then it goes after that one."""
@@ -111,13 +106,12 @@ class Ends:
         if self._is_sending or self._crawl.is_ending:  # then links of theirs may be lost
             return
         marked, left = self._take_marked(), self._left
-        if not (marked or left):
-            return
-        self._is_sending, self._left = True, []
-        for page in marked:
-            page.is_sent = True
-        calls = self._crawl.ends_calls
-        calls.begin(partial(self._make, marked, left), partial(self._made, marked))
+        if marked or left:
+            self._is_sending, self._left = True, []
+            for page in marked:
+                page.is_sent = True
+            calls = self._crawl.ends_calls
+            calls.begin(partial(self._make, marked, left), partial(self._made, marked))
 
     async def finish(self) -> None:
         """Returns once the feeds are stored, and what can be sent is."""

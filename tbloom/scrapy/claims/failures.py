@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, deque
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
+from typing import Any
 
+from scrapy import Request
 from scrapy.utils.asyncio import call_later
 
-from tbloom.scrapy.crawler import count
+from tbloom.scrapy.claims.ends import Ends
+from tbloom.scrapy.claims.page import Page
+from tbloom.scrapy.crawler import Crawl, count
 from tbloom.scrapy.settings import ATTEMPTS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from scrapy import Request
-
-    from tbloom.scrapy.calls import Crawl
-    from tbloom.scrapy.claims.ends import Ends
-    from tbloom.scrapy.claims.page import Page
 
 logger: logging.Logger = logging.getLogger(__name__)
 

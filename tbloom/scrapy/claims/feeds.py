@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from scrapy import signals
-from scrapy.extensions.feedexport import FeedExporter, FileFeedStorage, StdoutFeedStorage
+from scrapy.crawler import Crawler
+from scrapy.extensions.feedexport import (
+    FeedExporter,
+    FeedSlot,
+    FileFeedStorage,
+    StdoutFeedStorage,
+)
 from scrapy.utils.defer import maybe_deferred_to_future
 from twisted.internet.defer import Deferred
 
 from tbloom.scrapy.compat import feed_slots
 from tbloom.scrapy.signals import items_buffered, items_flushed
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from scrapy.crawler import Crawler
-    from scrapy.extensions.feedexport import FeedSlot
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -30,15 +31,14 @@ class Feeds:
     """The places of one crawl: feeds and pipelines that keep items until they store them all, or lose them.
 
     A feed in a local file is none: it is flushed. Any other feed (S3, FTP, compressed ones) is a place until Scrapy has
-    stored it; so is a pipeline that sends ``items_buffered``.
+    stored it; so is a pipeline that sends ``items_buffered``. ``stored`` is called when a place has stored its items, or has
+    lost them.
     """
 
     def __init__(self, crawler: Crawler, stored: Callable[[], object]) -> None:
-        #: ``stored`` is called when a place has stored its items, or has lost them.
         self._crawler, self._stored = crawler, stored
-        #: The feeds that are not closed yet; those that have lost their items; and a pipeline's items in memory.
-        self._feeds: set[FeedSlot] = set()
-        self._lost = set[object]()
+        #: The places that keep items, among them the pipelines' memory; and the feeds that have lost theirs.
+        self._open, self._lost = set[object](), set[object]()
         self._buffer: object | None = None
         self._failures = 0
         self._all_closed: Deferred[None] = Deferred()
@@ -51,13 +51,14 @@ class Feeds:
 
     def places(self) -> set[object]:
         """The places of an item that has just passed the pipelines."""
-        self._feeds.update(feed_slots(self._crawler))
-        late = {feed for feed in self._feeds if feed.itemcount and not _is_flushed(feed)}
-        return {*late, self._buffer} if self._buffer else {*late}
+        for feed in feed_slots(self._crawler):
+            if feed.itemcount and not _is_flushed(feed):
+                self._open.add(feed)
+        return {*self._open}
 
     def keep(self, places: set[object]) -> bool:
         """Whether items are in one of these places still."""
-        return not places.isdisjoint({*self._feeds, self._buffer})
+        return not places.isdisjoint(self._open)
 
     def have_lost(self, places: set[object]) -> bool:
         """Whether one of these places has lost its items."""
@@ -65,7 +66,7 @@ class Feeds:
 
     def flush(self) -> None:
         """Flushes the local files. Raises their OSError."""
-        for feed in self._feeds:
+        for feed in feed_slots(self._crawler):
             if _is_flushed(feed) and feed.file is not None and not feed.file.closed:
                 feed.file.flush()
 
@@ -80,22 +81,26 @@ class Feeds:
                 _end_line(feed)
 
     def _feed_closed(self, slot: FeedSlot) -> None:
-        self._feeds.discard(slot)
         stats = self._crawler.stats.get_stats() if self._crawler.stats else {}
         failures = sum(stats[name] for name in stats if name.startswith("feedexport/failed_count/"))
         if failures > self._failures:
             self._lost.add(slot)
         self._failures = failures
-        self._stored()
+        self._empty(slot)
 
     def _exporter_closed(self) -> None:
         self._all_closed.callback(None)
 
     def _buffered(self) -> None:
         self._buffer = self._buffer or object()
+        self._open.add(self._buffer)
 
     def _flushed(self) -> None:
+        self._empty(self._buffer)
         self._buffer = None
+
+    def _empty(self, place: object) -> None:
+        self._open.discard(place)
         self._stored()
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from itertools import count as numbers
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from scrapy import Request, signals
+from scrapy.exceptions import DontCloseSpider
 
 from tbloom import Claim
 from tbloom.scrapy.claims.ends import Ends
@@ -19,15 +21,11 @@ from tbloom.scrapy.claims.pages import Pages
 from tbloom.scrapy.claims.states import Event, State
 from tbloom.scrapy.claims.takeover import TakeOver
 from tbloom.scrapy.compat import look_again
-from tbloom.scrapy.crawler import OnceLogger, count, spider_of
+from tbloom.scrapy.crawler import Crawl, OnceLogger, count, spider_of
 from tbloom.scrapy.links import Link, Links
 from tbloom.scrapy.notes import NotNotable, note_request
-from tbloom.scrapy.outage import NEW
+from tbloom.scrapy.outage import NEW, CrawlBloom
 from tbloom.scrapy.settings import TAKE_OVER
-
-if TYPE_CHECKING:
-    from tbloom.scrapy.calls import Crawl
-    from tbloom.scrapy.stores import CrawlBloom
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -52,23 +50,24 @@ class ClaimedLinks(Links):
         self._shared = shared
         self._has_notes = TAKE_OVER.value(crawler.settings)
         self._most = max(1, crawler.settings.getint("CONCURRENT_REQUESTS"))
-        self.pages: Pages = Pages(crawler.settings, self._ended, self._go_on)
-        self.ends: Ends = Ends(self.crawl, self.seen, lambda: (self.met, self.answered))
-        self._failures = Failures(self.crawl, self.ends, self._try_again)
-        self._take_over = TakeOver(
-            self.crawl, self.seen, self._failures, self.ends, self._schedule_again
-        )
+        self.ends: Ends = Ends(crawl, seen, lambda: (self.met, self.answered))
+        places = self.ends.feeds.places
+        self.pages: Pages = Pages(crawler.settings, self._ended, self._go_on, places)
+        self._failures = Failures(crawl, self.ends, self._try_again)
+        self._take_over = TakeOver(crawl, seen, self._failures, self.ends, self._schedule_again)
         self._once = OnceLogger(logger)
         self._numbers = numbers()
         #: The number of requests out of a queue that are being claimed, and those that were.
         self._adopting = 0
         self._adopted = deque[tuple[Request, Token]]()
+        self.pages.connect(crawler.signals.connect)
         crawler.signals.connect(self._take_over.begin, signals.engine_started)
+        crawler.signals.connect(self._idle, signals.spider_idle)
 
     @property
-    def is_pending(self) -> bool:
-        """Some wait, or are between two queues."""
-        return super().is_pending or bool(self._failures.waiting or self._adopted)
+    def waiting(self) -> int:
+        """Also of those that are between two queues."""
+        return super().waiting + len(self._failures.waiting) + len(self._adopted)
 
     @property
     def is_idle(self) -> bool:
@@ -76,6 +75,13 @@ class ClaimedLinks(Links):
         self.pages.end_all()
         self.ends.send()
         return not self.ends.is_pending and self._take_over.is_idle()
+
+    def _idle(self) -> None:
+        """Keeps the crawl open while the work of a silent crawler may have to be taken over."""
+        engine = self.crawl.crawler.engine
+        # Another handler of the signal may have found something to do.
+        if engine and engine.spider_is_idle() and not self.is_idle:
+            raise DontCloseSpider
 
     # Into the queue
 
@@ -123,18 +129,14 @@ class ClaimedLinks(Links):
     def _token(self, *fingerprints: str) -> Token:
         return Token(self.seen.session, next(self._numbers), fingerprints)
 
-    def _ask_together(self, links: list[Link], given: dict[str, Any]) -> None:
-        items = [link.item or b"" for link in links]
-        answers = self.crawl.answers.ask(items, [link.note for link in links], **given)
-        at_once = []
-        for link, item, answer in zip(links, items, answers, strict=True):
-            link.answer = answer
-            if link.token is None and answer is Claim.NEW:
-                at_once.append(item)
+    def _ask_together(self, links: list[Link], items: list[bytes], given: dict[str, Any]) -> None:
+        super()._ask_together(links, items, given)
         # A page that was redirected is claimed under all its URLs.
-        if others := [item for link in links if link.owner for item in link.token.items[1:]]:
+        tokens = [link.token for link in links if link.owner and link.token]
+        if others := [item for token in tokens for item in token.items[1:]]:
             self.crawl.answers.ask(others, [""] * len(others), **given)
-        if at_once:
+        new = [link for link in links if link.answer is Claim.NEW]
+        if at_once := [link.item or b"" for link in new if link.token is None]:
             self.seen.commit_many(at_once)
 
     def _hand_on_some(self) -> None:
@@ -171,13 +173,14 @@ class ClaimedLinks(Links):
         places = self.ends.places_of(link.item)
         # Or it is about to be, or has become so while the link waited.
         known = link.item and self.seen.known(link.item)
+        page.would_fail = "redirect"
         if Claim.SEEN in (link.answer, known) or places is not None:
             page.places |= places or set()
             self.pages.happens(page, Event.TO_SEEN)
         elif link.item is not None and self.seen.holds(link.item):
             self.pages.follow(page, link.item.hex())
         else:
-            self.pages.refuse(page)
+            self.pages.happens(page, Event.REFUSED)
 
     def _hand_over(self, token: Token) -> None:
         """Whoever takes the request out of a shared queue claims it anew."""
@@ -242,7 +245,7 @@ class ClaimedLinks(Links):
 
     def _have_adopted(self, link: Link) -> bool:
         self._adopting -= 1
-        token: Token = link.token
+        token = link.token or self._token()
         is_own = link.owner == self.seen.session
         if link.answer in NEW:
             if not is_own:

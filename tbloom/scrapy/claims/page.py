@@ -5,14 +5,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+from scrapy import Request, Spider
+from typing_extensions import Self
 
 from tbloom.scrapy.claims.states import State
-from tbloom.scrapy.meta import CLAIM
-
-if TYPE_CHECKING:
-    from scrapy import Request, Spider
-    from typing_extensions import Self
+from tbloom.scrapy.settings import CLAIM
 
 #: The kinds of notes: of a request that is queued or running, which any crawler takes over once its own has died; and of
 #: a page that has failed, which the next crawl takes over as it begins.
@@ -114,6 +113,17 @@ class Page:
     retry: Request | None = None
 
 
-def reason(error: BaseException) -> str:
+def reason(error: BaseException | None) -> str:
     """Why a page has failed whose callback raised this."""
     return f"callback/{type(error).__name__}"
+
+
+def pipeline_of(error: BaseException | None) -> str:
+    """The name of the pipeline that has raised the exception."""
+    trace = error.__traceback__ if error else None
+    while trace is not None:
+        frame = trace.tb_frame
+        if frame.f_code.co_name == "process_item" and "self" in frame.f_locals:
+            return type(frame.f_locals["self"]).__qualname__
+        trace = trace.tb_next
+    return type(error).__name__

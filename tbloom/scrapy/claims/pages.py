@@ -1,7 +1,6 @@
 """The pages in work of one crawl, by the objects that Scrapy passes on.
 
-The scheduler's and the downloader's gate (``gates``), the spider middlewares and signals (``middleware``) tell what
-happens to a page; ``states`` says what it does.
+The gates (``gates``) and Scrapy's signals tell what happens to a page; ``states`` says what it does.
 """
 
 from __future__ import annotations
@@ -10,20 +9,19 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from scrapy import Request
+from scrapy import Request, signals
 from scrapy.exceptions import IgnoreRequest
 from scrapy.http import Response
+from scrapy.settings import BaseSettings
+from scrapy.spidermiddlewares.httperror import HttpError
 from scrapy.utils.asyncio import call_later
 from twisted.python.failure import Failure
 
-from tbloom.scrapy.claims.page import Page, Token, reason
+from tbloom.scrapy.claims.page import Page, Token, pipeline_of, reason
 from tbloom.scrapy.claims.states import ENDS, Event, State, after
 from tbloom.scrapy.settings import MARK
-
-if TYPE_CHECKING:
-    from scrapy.settings import BaseSettings
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -32,12 +30,14 @@ _SERVER_ERROR = 500
 #: A response with one of these is for the callback. Why the page fails if a spider middleware refuses it, also where an errback
 #: then returns.
 _GOOD, _REFUSED = range(200, 300), "input"
+_OF_ITEMS = ["item_scraped", "item_dropped", "item_error"]
 
 
 class Pages:
     """Follows each page from the queue to its end, and calls ``ended`` with those that are marked or have failed.
 
-    ``go_on`` is called with a page that has ended in whatever way and was asked for again, and that request.
+    ``go_on`` is called with a page that has ended in whatever way and was asked for again, and that request; ``places`` says
+    where items wait that have passed the pipelines.
     """
 
     def __init__(
@@ -45,8 +45,9 @@ class Pages:
         settings: BaseSettings,
         ended: Callable[[Page], None],
         go_on: Callable[[Page, Request], None],
+        places: Callable[[], set[object]] = set,
     ) -> None:
-        self._ended, self._go_on = ended, go_on
+        self._ended, self._go_on, self._places = ended, go_on, places
         self._awaits_items = settings.get(MARK.name) == "done"
         self._try_later = {int(code) for code in settings.getlist("RETRY_HTTP_CODES")}
         #: By the id of the Request, Response or exception that is passed on now, and of a retry until it is scheduled.
@@ -54,11 +55,16 @@ class Pages:
         #: Pages that end as another one does, by that one's fingerprint.
         self._followers: dict[str, list[Page]] = {}
         #: Where items wait of pages that are in the queue again, by the pages' numbers.
-        self._places: dict[int, set[object]] = {}
+        self._passed_on: dict[int, set[object]] = {}
         #: The links that pages have yielded, until the engine schedules them, by their ids.
         self._links: dict[int, list[tuple[Request, Page]]] = {}
         #: Pages whose output or items have perhaps ended in this turn of the event loop.
         self._ending: list[Page] = []
+
+    def connect(self, connect: Callable[[Callable[..., None], object], None]) -> None:
+        """Has Scrapy tell what becomes of links and items. (Items of the start have no response, those of an errback a Failure.)"""
+        for name in ["request_scheduled", "spider_error", *_OF_ITEMS * self._awaits_items]:
+            connect(getattr(self, name), getattr(signals, name))
 
     def happens(self, page: Page, event: Event) -> bool:
         """Moves the page to its next state; returns whether the table has the event."""
@@ -78,18 +84,13 @@ class Pages:
         """The page of a Response, or of a Failure that went to an errback."""
         return self._by_id.get(id(thing.value if isinstance(thing, Failure) else thing))
 
-    def _pop(self, request: Request, state: State) -> Page | None:
-        page = self._by_id.get(id(request))
-        return self._by_id.pop(id(request)) if page and page.state is state else None
-
     # From the queue and back
 
     def taken(self, token: Token, request: Request, note: str) -> None:
         """A page's request has come out of the queue."""
         page = Page(token, request, note, thing=request)
-        page.places = self._places.pop(token.number, page.places)
-        self._by_id[id(request)] = page
-        self.happens(page, Event.TAKEN)
+        page.places = self._passed_on.pop(token.number, page.places)
+        self._pass_on(page, Event.TAKEN, request)
 
     def returning(self, request: Request) -> Page | None:
         """The page as which the request is to enter the queue; None: it is a request like any other."""
@@ -101,19 +102,13 @@ class Pages:
         if page is None or page.retry is not request:
             return False
         del self._by_id[id(request)]
-        self._one_less(page, "")
+        self._one_less(page)
         return True
 
     def follow(self, page: Page, fingerprint: str) -> None:
         """The page is redirected to one that this crawl works on. (Of a circle, none ends before the crawl is idle.)"""
         if self.happens(page, Event.TO_PAGE_IN_WORK):
-            page.would_fail = "redirect"
             self._followers.setdefault(fingerprint, []).append(page)
-
-    def refuse(self, page: Page) -> None:
-        """The page is redirected to one that is not for this crawl."""
-        page.failed = page.failed or "redirect"
-        self.happens(page, Event.REFUSED)
 
     # The downloader
 
@@ -124,17 +119,15 @@ class Pages:
     def fetched(self, result: Any, page: Page) -> Any:
         """The downloader gives this for the page; returns what the engine gets."""
         if isinstance(result, Request):
-            if self.happens(page, Event.REQUEST):
-                page.thing, self._by_id[id(result)] = result, page
-                call_later(0, self._check_return, result)
+            self._pass_on(page, Event.REQUEST, result)
+            call_later(0, self._check_return, result)
         elif isinstance(result, Response):
             if id(result) in self._by_id:  # a middleware gives one Response to two pages
                 result = result.replace()
-            if self.happens(page, Event.RESPONSE):
-                fails = result.status in self._try_later or result.status >= _SERVER_ERROR
-                page.would_fail = _REFUSED if result.status in _GOOD else ""
-                page.would_fail = f"status/{result.status}" if fails else page.would_fail
-                page.thing, self._by_id[id(result)] = result, page
+            fails = result.status in self._try_later or result.status >= _SERVER_ERROR
+            refused = _REFUSED if result.status in _GOOD else ""
+            page.would_fail = f"status/{result.status}" if fails else refused
+            self._pass_on(page, Event.RESPONSE, result)
         else:
             self._failed_to_fetch(result, page)
         return result
@@ -146,21 +139,27 @@ class Pages:
         # A middleware may give one exception to several pages.
         if page.request.errback is None or error is failure or id(error) in self._by_id:
             self.happens(page, Event.IGNORED if ignored else Event.FAILURE)
-        elif self.happens(page, Event.FAILURE_FOR_ERRBACK):
-            # Twisted makes another Failure of the exception on its way.
-            page.thing, self._by_id[id(error)] = error, page
+        else:  # Twisted makes another Failure of the exception on its way
+            self._pass_on(page, Event.FAILURE_FOR_ERRBACK, error)
 
     def _check_return(self, request: Request) -> None:
         """The engine schedules a middleware's request at once, unless a handler of ``request_scheduled`` drops it."""
         if page := self.returning(request):
             self.happens(page, Event.IGNORED)
 
-    # Callbacks and items
+    # Callbacks and their output
 
-    def reaches_callback(self, page: Page) -> None:
+    def reaches_callback(self, response: Response) -> None:
         """No spider middleware has refused the page's response."""
-        if page.would_fail == _REFUSED:
+        page = self.page_of(response)
+        if page and page.would_fail == _REFUSED:
             page.would_fail = ""
+
+    def callback_raised(self, response: Response, error: Exception) -> None:
+        """The page fails, unless it is asked for again."""
+        page = self.page_of(response)
+        if page and not isinstance(error, HttpError):  # the status decides
+            page.would_fail = page.would_fail or reason(error)
 
     @contextmanager
     def following(self, thing: Any) -> Iterator[Callable[[Any], None]]:
@@ -188,53 +187,76 @@ class Pages:
             call_later(0, self._end_outputs)
         self._ending.append(page)
 
-    def raised(self, thing: Any, reason: str) -> None:
-        """A callback, an errback or a middleware has raised an exception, and none recovers."""
-        if page := self.page_of(thing):
-            page.failed = page.failed or reason
+    def spider_error(self, failure: Failure, response: Any) -> None:
+        """A callback, an errback or a middleware has raised an exception, and none has recovered."""
+        if page := self.page_of(response):
+            page.failed = page.failed or reason(failure.value)
             self.output_may_have_ended(page)
 
     def _yielded(self, page: Page, found: Any) -> None:
         """The page's callback or errback yields this, and no middleware drops it any more."""
         if not isinstance(found, Request):
             page.items += self._awaits_items and found is not None
-        elif page.retry is None and self._is_retry(page, found):
-            page.items += 1
+            return
+        page.items += 1
+        if page.retry is None and self._is_retry(page, found):
             page.retry, self._by_id[id(found)] = found, page
         else:  # Scrapy pulls output ahead of what it has handed on
-            page.items += 1
             self._links.setdefault(id(found), []).append((found, page))
-
-    def link_scheduled(self, request: Request) -> None:
-        """The engine schedules a request: perhaps one that a page's callback or errback has yielded."""
-        if links := self._links.pop(id(request), None):
-            (_, page), *others = links
-            if others:  # the same object once more
-                self._links[id(request)] = others
-            self._one_less(page, "")
-
-    def item_ended(self, thing: Any, failed: str = "", places: set[object] | None = None) -> None:
-        """The pipelines have an item no more; ``failed``: why."""
-        if page := self.page_of(thing):
-            page.places |= places or set()
-            self._one_less(page, failed)
 
     def _is_retry(self, page: Page, request: Request) -> bool:
         """``get_retry_request``, or the same request by hand: else the token came with a copied meta."""
         token = Token.of(request)
-        if token is None or not request.dont_filter or page.state is not State.PARSING:
-            return False
-        if (token.session, token.number) != (page.token.session, page.token.number):
+        if token is None or token[:2] != page.token[:2] or not request.dont_filter:
             return False
         last: Any = page.thing.request if isinstance(page.thing, Response) else page.request
         is_later = request.meta.get("retry_times", 0) > last.meta.get("retry_times", 0)
-        return is_later or (request.url, request.method, request.body) == (last.url, last.method, last.body)  # fmt: skip
+        is_same = (request.url, request.method, request.body) == (last.url, last.method, last.body)
+        return page.state is State.PARSING and (is_later or is_same)
 
-    def _one_less(self, page: Page, failed: str) -> None:
-        page.failed = page.failed or failed
+    # Links and items
+
+    def request_scheduled(self, request: Request) -> None:
+        """The engine takes a request, just before the scheduler does: perhaps one that a callback or errback has yielded."""
+        if links := self._links.pop(id(request), None):
+            (_, page), *others = links
+            if others:  # the same object once more
+                self._links[id(request)] = others
+            self._one_less(page)
+
+    def item_scraped(self, response: Any) -> None:
+        """An item has passed the pipelines."""
+        if page := self.page_of(response):
+            page.places |= self._places()
+            self._one_less(page)
+
+    def item_dropped(self, response: Any) -> None:
+        """A pipeline has dropped an item."""
+        if page := self.page_of(response):
+            self._one_less(page)
+
+    def item_error(self, response: Any, failure: Failure) -> None:
+        """A pipeline has raised an exception."""
+        if page := self.page_of(response):
+            page.failed = page.failed or f"pipeline/{pipeline_of(failure.value)}"
+            self._one_less(page)
+
+    def _one_less(self, page: Page) -> None:
         if page.items:  # a pipeline may add items of its own
             page.items -= 1
             self.output_may_have_ended(page)
+
+    # The end
+
+    def end_all(self) -> None:
+        """The crawl is idle or closed: nothing is inside any more."""
+        self._passed_on.clear()  # of pages that other processes have taken out of the queue
+        self._end_outputs()  # first what was to come in this turn of the event loop
+        following = [page for pages in self._followers.values() for page in pages]
+        self._followers.clear()  # each is told once
+        for page in {*self._by_id.values(), *following}:
+            self.happens(page, Event.LEFT_OVER)
+        self._links.clear()
 
     def _end_outputs(self) -> None:
         ending, self._ending = self._ending, []
@@ -245,22 +267,6 @@ class Pages:
                 self.happens(page, Event.ALL_ENDED)
             else:
                 self.happens(page, Event.RETRIED if page.retry else Event.ALL_WELL)
-
-    # The end
-
-    def end_all(self) -> None:
-        """The crawl is idle or closed: nothing is inside any more."""
-        self._places.clear()  # of pages that other processes have taken out of the queue
-        # First what was to come in this turn of the event loop.
-        self._end_outputs()
-        for page in [*self._by_id.values()]:
-            if page.state is State.RETURNING:
-                self._check_return(page.thing)
-        following = [page for pages in self._followers.values() for page in pages]
-        self._followers.clear()  # each is told once
-        for page in {*self._by_id.values(), *following}:
-            self.happens(page, Event.LEFT_OVER)
-        self._links.clear()
 
     def _end(self, page: Page) -> None:
         if self._by_id.get(id(page.thing)) is page:
@@ -274,7 +280,16 @@ class Pages:
                     other.places |= page.places
                     self.happens(other, Event.TARGET_MARKED if is_marked else Event.TARGET_FAILED)
         elif page.places:
-            self._places[page.token.number] = page.places
+            self._passed_on[page.token.number] = page.places
         page.thing = None
         if page.retry is not None and is_scheduled:
             self._go_on(page, page.retry)
+
+    def _pass_on(self, page: Page, event: Event, thing: Any) -> None:
+        """Scrapy passes this on for the page from now on."""
+        if self.happens(page, event):
+            page.thing, self._by_id[id(thing)] = thing, page
+
+    def _pop(self, request: Request, state: State) -> Page | None:
+        page = self._by_id.get(id(request))
+        return self._by_id.pop(id(request)) if page and page.state is state else None

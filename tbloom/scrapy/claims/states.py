@@ -39,7 +39,7 @@ class Event(Enum):
     ALL_WELL = "output and items have ended well"
     RETRIED = "output and items have ended, and the callback has asked for it again"
     ALL_ENDED = "output and items have ended, and something has failed"
-    LEFT_OVER = "the crawl is idle or closed, and nothing can be inside"
+    LEFT_OVER = "the crawl is idle or closed"
 
 
 #: The states that a page does not leave.
@@ -64,6 +64,10 @@ TABLE: dict[tuple[State, Event], State] = {
     (S.PARSING, E.RETRIED): S.PASSED_ON,
     (S.PARSING, E.ALL_ENDED): S.FAILED,
     **{(state, E.LEFT_OVER): S.FAILED for state in S if state not in ENDS},
+    (
+        S.RETURNING,
+        E.LEFT_OVER,
+    ): S.MARKED,  # a handler of request_scheduled has dropped its request on purpose
 }
 
 
@@ -82,7 +86,8 @@ def as_markdown() -> str:
     lines += [f"| {names[state]} | {state.value} |" for state in State]
     events: dict[tuple[str, str], list[str]] = {}
     for (state, event), to in TABLE.items():
-        start = "all but the last three" if event is E.LEFT_OVER else names[state]
+        is_general = event is E.LEFT_OVER and to is S.FAILED
+        start = "all others but the last three" if is_general else names[state]
         events.setdefault((start, names[to]), []).append(event.value)
     lines += ["", "| from | when | to |", "| --- | --- | --- |"]
     for (start, end), when in events.items():

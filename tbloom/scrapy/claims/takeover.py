@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
-from typing import TYPE_CHECKING
 
 from scrapy import Request
 from scrapy.utils.asyncio import call_later
 
+from tbloom.scrapy.claims.ends import Ends
+from tbloom.scrapy.claims.failures import Failures
 from tbloom.scrapy.claims.page import LEFT, RUNNING, Note, Token, prefix
 from tbloom.scrapy.compat import look_again
-from tbloom.scrapy.crawler import count, spider_of
+from tbloom.scrapy.crawler import Crawl, count, spider_of
 from tbloom.scrapy.notes import restore_request
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tbloom.scrapy.calls import Crawl
-    from tbloom.scrapy.claims.ends import Ends
-    from tbloom.scrapy.claims.failures import Failures
-    from tbloom.scrapy.stores import CrawlBloom
+from tbloom.scrapy.outage import CrawlBloom
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -68,51 +63,46 @@ class TakeOver:
     def is_idle(self) -> bool:
         """Whether nothing can be taken over, now or soon. (The engine asks again when this is known.)"""
         is_done = self._done_at == self.moves or self._crawl.is_ending
-        if not (is_done or self._is_searching):
-            self._is_searching = True
-            self._crawl.calls.begin(self._search_all, self._found_all)
+        if not is_done:
+            self._search(RUNNING, is_idle=True)
         return is_done
 
-    def _search(self, kind: str) -> None:
+    def _search(self, kind: str, *, is_idle: bool = False) -> None:
         if self._is_searching or self._crawl.is_ending:
             return
         self._next_search = time.monotonic() + min(_SEARCH_SECONDS, self._seen.session_ttl / 4)
         self._is_searching = True
-        # Not in the thread in which links are asked about, and would wait.
-        self._crawl.ends_calls.begin(partial(self._notes, kind), partial(self._found, kind))
+        # While links may wait, not in the thread in which they are asked about.
+        calls = self._crawl.calls if is_idle else self._crawl.ends_calls
+        calls.begin(partial(self._look, kind, is_idle), partial(self._found, kind, is_idle))
 
-    def _notes(self, kind: str) -> list[str]:
-        return self._seen.take_over(_BATCH, prefix(spider_of(self._crawl.crawler), kind))
+    def _look(self, kind: str, is_idle: bool) -> tuple[dict[str, int], list[str]]:  # noqa: FBT001
+        """Of an idle crawl the other living sessions, and until when each counts as alive; and the dead ones' notes."""
+        others: dict[str, int] = {}
+        if is_idle:
+            # A process that shares the queue may have died with what it has taken out of it.
+            if self._seen.has_handed_over and self._ends.is_empty:
+                self._seen.end_session()
+            self._seen.pause_session()
+            others = self._seen.other_sessions()  # first: the search finds those that die before it
+        return others, self._seen.take_over(_BATCH, prefix(spider_of(self._crawl.crawler), kind))
 
-    def _found(self, kind: str, searched: Future[list[str]]) -> None:
+    def _found(
+        self,
+        kind: str,
+        is_idle: bool,  # noqa: FBT001
+        searched: Future[tuple[dict[str, int], list[str]]],
+    ) -> None:
         self._is_searching = False
-        with self._crawl.logging_errors("searched for"):
-            texts = searched.result()
-            self._take(texts)
-            if kind == LEFT:
-                self._search(LEFT if len(texts) == _BATCH else RUNNING)
-        look_again(self._crawl.crawler.engine)
-
-    # The crawl is idle
-
-    def _search_all(self) -> tuple[dict[str, int], list[str]]:
-        """The other living sessions, and until when each counts as alive; and the dead ones' notes."""
-        # A process that shares the queue may have died with what it has taken out of it.
-        if self._seen.has_handed_over and self._ends.is_empty:
-            self._seen.end_session()
-        self._seen.pause_session()
-        # First, because the search finds those that die before it.
-        return self._seen.other_sessions(), self._notes(RUNNING)
-
-    def _found_all(self, searched: Future[tuple[dict[str, int], list[str]]]) -> None:
-        self._is_searching = False
-        pause = _WAIT_SECONDS  # after an error too
+        pause = _WAIT_SECONDS if is_idle else 0.0  # after an error too
         with self._crawl.logging_errors("searched for"):
             others, texts = searched.result()
             self._take(texts)
+            if kind == LEFT:
+                self._search(LEFT if len(texts) == _BATCH else RUNNING)
             if texts:
                 pause = 0.0
-            else:
+            elif is_idle:
                 self._note_silent(others)
                 if not self._silent:
                     self._done_at, pause = self.moves, 0.0

@@ -6,32 +6,28 @@ import logging
 from collections import Counter, defaultdict
 from concurrent.futures import Future
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 from redis.exceptions import RedisClusterException, RedisError
-from scrapy import signals
+from scrapy import Request, signals
+from scrapy.crawler import Crawler
 from scrapy.exceptions import NotConfigured
+from scrapy.http import Response
 from scrapy.http.request import NO_CALLBACK
+from scrapy.settings import BaseSettings
 from scrapy.utils.asyncio import create_looping_call
+from typing_extensions import Self
 from w3lib.url import canonicalize_url
 
 from tbloom.distinct import DistinctCounter
 from tbloom.engine.keys import check_name
 from tbloom.engine.retries import is_outage
 from tbloom.errors import TBloomError
-from tbloom.scrapy.calls import Calls
 from tbloom.scrapy.compat import is_trial
-from tbloom.scrapy.connection import make_client, naming_redis
-from tbloom.scrapy.crawler import OnceLogger, count, ending_at_an_error
+from tbloom.scrapy.crawler import Calls, OnceLogger, count, ending_at_an_error
+from tbloom.scrapy.options import make_client, naming_redis
 from tbloom.scrapy.settings import COUNTS, arguments, check_settings, expand, naming_settings
-
-if TYPE_CHECKING:
-    from scrapy import Request
-    from scrapy.crawler import Crawler
-    from scrapy.http import Response
-    from scrapy.settings import BaseSettings
-    from typing_extensions import Self
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -71,7 +67,7 @@ class DistinctCounts:
         self._pending = defaultdict[str, dict[bytes, None]](dict)
         #: The stats, by the ends of their names.
         self._stats: Counter[str] = Counter()
-        self._calls, self._is_sending = Calls(in_thread=True), False
+        self._calls, self._is_sending = Calls(), False
         self._once = OnceLogger(logger)
 
     @classmethod

@@ -4,32 +4,24 @@ from __future__ import annotations
 
 import logging
 from functools import cached_property, partial
-from typing import TYPE_CHECKING
 
 from redis import RedisError
-from scrapy import Spider, signals
+from scrapy import Request, Spider, signals
 from scrapy.crawler import Crawler
 from scrapy.dupefilters import BaseDupeFilter, RFPDupeFilter
 
 from tbloom import LocalBloom
 from tbloom.engine.retries import is_outage
 from tbloom.errors import ConfigError
-from tbloom.scrapy.calls import Calls, Crawl
 from tbloom.scrapy.claims.links import ClaimedLinks
 from tbloom.scrapy.compat import is_trial
-from tbloom.scrapy.connection import naming_redis
-from tbloom.scrapy.crawler import count, ending_at_an_error, is_ending
+from tbloom.scrapy.crawler import Crawl, count, ending_at_an_error, state_of
 from tbloom.scrapy.dupefilter.shadow import ShadowDupeFilter
 from tbloom.scrapy.dupefilter.summary import summarize, window_stats
-from tbloom.scrapy.gates import gate_of
 from tbloom.scrapy.links import Links
-from tbloom.scrapy.options import read_options
-from tbloom.scrapy.outage import NEW, Answer, Answers, Guess
+from tbloom.scrapy.options import naming_redis, read_options
+from tbloom.scrapy.outage import NEW, Answer, CrawlBloom, Guess
 from tbloom.scrapy.settings import FLUSH, MARK, MARKS_DONE, SHADOW
-from tbloom.scrapy.stores import CrawlBloom, CrawlExact
-
-if TYPE_CHECKING:
-    from scrapy import Request
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -81,37 +73,31 @@ class DupeFilter(RFPDupeFilter):
         dupefilter.open()
         return dupefilter
 
-    @cached_property
-    def answers(self) -> Answers:
-        """What asks the filter."""
-        # Made by open(), because Scrapy hides an error in from_crawler behind one of its own.
-        spider = self._crawler.spider or self._crawler.spidercls
-        return read_options(self._settings, spider.name)
-
+    # Made by open(), because Scrapy hides an error in from_crawler behind one of its own.
     @cached_property
     def links(self) -> Links:
         """The links of the crawl; with the add-on they wait in its scheduler, and threads ask the filter."""
-        mark, crawler, gate = self._settings.get(MARK.name), self._crawler, gate_of(self._crawler)
+        mark, gate = self._settings.get(MARK.name), state_of(self._crawler).gate
         if mark in MARKS_DONE and gate is None:
             expected = "'scheduled', or tbloom's add-on: ADDONS = {'tbloom.scrapy.Addon': 500}"
             raise ConfigError(MARK.name, mark, expected)
-        seen = self.answers.seen
-        waits = gate is not None and not isinstance(seen, LocalBloom)  # which needs no round trips
-        calls = Calls(in_thread=waits), Calls(in_thread=waits)
-        crawl = Crawl(crawler, self.answers, *calls)
-        links = Links(crawl, gate)
+        spider = self._crawler.spider or self._crawler.spidercls
+        crawl = Crawl(self._crawler, read_options(self._settings, spider.name))
+        seen = crawl.answers.seen
+        if gate is None or isinstance(seen, LocalBloom):  # which needs no round trips
+            return Links(crawl, None)
         if mark in MARKS_DONE and isinstance(seen, CrawlBloom):
-            links = ClaimedLinks(crawl, gate, seen, shared=self._shares_queue)
-        if gate is not None and waits:
-            gate.links = links
+            gate.links = ClaimedLinks(crawl, gate, seen, shared=self._shares_queue)
+        else:
+            gate.links = Links(crawl, gate)
+        links: Links = gate.links
         return links
 
     def open(self) -> None:
         """Scrapy's scheduler calls this at the start. An error ends the crawl."""
-        if is_ending(self._crawler):  # by a mistake in another component's settings
-            return
-        with ending_at_an_error(self._crawler, is_logged=self._is_outage):
-            self._start()
+        if not state_of(self._crawler).is_ending:  # by a mistake in another component's settings
+            with ending_at_an_error(self._crawler, is_logged=self._is_outage):
+                self._start()
 
     def clear(self) -> None:
         """Clears nothing. scrapy-redis' scheduler calls this at the end: an empty filter is of no use to the next crawl.
@@ -127,7 +113,8 @@ class DupeFilter(RFPDupeFilter):
         """
         answer: Answer = Guess.DROPPED
         is_counted = True
-        if "links" in self.__dict__ or not is_ending(self._crawler):  # else it could not be opened
+        # Else it could not be opened.
+        if "links" in self.__dict__ or not state_of(self._crawler).is_ending:
             answer, is_counted = self.links.answer_to(request)
         self._dropped = request if answer is Guess.DROPPED else None
         if is_counted:
@@ -141,49 +128,44 @@ class DupeFilter(RFPDupeFilter):
             count(self._crawler, "bloomfilter/filtered")
 
     def _is_outage(self) -> bool:
-        return "answers" in self.__dict__ and self.answers.circuit.is_open
+        return "links" in self.__dict__ and self.links.crawl.answers.circuit.is_open
 
     def _start(self) -> None:
         """Raises now what the first request would raise: a Redis that is down, other parameters."""
-        seen = self.links.crawl.answers.seen
+        answers = self.links.crawl.answers
         # close() would be too early: claims may be settled after it, and scrapy-redis does not call it.
         self._crawler.signals.connect(self._closed, signals.spider_closed)
         flush = FLUSH.value(self._settings)
         try:
             with naming_redis(self._settings):
-                seen.clear() if flush else seen.contains_many([b"a"])
+                answers.seen.clear() if flush else answers.seen.contains_many([b"a"])
         except RedisError as error:
-            if self.answers.on_error == "raise" or not is_outage(error):
+            if answers.on_error == "raise" or not is_outage(error):
                 raise
             if flush:
                 logger.error("The filter could not be cleared at the start")
-        else:
-            self._report(seen)
-
-    def _report(self, seen: CrawlBloom | CrawlExact | LocalBloom) -> None:
-        """Logs what the filter holds, and what threatens it."""
-        text, warnings = summarize(seen, self.fingerprinter)
+            return
+        text, warnings = summarize(answers.seen, self.fingerprinter)
         logger.info(text)
         for warning in warnings:
             count(self._crawler, "tbloom/warnings")
-            logger.warning("filter %r: %s", seen.name, warning)
+            logger.warning("filter %r: %s", answers.seen.name, warning)
 
     async def _closed(self, reason: str) -> None:
         """Ends the crawl once its feeds are stored."""
-        crawl, seen = self.links.crawl, self.answers.seen
+        crawl, stats = self.links.crawl, self._crawler.stats
+        answers, seen = crawl.answers, crawl.answers.seen
         try:
             await self.links.finish()
-            stats = self._crawler.stats
-            has_failed = crawl.is_ending or self.answers.circuit.errors
-            if stats and not has_failed:  # else don't wait for Redis once more
+            if stats and not (
+                crawl.is_ending or answers.circuit.errors
+            ):  # else don't wait for Redis once more
                 for name, value in (await crawl.calls.run(partial(window_stats, seen))).items():
                     stats.set_value(name, value)
         finally:
             if isinstance(seen, CrawlBloom) and (hits := seen.cache_hits):
                 count(self._crawler, "tbloom/cache_hits", hits)
-            if errors := self.answers.circuit.errors:
+            if errors := answers.circuit.errors:
                 count(self._crawler, "tbloom/errors", errors)
-            crawl.ends_calls.close()
-            crawl.calls.close()
-            self.answers.close()
+            crawl.close()
         self.links.report()

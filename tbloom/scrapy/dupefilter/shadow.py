@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import secrets
 from collections import Counter
-from functools import cached_property
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from redis import RedisError
-from scrapy import signals
+from scrapy import Request, Spider, signals
+from scrapy.crawler import Crawler
 from scrapy.dupefilters import BaseDupeFilter
 from scrapy.utils.misc import build_from_crawler, load_object
+from twisted.internet.defer import Deferred
 
 from tbloom.errors import ConfigError, TBloomError
 from tbloom.scrapy.crawler import (
@@ -19,20 +20,12 @@ from tbloom.scrapy.crawler import (
     count,
     ending_at_an_error,
     fingerprint,
-    is_ending,
     spider_of,
+    state_of,
 )
-from tbloom.scrapy.meta import WITHIN
 from tbloom.scrapy.options import read_options
-from tbloom.scrapy.settings import SHADOW
-from tbloom.scrapy.stores import CrawlBloom
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from scrapy import Request, Spider
-    from scrapy.crawler import Crawler
-    from twisted.internet.defer import Deferred
+from tbloom.scrapy.outage import CrawlBloom
+from tbloom.scrapy.settings import SHADOW, WITHIN
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -52,6 +45,9 @@ class ShadowDupeFilter(BaseDupeFilter):
     No error of tbloom's Redis reaches the crawl. ``ours`` is the class that is not exact.
     """
 
+    _exact: BaseDupeFilter
+    seen: CrawlBloom
+
     def __init__(self, crawler: Crawler, ours: type[BaseDupeFilter], *, shares_queue: bool) -> None:
         self._crawler, self._settings = crawler, crawler.settings
         self._ours, self._shares_queue = ours, shares_queue
@@ -60,56 +56,32 @@ class ShadowDupeFilter(BaseDupeFilter):
         self._differ: Counter[str] = Counter()
         self._once = OnceLogger(logger)
 
-    # These two are made by open(), because Scrapy hides an error in from_crawler behind one of its own.
-
-    @cached_property
-    def _exact(self) -> BaseDupeFilter:
-        chosen = SHADOW.value(self._settings)
-        default = _SCRAPY_REDIS if self._shares_queue else _SCRAPYS
-        try:
-            kind = load_object(default if chosen is True else chosen)
-            is_exact = not issubclass(kind, self._ours) and hasattr(kind, "request_seen")
-        except (ValueError, TypeError, NameError, ImportError):
-            is_exact = False
-        if not is_exact:
-            raise ConfigError(SHADOW.name, chosen, "True, False or an exact dupefilter's class")
-        exact: BaseDupeFilter
-        if self._shares_queue and hasattr(kind, "from_spider"):  # as scrapy-redis' scheduler does
-            exact = kind.from_spider(spider_of(self._crawler))
-        else:
-            exact = build_from_crawler(kind, self._crawler)
-        return exact
-
-    @cached_property
-    def seen(self) -> CrawlBloom:
-        """The filter that is tried. Where the exact one forgets after the crawl, it is one of its own."""
-        suffix = f":shadow-{secrets.token_hex(4)}" if self._is_in_memory else ""
-        if self._shares_queue and not self._settings.getbool("SCHEDULER_PERSIST"):
-            suffix = ":shadow"
-        spider = spider_of(self._crawler).name
-        seen = read_options(self._settings, spider, suffix, retry_for=0).seen
-        assert isinstance(seen, CrawlBloom)  # noqa: S101 - the other stores refuse TBLOOM_SHADOW
-        seen.circuit.effect = "the crawl goes on without it (TBLOOM_SHADOW)"
-        return seen
-
+    # Scrapy hides an error in from_crawler behind one of its own.
     def open(self) -> Deferred[None] | None:
         """Ends the crawl now by what a wrong setting would raise later; Redis may be down."""
-        if is_ending(self._crawler):  # by a mistake in another component's settings
+        if self._is_ending:  # by a mistake in another component's settings
             return None
         with ending_at_an_error(self._crawler):
-            kind, seen = type(self._exact), self.seen
+            kind = self._exact_kind()
+            self.seen = self._make_filter()
+            if self._shares_queue and hasattr(
+                kind, "from_spider"
+            ):  # as scrapy-redis' scheduler does
+                self._exact = kind.from_spider(spider_of(self._crawler))
+            else:
+                self._exact = build_from_crawler(kind, self._crawler)
             self._crawler.signals.connect(self._end, signals.spider_closed)
             message = "filter %r is only tried, beside %s.%s"
-            logger.info(message, seen.name, kind.__module__, kind.__qualname__)
-        return None if is_ending(self._crawler) else self._exact.open()
+            logger.info(message, self.seen.name, kind.__module__, kind.__qualname__)
+        return None if self._is_ending else self._exact.open()
 
     def close(self, reason: str = "") -> Deferred[None] | None:
         """Scrapy's scheduler calls this at the end."""
-        return None if is_ending(self._crawler) else self._exact.close(reason)
+        return None if self._is_ending else self._exact.close(reason)
 
     def clear(self) -> None:
         """scrapy-redis' scheduler calls this: both filters forget, so that they can be compared."""
-        if not is_ending(self._crawler):
+        if not self._is_ending:
             self._exact.clear()  # type: ignore[attr-defined] # scrapy-redis' has it
             self._ask(self.seen.clear)
 
@@ -138,6 +110,33 @@ class ShadowDupeFilter(BaseDupeFilter):
     def log(self, request: Request, spider: Spider) -> None:
         """The scheduler calls this for each request that was filtered."""
         self._exact.log(request, spider)
+
+    @property
+    def _is_ending(self) -> bool:
+        return state_of(self._crawler).is_ending
+
+    def _exact_kind(self) -> type[BaseDupeFilter]:
+        chosen = SHADOW.value(self._settings)
+        default = _SCRAPY_REDIS if self._shares_queue else _SCRAPYS
+        try:
+            kind: type[BaseDupeFilter] = load_object(default if chosen is True else chosen)
+            is_exact = not issubclass(kind, self._ours) and hasattr(kind, "request_seen")
+        except (ValueError, TypeError, NameError, ImportError):
+            is_exact = False
+        if not is_exact:
+            raise ConfigError(SHADOW.name, chosen, "True, False or an exact dupefilter's class")
+        return kind
+
+    def _make_filter(self) -> CrawlBloom:
+        """The filter that is tried. Where the exact one forgets after the crawl, it is one of its own."""
+        suffix = f":shadow-{secrets.token_hex(4)}" if self._is_in_memory else ""
+        if self._shares_queue and not self._settings.getbool("SCHEDULER_PERSIST"):
+            suffix = ":shadow"
+        spider = spider_of(self._crawler).name
+        seen = read_options(self._settings, spider, suffix, retry_for=0).seen
+        assert isinstance(seen, CrawlBloom)  # noqa: S101 - the other stores refuse TBLOOM_SHADOW
+        seen.circuit.effect = "the crawl goes on without it (TBLOOM_SHADOW)"
+        return seen
 
     def _ask(self, call: Callable[[], bool | None]) -> bool | None:
         """The filter's answer, or None if it has none. Logs the first error that is no outage, which the circuit breaker logs."""

@@ -4,26 +4,21 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from redis import RedisError
 
 from tbloom import FilterInfo, LocalBloom
-from tbloom.bloom.config import leaves
+from tbloom.bloom.config import Config, leaves
 from tbloom.bloom.fingerprinter import note
 from tbloom.errors import TBloomError
-from tbloom.scrapy.connection import address_of
-from tbloom.scrapy.stores import CrawlBloom, CrawlExact
-
-if TYPE_CHECKING:
-    from tbloom.bloom.config import Config
+from tbloom.scrapy.options import address_of
+from tbloom.scrapy.outage import AnyStore, CrawlBloom, CrawlExact
 
 _PERIODS = {"h": "hourly", "d": "daily", "w": "weekly", "m": "monthly"}
 
 
-def summarize(
-    seen: CrawlBloom | CrawlExact | LocalBloom, fingerprinter: Any
-) -> tuple[str, list[str]]:
+def summarize(seen: AnyStore, fingerprinter: Any) -> tuple[str, list[str]]:
     """A line about the filter as it is now, and warnings. Some servers don't let us ask for its size."""
     kind = "exact"
     if not isinstance(seen, CrawlExact):
@@ -48,7 +43,7 @@ def summarize(
     return f"filter {seen.name!r}: {kind}{held}, at {place}", warnings
 
 
-def window_stats(seen: CrawlBloom | CrawlExact | LocalBloom) -> dict[str, float]:
+def window_stats(seen: AnyStore) -> dict[str, float]:
     """The stats of the whole window, which this crawl and all others have filled; none where Redis does not let us ask."""
     with suppress(RedisError, TBloomError):
         info = seen.info()

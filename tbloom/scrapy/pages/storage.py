@@ -6,28 +6,22 @@ import logging
 import os
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from scrapy.http import Headers
+from scrapy import Request, Spider
+from scrapy.http import Headers, Response
 from scrapy.responsetypes import responsetypes
+from scrapy.settings import BaseSettings
 from scrapy.utils.project import data_path
-from scrapy.utils.request import RequestFingerprinter
+from scrapy.utils.request import RequestFingerprinter, RequestFingerprinterProtocol
 from w3lib.url import canonicalize_url
 
 from tbloom.errors import ConfigError, StoreLocked, TBloomError
-from tbloom.pages import PageStore, calendar
+from tbloom.pages import Page, PageStore, calendar
 from tbloom.pages.opening import folder
 from tbloom.pages.page import is_true
 from tbloom.scrapy.crawler import OnceLogger, count, ending_at_an_error
 from tbloom.scrapy.settings import PAGES, arguments, check_settings, expand, naming_settings
-
-if TYPE_CHECKING:
-    from scrapy import Request, Spider
-    from scrapy.http import Response
-    from scrapy.settings import BaseSettings
-    from scrapy.utils.request import RequestFingerprinterProtocol
-
-    from tbloom.pages import Page
 
 logger: logging.Logger = logging.getLogger(__name__)
 
