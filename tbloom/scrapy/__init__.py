@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 try:
     from tbloom.scrapy.addon import Addon
-    from tbloom.scrapy.counts.extension import DistinctCounts
+    from tbloom.scrapy.counts import DistinctCounts
     from tbloom.scrapy.dupefilter.dupefilter import DupeFilter
 except ModuleNotFoundError as error:
     if (error.name or "").partition(".")[0] != "scrapy":
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from tbloom.scrapy.dupefilter.fingerprinter import (
         ScrapyRedisFingerprinter as ScrapyRedisFingerprinter,
     )
-    from tbloom.scrapy.pages.storage import PageCacheStorage as PageCacheStorage
+    from tbloom.scrapy.storage import PageCacheStorage as PageCacheStorage
 
 #: Without those of ``_OTHERS``, so that ``import *`` works without what they need.
 __all__ = ["Addon", "DistinctCounts", "DupeFilter"]
 
 #: What needs the extra ``pages``, or scrapy-redis.
 _OTHERS = {
-    "PageCacheStorage": "tbloom.scrapy.pages.storage",
+    "PageCacheStorage": "tbloom.scrapy.storage",
     "ScrapyRedisFingerprinter": "tbloom.scrapy.dupefilter.fingerprinter",
 }
 

@@ -32,13 +32,12 @@ def number(value: str | float) -> int:
 
 
 class Setting(NamedTuple):
-    """A setting: its name, how a str is read, as from the command line, its default, and which values it may have."""
+    """A setting: its name, how a str is read, as from the command line, its default, and the values that it may have (none: any)."""
 
     name: str
     read: Callable[[str], Any] = str
     default: Any = None
-    allows: Callable[[Any], bool] = lambda _: True
-    expected: str = ""
+    choices: tuple[Any, ...] = ()
 
     def value(self, settings: BaseSettings) -> Any:
         """The setting's value. What can't be read stays: the store names it, or ConfigError does."""
@@ -48,21 +47,12 @@ class Setting(NamedTuple):
         with suppress(ValueError, KeyError, OverflowError):
             if isinstance(value, str) or (self.read is number and isinstance(value, float)):
                 value = self.read(value)  # type: ignore[arg-type] # number reads a float, too
-        if not self.allows(value):
-            raise ConfigError(self.name, value, self.expected)
+        if self.choices and value not in self.choices:
+            raise ConfigError(self.name, value, " or ".join(map(repr, self.choices)))
         return value
 
 
-def choice(name: str, *values: str) -> Setting:
-    """A setting that is one of the values; the first is its default."""
-    return Setting(name, str, values[0], values.__contains__, " or ".join(map(repr, values)))
-
-
-def switch(name: str, *, default: bool = False) -> Setting:
-    """A setting that is True or False."""
-    return Setting(name, flag, default, (True, False).__contains__, "True or False")
-
-
+_BOOL = (True, False)
 #: The arguments of the filters, and their settings.
 FILTER = {
     "name": Setting("TBLOOM_KEY"),
@@ -72,7 +62,7 @@ FILTER = {
     "error_rate": Setting("TBLOOM_ERROR_RATE", float),
     "tz": Setting("TBLOOM_TIMEZONE"),
     "shards": Setting("TBLOOM_SHARDS", int),
-    "grow": switch("TBLOOM_GROW"),
+    "grow": Setting("TBLOOM_GROW", flag, choices=_BOOL),
     "bits": Setting("BLOOMFILTER_BIT", int),
     "hashes": Setting("BLOOMFILTER_HASH_NUMBER", int),
     "secret": Setting("TBLOOM_SECRET", os.fsencode),
@@ -85,21 +75,15 @@ FILTER = {
 }
 #: The values of TBLOOM_MARK with which requests are claimed, and marked when they are done.
 MARKS_DONE = ("done", "parsed")
-STORE = choice("TBLOOM_STORE", "bloom", "exact", "local")
-MARK = choice("TBLOOM_MARK", "scheduled", *MARKS_DONE)
-ON_ERROR = choice("TBLOOM_ON_ERROR", "raise", "schedule", "drop")
-TAKE_OVER = switch("TBLOOM_TAKE_OVER", default=True)
-ATTEMPTS = Setting(
-    "TBLOOM_ATTEMPTS",
-    number,
-    default=1,
-    allows=lambda value: type(value) is int and value > 0,
-    expected="a whole number from 1 on",
-)
+STORE = Setting("TBLOOM_STORE", default="bloom", choices=("bloom", "exact", "local"))
+MARK = Setting("TBLOOM_MARK", default="scheduled", choices=("scheduled", *MARKS_DONE))
+ON_ERROR = Setting("TBLOOM_ON_ERROR", default="raise", choices=("raise", "schedule", "drop"))
+TAKE_OVER = Setting("TBLOOM_TAKE_OVER", flag, default=True, choices=_BOOL)
+ATTEMPTS = Setting("TBLOOM_ATTEMPTS", number, default=1)
 #: True, False, or a class.
 SHADOW = Setting("TBLOOM_SHADOW", flag, default=False)
 #: scrapy-redis' setting.
-FLUSH = switch("SCHEDULER_FLUSH_ON_START")
+FLUSH = Setting("SCHEDULER_FLUSH_ON_START", flag, default=False, choices=_BOOL)
 #: The same of the distinct counters.
 COUNTS = {
     "name": Setting("TBLOOM_COUNT_KEY"),
@@ -116,7 +100,7 @@ PAGES = {
     "granularity": Setting("TBLOOM_PAGES_GRANULARITY"),
     "slices": Setting("TBLOOM_PAGES_SLICES", int),
     "tz": FILTER["tz"],
-    "readonly": switch("TBLOOM_PAGES_READONLY"),
+    "readonly": Setting("TBLOOM_PAGES_READONLY", flag, choices=_BOOL),
     "codec": Setting("TBLOOM_PAGES_CODEC"),
 }
 _ALL = [*FILTER.values(), *COUNTS.values(), *PAGES.values()]
@@ -150,6 +134,9 @@ def check_settings(settings: BaseSettings) -> None:
             raise UnknownSetting(name, None, hint)
     for setting in (*KNOWN.values(), FLUSH):
         setting.value(settings)
+    attempts = ATTEMPTS.value(settings)
+    if type(attempts) is not int or attempts < 1:
+        raise ConfigError(ATTEMPTS.name, attempts, "a whole number from 1 on")
 
 
 def arguments(settings: BaseSettings, table: Mapping[str, Setting]) -> dict[str, Any]:

@@ -22,8 +22,8 @@ from tbloom import ConfigError, ConfigMismatch
 from tbloom.pages import PageStore, calendar
 from tbloom.scrapy import ScrapyRedisFingerprinter
 from tbloom.scrapy.options import error_line
-from tbloom.scrapy.pages.storage import KEY, _opened
 from tbloom.scrapy.settings import PAGES
+from tbloom.scrapy.storage import KEY, _opened
 from tests.helpers import website
 from tests.helpers.cached import DOCUMENTATION, OURS, THEIRS, Opened, a_crawl, comparable, run
 from tests.helpers.making import missing

@@ -1,6 +1,6 @@
 """A page's way through a crawl: its states, the events, and one table of what each event does. No I/O.
 
-docs/scrapy-extensions.md has it as ``as_markdown`` writes it.
+docs/scrapy-extensions.md has it.
 """
 
 from __future__ import annotations
@@ -77,19 +77,3 @@ def after(state: State, event: Event) -> tuple[State, bool]:
     if known is not None:
         return known, True
     return (state if state in ENDS else S.FAILED), False
-
-
-def as_markdown() -> str:
-    """The states, and the table by their names, as the documentation has them."""
-    names = {state: state.name.lower().replace("_", " ") for state in State}
-    lines = ["| state | a page is |", "| --- | --- |"]
-    lines += [f"| {names[state]} | {state.value} |" for state in State]
-    events: dict[tuple[str, str], list[str]] = {}
-    for (state, event), to in TABLE.items():
-        is_general = event is E.LEFT_OVER and to is S.FAILED
-        start = "all others but the last three" if is_general else names[state]
-        events.setdefault((start, names[to]), []).append(event.value)
-    lines += ["", "| from | when | to |", "| --- | --- | --- |"]
-    for (start, end), when in events.items():
-        lines.append(f"| {start} | {'; or '.join(dict.fromkeys(when))} | {end} |")
-    return "\n".join(lines)

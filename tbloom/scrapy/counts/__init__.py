@@ -1,1 +1,0 @@
-"""Exact counts of the distinct URLs and hosts of a fleet."""

@@ -1,1 +1,0 @@
-"""Scrapy's HTTP cache in a page store."""
