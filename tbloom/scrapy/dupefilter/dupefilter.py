@@ -16,7 +16,7 @@ from tbloom.errors import ConfigError
 from tbloom.scrapy.claims.links import ClaimedLinks
 from tbloom.scrapy.compat import is_trial
 from tbloom.scrapy.crawler import Crawl, count, ending_at_an_error, state_of
-from tbloom.scrapy.dupefilter.shadow import ShadowDupeFilter
+from tbloom.scrapy.dupefilter.shadow import shadowed
 from tbloom.scrapy.dupefilter.summary import summarize, window_stats
 from tbloom.scrapy.links import Links
 from tbloom.scrapy.options import naming_redis, read_options
@@ -55,15 +55,17 @@ class DupeFilter(RFPDupeFilter):
         self._dropped: Request | None = None
 
     @classmethod
-    def from_crawler(  # type: ignore[override] # may be a ShadowDupeFilter
+    def from_crawler(  # type: ignore[override] # may be another class
         cls, crawler: Crawler, *, shares_queue: bool = False
     ) -> BaseDupeFilter:
         """Scrapy's scheduler calls this: the dupefilter for what is run."""
         if is_trial(crawler):
             logger.info("tbloom's filter is neither asked nor filled by this command of Scrapy's")
             return _Trial(crawler)
-        if SHADOW.value(crawler.settings):
-            return ShadowDupeFilter(crawler, DupeFilter, shares_queue=shares_queue)
+        with ending_at_an_error(crawler):
+            # Unless the crawl ends by a mistake in another component's settings.
+            if SHADOW.value(crawler.settings) and not state_of(crawler).is_ending:
+                return shadowed(crawler, DupeFilter, shares_queue=shares_queue)
         return cls(crawler, shares_queue=shares_queue)
 
     @classmethod
