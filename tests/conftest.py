@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import functools
 import gc
-import json
 import os
 import secrets
 import signal
@@ -283,10 +282,7 @@ def crawl(site: str, url: str, name: str) -> Any:
         }
         settings = {key: value for key, value in {**own, **settings}.items() if value is not None}
         pages = [page if isinstance(page, list) else [page, {}] for page in pages or []]
-        job = {"spider": spider, "site": site, "pages": pages, "settings": settings}
-        done = forked.run("tests.helpers.crawl", json.dumps(job))
-        assert done.returncode == 0, done.stderr
-        result: dict[str, Any] = json.loads(done.stdout)
-        return result
+        ended: dict[str, Any] = forked.start_crawl(spider, site, settings, pages=pages).result()
+        return ended
 
     return crawl

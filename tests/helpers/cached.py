@@ -35,9 +35,7 @@ THEIRS = "scrapy.extensions.httpcache.FilesystemCacheStorage"
 def run(*rounds: list[dict[str, Any]], **job: Any) -> tuple[list[dict[str, Any]], str]:
     """Runs the crawls, round by round; returns their results and the log."""
     given = json.dumps({"rounds": rounds, **job})
-    done = forked.run("tests.helpers.cached", stdin=given)
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
+    found = forked.Started("tests.helpers.cached", stdin=given).result()
     return found["crawls"], found["log"]
 
 

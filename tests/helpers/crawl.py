@@ -146,6 +146,10 @@ class Outcomes(Pages):
         for page, meta in self.pages:
             meta = dict(meta)  # noqa: PLW2901
             kwargs = meta.pop("request", {})
+            if meta.pop("can't be noted", False):
+                meta["client"] = RequestFingerprinter()
+            if meta.pop("closes", False):
+                self.close_while_redis_waits()
             yield scrapy.Request(
                 f"{self.site}{page}", self.parse, errback=self.fail, meta=meta, **kwargs
             )
@@ -236,84 +240,50 @@ class Outcomes(Pages):
         feed = self.settings.get("FEED_READ")
         return Path(feed).read_text(encoding="utf-8").count("stored") if feed else 0
 
+    def close_while_redis_waits(self) -> None:
+        """The crawl is closed, and Redis answers 0.3 s later."""
+        closing = self.crawler.engine.close_spider_async(reason="shutdown")
+        self.closing = asyncio.ensure_future(closing)
+        redis.Redis.from_url(self.settings["REDIS_URL"]).client_pause(300, all=False)
+
+    def links_while_redis_waits(self, response: Response) -> Iterator[scrapy.Request]:
+        """Redis does not answer from now on until the event loop says so."""
+        client = redis.Redis.from_url(self.settings["REDIS_URL"])
+        client.client_pause(60_000, all=False)
+        asyncio.get_running_loop().call_later(0.1, client.client_unpause)
+        yield from response.follow_all(["/b", "/child"], self.note)
+
+    def links_with_wrong_meta(self, response: Response) -> Iterator[scrapy.Request]:
+        yield response.follow("/b", self.note, meta={"tbloom_within": 8})
+
+    def links_to_unknown(self, response: Response) -> Iterator[scrapy.Request]:
+        yield from response.follow_all(["/b", "/unknown", "/child"], self.note)
+
     def asks_again_and_fails(self, response: Response) -> Iterator[scrapy.Request]:
         yield response.request.replace(dont_filter=True, cb_kwargs={"end": "raises"})
 
 
-class Corners(Pages):
-    """What spiders do besides. The first page is the name of a case: the requests that ``start_CASE`` yields, or a page whose
-    callback is ``on_CASE``."""
-
-    async def start(self) -> AsyncIterator[scrapy.Request]:
-        case = self.pages[0][0]
-        if callback := getattr(self, f"on_{case}", None):
-            yield self.page("a").replace(callback=callback)
-        for request in getattr(self, f"start_{case}", list)():
-            yield request
-
-    def page(self, page: str, **arguments: Any) -> scrapy.Request:
-        return scrapy.Request(f"{self.site}{page}", self.note, **arguments)
-
-    def start_unnotable(self) -> Iterator[scrapy.Request]:
-        for page in "01":
-            yield self.page(page, meta={"client": RequestFingerprinter()})
-
-    def start_one(self) -> Iterator[scrapy.Request]:
-        yield self.page("a")
-
-    def start_closed_while_redis_waits(self) -> Iterator[scrapy.Request]:
-        """The crawl is closed, and Redis answers 0.3 s later."""
-        self.closing = asyncio.ensure_future(
-            self.crawler.engine.close_spider_async(reason="shutdown")
-        )
-        redis.Redis.from_url(self.settings["REDIS_URL"]).client_pause(300, all=False)
-        yield self.page("a")
-
-    def on_links_while_redis_waits(self, response: Response) -> Iterator[scrapy.Request]:
-        """Redis does not answer from now on until the event loop says so."""
-        self.note(response)
-        client = redis.Redis.from_url(self.settings["REDIS_URL"])
-        client.client_pause(60_000, all=False)
-        asyncio.get_running_loop().call_later(0.1, client.client_unpause)
-        yield from map(self.page, ("b", "child"))
-
-    def on_wrong_meta(self, response: Response) -> Iterator[scrapy.Request]:
-        self.note(response)
-        yield self.page("b", meta={"tbloom_within": 8})
-
-    def on_unknown(self, _: Response) -> Iterator[scrapy.Request]:
-        yield from map(self.page, ("b", "unknown", "child"))
-
-    def idle(self) -> None:
-        """The case "idle": pages are asked for when there is nothing else to do."""
-        if self.pages[0][0] == "broken":
-            settings = self.crawler.settings
-            with redis.Redis.from_url(settings["REDIS_URL"]) as client:
-                client.set(f"{{{settings['TBLOOM_KEY']}}}:sessions", "no hash", ex=600)
-        if self.pages[0][0] == "idle" and not self.fetched:
-            for i in range(3):
-                self.crawler.engine.crawl(self.page(str(i)))
-
-    @classmethod
-    def from_crawler(cls, crawler: Any, *args: Any, **kwargs: Any) -> Any:
-        spider = super().from_crawler(crawler, *args, **kwargs)
-        crawler.signals.connect(spider.idle, scrapy.signals.spider_idle)
-        return spider
-
-
-class CountsIdle:
-    """An extension: how often the crawl was idle is in the stats."""
+class AtIdle:
+    """An extension: how often the crawl was idle is in the stats, and AT_IDLE says what to do then."""
 
     def __init__(self, crawler: Any) -> None:
         self._crawler = crawler
         crawler.signals.connect(self.idle, scrapy.signals.spider_idle)
 
     @classmethod
-    def from_crawler(cls, crawler: Any) -> CountsIdle:
+    def from_crawler(cls, crawler: Any) -> AtIdle:
         return cls(crawler)
 
     def idle(self) -> None:
-        self._crawler.stats.inc_value("idle")
+        crawler, settings = self._crawler, self._crawler.settings
+        crawler.stats.inc_value("idle")
+        if settings.get("AT_IDLE") == "break the sessions":
+            with redis.Redis.from_url(settings["REDIS_URL"]) as client:
+                client.set(f"{{{settings['TBLOOM_KEY']}}}:sessions", "no hash", ex=600)
+        elif settings.get("AT_IDLE") == "ask for pages" and not crawler.spider.fetched:
+            for i in range(3):
+                url = f"{crawler.spider.site}{i}"
+                crawler.engine.crawl(scrapy.Request(url, crawler.spider.note))
 
 
 class Picky(RequestFingerprinter):
@@ -343,7 +313,6 @@ class Raced(RFPDupeFilter):
 
 SPIDERS = {
     "again": Again,
-    "corners": Corners,
     "links": Links,
     "outcomes": Outcomes,
     "ten_and_hundred": TenAndHundred,

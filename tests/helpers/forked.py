@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import json
 import multiprocessing
 import os
-import subprocess
 import sys
 import tempfile
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 _CRAWLS = ["tests.helpers.crawl", "tests.helpers.cached"]
 #: What a crawl imports only when it begins.
@@ -58,12 +59,17 @@ class Started:
         self._folder.cleanup()
         return out, err
 
+    def result(self) -> Any:
+        """What it prints, which is JSON."""
+        out, err = self.communicate()
+        assert out, err
+        return json.loads(out)
 
-def run(module: str, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-    """What ``python -m module arguments`` answers, from a forked process."""
-    job = Started(module, *arguments, stdin=stdin)
-    out, err = job.communicate()
-    return subprocess.CompletedProcess([module, *arguments], job.wait(), out, err)
+
+def start_crawl(spider: str, site: str, settings: dict[str, Any], **job: Any) -> Started:
+    """A crawl of a site by one of the spiders of ``tests.helpers.crawl``."""
+    job |= {"spider": spider, "site": site, "settings": settings}
+    return Started("tests.helpers.crawl", json.dumps(job))
 
 
 def _run(

@@ -25,6 +25,7 @@ SCRAPY_REDIS = {
 
 ADDON = {"ADDONS": {"tbloom.scrapy.Addon": 500}}
 DONE = {**ADDON, "TBLOOM_MARK": "done"}
+AT_IDLE = {"EXTENSIONS": {"tests.helpers.crawl.AtIdle": 1}}
 
 
 SETTINGS = {
@@ -74,6 +75,11 @@ WAYS = [
     "add-on",
     pytest.param("add-on, scrapy-redis", marks=pytest.mark.check),
 ]
+
+
+def end(how: str) -> dict[str, Any]:
+    """The meta of a page of the spider "outcomes" whose callback ends like this."""
+    return {"request": {"cb_kwargs": {"end": how}}}
 
 
 def refusal(result: dict[str, Any]) -> str:

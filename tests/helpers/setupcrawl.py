@@ -312,7 +312,7 @@ class _Run:
             crawler.send_signal(signal.Signals[self.setup.stop])
             crawler.communicate()
             crawlers = [_started([self.job])]
-        return [end for crawler in crawlers for end in _ended(crawler)][-1]
+        return [end for crawler in crawlers for end in crawler.result()][-1]  # type: ignore[no-any-return]
 
     def result(self, end: dict[str, Any]) -> Result:
         """What has become of the pages."""
@@ -334,13 +334,6 @@ def _started(jobs: list[dict[str, Any]]) -> Started:
     return Started("tests.helpers.setups", json.dumps(jobs))
 
 
-def _ended(crawler: Started) -> list[dict[str, Any]]:
-    out, err = crawler.communicate()
-    assert out, err
-    ends: list[dict[str, Any]] = json.loads(out)
-    return ends
-
-
 def run(setups: Mapping[str, Setup], how: str, url: str) -> dict[str, Result]:
     """Crawls by this filter, most of them in one process; ``url``: of the Redis."""
     with ExitStack() as stack:
@@ -350,7 +343,7 @@ def run(setups: Mapping[str, Setup], how: str, url: str) -> dict[str, Result]:
             site = stack.enter_context(served(Site, asked=[], setup=setup))
             runs[name] = _Run(name, setup, how, url, site, folder)
         jobs = [run.job for run in runs.values() if not run.setup.is_alone]
-        ends = iter(_ended(_started(jobs)) if jobs else [])
+        ends = iter(_started(jobs).result() if jobs else [])
         return {
             name: run.result(run.crawl_alone() if run.setup.is_alone else next(ends))
             for name, run in runs.items()

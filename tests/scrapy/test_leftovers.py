@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
 
-from tests.helpers import forked
+from tests.helpers.forked import start_crawl
 from tests.helpers.schedulers import ADDON, SCRAPY, UNREACHABLE
 
 
@@ -22,7 +21,6 @@ def test_nothing_is_left_of_a_crawl(
 ) -> None:
     server = url if reason == "finished" else UNREACHABLE
     own = {"REDIS_URL": server, "TBLOOM_KEY": name, "TBLOOM_RETRY_FOR": 0.1}
-    job = {"spider": "pages", "pages": [["a", {}]], "leftovers": True}
-    job |= {"site": site, "settings": {**settings, **own}}
-    ended = json.loads(forked.run("tests.helpers.crawl", json.dumps(job)).stdout)
+    crawl = start_crawl("pages", site, {**settings, **own}, pages=[["a", {}]], leftovers=True)
+    ended = crawl.result()
     assert (reason, ["MainThread"]) == (ended["finish_reason"], ended["left"])

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.helpers.proxy import Proxy
-from tests.helpers.schedulers import ADDON
+from tests.helpers.schedulers import ADDON, end
 
 MARKS = pytest.mark.parametrize("mark", ["scheduled", "done"])
 
@@ -45,7 +45,7 @@ def test_links_to_known_pages_cost_nothing(crawl: Any, url: str, mark: str) -> N
 def test_the_event_loop_goes_on_while_redis_is_asked(crawl: Any, mark: str) -> None:
     """Redis answers only after the event loop has done something else."""
     settings = {**ADDON, "TBLOOM_MARK": mark, "TBLOOM_RETRY_FOR": 0}
-    result = crawl("corners", settings, ["links_while_redis_waits"])
+    result = crawl("outcomes", settings, [["a", end("links_while_redis_waits")]])
     assert ["a", "b", "child"] == sorted(result["fetched"])
     assert "finished" == result["finish_reason"]
 
@@ -66,7 +66,7 @@ def test_the_order_is_kept_and_dont_filter_is_not_asked_for(crawl: Any, mark: st
 @MARKS
 def test_an_error_of_the_filter_ends_the_crawl_with_batches_too(crawl: Any, mark: str) -> None:
     """Here another program changes the filter's parameters."""
-    links = {"request": {"cb_kwargs": {"end": "links_after_a_reconfigure"}}}
+    links = end("links_after_a_reconfigure")
     result = crawl("outcomes", {**ADDON, "TBLOOM_MARK": mark}, [["a", links]])
     assert (["a"], "tbloom_error") == (result["fetched"], result["finish_reason"])
     assert "Traceback" not in result["log"]

@@ -13,7 +13,7 @@ from scrapy.utils.request import fingerprint
 
 from tbloom import TimeBloom
 from tbloom.scrapy.claims.page import Note, Token
-from tests.helpers.schedulers import ADDON, DONE
+from tests.helpers.schedulers import ADDON, AT_IDLE, DONE, end
 
 MARKS = pytest.mark.parametrize("mark", ["scheduled", "done"])
 
@@ -21,7 +21,7 @@ MARKS = pytest.mark.parametrize("mark", ["scheduled", "done"])
 def test_a_link_with_wrong_meta_ends_the_crawl_and_its_page_is_not_marked(
     crawl: Any, claims: Any
 ) -> None:
-    result = crawl("corners", DONE, ["wrong_meta"])
+    result = crawl("outcomes", DONE, [["a", end("links_with_wrong_meta")]])
     assert (["a"], "tbloom_error") == (result["fetched"], result["finish_reason"])
     assert 0 == result["stats"].get("tbloom/done", 0)
     assert 1 == claims()
@@ -30,8 +30,8 @@ def test_a_link_with_wrong_meta_ends_the_crawl_and_its_page_is_not_marked(
 @MARKS
 def test_a_link_without_a_fingerprint_takes_no_other_with_it(crawl: Any, mark: str) -> None:
     own = {"REQUEST_FINGERPRINTER_CLASS": "tests.helpers.crawl.Picky", "TBLOOM_MARK": mark}
-    result = crawl("corners", {**ADDON, **own}, ["unknown"])
-    assert ["b", "child"] == sorted(result["fetched"])
+    result = crawl("outcomes", {**ADDON, **own}, [["a", end("links_to_unknown")]])
+    assert ["a", "b", "child"] == sorted(result["fetched"])
 
 
 def noted(url: str, deaths: int, **fields: Any) -> tuple[bytes, str]:
@@ -87,13 +87,13 @@ def test_a_crawler_that_ends_while_an_idle_one_looks_around_is_found(crawl: Any,
 
 def test_a_page_is_marked_while_nothing_else_happens(crawl: Any) -> None:
     """No request leaves the queue: the only other page is not done yet."""
-    waits = {"request": {"cb_kwargs": {"end": "waits_until_a_is_marked"}}}
+    waits = end("waits_until_a_is_marked")
     result = crawl("outcomes", DONE, [["a", {}], ["b", waits]])
     assert ["a", "a is marked, 0 items are stored", "b"] == sorted(result["fetched"])
 
 
 def test_an_idle_crawler_that_may_not_look_for_work_says_so(crawl: Any) -> None:
-    result = crawl("corners", DONE, ["broken"])
+    result = crawl("pages", {**DONE, **AT_IDLE, "AT_IDLE": "break the sessions"})
     assert "tbloom_error" == result["finish_reason"]
     assert "Requests could not be searched for: WRONGTYPE" in result["log"]
     assert result["has_failed"]  # `scrapy crawl` exits with 1
@@ -109,7 +109,7 @@ def test_the_items_of_a_marked_page_are_in_the_file(
     """Nothing of it is in the memory of the crawler, which may be killed."""
     feed = str(tmp_path / "items")
     feeds = {"FEEDS": {feed: {"format": format, "fields": ["fate"]}}, "FEED_READ": feed}
-    waits = {"request": {"cb_kwargs": {"end": "waits_until_a_is_marked"}}}
+    waits = end("waits_until_a_is_marked")
     result = crawl("outcomes", {**DONE, **feeds}, [["a", ITEMS], ["b", waits]])
     assert ["a", "a is marked, 2 items are stored", "b"] == sorted(result["fetched"])
 
@@ -154,6 +154,6 @@ def test_a_start_request_that_is_asked_for_as_the_crawl_ends(
 ) -> None:
     """Scrapy's own filter does not know it either: the next crawl fetches it."""
     settings = {**ADDON, "TBLOOM_MARK": mark, "JOBDIR": str(tmp_path)}
-    stopped = crawl("corners", settings, ["closed_while_redis_waits"])
+    stopped = crawl("outcomes", settings, [["a", {"closes": True}]])
     assert ([], "shutdown") == (stopped["fetched"], stopped["finish_reason"])
-    assert ["a"] == crawl("corners", settings, ["one"])["fetched"]
+    assert ["a"] == crawl("outcomes", settings, ["a"])["fetched"]

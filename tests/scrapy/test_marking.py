@@ -11,7 +11,7 @@ from scrapy import Request
 from scrapy.utils.request import fingerprint
 
 from tbloom import TimeBloom
-from tests.helpers.schedulers import DONE
+from tests.helpers.schedulers import AT_IDLE, DONE, end
 
 PIPELINE = {"ITEM_PIPELINES": {"tests.helpers.pipelines.Fates": 300}}
 SCRAPY_REDIS = {"SCHEDULER": "scrapy_redis.scheduler.Scheduler", "SCHEDULER_PERSIST": True}
@@ -26,10 +26,6 @@ def marked(url: str, name: str, site: str) -> Any:
             return [page for page in pages if fingerprint(Request(f"{site}{page}")) in seen]
 
     return marked
-
-
-def end(how: str) -> dict[str, Any]:
-    return {"request": {"cb_kwargs": {"end": how}}}
 
 
 def items(*fates: str) -> dict[str, Any]:
@@ -160,7 +156,7 @@ def test_a_crawl_with_a_disk_queue_goes_on_where_it_stopped(
 
 
 def test_pages_that_are_asked_for_while_the_crawl_is_idle(crawl: Any, claims: Any) -> None:
-    result = crawl("corners", DONE, ["idle"])
+    result = crawl("pages", {**DONE, **AT_IDLE, "AT_IDLE": "ask for pages"})
     assert ["0", "1", "2"] == sorted(result["fetched"])
     assert (3, 0) == (result["stats"]["tbloom/done"], claims())
 
@@ -206,7 +202,7 @@ def test_a_page_that_a_note_can_not_restore_is_marked_when_it_is_scheduled(
     crawl: Any, url: str, name: str
 ) -> None:
     """The log names the value and its class, once."""
-    result = crawl("corners", DONE, ["unnotable"])
+    result = crawl("outcomes", DONE, [[page, {"can't be noted": True}] for page in "01"])
     assert ["0", "1"] == sorted(result["fetched"])
     assert 2 == result["stats"]["tbloom/not_noted"]
     assert 1 == result["log"].count("meta['client'] is a ")

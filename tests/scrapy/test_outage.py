@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import re
@@ -22,11 +21,11 @@ from scrapy.utils.request import fingerprint
 
 from tbloom import Claim, TimeBloom
 from tbloom.scrapy.outage import NEW, Answers, CrawlBloom, CrawlExact, Guess
-from tests.helpers.forked import Started
+from tests.helpers.forked import Started, start_crawl
 from tests.helpers.localredis import Killable
 from tests.helpers.making import missing
 from tests.helpers.proxy import Proxy
-from tests.helpers.schedulers import ADDON, SCRAPY
+from tests.helpers.schedulers import ADDON, AT_IDLE, SCRAPY
 from tests.helpers.servers import BINARIES
 from tests.helpers.website import Handler, Server, served
 
@@ -92,10 +91,8 @@ def start(server: Killable, name: str) -> Iterator[Callable[..., Started]]:
 
     def start(site: Server, settings: dict[str, Any]) -> Started:
         own = {"REDIS_URL": server.url, "TBLOOM_KEY": name, "TBLOOM_CAPACITY": 10_000}
-        job = {"spider": "links", "site": f"{site.url}/", "settings": {**own, **settings}}
-        crawl = Started("tests.helpers.crawl", json.dumps(job))
-        started.append(crawl)
-        return crawl
+        started.append(start_crawl("links", f"{site.url}/", {**own, **settings}))
+        return started[-1]
 
     yield start
     for crawl in started:
@@ -104,8 +101,7 @@ def start(server: Killable, name: str) -> Iterator[Callable[..., Started]]:
 
 def result(crawl: Started) -> dict[str, Any]:
     """What the crawl says when it ends."""
-    said, _ = crawl.communicate()
-    ended: dict[str, Any] = json.loads(said)
+    ended: dict[str, Any] = crawl.result()
     ended["errors"] = [
         line for line in ended["log"].splitlines() if line.startswith(("ERROR", "CRITICAL"))
     ]
@@ -172,7 +168,7 @@ def test_an_idle_crawl_rests_while_the_server_is_away(server: Killable, start: A
     """It looks for pages to take over twice a second, not as often as it can, and ends once there is an answer."""
     settings = {**DONE, "TBLOOM_ON_ERROR": "schedule", "TBLOOM_RETRY_FOR": 0.1}
     with a_site(pages=6, held=3) as site:
-        crawl = start(site, {**settings, "EXTENSIONS": {"tests.helpers.crawl.CountsIdle": 1}})
+        crawl = start(site, {**settings, **AT_IDLE})
         wait_for(3, site, crawl)
         server.kill()
         site.opened.set()

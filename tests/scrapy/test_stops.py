@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.helpers.forked import Started
+from tests.helpers.forked import Started, start_crawl
 from tests.helpers.schedulers import ADDON
 
 FULL = os.environ.get("TBLOOM_FAULTS") == "full"
@@ -70,7 +70,7 @@ class Tree:
     def __init__(
         self, folder: Path, site: str, settings: dict[str, Any], feed: str, pages: int = PAGES
     ) -> None:
-        self._folder, self._job = folder, {"spider": "tree", "site": site}
+        self._folder, self._site = folder, site
         self._arguments = {"size": pages}
         name, options = FEEDS[feed]
         own = {
@@ -89,8 +89,8 @@ class Tree:
     def start(self, **settings: Any) -> Started:
         log = self._folder / f"fetched-{len(self.crawls)}"
         arguments = {**self._arguments, "log_file": str(log)}
-        job = {**self._job, "settings": {**self._settings, **settings}, "arguments": arguments}
-        self.crawls[log] = Started("tests.helpers.crawl", json.dumps(job))
+        own = {**self._settings, **settings}
+        self.crawls[log] = start_crawl("tree", self._site, own, arguments=arguments)
         return self.crawls[log]
 
     def fetched(self) -> Counter[int]:
