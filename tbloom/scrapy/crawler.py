@@ -99,23 +99,18 @@ def _close(engine: Any) -> Any:
 
 
 @contextmanager
-def ending_at_an_error(
-    crawler: Crawler,
-    table: Mapping[str, Setting] = FILTER,
-    *,
-    is_logged: Callable[[], bool] = lambda: False,
-) -> Iterator[None]:
+def ending_at_an_error(crawler: Crawler, table: Mapping[str, Setting] = FILTER) -> Iterator[None]:
     """Within it, at the start, an error that a user can mend is one line in the log, and ends the crawl before its first request.
 
     Scrapy would log an exception with tracebacks, one of them of its own ("Scraper slot not assigned"). ``table``: the
-    settings of the store; ``is_logged``: the log has the error already.
+    settings of the store.
     """
     try:
         yield
     except _MENDABLE as error:
         if not crawler.crawling:
             raise
-        if not (is_logged() or state_of(crawler).is_ending):
+        if not state_of(crawler).is_ending:
             logger.error(error_line(error, crawler.settings, table))
         end_crawl(crawler, before_start=True)
 

@@ -15,7 +15,7 @@ from tbloom.engine.retries import is_outage
 from tbloom.errors import ConfigError
 from tbloom.scrapy.claims.links import ClaimedLinks
 from tbloom.scrapy.compat import is_trial
-from tbloom.scrapy.crawler import Crawl, count, ending_at_an_error, state_of
+from tbloom.scrapy.crawler import Crawl, count, end_crawl, ending_at_an_error, state_of
 from tbloom.scrapy.dupefilter.shadow import shadowed
 from tbloom.scrapy.dupefilter.summary import summarize, window_stats
 from tbloom.scrapy.links import Links
@@ -98,7 +98,7 @@ class DupeFilter(RFPDupeFilter):
     def open(self) -> None:
         """Scrapy's scheduler calls this at the start. An error ends the crawl."""
         if not state_of(self._crawler).is_ending:  # by a mistake in another component's settings
-            with ending_at_an_error(self._crawler, is_logged=self._is_outage):
+            with ending_at_an_error(self._crawler):
                 self._start()
 
     def clear(self) -> None:
@@ -129,9 +129,6 @@ class DupeFilter(RFPDupeFilter):
             super().log(request, spider)
             count(self._crawler, "bloomfilter/filtered")
 
-    def _is_outage(self) -> bool:
-        return "links" in self.__dict__ and self.links.crawl.answers.circuit.is_open
-
     def _start(self) -> None:
         """Raises now what the first request would raise: a Redis that is down, other parameters."""
         answers = self.links.crawl.answers
@@ -142,9 +139,11 @@ class DupeFilter(RFPDupeFilter):
             with naming_redis(self._settings):
                 answers.seen.clear() if flush else answers.seen.contains_many([b"a"])
         except RedisError as error:
-            if answers.on_error == "raise" or not is_outage(error):
+            if not is_outage(error):
                 raise
-            if flush:
+            if answers.on_error == "raise":  # the log has it
+                end_crawl(self._crawler, before_start=True)
+            elif flush:
                 logger.error("The filter could not be cleared at the start")
             return
         text, warnings = summarize(answers.seen, self.fingerprinter)
