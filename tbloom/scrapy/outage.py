@@ -151,10 +151,10 @@ class CrawlBloom(CrawlStore, TimeBloom):
 
     def known(self, item: Item) -> Claim | None:
         """The answer for the item that needs no server, if there is one."""
-        if self.holds(item):
+        digest = self.config.digest(item)
+        if digest in self._claims.own.claimed:
             return Claim.BUSY
-        is_seen = self._is_cached(self.config.digest(item), self.config.slices)
-        return Claim.SEEN if is_seen else None
+        return Claim.SEEN if self._is_cached(digest, self.config.slices) else None
 
     def uncommitted(self, items: Iterable[Item]) -> int:
         """The number of these items whose commits have failed, and are still to be sent: heartbeats and ``close`` do."""

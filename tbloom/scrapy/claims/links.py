@@ -15,7 +15,6 @@ from scrapy.exceptions import DontCloseSpider
 
 from tbloom import Claim
 from tbloom.scrapy.claims.ends import Ends
-from tbloom.scrapy.claims.failures import Failures
 from tbloom.scrapy.claims.page import LEFT, RUNNING, Note, Page, Token, without_token
 from tbloom.scrapy.claims.pages import Pages
 from tbloom.scrapy.claims.states import Event, State
@@ -50,11 +49,10 @@ class ClaimedLinks(Links):
         self._shared = shared
         self._has_notes = TAKE_OVER.value(crawler.settings)
         self._most = max(1, crawler.settings.getint("CONCURRENT_REQUESTS"))
-        self.ends: Ends = Ends(crawl, seen, lambda: (self.met, self.answered))
-        places = self.ends.feeds.places
-        self.pages: Pages = Pages(crawler.settings, self._ended, self._go_on, places)
-        self._failures = Failures(crawl, self.ends, self._try_again)
-        self._take_over = TakeOver(crawl, seen, self._failures, self.ends, self._schedule_again)
+        self.ends: Ends = Ends(crawl, seen, lambda: (self.met, self.answered), self._try_again)
+        told = self.ends.ended, self._go_on, self.ends.feeds.places
+        self.pages: Pages = Pages(crawler.settings, *told)
+        self._take_over = TakeOver(crawl, seen, self.ends, self._schedule_again)
         self._once = OnceLogger(logger)
         self._numbers = numbers()
         #: The number of requests out of a queue that are being claimed, and those that were.
@@ -67,7 +65,7 @@ class ClaimedLinks(Links):
     @property
     def waiting(self) -> int:
         """Also of those that are between two queues."""
-        return super().waiting + len(self._failures.waiting) + len(self._adopted)
+        return super().waiting + len(self.ends.waiting) + len(self._adopted)
 
     @property
     def is_idle(self) -> bool:
@@ -107,7 +105,7 @@ class ClaimedLinks(Links):
         link.token = token._replace(fingerprints=(hexed, *before))
         if hexed in before:  # to itself, once, as for a new cookie; or in a circle
             link.item, link.answer = None, Claim.NEW if before == (hexed,) else Claim.BUSY
-        elif hexed in self._failures.left_pages:
+        elif hexed in self.ends.left_pages:
             link.answer = Claim.BUSY
         if link.answer is not None:
             return link
@@ -267,13 +265,6 @@ class ClaimedLinks(Links):
 
     # The end of a page, and of the crawl
 
-    def _ended(self, page: Page) -> None:
-        if page.state is State.MARKED:
-            self._failures.worked(page)
-            self.ends.mark(page)
-        else:
-            self._failures.failed(page)
-
     def _try_again(self, page: Page) -> None:
         meta = {key: value for key, value in page.request.meta.items() if key != "retry_times"}
         self._give(page.request.replace(meta=meta), page.token)
@@ -281,7 +272,7 @@ class ClaimedLinks(Links):
 
     async def close(self) -> None:
         """Returns once no link waits, and all pages have ended."""
-        self._failures.close()
+        self.ends.close()
         await super().close()
         while self._adopted:
             self._put_back(*self._adopted.popleft())
@@ -293,7 +284,4 @@ class ClaimedLinks(Links):
 
     def report(self) -> None:
         """See ``Links.report``."""
-        self._failures.report()
-        if unmarked := self.ends.unmarked():
-            message = "%d pages were fetched and not marked: the next crawl fetches them again"
-            logger.warning(message, unmarked)
+        self.ends.report()

@@ -12,7 +12,6 @@ from scrapy import Request
 from scrapy.utils.asyncio import call_later
 
 from tbloom.scrapy.claims.ends import Ends
-from tbloom.scrapy.claims.failures import Failures
 from tbloom.scrapy.claims.page import LEFT, RUNNING, Note, Token, prefix
 from tbloom.scrapy.compat import look_again
 from tbloom.scrapy.crawler import Crawl, count, spider_of
@@ -36,12 +35,11 @@ class TakeOver:
         self,
         crawl: Crawl,
         seen: CrawlBloom,
-        failures: Failures,
         ends: Ends,
         schedule: Callable[[Request, Token], object],
     ) -> None:
         self._crawl, self._seen = crawl, seen
-        self._failures, self._ends, self._schedule = failures, ends, schedule
+        self._ends, self._schedule = ends, schedule
         #: Changes whenever a request enters the queue or comes out of it.
         self.moves = 0
         self._next_search = 0.0
@@ -146,14 +144,14 @@ class TakeOver:
                 return None
         else:
             token = note.token
-            has_failed = not self._failures.left_pages.isdisjoint(token.fingerprints)
-            if not has_failed and token.deaths < self._failures.attempts:
+            has_failed = not self._ends.left_pages.isdisjoint(token.fingerprints)
+            if not has_failed and token.deaths < self._ends.attempts:
                 return request, note
             if not has_failed:
                 self._not_taken(
                     f"{token.deaths} crawlers have died of {request}; the next crawl has it"
                 )
-                self._failures.left("died", request, token.fingerprints)
+                self._ends.left("died", request, token.fingerprints)
             left = note._replace(token=token._replace(deaths=0)).text(spider, LEFT)
         self._ends.leave(note.token.items[:1], left)
         return None
