@@ -25,7 +25,7 @@ from tbloom.engine.keys import check_name
 from tbloom.engine.retries import is_outage
 from tbloom.errors import TBloomError
 from tbloom.scrapy.compat import is_trial
-from tbloom.scrapy.crawler import Calls, OnceLogger, count, ending_at_an_error
+from tbloom.scrapy.crawler import Calls, OnceLogger, crawl_of, ending_at_an_error
 from tbloom.scrapy.options import make_client, naming_redis
 from tbloom.scrapy.settings import COUNTS, arguments, check_settings, expand, naming_settings
 
@@ -114,7 +114,7 @@ class DistinctCounts:
             logger.warning("Up to %d URLs and %d hosts of this crawl are not counted", *lost)
         for name, number in self._stats.items():
             if number:
-                count(self._crawler, f"tbloom/distinct/{name}", number)
+                crawl_of(self._crawler).count(f"tbloom/distinct/{name}", number)
 
     def _check(self) -> None:
         """Raises now if the stored counters have other parameters, or Redis refuses; it may be down."""

@@ -1,4 +1,4 @@
-"""One crawl: what its parts know of it, the threads that ask its store, and its end by an error."""
+"""One crawl: what tbloom's components know of it, the threads that ask its store, and its end by an error."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
@@ -31,88 +30,6 @@ T = TypeVar("T")
 _MENDABLE = (TBloomError, RedisError, RedisClusterException, OSError)
 #: The reason with which a spider is closed when Redis fails and TBLOOM_ON_ERROR is "raise".
 ERROR_REASON = "tbloom_error"
-
-
-@dataclass
-class CrawlState:
-    """What tbloom's components know of a crawl."""
-
-    #: It ends by an error: no request is asked for any more, or marked or released.
-    is_ending: bool = False
-    #: Its scheduler, if it runs with the add-on.
-    gate: Any = None
-
-
-def state_of(crawler: Crawler) -> CrawlState:
-    """The crawl's state, which its crawler holds."""
-    state: CrawlState = vars(crawler).setdefault("tbloom", CrawlState())
-    return state
-
-
-def spider_of(crawler: Crawler) -> Spider:
-    """The spider of a running crawl."""
-    assert crawler.spider is not None  # noqa: S101 - the crawl is running
-    return crawler.spider
-
-
-def fingerprint(crawler: Crawler, request: Request) -> bytes:
-    """The request's fingerprint in a running crawl."""
-    assert crawler.request_fingerprinter is not None  # noqa: S101 - the crawl is running
-    return crawler.request_fingerprinter.fingerprint(request)
-
-
-def count(crawler: Crawler, stat: str, times: int = 1) -> None:
-    """Adds to one of the crawl's stats, if it has begun."""
-    if crawler.stats:
-        crawler.stats.inc_value(stat, times)
-
-
-def end_crawl(crawler: Crawler, *, before_start: bool = False) -> None:
-    """Ends the crawl by an error. (After a mere exception Scrapy would lose the request and end as "finished".)"""
-    state = state_of(crawler)
-    if state.is_ending:
-        return
-    state.is_ending = True
-    # Functions, because Scrapy's signals keep no method alive.
-    crawler.signals.connect(_note_failure, signals.engine_stopped)
-    if before_start:
-        crawler.signals.connect(_end_before_start, signals.engine_started)
-    elif crawler.engine and crawler.engine.spider:
-        deferred_from_coro(_close(crawler.engine))
-
-
-def _note_failure(sender: Any) -> None:
-    """Scrapy's signals call this with the crawler."""
-    sender.spider = None  # `scrapy crawl` takes this for a failure, and exits with 1
-
-
-async def _end_before_start(sender: Any) -> None:
-    """Scrapy's signals call this with the crawler."""
-    await _close(sender.engine)
-    await sender.engine.stop_async()
-
-
-def _close(engine: Any) -> Any:
-    if (scheduler := scheduler_of(engine)) is not None:  # an empty one is false
-        scheduler.persist = True  # scrapy-redis' would clear the queue of all crawlers
-    return engine.close_spider_async(reason=ERROR_REASON)
-
-
-@contextmanager
-def ending_at_an_error(crawler: Crawler, table: Mapping[str, Setting] = FILTER) -> Iterator[None]:
-    """Within it, at the start, an error that a user can mend is one line in the log, and ends the crawl before its first request.
-
-    Scrapy would log an exception with tracebacks, one of them of its own ("Scraper slot not assigned"). ``table``: the
-    settings of the store.
-    """
-    try:
-        yield
-    except _MENDABLE as error:
-        if not crawler.crawling:
-            raise
-        if not state_of(crawler).is_ending:
-            logger.error(error_line(error, crawler.settings, table))
-        end_crawl(crawler, before_start=True)
 
 
 class OnceLogger:
@@ -154,27 +71,61 @@ class Calls:
         self._thread.shutdown()
 
 
-@dataclass(frozen=True)
 class Crawl:
-    """One crawl with its store: what asks it, and in which threads."""
+    """A crawl, as tbloom's components know it."""
 
-    crawler: Crawler
+    #: What asks its store, once its dupefilter is open, and its threads: in one of them links are asked about, in the other one
+    #: pages are marked, so that links do not wait for it.
     answers: Answers
-    calls: Calls = field(default_factory=Calls)
-    #: Where pages are marked, so that links do not wait for it.
-    ends_calls: Calls = field(default_factory=Calls)
+    calls: Calls
+    ends_calls: Calls
+
+    def __init__(self, crawler: Crawler) -> None:
+        self.crawler: Crawler = crawler
+        #: It ends by an error: no request is asked for any more, or marked or released.
+        self.is_ending: bool = False
+        #: Its scheduler, if it runs with the add-on, and what links wait in there.
+        self.gate: Any = None
+        self.links: Any = None
 
     @property
-    def is_ending(self) -> bool:
-        """Whether it ends by an error."""
-        return state_of(self.crawler).is_ending
+    def spider(self) -> Spider:
+        """The spider of a running crawl."""
+        assert self.crawler.spider is not None  # noqa: S101 - the crawl is running
+        return self.crawler.spider
+
+    def fingerprint(self, request: Request) -> bytes:
+        """The request's fingerprint in a running crawl."""
+        assert self.crawler.request_fingerprinter is not None  # noqa: S101 - the crawl is running
+        return self.crawler.request_fingerprinter.fingerprint(request)
+
+    def count(self, stat: str, times: int = 1) -> None:
+        """Adds to one of the crawl's stats, if it has begun."""
+        if self.crawler.stats:
+            self.crawler.stats.inc_value(stat, times)
+
+    def open(self, answers: Answers) -> None:
+        """Begins to ask a store."""
+        self.answers, self.calls, self.ends_calls = answers, Calls(), Calls()
+
+    def end(self, *, before_start: bool = False) -> None:
+        """Ends the crawl by an error. (After a mere exception Scrapy would lose the request and end as "finished".)"""
+        if self.is_ending:
+            return
+        self.is_ending = True
+        # Functions, because Scrapy's signals keep no method alive.
+        self.crawler.signals.connect(_note_failure, signals.engine_stopped)
+        if before_start:
+            self.crawler.signals.connect(_end_before_start, signals.engine_started)
+        elif self.crawler.engine and self.crawler.engine.spider:
+            deferred_from_coro(_close(self.crawler.engine))
 
     def fail(self, error: Exception) -> None:
         """Ends the crawl by an error of the filter."""
         if not self.answers.circuit.is_open:  # which the log has
             is_known = isinstance(error, RedisError | TBloomError)
             logger.error("The crawl ends: %s", error, exc_info=None if is_known else error)
-        end_crawl(self.crawler)
+        self.end()
 
     def later(self, what: str, call: Callable[[], object]) -> None:
         """Makes a call within ``logging_errors``, unless the crawl ends by an error."""
@@ -199,8 +150,50 @@ class Crawl:
             if not self.answers.circuit.is_open:  # which the log has
                 logger.error("Requests could not be %s: %s", what, error)
             if self.answers.on_error == "raise" or isinstance(error, TBloomError):
-                end_crawl(self.crawler)
+                self.end()
 
     def _finish(self, what: str, made: Future[object]) -> None:
         with self.logging_errors(what):
             made.result()
+
+
+def crawl_of(crawler: Crawler) -> Crawl:
+    """The crawl of a crawler, which holds it."""
+    known = vars(crawler)
+    crawl: Crawl = known.get("tbloom") or known.setdefault("tbloom", Crawl(crawler))
+    return crawl
+
+
+def _note_failure(sender: Any) -> None:
+    """Scrapy's signals call this with the crawler."""
+    sender.spider = None  # `scrapy crawl` takes this for a failure, and exits with 1
+
+
+async def _end_before_start(sender: Any) -> None:
+    """Scrapy's signals call this with the crawler."""
+    await _close(sender.engine)
+    await sender.engine.stop_async()
+
+
+def _close(engine: Any) -> Any:
+    if (scheduler := scheduler_of(engine)) is not None:  # an empty one is false
+        scheduler.persist = True  # scrapy-redis' would clear the queue of all crawlers
+    return engine.close_spider_async(reason=ERROR_REASON)
+
+
+@contextmanager
+def ending_at_an_error(crawler: Crawler, table: Mapping[str, Setting] = FILTER) -> Iterator[None]:
+    """Within it, at the start, an error that a user can mend is one line in the log, and ends the crawl before its first request.
+
+    Scrapy would log an exception with tracebacks, one of them of its own ("Scraper slot not assigned"). ``table``: the
+    settings of the store.
+    """
+    try:
+        yield
+    except _MENDABLE as error:
+        if not crawler.crawling:
+            raise
+        crawl = crawl_of(crawler)
+        if not crawl.is_ending:
+            logger.error(error_line(error, crawler.settings, table))
+        crawl.end(before_start=True)

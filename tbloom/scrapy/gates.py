@@ -29,15 +29,15 @@ from tbloom.scrapy.claims.links import ClaimedLinks
 from tbloom.scrapy.claims.page import Page
 from tbloom.scrapy.claims.pages import Pages
 from tbloom.scrapy.compat import is_trial
-from tbloom.scrapy.crawler import ending_at_an_error, state_of
+from tbloom.scrapy.crawler import Crawl, crawl_of, ending_at_an_error
 from tbloom.scrapy.links import Links
 from tbloom.scrapy.options import make_client
 from tbloom.scrapy.settings import FLUSH, MARK, MARKS_DONE, SHADOW
 
 
-def pages_of(crawler: Crawler) -> Pages | None:
+def pages_of(crawl: Crawl) -> Pages | None:
     """The pages of a crawl that claims them; None where none does, as under Scrapy's commands that try a spider."""
-    links = getattr(state_of(crawler).gate, "links", None)
+    links = crawl.links
     return links.pages if isinstance(links, ClaimedLinks) else None
 
 
@@ -48,10 +48,8 @@ _Project: Any = object
 class SchedulerGate(_Project):  # type: ignore[misc] # known at run time only
     """A project's scheduler, in which links wait until they are known to be new."""
 
-    #: What links wait in; None: each waits where it is met.
-    links: Links | None = None
     #: A spider may not know its crawler.
-    _of_crawler: Crawler
+    _of_crawl: Crawl
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Any:
@@ -64,18 +62,24 @@ class SchedulerGate(_Project):  # type: ignore[misc] # known at run time only
                 FLUSH.value(crawler.settings)
                 make_client(crawler.settings)[0].close()
             scheduler = super().from_crawler(crawler)
-            scheduler._of_crawler = crawler  # noqa: SLF001 - its own
+            scheduler._of_crawl = crawl_of(crawler)  # noqa: SLF001 - its own
             if not is_trial(crawler):
-                state_of(crawler).gate = scheduler
+                crawl_of(crawler).gate = scheduler
             return scheduler
         return MemoryScheduler.from_crawler(crawler)  # of which nothing is asked
 
+    @property
+    def links(self) -> Links | None:
+        """What links wait in; None: each waits where it is met."""
+        links: Links | None = self._of_crawl.links
+        return links
+
     def open(self, spider: Spider) -> Any:
         """The dupefilter opens the gate. An error ends the crawl."""
-        crawler = self._of_crawler
+        crawler = self._of_crawl.crawler
         with ending_at_an_error(crawler):
             opened = super().open(spider)
-            if not (self.links or is_trial(crawler) or state_of(crawler).is_ending):
+            if not (self.links or is_trial(crawler) or self._of_crawl.is_ending):
                 self._check_mark(crawler.settings)
             return opened
 
@@ -90,7 +94,7 @@ class SchedulerGate(_Project):  # type: ignore[misc] # known at run time only
 
     def flush(self) -> None:
         """scrapy-redis clears the queue of all crawlers, unless this crawl ends by an error."""
-        if not state_of(self._of_crawler).is_ending:
+        if not self._of_crawl.is_ending:
             super().flush()
 
     def enqueue_request(self, request: Request) -> bool:
@@ -134,16 +138,16 @@ class DownloaderGate(_Project):  # type: ignore[misc] # known at run time only
 
     def __init__(self, crawler: Crawler) -> None:
         super().__init__(crawler)
-        self._of_crawler = crawler
+        self._of_crawl = crawl_of(crawler)
         spider = signature(super().fetch).parameters.get("spider")
         #: As earlier versions of Scrapy had it.
         self._needs_spider = spider is not None and spider.default is Parameter.empty
 
     def fetch(self, request: Request, spider: Any = None) -> Any:  # noqa: ARG002 - as Scrapy's
         """A Deferred of the Response, Request or Failure; a page is known by the object that is passed on."""
-        pages = pages_of(self._of_crawler)
+        pages = pages_of(self._of_crawl)
         page = pages and pages.fetching(request)
-        fetched = super().fetch(request, *[self._of_crawler.spider] * self._needs_spider)
+        fetched = super().fetch(request, *[self._of_crawl.crawler.spider] * self._needs_spider)
         if not pages or not page:
             return fetched
         ended = partial(_ended, pages, page)
@@ -151,7 +155,7 @@ class DownloaderGate(_Project):  # type: ignore[misc] # known at run time only
 
     def needs_backout(self) -> bool:
         """Also while too many links wait for the filter's answer."""
-        links = getattr(state_of(self._of_crawler).gate, "links", None)
+        links = self._of_crawl.links
         return bool(links and links.is_full) or bool(super().needs_backout())
 
 
@@ -196,7 +200,7 @@ def gated(gate: type[Any], kind: type[Any]) -> type[Any]:
 
 class _Middleware:
     def __init__(self, crawler: Crawler) -> None:
-        self._crawler = crawler
+        self._crawl = crawl_of(crawler)
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
@@ -209,12 +213,12 @@ class NearestToSpider(_Middleware):
 
     def process_spider_input(self, response: Response) -> None:
         """No middleware has refused the response."""
-        if pages := pages_of(self._crawler):
+        if pages := pages_of(self._crawl):
             pages.reaches_callback(response)
 
     def process_spider_exception(self, response: Response, exception: Exception) -> None:
         """The page fails, unless it is asked for again."""
-        if pages := pages_of(self._crawler):
+        if pages := pages_of(self._crawl):
             pages.callback_raised(response, exception)
 
 
@@ -238,5 +242,5 @@ class NearestToEngine(_Middleware):
                 yield found
 
     def _following(self, response: Response) -> AbstractContextManager[Callable[[Any], object]]:
-        pages = pages_of(self._crawler)
+        pages = pages_of(self._crawl)
         return pages.following(response) if pages else nullcontext(lambda _: None)

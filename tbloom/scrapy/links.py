@@ -20,7 +20,7 @@ from tbloom.errors import ConfigError, TBloomError
 from tbloom.items import check_keep, check_ttl, check_within
 from tbloom.scrapy.claims.page import Page, Token
 from tbloom.scrapy.compat import look_again
-from tbloom.scrapy.crawler import Crawl, fingerprint
+from tbloom.scrapy.crawler import Crawl
 from tbloom.scrapy.outage import Answer, AnyStore, CrawlBloom, CrawlExact, Guess
 from tbloom.scrapy.settings import KEEP, STORE, TTL, WITHIN, Setting, naming_settings
 
@@ -131,13 +131,13 @@ class Links:
             return Link(request)
         if self.crawl.is_ending:
             return Link(request, answer=Guess.DROPPED)
-        crawler, seen = self.crawl.crawler, self.crawl.answers.seen
+        settings, seen = self.crawl.crawler.settings, self.crawl.answers.seen
         try:
-            given = _arguments_of(request, seen, crawler.settings, claims=self.claims)
+            given = _arguments_of(request, seen, settings, claims=self.claims)
         except TBloomError as error:
             self.crawl.fail(error)
             return Link(request, answer=Guess.DROPPED)
-        link = Link(request, item := fingerprint(crawler, request), given)
+        link = Link(request, item := self.crawl.fingerprint(request), given)
         if not given and isinstance(seen, CrawlBloom):
             link.answer = seen.known(item)
         return link

@@ -20,7 +20,7 @@ from tbloom.errors import ConfigError, StoreLocked, TBloomError
 from tbloom.pages import Page, PageStore, calendar
 from tbloom.pages.opening import folder
 from tbloom.pages.page import is_true
-from tbloom.scrapy.crawler import OnceLogger, count, ending_at_an_error
+from tbloom.scrapy.crawler import OnceLogger, crawl_of, ending_at_an_error
 from tbloom.scrapy.settings import PAGES, arguments, check_settings, expand, naming_settings
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -98,7 +98,7 @@ class PageCacheStorage:
         if self._store is None or self._is_readonly:
             return
         if not response.url.lower().startswith(("http://", "https://")):
-            count(spider.crawler, "tbloom/pages/refused")
+            crawl_of(spider.crawler).count("tbloom/pages/refused")
             return
         address = response.ip_address
         try:
@@ -151,7 +151,7 @@ class PageCacheStorage:
         return KEY + self._fingerprinter.fingerprint(request)
 
     def _warn(self, spider: Spider, stat: str, request: Request, error: Exception) -> None:
-        count(spider.crawler, stat)
+        crawl_of(spider.crawler).count(stat)
         self._once.log(logging.WARNING, _MESSAGES[stat], request, error, extra={"spider": spider})
 
 

@@ -159,10 +159,8 @@ class Result:
     items: list[str]
     #: The pages that the filter has seen.
     marked: list[str]
-    #: Of the last crawl, as the stats and what the log has with the level ERROR: tbloom's lines, and for others the logger
-    #: and the type of the exception.
-    reason: str
-    stats: dict[str, float]
+    #: What the log of the last crawl has with the level ERROR: tbloom's lines, and for others the logger and the type of the
+    #: exception.
     errors: list[str]
 
 
@@ -318,8 +316,7 @@ class _Run:
         """What has become of the pages."""
         stored = self._items.read_text(encoding="utf-8").split() if self._items.exists() else []
         errors = end["errors"] + end["failures"]
-        asked = Counter(self.site.asked)
-        return Result(asked, stored, self._marked(), end["finish_reason"], end["stats"], errors)
+        return Result(Counter(self.site.asked), stored, self._marked(), errors)
 
     def _marked(self) -> list[str]:
         if self.how == OWN:

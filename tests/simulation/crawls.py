@@ -149,7 +149,9 @@ class PlayedCrawl:
             get_extension=lambda _: None,
         )
         self.answers = Answers(self.seen, on_error)
-        self.crawl = Crawl(crawler, self.answers, _Calls(), _Calls())
+        self.crawl = Crawl(crawler)
+        self.crawl.open(self.answers)
+        self.crawl.calls = self.crawl.ends_calls = _Calls()
         with self._having_its_turn():
             self.links = ClaimedLinks(self.crawl, self, self.seen, shared=self._shares)
         self.has_begun = self.has_ended = False

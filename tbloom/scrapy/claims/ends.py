@@ -19,7 +19,7 @@ from tbloom.scrapy.claims.feeds import Feeds
 from tbloom.scrapy.claims.page import Page
 from tbloom.scrapy.claims.states import State
 from tbloom.scrapy.compat import look_again
-from tbloom.scrapy.crawler import Crawl, count, end_crawl
+from tbloom.scrapy.crawler import Crawl
 from tbloom.scrapy.outage import CrawlBloom
 from tbloom.scrapy.settings import ATTEMPTS, KEEP
 
@@ -107,8 +107,8 @@ class Ends:
         self._reasons[reason] += 1
         if len(self._urls) < _SHOWN_URLS:
             self._urls.append(request.url)
-        count(self._crawl.crawler, "tbloom/left")
-        count(self._crawl.crawler, f"tbloom/left/{reason}")
+        self._crawl.count("tbloom/left")
+        self._crawl.count(f"tbloom/left/{reason}")
 
     def leave(self, items: list[bytes], note: str) -> None:
         """Gives back the claims of a page that has failed; with a note, the next crawl takes it over."""
@@ -233,7 +233,7 @@ class Ends:
             for page in marked:
                 for item in page.items:
                     self._done.pop(item, None)
-            count(self._crawl.crawler, "tbloom/done", len(marked))
+            self._crawl.count("tbloom/done", len(marked))
         self.soon()
         look_again(self._crawl.crawler.engine)  # it may be idle
 
@@ -260,7 +260,7 @@ class Ends:
             logger.error(
                 "Pages are not marked, because their items could not be written: %s", error
             )
-            end_crawl(self._crawl.crawler)
+            self._crawl.end()
             return []
         return ready
 

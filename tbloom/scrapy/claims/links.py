@@ -20,7 +20,7 @@ from tbloom.scrapy.claims.pages import Pages
 from tbloom.scrapy.claims.states import Event, State
 from tbloom.scrapy.claims.takeover import TakeOver
 from tbloom.scrapy.compat import look_again
-from tbloom.scrapy.crawler import Crawl, OnceLogger, count, spider_of
+from tbloom.scrapy.crawler import Crawl, OnceLogger
 from tbloom.scrapy.links import Link, Links
 from tbloom.scrapy.notes import NotNotable, note_request
 from tbloom.scrapy.outage import NEW, CrawlBloom
@@ -112,7 +112,7 @@ class ClaimedLinks(Links):
         try:
             link.note = self._note(request, link.token)
         except NotNotable as error:
-            count(self.crawl.crawler, "tbloom/not_noted")
+            self.crawl.count("tbloom/not_noted")
             self._once.log(logging.WARNING, _NOT_NOTED, request, error)
             link.token = link.token if page else None
         return link
@@ -121,7 +121,7 @@ class ClaimedLinks(Links):
         """The note of a request; "" where none is wanted. Raises NotNotable."""
         if not self._has_notes:
             return ""
-        spider = spider_of(self.crawl.crawler)
+        spider = self.crawl.spider
         return Note(token, note_request(request, spider)).text(spider, kind)
 
     def _token(self, *fingerprints: str) -> Token:
@@ -253,7 +253,7 @@ class ClaimedLinks(Links):
         elif self.crawl.is_ending:  # the next crawl asks for it
             self._put_back(link.request, token, is_own=is_own)
         else:  # another crawler fetches it, or has fetched it
-            count(self.crawl.crawler, "tbloom/dropped")
+            self.crawl.count("tbloom/dropped")
             return False
         return True
 

@@ -14,7 +14,7 @@ from scrapy.utils.asyncio import call_later
 from tbloom.scrapy.claims.ends import Ends
 from tbloom.scrapy.claims.page import LEFT, RUNNING, Note, Token, prefix
 from tbloom.scrapy.compat import look_again
-from tbloom.scrapy.crawler import Crawl, count, spider_of
+from tbloom.scrapy.crawler import Crawl
 from tbloom.scrapy.notes import restore_request
 from tbloom.scrapy.outage import CrawlBloom
 
@@ -83,7 +83,7 @@ class TakeOver:
                 self._seen.end_session()
             self._seen.pause_session()
             others = self._seen.other_sessions()  # first: the search finds those that die before it
-        return others, self._seen.take_over(_BATCH, prefix(spider_of(self._crawl.crawler), kind))
+        return others, self._seen.take_over(_BATCH, prefix(self._crawl.spider, kind))
 
     def _found(
         self,
@@ -122,19 +122,19 @@ class TakeOver:
         taken = [found for text in texts if (found := self._request_of(text))]
         if not taken:
             return
-        spider = spider_of(self._crawl.crawler)
+        spider = self._crawl.spider
         again = {note.token.items[0]: note.text(spider) for _, note in taken}
         self._crawl.later("noted", partial(self._seen.note_again, again))
         logger.info("took over %d requests of crawlers that have ended", len(taken))
         for request, note in taken:
-            count(self._crawl.crawler, "tbloom/taken_over")
+            self._crawl.count("tbloom/taken_over")
             if note.token.deaths:  # after the others, because it may end this crawler too
                 request.priority -= _SUSPECT
             self._schedule(request, note.token)
 
     def _request_of(self, text: str) -> tuple[Request, Note] | None:
         """The request of a note, and the note; None: it is left to the next crawl."""
-        spider, note, left = spider_of(self._crawl.crawler), None, ""
+        spider, note, left = self._crawl.spider, None, ""
         try:
             note = Note.read(text)
             request = restore_request(note.request, spider)
@@ -158,4 +158,4 @@ class TakeOver:
 
     def _not_taken(self, why: str) -> None:
         logger.error("A dead crawler's request is not taken over: %s", why)
-        count(self._crawl.crawler, "tbloom/not_taken_over")
+        self._crawl.count("tbloom/not_taken_over")

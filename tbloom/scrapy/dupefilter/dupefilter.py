@@ -15,7 +15,7 @@ from tbloom.engine.retries import is_outage
 from tbloom.errors import ConfigError
 from tbloom.scrapy.claims.links import ClaimedLinks
 from tbloom.scrapy.compat import is_trial
-from tbloom.scrapy.crawler import Crawl, count, end_crawl, ending_at_an_error, state_of
+from tbloom.scrapy.crawler import crawl_of, ending_at_an_error
 from tbloom.scrapy.dupefilter.shadow import shadowed
 from tbloom.scrapy.dupefilter.summary import summarize, window_stats
 from tbloom.scrapy.links import Links
@@ -49,7 +49,7 @@ class DupeFilter(RFPDupeFilter):
     def __init__(self, crawler: Crawler, *, shares_queue: bool = False) -> None:
         debug = crawler.settings.getbool("DUPEFILTER_DEBUG")
         super().__init__(debug=debug, fingerprinter=crawler.request_fingerprinter)
-        self._crawler, self._settings = crawler, crawler.settings
+        self._crawl, self._settings = crawl_of(crawler), crawler.settings
         self._shares_queue = shares_queue
         #: The request that was last dropped for lack of an answer.
         self._dropped: Request | None = None
@@ -64,7 +64,7 @@ class DupeFilter(RFPDupeFilter):
             return _Trial(crawler)
         with ending_at_an_error(crawler):
             # Unless the crawl ends by a mistake in another component's settings.
-            if SHADOW.value(crawler.settings) and not state_of(crawler).is_ending:
+            if SHADOW.value(crawler.settings) and not crawl_of(crawler).is_ending:
                 return shadowed(crawler, DupeFilter, shares_queue=shares_queue)
         return cls(crawler, shares_queue=shares_queue)
 
@@ -79,26 +79,25 @@ class DupeFilter(RFPDupeFilter):
     @cached_property
     def links(self) -> Links:
         """The links of the crawl; with the add-on they wait in its scheduler, and threads ask the filter."""
-        mark, gate = self._settings.get(MARK.name), state_of(self._crawler).gate
-        if mark in MARKS_DONE and gate is None:
+        crawl, mark = self._crawl, self._settings.get(MARK.name)
+        if mark in MARKS_DONE and crawl.gate is None:
             expected = "'scheduled', or tbloom's add-on: ADDONS = {'tbloom.scrapy.Addon': 500}"
             raise ConfigError(MARK.name, mark, expected)
-        spider = self._crawler.spider or self._crawler.spidercls
-        crawl = Crawl(self._crawler, read_options(self._settings, spider.name))
+        spider = crawl.crawler.spider or crawl.crawler.spidercls
+        crawl.open(read_options(self._settings, spider.name))
         seen = crawl.answers.seen
-        if gate is None or isinstance(seen, LocalBloom):  # which needs no round trips
+        if crawl.gate is None or isinstance(seen, LocalBloom):  # which needs no round trips
             return Links(crawl, None)
+        links = Links(crawl, crawl.gate)
         if mark in MARKS_DONE and isinstance(seen, CrawlBloom):
-            gate.links = ClaimedLinks(crawl, gate, seen, shared=self._shares_queue)
-        else:
-            gate.links = Links(crawl, gate)
-        links: Links = gate.links
+            links = ClaimedLinks(crawl, crawl.gate, seen, shared=self._shares_queue)
+        crawl.links = links
         return links
 
     def open(self) -> None:
         """Scrapy's scheduler calls this at the start. An error ends the crawl."""
-        if not state_of(self._crawler).is_ending:  # by a mistake in another component's settings
-            with ending_at_an_error(self._crawler):
+        if not self._crawl.is_ending:  # by a mistake in another component's settings
+            with ending_at_an_error(self._crawl.crawler):
                 self._start()
 
     def clear(self) -> None:
@@ -116,24 +115,24 @@ class DupeFilter(RFPDupeFilter):
         answer: Answer = Guess.DROPPED
         is_counted = True
         # Else it could not be opened.
-        if "links" in self.__dict__ or not state_of(self._crawler).is_ending:
+        if "links" in self.__dict__ or not self._crawl.is_ending:
             answer, is_counted = self.links.answer_to(request)
         self._dropped = request if answer is Guess.DROPPED else None
         if is_counted:
-            count(self._crawler, f"tbloom/{answer.value}")
+            self._crawl.count(f"tbloom/{answer.value}")
         return answer not in NEW
 
     def log(self, request: Request, spider: Spider) -> None:
         """The scheduler calls this for each request that was filtered."""
         if request is not self._dropped:
             super().log(request, spider)
-            count(self._crawler, "bloomfilter/filtered")
+            self._crawl.count("bloomfilter/filtered")
 
     def _start(self) -> None:
         """Raises now what the first request would raise: a Redis that is down, other parameters."""
         answers = self.links.crawl.answers
         # close() would be too early: claims may be settled after it, and scrapy-redis does not call it.
-        self._crawler.signals.connect(self._closed, signals.spider_closed)
+        self._crawl.crawler.signals.connect(self._closed, signals.spider_closed)
         flush = FLUSH.value(self._settings)
         try:
             with naming_redis(self._settings):
@@ -142,19 +141,19 @@ class DupeFilter(RFPDupeFilter):
             if not is_outage(error):
                 raise
             if answers.on_error == "raise":  # the log has it
-                end_crawl(self._crawler, before_start=True)
+                self._crawl.end(before_start=True)
             elif flush:
                 logger.error("The filter could not be cleared at the start")
             return
         text, warnings = summarize(answers.seen, self.fingerprinter)
         logger.info(text)
         for warning in warnings:
-            count(self._crawler, "tbloom/warnings")
+            self._crawl.count("tbloom/warnings")
             logger.warning("filter %r: %s", answers.seen.name, warning)
 
     async def _closed(self, reason: str) -> None:
         """Ends the crawl once its feeds are stored."""
-        crawl, stats = self.links.crawl, self._crawler.stats
+        crawl, stats = self._crawl, self._crawl.crawler.stats
         answers, seen = crawl.answers, crawl.answers.seen
         try:
             await self.links.finish()
@@ -165,8 +164,8 @@ class DupeFilter(RFPDupeFilter):
                     stats.set_value(name, value)
         finally:
             if isinstance(seen, CrawlBloom) and (hits := seen.cache_hits):
-                count(self._crawler, "tbloom/cache_hits", hits)
+                self._crawl.count("tbloom/cache_hits", hits)
             if errors := answers.circuit.errors:
-                count(self._crawler, "tbloom/errors", errors)
+                self._crawl.count("tbloom/errors", errors)
             crawl.close()
         self.links.report()

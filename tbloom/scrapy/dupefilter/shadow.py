@@ -15,7 +15,7 @@ from scrapy.dupefilters import BaseDupeFilter
 from scrapy.utils.misc import build_from_crawler, load_object
 
 from tbloom.errors import ConfigError, TBloomError
-from tbloom.scrapy.crawler import OnceLogger, count, fingerprint, spider_of, state_of
+from tbloom.scrapy.crawler import OnceLogger, crawl_of
 from tbloom.scrapy.options import read_options
 from tbloom.scrapy.outage import CrawlBloom
 from tbloom.scrapy.settings import SHADOW, WITHIN
@@ -40,7 +40,7 @@ class Shadow(_Exact):  # type: ignore[misc] # known at run time only
 
     def watch(self, crawler: Crawler, *, shares_queue: bool) -> None:
         """Makes the filter that is tried. Where the exact one forgets after the crawl, it is one of its own."""
-        self._of_crawler, settings = crawler, crawler.settings
+        self._of_crawl, settings = crawl_of(crawler), crawler.settings
         self._is_in_memory = not shares_queue and not settings.get("JOBDIR")
         suffix = f":shadow-{secrets.token_hex(4)}" if self._is_in_memory else ""
         if shares_queue and not settings.getbool("SCHEDULER_PERSIST"):
@@ -48,7 +48,7 @@ class Shadow(_Exact):  # type: ignore[misc] # known at run time only
         #: The number of disagreements of each kind.
         self._differ: Counter[str] = Counter()
         self._once = OnceLogger(logger)
-        seen = read_options(settings, spider_of(crawler).name, suffix, retry_for=0).seen
+        seen = read_options(settings, self._of_crawl.spider.name, suffix, retry_for=0).seen
         assert isinstance(seen, CrawlBloom)  # noqa: S101 - the other stores refuse TBLOOM_SHADOW
         self._seen = seen
         seen.circuit.effect = "the crawl goes on without it (TBLOOM_SHADOW)"
@@ -59,7 +59,7 @@ class Shadow(_Exact):  # type: ignore[misc] # known at run time only
 
     def clear(self) -> None:
         """scrapy-redis' scheduler calls this: both filters forget, so that they can be compared."""
-        if not state_of(self._of_crawler).is_ending:
+        if not self._of_crawl.is_ending:
             super().clear()
             self._ask(self._seen.clear)
 
@@ -67,7 +67,7 @@ class Shadow(_Exact):  # type: ignore[misc] # known at run time only
         """The answer of the exact dupefilter."""
         # tbloom's filter looks before the exact one and adds after it. The exact one then has all that
         # tbloom's finds, and a request of another crawler in between never counts as lost.
-        item, within = fingerprint(self._of_crawler, request), request.meta.get(WITHIN)
+        item, within = self._of_crawl.fingerprint(request), request.meta.get(WITHIN)
         found = self._ask(lambda: self._seen.contains_many([item], within)[0])
         seen = bool(super().request_seen(request))
         if found is False:
@@ -96,7 +96,7 @@ class Shadow(_Exact):  # type: ignore[misc] # known at run time only
             return None
 
     def _count(self, what: str) -> None:
-        count(self._of_crawler, f"tbloom/shadow/{what}")
+        self._of_crawl.count(f"tbloom/shadow/{what}")
 
     def _end(self) -> None:
         if self._is_in_memory and not self._seen.circuit.is_open:  # otherwise its keys expire
@@ -118,7 +118,7 @@ def shadowed(crawler: Crawler, ours: type[BaseDupeFilter], *, shares_queue: bool
         raise ConfigError(SHADOW.name, chosen, "True, False or an exact dupefilter's class")
     kind = type(f"Shadowed{kind.__name__}", (Shadow, kind), {})
     if shares_queue and hasattr(kind, "from_spider"):  # as scrapy-redis' scheduler does
-        dupefilter = kind.from_spider(spider_of(crawler))
+        dupefilter = kind.from_spider(crawl_of(crawler).spider)
     else:
         dupefilter = build_from_crawler(kind, crawler)
     dupefilter.watch(crawler, shares_queue=shares_queue)
