@@ -37,7 +37,8 @@ class BucketDispatcher(Dispatcher):
         if self.pending_answers.exist:
             # Else an add that is still on its way would come later, and its answer would reach nobody.
             yield from self._fetch(digests)
-            self.pending_answers.forget(digests)
+            # A call that got lost meanwhile may be executed after this one: its caller still gets its answer.
+            self.pending_answers.take_new(digests)
         yield from self.send_once(batches, call, keeps=False)
         return answers_of(batches)
 

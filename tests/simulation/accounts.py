@@ -192,9 +192,8 @@ class Account:
         due = [each for each in state.pending if each[0] == op.store]
         if due:
             yield True, added._replace(pending=state.pending - {*due})
-        # Who began before the error came may have an answer of the call's own. And a thread that discards items drops
-        # the pending answers of its object, also those that another one just asks for.
-        if "discard" in op.beside or all(failed >= op.begun for _, failed, _ in due):
+        # Who began before the error came may have an answer of the call's own.
+        if all(failed >= op.begun for _, failed, _ in due):
             yield is_new, added
 
     def _pending_later(self, state: Any) -> set[Pending]:

@@ -49,6 +49,12 @@ FOUND: list[Schedule] = [
          "A is answered", "B is answered", "C: refused, OOM, then error", "B: refused, OOM, then error", "C is answered",
          "A: cut off, 0 of 1 executed, the others lost, then error", "A goes on", "B asks again", "A asks"],
     ),
+    (  # The same of a call that is lost twice: it was executed after the discard, and its answer dropped before.
+        "distinct: four threads add and discard",
+        ["A asks", "B asks", "D asks", "scripts are forgotten", "C asks", "C is answered", "C is answered", "C is answered",
+         "D is answered", "D is answered", "C: interrupted, 0 of 1 executed, the others lost", "D asks", "C asks again",
+         "C is answered", "C: interrupted, 0 of 1 executed, the others lost"],
+    ),
     (  # Two threads of an object fetch a lost answer, and ask in other numbers of slices: in one of them nobody gets the answer new.
         "threads of an object ask in other numbers of slices",
         ["A asks", "B asks", "B is answered", "A is answered", "B is answered", "the slice ends",
