@@ -246,12 +246,11 @@ def make_counter(request: pytest.FixtureRequest, _made: Any, name: str) -> Any:
 
 
 @pytest.fixture
-def clockwork(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[servers.Clockwork]:
+def clockwork(tmp_path: Path) -> Iterator[servers.Clockwork]:
     """A server that starts at 2019-06-03 00:00:00 UTC, with a clock that the test sets."""
     clock_needed()
-    clockwork = servers.Clockwork(
-        tmp_path, busy=request.node.get_closest_marker("busy") is not None
-    )
+    needed(servers.OLDEST)
+    clockwork = servers.Clockwork(tmp_path)
     with clockwork.server:
         yield clockwork
 

