@@ -17,7 +17,7 @@ from tests.simulation.accounts import SLICES, Account, WindowAccount
 from tests.simulation.callers import Caller
 from tests.simulation.faults import add_event
 from tests.simulation.histories import Undecided
-from tests.simulation.network import async_client, sync_client
+from tests.simulation.network import AsyncPlayedClient, PlayedClient
 from tests.simulation.player import Player
 from tests.simulation.schedules import Choose
 from tests.simulation.world import World
@@ -90,7 +90,7 @@ def client_of(player: Player, number: int, *, is_async: bool = False) -> Any:
     """The client of the object with this number, which is kept from schedule to schedule."""
     key = ("async" if is_async else "sync", number)
     if key not in player.clients:
-        player.clients[key] = (async_client if is_async else sync_client)(player.place)
+        player.clients[key] = (AsyncPlayedClient if is_async else PlayedClient)(player)
     return player.clients[key]
 
 

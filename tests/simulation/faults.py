@@ -30,9 +30,7 @@ def possible_faults(world: World) -> Moves:
     """What may go wrong now, of the kinds that the case has."""
     found: Moves = {}
     for name, link in world.links().items():
-        if link.requests:
-            found |= _cuts(world, name, link)
-            found |= _refusals(world, name, link)
+        found |= _cuts(world, name, link) | _refusals(world, name, link)
     fates = [fate for fate in ("lost", "late") if fate in world.kinds]
     for caller in world.callers:
         if caller.task is not None and caller.is_waiting and "interrupt" in world.kinds:
@@ -93,8 +91,9 @@ def break_off(
         stores = {c.store for c in world.callers if link.name.startswith(c.name)}
         _note_copies(world, stores)
     world.tries_again, world.network.fate = then == "again", fate
+    link.error = error
     try:
-        world.arrive(link, error)
+        world.go_on(link)
     finally:
         world.tries_again, world.network.fate = False, "lost"
 
@@ -132,8 +131,8 @@ def _refuse(world: World, link: Link, code: str, then: str) -> None:
 
 def cut_all(world: World) -> None:
     """The server is gone for a moment: all connections break, and drivers try again."""
-    for link in world.network.waiting():
-        if link.is_open and link.requests:
+    for link in [*world.network.waiting]:
+        if link in world.network.waiting:  # else it has gone with another one
             break_off(world, link, 0, "lost", LOST, then="again")
     world.network.late.clear()
 

@@ -20,7 +20,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from tests.simulation.network import Place
+from tests.simulation.network import Network
 from tests.simulation.server import Server
 
 
@@ -28,7 +28,9 @@ class Player:
     """What is kept from schedule to schedule: the server, threads and clients."""
 
     def __init__(self, server: Server) -> None:
-        self.server, self.place = server, Place()
+        self.server = server
+        #: Of the present schedule.
+        self.network: Network
         self.all: list[Worker] = []
         self.workers: list[Worker] = []
         self.clients: dict[tuple[str, int], Any] = {}
@@ -93,10 +95,9 @@ class Worker:
         """Called in the thread: waits for the player."""
         if self.abandons:
             raise Abandoned
-        link.is_read, link.worker = True, self
+        link.worker = self
         self._back.release()
         self._go.acquire()
-        link.is_read, link.worker = False, None
         if self.abandons:
             raise Abandoned
 

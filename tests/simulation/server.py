@@ -95,18 +95,16 @@ class Server:
         self.clock = clock
         self.client = redis.Redis(unix_socket_path=socket, protocol=2)  # as the clients
         self._has_scripts = False
-        self._connection: Any = self.client.connection_pool.make_connection()
 
-    def execute(self, request: bytes) -> Any:
-        """The reply to a request in RESP, or redis-py's error for it."""
-        self._connection.send_packed_command([request], check_health=False)
+    def execute(self, words: tuple[Any, ...]) -> Any:
+        """The reply to a client's command, or redis-py's error for it."""
         try:
-            return self._connection.read_response(disable_decoding=True)
+            return self.do(*words)
         except redis.ResponseError as error:
             return error
 
     def do(self, *words: Any) -> Any:
-        """The reply to a command of the player's own."""
+        """The reply to a command."""
         execute: Any = self.client.execute_command
         return execute(*words, **{NEVER_DECODE: True})
 
@@ -160,11 +158,6 @@ class Server:
             pipe.execute()
         self._has_scripts = True
 
-    def close(self) -> None:
-        """Closes the connections."""
-        self._connection.disconnect()
-        self.client.close()
-
 
 @contextmanager
 def running(folder: Path) -> Iterator[Server]:
@@ -176,7 +169,5 @@ def running(folder: Path) -> Iterator[Server]:
     shown, socket = ServerClock(folder, step=1), str(folder / "redis.sock")
     with LocalRedis(binary, "--unixsocket", socket, "--hz", "1", env=shown.env):
         server = Server(socket, Clock(shown))
-        try:
+        with server.client:
             yield server
-        finally:
-            server.close()

@@ -7,6 +7,7 @@ import contextvars
 import itertools
 from collections.abc import Callable
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from tbloom.errors import TBloomError
@@ -32,9 +33,7 @@ class World:
     ) -> None:
         self.player, self.account, self.faults, self.kinds = player, account, faults, kinds
         self.server = player.server
-        self.network = Network(self._park)
-        self.network.user = self._user
-        player.place.network = self.network
+        self.network = player.network = Network(self._park, self._user)
         self.loop: asyncio.AbstractEventLoop | None = None
         self.name = ""
         #: What the server has saved.
@@ -67,11 +66,9 @@ class World:
         else:
             self.answer(link)
 
-    def _user(self, link: Link) -> str:
-        if self.loop is not None:
-            return asking.get() or link.name
+    def _user(self) -> str:
         worker = Worker.running()
-        return self.callers_of[id(worker)].name if worker is not None else link.name
+        return self.callers_of[id(worker)].name if worker is not None else asking.get()
 
     # The player's side
 
@@ -103,7 +100,7 @@ class World:
     def links(self) -> dict[str, Link]:
         """The connections whose readers wait, by the names of their users."""
         found: dict[str, Link] = {}
-        for link in self.network.waiting():
+        for link in sorted(self.network.waiting, key=attrgetter("name")):
             names = itertools.chain([link.name], (f"{link.name}{i}" for i in itertools.count(2)))
             found[next(name for name in names if name not in found)] = link
         return found
@@ -111,8 +108,7 @@ class World:
     def _usual(self) -> Moves:
         found: Moves = {}
         for name, link in self.links().items():
-            if link.requests:
-                found[f"{name} is answered"] = partial(self.answer, link)
+            found[f"{name} is answered"] = partial(self.answer, link)
         for caller in self.callers:
             if caller.question is not None and not caller.is_waiting and not caller.is_gone:
                 again = " again" if caller.has_failed else ""
@@ -137,22 +133,23 @@ class World:
         request = link.requests[0]
         if not request.is_executed:
             self.execute(request)
-        link.requests.popleft()
-        self.arrive(link, request.reply)
+        link.replies.append(link.requests.popleft().reply)
+        self.go_on(link)
 
     def execute(self, request: Request) -> None:
         """The server executes a request."""
-        request.reply, request.is_executed = self.server.execute(request.data), True
+        request.reply, request.is_executed = self.server.execute(request.words), True
 
-    def arrive(self, link: Link, reply: Any) -> None:
-        """Who reads from the connection gets a reply, or an error, and goes on."""
-        link.arrive(reply)
-        if self.loop is None and link.worker is not None:
+    def go_on(self, link: Link) -> None:
+        """Who waits goes on, with all replies or an error."""
+        if link.has_ended and link.worker is not None:
             link.worker.resume()
+        elif link.has_ended and link.future is not None:
+            link.future.set_result(None)
         self.settle()
 
     def _late(self) -> None:
-        self.server.execute(self.network.late.pop(0).data)
+        self.server.execute(self.network.late.pop(0).words)
 
     def settle(self) -> None:
         """Runs asyncio's tasks until all wait for the player."""
@@ -200,7 +197,7 @@ class World:
     def undisturbed(self, store: Any, call: Callable[[Any], Any]) -> Any:
         """The answer of a call that nothing comes between."""
         outcome: list[Any] = []
-        before = {*self.network.waiting()}
+        before = {*self.network.waiting}
         if self.loop is not None:
 
             async def run() -> None:
@@ -211,10 +208,10 @@ class World:
             task = context.run(self.loop.create_task, run())
             self.settle()
             while not task.done():
-                for link in self.network.waiting():
-                    if link not in before and link.requests:
-                        self.answer(link)
-                assert task.done() or {*self.network.waiting()} - before, "it does not end"
+                new = [link for link in self.network.waiting if link not in before]
+                assert new, "it does not end"
+                for link in new:
+                    self.answer(link)
             task.result()
             return outcome[0]
         return call(store)  # in this thread, in which the network answers at once
