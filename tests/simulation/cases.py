@@ -15,7 +15,7 @@ from tbloom.exact import ExactFilter
 from tests.simulation import ends
 from tests.simulation.accounts import SLICES, Account, WindowAccount
 from tests.simulation.callers import Caller
-from tests.simulation.faults import add_event
+from tests.simulation.faults import CODES, add_event
 from tests.simulation.histories import Undecided
 from tests.simulation.network import AsyncPlayedClient, PlayedClient
 from tests.simulation.player import Player
@@ -96,7 +96,7 @@ def client_of(player: Player, number: int, *, is_async: bool = False) -> Any:
 
 #: Kinds of faults (see ``World``).
 CUTS = frozenset({"lost", "late", "again", "error"})
-ALL = CUTS | {"slow", "interrupt", "go on", "OOM", "READONLY", "LOADING", "BUSY"}
+ALL = CUTS | {"slow", "interrupt", "go on", *CODES}
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from tests.simulation.accounts import Account
 from tests.simulation.callers import Program, Question
 from tests.simulation.cases import CUTS, Case
 from tests.simulation.crawls import PlayedCrawl
+from tests.simulation.faults import CODES
 from tests.simulation.server import Clock
 from tests.simulation.world import World
 
@@ -73,7 +74,7 @@ class CrawlAccount(Account):
         return super().begins(store, verb, arguments)
 
 
-_ALL = CUTS | {"slow", "OOM", "READONLY", "LOADING", "BUSY"}
+_ALL = CUTS | {"slow", *CODES}
 #: More turns of a crawl are played without faults, at the end.
 _TURNS, _LAST_TURNS = 25, 400
 

@@ -19,11 +19,15 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 Moves = dict[str, Callable[[], None]]
-#: Error replies of a server that executes nothing; those to OOM and READONLY are the server's own.
+#: Error replies of a server that executes nothing. (A cluster's client asks another node after MOVED, and tells of it only if
+#: that goes on.)
 _REFUSALS: dict[str, Exception] = {
     "LOADING": redis.exceptions.BusyLoadingError("Redis is loading the dataset in memory"),
     "BUSY": redis.ResponseError("BUSY Redis is busy running a script."),
+    "MOVED": redis.exceptions.MovedError("7 127.0.0.1:1"),
 }
+#: All error replies; these are the server's own, to what has something to write.
+CODES = ("OOM", "READONLY", "NOREPLICAS", *_REFUSALS)
 
 
 def possible_faults(world: World) -> Moves:
@@ -71,7 +75,7 @@ def _refusals(world: World, name: str, link: Link) -> Moves:
         return found
     if "slow" in world.kinds:
         found[f"{name}: executed, the reply is slow"] = partial(world.execute, request)
-    for code in ("OOM", "READONLY", "LOADING", "BUSY"):
+    for code in CODES:
         for then in ("again", "error"):
             if code in world.kinds and then in world.kinds:
                 found[f"{name}: refused, {code}, then {then}"] = partial(
@@ -122,6 +126,10 @@ def _refuse(world: World, link: Link, code: str, then: str) -> None:
     else:
         with world.server.refusing(code):
             world.execute(request)
+        is_refused = isinstance(request.reply, redis.ResponseError)
+        if is_refused and not isinstance(request.reply, redis.exceptions.NoScriptError):
+            for op in [c.op for c in world.callers if c.op and c.worker and c.name == link.name]:
+                world.account.had_to_write(op)
     world.tries_again = then == "again"
     try:
         world.answer(link)

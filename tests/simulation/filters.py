@@ -23,6 +23,7 @@ from tests.simulation.callers import (
     working,
 )
 from tests.simulation.cases import ALL, CUTS, Case
+from tests.simulation.faults import CODES
 from tests.simulation.server import START_MS
 from tests.simulation.world import World
 
@@ -78,7 +79,7 @@ _IMPORTING = [
 ]
 _THIRTY = " ".join(f"item{n}" for n in range(30))
 _LARGE: dict[str, Any] = {"faults": 6, "kinds": ALL}
-_ERRORS = frozenset({"lost", "again", "error", "OOM", "READONLY", "LOADING", "BUSY"})
+_ERRORS = frozenset({"lost", "again", "error", *CODES})
 _OTHERS = ("another client clears and adds",)
 _TASKS: dict[str, Any] = {"is_async": True, "kinds": frozenset({"lost", "late", "interrupt"}), "exhaustive": True}  # fmt: skip
 FILTERS = [
@@ -182,6 +183,8 @@ CHANGES = [
     Case("a client with other parameters", _SIX, _A_STRANGER, before=_begun, others={2: {"capacity": 9000}}, **_FIVE),
     Case("another client swaps a filter in", _SIX, [*_ADDING, (2, _SWAP, add_many(_LETTERS))], before=_with_built,
          may_refuse=(TBloomError,), **_FIVE),
+    Case("another client swaps a filter in while the clock is set", _SIX, [*_ADDING, (2, _SWAP, add_many(_LETTERS))],
+         before=_with_built, may_refuse=(TBloomError,), **{**_FIVE, "events": ("the clock is set back", "the slice ends")}),
 ]  # fmt: skip
 
 

@@ -8,7 +8,8 @@ The moves, by the names under which schedules have them ("A" is a caller, or a c
 - ``A: cut off, ...``: the connection breaks; before that, some of its requests are executed, and the others are lost, or come
   late; then the driver sends the call again, or raises an error
 - ``A: interrupted, ...``: the caller gives up by a signal, or its task is cancelled
-- ``A: refused, OOM, ...``: the server executes the request while its memory is full; or READONLY, LOADING, BUSY
+- ``A: refused, OOM, ...``: the server executes the request while its memory is full; or READONLY, NOREPLICAS, LOADING, BUSY,
+  MOVED. What has nothing to write is answered by a server that refuses to write.
 - ``a late request arrives``
 - what else happens, each once: ``EVENTS`` in ``faults``
 """

@@ -129,18 +129,13 @@ class Server:
 
     @contextmanager
     def refusing(self, code: str) -> Iterator[None]:
-        """Refuses writes: OOM, because its memory is full, or READONLY, because it is a replica."""
-        if code == "OOM":
-            self.do("CONFIG", "SET", "maxmemory", 1)
-        else:
-            self.do("REPLICAOF", "127.0.0.1", 1)
+        """Refuses writes: OOM, because its memory is full, NOREPLICAS, because it has none, READONLY, because it is one."""
+        setting = {"OOM": "maxmemory", "NOREPLICAS": "min-replicas-to-write"}.get(code)
+        self.do(*(("CONFIG", "SET", setting, 1) if setting else ("REPLICAOF", "127.0.0.1", 1)))
         try:
             yield
         finally:
-            if code == "OOM":
-                self.do("CONFIG", "SET", "maxmemory", 0)
-            else:
-                self.do("REPLICAOF", "NO", "ONE")
+            self.do(*(("CONFIG", "SET", setting, 0) if setting else ("REPLICAOF", "NO", "ONE")))
 
     def forget_scripts(self) -> None:
         """As after a restart, or a failover."""
