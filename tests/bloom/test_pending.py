@@ -20,7 +20,6 @@ from tbloom.bloom.layout import Layout
 from tbloom.bloom.script_calls import SliceCalls
 from tbloom.engine import pending
 from tbloom.engine.batches import Batch
-from tbloom.engine.flow import ScriptCall
 from tbloom.engine.tokens import LanePool
 from tests.helpers.contents import snapshot
 from tests.helpers.flows import flow_of, keys_of, lose, replies_to, sent
@@ -166,27 +165,6 @@ def test_a_stray_copy_of_an_earlier_call_changes_nothing(
         assert {3} == {status for status, *_ in replies}
         assert (0, b"1") == (status, answers)
         assert before == snapshot(client, name)
-
-
-@both
-@pytest.mark.parametrize("was_executed", [False, True])
-def test_a_stray_copy_of_a_clear_forgets_nothing(
-    store: Any, client: redis.Redis, url: str, name: str, *, was_executed: bool
-) -> None:
-    """Not what was added since; also if its first copy never arrived, and the call was repeated."""
-    with store.from_url(url, name) as seen:
-        seen.add("a")
-        clears = flow_of(seen, "clear")
-        calls = next(clears)
-        while not isinstance(calls[0], ScriptCall):
-            calls = clears.send(replies_to(client, calls))
-        if was_executed:
-            replies_to(client, calls)
-        clears.close()
-        seen.clear()
-        seen.add("b")
-        replies_to(client, calls)
-        assert [False, True] == seen.contains_many(["a", "b"])
 
 
 @pytest.mark.parametrize("shards", [1, 3])

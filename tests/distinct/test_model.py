@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from pyroaring import BitMap
 
 from tbloom import ConfigError
-from tbloom.distinct import DistinctCounter, dispatcher
+from tbloom.distinct import DistinctCounter
 from tbloom.distinct.roaring import containers_of
-from tests.helpers.contents import check_mapping, counted, keys_of
+from tests.helpers.contents import counted, keys_of
 from tests.helpers.flows import flow_of, run
 from tests.helpers.making import Make
 
@@ -165,45 +165,6 @@ def test_ids_beside_the_border_of_a_chunk_or_a_piece(
     assert other.discard(members[-1])
     assert expected[:-1] == counted(own, name, "one")
     assert len(expected) - 1 == DistinctCounter(own, "one", name).count()
-
-
-@pytest.mark.parametrize(
-    ("most_entries", "keep"),
-    [
-        (1, True),
-        pytest.param(1, False, marks=pytest.mark.check),
-        pytest.param(3, True, marks=pytest.mark.check),
-        (100, False),
-    ],
-)
-def test_verbs_of_many_clients_in_any_order(
-    url: str, name: str, monkeypatch: pytest.MonkeyPatch, most_entries: int, keep: bool
-) -> None:
-    """Of several counters of a mapping, while buckets are split; also with the members kept."""
-    monkeypatch.setattr(dispatcher, "_MAX_ENTRIES", most_entries)
-    rng = random.Random(most_entries)
-    with redis.Redis.from_url(url) as client:
-        clients = [
-            {c: DistinctCounter(client, c, name, keep_members=keep) for c in "ab"} for _ in range(3)
-        ]
-        sets: dict[str, set[str]] = {"a": set(), "b": set(), "ever": set()}
-        for _ in range(60):
-            c, counters = rng.choice("ab"), rng.choice(clients)
-            members = [f"{rng.randrange(2000)}" for _ in range(rng.choice([1, 2, 40, 150, 700]))]
-            members, own = [*dict.fromkeys(members)], sets[c]
-            verb = rng.choice(["add_many", "add_many", "discard_many", "contains_many"])
-            there = [(member in own) != (verb == "add_many") for member in members]
-            assert there == getattr(counters[c], verb)(members)
-            if verb != "contains_many":
-                change = own.update if verb == "add_many" else own.difference_update
-                change(members)
-            if verb == "add_many":
-                sets["ever"].update(members)
-        ever = DistinctCounter(client, "ever", name, keep_members=keep)
-        ever.add_many(sets["ever"])
-        check_mapping(url, name, sets)
-        if keep:
-            assert sets["ever"] == {*ever.everyone()}
 
 
 async def test_an_integer_that_is_no_id_is_refused(make_counter: Make) -> None:

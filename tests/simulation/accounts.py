@@ -274,7 +274,8 @@ class ExactAccount(Account):
             yield seen, state._replace(until=None, pending=left)
 
     def echo(self, op: Op) -> None:
-        self._begin_copy(op, NOBODY, op.verb)
+        if op.verb not in _CLEARS:  # a late one forgets nothing that was added since
+            self._begin_copy(op, NOBODY, op.verb)
 
     def answered(self, op: Op, answers: dict[str, Any]) -> None:
         # Other calls of the object that fetch the answers of a lost call may still send it.

@@ -7,7 +7,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from tbloom import ConfigMismatch
-from tests.simulation.accounts import LENGTH, SLICES, Account, WindowAccount
+from tests.helpers.contents import ids_of
+from tests.simulation.accounts import LENGTH, NOBODY, SLICES, Account, WindowAccount
 from tests.simulation.callers import add, claim, contains_many, label_of, take_over
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ def of_claims(world: World, case: Case) -> None:
             world.through(number, world.heartbeat)
     observer = observe(world, case)
     check_ttls(world, account)
+    _check_claims(world, account)
     for history in account.histories.values():
         history.look_ahead()
     world.through(observer, take_over([*account.histories], all_=True))
@@ -100,11 +102,25 @@ def of_distinct(world: World, case: Case) -> None:
     ask_for_pending_answers(world)
     observer = observe(world, case)
     counted = _check_count(world, observer, lambda store: store.count())
+    ids = sorted(ids_of(world.server.client, f"{world.name}-ids").values())
+    assert [*range(len(ids))] == ids, f"ids are not given once each: {ids}"
     members = world.undisturbed(world.stores[observer], lambda store: store.info()).members
     assert counted <= members <= len(world.account.histories), (
         f"{members} ids for {counted} members"
     )
     _check_clear(world, observer, mapping=True)
+
+
+def _check_claims(world: World, account: Account) -> None:
+    """Who works on an item has its claim; nobody else has. (What dead sessions have left goes when others look for it.)"""
+    holders = [[state.holder for state in history.states] for history in account.histories.values()]
+    least = sum(
+        all(h is not None and h[1] is None and h[0] not in {NOBODY, *account.dead} for h in may)
+        for may in holders
+    )
+    claims = world.server.do("HLEN", f"{{{world.name}}}:claims")
+    most = sum(any(h is not None for h in may) for may in holders)
+    assert least <= claims <= most, f"{claims} claims, not {least} to {most}"
 
 
 def _check_count(world: World, observer: int, count: Callable[[Any], Any]) -> int:

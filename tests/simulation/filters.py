@@ -12,6 +12,7 @@ from tests.simulation.callers import (
     Question,
     add,
     add_many,
+    ask,
     claim,
     clear,
     contains,
@@ -219,6 +220,8 @@ CLAIMS = [
              [(0, working("x", end, note=end == "abandon_many"))], faults=2, **_CUT)
         for end in ("commit", "release", "abandon_many")
     ),
+    Case("a client works on an item, another one commits it", "x", [(0, claim("x")), (1, ask("commit", "x"))], **_SMALL),
+    Case("a client works on an item, another one clears", "x", [(0, working("x", "commit")), (1, clear("x"))], **_SMALL),
     Case("two clients work on an item, slices end", "x", [(0, working("x", "commit")), (1, working("x", "commit"))],
          faults=0, events=(_ENDS,) * 5, **_SMALL),
     Case("a client dies while it works, another one takes over", "x",

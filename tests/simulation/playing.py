@@ -41,6 +41,8 @@ def ready(player: Player) -> Iterator[None]:
     clock = player.server.clock
     with clock.shown_to_clients(), on_played_time(clock), pytest.MonkeyPatch.context() as patch:
         patch.setattr(Retries, "pause", 0.0)
+        for room in ("exact", "distinct"):  # few items are enough to split buckets
+            patch.setattr(f"tbloom.{room}.dispatcher._MAX_ENTRIES", 2)
         yield
 
 

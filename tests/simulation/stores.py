@@ -26,6 +26,8 @@ _ITEMS = _SIX.split()
 
 def _small(verb: str, kind: str) -> list[Any]:
     how = {"ttl": 1000} if kind == "exact" else {}
+    if verb == "clear":
+        return [(0, add("x", **how), add("x", **how)), (1, clear("x"))]
     return [(0, add("x", **how)), (1, ask(verb, "x", **(how if verb == "add" else {})))]
 
 
@@ -84,12 +86,16 @@ def _of_hours(world: World, case: Case) -> None:
 OTHERS = [
     Case(f"{kind}: two clients, one {verb}s", "x", _small(verb, kind), exhaustive=True, **given)
     for kind, given in _KINDS.items()
-    for verb in ("add", "discard")
+    for verb in ("add", "discard", "clear")
+] + [
+    Case("exact: an item expires", "x y", [(0, add_many("xy", ttl=1000), ask("discard", "x"), add("x", ttl=90), ask("discard", "x"))],
+         events=("the slice ends",) * 2, exhaustive=True, **_KINDS["exact"]),
 ] + [
     Case(
         f"{kind}: four threads add and discard{', another clears' if clears else ''}",
         _SIX,
         _large(kind, clears=clears),
+        {"shards": 2} if kind == "exact" and clears else {},
         faults=5,
         kinds=ALL,
         events=("the slice ends", "the slice ends", "scripts are forgotten"),

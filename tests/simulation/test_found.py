@@ -113,6 +113,11 @@ FOUND: list[Schedule] = [
         ["C asks", "C is answered", "C: cut off, 1 of 1 executed, then again", "the server saves", "C is answered", "C asks",
          "C is answered", "the server restarts with what it saved"],
     ),
+    (  # A client clears twice, because the first clear comes late: it forgets nothing of what was added since.
+        "exact: two clients, one clears",
+        ["A asks", "A is answered", "A is answered", "A is answered", "B asks", "B is answered", "B is answered",
+         "B: cut off, 0 of 1 executed, the others late, then error", "B asks again"],
+    ),
     (  # A thread fetches the answers of another one's lost call, and sends it once more after the item was discarded.
         "exact: four threads add and discard",
         ["scripts are forgotten", "A asks", "D asks", "B asks", "C asks", "A is answered", "A is answered", "B is answered",
