@@ -77,39 +77,6 @@ def test_planted_names_are_no_commands_to_a_terminal(
             assert shown in text, (words, text)
 
 
-def test_plan_is_what_the_filter_will_be(url: str, name: str) -> None:
-    """Bits, hashes, shards and memory are those of a filter with these parameters."""
-    like = ["--capacity", "1e5", "--error-rate", "1e-3", "--granularity", "h", "--slices", "24"]
-    planned = json.loads(tbloom("plan", *like, "--json").stdout)
-    with TimeBloom.from_url(
-        url, name, capacity=100_000, error_rate=1e-3, granularity="h", slices=24
-    ) as seen:
-        seen.add("one")
-        info = seen.info()
-    for figure in ("bits", "hashes", "shards"):
-        assert planned[figure] == getattr(info, figure)
-    # The key has a name, and an entry in Redis' table. Another allocator than jemalloc rounds up less.
-    assert 0.85 * planned["slice_bytes"] < info.bytes <= planned["slice_bytes"] + 300
-    assert planned["window_bytes"] == 24 * planned["slice_bytes"]
-    assert planned["lost_per_slice_at_most"] == pytest.approx(1e5 * 1e-3)
-
-
-def test_plan_answers_the_reverse_question() -> None:
-    """The capacity that fits into a given memory; or, for a capacity, the error rate."""
-    for size, most in (("64MB", 64 << 20), ("64GB", 64 << 30)):
-        fits = json.loads(tbloom("plan", "--memory", size, "--json").stdout)
-        assert 0.8 * most < fits["window_bytes"] <= most
-        items = str(fits["capacity"] + 100)
-        more = json.loads(tbloom("plan", "--capacity", items, "--json").stdout)
-        assert more["window_bytes"] > most
-        assert more["error_rate"] == fits["error_rate"] == 1e-4
-    most = 64 << 20
-    given = ["--memory", "64MB", "--capacity", "1e6", "--json"]
-    rated = json.loads(tbloom("plan", *given).stdout)
-    assert rated["capacity"] == 1_000_000
-    assert 0 < rated["error_rate"] < 1e-9
-
-
 @pytest.mark.parametrize(("full", "error"), [("filter", b"is full"), ("server", b"maxmemory")])
 def test_add_prints_what_it_added_before_there_was_no_more_room(
     own: redis.Redis, own_url: str, name: str, full: str, error: bytes
@@ -374,15 +341,6 @@ def test_styles_are_for_terminals_that_take_them(
         "plan", is_terminal=terminal is not None, **{"TERM": "xterm", **(terminal or {})}
     )
     assert is_styled is (b"\x1b" in done.stdout)
-
-
-def test_plan_takes_the_sources_words() -> None:
-    """A number of bits and of hashes: so many items, at this rate."""
-    words = ["--bits", "2^30", "--hashes", "6", "--json"]
-    found = json.loads(tbloom("plan", *words).stdout)
-    assert (6, 1e-4) == (found["hashes"], found["error_rate"])
-    better = json.loads(tbloom("plan", *words, "--error-rate", "1e-6").stdout)
-    assert 0 < better["capacity"] < found["capacity"]
 
 
 def test_rate_measures_what_is_predicted(url: str, name: str, client: redis.Redis) -> None:

@@ -20,7 +20,6 @@ from tbloom.engine.keys import name_of
 from tests.helpers import servers
 from tests.helpers.account import FULL, names, pieces
 from tests.helpers.contents import check_mapping
-from tests.helpers.flows import flow_of, lose
 from tests.helpers.localredis import LocalRedis
 from tests.helpers.making import Make
 
@@ -167,21 +166,6 @@ def test_counts_during_adds_lie_between_before_and_after(url: str, name: str) ->
         adding.result()
     assert (12_000, 5000, 12_000) == (one.count(), one.count_and(other), one.count_or(other))
     assert 7000 == one.count_xor(other)
-
-
-def test_an_add_to_a_past_day_without_an_answer_is_answered_when_it_is_repeated(
-    client: redis.Redis, name: str
-) -> None:
-    """For that day: today's answers are others."""
-    yesterday = datetime.now(timezone.utc) - timedelta(days=1)
-    one, other = (DistinctCounter(client, "one", name, granularity="d", slices=3) for _ in range(2))
-    one.add("first")
-    lose(client, flow_of(one, "add_many", ["a", "b"], at=yesterday))
-    assert other.add("a")
-    assert [False, True] == one.add_many(["a", "b"])
-    for is_new in (True, False):
-        assert [is_new] * 2 == one.add_many(["a", "b"], at=yesterday)
-    assert [0, 2, 3] == [slice.count for slice in one.info().slices]
 
 
 def test_a_replica_that_takes_over_has_mapping_and_counters_of_one_moment(

@@ -1,4 +1,4 @@
-"""What people hang on their own Redis client sees each of tbloom's calls, and works."""
+"""What people hang on their own Redis client sees each of tbloom's calls, and works; and so do fakes of a server."""
 
 from __future__ import annotations
 
@@ -10,17 +10,57 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import fakeredis
 import pytest
 import redis
 import redis.asyncio
 from redis.credentials import CredentialProvider
 
-from tbloom import TimeBloom
+from tbloom import AsyncExactFilter, AsyncTimeBloom, Claim, ExactFilter, TimeBloom
 from tests.helpers.localredis import LocalRedis
+from tests.helpers.making import awaited
 
 #: Enough for several calls at once.
 MANY = [f"item {i}" for i in range(1000)]
 PASSWORDS = "first", "second"
+
+
+BLOOMS: list[Any] = [
+    lambda: awaited(TimeBloom(fakeredis.FakeRedis(), "news")),
+    lambda: AsyncTimeBloom(fakeredis.FakeAsyncRedis(), "news"),
+]
+EXACTS: list[Any] = [
+    lambda: awaited(ExactFilter(fakeredis.FakeRedis(), "news")),
+    lambda: AsyncExactFilter(fakeredis.FakeAsyncRedis(), "news"),
+]
+#: More than the first part of a filter without a capacity holds.
+MORE = [f"item {i}" for i in range(12_000)]
+
+
+@pytest.mark.parametrize("opened", BLOOMS)
+async def test_a_filter_works_on_fakeredis(opened: Any) -> None:
+    """With which crawlers are tested without a server (docs/recipes.md)."""
+    seen = opened()
+    assert [True, False] == [await seen.add("a"), await seen.add("a")]
+    assert len(MORE) - sum(await seen.add_many(MORE)) < 5
+    assert not any(await seen.add_many(MORE))
+    assert [True, False] == [await seen.contains("a"), await seen.contains("b")]
+    places = [await seen.last_seen(item) for item in ("a", "b")]
+    assert places == [await seen.last_seen("item 1"), None]
+    assert [Claim.NEW, Claim.BUSY] == [await seen.claim("b"), await seen.claim("b")]
+    await seen.commit("b")
+    assert await seen.claim("b") is Claim.SEEN
+    await seen.clear()
+    assert await seen.add("a")
+
+
+@pytest.mark.parametrize("opened", EXACTS)
+async def test_an_exact_filter_works_on_fakeredis(opened: Any) -> None:
+    seen = opened()
+    assert [True, False] == [await seen.add("a"), await seen.add("a")]
+    assert all(await seen.add_many(MORE[:3000]))
+    assert await seen.discard("a")
+    assert not await seen.contains("a")
 
 
 class Counting(redis.Redis):

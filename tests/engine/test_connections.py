@@ -15,8 +15,6 @@ from typing import Any
 import pytest
 import redis
 import redis.asyncio
-from redis.backoff import NoBackoff
-from redis.retry import Retry
 
 from tbloom import TimeBloom
 from tests.helpers.localredis import LocalRedis
@@ -94,40 +92,6 @@ def test_pool_that_is_disconnected_in_the_middle_of_a_batch(
             done.set()
             disconnecting.result()
         assert seen.info().items == 1000 * batches + 1000
-
-
-@each_client
-def test_lost_reply_then_a_refusal(own: redis.Redis, name: str, *, callers: bool) -> None:
-    """The first copy was executed, the second refused: the item's next add gets the first answer.
-
-    A caller's client sends the second one by itself.
-    """
-    address = own.connection_pool.connection_kwargs
-    url = f"redis://127.0.0.1:{address['port']}/0"
-
-    def lose_then_forbid(number: int) -> Fault | None:
-        if number == 4:
-            own.acl_setuser("default", enabled=True, commands=["-evalsha"])
-        return Fault.LOSE if number == 3 else None
-
-    with ExitStack() as stack:
-        proxy = stack.enter_context(Proxy(url, lose_then_forbid))
-        if callers:
-            retry = Retry(NoBackoff(), 3)
-            on = [redis.ConnectionError]  # before redis-py 6 only what is named
-            client = redis.Redis.from_url(proxy.url, retry=retry, retry_on_error=on)
-            stack.enter_context(client)
-            seen = TimeBloom(client, name, capacity=1000)
-        else:
-            seen = stack.enter_context(TimeBloom.from_url(proxy.url, name, capacity=1000))
-        assert seen.add("a")
-        try:
-            with pytest.raises(redis.exceptions.NoPermissionError):
-                seen.add("b")
-        finally:
-            own.acl_setuser("default", enabled=True, commands=["+evalsha"])
-        assert seen.add("b")
-        assert not seen.add("b")
 
 
 @each_client

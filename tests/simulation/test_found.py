@@ -113,6 +113,11 @@ FOUND: list[Schedule] = [
         ["C asks", "C is answered", "C: cut off, 1 of 1 executed, then again", "the server saves", "C is answered", "C asks",
          "C is answered", "the server restarts with what it saved"],
     ),
+    (  # A lost answer about a past slice is none about the current one.
+        "distinct: members are added to two slices",
+        ["C asks", "D asks", "C is answered", "C is answered", "C is answered", "D is answered", "C: refused, BUSY, then error",
+         "D is answered", "D asks"],
+    ),
     (  # A client clears twice, because the first clear comes late: it forgets nothing of what was added since.
         "exact: two clients, one clears",
         ["A asks", "A is answered", "A is answered", "A is answered", "B asks", "B is answered", "B is answered",
