@@ -11,12 +11,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import redis
+from greenlet import greenlet
 
 from tbloom import Claim
 from tbloom.errors import TBloomError
 from tests.simulation.accounts import LENGTH
 from tests.simulation.histories import Op
-from tests.simulation.player import Abandoned, Worker
+from tests.simulation.network import Abandoned
 from tests.simulation.server import START_MS
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ class Caller:
         self.has_failed = self.is_gone = False
         #: What it got: ("answer", ...) or ("error", ...).
         self.outcome: tuple[str, Any] | None = None
-        self.worker: Worker | None = None
+        self.thread: greenlet | None = None
         self.task: asyncio.Task[None] | None = None
 
     @property
@@ -82,9 +83,9 @@ class Caller:
             context.run(asking.set, self.name)
             self.task = context.run(self._world.loop.create_task, self._await(call, store))
         else:
-            self.worker = self._world.player.worker()
-            self._world.callers_of[id(self.worker)] = self
-            self.worker.begin(lambda: self._run(call, store))
+            self.thread = greenlet(partial(self._run, call, store))
+            self._world.callers_of[self.thread] = self
+            self.thread.switch()
 
     def _run(self, call: Callable[[Any], Any], store: Any) -> None:
         try:
@@ -104,9 +105,7 @@ class Caller:
         assert self.op is not None
         assert self.outcome is not None
         (kind, what), op, self.outcome, self.op = self.outcome, self.op, None, None
-        if self.worker is not None:
-            self._world.player.workers.append(self.worker)
-            self.worker = None
+        self.thread = None
         account = self._world.account
         if kind == "answer":
             account.answered(op, self.question.read(what))

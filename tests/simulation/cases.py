@@ -17,8 +17,7 @@ from tests.simulation.accounts import SLICES, Account, WindowAccount
 from tests.simulation.callers import Caller
 from tests.simulation.faults import CODES, add_event
 from tests.simulation.histories import Undecided
-from tests.simulation.network import AsyncPlayedClient, PlayedClient
-from tests.simulation.player import Player
+from tests.simulation.network import AsyncPlayedClient, PlayedClient, Player
 from tests.simulation.schedules import Choose
 from tests.simulation.world import World
 

@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 
-from tests.simulation import playing
-from tests.simulation.player import Player
+from tbloom.engine.retries import Retries
+from tests.simulation.crawls import on_played_time
+from tests.simulation.network import Player
+from tests.simulation.server import running
 
 
 @pytest.fixture(scope="session")
-def _player() -> Iterator[Player]:
-    with playing.open_player() as player:
-        yield player
+def _player(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Player]:
+    with running(tmp_path_factory.mktemp("played")) as server:
+        player = Player(server)
+        with closing(player.loop):
+            yield player
 
 
 @pytest.fixture
-def player(_player: Player) -> Iterator[Player]:
-    """Plays schedules."""
-    with playing.ready(_player):
+def player(_player: Player, monkeypatch: pytest.MonkeyPatch) -> Iterator[Player]:
+    """Plays schedules; tbloom looks at their clocks, and waits for nothing."""
+    monkeypatch.setattr(Retries, "pause", 0.0)
+    for room in ("exact", "distinct"):  # few items are enough to split buckets
+        monkeypatch.setattr(f"tbloom.{room}.dispatcher._MAX_ENTRIES", 2)
+    clock = _player.server.clock
+    with clock.shown_to_clients(), on_played_time(clock):
         yield _player

@@ -9,12 +9,12 @@ from __future__ import annotations
 import hashlib
 import logging
 import sys
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 #: The crawl whose turn it is, in the thread that asks.
-_turn = threading.local()
+_turn = ContextVar["PlayedCrawl"]("turn")
 #: A crawl's time goes on by so much when it has nothing else to do (s).
 _STEP = 0.5
 
@@ -64,7 +64,7 @@ def on_played_time(clock: Clock) -> Iterator[None]:
 
 
 def _call_later(delay: float, call: Callable[..., object], *arguments: Any) -> Any:
-    timer = _turn.crawl.timers.callLater(delay, call, *arguments)
+    timer = _turn.get().timers.callLater(delay, call, *arguments)
     return SimpleNamespace(cancel=lambda: timer.active() and timer.cancel())
 
 
@@ -252,11 +252,11 @@ class PlayedCrawl:
 
     @contextmanager
     def _having_its_turn(self) -> Iterator[None]:
-        before, _turn.crawl = getattr(_turn, "crawl", None), self
+        before = _turn.set(self)
         try:
             yield
         finally:
-            _turn.crawl = before
+            _turn.reset(before)
 
 
 def _run(coroutine: Coroutine[Any, Any, None]) -> None:

@@ -1,4 +1,18 @@
-"""What may go wrong, and what else happens: to the time, to the server, and by other clients. Each is a move."""
+"""What may go wrong, and what else happens: to the time, to the server, and by other clients. Each is a move.
+
+The moves, by the names under which schedules have them ("A" is a caller, or a call of its batch of tasks):
+
+- ``A asks``, ``A asks again`` (after an error), ``A goes on`` (without asking again)
+- ``A is answered``: the server executes its next request, and the reply arrives
+- ``A: executed, the reply is slow``: the reply arrives by a later move
+- ``A: cut off, ...``: the connection breaks; before that, some of its requests are executed, and the others are lost, or come
+  late; then the driver sends the call again, or raises an error
+- ``A: interrupted, ...``: the caller gives up by a signal, or its task is cancelled
+- ``A: refused, OOM, ...``: the server executes the request while its memory is full; or READONLY, NOREPLICAS, LOADING, BUSY,
+  MOVED. What has nothing to write is answered by a server that refuses to write.
+- ``a late request arrives``
+- what else happens, each once: ``EVENTS``
+"""
 
 from __future__ import annotations
 
@@ -128,7 +142,7 @@ def _refuse(world: World, link: Link, code: str, then: str) -> None:
             world.execute(request)
         is_refused = isinstance(request.reply, redis.ResponseError)
         if is_refused and not isinstance(request.reply, redis.exceptions.NoScriptError):
-            for op in [c.op for c in world.callers if c.op and c.worker and c.name == link.name]:
+            for op in [c.op for c in world.callers if c.op and c.thread and c.name == link.name]:
                 world.account.had_to_write(op)
     world.tries_again = then == "again"
     try:

@@ -9,14 +9,14 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import redis
+from greenlet import greenlet
 from redis import asyncio as aio
 from typing_extensions import Self
 
-if TYPE_CHECKING:
-    from tests.simulation.player import Player, Worker
+from tests.simulation.server import Server
 
 LOST = redis.ConnectionError("Connection closed by server.")
 Words = tuple[Any, ...]
@@ -43,7 +43,7 @@ class Link:
         #: What the reader gets in place of the replies.
         self.error: BaseException | None = None
         #: The thread that waits, or what continues a task.
-        self.worker: Worker | None = None
+        self.thread: greenlet | None = None
         self.future: asyncio.Future[None] | None = None
 
     @property
@@ -126,6 +126,25 @@ class _Pipeline:
     def execute(self, *, raise_on_error: bool) -> Any:
         assert not raise_on_error
         return self._send(self._commands)
+
+
+class Player:
+    """What is kept from schedule to schedule: the server and clients."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        #: Of the present schedule.
+        self.network: Network
+        self.clients: dict[tuple[str, int], Any] = {}
+        self.loop = asyncio.new_event_loop()
+        #: How many schedules were played.
+        self.played = 0
+        #: How many of them were not judged, because too much was possible in them.
+        self.undecided = 0
+
+
+class Abandoned(BaseException):
+    """The schedule has ended, or a process: what still waits is unwound."""
 
 
 class PlayedClient(redis.Redis):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation.player import Player
+from tests.simulation.network import Player
 from tests.simulation.playing import CASES
 from tests.simulation.schedules import replay
 

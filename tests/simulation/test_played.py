@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.simulation import playing
-from tests.simulation.player import Player
+from tests.simulation.network import Player
 
 Record = Callable[[str, object], None]
 #: How long all cases together are played (s): in `make test` (`make mutants` takes longer), and in `make check`.

@@ -10,16 +10,17 @@ from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
+from greenlet import getcurrent, greenlet
+
 from tbloom.errors import TBloomError
 from tests.simulation.accounts import Account
 from tests.simulation.callers import Caller, Question, asking, heartbeat
 from tests.simulation.faults import Moves, possible_faults
-from tests.simulation.network import Link, Network, Request
-from tests.simulation.player import Worker
+from tests.simulation.network import Abandoned, Link, Network, Request
 from tests.simulation.schedules import Choose
 
 if TYPE_CHECKING:
-    from tests.simulation.player import Player
+    from tests.simulation.network import Player
 
 #: More moves are no schedule: somebody asks without end.
 _MOST_MOVES = 2_000
@@ -48,7 +49,8 @@ class World:
         #: What a living session sends from time to time.
         self.heartbeat = heartbeat(account.histories)
         self.callers: list[Caller] = []
-        self.callers_of: dict[int, Caller] = {}
+        #: Each thread's.
+        self.callers_of: dict[greenlet, Caller] = {}
         #: What else may happen, each once, by its name.
         self.events: Moves = {}
         self.log: list[str] = []
@@ -60,15 +62,16 @@ class World:
     # The connections' side
 
     def _park(self, link: Link) -> None:
-        worker = Worker.running()
-        if worker is not None:
-            worker.park(link)
-        else:
+        thread = getcurrent()
+        if thread.parent is None:  # the player's own
             self.answer(link)
+        else:
+            link.thread = thread
+            thread.parent.switch()
 
     def _user(self) -> str:
-        worker = Worker.running()
-        return self.callers_of[id(worker)].name if worker is not None else asking.get()
+        caller = self.callers_of.get(getcurrent())
+        return caller.name if caller is not None else asking.get()
 
     # The player's side
 
@@ -142,8 +145,8 @@ class World:
 
     def go_on(self, link: Link) -> None:
         """Who waits goes on, with all replies or an error."""
-        if link.has_ended and link.worker is not None:
-            link.worker.resume()
+        if link.has_ended and link.thread is not None:
+            link.thread.switch()
         elif link.has_ended and link.future is not None:
             link.future.set_result(None)
         self.settle()
@@ -167,21 +170,15 @@ class World:
         for caller in self.callers:
             if caller.store == store:
                 caller.is_gone, caller.has_failed = True, False
-                if caller.worker is not None:
-                    self._unwind(caller.worker)
-                    self.player.workers.append(caller.worker)
-                    caller.worker = None
+                if caller.thread is not None:
+                    _unwind(caller.thread)
+                    caller.thread = None
                 if caller.task is not None:
                     caller.task.cancel()
                     self.settle()
                 if caller.op is not None:
                     self.account.failed(caller.op)
                 caller.op = caller.outcome = caller.question = None
-
-    def _unwind(self, worker: Worker) -> None:
-        while worker.is_busy:
-            worker.abandons = True
-            worker.resume()
 
     def through(self, store: int, question: Question) -> Any:
         """Asks without any fault, and tells the account."""
@@ -227,9 +224,13 @@ class World:
             for store in [*self.stores, *self.stores_besides]:
                 loop.run_until_complete(store._let_go())
         else:
-            for worker in self.player.all:
-                self._unwind(worker)
-                if worker not in self.player.workers:
-                    self.player.workers.append(worker)
+            for thread in self.callers_of:
+                _unwind(thread)
             for store in [*self.stores, *self.stores_besides]:
                 store._let_go()
+
+
+def _unwind(thread: greenlet) -> None:
+    """Ends a thread, whatever it still tries."""
+    while thread:
+        thread.throw(Abandoned)
