@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from itertools import count as numbers
