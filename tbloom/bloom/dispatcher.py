@@ -11,7 +11,6 @@ from tbloom.bloom.info import items_in, parts_of
 from tbloom.bloom.layout import Layout, damaged
 from tbloom.bloom.script_calls import ADD, SliceCalls
 from tbloom.engine.batches import Batch
-from tbloom.engine.clock import ServerClock
 from tbloom.engine.dispatcher import Dispatcher
 from tbloom.engine.flow import (
     Command,
@@ -26,6 +25,7 @@ from tbloom.engine.flow import (
 from tbloom.engine.parameters import refusal
 from tbloom.engine.pending import now_ms
 from tbloom.engine.replicas import Replicas
+from tbloom.engine.server import ServerClock
 from tbloom.engine.tokens import Lane
 from tbloom.errors import FilterFull
 

@@ -13,9 +13,8 @@ from tbloom.bloom import sizing
 from tbloom.bloom.config import Config
 from tbloom.bloom.layout import Layout, Part
 from tbloom.bloom.sizing import key_bytes, rate_at, window_rate
-from tbloom.engine.clock import ServerClock
 from tbloom.engine.flow import Command, Flow, chunks, deliver_all, pairs, text
-from tbloom.engine.server import ask_time, check_stored, evictions
+from tbloom.engine.server import ServerClock, ask_time, check_stored, evictions
 from tbloom.window import WHOLE, Slice, from_ms
 
 #: The bytes that BITCOUNT reads in about a millisecond.

@@ -10,9 +10,9 @@ from collections.abc import Callable
 
 from tbloom.bloom.config import Config, from_stored, leaves
 from tbloom.bloom.layout import Layout
-from tbloom.engine.clock import ServerClock
 from tbloom.engine.flow import Command, Flow, ScriptCall, Status, corrected, deliver, text
 from tbloom.engine.scripts import Script
+from tbloom.engine.server import ServerClock
 from tbloom.errors import ConfigMismatch
 
 _RECONFIGURE = Script("bloom/reconfigure")

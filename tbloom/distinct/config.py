@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
+from tbloom.distinct.keys import MappingKeys
 from tbloom.engine.flow import Status, text
-from tbloom.engine.keys import DEFAULT_MAPPING, MappingKeys, check_name
+from tbloom.engine.keys import DEFAULT_MAPPING, check_name
 from tbloom.engine.parameters import differences, read_stored
 from tbloom.errors import ConfigError, ConfigMismatch, TBloomError
 from tbloom.items import FINGERPRINT_NAME

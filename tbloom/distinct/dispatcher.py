@@ -11,12 +11,11 @@ from tbloom.distinct.config import MAX_MEMBERS, CounterConfig, refusal
 from tbloom.distinct.selection import At, label_of
 from tbloom.engine.batches import MOVED, Batch, answers_of
 from tbloom.engine.buckets import BucketDispatcher, keys_of_halves, packed
-from tbloom.engine.clock import ServerClock
 from tbloom.engine.directory import LAST_BUCKET, Directory
 from tbloom.engine.dispatcher import CLOCK_CHANGED
 from tbloom.engine.flow import Flow, ScriptCall, Status, chunks, text
 from tbloom.engine.scripts import Script
-from tbloom.engine.server import ask_time
+from tbloom.engine.server import ServerClock, ask_time
 from tbloom.engine.tokens import LANE_TTL_MS
 from tbloom.errors import ConfigError, MappingFull
 from tbloom.window import ALWAYS, Slice, Window

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tbloom.distinct.config import MAX_MEMBERS, CounterConfig, parse_entry, refusal
 from tbloom.distinct.roaring import CHUNK, bitmap_of, bitmaps
 from tbloom.distinct.selection import Selection
-from tbloom.engine.clock import ServerClock
 from tbloom.engine.flow import Command, Flow, Status, chunks, corrected, deliver_all, text
+from tbloom.engine.server import ServerClock
 from tbloom.errors import TBloomError
 
 if TYPE_CHECKING:

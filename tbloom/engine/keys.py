@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from binascii import crc_hqx
 from collections.abc import Iterable
-from contextlib import suppress
 
 from tbloom.errors import ConfigError
 
@@ -19,17 +18,12 @@ SLOTS = 1 << 14
 _SEGMENTS = 256
 # Any number of colons at the end, so that no two names have the same stem.
 _LIKE_A_SHARD = re.compile(r":[0-9]+(\.[0-9]+)?:*\Z")
-#: A pattern for SCAN: the keys of all filters' parameters, and the shards' copies.
-CONFIGS = "{*}*:config"
-#: The mapping of counters that name none: a user's name is never all in braces.
-DEFAULT_MAPPING = "{ids}"
-#: What follows the hash tag in its keys, and in no others.
-_DEFAULT_INNER = ":_"
+#: The mapping of counters that name none: a user's name is never all in braces. And what follows the hash tag in its keys, and
+#: in no others.
+DEFAULT_MAPPING, DEFAULT_INNER = "{ids}", ":_"
 #: What follows the hash tag in the keys of a filter that shares those of another one: "{news}:new".
-_INNER_NAME = ":[A-Za-z][A-Za-z0-9_-]*"
-_INNER = f"(?:{_INNER_NAME}|{_DEFAULT_INNER})?"
-_OF_TAG = re.compile(rf"{{([^{{}}]+)}}({_INNER_NAME})")
-_CONFIG = re.compile(rf"{{([^{{}}]+)}}({_INNER}):config")
+INNER_NAME = ":[A-Za-z][A-Za-z0-9_-]*"
+_OF_TAG = re.compile(rf"{{([^{{}}]+)}}({INNER_NAME})")
 
 
 def check_name(name: str, argument: str = "name") -> str:
@@ -46,7 +40,7 @@ class Keys:
     __slots__ = ("_inner", "_shards", "_tags", "root", "tag")
 
     def __init__(self, name: str, shards: int = 1) -> None:
-        tagged, self._inner = self._place_of(name)
+        tagged, self._inner = self.place_of(name)
         # The filter "news:3" is not the third shard of "news".
         stem = f"{tagged}:" if _LIKE_A_SHARD.search(tagged) else tagged
         self._shards = shards
@@ -59,14 +53,14 @@ class Keys:
             self._tags[0] = self.tag + self._inner
 
     @staticmethod
-    def _place_of(name: str) -> tuple[str, str]:
+    def place_of(name: str) -> tuple[str, str]:
         """The name in the hash tag, and what follows that."""
         shared = _OF_TAG.fullmatch(name) if isinstance(name, str) else None
         return (shared[1], shared[2]) if shared else (check_name(name), "")
 
     def slice(self, label: str, shard: int = 0, part: int = 0) -> str:
         """The bitmap of one slice, or of a further part of it."""
-        return f"{self._tag(shard)}:{self.field(label, part)}"
+        return f"{self.tag_of(shard)}:{self.field(label, part)}"
 
     def incoming(self, label: str, shard: int, part: int, token: str) -> str:
         """The same during an import; ``token``: of the client that imports."""
@@ -74,15 +68,15 @@ class Keys:
 
     def buckets(self, generation: str, shard: int = 0) -> str:
         """What the keys of an exact filter's buckets begin with; a bucket's number follows."""
-        return f"{self._tag(shard)}:exact:{generation}:"
+        return f"{self.tag_of(shard)}:exact:{generation}:"
 
     def layout(self, shard: int = 0) -> str:
         """The directory of buckets of an exact filter or a mapping."""
-        return f"{self._tag(shard)}:layout"
+        return f"{self.tag_of(shard)}:layout"
 
     def state(self, shard: int = 0) -> str:
         """The layout of a filter, the number of items in each part, and its lanes."""
-        return f"{self._tag(shard)}:state"
+        return f"{self.tag_of(shard)}:state"
 
     @staticmethod
     def field(label: str, part: int = 0) -> str:
@@ -91,15 +85,15 @@ class Keys:
 
     def claims(self, shard: int = 0) -> str:
         """The claimed items, and the session of each."""
-        return f"{self._tag(shard)}:claims"
+        return f"{self.tag_of(shard)}:claims"
 
     def sessions(self, shard: int = 0) -> str:
         """The sessions that hold claims, and until when each counts as alive."""
-        return f"{self._tag(shard)}:sessions"
+        return f"{self.tag_of(shard)}:sessions"
 
     def config(self, shard: int = 0) -> str:
         """The shard's copy of the parameters, for its scripts."""
-        return f"{self._tag(shard)}:config"
+        return f"{self.tag_of(shard)}:config"
 
     def fingerprinter(self) -> str:
         """What has filled the filter, if Scrapy has."""
@@ -108,9 +102,10 @@ class Keys:
     def lanes(self, shard: int = 0) -> str:
         """What the keys of an exact filter's or a mapping's lanes begin with: the number and the answer of a lane's last call.
         The lane's name follows."""
-        return f"{self._tag(shard)}:lane:"
+        return f"{self.tag_of(shard)}:lane:"
 
-    def _tag(self, shard: int) -> str:
+    def tag_of(self, shard: int) -> str:
+        """What a shard's keys begin with."""
         tag = self._tags.get(shard)
         if tag is None:
             tag = self._tags[shard] = self._even_tag(shard) + self._inner
@@ -131,59 +126,6 @@ class Keys:
             if slot(tag[1:-1]) * segments // SLOTS == segment:
                 return tag
             salt += 1
-
-
-class MappingKeys(Keys):
-    """The keys of a mapping and its counters, or of a counter of integers."""
-
-    __slots__ = ()
-
-    @staticmethod
-    def _place_of(name: str) -> tuple[str, str]:
-        return ("ids", _DEFAULT_INNER) if name == DEFAULT_MAPPING else (check_name(name), "")
-
-    def ids(self, generation: str) -> str:
-        """The prefix of the keys of the buckets of ids; a bucket's number follows."""
-        return f"{self._tag(0)}:ids:{generation}:"
-
-    def members(self) -> str:
-        """The number of ids that the mapping has given."""
-        return f"{self._tag(0)}:members"
-
-    def forgotten(self) -> str:
-        """The former layout, until its buckets are deleted."""
-        return f"{self._tag(0)}:forgotten"
-
-    def counters(self) -> str:
-        """The entries of the counters that share the mapping, by name: generation and parameters."""
-        return f"{self._tag(0)}:counters"
-
-    def forgotten_counters(self) -> str:
-        """The entries of former counters, until their pieces are deleted."""
-        return f"{self._tag(0)}:forgotten:counters"
-
-    def piece(self, counter: str, label: str, piece: int = 0) -> str:
-        """A piece of one slice of a counter: 2^28 ids in chunks."""
-        key = f"{self._tag(0)}:chunks:{counter}:{label}"
-        return f"{key}:{piece}" if piece else key
-
-    def scratch(self) -> str:
-        """A container that exists while a script runs."""
-        return f"{self._tag(0)}:scratch"
-
-
-def name_of(key: str) -> str | None:
-    """The name of the store whose parameters are in this key; None if it is a shard's copy, or another key."""
-    if key == MappingKeys(DEFAULT_MAPPING).root:
-        return DEFAULT_MAPPING
-    if match := _CONFIG.fullmatch(key):
-        stem, inner = match.groups()
-        for tagged in (stem, stem[:-1]):
-            name = f"{{{tagged}}}{inner}" if inner else tagged
-            with suppress(ConfigError):
-                if Keys(name).root == key:
-                    return name
-    return None
 
 
 def slot(tag: str) -> int:

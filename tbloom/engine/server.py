@@ -1,12 +1,32 @@
-"""What a server is asked: the time, stored parameters, and whether it evicts keys."""
+"""What a server is asked: the time, stored parameters, and whether it evicts keys; and its clock, as a client knows it."""
 
 from __future__ import annotations
 
 import re
+import time
 
-from tbloom.engine.clock import ServerClock
 from tbloom.engine.flow import Command, Flow, deliver, deliver_all, text
 from tbloom.engine.parameters import Guarded, mismatch
+
+
+class ServerClock:
+    """The server's last known time, plus what has passed since by this machine's monotonic clock.
+
+    It starts from this machine's wall clock. If that is wrong, the server corrects the first call.
+    """
+
+    __slots__ = ("_ahead",)
+
+    def __init__(self) -> None:
+        self.learn(time.time_ns() // 1_000_000)
+
+    def now(self) -> int:
+        """Milliseconds since the epoch."""
+        return time.monotonic_ns() // 1_000_000 + self._ahead
+
+    def learn(self, server_ms: int) -> None:
+        """Takes over the server's time (ms)."""
+        self._ahead = server_ms - time.monotonic_ns() // 1_000_000
 
 
 def ask_time(config: Guarded, clock: ServerClock) -> Flow[None]:

@@ -24,7 +24,7 @@ from tbloom.cli.commands.lookup import interval
 from tbloom.cli.commands.plan import classic_rate
 from tbloom.cli.kit import filters, numbers, output, streams
 from tbloom.distinct import DistinctCounter
-from tbloom.engine.keys import MappingKeys
+from tbloom.distinct.keys import MappingKeys
 from tbloom.pages import PageStore
 from tests.helpers.commands import process, refused, started, tbloom, tbloom_bytes
 from tests.helpers.proxy import Fault, Proxy

@@ -15,7 +15,8 @@ import redis
 
 from tbloom import TBloomError
 from tbloom.distinct import DistinctCounter
-from tbloom.engine.keys import DEFAULT_MAPPING, MappingKeys
+from tbloom.distinct.keys import MappingKeys
+from tbloom.engine.keys import DEFAULT_MAPPING
 from tbloom.engine.scripts import Script
 from tbloom.items import encode, fingerprint
 from tests.helpers.contents import keys_of, snapshot

@@ -9,8 +9,8 @@ from typing import Any
 import redis
 
 from tbloom.bloom.hasher import block_starts
+from tbloom.distinct.keys import MappingKeys
 from tbloom.engine.flow import text
-from tbloom.engine.keys import MappingKeys
 from tbloom.items import encode, fingerprint
 
 

@@ -15,9 +15,10 @@ from tbloom.cli.kit.errors import CommandError
 from tbloom.cli.kit.filters import Server
 from tbloom.distinct import DistinctCounter, MemberSet
 from tbloom.distinct.config import CounterConfig, from_stored
+from tbloom.distinct.keys import MappingKeys
 from tbloom.distinct.selection import At
 from tbloom.engine.flow import text
-from tbloom.engine.keys import DEFAULT_MAPPING, MappingKeys
+from tbloom.engine.keys import DEFAULT_MAPPING
 from tbloom.engine.parameters import read_stored
 
 #: The parameters of a counter with slices.

@@ -13,7 +13,7 @@ from tbloom.cli.kit import filters, formats, options, output, progress
 from tbloom.cli.kit.command import Command
 from tbloom.cli.kit.errors import CommandError
 from tbloom.cli.kit.filters import Server
-from tbloom.engine.clock import ServerClock
+from tbloom.engine.server import ServerClock
 from tbloom.errors import ConfigError
 from tbloom.window import parse_granularity
 

@@ -1,0 +1,45 @@
+"""The keys of mappings and counters."""
+
+from __future__ import annotations
+
+from tbloom.engine.keys import DEFAULT_INNER, DEFAULT_MAPPING, Keys, check_name
+
+
+class MappingKeys(Keys):
+    """The keys of a mapping and its counters, or of a counter of integers."""
+
+    __slots__ = ()
+
+    @staticmethod
+    def place_of(name: str) -> tuple[str, str]:
+        """The name in the hash tag, and what follows that."""
+        return ("ids", DEFAULT_INNER) if name == DEFAULT_MAPPING else (check_name(name), "")
+
+    def ids(self, generation: str) -> str:
+        """The prefix of the keys of the buckets of ids; a bucket's number follows."""
+        return f"{self.tag_of(0)}:ids:{generation}:"
+
+    def members(self) -> str:
+        """The number of ids that the mapping has given."""
+        return f"{self.tag_of(0)}:members"
+
+    def forgotten(self) -> str:
+        """The former layout, until its buckets are deleted."""
+        return f"{self.tag_of(0)}:forgotten"
+
+    def counters(self) -> str:
+        """The entries of the counters that share the mapping, by name: generation and parameters."""
+        return f"{self.tag_of(0)}:counters"
+
+    def forgotten_counters(self) -> str:
+        """The entries of former counters, until their pieces are deleted."""
+        return f"{self.tag_of(0)}:forgotten:counters"
+
+    def piece(self, counter: str, label: str, piece: int = 0) -> str:
+        """A piece of one slice of a counter: 2^28 ids in chunks."""
+        key = f"{self.tag_of(0)}:chunks:{counter}:{label}"
+        return f"{key}:{piece}" if piece else key
+
+    def scratch(self) -> str:
+        """A container that exists while a script runs."""
+        return f"{self.tag_of(0)}:scratch"
