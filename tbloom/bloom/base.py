@@ -17,6 +17,7 @@ from tbloom.bloom.sizing import shards_for
 from tbloom.engine.client import Client, Store, seconds
 from tbloom.engine.flow import Command, Flow, deliver, text
 from tbloom.engine.parameters import mismatch
+from tbloom.engine.pending import Batch
 from tbloom.engine.urls import ClientOptions
 from tbloom.engine.verbs import verb
 from tbloom.errors import ConfigError, ConfigMismatch
@@ -221,10 +222,16 @@ class Base(Store[Client, Config]):
             and key not in self._dispatcher.pending_answers
         )
 
-    def _not_cached(self, digests: list[bytes], within: int) -> list[bytes]:
+    def _not_cached(self, digests: Iterable[bytes], within: int) -> list[bytes]:
+        """The distinct items that the local cache has not."""
+        distinct = [*dict.fromkeys(digests)]
         if not self._cache.size:
-            return digests
-        return [key for key in digests if not self._is_cached(key, within)]
+            return distinct
+        return [key for key in distinct if not self._is_cached(key, within)]
+
+    def _keep_new(self, digest: bytes, batch: Batch) -> None:
+        """Keeps a new item whose task has gone."""
+        self._dispatcher.keep_new(digest, batch)
 
     def _cache_seen(self, seen: Iterable[bytes], calls: SliceCalls) -> None:
         # The answers may be from before: of the last slice, or of what was cleared.

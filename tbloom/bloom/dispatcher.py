@@ -3,37 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
-from tbloom.bloom.config import FIRST_CAPACITY, Config
+from tbloom.bloom.config import FIRST_CAPACITY, Config, from_stored
 from tbloom.bloom.hasher import by_shard
 from tbloom.bloom.info import items_in, parts_of
 from tbloom.bloom.layout import Layout, damaged
-from tbloom.bloom.script_calls import ADD, SliceCalls
-from tbloom.engine.batches import Batch
+from tbloom.bloom.script_calls import Parts, SliceCalls
 from tbloom.engine.dispatcher import Dispatcher
-from tbloom.engine.flow import (
-    Command,
-    Flow,
-    ScriptCall,
-    Status,
-    chunks,
-    corrected,
-    deliver,
-    text,
-)
+from tbloom.engine.flow import Command, Flow, Status, chunks, corrected, deliver, text
 from tbloom.engine.parameters import refusal
-from tbloom.engine.pending import now_ms
+from tbloom.engine.pending import Batch
 from tbloom.engine.replicas import Replicas
+from tbloom.engine.scripts import ScriptCall
 from tbloom.engine.server import ServerClock
-from tbloom.engine.tokens import Lane
-from tbloom.errors import FilterFull
+from tbloom.errors import ConfigMismatch, FilterFull
 
-#: The replies to one item: it is new (of ``contains``: seen), or not.
-NEW: list[Any] = [0, b"1"]
-ANSWERS: tuple[list[Any], ...] = NEW, [0, b"0"]
-#: Makes the batch, and the call, of an item that goes into the current slice of a filter with one shard.
-Usual = Callable[[bytes, Lane], tuple[Batch, ScriptCall]]
+
+class Usual(NamedTuple):
+    """What calls are made from in a filter with one shard, once a call has met it."""
+
+    calls: SliceCalls
+    #: Those of the whole window.
+    parts: Parts
+    #: The limit of items in one call.
+    most: int
+    #: Makes the batch of a call of ``add``.
+    batch: Callable[..., Batch]
 
 
 class FilterDispatcher(Dispatcher):
@@ -45,7 +42,7 @@ class FilterDispatcher(Dispatcher):
         self.clock: ServerClock = ServerClock()
         #: The calls of the current slice, as far as known. (``current_calls`` makes them.)
         self.calls: SliceCalls | None = None
-        #: Makes usual calls, if they are prepared.
+        #: What usual calls are made from, if they are prepared.
         self.usual: Usual | None = None
         self._compared: tuple[SliceCalls, bool] | None = None
         self._layouts: dict[int, Layout] = {}
@@ -68,27 +65,35 @@ class FilterDispatcher(Dispatcher):
         return batches
 
     def prepare(self) -> Usual | None:
-        """Prepares the words for calls of ``add`` with one item; None, where calls are not usual, and before a first one has met
-        the filter."""
-        calls, window = self.calls, self.config.slices
+        """Prepares what calls are usually made from; None, where they are not usual, and before a first one has met the filter."""
+        calls = self.calls
         if calls is None or self.config.shards > 1 or self.replicas:
             return None
         shard = calls.shard(0)
         if not shard.layout.version or shard.begins_after:
             return None
-        *before, _, constant, _ = calls.add(window, Batch([], token=Lane(""))).words
-        generation, pack = shard.layout.generation, shard.parts(window).packed
+        batch = partial(Batch, known=calls, generation=shard.layout.generation)
+        self.usual = Usual(calls, shard.parts(self.config.slices), shard.most, batch)
+        return self.usual
 
-        def again(batch: Batch) -> ScriptCall:
-            made: ScriptCall = batch.known.add(window, batch)
-            return made
+    @staticmethod
+    def adding(within: int, age: int) -> Callable[[Batch], ScriptCall]:
+        """What makes the calls of ``add``, to the slice of this age."""
+        return lambda batch: batch.known.add(within, batch, age)
 
-        def usual(digest: bytes, lane: Lane) -> tuple[Batch, ScriptCall]:
-            call = ScriptCall(ADD, words=(*before, lane.token, constant, pack([digest])))
-            return Batch([digest], 0, lane, known=calls, call=again, generation=generation), call
-
-        self.usual = usual
-        return usual
+    def clear_all(self) -> Flow[None]:
+        """Forgets what all shards hold, one after another."""
+        config = self.config
+        if config.shards > 1:
+            # First, so that a client that adds to a cleared shard must agree on parameters again.
+            yield from deliver([Command(("UNLINK", config.keys.root))])
+        for shard in range(config.shards):
+            try:
+                yield from self.clear(shard)
+            except ConfigMismatch as error:  # noqa: PERF203 - after a reconfigure() that did not finish
+                key = config.keys.config(shard)
+                other = FilterDispatcher(from_stored(config.name, error.stored, key))
+                yield from other.clear(shard)
 
     def clear(self, shard: int) -> Flow[None]:
         """Forgets what a shard holds."""
@@ -115,13 +120,6 @@ class FilterDispatcher(Dispatcher):
         yield from corrected(self._name, self._change, attempt)
         self.lanes.free.append(lane)
         self.learn_layout(shard, "")
-
-    def keep_unanswered(self, batch: Batch, reply: Any) -> None:
-        """Keeps an item whose prepared call got no reply, or was interrupted after it."""
-        batch.sent = now_ms()
-        if reply in ANSWERS:
-            batch.answers = "1" if reply == NEW else "0"
-        self._keep([batch])
 
     def _prepare(self, batches: list[Batch], *, store: bool | None) -> Flow[bool] | None:
         """Prepares a slice, once; adds batches, where a call has too many items for the parts that are now known."""

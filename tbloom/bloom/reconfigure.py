@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 from tbloom.bloom.config import Config, from_stored, leaves
 from tbloom.bloom.layout import Layout
-from tbloom.engine.flow import Command, Flow, ScriptCall, Status, corrected, deliver, text
-from tbloom.engine.scripts import Script
+from tbloom.engine.flow import Command, Flow, Status, corrected, deliver, text
+from tbloom.engine.scripts import Script, ScriptCall
 from tbloom.engine.server import ServerClock
 from tbloom.errors import ConfigMismatch
 
@@ -81,8 +81,7 @@ def _call(old: Config, new: Config, now: int, shard: int | None, layout: Layout)
             for number in range(len(layout.parts(slice.label))):
                 keys.append(new.keys.slice(slice.label, shard, number))
                 expiries.append(leaves(new, new.window.expires(slice), shard))
-    return ScriptCall(
-        _RECONFIGURE,
+    return _RECONFIGURE.call(
         tuple(keys),
         (
             old.stored,

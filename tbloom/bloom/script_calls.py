@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from struct import Struct
+from typing import Any
 
 from tbloom.bloom.config import Config, leaves
 from tbloom.bloom.hasher import COLUMNS_PER_DIGEST, digests_for, packed
 from tbloom.bloom.layout import Layout, Part
 from tbloom.bloom.sizing import ROW_BYTES, block_step, key_bytes
-from tbloom.engine.batches import Batch
-from tbloom.engine.flow import ScriptCall
-from tbloom.engine.scripts import Script
-from tbloom.engine.tokens import LANE_TTL_MS
+from tbloom.engine.pending import Batch
+from tbloom.engine.scripts import Script, ScriptCall
+from tbloom.engine.tokens import LANE_TTL_MS, Lane
 from tbloom.errors import ConfigError
 from tbloom.window import Slice
 
-ADD = Script("bloom/add")
+_ADD = Script("bloom/add")
 _CONTAINS = Script("bloom/contains")
 _CLEAR = Script("bloom/clear")
 _OPEN = Script("bloom/open")
@@ -54,7 +54,7 @@ class Parts:
     """The parts that a call names, as the scripts take them: one where new items go, then those of its size, then those
     of other sizes; the newest first of each size. ``ages``: for each part the number of its slice, two bytes."""
 
-    def __init__(self, named: list[tuple[str, Part, int]]) -> None:
+    def __init__(self, guards: tuple[str, str], named: list[tuple[str, Part, int]]) -> None:
         groups: dict[tuple[int, int], list[tuple[str, int]]] = {}
         for key, part, age in named:
             groups.setdefault((part.blocks, part.hashes), []).append((key, age))
@@ -69,6 +69,8 @@ class Parts:
         self.columns: int = COLUMNS_PER_DIGEST * count
         #: What the calls share that name these parts: of the chosen slice, too.
         self.constant: bytes = b""
+        #: What the words of calls that name these parts only have after their scripts.
+        self._named: tuple[Any, ...] = (2 + len(self.keys), *guards, *self.keys)
         #: Packs items. (Not a method: each call comes here.)
         self.packed: Callable[[list[bytes]], bytes] = partial(
             packed,
@@ -79,6 +81,16 @@ class Parts:
         self.packed_for_claims: Callable[[list[bytes]], bytes] = partial(
             self.packed, with_digests=True
         )
+
+    def add(self, lane: Lane, digests: list[bytes]) -> ScriptCall:
+        """``lua/bloom/add.lua``."""
+        own = lane.token, self.constant, self.packed(digests)
+        return ScriptCall(_ADD, ("EVALSHA", _ADD.sha, *self._named, *own))
+
+    def contains(self, digests: list[bytes], *, when: bool = False) -> ScriptCall:
+        """``lua/bloom/contains.lua``; ``when``: for the newest slice that holds each item."""
+        own = self.constant, *([self.ages] if when else []), self.packed(digests)
+        return ScriptCall(_CONTAINS, ("EVALSHA", _CONTAINS.sha, *self._named, *own))
 
 
 class ShardCalls:
@@ -112,7 +124,7 @@ class ShardCalls:
         if made is None:
             named = self._slices[: self.slice_ends[slices - 1]]
             first = self.slice_ends[chosen - 1] if chosen else 0
-            made = Parts([named[first], *named[:first], *named[first + 1 :]])
+            made = Parts(self.guards, [named[first], *named[:first], *named[first + 1 :]])
             calls, label = self._calls, self._calls.labels[chosen]
             *_, newest = parts = self.layout.parts(label)
             made.constant = constants(
@@ -180,9 +192,7 @@ class SliceCalls:
         """``lua/bloom/add.lua``, to add to the slice of this age; the batch has a lane."""
         shard = self.shard(batch.shard)
         batch.generation, batch.age = shard.layout.generation, age
-        parts = shard.parts(within, age)
-        arguments = batch.lane.token, parts.constant, parts.packed(batch.digests)
-        return ScriptCall(ADD, (*shard.guards, *parts.keys), arguments)
+        return shard.parts(within, age).add(batch.lane, batch.digests)
 
     def commit(
         self, batch: Batch, session: str = "", age: int = 0, label: str | None = None
@@ -196,21 +206,16 @@ class SliceCalls:
         parts = shard.parts(age + 1, age)
         keys = *shard.guards, self.config.keys.claims(batch.shard), *parts.keys
         arguments = parts.constant, session, parts.packed_for_claims(batch.digests)
-        return ScriptCall(_COMMIT, keys, arguments)
+        return _COMMIT.call(keys, arguments)
 
     def contains(self, within: int, batch: Batch, *, when: bool = False) -> ScriptCall:
-        """``lua/bloom/contains.lua``; ``when``: for the newest slice that holds each item."""
-        shard = self.shard(batch.shard)
-        parts = shard.parts(within)
-        ages = [parts.ages] if when else []
-        arguments = parts.constant, *ages, parts.packed(batch.digests)
-        return ScriptCall(_CONTAINS, (*shard.guards, *parts.keys), arguments)
+        """``lua/bloom/contains.lua`` in the newest slices."""
+        return self.shard(batch.shard).parts(within).contains(batch.digests, when=when)
 
     def clear(self, batch: Batch, counted: list[str]) -> ScriptCall:
         """``lua/bloom/clear.lua``; the batch has a lane, and no items. ``counted``: the parts that the state counts."""
         keys, shard = self.config.keys, self.shard(batch.shard)
-        return ScriptCall(
-            _CLEAR,
+        return _CLEAR.call(
             (
                 *shard.guards,
                 keys.claims(batch.shard),
@@ -230,15 +235,15 @@ class SliceCalls:
         """``lua/bloom/open.lua``, for the root of several shards (None), or for a shard."""
         arguments = *self.current, self.expires_at(shard), int(store)
         keys = (self.config.keys.root,) if shard is None else self.shard(shard).guards
-        return ScriptCall(_OPEN, keys, arguments)
+        return _OPEN.call(keys, arguments)
 
     def begin(self, shard: int, version: str, entries: str) -> ScriptCall:
         """``lua/bloom/set_layout.lua``: the current slice begins by these entries, made from this version of the layout."""
         constant = constants(self.begins, self.ends, self.expires_at(shard), version=version)
-        return ScriptCall(_SET_LAYOUT, self.shard(shard).guards, (constant, entries))
+        return _SET_LAYOUT.call(self.shard(shard).guards, (constant, entries))
 
     def grow(self, shard: int, age: int, in_hand: int) -> ScriptCall:
         """``lua/bloom/set_layout.lua``: the slice of this age gets a further part, with room for the items in hand."""
         calls = self.shard(shard)
         entries = calls.layout.grown(self.labels[age], self.labels, in_hand)
-        return ScriptCall(_SET_LAYOUT, calls.guards, (calls.parts(age + 1, age).constant, entries))
+        return _SET_LAYOUT.call(calls.guards, (calls.parts(age + 1, age).constant, entries))

@@ -9,11 +9,11 @@ from typing import Any
 from tbloom.bloom import fingerprinter
 from tbloom.bloom.dispatcher import FilterDispatcher
 from tbloom.bloom.script_calls import ShardCalls
-from tbloom.engine.batches import Batch
-from tbloom.engine.flow import Flow, ScriptCall, Status, text
+from tbloom.engine.flow import Flow, Status, text
 from tbloom.engine.keys import Keys
 from tbloom.engine.parameters import mismatch
-from tbloom.engine.scripts import Script
+from tbloom.engine.pending import Batch
+from tbloom.engine.scripts import Script, ScriptCall
 from tbloom.errors import ConfigError, TBloomError
 
 _SWAP = Script("bloom/swap")
@@ -59,8 +59,7 @@ def _call(
     parts = [*dict.fromkeys([*old.shard(0).parts(window).keys, *counted])]
     new_parts = new.shard(0).parts(window).keys
     layout = new.layout(0)
-    return ScriptCall(
-        _SWAP,
+    return _SWAP.call(
         (
             *old.shard(0).guards,
             *new.shard(0).guards,

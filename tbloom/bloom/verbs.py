@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
+from functools import partial
 
 from tbloom.bloom.base import Base
-from tbloom.bloom.config import Config, from_stored
-from tbloom.bloom.dispatcher import ANSWERS, NEW, FilterDispatcher
+from tbloom.bloom.config import from_stored
+from tbloom.bloom.dispatcher import FilterDispatcher
 from tbloom.bloom.info import FilterInfo, glance, read_info
 from tbloom.bloom.reconfigure import reconfigure
 from tbloom.bloom.swap import swap
 from tbloom.engine.batcher import Asked
-from tbloom.engine.batches import Answers, Batch, answers_of, in_order
 from tbloom.engine.client import Client
-from tbloom.engine.flow import Command, Failure, Flow, deliver, text
-from tbloom.engine.pending import now_ms
+from tbloom.engine.flow import Command, Failure, Flow, Status, deliver, text
+from tbloom.engine.pending import Answers, Batch, answers_of, in_order, now_ms
 from tbloom.engine.server import ask_time, check_stored
 from tbloom.engine.verbs import verb
-from tbloom.errors import ConfigError, ConfigMismatch
+from tbloom.errors import ConfigError
 from tbloom.items import Item, check_at, check_keep, check_within
 from tbloom.window import Period, to_ms
 
@@ -35,83 +35,43 @@ class Verbs(Base[Client]):
         there for ``last_seen``, ``info`` and ``within``. An item that is seen stays for as long as it was to. An item that
         is claimed, and not yet committed, is new: ``add`` does not see claims.
         """
-        dispatcher, key, tried = self._dispatcher, self.config.digest(item), list[Batch]()
-        if self._cache.size and within is None and self._is_cached(key, self.config.slices):
-            return False
-        # The words of the first call are prepared, unless something is unusual.
-        usual = dispatcher.usual or dispatcher.prepare()
-        is_usual = within is None and keep is None and not dispatcher.pending_answers.exist
-        if usual and is_usual:
-            lane, reply = dispatcher.lanes.take(), None
-            batch, call = usual(key, lane)
-            try:
-                [reply] = yield (call,)
-                if reply in ANSWERS:
-                    dispatcher.lanes.free.append(lane)
-                    if self._cache.size:
-                        self._cache_seen([key], batch.known)
-                    return bool(reply == NEW)
-            except BaseException:  # GeneratorExit too, after a cancellation
-                dispatcher.keep_unanswered(batch, reply)
-                raise
-            if call.is_resent or (isinstance(reply, Failure) and reply.answer_lost):
-                batch.sent = now_ms()  # an earlier copy may have been executed
-            tried.append(batch)
-            dispatcher.usual = None  # it is prepared anew once a call has met the filter
-        age, within = self._checked(within, keep)
-        answers = yield from self._with_stored_shards(self._add_digests, [key], within, age, tried)
-        return answers.get(key, False)
+        key = self.config.digest(item)
+        return bool((yield from self._add_digests([key], within, keep)).get(key))
 
     @add.batched
     def _adding(
         self, item: Item, within: int | None = None, keep: int | None = None
     ) -> tuple[Asked, bytes]:
-        age, slices = self._checked(within, keep)
-        asked = Asked(
-            ("add", slices, age),
-            self.run,
-            lambda keys: self._with_stored_shards(self._add_digests, keys, slices, age),
-            lambda *new: self._dispatcher.keep_new(*new),  # noqa: PLW0108 - another one, if the shards are adopted
-        )
-        return asked, self.config.digest(item)
+        # Checked here too, because True is equal to 1.
+        how = None if within is keep is None else self._checked(within, keep)
+        add = partial(self._add_digests, within=within, keep=keep)
+        return Asked(("add", how), self.run, add, self._keep_new), self.config.digest(item)
 
     @verb
     def add_many(
         self, items: Iterable[Item], within: int | None = None, keep: int | None = None
     ) -> Flow[list[bool]]:
         """``add`` for each item, in order; a repeat inside the call is False the second time."""
-        (age, within), digests = self._checked(within, keep), self.config.digests_of(items)
-        answers = yield from self._with_stored_shards(self._add_digests, digests, within, age)
-        return in_order(answers, digests)
+        digests = self.config.digests_of(items)
+        return in_order((yield from self._add_digests(digests, within, keep)), digests)
 
     @verb
     def contains(self, item: Item, within: int | None = None) -> Flow[bool]:
         """Has the item been seen within the window, or the newest ``within`` slices? Changes nothing."""
-        slices, key = check_within(within, self.config.slices), self.config.digest(item)
-        dispatcher, calls = self._dispatcher, self._dispatcher.calls
-        # Where an add is usual, the layout is known, and the call is made at once.
-        if calls and not self._cache.size and (dispatcher.usual or dispatcher.prepare()):
-            [reply] = yield (calls.contains(slices, Batch([key])),)
-            if reply in ANSWERS:
-                return bool(reply == NEW)
-            dispatcher.usual = None
-        return (yield from self._with_stored_shards(self._contains_digests, [key], slices))[key]
+        key = self.config.digest(item)
+        return (yield from self._contains_digests([key], within))[key]
 
     @contains.batched
     def _probing(self, item: Item, within: int | None = None) -> tuple[Asked, bytes]:
         slices = check_within(within, self.config.slices)
-        asked = Asked(
-            ("contains", slices),
-            self.run,
-            lambda keys: self._with_stored_shards(self._contains_digests, keys, slices),
-        )
-        return asked, self.config.digest(item)
+        contains = partial(self._contains_digests, within=slices)
+        return Asked(("contains", slices), self.run, contains), self.config.digest(item)
 
     @verb
     def contains_many(self, items: Iterable[Item], within: int | None = None) -> Flow[list[bool]]:
         """``contains`` for each item, in order."""
-        within, digests = check_within(within, self.config.slices), self.config.digests_of(items)
-        answers = yield from self._with_stored_shards(self._contains_digests, digests, within)
+        digests = self.config.digests_of(items)
+        answers = yield from self._contains_digests(digests, within)
         return [answers[digest] for digest in digests]
 
     @verb
@@ -171,8 +131,9 @@ class Verbs(Base[Client]):
         try:
             [stored] = yield from deliver([Command(("GET", root))])
             if stored is not None and text(stored) != self.config.stored:
-                yield from self._clear(from_stored(self.config.name, text(stored)))
-            yield from self._clear(self.config)
+                other = from_stored(self.config.name, text(stored))
+                yield from FilterDispatcher(other).clear_all()
+            yield from self._dispatcher.clear_all()
             yield from deliver([Command(("UNLINK", self.config.keys.fingerprinter()))])
         finally:
             self._forget_cached()
@@ -209,26 +170,83 @@ class Verbs(Base[Client]):
         return check_keep(keep, within, slices), check_within(within, slices)
 
     def _add_digests(
-        self, digests: list[bytes], within: int, age: int, tried: list[Batch] | None = None
+        self, digests: list[bytes], within: int | None = None, keep: int | None = None
     ) -> Flow[Answers]:
-        """Which of the items are new? One without an answer is seen. ``tried``: the batch whose call had another reply."""
-        dispatcher, calls = self._dispatcher, self._dispatcher.current_calls()
-        asked = self._not_cached(digests, within)
-        batches = [tried.pop()] if tried else dispatcher.batches(asked)
-        answers = yield from dispatcher.add(
-            asked, batches, lambda batch: batch.known.add(within, batch, age)
-        )
+        """Which of the items are new? One without an answer is seen."""
+        dispatcher, slices, age = self._dispatcher, self.config.slices, 0
+        is_usual = within is None and keep is None and not dispatcher.pending_answers.exist
+        if not is_usual:
+            age, slices = self._checked(within, keep)
+        cached = self._cache.size > 0
+        asked = self._not_cached(digests, slices) if cached else [*dict.fromkeys(digests)]
+        if not asked:
+            return {}
+        # The words of a first call are prepared, unless something is unusual; its reply usually has all answers.
+        usual, tried = is_usual and (dispatcher.usual or dispatcher.prepare()), []
+        if usual and len(asked) <= usual.most:
+            lane, answers = dispatcher.lanes.take(), None
+            call = usual.parts.add(lane, asked)
+            try:
+                [reply] = yield (call,)
+                if type(reply) is list and reply[0] == Status.OK and len(reply[1]) == len(asked):
+                    answers = reply[1].decode()
+                    new = usual.batch([*asked], 0, lane, answers) if "1" in answers else None
+                    dispatcher.lanes.free.append(lane)
+                    if cached:
+                        self._cache_seen(asked, usual.calls)
+                    if new is None:
+                        return {}
+                    return dict(zip(asked, map({"0": None, "1": new}.get, answers), strict=True))
+            except BaseException:  # GeneratorExit too, after a cancellation
+                batch = usual.batch([*asked], 0, lane, answers)
+                batch.sent, batch.call = now_ms(), dispatcher.adding(slices, age)
+                dispatcher.keep([batch])
+                raise
+            tried.append(usual.batch([*asked], 0, lane))
+            if call.is_resent or (isinstance(reply, Failure) and reply.answer_lost):
+                tried[0].sent = now_ms()  # an earlier copy may have been executed
+            tried[0].in_hand, dispatcher.usual = max(len(asked), dispatcher.expected), None
+        calls = dispatcher.current_calls()
+        answers = yield from self._with_stored_shards(self._add_anew, asked, slices, age, tried)
         self._cache_seen(answers, calls)
         return answers
 
-    def _contains_digests(self, digests: list[bytes], within: int) -> Flow[dict[bytes, bool]]:
+    def _add_anew(
+        self, digests: list[bytes], within: int, age: int, tried: list[Batch]
+    ) -> Flow[Answers]:
+        """The same by the stored number of shards; ``tried``: the batch whose call had another reply."""
+        batches = [tried.pop()] if tried else self._dispatcher.batches(digests)
+        return self._dispatcher.add(digests, batches, self._dispatcher.adding(within, age))
+
+    def _contains_digests(
+        self, digests: list[bytes], within: int | None = None
+    ) -> Flow[dict[bytes, bool]]:
         """Which of the items have been seen?"""
-        dispatcher, calls = self._dispatcher, self._dispatcher.current_calls()
-        batches = dispatcher.batches(self._not_cached(digests, within))
-        yield from dispatcher.send(batches, lambda batch: batch.known.contains(within, batch))
-        answers = answers_of(batches)
-        self._cache_seen((key for key, seen in answers.items() if seen), calls)
-        return {key: answers.get(key, True) for key in digests}  # else it is in the local cache
+        dispatcher, slices, answers = self._dispatcher, self.config.slices, None
+        if within is not None:
+            slices = check_within(within, slices)
+        cached = self._cache.size > 0
+        asked = self._not_cached(digests, slices) if cached else [*dict.fromkeys(digests)]
+        usual = dispatcher.usual or dispatcher.prepare()
+        calls = usual.calls if usual else dispatcher.current_calls()
+        if usual and within is None and 0 < len(asked) <= usual.most:
+            [reply] = yield (usual.parts.contains(asked),)
+            if type(reply) is list and reply[0] == Status.OK and len(reply[1]) == len(asked):
+                answers = dict(zip(asked, map(b"1"[0].__eq__, reply[1]), strict=True))
+            else:
+                dispatcher.usual = None
+        if answers is None:
+            answers = yield from self._with_stored_shards(self._contains_anew, asked, slices)
+        if cached:
+            self._cache_seen([key for key in asked if answers[key]], calls)
+            return dict.fromkeys(digests, True) | answers  # the others are in the local cache
+        return answers
+
+    def _contains_anew(self, digests: list[bytes], within: int) -> Flow[dict[bytes, bool]]:
+        """The same by the stored number of shards."""
+        batches = self._dispatcher.batches(digests)
+        yield from self._dispatcher.send(batches, lambda batch: batch.known.contains(within, batch))
+        return {key: bool(batch) for key, batch in answers_of(batches).items()}
 
     def _last_seen(self, digests: list[bytes]) -> Flow[list[Period | None]]:
         batches, period = self._dispatcher.batches(digests), self.config.window.period
@@ -269,16 +287,3 @@ class Verbs(Base[Client]):
         slices = config.window.live(to_ms(at) if at else clock.now())
         shards = range(config.shards)
         return [config.keys.slice(slice.label, shard) for slice in slices for shard in shards]
-
-    def _clear(self, config: Config) -> Flow[None]:
-        dispatcher = self._dispatcher if config is self.config else FilterDispatcher(config)
-        if config.shards > 1:
-            # First, so that a client that adds to a cleared shard must agree on parameters again.
-            yield from deliver([Command(("UNLINK", config.keys.root))])
-        for shard in range(config.shards):
-            try:
-                yield from dispatcher.clear(shard)
-            except ConfigMismatch as error:  # noqa: PERF203 - after a reconfigure() that did not finish
-                key = config.keys.config(shard)
-                other = FilterDispatcher(from_stored(config.name, error.stored, key))
-                yield from other.clear(shard)

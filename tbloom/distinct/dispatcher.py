@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 
 from tbloom.distinct.config import MAX_MEMBERS, CounterConfig, refusal
 from tbloom.distinct.selection import At, label_of
-from tbloom.engine.batches import MOVED, Batch, answers_of
 from tbloom.engine.buckets import BucketDispatcher, keys_of_halves, packed
 from tbloom.engine.directory import LAST_BUCKET, Directory
 from tbloom.engine.dispatcher import CLOCK_CHANGED
-from tbloom.engine.flow import Flow, ScriptCall, Status, chunks, text
-from tbloom.engine.scripts import Script
+from tbloom.engine.flow import Flow, Status, chunks, text
+from tbloom.engine.pending import MOVED, Answers, Batch, answers_of
+from tbloom.engine.scripts import Script, ScriptCall
 from tbloom.engine.server import ServerClock, ask_time
 from tbloom.engine.tokens import LANE_TTL_MS
 from tbloom.errors import ConfigError, MappingFull
@@ -76,9 +76,7 @@ class CountDispatcher(BucketDispatcher):
         if any(_REFUSED in (batch.answers or "") for batch in batches):
             raise MappingFull(self.config.mapping or self.config.name, self._max_members)
 
-    def add_members(
-        self, members: Mapping[int, bytes], at: At | None = None
-    ) -> Flow[dict[int, bool]]:
+    def add_members(self, members: Mapping[int, bytes], at: At | None = None) -> Flow[Answers]:
         """Which of these are counted for the first time in the slice of ``at``, or in the current one? By digest, or by
         id; the values are kept by the mapping."""
         label = None
@@ -88,12 +86,12 @@ class CountDispatcher(BucketDispatcher):
         batches, dispatcher = self.batches(members, "add", members, label), self._in_slice(label)
         return (yield from dispatcher.add([*members], batches, dispatcher.make_call))
 
-    def discard(self, digests: Iterable[int]) -> Flow[dict[int, bool]]:
+    def discard(self, digests: Iterable[int]) -> Flow[Answers]:
         """Which of these were counted? They are no more."""
         digests = [*digests]
         return self.take_out(digests, self.batches(digests, "discard"), self.make_call)
 
-    def contains(self, digests: Iterable[int]) -> Flow[dict[int, bool]]:
+    def contains(self, digests: Iterable[int]) -> Flow[Answers]:
         """Which of these are counted?"""
         batches = self.batches(digests, "contains")
         yield from self.send(batches, self.make_call)
@@ -144,8 +142,7 @@ class CountDispatcher(BucketDispatcher):
             pieces = {*range((self._members + len(digests) >> 28) + 1)}
             halves = [*map(directory.half_of, digests)]
         keeps = verb == "merge" or (config.keep_members and verb == "add")
-        return ScriptCall(
-            _CHANGE,
+        return _CHANGE.call(
             (
                 self.lane(batch) if batch.token else keys.config(),
                 keys.config(),

@@ -7,16 +7,8 @@ from tbloom.distinct.dispatcher import CountDispatcher
 from tbloom.distinct.reading import MAX_PIECES
 from tbloom.engine.buckets import bucket_keys
 from tbloom.engine.directory import read_directory
-from tbloom.engine.flow import (
-    Command,
-    Flow,
-    ScriptCall,
-    Status,
-    chunks,
-    deliver,
-    deliver_all,
-)
-from tbloom.engine.scripts import Script
+from tbloom.engine.flow import Command, Flow, Status, chunks, deliver, deliver_all
+from tbloom.engine.scripts import Script, ScriptCall
 from tbloom.window import WHOLE
 
 _CLEAR = Script("distinct/clear")
@@ -35,8 +27,7 @@ def clear_counter(dispatcher: CountDispatcher) -> Flow[None]:
     dispatcher.forget()
     counters = keys.counters()
     [entry] = yield from deliver([Command(("HGET", counters, config.name))])
-    call = ScriptCall(
-        _CLEAR,
+    call = _CLEAR.call(
         (keys.config(), counters),
         (
             config.stored_mapping,
@@ -59,7 +50,7 @@ def clear_mapping(dispatcher: CountDispatcher) -> Flow[None]:
     [generation] = yield from deliver([Command(("GETRANGE", own[1], 0, 15))])
     swept, is_done = "-", False
     while not is_done:
-        call = ScriptCall(_FORGET, (*own, *former), (config.stored_mapping, generation, swept))
+        call = _FORGET.call((*own, *former), (config.stored_mapping, generation, swept))
         is_done = yield from _clear(dispatcher, call)
         if not is_done:
             swept = yield from _sweep_mapping(config, dispatcher.clock.now())
@@ -84,7 +75,7 @@ def _sweep(config: CounterConfig, now: int) -> Flow[None]:
         labels = [slice.label for slice in slices]
     pieces = [keys.piece(config.name, label, i) for label in labels for i in range(MAX_PIECES)]
     for some in chunks(pieces, _KEYS_PER_CALL):
-        yield from deliver([ScriptCall(_SWEEP, (keys.counters(), *some), (config.name,))])
+        yield from deliver([_SWEEP.call((keys.counters(), *some), (config.name,))])
 
 
 def _sweep_mapping(config: CounterConfig, now: int) -> Flow[str]:

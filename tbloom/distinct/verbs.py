@@ -20,6 +20,7 @@ from tbloom.engine.client import Client, Store
 from tbloom.engine.directory import read_directory
 from tbloom.engine.flow import Command, Flow, deliver, deliver_all
 from tbloom.engine.keys import DEFAULT_MAPPING
+from tbloom.engine.pending import Answers
 from tbloom.engine.server import evictions
 from tbloom.engine.urls import ClientOptions
 from tbloom.engine.verbs import verb
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 Sets = TypeVar("Sets")
 #: A call of the dispatcher, for the bytes of members by digest, or by id.
-Ask = Callable[[dict[int, bytes]], Flow[dict[int, bool]]]
+Ask = Callable[[dict[int, bytes]], Flow[Answers]]
 
 
 class CounterArguments(TypedDict, total=False):
@@ -238,7 +239,7 @@ class CounterVerbs(Store[Client, CounterConfig], Generic[Client, Sets]):
         """The answer for the member."""
         digest, data = digest_of(self.config, member)
         answers = yield from ask({digest: data})
-        return answers.get(digest, False)
+        return bool(answers.get(digest))
 
     def _answers(
         self, ask: Ask, members: Iterable[Item], *, once: bool = False
@@ -246,5 +247,5 @@ class CounterVerbs(Store[Client, CounterConfig], Generic[Client, Sets]):
         """The answer for each member; with ``once``, a repeat gets False."""
         pairs = digests_of(self.config, members)
         answers = yield from ask(dict(pairs))
-        take, none = answers.pop if once else answers.get, False
-        return [take(digest, none) for digest, _ in pairs]
+        take = answers.pop if once else answers.get
+        return [bool(take(digest, None)) for digest, _ in pairs]

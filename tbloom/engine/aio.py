@@ -24,6 +24,7 @@ from tbloom.engine.sending import (
     next_renewal,
     options_of,
     plain_options,
+    queued,
     redis_error,
 )
 from tbloom.engine.urls import ClientOptions
@@ -79,11 +80,7 @@ class AsyncSender:
                         asked = [PipelineCommand(0, *each.words, **BYTES) for each in commands]
                         await client.get_node_from_key(first.key).execute_pipeline(asked)
                         return without_waits(first, [each.result for each in asked])
-                    pipeline = client.pipeline(transaction=False)
-                    for each in commands:
-                        options = self._plain or options_of(client, each)
-                        pipeline.execute_command(*each.words, **options)
-                    replies = await pipeline.execute(raise_on_error=False)
+                    replies = await queued(client, commands).execute(raise_on_error=False)
                     return without_waits(first, replies)
             except Exception as error:  # noqa: BLE001 - it is raised again, if it is none of redis-py's
                 return [redis_error(error)] * len(calls)
@@ -168,17 +165,18 @@ class AsyncDriver(AsyncVerbs, Store["asyncio.Redis | asyncio.RedisCluster", Any]
                 await self._meet_cluster()
             calls = next(flow)
             while True:
-                calls = flow.send(await self._send(calls))
+                replies: Sequence[Any] = await self._sender.send(calls) if len(calls) == 1 else []
+                if not replies or isinstance(replies[0], Exception):
+                    replies = await self._retried(calls, replies)
+                calls = flow.send(replies)
         except StopIteration as stop:
             answer: T = stop.value
             return answer
         finally:
             flow.close()  # so that it notes an error or a cancellation
 
-    async def _send(self, calls: Sequence[Call]) -> Sequence[Any]:
-        replies = await self._sender.send(calls) if len(calls) == 1 else []
-        if replies and not isinstance(replies[0], Exception):
-            return replies
+    async def _retried(self, calls: Sequence[Call], replies: Sequence[Any]) -> Sequence[Any]:
+        """The replies to these calls; ``replies``: those that came, or nothing."""
         retries = self._retries(calls)
         while asked := retries.next_calls():
             retries.take(replies or await self._sender.send(asked))

@@ -14,6 +14,7 @@ from collections.abc import Callable, Hashable, Iterable
 from typing import Any, NamedTuple
 
 from tbloom.engine.flow import Flow
+from tbloom.engine.pending import Answers, Batch
 from tbloom.errors import NotReplicated, TBloomError
 
 #: The items of one batch.
@@ -30,15 +31,19 @@ class Asked(NamedTuple):
     #: Awaits a flow's answer. (It refers to the store, so it is dropped with the item.)
     run: Callable[[Flow[Any]], Any]
     #: The flow for items, an answer for each.
-    many: Callable[[list[Any]], Flow[dict[Any, bool]]]
-    #: Keeps a new item whose task has gone, by the answers that it was among; None: they are only asked for.
-    keep: Callable[[Any, Any], None] | None = None
+    many: Callable[[list[Any]], Flow[Any]]
+    #: Keeps a new item whose task has gone, by its answer; None: they are only asked for.
+    keep: Callable[[Any, Batch], None] | None = None
+
+    async def alone(self, item: Any) -> bool:
+        """The answer to an item that goes alone."""
+        return bool((await self.run(self.many([item]))).get(item))
 
 
 class Waiting:
     """An item of a task that waits; ``done`` gets its answer, and is cancelled with the task."""
 
-    __slots__ = ("_answers", "asked", "batch", "done", "item")
+    __slots__ = ("_answer", "asked", "batch", "done", "item")
 
     def __init__(self, asked: Asked, item: Any, done: asyncio.Future[bool | None]) -> None:
         self.asked: Asked = asked
@@ -46,19 +51,17 @@ class Waiting:
         self.done: asyncio.Future[bool | None] = done
         #: What sends for it.
         self.batch: asyncio.Task[None] | None = None
-        #: The answers that its own is among.
-        self._answers: dict[Any, bool] = {}
+        self._answer: Batch | None = None
 
-    def take(self, answers: dict[Any, bool] | Exception | None) -> None:
+    def take(self, answers: Answers | Exception | None) -> None:
         """Gives the task its answer, or the error; None: the call has no answer for it, or was refused, perhaps for another
         item. Keeps the answer where the task has gone."""
         if isinstance(answers, dict):
-            self._answers = answers
-            answer = answers.get(self.item, False)
+            self._answer = answer = answers.get(self.item)
             if not self.done.cancelled():
-                self.done.set_result(answer)
+                self.done.set_result(bool(answer))
             elif answer and self.asked.keep:
-                self.asked.keep(self.item, answers)
+                self.asked.keep(self.item, answer)
         elif not self.done.cancelled():
             if isinstance(answers, NotReplicated) or not isinstance(answers, TBloomError | None):
                 error = type(answers)(*answers.args)  # an object of its own for each task
@@ -70,17 +73,17 @@ class Waiting:
     def leave(self) -> None:
         """The task was cancelled: keeps an answer that has come."""
         has_come = self.done.done() and not self.done.cancelled() and not self.done.exception()
-        if has_come and self.done.result() and self.asked.keep:
-            self.asked.keep(self.item, self._answers)
+        if has_come and self._answer and self.asked.keep:
+            self.asked.keep(self.item, self._answer)
 
 
-def hand_out(waiting: Iterable[Waiting], answers: dict[Any, bool] | Exception | None) -> None:
+def hand_out(waiting: Iterable[Waiting], answers: Answers | Exception | None) -> None:
     """Gives each task its answer, or the error; an item is new once."""
     # Those that still wait come first.
     for each in sorted(waiting, key=lambda each: each.done.cancelled()):
         each.take(answers)
         if each.asked.keep and isinstance(answers, dict):
-            answers[each.item] = False
+            answers[each.item] = None
 
 
 class Batcher:
@@ -123,8 +126,8 @@ class Batcher:
         while left := [batch for batch, left in self._left.items() if not wanted or wanted & left]:
             await asyncio.wait(left)
 
-    async def ask(self, asked: Asked, item: Any, alone: Callable[[], Flow[bool]]) -> bool:
-        """The answer to an item; ``alone``: the flow for it where no other goes with it."""
+    async def ask(self, asked: Asked, item: Any) -> bool:
+        """The answer to an item."""
         self.check_loop()
         if self._left and asked.keep:
             await self.settle(item)
@@ -133,7 +136,7 @@ class Batcher:
             waiting = self._waiting[asked.kind] = []
             self._on_way.append(1)
             try:
-                return bool(await asked.run(alone()))
+                return await asked.alone(item)
             finally:
                 self._on_way.remove(1)
                 self._end(asked.kind, waiting, 1)
@@ -150,7 +153,7 @@ class Batcher:
                 self._left.setdefault(mine.batch, set()).add(item)
                 mine.batch.add_done_callback(lambda batch: self._left.pop(batch, None))
             raise
-        return bool(await asked.run(alone())) if answer is None else answer
+        return await asked.alone(item) if answer is None else answer
 
     def go_on(self) -> None:
         """Sends for those that wait: a call has failed, and is retried."""

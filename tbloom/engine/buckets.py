@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tbloom.engine.batches import MOVED, Batch, answers_of
 from tbloom.engine.directory import Directory, read_directory
 from tbloom.engine.dispatcher import Dispatcher
-from tbloom.engine.flow import Flow, ScriptCall, chunks
+from tbloom.engine.flow import Flow, chunks
 from tbloom.engine.keys import Keys
+from tbloom.engine.pending import MOVED, Answers, Batch, answers_of
 from tbloom.engine.replicas import Replicas
+from tbloom.engine.scripts import ScriptCall
 
 #: Buckets that one command reads or deletes: less than a millisecond's work.
 _BUCKETS_PER_CALL = 100
@@ -32,7 +33,7 @@ class BucketDispatcher(Dispatcher):
 
     def take_out(
         self, digests: list[int], batches: list[Batch], call: Callable[[Batch], ScriptCall]
-    ) -> Flow[dict[int, bool]]:
+    ) -> Flow[Answers]:
         """Sends calls that take these items out, after all earlier ones that add them. Nothing is kept of those that fail."""
         if self.pending_answers.exist:
             # Else an add that is still on its way would come later, and its answer would reach nobody.
@@ -71,12 +72,11 @@ class BucketDispatcher(Dispatcher):
 
     def _rest_of(self, batch: Batch) -> list[Batch]:
         """The items that are in other buckets than the client thought."""
-        answers = batch.answers or ""
-        if batch.first or MOVED not in answers:
+        moved = [] if batch.first else batch.items_with(MOVED)
+        if not moved:
             return []
         self._note_moved(batch)
-        pairs = zip(batch.digests, answers, strict=True)
-        return [self._batch_of_rest(batch, [key for key, answer in pairs if answer == MOVED])]
+        return [self._batch_of_rest(batch, moved)]
 
 
 def keys_of_halves(prefix: str, halves: list[int]) -> list[str]:

@@ -7,21 +7,28 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from tbloom.engine.batches import MOVED, SEEN, Answers, Batch, answers_of
 from tbloom.engine.flow import (
     CALLS_AT_ONCE,
     MAX_CORRECTIONS,
     Call,
     Failure,
     Flow,
-    ScriptCall,
     chunks,
     raise_first,
     too_many_corrections,
 )
 from tbloom.engine.forks import BeginsAnew
-from tbloom.engine.pending import PendingAnswers, now_ms
+from tbloom.engine.pending import (
+    MOVED,
+    SEEN,
+    Answers,
+    Batch,
+    PendingAnswers,
+    answers_of,
+    now_ms,
+)
 from tbloom.engine.replicas import Lacking, Replicas
+from tbloom.engine.scripts import ScriptCall
 from tbloom.engine.tokens import LANE_TTL_MS, LanePool
 from tbloom.errors import NotReplicated, TBloomError
 
@@ -57,7 +64,7 @@ class Dispatcher(BeginsAnew):
             lanes.free.extend([batch.token for batch in batches if batch.token])
         except BaseException:  # GeneratorExit too, after a cancellation
             if keeps:
-                self._keep(batches)
+                self.keep(batches)
             raise
 
     def send(
@@ -84,9 +91,10 @@ class Dispatcher(BeginsAnew):
                 batches += unanswered[known:]
                 if preparing is not None and not (yield from preparing):
                     continue
-                calls: dict[Batch, ScriptCall] = {}
+                calls = dict[Batch, ScriptCall]()
                 for batch in unanswered:
-                    if made := (yield from self._made(batch, call)):
+                    again = self._made_again(batch, call) if batch.first else None
+                    if made := (yield from again) if again else call(batch):
                         calls[batch] = made
                         if self.replicas and store:
                             made.behind = self.replicas.behind(made.key)
@@ -99,11 +107,14 @@ class Dispatcher(BeginsAnew):
                     corrections = 0 if answered else corrections
                 unanswered = left
 
-    def _made(self, batch: Batch, call: Callable[[Batch], ScriptCall]) -> Flow[ScriptCall | None]:
-        """The batch's call; None: the lost answers that it is to get belong to what was cleared."""
+    def _made_again(
+        self, batch: Batch, call: Callable[[Batch], ScriptCall]
+    ) -> Flow[ScriptCall | None]:
+        """The call of a copy; None: the lost answers that it is to get belong to what was cleared."""
+        assert batch.first is not None  # noqa: S101 - it is a copy
         for _ in range(2):
             made = call(batch)
-            if batch.first is None or batch.first.generation == batch.generation:
+            if batch.first.generation == batch.generation:
                 return made
             # What is known may come from a reply that was late.
             yield from self._learn_generation(batch.shard)
@@ -136,9 +147,9 @@ class Dispatcher(BeginsAnew):
             if batch.answers:  # a reply that was late may have answered an earlier one since
                 pending.note_generation(batch.shard, batch.generation)
         try:
-            return Answers(answers_of(batches) | pending.take_new(digests), batches)
+            return answers_of(batches) | pending.take_new(digests)
         except BaseException:  # a signal's
-            self._keep(batches)
+            self.keep(batches)
             raise
 
     def _fetch(
@@ -148,28 +159,26 @@ class Dispatcher(BeginsAnew):
 
         ``call``, ``ttl``: what makes the present call, if that adds the items too.
         """
-        again, asked = self.pending_answers.batches_of(digests), set(digests)
-        for batch in again:
+        copies, asked = self.pending_answers.batches_of(digests), {*digests}
+        for batch in copies:
             # If the server has not executed it yet: all of its items are asked for, so now this call counts.
-            if call and batch.first and asked.issuperset(batch.digests):
-                batch.ttl, batch.call = ttl, call
-                batch.sent = now_ms()
+            if call and asked.issuperset(batch.digests):
+                batch.ttl, batch.call, batch.sent = ttl, call, now_ms()
         try:
-            yield from self.send(again, Batch.make, store=True)
+            yield from self.send(copies, Batch.make, store=True)
         except TBloomError as error:
             if isinstance(error, NotReplicated):
                 raise
             # The present call meets others too, and some answers may be known now.
         finally:
-            self._keep(again)
+            self.keep(copies)
 
-    def keep_new(self, digest: Any, answers: Answers) -> None:
+    def keep_new(self, digest: Any, batch: Batch) -> None:
         """Keeps a new item whose caller has gone. What the client knows of the store may have changed since the answer."""
-        batch = [batch for batch in answers.batches if digest in batch.digests][-1]
-        kept = replace(batch, digests=[digest], answers="1")
+        kept = replace(batch, digests=[digest], answers="1", taken=frozenset())
         self.pending_answers.keep(kept, self._lasts(batch))
 
-    def _keep(self, batches: Iterable[Batch]) -> None:
+    def keep(self, batches: Iterable[Batch]) -> None:
         """Keeps the batches that were sent."""
         for batch in batches:
             if batch.sent or batch.answers is not None:
@@ -227,7 +236,8 @@ class Dispatcher(BeginsAnew):
                 batch.answers = None  # as if the reply were lost
                 continue
             batch.sent = 0  # last, for the case of an interrupt
-        yield from raise_first(calls, replies)
+        if Failure in map(type, replies):
+            yield from raise_first(calls, replies)
         if errors:
             raise errors[0]
         return left

@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple, TypeVar
 
-from tbloom.engine.scripts import Script
+from tbloom.engine.scripts import ScriptCall
 from tbloom.errors import ServerTooOld, TBloomError
 
 OLDEST_SERVER = (6, 2)
@@ -61,38 +61,6 @@ class Command:
         self.is_resent: bool = False
         #: A key on the node that it asks.
         self.key: Any = key or self.words[1]
-
-
-class ScriptCall:
-    """A call of one of tbloom's scripts, by its hash."""
-
-    __slots__ = ("behind", "is_resent", "script", "words")
-
-    def __init__(
-        self,
-        script: Script,
-        keys: Sequence[Any] = (),
-        args: Sequence[Any] = (),
-        words: tuple[Any, ...] = (),
-        behind: tuple[Command, ...] = (),
-    ) -> None:
-        self.script: Script = script
-        #: The command's words; of ``keys`` and ``args``, unless they are given.
-        self.words: tuple[Any, ...] = words or ("EVALSHA", script.sha, len(keys), *keys, *args)
-        #: What is sent right behind it, on its connection (``engine/replicas``).
-        self.behind: tuple[Command, ...] = behind
-        #: True: an earlier copy got no reply, and may be executed late.
-        self.is_resent: bool = False
-
-    @property
-    def key(self) -> Any:
-        """The first key."""
-        return self.words[3]
-
-    def with_text(self) -> ScriptCall:
-        """The same call by the script's text, which loads it."""
-        words = "EVAL", self.script.text, *self.words[2:]
-        return ScriptCall(self.script, words=words, behind=self.behind)
 
 
 def pairs(reply: Any) -> dict[Any, Any]:

@@ -1,20 +1,24 @@
-"""The answers that did not reach their caller."""
+"""Batches of items, each for one script call; and those whose answers did not reach their caller."""
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterable
-from dataclasses import replace
-from itertools import islice
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice, repeat
 from threading import Lock
 from typing import Any
 
-from tbloom.engine.batches import MOVED, Batch
 from tbloom.engine.forks import BeginsAnew
-from tbloom.engine.tokens import LANE_TTL_MS
+from tbloom.engine.scripts import ScriptCall
+from tbloom.engine.tokens import LANE_TTL_MS, Lane
 from tbloom.errors import TBloomError
 
+#: The answer for an item that is not new.
+SEEN = "0"
+#: The answer for an item that is in another bucket than the client thought; it is sent again.
+MOVED = "2"
 #: Items whose answers are lost. With more, each call first fetches the answers to the oldest, so none is dropped. Such an
 #: item takes up to 500 bytes, because each may be a call of its own.
 MAX_LOST = 10_000
@@ -22,6 +26,78 @@ MAX_LOST = 10_000
 MAX_NEW = 1_000_000
 #: How often what is over is removed (ms). Until then it takes memory, and counts for nothing.
 _SWEPT_EVERY_MS = 60_000
+
+
+@dataclass(slots=True, eq=False)
+class Batch:
+    """The items of one script call, by their digests; ``answers`` has a character for each, once known."""
+
+    digests: list[Any]
+    shard: int = 0
+    #: The lane with the number of this call, and no later one: what makes the call safe to resend.
+    token: Lane | None = None
+    answers: str | None = None
+    #: When the items that are seen expire (ms), if the store says so.
+    times: Sequence[int] = ()
+    #: The number of items that the client has in hand for its shard, from these on.
+    in_hand: int = 0
+    #: The age of the slice that its items go into; 0: the current one.
+    age: int = 0
+    #: How long its items are remembered (ms); 0 where the call sets no TTL.
+    ttl: int = 0
+    #: Makes its call.
+    call: Callable[[Batch], ScriptCall] | None = None
+    #: What its last call was made from: a slice's calls, or a directory of buckets.
+    known: Any = None
+    #: The generation of its shard that its last call was made for.
+    generation: str = ""
+    #: When the oldest copy of its call was sent that may have been executed, without a reply (ms, monotonic); 0: none was.
+    sent: int = 0
+    #: True: a copy of its call that got no reply may be executed late.
+    is_resent: bool = False
+    #: Until when the server may know its answers, if they are lost.
+    until: int = 0
+    #: Of a copy: the batch whose lost answers it gets.
+    first: Batch | None = None
+    #: Those of its items whose answer "new" was had by a copy, or is wanted no more.
+    taken: frozenset[Any] = frozenset()
+    #: The parameters were compared after the server asked for it.
+    compared: bool = False
+
+    def make(self) -> ScriptCall:
+        """Its call, made anew."""
+        assert self.call is not None  # noqa: S101 - it was sent once
+        return self.call(self)
+
+    @property
+    def lane(self) -> Lane:
+        """The lane of its call."""
+        assert self.token is not None  # noqa: S101 - the dispatcher has given it one
+        return self.token
+
+    def items_with(self, wanted: str) -> list[Any]:
+        """Its items that have this answer."""
+        pairs = zip(self.digests, self.answers or "", strict=False)
+        return [key for key, answer in pairs if answer == wanted]
+
+
+#: For each item that has an answer: the batch in which it is new; of a verb that only asks, the one that says yes. None: in none.
+Answers = dict[Any, Batch | None]
+
+
+def answers_of(batches: Iterable[Batch]) -> Answers:
+    """The answers to the items that have one."""
+    answers: Answers = {}
+    for batch in batches:
+        for digest, answer in zip(batch.digests, batch.answers or "", strict=False):
+            if answer != MOVED:
+                answers[digest] = batch if answer == "1" else answers.get(digest)
+    return answers
+
+
+def in_order(answers: dict[Any, Any], digests: Iterable[Any]) -> list[bool]:
+    """Whether these items are new, by the answers, which are taken out; a repeat is seen."""
+    return [*map(bool, map(answers.pop, digests, repeat(None)))]  # in one step, for a signal
 
 
 class PendingAnswers(BeginsAnew):
@@ -32,7 +108,15 @@ class PendingAnswers(BeginsAnew):
     sent later, it would be executed for nobody.
     """
 
-    __slots__ = ("_generations", "_kept", "_lock", "_lost", "_new", "_sweep_at", "exist")
+    __slots__ = (
+        "_generations",
+        "_kept",
+        "_lock",
+        "_lost",
+        "_new",
+        "_sweep_at",
+        "exist",
+    )
 
     def __init__(self) -> None:
         #: False: there are none.
@@ -61,8 +145,7 @@ class PendingAnswers(BeginsAnew):
         # The first one may be kept no more: another copy, with another ``within``, was answered "seen".
         first, new, now, answers = batch.first or batch, None, now_ms(), batch.answers
         if answers is not None:
-            pairs = zip(batch.digests, answers, strict=False)
-            new = [key for key, answer in pairs if answer == "1"]
+            new = batch.items_with("1")
             is_complete = MOVED not in answers and len(answers) == len(batch.digests)
             # Without a new item the server keeps no answers: another copy may yet be executed, with the items in other
             # places.
@@ -79,14 +162,15 @@ class PendingAnswers(BeginsAnew):
             oldest = islice(self._lost, max(0, len(self._lost) - MAX_LOST))
             return self._copies([*digests, *oldest])
 
-    def take_new(self, digests: Iterable[Any]) -> dict[Any, bool]:
+    def take_new(self, digests: Iterable[Any]) -> dict[Any, Batch]:
         """Removes the items that are known to be new, and answers for them."""
         if not self.exist:
             return {}
         with self._lock:
             self._take_in()
-            new = {key: True for key in digests if self._is_new(key)}
-            [*map(self._new.pop, new)]  # in one step, for a signal
+            known = [*dict.fromkeys(filter(self._is_new, digests))]
+            # In one step, for a signal.
+            new = dict(zip(known, map(self._new.pop, known), strict=True))
             self.exist = False
             # Not in one step, because something may be kept between.
             if self._kept or self._lost or self._new:
@@ -166,11 +250,11 @@ class PendingAnswers(BeginsAnew):
 
     def _copies(self, digests: Iterable[Any]) -> list[Batch]:
         """Copies of the batches with these items that are still worth sending."""
-        batches = {id(batch): batch for key in digests for batch in self._lost.get(key, ())}
+        batches = dict.fromkeys(batch for key in digests for batch in self._lost.get(key, ()))
         now = now_ms()
         return [
             replace(batch, digests=[*batch.digests], first=batch)
-            for batch in batches.values()
+            for batch in batches
             if batch.until > now
         ]
 

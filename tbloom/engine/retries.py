@@ -12,7 +12,8 @@ from typing import Any
 
 from redis import exceptions
 
-from tbloom.engine.flow import Call, Failure, ScriptCall
+from tbloom.engine.flow import Call, Failure
+from tbloom.engine.scripts import ScriptCall
 
 #: The calls that are on their way to one node, at most: the server may execute all of them before another client's.
 AT_ONCE = 4

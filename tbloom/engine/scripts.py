@@ -7,9 +7,12 @@ clock``), unless they have come before. Nothing else is changed, and nothing is 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from hashlib import sha1
 from pathlib import Path
+from typing import Any
 
 _INCLUDES = re.compile(r"^-- Includes +(.*)$", re.MULTILINE)
 
@@ -34,6 +37,33 @@ class Script:
     def sha(self) -> str:
         """The SHA-1 of the text, in hexadecimal."""
         return sha1(self.text.encode(), usedforsecurity=False).hexdigest()
+
+    def call(self, keys: Sequence[Any] = (), args: Sequence[Any] = ()) -> ScriptCall:
+        """A call by the hash."""
+        return ScriptCall(self, ("EVALSHA", self.sha, len(keys), *keys, *args))
+
+
+@dataclass(slots=True, eq=False)
+class ScriptCall:
+    """A call of a script."""
+
+    script: Script
+    #: The command's words.
+    words: tuple[Any, ...]
+    #: What is sent right behind it, on its connection (``engine/replicas``).
+    behind: tuple[Any, ...] = ()
+    #: True: an earlier copy got no reply, and may be executed late.
+    is_resent: bool = False
+
+    @property
+    def key(self) -> Any:
+        """The first key."""
+        return self.words[3]
+
+    def with_text(self) -> ScriptCall:
+        """The same call, from now on by the script's text, which loads it."""
+        self.words = ("EVAL", self.script.text, *self.words[2:])
+        return self
 
 
 def _with_included(name: str, come: set[str]) -> str:

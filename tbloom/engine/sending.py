@@ -7,6 +7,7 @@ One call is one ``execute_command``; several are a pipeline.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from contextlib import suppress
 from time import monotonic_ns
 from typing import Any
@@ -48,6 +49,14 @@ def options_of(client: Any, call: Call) -> dict[str, Any]:
     if is_cluster(client):  # redis-py would ask the server which of the words are keys
         return {**BYTES, "target_nodes": client.get_node_from_key(call.key)}
     return {**BYTES, "keys": [call.key]}  # for the client's cache
+
+
+def queued(client: Any, commands: Iterable[Call]) -> Any:
+    """A pipeline that has these commands."""
+    pipeline, plain = client.pipeline(transaction=False), plain_options(client)
+    for each in commands:
+        pipeline.execute_command(*each.words, **(plain or options_of(client, each)))
+    return pipeline
 
 
 def node_of(client: Any, call: Call) -> str:

@@ -20,6 +20,7 @@ from tbloom.engine.sending import (
     next_renewal,
     options_of,
     plain_options,
+    queued,
     redis_error,
 )
 from tbloom.engine.urls import ClientOptions
@@ -53,46 +54,31 @@ class Sender(BeginsAnew):
         #: When connections are closed, so that the address is asked anew (ns, by the monotonic clock).
         self._renewal = next_renewal()
 
-    def ask(self, call: Call) -> Any:
-        """The reply to a call, or redis-py's error."""
-        if monotonic_ns() >= self._renewal:
-            self.renew()
-        kept, client = self._kept, self._client
-        try:
-            if self.keeps:
-                try:
-                    client = kept.pop()
-                except IndexError:
-                    client = client.client()
-            options = self._plain or options_of(self._client, call)
-            reply = client.execute_command(*call.words, **options)
-        except BaseException as error:  # noqa: BLE001 - an interrupt is raised again
-            if client is not self._client:
-                client.close()
-            return self._failed(error)
-        if client is not self._client:
-            kept.append(client)
-        return reply
-
     def send(self, calls: Sequence[Call]) -> list[Any]:
         """The replies to these calls, which go together, or redis-py's errors."""
-        first, client = calls[0], self._client
-        commands = [*calls, *first.behind]
-        if len(commands) == 1:
-            return [self.ask(first)]
+        first, client, kept = calls[0], self._client, None
         if monotonic_ns() >= self._renewal:
             self.renew()
         try:
+            if len(calls) == 1 and not first.behind:
+                options = self._plain or options_of(client, first)
+                if not self.keeps:
+                    return [client.execute_command(*first.words, **options)]
+                try:
+                    kept = self._kept.pop()
+                except IndexError:
+                    kept = client.client()
+                reply = kept.execute_command(*first.words, **options)
+                self._kept.append(kept)
+                return [reply]
             if first.behind and is_cluster(client):  # on the connection of one node
                 client = client.get_redis_connection(client.get_node_from_key(first.key))
-            with client.pipeline(transaction=False) as pipeline:
-                for each in commands:
-                    options = plain_options(client) or options_of(client, each)
-                    pipeline.execute_command(*each.words, **options)
-                replies: list[Any] = pipeline.execute(raise_on_error=False)
+            with queued(client, [*calls, *first.behind]) as pipeline:
+                return without_waits(first, pipeline.execute(raise_on_error=False))
         except BaseException as error:  # noqa: BLE001 - an interrupt is raised again
-            replies = [self._failed(error)] * len(commands)
-        return without_waits(first, replies)
+            if kept is not None:
+                kept.close()
+            return [self._failed(error)] * len(calls)
 
     def _failed(self, error: BaseException) -> Exception:
         """The error that has ended a call; raises what is none of redis-py's."""
@@ -178,17 +164,18 @@ class SyncDriver(SyncVerbs, Store["redis.Redis | redis.RedisCluster", Any]):
         try:
             calls = next(flow)
             while True:
-                calls = flow.send(self._send(calls))
+                replies: Sequence[Any] = self._sender.send(calls) if len(calls) == 1 else []
+                if not replies or isinstance(replies[0], Exception):
+                    replies = self._retried(calls, replies)
+                calls = flow.send(replies)
         except StopIteration as stop:
             answer: T = stop.value
             return answer
         finally:
             flow.close()  # so that it notes an error or a cancellation
 
-    def _send(self, calls: Sequence[Call]) -> Sequence[Any]:
-        replies = [self._sender.ask(calls[0])] if len(calls) == 1 and not calls[0].behind else []
-        if replies and not isinstance(replies[0], Exception):
-            return replies
+    def _retried(self, calls: Sequence[Call], replies: Sequence[Any]) -> Sequence[Any]:
+        """The replies to these calls; ``replies``: those that came, or nothing."""
         retries = self._retries(calls)
         while asked := retries.next_calls():
             retries.take(replies or self._sender.send(asked))

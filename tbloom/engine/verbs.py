@@ -13,7 +13,7 @@ The classes get a method for each verb when they are made. A method of their own
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from functools import partial, update_wrapper
+from functools import update_wrapper
 from inspect import signature
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
@@ -109,8 +109,7 @@ class AsyncVerbs(_Verbs):
 
         async def joining(self: AsyncVerbs, /, *args: Any, **arguments: Any) -> Any:
             assert self._batcher is not None  # noqa: S101 - the driver's
-            alone = partial(flow, self, *args, **arguments)
-            return await self._batcher.ask(*asked(self, *args, **arguments), alone)
+            return await self._batcher.ask(*asked(self, *args, **arguments))
 
         return joining
 

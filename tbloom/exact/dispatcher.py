@@ -8,14 +8,14 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
-from tbloom.engine.batches import Answers, Batch
 from tbloom.engine.buckets import BucketDispatcher, keys_of_halves, packed
 from tbloom.engine.directory import BITS, LAST_BUCKET, Directory
-from tbloom.engine.flow import Flow, ScriptCall, Status, chunks, text
+from tbloom.engine.flow import Flow, Status, chunks, text
 from tbloom.engine.keys import by_shard
 from tbloom.engine.parameters import refusal
+from tbloom.engine.pending import Answers, Batch
 from tbloom.engine.replicas import Replicas
-from tbloom.engine.scripts import Script
+from tbloom.engine.scripts import Script, ScriptCall
 from tbloom.engine.tokens import LANE_TTL_MS
 from tbloom.exact.config import ExactConfig
 
@@ -83,7 +83,7 @@ class ExactDispatcher(BucketDispatcher):
         """Which items are new? Adds them, for ``ttl`` ms."""
         return self.add(digests, self.batches(digests), self.add_call, ttl)
 
-    def discard(self, digests: list[int]) -> Flow[dict[int, bool]]:
+    def discard(self, digests: list[int]) -> Flow[Answers]:
         """Which of these were remembered? They are no more."""
         return self.take_out(digests, self.batches(digests), self._discard_call)
 
@@ -117,7 +117,7 @@ class ExactDispatcher(BucketDispatcher):
         if time.monotonic() < until and ttl <= longest and not is_required:
             return True
         config = self.config
-        call = ScriptCall(_OPEN, (config.keys.root,), (config.stored, ttl))
+        call = _OPEN.call((config.keys.root,), (config.stored, ttl))
         yield from self._deliver({Batch([]): call}, self._accept)
         self._compared = time.monotonic() + (ttl / 2000 or _LOOK_SECONDS), ttl
         for batch in batches:
@@ -161,17 +161,17 @@ class ExactDispatcher(BucketDispatcher):
         prefix = self.config.keys.buckets(batch.generation, batch.shard)
         limits = batch.ttl, LANE_TTL_MS, _MAX_ENTRIES, LAST_BUCKET
         buckets = [f"{prefix}{bucket}" for bucket in swept]
-        return ScriptCall(_ADD, (*keys, *buckets), (*arguments, *limits, items, *swept))
+        return _ADD.call((*keys, *buckets), (*arguments, *limits, items, *swept))
 
     def contains_call(self, batch: Batch, *, times: bool = False) -> ScriptCall:
         """``lua/exact/contains.lua``; ``times``: the reply says when items expire."""
         keys, arguments, items = self._located(batch)
-        return ScriptCall(_CONTAINS, keys, (*arguments, items, int(times)))
+        return _CONTAINS.call(keys, (*arguments, items, int(times)))
 
     def _discard_call(self, batch: Batch) -> ScriptCall:
         """``lua/exact/discard.lua``; the batch has a token."""
         keys, arguments, items = self._located(batch)
-        return ScriptCall(_DISCARD, keys, (*arguments, LANE_TTL_MS, items))
+        return _DISCARD.call(keys, (*arguments, LANE_TTL_MS, items))
 
     def _located(self, batch: Batch) -> tuple[tuple[str, ...], tuple[Any, ...], bytes]:
         """The keys and the arguments that all calls begin with, and the items, as the shard's directory is known now; the batch
@@ -194,8 +194,7 @@ class ExactDispatcher(BucketDispatcher):
     def clear_call(self, batch: Batch) -> ScriptCall:
         """``lua/exact/clear.lua``; the batch has a token, a generation, and no items."""
         keys = self.config.keys
-        return ScriptCall(
-            _CLEAR,
+        return _CLEAR.call(
             (self.lane(batch), keys.config(batch.shard), keys.layout(batch.shard)),
             (batch.lane.number, self.config.stored, LANE_TTL_MS, batch.generation),
         )

@@ -8,12 +8,12 @@ from functools import partial
 from typing import TYPE_CHECKING, TypedDict
 
 from tbloom.engine.batcher import Asked
-from tbloom.engine.batches import Batch, answers_of, in_order
 from tbloom.engine.buckets import bucket_keys
 from tbloom.engine.client import Client, Store
 from tbloom.engine.directory import Directory, read_directory
-from tbloom.engine.flow import Command, Flow, ScriptCall, deliver, deliver_all, text
+from tbloom.engine.flow import Command, Flow, deliver, deliver_all, text
 from tbloom.engine.parameters import mismatch
+from tbloom.engine.pending import Answers, Batch, answers_of, in_order
 from tbloom.engine.scripts import Script
 from tbloom.engine.server import check_stored, evictions
 from tbloom.engine.urls import ClientOptions
@@ -108,18 +108,15 @@ class ExactVerbs(Store[Client, ExactConfig]):
         :param ttl: seconds, or a ``timedelta``; None, the default: the filter's.
         """
         key, lasting = fingerprint(encode(item)), self._ttl_ms(ttl)
-        return (yield from self._dispatcher.add_items([key], lasting)).get(key, False)
+        return bool((yield from self._dispatcher.add_items([key], lasting)).get(key))
 
     @add.batched
     def _adding(self, item: Item, ttl: float | timedelta | None = None) -> tuple[Asked, int]:
         dispatcher, lasting = self._dispatcher, self._ttl_ms(ttl)
-        asked = Asked(
-            ("add", lasting),
-            self.run,
-            lambda keys: dispatcher.add_items(keys, lasting),
-            dispatcher.keep_new,
+        add = partial(dispatcher.add_items, ttl=lasting)
+        return Asked(("add", lasting), self.run, add, dispatcher.keep_new), fingerprint(
+            encode(item)
         )
-        return asked, fingerprint(encode(item))
 
     @verb
     def add_many(
@@ -139,7 +136,7 @@ class ExactVerbs(Store[Client, ExactConfig]):
     def contains(self, item: Item) -> Flow[bool]:
         """Is the item remembered? Changes nothing."""
         key = fingerprint(encode(item))
-        return (yield from self._contains([key]))[key]
+        return bool((yield from self._contains([key]))[key])
 
     @contains.batched
     def _probing(self, item: Item) -> tuple[Asked, int]:
@@ -150,7 +147,7 @@ class ExactVerbs(Store[Client, ExactConfig]):
         """``contains`` for each item, in order."""
         digests = fingerprints_of(items)
         answers = yield from self._contains(digests)
-        return [answers[digest] for digest in digests]
+        return [bool(answers[digest]) for digest in digests]
 
     @verb
     def discard(self, item: Item) -> Flow[bool]:
@@ -159,7 +156,7 @@ class ExactVerbs(Store[Client, ExactConfig]):
         A call that is sent again gets its first answer; one that is repeated after an error may return False.
         """
         key = fingerprint(encode(item))
-        return (yield from self._dispatcher.discard([key]))[key]
+        return bool((yield from self._dispatcher.discard([key]))[key])
 
     @verb
     def discard_many(self, items: Iterable[Item]) -> Flow[list[bool]]:
@@ -187,7 +184,7 @@ class ExactVerbs(Store[Client, ExactConfig]):
             directory = yield from read_directory(config.name, config.keys.layout(shard))
             groups = bucket_keys(config.keys.buckets(directory.generation, shard), directory)
             buckets += sum(map(len, groups))
-            calls = [ScriptCall(_COUNT, keys, (directory.generation,)) for keys in groups]
+            calls = [_COUNT.call(keys, (directory.generation,)) for keys in groups]
             for counted in (yield from deliver_all(calls)):
                 items, dead, memory = items + counted[0], dead + counted[1], memory + counted[2]
         return ExactInfo(
@@ -225,7 +222,7 @@ class ExactVerbs(Store[Client, ExactConfig]):
     def _ttl_ms(self, ttl: float | timedelta | None) -> int:
         return self._ttl if ttl is None else check_ttl(ttl)
 
-    def _contains(self, digests: list[int]) -> Flow[dict[int, bool]]:
+    def _contains(self, digests: list[int]) -> Flow[Answers]:
         return answers_of((yield from self._look_up(digests)))
 
     def _expiries(self, digests: list[int]) -> Flow[list[datetime | None]]:

@@ -15,9 +15,8 @@ from tbloom.bloom.config import Config
 from tbloom.bloom.hasher import by_shard
 from tbloom.bloom.layout import Layout
 from tbloom.bloom.script_calls import SliceCalls
-from tbloom.engine.batches import Batch
 from tbloom.engine.flow import chunks
-from tbloom.engine.pending import PendingAnswers
+from tbloom.engine.pending import Batch, PendingAnswers
 from tbloom.engine.tokens import LANE_TTL_MS
 from tbloom.errors import ConfigMismatch, FilterFull
 from tbloom.items import check_keep, check_within

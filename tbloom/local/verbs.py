@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from tbloom.bloom.config import Config, Parameters, configure
 from tbloom.bloom.info import FilterInfo
-from tbloom.engine.batches import in_order
 from tbloom.engine.flow import Flow
+from tbloom.engine.pending import in_order
 from tbloom.engine.verbs import verb
 from tbloom.errors import ConfigError
 from tbloom.items import Item

@@ -19,7 +19,7 @@ from tbloom.bloom.hasher import digest
 from tbloom.bloom.layout import Layout
 from tbloom.bloom.script_calls import SliceCalls
 from tbloom.engine import pending
-from tbloom.engine.batches import Batch
+from tbloom.engine.pending import Batch
 from tbloom.engine.tokens import LanePool
 from tests.helpers.contents import snapshot
 from tests.helpers.flows import flow_of, keys_of, lose, replies_to, sent

@@ -19,7 +19,7 @@ from tbloom.bloom.hasher import columns_of, digest, shard_of
 from tbloom.bloom.layout import Layout
 from tbloom.bloom.script_calls import SliceCalls
 from tbloom.bloom.sizing import COLUMNS, block_step, window_rate
-from tbloom.engine.batches import Batch
+from tbloom.engine.pending import Batch
 from tbloom.engine.tokens import LanePool
 from tests.helpers.contents import block_of
 from tests.helpers.flows import keys_of

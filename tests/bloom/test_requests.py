@@ -19,7 +19,7 @@ from tbloom.bloom.config import Config, configure
 from tbloom.bloom.hasher import digest
 from tbloom.bloom.layout import Layout
 from tbloom.bloom.script_calls import SliceCalls
-from tbloom.engine.batches import Batch
+from tbloom.engine.pending import Batch
 from tbloom.engine.tokens import LanePool
 from tests.helpers.commands import tbloom
 from tests.helpers.flows import keys_of

@@ -7,12 +7,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import redis
 
 from tbloom import TBloomError
 from tbloom.engine import pending
-from tbloom.engine.batches import Batch
 from tbloom.engine.dispatcher import Dispatcher
-from tbloom.engine.pending import PendingAnswers, now_ms
+from tbloom.engine.pending import Batch, PendingAnswers, now_ms
+from tbloom.engine.retries import Retries
+from tbloom.engine.scripts import Script
 from tbloom.engine.tokens import LANE_TTL_MS, LanePool
 from tests.helpers.making import in_child, needs_fork
 
@@ -86,6 +88,17 @@ def test_new_items_of_another_generation_are_dropped_also_if_they_are_kept_later
         assert [*digests(2, 2), *digests(3, 6)] == [*answers.take_new(digests(10))]
 
 
+def test_a_call_that_is_lost_once_its_text_was_sent_may_be_executed_late() -> None:
+    """The server did not know the script; a claim has to know of such a copy."""
+    call = Script("bloom/add").call(["a key"])
+    retries = Retries([call], lambda: 1.0, lambda _: "", resends=False)
+    for error in (redis.exceptions.NoScriptError(), redis.ConnectionError()):
+        assert not call.is_resent
+        retries.next_calls()
+        retries.take([error])
+    assert call.is_resent
+
+
 class Quiet(Dispatcher):
     """A dispatcher that sends nothing."""
 
@@ -98,4 +111,4 @@ def test_a_child_leaves_pending_answers_to_its_parent() -> None:
     digest = b"a digest's bytes"
     keep_new(dispatcher.pending_answers, [digest])
     assert in_child(lambda: digest in dispatcher.pending_answers) is False
-    assert {digest: True} == dispatcher.pending_answers.take_new([digest])
+    assert [digest] == [*dispatcher.pending_answers.take_new([digest])]

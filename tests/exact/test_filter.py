@@ -13,8 +13,8 @@ import redis
 
 from tbloom import ConfigMismatch, TBloomError
 from tbloom.distinct import DistinctCounter
-from tbloom.engine.batches import MOVED
 from tbloom.engine.directory import BITS, read_directory
+from tbloom.engine.pending import MOVED
 from tbloom.exact import ExactFilter
 from tbloom.exact.info import ExactInfo
 from tbloom.items import encode, fingerprint

@@ -9,7 +9,8 @@ from typing import Any
 import redis
 from redis.client import NEVER_DECODE
 
-from tbloom.engine.flow import Call, ScriptCall
+from tbloom.engine.flow import Call
+from tbloom.engine.scripts import ScriptCall
 from tbloom.engine.verbs import verb
 
 

@@ -10,10 +10,10 @@ from collections.abc import Generator, Iterable, Mapping
 
 from tbloom.bloom.claims.held import Claim, Session
 from tbloom.bloom.dispatcher import FilterDispatcher
-from tbloom.engine.batches import Batch
-from tbloom.engine.flow import Flow, ScriptCall
+from tbloom.engine.flow import Flow
 from tbloom.engine.forks import BeginsAnew
-from tbloom.engine.scripts import Script
+from tbloom.engine.pending import Batch
+from tbloom.engine.scripts import Script, ScriptCall
 from tbloom.errors import NotReplicated, TBloomError
 
 _CLAIM = Script("bloom/claims/claim")
@@ -58,8 +58,7 @@ class Claims(BeginsAnew):
             """``lua/bloom/claims/claim.lua``."""
             of_shard = batch.known.shard(batch.shard)
             parts = of_shard.parts(within)
-            return ScriptCall(
-                _CLAIM,
+            return _CLAIM.call(
                 (*of_shard.guards, *self.keys_of(batch.shard), *parts.keys),
                 (
                     parts.constant,
@@ -146,7 +145,7 @@ class Claims(BeginsAnew):
             """``lua/bloom/claims/release.lua``."""
             claimed_as = "".join([numbers[digest] for digest in batch.digests])
             words = (session.name, how, b"".join(batch.digests), claimed_as, session.least)
-            return ScriptCall(_RELEASE, self.keys_of(batch.shard), words)
+            return _RELEASE.call(self.keys_of(batch.shard), words)
 
         batches = self.dispatcher.batches(numbers)
         try:

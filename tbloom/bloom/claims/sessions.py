@@ -12,7 +12,7 @@ from itertools import islice
 
 from tbloom.bloom.claims.held import Claim, Session
 from tbloom.bloom.claims.protocol import Claims
-from tbloom.engine.flow import Flow, ScriptCall, deliver, deliver_all, text
+from tbloom.engine.flow import Flow, deliver, deliver_all, text
 from tbloom.engine.scripts import Script
 
 _ABANDONED = Script("bloom/claims/abandoned")
@@ -114,7 +114,7 @@ class Sessions:
         """The next cursor, the number of claims left, and the claims to take over: slices and note."""
         keys, cursor = self._claims.keys_of(shard), search.cursor or "0"
         arguments = (cursor, _PAGE, int(wanted), search.prefix, *forget)
-        [[_, reply]] = yield from deliver([ScriptCall(_ABANDONED, keys, arguments)])
+        [[_, reply]] = yield from deliver([_ABANDONED.call(keys, arguments)])
         next_, left, *words = reply
         slices = self._claims.dispatcher.config.slices
         claims = {
@@ -134,8 +134,7 @@ class Sessions:
         if session is not None:
             name, least, shards = session.name, session.least, [*session.shards]
         calls = [
-            ScriptCall(
-                _HEARTBEAT,
+            _HEARTBEAT.call(
                 self._claims.keys_of(shard),
                 (name, ttl_ms, slice_calls.expires_at(shard), least),
             )

@@ -25,7 +25,7 @@ from tbloom.cli.kit import filters, formats, options, output, progress
 from tbloom.cli.kit.command import Command
 from tbloom.cli.kit.errors import CommandError
 from tbloom.cli.kit.filters import Server
-from tbloom.engine.flow import ScriptCall, Status
+from tbloom.engine.flow import Status
 from tbloom.engine.scripts import Script
 from tbloom.errors import TBloomError
 from tbloom.window import ALWAYS
@@ -142,7 +142,7 @@ class Upload:
             *(keys.slice(part.label, shard, part.number) for part in parts),
         ]
         args = (self._config.stored, max(expires), layout.entries, *counts)
-        call = ScriptCall(_RESTORE_SHARD, names, args).with_text()
+        call = _RESTORE_SHARD.call(names, args).with_text()
         status, _ = self._client.execute_command(*call.words)
         if status == Status.MISMATCH:
             raise self._begun()
