@@ -1,7 +1,7 @@
 -- change: adds members to a counter, discards them, says whether they are counted, or merges whole containers.
 --
 -- A mapping gives each member a number, its id, for all counters: 0, 1, 2, ... The mapping is spread over buckets: small
--- hashes (fingerprint -> id, or id:member), split like an exact filter's (lua/exact/add.lua). Without a mapping, the client
+-- hashes (fingerprint -> id, or id:member), split like an exact filter's (lua/exact/change.lua). Without a mapping, the client
 -- gives the ids. A counter is a set of ids in slices (shared/counters.lua).
 --
 -- Includes   buckets, clock, containers, counters, parameters, tokens

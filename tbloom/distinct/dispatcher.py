@@ -142,9 +142,10 @@ class CountDispatcher(BucketDispatcher):
             pieces = {*range((self._members + len(digests) >> 28) + 1)}
             halves = [*map(directory.half_of, digests)]
         keeps = verb == "merge" or (config.keep_members and verb == "add")
+        lane, number = self.lane(batch)
         return _CHANGE.call(
             (
-                self.lane(batch) if batch.token else keys.config(),
+                lane,
                 keys.config(),
                 keys.layout(),
                 keys.members(),
@@ -158,7 +159,7 @@ class CountDispatcher(BucketDispatcher):
                 *([keys.scratch()] if verb == "merge" else []),
             ),
             (
-                batch.lane.number if batch.token else 0,
+                number,
                 verb,
                 config.stored_mapping,
                 config.name,

@@ -62,9 +62,11 @@ class BucketDispatcher(Dispatcher):
         """The shard's directory; without a generation if the client knows of none."""
         return self._directories.get(shard) or self._directories.setdefault(shard, Directory(""))
 
-    def lane(self, batch: Batch) -> str:
-        """The key of the batch's lane."""
-        return self._keys.lanes(batch.shard) + batch.lane.name
+    def lane(self, batch: Batch) -> tuple[str, int]:
+        """The key of the batch's lane, and the number of its call; any key, and 0, for one without a token."""
+        if batch.token is None:
+            return self._keys.config(batch.shard), 0
+        return self._keys.lanes(batch.shard) + batch.token.name, batch.token.number
 
     def _note_moved(self, batch: Batch) -> None:
         """Has the layout read again before the next call, because items of this batch have moved."""

@@ -6,6 +6,7 @@ import random
 import time
 from collections import defaultdict
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 from tbloom.engine.buckets import BucketDispatcher, keys_of_halves, packed
@@ -20,9 +21,7 @@ from tbloom.engine.tokens import LANE_TTL_MS
 from tbloom.exact.config import ExactConfig
 
 _OPEN = Script("exact/open")
-_ADD = Script("exact/add")
-_CONTAINS = Script("exact/contains")
-_DISCARD = Script("exact/discard")
+_CHANGE = Script("exact/change")
 _CLEAR = Script("exact/clear")
 
 #: A bucket with more entries is split. Redis keeps up to 128 in its compact form (a listpack). With fewer, a search is
@@ -81,11 +80,11 @@ class ExactDispatcher(BucketDispatcher):
 
     def add_items(self, digests: list[int], ttl: int) -> Flow[Answers]:
         """Which items are new? Adds them, for ``ttl`` ms."""
-        return self.add(digests, self.batches(digests), self.add_call, ttl)
+        return self.add(digests, self.batches(digests), partial(self.call, "add"), ttl)
 
     def discard(self, digests: list[int]) -> Flow[Answers]:
         """Which of these were remembered? They are no more."""
-        return self.take_out(digests, self.batches(digests), self._discard_call)
+        return self.take_out(digests, self.batches(digests), partial(self.call, "discard"))
 
     def batches(self, digests: Iterable[int]) -> list[Batch]:
         """The distinct digests, by shard, in batches for one call each."""
@@ -154,47 +153,34 @@ class ExactDispatcher(BucketDispatcher):
             case [dead, left]:
                 self._sweeps[batch.shard].note(dead, left)
 
-    def add_call(self, batch: Batch) -> ScriptCall:
-        """``lua/exact/add.lua``; the batch has a token."""
-        keys, arguments, items = self._located(batch)
-        swept = self._sweeps[batch.shard].next_buckets(batch.known, len(batch.digests))
-        prefix = self.config.keys.buckets(batch.generation, batch.shard)
-        limits = batch.ttl, LANE_TTL_MS, _MAX_ENTRIES, LAST_BUCKET
-        buckets = [f"{prefix}{bucket}" for bucket in swept]
-        return _ADD.call((*keys, *buckets), (*arguments, *limits, items, *swept))
-
-    def contains_call(self, batch: Batch, *, times: bool = False) -> ScriptCall:
-        """``lua/exact/contains.lua``; ``times``: the reply says when items expire."""
-        keys, arguments, items = self._located(batch)
-        return _CONTAINS.call(keys, (*arguments, items, int(times)))
-
-    def _discard_call(self, batch: Batch) -> ScriptCall:
-        """``lua/exact/discard.lua``; the batch has a token."""
-        keys, arguments, items = self._located(batch)
-        return _DISCARD.call(keys, (*arguments, LANE_TTL_MS, items))
-
-    def _located(self, batch: Batch) -> tuple[tuple[str, ...], tuple[Any, ...], bytes]:
-        """The keys and the arguments that all calls begin with, and the items, as the shard's directory is known now; the batch
-        notes that."""
+    def call(self, verb: str, batch: Batch) -> ScriptCall:
+        """``lua/exact/change.lua``, by the shard's directory as it is known now; the batch notes that."""
         config, keys, shard = self.config, self.config.keys, batch.shard
         batch.known = directory = self.directory(shard)
         batch.generation = directory.generation
         self.pending_answers.note_generation(shard, directory.generation)
-        halves = [*map(directory.half_of, batch.digests)]
-        buckets = keys_of_halves(keys.buckets(directory.generation, shard), halves)
+        halves, prefix = (
+            [*map(directory.half_of, batch.digests)],
+            keys.buckets(directory.generation, shard),
+        )
+        swept, how = list[int](), tuple[int, ...]()
+        if verb == "add":
+            swept = self._sweeps[shard].next_buckets(directory, len(halves))
+            how = batch.ttl, _MAX_ENTRIES, LAST_BUCKET, *swept
+        buckets = *keys_of_halves(prefix, halves), *[f"{prefix}{bucket}" for bucket in swept]
+        lane, number = self.lane(batch)
         # A single shard's script compares the parameters itself.
         is_compared = int(batch.compared or config.shards == 1)
-        lane, number = ((self.lane(batch),), (batch.lane.number,)) if batch.token else ((), ())
-        return (
-            (*lane, keys.config(shard), keys.layout(shard), *buckets),
-            (*number, config.stored, is_compared, directory.generation),
-            packed(halves, batch.digests),
+        checked = verb, number, config.stored, is_compared, directory.generation
+        return _CHANGE.call(
+            (keys.config(shard), keys.layout(shard), lane, *buckets),
+            (*checked, LANE_TTL_MS, packed(halves, batch.digests), *how),
         )
 
     def clear_call(self, batch: Batch) -> ScriptCall:
         """``lua/exact/clear.lua``; the batch has a token, a generation, and no items."""
-        keys = self.config.keys
+        keys, (lane, number) = self.config.keys, self.lane(batch)
         return _CLEAR.call(
-            (self.lane(batch), keys.config(batch.shard), keys.layout(batch.shard)),
-            (batch.lane.number, self.config.stored, LANE_TTL_MS, batch.generation),
+            (lane, keys.config(batch.shard), keys.layout(batch.shard)),
+            (number, self.config.stored, LANE_TTL_MS, batch.generation),
         )

@@ -227,16 +227,15 @@ class ExactVerbs(Store[Client, ExactConfig]):
 
     def _expiries(self, digests: list[int]) -> Flow[list[datetime | None]]:
         found: dict[int, datetime] = {}
-        for batch in (yield from self._look_up(digests, times=True)):
+        for batch in (yield from self._look_up(digests, "expires")):
             answers = zip(batch.digests, batch.answers or "", strict=True)
             seen = [key for key, answer in answers if answer == "1"]
             found.update(zip(seen, map(from_ms, batch.times), strict=True))
         return [found.get(key) for key in digests]
 
-    def _look_up(self, digests: list[int], *, times: bool = False) -> Flow[list[Batch]]:
-        dispatcher = self._dispatcher
-        batches = dispatcher.batches(digests)
-        yield from dispatcher.send(batches, partial(dispatcher.contains_call, times=times))
+    def _look_up(self, digests: list[int], verb: str = "contains") -> Flow[list[Batch]]:
+        batches = self._dispatcher.batches(digests)
+        yield from self._dispatcher.send(batches, partial(self._dispatcher.call, verb))
         return batches
 
 

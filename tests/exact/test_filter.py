@@ -153,7 +153,7 @@ def test_items_that_are_always_in_another_bucket_end_in_an_error(
         for _ in range(200):
             replies = replies_to(client, calls)
             for call, reply in zip(calls, replies, strict=True):
-                if script_of(call) == "exact/add":
+                if script_of(call) == "exact/change":
                     reply[1] = MOVED.encode() * len(reply[1])
             calls = flow.send(replies)
 

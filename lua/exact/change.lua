@@ -1,0 +1,132 @@
+-- change: adds items to an exact filter for the given time, forgets them, or says which are remembered, and until when.
+--
+-- The items are spread over buckets: small sorted sets, fingerprint -> time at which it expires. A bucket that gets too
+-- large is split into two halves; the layout has a bit for each bucket that has been split (extendible hashing: R. Fagin
+-- et al., 1979). The script checks the token, the parameters and the generation. Then it (1) looks up all items. To
+-- forget, it (2) removes them. To add, it (3) adds those that are missing, and (4) sweeps dead entries out of some more buckets.
+--
+-- Includes   buckets, clock, generations, parameters, tokens
+--
+-- KEYS[1]    the filter's parameters
+-- KEYS[2]    the layout: the generation, 16 digits; then a bit for each bucket, from number 0 on
+-- KEYS[3]    the client's lane (shared/tokens.lua); any key, if nothing is to change
+-- KEYS[4..]  the items' buckets, as the client knows them, each followed by its halves (place in shared/buckets.lua); then
+--            the buckets to sweep
+--
+-- ARGV[1]    'add', 'discard', 'contains' or 'expires'
+-- ARGV[2]    this call's number in the lane; with the lane's name, its token
+-- ARGV[3]    the client's parameters
+-- ARGV[4]    1: the client has compared them, so to add, they may be stored if there are none; 0: they must be stored here,
+--            or be compared first (open.lua)
+-- ARGV[5]    the generation that the client knows; '': none
+-- ARGV[6]    how long a lane's answer is kept at most (ms)
+-- ARGV[7]    the items (half_at in shared/buckets.lua)
+-- ARGV[8]    to add: how long the items are remembered (ms)
+-- ARGV[9]    the limit of entries in a bucket; with more it is split
+-- ARGV[10]   the number of the last bucket that may be split
+-- ARGV[11..]  the numbers of the buckets to sweep
+--
+-- Reply      {0, answers, splits, times}  answers: a character per item: 1 remembered until now; 0 not, or it had expired;
+--                             2 it is in another bucket: read the layout and send it again. splits: those of the client's
+--                             buckets that have been split. times, for 'expires': when each of the remembered ones expires (ms)
+--            {0, answers, splits, dead, left}  for 'add': 1 new; 0 seen; 2 not added, because the half that it belongs to has
+--                             been split, or must be. dead, left: the numbers of entries that were swept out of the last
+--                             buckets in KEYS, and that are left in them
+--            {0, answers, {}}  the lane's last answers
+--            {2, parameters}  the filter is stored with other parameters; nothing changed
+--            {3, number}      the lane has had a later call, so this is a stray copy of an answered one; nothing changed
+--            {4, ''}          no parameters are stored here, and the client has not compared its own (open.lua)
+--            {5, generation}  another generation is stored than the client's. If none was, to add, the parameters and a
+--                             generation were stored, and no item
+-- Errors     WRONGTYPE, OOM, READONLY, all of them before anything is changed
+
+local config_key, layout_key, lane_key, FIRST_KEY, FIRST_SWEPT = KEYS[1], KEYS[2], KEYS[3], 4, 11
+local verb, number, config, agreed, generation = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4] == '1', ARGV[5]
+local lane_ttl, items, ttl = tonumber(ARGV[6]), ARGV[7], tonumber(ARGV[8])
+local is_added, is_discarded = verb == 'add', verb == 'discard'
+
+-- The token comes first: a call that is sent again gets its first answer, even if something has changed since, unless the
+-- filter was cleared.
+local stored = generation_of(layout_key)
+if is_added or is_discarded then
+  local answered, last = earlier_answer(lane_key, number, stored)
+  if answered then return {0, answered, {}} end
+  if last then return {3, last} end
+end
+local refused = disagreement(config_key, config, agreed) or stored ~= generation and {5, stored}
+if refused then return refused end
+if generation == '' and not is_added then return {0, string.rep('0', #items / 20), {}, {}} end
+
+-- Parameters and layout must outlive the items. They get twice the time, so that this write is rare; and that of a lane,
+-- so that they are there when a client has learnt of them.
+local life = is_added and math.max(2 * ttl, lane_ttl)
+local function keep_parameters()
+  if ends_before(config_key, ttl) then redis.call('SET', config_key, config, 'PX', life) end
+end
+
+if generation == '' then
+  keep_parameters()
+  generation = new_generation()
+  redis.call('SET', layout_key, generation, 'PX', life)
+  return {5, generation}
+end
+
+-- (1) Seen items get their answer also on a server that refuses writes.
+local directory, now = directory_of(layout_key, FIRST_KEY), server_time()
+local entry_now = since(generation, now)
+local answers, times, found, missing = {}, {}, {}, {}
+for item = 0, #items / 20 - 1 do
+  local at = place(directory, items, item)
+  local expires = at and redis.call('ZSCORE', KEYS[at], fingerprint_at(items, item))
+  local is_remembered = expires and tonumber(expires) > entry_now
+  answers[item + 1] = not at and '2' or is_remembered ~= is_added and '1' or '0'
+  if is_remembered and verb == 'expires' then times[#times + 1] = now - entry_now + expires end
+  if expires then found[item] = KEYS[at] end
+  if at and not is_remembered then missing[#missing + 1] = item end
+end
+if not is_added and not is_discarded then return {0, table.concat(answers), directory.splits, times} end
+
+-- (2) Out of memory, and on a replica, the server refuses the first write, so that one changes nothing. Also an answer that
+-- found nothing is kept, because an item may be added before a late copy arrives.
+if is_discarded then
+  answers = table.concat(answers)
+  redis.call('SET', lane_key, lane_entry(ARGV[2], answers, generation), 'PX', lane_ttl)
+  for item, key in pairs(found) do redis.call('ZREM', key, fingerprint_at(items, item)) end
+  return {0, answers, directory.splits, times}
+end
+
+-- (3) Here too, the first write is one that changes nothing.
+directory.size, directory.most, directory.last = 'ZCARD', tonumber(ARGV[9]), tonumber(ARGV[10])
+if #missing > 0 then redis.call('SETRANGE', layout_key, 0, '') end
+local new = 0
+for _, item in ipairs(missing) do
+  local at, bucket = place(directory, items, item) -- a split may have moved it
+  if at then redis.call('ZREMRANGEBYSCORE', KEYS[at], '-inf', entry_now) end
+  if has_room(directory, at) then
+    redis.call('ZADD', KEYS[at], entry_now + ttl, fingerprint_at(items, item))
+    new = new + 1
+    keep_bucket(KEYS[at], now + ttl, now)
+    split_if_due(directory, at, bucket)
+  else
+    answers[item + 1] = '2'
+  end
+end
+answers = table.concat(answers)
+
+-- (4) The sweep changes no answer, so it needs no token.
+local dead, left = 0, 0
+for i = FIRST_SWEPT, #ARGV do
+  local key, bucket = KEYS[#KEYS - #ARGV + i], tonumber(ARGV[i])
+  local swept = redis.pcall('ZREMRANGEBYSCORE', key, '-inf', entry_now)
+  if type(swept) == 'number' then dead, left = dead + swept, left + redis.call('ZCARD', key) end
+  if is_split(directory, bucket) then table.insert(directory.splits, bucket) end
+end
+
+-- Without a new item the answer is not kept, because a resent call finds the same. (Unless an item has expired by then:
+-- see docs/guarantees.md.) Once its items have expired, an answer says nothing of those that others add.
+if new == 0 then return {0, answers, directory.splits, dead, left} end
+
+keep_parameters()
+if ends_before(layout_key, ttl) then redis.call('PEXPIRE', layout_key, life) end
+redis.call('SET', lane_key, lane_entry(ARGV[2], answers, generation), 'PX', math.min(lane_ttl, ttl))
+return {0, answers, directory.splits, dead, left}
