@@ -86,7 +86,7 @@ def digests_for(hashes: int) -> int:
 
 
 def packed(
-    digests: Iterable[bytes],
+    digests: Sequence[bytes],
     count: int,
     sizes: Sequence[tuple[int, int]],
     *,
@@ -94,12 +94,12 @@ def packed(
 ) -> bytes:
     """The items as scripts take them: each its columns, ``16 * count`` bytes; for each size of part (blocks, and bytes from
     one to the next) the byte at which its block begins, 4 bytes, the lowest first; and then its digest, if that is wanted."""
-    if count == len(sizes) == 1 and not with_digests:
+    if count == len(sizes) == 1:
         [(blocks, step)], items = sizes, list[bytes]()
         for digest in digests:
             block = mmh3_32_uintdigest(digest, _BLOCK_SEED) * blocks >> 32
             items.append(digest.translate(_COLUMN_OF_BYTE) + _U32(block * step))
-        return b"".join(items)
+        return b"".join(map(bytes.__add__, items, digests) if with_digests else items)
     starts = Struct(f"<{len(sizes)}I").pack
     return b"".join(
         [

@@ -110,8 +110,9 @@ class ShardCalls:
         weight = len(self._slices) + 5 + self._slices[0][1].hashes // 8
         #: The limit of items in one call.
         self.most: int = max(1, _PROBES_PER_CALL // weight)
-        #: The keys of the shard's parameters, and of its state.
+        #: The keys of the shard's parameters, and of its state; and of its claims, and of the sessions that have them.
         self.guards: tuple[str, str] = keys.config(shard), keys.state(shard)
+        self.claims: tuple[str, str] = keys.claims(shard), keys.sessions(shard)
         self.layout = layout
         #: The slice whose size decides how the current one begins; None: it begins as usual, or has begun.
         self.begins_after: str | None = layout.newest_before(calls.labels[0], calls.labels)
@@ -204,7 +205,7 @@ class SliceCalls:
             age = self.labels.index(label)
         shard, batch.age = self.shard(batch.shard), age
         parts = shard.parts(age + 1, age)
-        keys = *shard.guards, self.config.keys.claims(batch.shard), *parts.keys
+        keys = *shard.guards, shard.claims[0], *parts.keys
         arguments = parts.constant, session, parts.packed_for_claims(batch.digests)
         return _COMMIT.call(keys, arguments)
 
@@ -214,12 +215,11 @@ class SliceCalls:
 
     def clear(self, batch: Batch, counted: list[str]) -> ScriptCall:
         """``lua/bloom/clear.lua``; the batch has a lane, and no items. ``counted``: the parts that the state counts."""
-        keys, shard = self.config.keys, self.shard(batch.shard)
+        shard = self.shard(batch.shard)
         return _CLEAR.call(
             (
                 *shard.guards,
-                keys.claims(batch.shard),
-                keys.sessions(batch.shard),
+                *shard.claims,
                 *dict.fromkeys([*shard.parts(len(self.labels)).keys, *counted]),
             ),
             (

@@ -63,8 +63,7 @@ def _call(
         (
             *old.shard(0).guards,
             *new.shard(0).guards,
-            new.config.keys.claims(0),
-            new.config.keys.sessions(0),
+            *new.shard(0).claims,
             *parts,
             *new_parts,
             *ShardCalls(old, 0, layout).parts(window).keys,

@@ -59,7 +59,7 @@ class Claims(BeginsAnew):
             of_shard = batch.known.shard(batch.shard)
             parts = of_shard.parts(within)
             return _CLAIM.call(
-                (*of_shard.guards, *self.keys_of(batch.shard), *parts.keys),
+                (*of_shard.guards, *of_shard.claims, *parts.keys),
                 (
                     parts.constant,
                     session.name,

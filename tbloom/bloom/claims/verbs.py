@@ -189,9 +189,9 @@ class ClaimVerbs(Verbs[Client]):
             answers = yield from self._claims.claim(
                 session, number, asked, within, notes, previous_owner=previous_owner
             )
-            self._cache_seen(
-                (key for key, answer in answers.items() if answer is Claim.SEEN), calls
-            )
+            if self._cache.size:
+                seen = [key for key, answer in answers.items() if answer is Claim.SEEN]
+                self._cache_seen(seen, calls)
             in_order = []
             for key in digests:
                 in_order.append(answers.setdefault(key, Claim.SEEN))
