@@ -7,12 +7,13 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from tbloom.bloom.config import FIRST_CAPACITY, Config, from_stored
-from tbloom.bloom.hasher import by_shard
+from tbloom.bloom.hasher import shard_of
 from tbloom.bloom.info import items_in, parts_of
 from tbloom.bloom.layout import Layout, damaged
 from tbloom.bloom.script_calls import Parts, SliceCalls
 from tbloom.engine.dispatcher import Dispatcher
 from tbloom.engine.flow import Command, Flow, Status, chunks, corrected, deliver, text
+from tbloom.engine.keys import by_shard
 from tbloom.engine.parameters import refusal
 from tbloom.engine.pending import Batch
 from tbloom.engine.replicas import Replicas
@@ -54,7 +55,7 @@ class FilterDispatcher(Dispatcher):
     def batches(self, digests: Iterable[bytes]) -> list[Batch]:
         """The distinct digests, by shard, in batches for one call each."""
         batches = list[Batch]()
-        shards = by_shard(digests, self.config.shards)
+        shards = by_shard(digests, self.config.shards, shard_of)
         later = self.expected // len(shards) if shards else 0
         self.expected = max(0, self.expected - sum(map(len, shards.values())))
         for shard, keys in shards.items():

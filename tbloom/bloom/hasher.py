@@ -127,13 +127,3 @@ def columns_of(digest: bytes, count: int) -> bytes:
 def shard_of(digest: bytes, shards: int) -> int:
     """The item's shard, 0 .. shards-1."""
     return mmh3_32_uintdigest(digest, _SHARD_SEED) * shards >> 32
-
-
-def by_shard(digests: Iterable[bytes], shards: int) -> dict[int, list[bytes]]:
-    """The distinct digests by shard, in order."""
-    if shards == 1:
-        return {0: [*dict.fromkeys(digests)]}
-    shares: dict[int, list[bytes]] = {}
-    for digest in dict.fromkeys(digests):
-        shares.setdefault(shard_of(digest, shards), []).append(digest)
-    return shares

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import re
 from binascii import crc_hqx
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 from tbloom.errors import ConfigError
 
+T = TypeVar("T")
 #: The hash slots of a Redis Cluster.
 SLOTS = 1 << 14
 # More shards than this spread evenly by chance.
@@ -133,14 +135,13 @@ def slot(tag: str) -> int:
     return crc_hqx(tag.encode(), 0) % SLOTS
 
 
-def shard_of(digest: int, shards: int) -> int:
-    """The shard of the item with this digest, 0 .. shards-1."""
-    return (digest >> 96) * shards >> 32
-
-
-def by_shard(digests: Iterable[int], shards: int) -> dict[int, list[int]]:
-    """The distinct digests by shard, in order."""
-    shares: dict[int, list[int]] = {}
-    for key in dict.fromkeys(digests):
-        shares.setdefault(shard_of(key, shards), []).append(key)
+def by_shard(
+    digests: Iterable[T], shards: int, shard_of: Callable[[T, int], int]
+) -> dict[int, list[T]]:
+    """The distinct digests by shard, in order; ``shard_of``: the shard of one."""
+    if shards == 1:
+        return {0: [*dict.fromkeys(digests)]}
+    shares: dict[int, list[T]] = {}
+    for digest in dict.fromkeys(digests):
+        shares.setdefault(shard_of(digest, shards), []).append(digest)
     return shares

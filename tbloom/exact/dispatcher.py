@@ -68,6 +68,10 @@ class _Sweep:
             self._buckets //= 2
 
 
+def _shard_of(digest: int, shards: int) -> int:
+    return (digest >> 96) * shards >> 32
+
+
 class ExactDispatcher(BucketDispatcher):
     """What a client knows of an exact filter, and its calls."""
 
@@ -90,7 +94,7 @@ class ExactDispatcher(BucketDispatcher):
         """The distinct digests, by shard, in batches for one call each."""
         return [
             Batch(list(some), shard)
-            for shard, keys in by_shard(digests, self.config.shards).items()
+            for shard, keys in by_shard(digests, self.config.shards, _shard_of).items()
             for some in chunks(keys, _ITEMS_PER_CALL)
         ]
 

@@ -12,10 +12,11 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator
 
 from tbloom.bloom.config import Config
-from tbloom.bloom.hasher import by_shard
+from tbloom.bloom.hasher import shard_of
 from tbloom.bloom.layout import Layout
 from tbloom.bloom.script_calls import SliceCalls
 from tbloom.engine.flow import chunks
+from tbloom.engine.keys import by_shard
 from tbloom.engine.pending import Batch, PendingAnswers
 from tbloom.engine.tokens import LANE_TTL_MS
 from tbloom.errors import ConfigMismatch, FilterFull
@@ -153,7 +154,7 @@ class Protocol:
 
     def _batches(self, digests: list[bytes]) -> Iterator[tuple[int, list[bytes]]]:
         """The distinct items by shard, in batches."""
-        for number, items in by_shard(digests, self.config.shards).items():
+        for number, items in by_shard(digests, self.config.shards, shard_of).items():
             for batch in chunks(items, _MAX_BATCH):
                 yield number, list(batch)
 
