@@ -27,8 +27,11 @@ class Parameters(griffe.Extension):
         expand(init, cls.package[DEFAULTS])
         describe(init, cls.package[DESCRIBED])
         for parameter in init.parameters:
-            if isinstance(parameter.default, griffe.ExprName):
-                constant = cls.modules_collection[parameter.default.canonical_path]
+            default = parameter.default
+            if isinstance(default, griffe.ExprName) and default.canonical_path.startswith(
+                "tbloom."
+            ):
+                constant = cls.modules_collection[default.canonical_path]
                 parameter.default = getattr(constant, "value", parameter.default)
         if "from_url" in cls.members:
             expand(cls["from_url"], init)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from binascii import crc_hqx
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import TypeVar
 
 from tbloom.errors import ConfigError
@@ -20,12 +21,17 @@ SLOTS = 1 << 14
 _SEGMENTS = 256
 # Any number of colons at the end, so that no two names have the same stem.
 _LIKE_A_SHARD = re.compile(r":[0-9]+(\.[0-9]+)?:*\Z")
-#: The mapping of counters that name none: a user's name is never all in braces. And what follows the hash tag in its keys, and
-#: in no others.
-DEFAULT_MAPPING, DEFAULT_INNER = "{ids}", ":_"
+#: The mapping of counters that name none: a user's name is never all in braces.
+DEFAULT_MAPPING = "{ids}"
+#: What follows the hash tag in its keys, and in no others.
+DEFAULT_INNER = ":_"
 #: What follows the hash tag in the keys of a filter that shares those of another one: "{news}:new".
-INNER_NAME = ":[A-Za-z][A-Za-z0-9_-]*"
-_OF_TAG = re.compile(rf"{{([^{{}}]+)}}({INNER_NAME})")
+_INNER_NAME = ":[A-Za-z][A-Za-z0-9_-]*"
+_OF_TAG = re.compile(rf"{{([^{{}}]+)}}({_INNER_NAME})")
+#: A pattern for SCAN: the keys of all stores' parameters, and the shards' copies.
+CONFIGS = "{*}*:config"
+_CONFIG = re.compile(rf"{{([^{{}}]+)}}((?:{_INNER_NAME}|{DEFAULT_INNER})?):config")
+_DEFAULT_ROOT = f"{DEFAULT_MAPPING}{DEFAULT_INNER}:config"
 
 
 def check_name(name: str, argument: str = "name") -> str:
@@ -145,3 +151,22 @@ def by_shard(
     for digest in dict.fromkeys(digests):
         shares.setdefault(shard_of(digest, shards), []).append(digest)
     return shares
+
+
+def root_of(name: str) -> str:
+    """The key with the parameters of the store of this name."""
+    return _DEFAULT_ROOT if name == DEFAULT_MAPPING else Keys(name).root
+
+
+def name_of(key: str) -> str | None:
+    """The name of the store whose parameters are in this key; None if it is a shard's copy, or another key."""
+    if key == _DEFAULT_ROOT:
+        return DEFAULT_MAPPING
+    if match := _CONFIG.fullmatch(key):
+        stem, inner = match.groups()
+        for tagged in (stem, stem[:-1]):
+            name = f"{{{tagged}}}{inner}" if inner else tagged
+            with suppress(ConfigError):
+                if Keys(name).root == key:
+                    return name
+    return None

@@ -15,8 +15,8 @@ import pytest
 import redis
 
 from tbloom import ConfigError, ConfigMismatch, ExactFilter, TimeBloom
-from tbloom.cli.kit.filters import name_of
 from tbloom.distinct import DistinctCounter, MappingFull
+from tbloom.engine.keys import name_of
 from tests.helpers import servers
 from tests.helpers.account import FULL, names, pieces
 from tests.helpers.contents import check_mapping

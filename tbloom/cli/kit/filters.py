@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any, cast
@@ -19,7 +19,7 @@ from tbloom.bloom.info import FilterInfo, read_info
 from tbloom.cli.kit import output, together
 from tbloom.cli.kit.errors import VARIABLES, CommandError
 from tbloom.engine.flow import Command, Flow, deliver, text
-from tbloom.engine.keys import DEFAULT_INNER, DEFAULT_MAPPING, INNER_NAME, Keys
+from tbloom.engine.keys import CONFIGS, name_of, root_of
 from tbloom.engine.parameters import read_stored
 from tbloom.engine.server import ServerClock
 from tbloom.engine.urls import make_client, parse_url, without_secrets
@@ -40,10 +40,6 @@ _SILENT = 1.0
 COUNTERS = ("mapping", "integers")
 #: The kind of a ``TimeBloom``, and of what no kind is known.
 WITH_SLICES = ""
-#: A pattern for SCAN: the keys of all stores' parameters, and the shards' copies.
-_CONFIGS = "{*}*:config"
-_CONFIG = re.compile(rf"{{([^{{}}]+)}}((?:{INNER_NAME}|{DEFAULT_INNER})?):config")
-_DEFAULT_ROOT = f"{DEFAULT_MAPPING}{DEFAULT_INNER}:config"
 
 
 @contextmanager
@@ -104,7 +100,7 @@ class Server:
 
     def stored(self, name: str) -> str | None:
         """The stored parameters of the store with this name."""
-        found = self.client.get(_root(name))
+        found = self.client.get(root_of(name))
         return None if found is None else text(found)
 
     def kind(self, name: str) -> str | None:
@@ -156,7 +152,7 @@ class Server:
 
     def names(self, *kinds: str) -> list[str]:
         """The names of the stores of these kinds (all filters), found by SCAN, sorted."""
-        keys = (name_of(text(key)) for key in self.client.scan_iter(_CONFIGS, count=1000))
+        keys = (name_of(text(key)) for key in self.client.scan_iter(CONFIGS, count=1000))
         names = sorted({name for name in keys if name is not None})
         stored = together.answers(self.client, names, _stored)
         found = {name: _kind(values) for name, values in stored}
@@ -202,26 +198,8 @@ class Server:
 
 
 def _stored(name: str) -> Flow[str | None]:
-    [found] = yield from deliver([Command(("GET", _root(name)))])
+    [found] = yield from deliver([Command(("GET", root_of(name)))])
     return None if found is None else text(found)
-
-
-def _root(name: str) -> str:
-    return _DEFAULT_ROOT if name == DEFAULT_MAPPING else Keys(name).root
-
-
-def name_of(key: str) -> str | None:
-    """The name of the store whose parameters are in this key; None if it is a shard's copy, or another key."""
-    if key == _DEFAULT_ROOT:
-        return DEFAULT_MAPPING
-    if match := _CONFIG.fullmatch(key):
-        stem, inner = match.groups()
-        for tagged in (stem, stem[:-1]):
-            name = f"{{{tagged}}}{inner}" if inner else tagged
-            with suppress(ConfigError):
-                if Keys(name).root == key:
-                    return name
-    return None
 
 
 def _kind(stored: str | Exception | None) -> str | None:
