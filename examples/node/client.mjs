@@ -143,7 +143,7 @@ export class TimeBloom {
   #own() { return [`${this.#stem}}:config`, `${this.#stem}}:state`]; }
 
   async #open(store, times) { // learns the layout; true: look again
-    await this.#call(OPEN, this.#own(), [this.stored, ...times, store ? 1 : 0]);
+    await this.#call(OPEN, this.#own(), [this.stored, constants(times, 0, 0, "", ""), store ? 1 : 0]);
     return Boolean(this.#layout) || store;
   }
 

@@ -1,6 +1,6 @@
 -- clear: forget everything that the filter has seen, and its parameters.
 --
--- Includes   clock, keys, lanes, layouts
+-- Includes   calls, keys, lanes
 --
 -- KEYS[1]    the filter's parameters
 -- KEYS[2]    its state (add.lua)
@@ -9,36 +9,30 @@
 -- KEYS[5..]  all parts of live slices, and those that its state counts
 --
 -- ARGV[1]    the token (shared/lanes.lua)
--- ARGV[2]    the client's parameters
--- ARGV[3]    when the client believes that the current slice begins (ms)
--- ARGV[4]    when it ends (ms)
--- ARGV[5]    when it leaves the window (ms)
--- ARGV[6]    how long a lane is kept at most (ms)
--- ARGV[7]    the version of the client's layout; '': it knows of none
+-- ARGV[2]    what the calls of the slice share (shared/calls.lua)
+-- ARGV[3]    the client's parameters
+-- ARGV[4]    how long a lane is kept at most (ms)
 --
 -- Reply      {0, keys}        the number of keys that were deleted
---            {1, now}         the server's clock (ms) is not within ARGV[3..4]; nothing changed
 --            {2, parameters}  the filter is stored with other parameters, so with other slices; nothing changed
 --            {3, number}      the lane is at this call or a later one: the filter was cleared before; nothing changed
---            {5, layout}      the stored layout has another version; nothing changed
+--            {1, now}, {5, layout, parameters}  refused (shared/calls.lua); nothing changed
 -- Errors     WRONGTYPE, OOM, READONLY, each before anything is changed
 
 local config_key, state, FIRST_PART = KEYS[1], KEYS[2], 5
 local number, lane = read_token(ARGV[1])
-local config, version = ARGV[2], ARGV[7]
-local begins, ends, expires, lane_ttl = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
+local begins, ends, expires, _, _, _, version = read_constants(ARGV[2])
+local config, lane_ttl = ARGV[3], tonumber(ARGV[4])
 
 -- A second copy would forget what others have added meanwhile.
 local kept = redis.call('HMGET', state, 'layout', lane)
 local earlier, last = answers_in(kept[2], number)
 if earlier or last then return {3, last or tonumber(number, 16)} end
 
-local now, refused = time_within(begins, ends)
-if refused then return refused end
-
 local stored, layout = redis.call('GET', config_key), kept[1] or ''
 if stored and stored ~= config then return {2, stored} end
-if version_of(layout) ~= version then return {5, layout} end
+local now, refused = refusal(begins, ends, layout, version, config_key)
+if refused then return refused end
 -- Another program's key stays: GETBIT and HLEN raise WRONGTYPE.
 for part = FIRST_PART, #KEYS do redis.call('GETBIT', KEYS[part], 0) end
 for hash = 3, 4 do redis.call('HLEN', KEYS[hash]) end

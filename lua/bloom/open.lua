@@ -1,26 +1,24 @@
 -- open: agree on a filter's parameters, and begin the filter where there is none.
 --
--- Includes   clock, generations, keys
+-- Includes   calls, generations, keys
 --
 -- KEYS[1]    the filter's parameters. With several shards, clients first compare theirs with those that are found by the
 --            name alone, the root's; the shards keep copies
 -- KEYS[2]    the state of the shard (add.lua); missing for the root of several shards
 --
 -- ARGV[1]    the client's parameters
--- ARGV[2]    when the client believes that the current slice begins (ms)
--- ARGV[3]    when it ends (ms)
--- ARGV[4]    when it leaves the window (ms)
--- ARGV[5]    0: change nothing; 1: store the parameters where there are none, and keep them as long as the slice
+-- ARGV[2]    what the calls of the slice share (shared/calls.lua)
+-- ARGV[3]    0: change nothing; 1: store the parameters where there are none, and keep them as long as the slice
 --
 -- Reply      {0, ''}          agreed; of a shard: there is none
---            {1, now}         the server's clock (ms) is not within ARGV[2..3]; nothing changed
+--            {1, now}         refused (shared/calls.lua); nothing changed
 --            {2, parameters}  the filter is stored with other parameters; nothing changed
 --            {5, layout}      agreed; the shard's layout, which may begin now
 -- Errors     WRONGTYPE, OOM, READONLY, each before anything is changed
 
 local config_key, state, config = KEYS[1], KEYS[2], ARGV[1]
-local begins, ends, expires = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
-local store = ARGV[5] == '1'
+local begins, ends, expires = read_constants(ARGV[2])
+local store = ARGV[3] == '1'
 
 local now, refused = time_within(begins, ends)
 if refused then return refused end

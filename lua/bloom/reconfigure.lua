@@ -1,6 +1,6 @@
 -- reconfigure: give a filter, or one shard of it, other parameters, and keep what it has seen.
 --
--- Includes   clock, generations, keys, layouts
+-- Includes   calls, generations, keys
 --
 -- KEYS[1]    the filter's parameters
 -- KEYS[2]    its state (add.lua). KEYS[2..] are missing for the key that a sharded filter's clients compare their
@@ -9,35 +9,29 @@
 --
 -- ARGV[1]    the old parameters
 -- ARGV[2]    the new parameters
--- ARGV[3]    the version of the old layout
+-- ARGV[3]    what the calls of the slice share (shared/calls.lua); the version is that of the old layout
 -- ARGV[4]    the entries of the new one, with one for each slice made under the old parameters
--- ARGV[5]    when the client believes that the current slice begins (ms)
--- ARGV[6]    when it ends (ms)
--- ARGV[7]    when it leaves the window (ms)
--- ARGV[8..]  when the slice of each part from KEYS[3] on leaves the window (ms)
+-- ARGV[5..]  when the slice of each part from KEYS[3] on leaves the window (ms)
 --
 -- Reply      {0, ''}          done, now or before
---            {1, now}         the server's clock (ms) is not within ARGV[5..6]; nothing changed
 --            {2, parameters}  the filter is stored with neither of these parameters; nothing changed
 --            {4, ''}          no parameters are stored; nothing changed
---            {5, layout}      the stored layout has another version; nothing changed
+--            {1, now}, {5, layout, parameters}  refused (shared/calls.lua); nothing changed
 -- Errors     WRONGTYPE, OOM, READONLY, each before anything is changed
 
 local config_key, state, FIRST_PART = KEYS[1], KEYS[2], 3
-local old_config, new_config, version, entries = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local old_config, new_config, entries, FIRST_EXPIRY = ARGV[1], ARGV[2], ARGV[4], 5
+local begins, ends, expires, _, _, _, version = read_constants(ARGV[3])
+local layout = state and (redis.call('HGET', state, 'layout') or '') or version
 local new_layout
-local begins, ends, expires, FIRST_EXPIRY = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7], 8
-
-local now, refused = time_within(begins, ends)
-if refused then return refused end
 
 local config = redis.call('GET', config_key)
 if config == new_config then return {0, ''} end
 if not config then return {4, ''} end
 if config ~= old_config then return {2, config} end
+local _, refused = refusal(begins, ends, layout, version, config_key)
+if refused then return refused end
 if state then
-  local layout = redis.call('HGET', state, 'layout') or ''
-  if version_of(layout) ~= version then return {5, layout} end
   -- Without a layout, the server has dropped the old one.
   new_layout = layout == '' and begun_layout(entries) or changed_layout(layout, entries)
   -- Another program's key gets no TTL: GETBIT raises WRONGTYPE.

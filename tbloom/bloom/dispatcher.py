@@ -228,7 +228,7 @@ class FilterDispatcher(Dispatcher):
             self.clock.learn(payload)
             return False
         if status == Status.LAYOUT:
-            if stored and text(stored[0]) != self.config.stored:
+            if stored and stored[0] and text(stored[0]) != self.config.stored:
                 raise refusal(self.config, Status.MISMATCH, stored[0])
             self.learn_layout(batch.shard, text(payload))
             return False

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from tbloom.bloom.config import Config, from_stored, leaves
 from tbloom.bloom.layout import Layout
+from tbloom.bloom.script_calls import constants
 from tbloom.engine.flow import Command, Flow, Status, corrected, deliver, text
 from tbloom.engine.scripts import Script, ScriptCall
 from tbloom.engine.server import ServerClock
@@ -55,7 +56,7 @@ def _change(new: Config, clock: ServerClock, stored: str, shard: int | None) -> 
             raise ConfigMismatch(new.name, fixed, stored)
         old = from_stored(new.name, stored, new.keys.config(shard) if shard is not None else "")
         call = _call(old, new, clock.now(), shard, Layout(old, layout, shard or 0))
-        [(status, payload)] = yield from deliver([call])
+        [(status, payload, *_)] = yield from deliver([call])
         if status in (Status.OK, Status.UNKNOWN):  # unknown: the filter was cleared meanwhile
             return True
         if status == Status.CLOCK:
@@ -81,16 +82,6 @@ def _call(old: Config, new: Config, now: int, shard: int | None, layout: Layout)
             for number in range(len(layout.parts(slice.label))):
                 keys.append(new.keys.slice(slice.label, shard, number))
                 expiries.append(leaves(new, new.window.expires(slice), shard))
-    return _RECONFIGURE.call(
-        tuple(keys),
-        (
-            old.stored,
-            new.stored,
-            layout.version,
-            entries,
-            current.start,
-            current.end,
-            leaves(new, new.window.expires(current), shard),
-            *expiries,
-        ),
-    )
+    expires = leaves(new, new.window.expires(current), shard)
+    constant = constants(current.start, current.end, expires, version=layout.version)
+    return _RECONFIGURE.call(tuple(keys), (old.stored, new.stored, constant, entries, *expiries))

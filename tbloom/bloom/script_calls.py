@@ -154,8 +154,6 @@ class SliceCalls:
         self.config = config
         self.begins: int = current.start
         self.ends: int = current.end
-        #: The arguments that most calls begin with: the parameters, and the slice that they believe current.
-        self.current: tuple[str, int, int] = config.stored, current.start, current.end
         self._expires = config.window.expires(current)
         self._layouts = layouts
         self._shards: dict[int, ShardCalls] = {}
@@ -213,6 +211,11 @@ class SliceCalls:
         """``lua/bloom/contains.lua`` in the newest slices."""
         return self.shard(batch.shard).parts(within).contains(batch.digests, when=when)
 
+    def constant(self, shard: int | None) -> bytes:
+        """What calls without items share."""
+        version = "" if shard is None else self.layout(shard).version
+        return constants(self.begins, self.ends, self.expires_at(shard), version=version)
+
     def clear(self, batch: Batch, counted: list[str]) -> ScriptCall:
         """``lua/bloom/clear.lua``; the batch has a lane, and no items. ``counted``: the parts that the state counts."""
         shard = self.shard(batch.shard)
@@ -222,18 +225,12 @@ class SliceCalls:
                 *shard.claims,
                 *dict.fromkeys([*shard.parts(len(self.labels)).keys, *counted]),
             ),
-            (
-                batch.lane.token,
-                *self.current,
-                self.expires_at(batch.shard),
-                LANE_TTL_MS,
-                shard.layout.version,
-            ),
+            (batch.lane.token, self.constant(batch.shard), self.config.stored, LANE_TTL_MS),
         )
 
     def open(self, shard: int | None, *, store: bool) -> ScriptCall:
         """``lua/bloom/open.lua``, for the root of several shards (None), or for a shard."""
-        arguments = *self.current, self.expires_at(shard), int(store)
+        arguments = self.config.stored, self.constant(shard), int(store)
         keys = (self.config.keys.root,) if shard is None else self.shard(shard).guards
         return _OPEN.call(keys, arguments)
 

@@ -31,7 +31,7 @@ def swap(dispatcher: FilterDispatcher, name: str) -> Flow[None]:
     other.clock = dispatcher.clock
 
     def accept(_: Batch, reply: Any) -> bool:
-        status, payload, *of_other = reply
+        status, payload, *more = reply
         if status == Status.UNKNOWN:
             reason = (
                 "it has taken the place already, was not built, or the server has lost its layout"
@@ -42,7 +42,7 @@ def swap(dispatcher: FilterDispatcher, name: str) -> Flow[None]:
         if status == Status.CLOCK:
             dispatcher.clock.learn(payload)
         elif status == Status.LAYOUT:
-            (other if of_other else dispatcher).learn_layout(0, text(payload))
+            (other if len(more) > 1 else dispatcher).learn_layout(0, text(payload))
         return status in (Status.OK, Status.STRAY)
 
     call = partial(_call, dispatcher, other)
@@ -68,12 +68,5 @@ def _call(
             *new_parts,
             *ShardCalls(old, 0, layout).parts(window).keys,
         ),
-        (
-            batch.lane.token,
-            *old.current,
-            old.expires_at(0),
-            old.layout(0).version,
-            layout.version,
-            len(parts),
-        ),
+        (batch.lane.token, old.constant(0), old.config.stored, layout.version, len(parts)),
     )
