@@ -141,7 +141,7 @@ class Row(NamedTuple):
     items: bool | None = False
 
 
-#: docs/scrapy.md has a table of them. Each way to stop, each mark, each queue and each feed is in a row.
+#: docs/scrapy.md says what each mark loses. Each way to stop, each mark, each queue and each feed is in a row.
 ROWS = [Row("done", "pages"), Row("scheduled", "SIGINT", "disk")]
 LONG = [
     *(Row("done", how) for how in STOPPED_BY if how != "pages"),
