@@ -40,11 +40,7 @@ class AsyncTimeBloom(ClaimVerbs["asyncio.Redis | asyncio.RedisCluster"], AsyncDr
         secret: bytes | None = None,
         **own: Unpack[Own],
     ) -> Self:
-        """A filter that is stored, with the parameters that it has; ``client``: yours, or a URL as for ``from_url``.
-
-        The other arguments are those of ``from_url`` that are not stored.
-        :raises ConfigError: if no filter has this name.
-        """
+        """A filter that is stored, with the parameters that it has; see ``TimeBloom.open``."""
         return await cls._open(client, name, client_options, own, secret)
 
     @asynccontextmanager

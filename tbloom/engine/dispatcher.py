@@ -245,14 +245,8 @@ class Dispatcher(BeginsAnew):
     def _batch_of_rest(self, batch: Batch, digests: list[Any]) -> Batch:
         """A batch like this one for the digests."""
         token = self.lanes.take() if batch.token else None
-        return Batch(
-            digests,
-            batch.shard,
-            token,
-            in_hand=batch.in_hand,
-            ttl=batch.ttl,
-            call=batch.call,
-            known=batch.known,
+        return replace(
+            batch, digests=digests, token=token, answers=None, times=(), sent=0, compared=False
         )
 
     def _answers(self, batch: Batch, payload: Any, *, complete: bool = False) -> str:

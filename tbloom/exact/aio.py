@@ -27,9 +27,5 @@ class AsyncExactFilter(ExactVerbs["asyncio.Redis | asyncio.RedisCluster"], Async
         client_options: ClientOptions = None,
         **own: Unpack[ExactArguments],
     ) -> Self:
-        """A filter that is stored, with the parameters that it has; ``client``: yours, or a URL as for ``from_url``.
-
-        The other arguments are those of ``from_url`` that are not stored.
-        :raises ConfigError: if no filter has this name.
-        """
+        """A filter that is stored, with the parameters that it has; see ``ExactFilter.open``."""
         return await cls._open(client, name, client_options, own)
