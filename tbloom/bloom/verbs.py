@@ -192,6 +192,8 @@ class Verbs(Base[Client]):
                     answers = reply[1].decode()
                     new = usual.batch([*asked], 0, lane, answers) if "1" in answers else None
                     dispatcher.lanes.free.append(lane)
+                    if dispatcher.expected:
+                        dispatcher.expected = max(0, dispatcher.expected - len(asked))
                     if cached:
                         self._cache_seen(asked, usual.calls)
                     if new is None:

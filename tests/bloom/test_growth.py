@@ -158,13 +158,16 @@ def test_a_part_has_room_for_the_items_in_hand(url: str, name: str, capacity: in
         assert current.error_rate <= seen.config.error_rate / seen.config.slices
 
 
-def test_a_part_has_room_for_the_items_that_are_expected(url: str, name: str) -> None:
+@pytest.mark.parametrize("size", [50, 1000])
+def test_a_part_has_room_for_the_items_that_are_expected(url: str, name: str, size: int) -> None:
     """What is added in many calls; and later ones are not expected any more."""
     with TimeBloom.from_url(url, name) as seen:
         seen.expect(50_000)
-        for start in range(0, 50_000, 1000):
-            seen.add_many(str(i) for i in range(start, start + 1000))
+        for start in range(0, 50_000, size):
+            seen.add_many(str(i) for i in range(start, start + size))
         [current] = seen.info().slices[-1:]
         assert (1, True) == (current.parts, 50_000 <= current.capacity < 60_000)
         seen.add_many(str(i) for i in range(50_000, 60_000))
-        assert seen.info().slices[-1].parts > 1
+        [current] = seen.info().slices[-1:]
+        assert current.parts > 1
+        assert current.capacity < 80_000
