@@ -81,8 +81,8 @@ for item = 0, #items / 20 - 1 do
   local is_remembered = expires and tonumber(expires) > entry_now
   answers[item + 1] = not at and '2' or is_remembered ~= is_added and '1' or '0'
   if is_remembered and verb == 'expires' then times[#times + 1] = now - entry_now + expires end
-  if expires then found[item] = KEYS[at] end
-  if at and not is_remembered then missing[#missing + 1] = item end
+  if is_discarded and expires then found[item] = KEYS[at] end
+  if is_added and at and not is_remembered then missing[#missing + 1] = item end
 end
 if not is_added and not is_discarded then return {0, table.concat(answers), directory.splits, times} end
 
