@@ -163,10 +163,8 @@ class ExactDispatcher(BucketDispatcher):
         batch.known = directory = self.directory(shard)
         batch.generation = directory.generation
         self.pending_answers.note_generation(shard, directory.generation)
-        halves, prefix = (
-            [*map(directory.half_of, batch.digests)],
-            keys.buckets(directory.generation, shard),
-        )
+        prefix = keys.buckets(directory.generation, shard)
+        halves = [*map(directory.half_of, batch.digests)]
         swept, how = list[int](), tuple[int, ...]()
         if verb == "add":
             swept = self._sweeps[shard].next_buckets(directory, len(halves))

@@ -114,9 +114,8 @@ class ExactVerbs(Store[Client, ExactConfig]):
     def _adding(self, item: Item, ttl: float | timedelta | None = None) -> tuple[Asked, int]:
         dispatcher, lasting = self._dispatcher, self._ttl_ms(ttl)
         add = partial(dispatcher.add_items, ttl=lasting)
-        return Asked(("add", lasting), self.run, add, dispatcher.keep_new), fingerprint(
-            encode(item)
-        )
+        asked = Asked(("add", lasting), self.run, add, dispatcher.keep_new)
+        return asked, fingerprint(encode(item))
 
     @verb
     def add_many(
@@ -228,9 +227,7 @@ class ExactVerbs(Store[Client, ExactConfig]):
     def _expiries(self, digests: list[int]) -> Flow[list[datetime | None]]:
         found: dict[int, datetime] = {}
         for batch in (yield from self._look_up(digests, "expires")):
-            answers = zip(batch.digests, batch.answers or "", strict=True)
-            seen = [key for key, answer in answers if answer == "1"]
-            found.update(zip(seen, map(from_ms, batch.times), strict=True))
+            found.update(zip(batch.items_with("1"), map(from_ms, batch.times), strict=True))
         return [found.get(key) for key in digests]
 
     def _look_up(self, digests: list[int], verb: str = "contains") -> Flow[list[Batch]]:
