@@ -28,8 +28,20 @@ from scrapy.http import Response
 from scrapy.utils.request import RequestFingerprinter
 from scrapy_redis.spiders import RedisSpider
 from twisted.internet.defer import DeferredList
+from typing_extensions import Self
 
 from tbloom import TimeBloom
+
+
+class Part:
+    """A middleware, pipeline or extension of a crawler."""
+
+    def __init__(self, crawler: Crawler) -> None:
+        self.crawler = crawler
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        return cls(crawler)
 
 
 class Fetching:
@@ -88,18 +100,6 @@ class Again(Pages):
         for _ in range(19):
             async for request in super().start():
                 yield request
-
-
-class Links(Fetching, scrapy.Spider):
-    """Follows all links from page 0 on; the body of a page is the links, with spaces between them."""
-
-    async def start(self) -> AsyncIterator[scrapy.Request]:
-        yield scrapy.Request(f"{self.site}0", self.parse)
-
-    def parse(self, response: Response) -> Iterator[scrapy.Request]:
-        self.note(response)
-        for link in response.text.split():
-            yield response.follow(f"/{link}", self.parse)
 
 
 class Tree(scrapy.Spider):
@@ -263,19 +263,16 @@ class Outcomes(Pages):
         yield response.request.replace(dont_filter=True, cb_kwargs={"end": "raises"})
 
 
-class AtIdle:
+class AtIdle(Part):
     """An extension: how often the crawl was idle is in the stats, and AT_IDLE says what to do then."""
 
-    def __init__(self, crawler: Any) -> None:
-        self._crawler = crawler
+    def __init__(self, crawler: Crawler) -> None:
+        super().__init__(crawler)
         crawler.signals.connect(self.idle, scrapy.signals.spider_idle)
 
-    @classmethod
-    def from_crawler(cls, crawler: Any) -> AtIdle:
-        return cls(crawler)
-
     def idle(self) -> None:
-        crawler, settings = self._crawler, self._crawler.settings
+        crawler: Any = self.crawler
+        settings = crawler.settings
         crawler.stats.inc_value("idle")
         if settings.get("AT_IDLE") == "break the sessions":
             with redis.Redis.from_url(settings["REDIS_URL"]) as client:
@@ -313,7 +310,6 @@ class Raced(RFPDupeFilter):
 
 SPIDERS = {
     "again": Again,
-    "links": Links,
     "outcomes": Outcomes,
     "ten_and_hundred": TenAndHundred,
     "pages": Pages,

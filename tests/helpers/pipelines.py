@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import IO, Any
 
-from scrapy.crawler import Crawler
 from scrapy.exceptions import DropItem
 from scrapy.extensions.feedexport import BlockingFeedStorage
-from typing_extensions import Self
 
 from tbloom.scrapy.signals import items_buffered, items_flushed
+from tests.helpers.crawl import Part
 
 
 class Uploads(BlockingFeedStorage):
@@ -25,36 +24,25 @@ class Uploads(BlockingFeedStorage):
             raise OSError("no such bucket")
 
 
-class _OfCrawler:
-    """An extension of a crawler."""
-
-    def __init__(self, crawler: Crawler) -> None:
-        self._crawler = crawler
-
-    @classmethod
-    def from_crawler(cls, crawler: Crawler) -> Self:
-        return cls(crawler)
-
-
-class Buffers(_OfCrawler):
+class Buffers(Part):
     """Keeps all items until the spider closes; BUFFERS_FLUSH says whether it stores them then."""
 
     def process_item(self, item: Any) -> Any:
-        self._crawler.signals.send_catch_log(items_buffered)
+        self.crawler.signals.send_catch_log(items_buffered)
         return item
 
     def close_spider(self) -> None:
-        if self._crawler.settings.getbool("BUFFERS_FLUSH"):
-            self._crawler.signals.send_catch_log(items_flushed)
+        if self.crawler.settings.getbool("BUFFERS_FLUSH"):
+            self.crawler.signals.send_catch_log(items_flushed)
 
 
-class Fates(_OfCrawler):
+class Fates(Part):
     """Does with each item what its ``fate`` says."""
 
     async def process_item(self, item: dict[str, Any]) -> dict[str, Any]:
         fate = item["fate"]
         if "split" in fate:
-            scraper = self._crawler.engine.scraper
+            scraper: Any = self.crawler.engine.scraper
             await scraper.start_itemproc_async({"fate": "stored"}, response=item["response"])
         if "later" in fate:
             await asyncio.sleep(0.1)

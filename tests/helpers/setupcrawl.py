@@ -19,12 +19,12 @@ from urllib.parse import urlsplit
 
 import scrapy
 from scrapy.core.engine import ExecutionEngine
-from scrapy.crawler import Crawler
 from scrapy.http import Response, TextResponse
 from scrapy.utils.request import fingerprint
 
 from tbloom import TimeBloom
 from tests.helpers import crawl
+from tests.helpers.crawl import Part
 from tests.helpers.forked import Started
 from tests.helpers.schedulers import ADDON
 from tests.helpers.website import Handler, served
@@ -46,18 +46,6 @@ _SETTINGS = {
     "CLOSESPIDER_PAGECOUNT": 1000,
     "CLOSESPIDER_TIMEOUT": 60,
 }
-
-
-class Part:
-    """A middleware, pipeline or extension of a set-up."""
-
-    crawler: Crawler
-
-    @classmethod
-    def from_crawler(cls, crawler: Crawler) -> Any:
-        part = cls()
-        part.crawler = crawler
-        return part
 
 
 class Keep(Part):

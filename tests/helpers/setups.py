@@ -20,11 +20,11 @@ from scrapy.exceptions import CloseSpider, DontCloseSpider, DropItem, IgnoreRequ
 from scrapy.http import HtmlResponse, Response
 from scrapy.pipelines.files import FilesPipeline
 
+from tests.helpers.crawl import Part
 from tests.helpers.setupcrawl import (
     SHARED,
     TARGET,
     Follows,
-    Part,
     Setup,
     crawl_all,
 )

@@ -71,13 +71,6 @@ def test_a_request_counts_the_crawlers_that_die_while_they_work_on_it(
         assert ["0", "1"] == crawl("outcomes", DONE, [])["fetched"]
 
 
-def test_a_request_of_which_a_crawler_has_died_is_fetched_last(crawl: Any, left: Any) -> None:
-    left("a", 1, callback="note", priority=10)
-    left("b", 0, callback="note")
-    settings = {**DONE, "CONCURRENT_REQUESTS": 1, "TBLOOM_ATTEMPTS": 2}
-    assert ["b", "a"] == crawl("outcomes", settings)["fetched"]
-
-
 def test_a_crawler_that_ends_while_an_idle_one_looks_around_is_found(crawl: Any, site: str) -> None:
     item, note = noted(f"{site}0", 0, callback="note")
     ends = {"OTHER_ITEM": item.hex(), "OTHER_NOTE": note}

@@ -24,8 +24,6 @@ logger: logging.Logger = logging.getLogger(__name__)
 _BATCH, _SEARCH_SECONDS = 100, 10.0
 #: An idle crawl that waits for other crawlers looks again after this time (seconds).
 _WAIT_SECONDS = 0.5
-#: By so much the priority of a request is lower of which crawlers have died.
-_SUSPECT = 1_000_000
 
 
 class TakeOver:
@@ -128,8 +126,6 @@ class TakeOver:
         logger.info("took over %d requests of crawlers that have ended", len(taken))
         for request, note in taken:
             self._crawl.count("tbloom/taken_over")
-            if note.token.deaths:  # after the others, because it may end this crawler too
-                request.priority -= _SUSPECT
             self._schedule(request, note.token)
 
     def _request_of(self, text: str) -> tuple[Request, Note] | None:
