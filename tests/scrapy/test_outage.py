@@ -177,7 +177,8 @@ def test_an_idle_crawl_rests_while_the_server_is_away(server: Killable, start: A
         server.restart()
         ended = result(crawl)
     assert "finished" == ended["finish_reason"]
-    assert ended["stats"]["idle"] < 500
+    # The engine asks 10 times a second by itself.
+    assert ended["stats"]["idle"] < 20 * ended["stats"]["elapsed_time_seconds"]
 
 
 @MODES

@@ -102,7 +102,15 @@ class TakeOver:
                 self._note_silent(others)
                 if not self._silent:
                     self._done_at, pause = self.moves, 0.0
-        call_later(pause, look_again, self._crawl.crawler.engine)
+        if pause:  # meanwhile, nothing is searched for, however often the engine asks
+            self._is_searching = True
+            call_later(pause, self._go_on)
+        else:
+            look_again(self._crawl.crawler.engine)
+
+    def _go_on(self) -> None:
+        self._is_searching = False
+        look_again(self._crawl.crawler.engine)
 
     def _note_silent(self, others: dict[str, int]) -> None:
         """A session with a heartbeat since this crawl became idle does its own work; one without is dead soon."""
