@@ -63,8 +63,8 @@ class Links:
     def __init__(self, crawl: Crawl, queue: Any) -> None:
         self.crawl: Crawl = crawl
         self._queue = queue
-        #: The answer that the dupefilter gives now, and whether the stats count it.
-        self._given: tuple[Answer, bool] | None = None
+        #: The answer that the dupefilter gives now.
+        self._given: Answer | None = None
         self._line = deque[Link]()
         #: Those that have their answers, and are not handed on yet.
         self._known = deque[Link]()
@@ -92,8 +92,8 @@ class Links:
         request: Request | None = self._queue.next_below()
         return request
 
-    def answer_to(self, request: Request) -> tuple[Answer, bool]:
-        """What the dupefilter answers to the scheduler, and whether the stats count it. It asks the filter for what has not waited."""
+    def answer_to(self, request: Request) -> Answer:
+        """What the dupefilter answers to the scheduler. It asks the filter for what has not waited."""
         if self._given is not None:
             return self._given
         try:
@@ -105,9 +105,9 @@ class Links:
                     self.crawl.calls.now(partial(self._answer, [link]))
         except (RedisError, TBloomError) as error:  # Scrapy hangs where a dupefilter raises
             self.crawl.fail(error)
-            return Guess.DROPPED, True
+            return self._counted(Guess.DROPPED)
         self._answered_now(link, request)
-        return link.answer or Claim.NEW, True
+        return self._counted(link.answer or Claim.NEW)
 
     async def close(self) -> None:
         """Returns once no link waits."""
@@ -211,11 +211,17 @@ class Links:
 
     def _hand_on(self, link: Link) -> bool:
         """Hands the request on to the scheduler below; returns whether it is queued."""
-        return self._put(link.request, link.answer, is_counted=link.item is not None)
+        if link.item is not None and link.answer is not None:
+            self._counted(link.answer)
+        return self._put(link.request, link.answer)
 
-    def _put(self, request: Request, answer: Answer | None, *, is_counted: bool) -> bool:
+    def _counted(self, answer: Answer) -> Answer:
+        self.crawl.count(f"tbloom/{answer.value}")
+        return answer
+
+    def _put(self, request: Request, answer: Answer | None) -> bool:
         """Hands the request on to the scheduler below, whose dupefilter gives this answer; None: it asks the filter."""
-        self._given = None if answer is None else (answer, is_counted)
+        self._given = answer
         try:
             return bool(self._queue.enqueue_below(request))
         finally:

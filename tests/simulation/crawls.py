@@ -161,7 +161,7 @@ class PlayedCrawl:
     def enqueue_below(self, request: Request) -> bool:
         """Queues the request, unless the filter answers that it is not new."""
         if not request.dont_filter:
-            answer, _ = self.links.answer_to(request)
+            answer = self.links.answer_to(request)
             if answer is Guess.SCHEDULED:
                 self._account.failed_crawls.add(self.number)
             if answer not in NEW:

@@ -258,7 +258,7 @@ class ClaimedLinks(Links):
 
     def _put_back(self, request: Request, token: Token, *, is_own: bool = True) -> None:
         """Puts a request back into the queue that has come out of it."""
-        self._put(request, Claim.NEW, is_counted=False)
+        self._put(request, Claim.NEW)
         if is_own:
             self._hand_over(token)
 

@@ -113,13 +113,10 @@ class DupeFilter(RFPDupeFilter):
         ``meta={"tbloom_ttl": seconds}``, says how long a new one is remembered.
         """
         answer: Answer = Guess.DROPPED
-        is_counted = True
         # Else it could not be opened.
         if "links" in self.__dict__ or not self._crawl.is_ending:
-            answer, is_counted = self.links.answer_to(request)
+            answer = self.links.answer_to(request)
         self._dropped = request if answer is Guess.DROPPED else None
-        if is_counted:
-            self._crawl.count(f"tbloom/{answer.value}")
         return answer not in NEW
 
     def log(self, request: Request, spider: Spider) -> None:
