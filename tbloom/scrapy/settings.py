@@ -103,9 +103,8 @@ PAGES = {
     "readonly": Setting("TBLOOM_PAGES_READONLY", flag, choices=_BOOL),
     "codec": Setting("TBLOOM_PAGES_CODEC"),
 }
-_ALL = [*FILTER.values(), *COUNTS.values(), *PAGES.values()]
-_ALL += [STORE, MARK, SHADOW, ON_ERROR, TAKE_OVER, ATTEMPTS]
-KNOWN = {setting.name: setting for setting in _ALL}
+_OTHERS = (STORE, MARK, SHADOW, ON_ERROR, TAKE_OVER, ATTEMPTS)
+KNOWN = {s.name: s for s in (*FILTER.values(), *COUNTS.values(), *PAGES.values(), *_OTHERS)}
 
 # Keys of a request's meta
 #: Number of newest slices in which the request counts as seen.

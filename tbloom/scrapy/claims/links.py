@@ -213,19 +213,18 @@ class ClaimedLinks(Links):
             if token is None:
                 return request
             if not self._shared and token.session == self.seen.session:
-                return self._take(request, token, has_note=not token.deaths)
+                return self._take(request, token)
             self._adopt(request, token)
         return None
 
-    def _take(self, request: Request, token: Token, *, has_note: bool = True) -> Request:
+    def _take(self, request: Request, token: Token) -> Request:
         """The request is to be fetched, as a page."""
         self._take_over.moves += 1
         try:
             left = self._note(request, token._replace(deaths=0), LEFT)
-            if not has_note:  # which says how many crawlers have died of it if this one does now
-                running = self._note(request, token)
-                again = partial(self.seen.note_again, {token.items[0]: running})
-                self.crawl.later("noted", again)
+            if token.deaths:  # which its note counts from now on: this crawler may die of it, too
+                running = {token.items[0]: self._note(request, token)}
+                self.crawl.later("noted", partial(self.seen.note_again, running))
         except NotNotable:  # a middleware's object: the note of its claim stays
             left = ""
         self.pages.taken(token, request, left)
