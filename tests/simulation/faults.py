@@ -141,7 +141,8 @@ def _refuse(world: World, link: Link, code: str, then: str) -> None:
         with world.server.refusing(code):
             world.execute(request)
         is_refused = isinstance(request.reply, redis.ResponseError)
-        if is_refused and not isinstance(request.reply, redis.exceptions.NoScriptError):
+        is_refused &= not isinstance(request.reply, redis.exceptions.NoScriptError)
+        if is_refused and not world.has_shards:  # these agree on more, which is prolonged
             for op in [c.op for c in world.callers if c.op and c.thread and c.name == link.name]:
                 world.account.had_to_write(op)
     world.tries_again = then == "again"
