@@ -6,12 +6,14 @@ import fcntl
 import multiprocessing
 import os
 import shutil
+import signal
 from collections.abc import Callable
 from operator import and_, or_, sub, xor
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typing_extensions import Self
 
 from tests.helpers import servers
 
@@ -113,13 +115,35 @@ def session_of(seen: Any) -> str:
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system can't fork")
 
 
+class Child(multiprocessing.get_context("fork").Process):  # type: ignore[misc]
+    """A forked child that does some work. It is waited for, or killed at the end of the block."""
+
+    def __init__(self, work: Callable[[], object]) -> None:
+        super().__init__(target=work)
+        self.start()
+
+    def wait(self) -> int:
+        """Its exit code; below 0, the signal that ended it."""
+        self.join()
+        return int(self.exitcode)
+
+    def kill(self) -> None:
+        super().kill()
+        assert -signal.SIGKILL == self.wait()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        super().kill()
+        self.join()
+
+
 def in_child(work: Callable[[], Any]) -> Any:
     """Does the work in a forked process; returns its answer."""
-    forks = multiprocessing.get_context("fork")
-    reader, writer = forks.Pipe(duplex=False)
-    child = forks.Process(target=lambda: writer.send(work()), daemon=True)
-    child.start()
-    writer.close()
-    answer = reader.recv()  # EOFError: it has printed an error
-    child.join()
+    reader, writer = multiprocessing.Pipe(duplex=False)
+    with Child(lambda: writer.send(work())) as child:
+        writer.close()
+        answer = reader.recv()  # EOFError: it has printed an error
+        child.wait()
     return answer

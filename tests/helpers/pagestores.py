@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-
-from typing_extensions import Self
 
 from tbloom.items import Item
 from tbloom.pages import Page, PageStore
@@ -78,30 +75,6 @@ def run_tool(tool: str, *arguments: object) -> str:
     done = subprocess.run([sys.executable, program, *arguments], capture_output=True, check=False)
     assert (0, "") == (done.returncode, done.stderr.decode())
     return done.stdout.decode()
-
-
-class Child(multiprocessing.get_context("fork").Process):  # type: ignore[misc]
-    """A forked child that does some work. It is waited for, or killed at the end of the block."""
-
-    def __init__(self, work: Callable[[], object]) -> None:
-        super().__init__(target=work)
-        self.start()
-
-    def wait(self) -> int:
-        """Its exit code; below 0, the signal that ended it."""
-        self.join()
-        return int(self.exitcode)
-
-    def kill(self) -> None:
-        super().kill()
-        assert -signal.SIGKILL == self.wait()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        super().kill()
-        self.join()
 
 
 def die(*_: object, **__: object) -> None:

@@ -18,10 +18,10 @@ import pytest
 from tbloom import ConfigError, ConfigMismatch, LocalBloom, TBloomError
 from tbloom.local import file
 from tbloom.window import to_ms
+from tests.helpers.making import Child
 
 START = to_ms(datetime(2019, 6, 3, 12, tzinfo=timezone.utc))
 DAY = 86_400_000
-FORK = multiprocessing.get_context("fork")
 
 
 @pytest.fixture
@@ -59,29 +59,22 @@ def offer(seen: LocalBloom, items: list[str], seed: int) -> list[str]:
     return new
 
 
-def in_child(work: Callable[[], object]) -> Any:
-    """A started child, forked from this process."""
-    process = FORK.Process(target=work)
-    process.start()
-    return process
-
-
 @pytest.mark.parametrize("is_forked", [False, True])
 def test_of_many_processes_exactly_one_answers_new(path: Path, is_forked: bool) -> None:
     """4 processes make the filter, or go on with their parent's, and offer the same items while it grows: each is new once."""
     items = [f"item {i}" for i in range(5000)]
-    queue = FORK.SimpleQueue()
+    queue = multiprocessing.get_context("fork").SimpleQueue()
     parents = LocalBloom(path=path, capacity=1000, error_rate=1e-9) if is_forked else None
 
     def child(seed: int) -> None:
         with parents or LocalBloom(path=path, capacity=1000, error_rate=1e-9) as seen:
             queue.put(offer(seen, items, seed))
 
-    children = [in_child(partial(child, seed)) for seed in range(4)]
+    children = [Child(partial(child, seed)) for seed in range(4)]
     new = offer(parents, items, 9) if parents else []
     new += [item for _ in children for item in queue.get()]
     for process in children:
-        process.join()
+        assert 0 == process.wait()
     assert dict.fromkeys(items, 1) == Counter(new)
     with LocalBloom(path=path, capacity=1000, error_rate=1e-9) as seen:
         assert all(seen.contains_many(items))
@@ -122,7 +115,7 @@ def test_kills(path: Path) -> None:
     for run in range(6):
         path.unlink(missing_ok=True)
         inbox, outbox = os.pipe()
-        writers = [in_child(partial(_write_on, path, seed, outbox)) for seed in range(8)]
+        writers = [Child(partial(_write_on, path, seed, outbox)) for seed in range(8)]
         os.close(outbox)
         with os.fdopen(inbox) as lines:
             answered = [
@@ -130,7 +123,6 @@ def test_kills(path: Path) -> None:
             ]
             for writer in writers:
                 writer.kill()
-                writer.join()
             answered += [item for line in lines for item in line.split()]
         with at(START, path, capacity=300, error_rate=1e-6, slices=3) as seen:
             assert all(seen.contains_many(answered))

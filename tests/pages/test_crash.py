@@ -18,10 +18,10 @@ import pytest
 
 from tbloom import TBloomError
 from tbloom.pages import Page, PageStore, members, record, segments
+from tests.helpers.making import Child
 from tests.helpers.pagestores import (
     DAY,
     NOON,
-    Child,
     Clock,
     bodies,
     body_of,

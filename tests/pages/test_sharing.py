@@ -17,8 +17,8 @@ from tbloom.errors import StoreLocked, TBloomError
 from tbloom.pages import PageStore
 from tbloom.pages.page import fingerprint_of
 from tests.helpers.localredis import again_and_again
-from tests.helpers.making import missing
-from tests.helpers.pagestores import Child, bodies, body_of, die, mounted, url
+from tests.helpers.making import Child, missing
+from tests.helpers.pagestores import bodies, body_of, die, mounted, url
 
 
 def filled(path: Path, pages: int = 50) -> None:
