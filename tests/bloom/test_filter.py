@@ -160,20 +160,6 @@ def test_the_root_lives_as_long_as_the_newest_slice(clockwork: Any, name: str) -
             assert client.pttl(f"{{{name}}}:config") < 3 * 86_400_000
 
 
-@pytest.mark.parametrize("verb", ["add", "contains", "claim", "commit"])
-async def test_a_shard_without_parameters_asks_for_them(make: Make, verb: str) -> None:
-    """The filter was cleared and made anew, by an add to another of its shards."""
-    old = make(shards=2, capacity=1000)
-    for i in range(20):
-        await old.add(f"item {i}")
-    new = make(shards=2, capacity=2000)
-    await new.clear()
-    await new.add("item 0")
-    for i in range(20):
-        with pytest.raises(ConfigMismatch, match="capacity is 2000 there and 1000 here"):
-            await getattr(old, verb)(f"item {i}")
-
-
 NEW, SEEN, BUSY = Claim.NEW, Claim.SEEN, Claim.BUSY
 
 

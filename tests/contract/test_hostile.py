@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
-from itertools import permutations
+from itertools import permutations, product
 from typing import Any
 
 import pytest
@@ -16,8 +16,9 @@ import redis
 
 from tbloom import AsyncTimeBloom, ConfigError, ConfigMismatch, ExactFilter, TBloomError, TimeBloom
 from tests.helpers.contents import snapshot
-from tests.helpers.hostile import LABEL, PLANTED, Planted, refused
+from tests.helpers.hostile import ITEMS, LABEL, PLANTED, Planted, refused
 from tests.helpers.making import Make
+from tests.helpers.stores import BLOOM, EXACT, Store
 
 pytestmark = pytest.mark.usefixtures("away_from_midnight")
 #: These change one key after the other.
@@ -102,6 +103,30 @@ async def test_stores_of_other_kinds_refuse_each_other(
         assert before == snapshot(client, name)
         assert not await seen.add("a")
         await (seen.clear(mapping=True) if first is make_counter else seen.clear())
+
+
+@pytest.mark.parametrize(
+    ("store", "later", "verbs"),
+    [
+        (BLOOM, {"capacity": 2000}, ("add", "contains", "claim", "commit")),
+        (EXACT, {"shards": 3}, ("add", "contains", "discard")),
+    ],
+    ids=str,
+    indirect=["store"],
+)
+async def test_a_shard_without_parameters_asks_for_them(
+    store: Store, driver: str, url: str, name: str, *, later: dict[str, int], verbs: list[str]
+) -> None:
+    """The filter was cleared and made anew, by an add to another of its shards."""
+    old, new = (
+        store.awaited(url, name, driver=driver, **{"shards": 2, **own}) for own in ({}, later)
+    )
+    await old.add_many(ITEMS)
+    await new.clear()
+    await new.add(ITEMS[0])
+    for item, verb in product(ITEMS, verbs):
+        with pytest.raises(ConfigMismatch, match=r"(capacity is 2000|shards is 3) there and"):
+            await getattr(old, verb)(item)
 
 
 _REPLICAS = (-1, 1.0, "1", True, None, 1001)

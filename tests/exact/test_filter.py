@@ -42,18 +42,6 @@ async def test_clear_works_whatever_number_of_shards_is_stored(
         await seen.clear()
 
 
-async def test_a_shard_without_parameters_asks_for_them(make_exact: Make) -> None:
-    """The filter was cleared and made anew, by an add to another of its shards."""
-    old, new = make_exact(shards=2), make_exact(shards=3)
-    await old.add_many(ITEMS)
-    await new.clear()
-    await new.add(ITEMS[0])
-    for item in ITEMS:
-        for verb in (old.add, old.contains, old.discard):
-            with pytest.raises(ConfigMismatch, match="shards is 3 there and 2 here"):
-                await verb(item)
-
-
 async def test_an_item_costs_less_than_40_bytes_in_redis(make_exact: Make) -> None:
     """16 of them are its fingerprint; expiry, listpack and key take the others."""
     seen = make_exact()
