@@ -6,12 +6,14 @@ import ast
 import re
 import subprocess
 import sys
+from collections import Counter
 from functools import cache
 from graphlib import TopologicalSorter
 from importlib import import_module
 from pathlib import Path
 
 import pytest
+import redis
 
 import tbloom
 from tbloom.engine.scripts import Script
@@ -47,8 +49,9 @@ MODULES = {
     ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
     for path in sorted((ROOT / "tbloom").rglob("*.py"))
 }
-SHARED = sorted((ROOT / "lua" / "shared").glob("*.lua"))
-SCRIPTS = sorted({*(ROOT / "lua").rglob("*.lua")} - {*SHARED})
+LUA = ROOT / "lua"
+SHARED = sorted((LUA / "shared").glob("*.lua"))
+SCRIPTS = sorted({*LUA.rglob("*.lua")} - {*SHARED})
 
 
 def room(module: str) -> str:
@@ -214,7 +217,32 @@ def test_scripts_open_with_their_contracts() -> None:
         assert [] == [word for word in ("KEYS[1]", "Reply", "Errors") if word not in contract]
         named = set(re.findall(r"\b(?:KEYS|ARGV)\[\d+\]", body))
         assert set() == {index for index in named if index not in contract}, path
-        text = Script(path.relative_to(ROOT / "lua").with_suffix("").as_posix()).text
+        text = Script(path.relative_to(LUA).with_suffix("").as_posix()).text
         used |= {name for name in shared if re.search(rf"(?<!function )\b{name}\(", text)}
         assert [] == re.findall(r"""KEYS \*|call\(\s*['"](?:KEYS|SCAN)['"]""", text, re.IGNORECASE)
     assert {*shared} == used
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
+def test_a_script_is_its_files_as_they_stand(client: redis.Redis, path: Path) -> None:
+    """Its lines are those of the files, each of which comes once; no two of them define one name; a server compiles them."""
+    file = path.relative_to(LUA).with_suffix("").as_posix()
+    script, lines, files = Script(file), Counter[str](), [file]
+    for name in files:
+        text = (LUA / f"{name}.lua").read_text(encoding="utf-8")
+        lines.update(text.splitlines())
+        included = ", ".join(re.findall(r"^-- Includes   (.*)$", text, re.MULTILINE)).split(", ")
+        places = [f"shared/{each}" for each in included if each != "none"]
+        files += [place for place in dict.fromkeys(places) if place not in files]
+    assert lines == Counter(script.text.splitlines())
+    defined = re.findall(r"^local (?:function )?([\w, ]+)", script.text, re.MULTILINE)
+    names_defined = Counter(
+        name for names in defined for name in names.strip().split(", ") if name != "_"
+    )
+    assert not {name: times for name, times in names_defined.items() if times > 1}
+    assert client.script_load(script.text) == script.sha
+
+
+def test_the_text_of_add_is_short() -> None:
+    """A client sends it to a server that does not know it."""
+    assert len(Script("bloom/add").text) <= 16_000
