@@ -28,9 +28,6 @@ hypothesis.settings.register_profile("few", deadline=None, max_examples=20)
 hypothesis.settings.register_profile("many", deadline=None, max_examples=100)
 hypothesis.settings.load_profile("few")
 
-#: Asyncio's driver, whose twin runs in `make test`; there tests/contract has one run of each store's verbs on it.
-DRIVERS = ["sync", pytest.param("async", marks=pytest.mark.check)]
-
 #: The setting from whose number the simulation's random schedules follow.
 SEED = "TBLOOM_SIMULATION_SEED"
 
@@ -206,15 +203,24 @@ def away_from_midnight() -> None:
         time.sleep(left)
 
 
-@pytest.fixture(params=DRIVERS)
-def _made(request: pytest.FixtureRequest, url: str, name: str) -> Callable[..., Any]:
+@pytest.fixture(
+    params=["sync", pytest.param("async", marks=pytest.mark.check)],
+)
+def driver(request: pytest.FixtureRequest) -> str:
+    """Asyncio's has its turn in `make check`; in `make test`, tests/contract has one run of each store's verbs on it."""
+    name: str = request.param
+    return name
+
+
+@pytest.fixture
+def _made(driver: str, url: str, name: str) -> Callable[..., Any]:
     """Makes clients of a store, by default of the test's own name; their verbs are to be awaited."""
 
     def make(sync: Any, aio: Any, *names: str, **parameters: Any) -> Any:
         address, own = parameters.pop("url", url), parameters.pop("name", name)
         if not parameters.pop("resend", True):
             parameters["retry_for"] = 0.0
-        if request.param == "async":
+        if driver == "async":
             return aio.from_url(address, *(names or [own]), **parameters)
         return awaited(sync.from_url(address, *(names or [own]), **parameters))
 

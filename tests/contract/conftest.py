@@ -1,10 +1,9 @@
-"""What the suites of this folder run on: each store, by each driver."""
+"""What the suites of this folder run on: each store."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.conftest import DRIVERS
 from tests.helpers.stores import STORES, Store
 
 
@@ -14,9 +13,3 @@ def store(request: pytest.FixtureRequest) -> Store:
     if kind.kind == "distinct":
         request.getfixturevalue("away_from_midnight")
     return kind
-
-
-@pytest.fixture(params=DRIVERS)
-def driver(request: pytest.FixtureRequest) -> str:
-    name: str = request.param
-    return name

@@ -6,6 +6,7 @@ The differences: ``TimeBloom`` and ``LocalBloom`` forget a whole slice at once, 
 
 from __future__ import annotations
 
+import inspect
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +15,13 @@ from typing import Any
 
 import pytest
 
-from tbloom import AsyncLocalBloom, ConfigError, LocalBloom
+from tbloom import (
+    AsyncLocalBloom,
+    ConfigError,
+    LocalBloom,
+)
+from tbloom.distinct import AsyncMemberSet, MemberSet
+from tbloom.engine.verbs import verb
 from tests.helpers.making import Awaited
 from tests.helpers.stores import BLOOM, DISTINCT, EXACT, Store
 
@@ -140,3 +147,40 @@ def test_only_the_exact_one_never_takes_an_item_for_another(
     seen.add_many(str(i) for i in range(1000))
     found = sum(seen.contains_many(f"never {i}" for i in range(10_000)))
     assert found == 0 if is_exact else 0 < found <= 1100
+
+
+PAIRS = [
+    *((store.sync, store.aio) for store in (BLOOM, EXACT, DISTINCT)),
+    (MemberSet, AsyncMemberSet),
+    (LocalBloom, AsyncLocalBloom),
+]
+
+
+def verbs_of(cls: type) -> set[str]:
+    return {
+        name
+        for base in cls.__mro__
+        for name, declared in vars(base).items()
+        if isinstance(declared, verb)
+    }
+
+
+@pytest.mark.parametrize(("sync", "aio"), PAIRS)
+def test_both_classes_of_a_store_have_the_same_verbs(sync: Any, aio: Any) -> None:
+    """A verb that is declared once is a method of one class and a coroutine of the other, as if each were written by hand."""
+    declared, ours, theirs = verbs_of(sync), vars(sync), vars(aio)
+    assert declared == verbs_of(aio)
+    assert len(declared) > 5
+    for name in declared:
+        for cls in (sync, aio):
+            method = vars(cls)[name]
+            assert (f"{cls.__name__}.{name}", cls.__module__) == (
+                method.__qualname__,
+                method.__module__,
+            )
+            assert "Flow" not in str(inspect.signature(method))
+        assert inspect.signature(ours[name]) == inspect.signature(theirs[name])
+        assert inspect.iscoroutinefunction(theirs[name])
+        assert not inspect.iscoroutinefunction(ours[name])
+        assert ours[name].__doc__ == theirs[name].__doc__
+        assert ours[name].__doc__ or name.startswith("_")
