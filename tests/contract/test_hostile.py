@@ -15,6 +15,7 @@ import pytest
 import redis
 
 from tbloom import AsyncTimeBloom, ConfigError, ConfigMismatch, ExactFilter, TBloomError, TimeBloom
+from tbloom.distinct import DistinctCounter
 from tests.helpers.contents import snapshot
 from tests.helpers.hostile import ITEMS, LABEL, PLANTED, Planted, refused
 from tests.helpers.making import Make
@@ -149,6 +150,14 @@ CLASSES: list[tuple[Any, str, tuple[Any, ...], dict[str, Any]]] = [
     (TimeBloom, "secret", (b"", b"15 bytes, short", 65 * b"x", "text"), {}),
     (TimeBloom, "slices", (7, True), {"granularity": None}),
     (TimeBloom, "tz", ("Europe/Berlin",), {"granularity": None}),
+    (DistinctCounter, "granularity", (None, "x"), {"slices": 7}),
+    (DistinctCounter, "slices", (None,), {"granularity": "d"}),
+    (DistinctCounter, "tz", ("Europe/Berlin",), {}),
+    (DistinctCounter, "max_members", (0, True, "9", 2**32 + 1), {}),
+    (DistinctCounter, "name", ("", "{a}", "a}", None, 7, "\ud800"), {}),
+    (DistinctCounter, "mapping", ("", "{a}", "a}", 7, "\ud800"), {}),
+    (DistinctCounter, "keep_members", (1,), {}),
+    (DistinctCounter, "retry_for", (-1,), {}),
     (ExactFilter, "replicas", _REPLICAS, {}),
     (ExactFilter, "shards", (0, -1, 1.0, True, "2", None, 10**9), {}),
     (ExactFilter, "name", ("", "{a}", "a}", None, 7, "\ud800"), {}),

@@ -38,27 +38,6 @@ async def test_clear_works_whatever_parameters_are_stored(make_counter: Make, ur
         await users.clear()
 
 
-_NO_PARAMETERS = [
-    ({"slices": 7}, "granularity: expected a period such as 'd', because slices is given"),
-    ({"granularity": "d"}, "slices: expected a whole number, because granularity is given"),
-    ({"tz": "Europe/Berlin"}, "tz: expected none, because granularity is not given"),
-    ({"granularity": "x", "slices": 7}, "granularity: expected 'h', 'd'"),
-    *(({"max_members": most}, "max_members: expected a whole number from 1 to 2") for most in (0, True, "9", 2**32 + 1)),
-    *(({"counter": bad}, "name: expected a str") for bad in ("", "{a}", "a}", None, 7, "\ud800")),
-    *(({"mapping": bad}, "mapping: expected a str") for bad in ("", "{a}", "a}", 7, "\ud800")),
-    ({"keep_members": 1}, "keep_members: expected True or False"),
-    ({"retry_for": -1}, "retry_for: expected"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("parameters", "message"), _NO_PARAMETERS, ids=repr)
-async def test_a_bad_parameter_is_named(
-    make_counter: Make, parameters: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(ConfigError, match=f"^{message}"):
-        make_counter(**parameters)
-
-
 @pytest.mark.parametrize("within", [0, 8, -1, 1.5, True, "2"])
 async def test_within_is_a_number_of_slices(make_counter: Make, within: Any) -> None:
     """A counter without slices has none, nor any other way to name one."""

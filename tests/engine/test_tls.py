@@ -2,46 +2,28 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from shutil import which
 from typing import Any
 
 import pytest
 import redis
+import trustme
 
 from tests.helpers.localredis import LocalRedis, free_port
 from tests.helpers.making import Make, missing, needed
 
 
-def _certificate(folder: Path, name: str, *options: str) -> str:
-    """Makes NAME.key and NAME.pem; returns the latter's path."""
-    paths = [str(folder / f"{name}.{ending}") for ending in ("key", "pem")]
-    new = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
-    subprocess.run(
-        ["openssl", "req", "-x509", *new, "-keyout", paths[0], "-out", paths[1], *options],
-        check=True,
-        capture_output=True,
-    )
-    return paths[1]
-
-
 @pytest.fixture(scope="module")
 def authorities(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with ca.pem, other.pem, and the server's certificate, from the former."""
-    if not which("openssl"):
-        missing("The command openssl")
+    """A folder with ca.pem and other.pem, and a server's certificate by each: server.pem and wrong.pem, with their keys."""
     folder = tmp_path_factory.mktemp("tls")
-    for name in ("ca", "other"):
-        # From Python 3.13 on, a certificate must say whether it signs others.
-        _certificate(
-            folder, name, "-subj", f"/CN={name}", "-addext", "keyUsage=critical,keyCertSign"
-        )
-    signed = ["-CA", str(folder / "ca.pem"), "-CAkey", str(folder / "ca.key")]
-    name = ["-subj", "/CN=redis", "-addext", "subjectAltName=IP:127.0.0.1"]
-    name += ["-addext", "basicConstraints=critical,CA:FALSE"]
-    _certificate(folder, "server", *name, *signed)
+    for name, server in ("ca", "server"), ("other", "wrong"):
+        authority = trustme.CA()
+        authority.cert_pem.write_to_path(folder / f"{name}.pem")
+        certificate = authority.issue_cert("127.0.0.1")
+        certificate.private_key_pem.write_to_path(folder / f"{server}.key")
+        certificate.cert_chain_pems[0].write_to_path(folder / f"{server}.pem")
     return folder
 
 
@@ -88,7 +70,7 @@ async def test_a_wrong_certificate_for_a_while_loses_nothing(
     seen = make(url=tls_url("ca"), resend=False)
     with redis.Redis.from_url(tls_url("ca")) as admin:
         assert await seen.add("a")
-        use("other")
+        use("wrong")
         try:
             admin.client_kill_filter(_type="normal", skipme=True)
             for _ in range(2):  # the connection that was open gets lost first
