@@ -14,6 +14,9 @@ import fakeredis
 import pytest
 import redis
 import redis.asyncio
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from redis.credentials import CredentialProvider
 
 from tbloom import AsyncExactFilter, AsyncTimeBloom, Claim, ExactFilter, TimeBloom
@@ -90,48 +93,6 @@ def test_a_subclass_sees_each_call(url: str, name: str) -> None:
         assert {"pipeline"} == {*client.seen[2:]}
 
 
-_TRACED = """
-import asyncio, json, sys
-from opentelemetry.instrumentation.redis import RedisInstrumentor
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-
-exporter, provider = InMemorySpanExporter(), TracerProvider()
-provider.add_span_processor(SimpleSpanProcessor(exporter))
-RedisInstrumentor().instrument(tracer_provider=provider)
-
-from tbloom import AsyncTimeBloom, TimeBloom
-
-url, name = sys.argv[1:]
-many = [f"item {i}" for i in range(1000)]
-names = []
-
-def spans():
-    names.append([span.name for span in exporter.get_finished_spans()])
-    exporter.clear()
-
-with TimeBloom.from_url(url, name, capacity=10_000) as seen:
-    seen.add("a")
-    spans()
-    seen.add("b")
-    spans()
-    seen.add_many(many)
-    spans()
-
-async def main():
-    async with AsyncTimeBloom.from_url(url, name, capacity=10_000) as seen:
-        await seen.add("a")
-        spans()
-        await seen.add("c")
-        spans()
-        await seen.add_many(many)
-        spans()
-
-asyncio.run(main())
-print(json.dumps(names))
-"""
-
 _MEASURED = """
 import json, sys
 from opentelemetry import metrics
@@ -163,7 +124,7 @@ print(json.dumps(counted))
 
 @pytest.fixture
 def in_child(tmp_path: Path) -> Callable[..., Any]:
-    """What a program prints, as JSON: the instrumentation changes redis-py's classes for the whole process."""
+    """What a program prints, as JSON: what it measures, or imports, is of the whole process."""
 
     def run(program: str, *arguments: str) -> Any:
         file = tmp_path / "program.py"
@@ -176,16 +137,27 @@ def in_child(tmp_path: Path) -> Callable[..., Any]:
     return run
 
 
-def test_opentelemetry_has_a_span_for_each_call(
-    in_child: Callable[..., Any], url: str, name: str
-) -> None:
+@pytest.mark.parametrize("kind", [TimeBloom, AsyncTimeBloom])
+async def test_opentelemetry_has_a_span_for_each_call(url: str, name: str, kind: Any) -> None:
     """Named EVALSHA, or by what the batch's pipeline has."""
-    pytest.importorskip("opentelemetry.instrumentation.redis")
-    names = in_child(_TRACED, url, name)
-    for one, many in (names[1:3], names[4:6]):
-        assert ["EVALSHA"] == one
-        assert many
-        assert {"EVALSHA"} == {word for span in many for word in span.split()}
+    redis_spans = pytest.importorskip("opentelemetry.instrumentation.redis").RedisInstrumentor()
+    exporter, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    redis_spans.instrument(tracer_provider=provider)
+    try:
+        seen = kind.from_url(url, name, capacity=10_000)
+        seen = awaited(seen) if kind is TimeBloom else seen
+        await seen.add("a")
+        exporter.clear()
+        assert await seen.add("b")
+        assert ["EVALSHA"] == [span.name for span in exporter.get_finished_spans()]
+        exporter.clear()
+        assert all(await seen.add_many(MANY))
+        named = [word for span in exporter.get_finished_spans() for word in span.name.split()]
+        assert {"EVALSHA"} == {*named}
+        await seen.aclose()
+    finally:
+        redis_spans.uninstrument()
 
 
 def test_redis_py_s_own_metrics_count_each_call(
