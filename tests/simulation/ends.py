@@ -184,4 +184,6 @@ def check_ttls(world: World, account: Account) -> None:
     for (tag, rest), ttl in ttls.items():
         if rest in (":config", ":state"):
             least = last.get(tag, 0) if ":" in tag else of_all  # a shard's, or the root's
+            if rest == ":config":  # the layout is of these parameters
+                least = max(least, ttls.get((tag, ":state"), 0))
             assert ttl >= least - 1000, f"{tag}}}{rest} leaves in {ttl} ms, a slice in {least}"

@@ -130,6 +130,8 @@ FILTERS = [
     Case("slices grow while other clients import", _SIX, _IMPORTING, {"capacity": 2}, events=_TIMES, **_LARGE),
     Case("the server's clock is set", _SIX, [*_batches(_SIX, 3), (2, clear(_SIX.split()))],
          events=("the clock is set on", "the clock is set back", "the slice ends"), **_LARGE),
+    Case("the server's clock is set, without a capacity", _SIX, _batches(_SIX, 3), {"capacity": None},
+         events=("the slice ends", "the clock is set back", "the slice ends"), **_LARGE),
     Case("another client restores a copy", _SIX, _batches(_SIX, 3), events=("another client makes a copy", "the slice ends"), **_LARGE),
     Case("slices grow, another client restores a copy", _SIX, _batches(_SIX, 3), {"capacity": 2}, events=("another client makes a copy",), **_LARGE),
     Case("the server comes back with what it had saved", _SIX, _batches(_SIX, 3), events=("the server saves",), **_LARGE),
