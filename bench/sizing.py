@@ -39,7 +39,7 @@ def _stream(items: int, name: str, days: int, questions: int) -> list[Any]:
     """What stands in its row; sizes are those of the slices from the second on."""
     found: list[tuple[int, int, int]] = []
     with tempfile.TemporaryDirectory() as folder:
-        clock = Clockwork(Path(folder), busy=True)
+        clock = Clockwork(Path(folder))
         with (
             clock.server as server,
             redis.Redis.from_url(server.url) as client,
