@@ -11,16 +11,15 @@ from typing import Any
 
 from tbloom.engine.buckets import BucketDispatcher, keys_of_halves, packed
 from tbloom.engine.directory import BITS, LAST_BUCKET, Directory
-from tbloom.engine.flow import Flow, Status, chunks, text
+from tbloom.engine.flow import Command, Flow, Status, chunks, corrected, deliver, text
 from tbloom.engine.keys import by_shard
-from tbloom.engine.parameters import refusal
+from tbloom.engine.parameters import mismatch, refusal
 from tbloom.engine.pending import Answers, Batch
 from tbloom.engine.replicas import Replicas
 from tbloom.engine.scripts import Script, ScriptCall
 from tbloom.engine.tokens import LANE_TTL_MS
 from tbloom.exact.config import ExactConfig
 
-_OPEN = Script("exact/open")
 _CHANGE = Script("exact/change")
 _CLEAR = Script("exact/clear")
 
@@ -119,12 +118,23 @@ class ExactDispatcher(BucketDispatcher):
         is_required = any(batch.compared for batch in batches)
         if time.monotonic() < until and ttl <= longest and not is_required:
             return True
-        config = self.config
-        call = _OPEN.call((config.keys.root,), (config.stored, ttl))
-        yield from self._deliver({Batch([]): call}, self._accept)
+        yield from corrected(self.config.name, "it was cleared", partial(self._compare, ttl))
         self._compared = time.monotonic() + (ttl / 2000 or _LOOK_SECONDS), ttl
         for batch in batches:
             batch.compared = True
+        return True
+
+    def _compare(self, ttl: int) -> Flow[bool | None]:
+        root, stored = self.config.keys.root, self.config.stored
+        first = [Command(("SET", root, stored, "PX", 2 * ttl, "NX"))] if ttl else []
+        replies = yield from deliver([*first, Command(("GET", root)), Command(("PTTL", root))])
+        found, left = replies[-2:]
+        if found is None and ttl:
+            return None
+        if found is not None and text(found) != stored:
+            raise mismatch(self.config, found)
+        if 0 <= left < 1.5 * ttl:
+            yield from deliver([Command(("PEXPIRE", root, 2 * ttl))])
         return True
 
     def _accept(self, batch: Batch, reply: Any) -> bool:
