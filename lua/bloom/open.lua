@@ -34,6 +34,6 @@ if not state then return {0, ''} end
 if not layout then
   layout = begun_layout('')
   redis.call('HSET', state, 'layout', layout)
-  prolong(state, expires, now)
+  drop_at(state, expires) -- not later than its parameters, though a lane was left there before the clock was set back
 end
 return {5, layout}

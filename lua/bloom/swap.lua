@@ -52,13 +52,13 @@ for hash = 5, 6 do redis.call('HLEN', KEYS[hash]) end
 
 -- Out of memory, and on a replica, the server refuses the first write.
 redis.call('HSET', new_state, lane, lane_entry(number, '', now))
-redis.call('SET', config_key, config)
-drop_at(config_key, expires)
 for part = FIRST_PART, FIRST_PART + old_parts - 1 do redis.call('UNLINK', KEYS[part]) end
 for i = FIRST_PART + old_parts, FIRST_PART + old_parts + parts - 1 do
   if redis.call('EXISTS', KEYS[i]) == 1 then redis.call('RENAME', KEYS[i], KEYS[i + parts]) end
 end
+redis.call('RENAME', new_config, config_key)
 redis.call('RENAME', new_state, state)
-drop_at(state, expires)
-redis.call('UNLINK', new_config, KEYS[5], KEYS[6])
+prolong(config_key, expires, now)
+prolong(state, expires, now)
+redis.call('UNLINK', KEYS[5], KEYS[6])
 return {0, ''}

@@ -103,18 +103,22 @@ class FilterDispatcher(Dispatcher):
     def replace(
         self,
         shard: int,
-        call: Callable[[Batch, list[str]], ScriptCall],
+        call: Callable[..., ScriptCall],
         accept: Callable[[Batch, Any], bool] | None = None,
+        *others: Config,
     ) -> Flow[None]:
-        """Sends a call that replaces all that a shard holds; ``call`` makes it, with the parts that the shard's state counts:
-        of slices too that are later than the current one, once the server's clock was set back."""
+        """Sends a call that replaces all that a shard holds; ``call`` makes it, with the parts that the state counts of this
+        filter, and of each other one: of slices too that are later than the current one, once the server's clock was set back."""
         batch = Batch([], shard, token=(lane := self.lanes.take()))
 
         def attempt() -> Flow[bool | None]:
             # Read each time: others may have begun parts since a try that came at another time.
-            [fields] = yield from deliver([Command(("HKEYS", self.config.keys.state(shard)))])
+            counted = list[list[str]]()
+            for config in (self.config, *others):
+                [fields] = yield from deliver([Command(("HKEYS", config.keys.state(shard)))])
+                counted.append(parts_of(config, shard, fields))
             batch.known = self.current_calls()
-            made = call(batch, parts_of(self.config, shard, fields))
+            made = call(batch, *counted)
             left = yield from self._deliver({batch: made}, accept or self._accept)
             return None if left else True
 

@@ -8,7 +8,6 @@ from typing import Any
 
 from tbloom.bloom import fingerprinter
 from tbloom.bloom.dispatcher import FilterDispatcher
-from tbloom.bloom.script_calls import ShardCalls
 from tbloom.engine.flow import Flow, Status, text
 from tbloom.engine.keys import Keys
 from tbloom.engine.parameters import mismatch
@@ -46,19 +45,23 @@ def swap(dispatcher: FilterDispatcher, name: str) -> Flow[None]:
         return status in (Status.OK, Status.STRAY)
 
     call = partial(_call, dispatcher, other)
-    yield from dispatcher.replace(0, call, accept)
+    yield from dispatcher.replace(0, call, accept, other.config)
     yield from fingerprinter.move(other.config.keys.fingerprinter(), config.keys.fingerprinter())
 
 
 def _call(
-    dispatcher: FilterDispatcher, other: FilterDispatcher, batch: Batch, counted: list[str]
+    dispatcher: FilterDispatcher,
+    other: FilterDispatcher,
+    batch: Batch,
+    counted: list[str],
+    counted_new: list[str],
 ) -> ScriptCall:
     """``lua/bloom/swap.lua``."""
     old, new = dispatcher.current_calls(), other.current_calls()
     window = len(old.labels)
     parts = [*dict.fromkeys([*old.shard(0).parts(window).keys, *counted])]
-    new_parts = new.shard(0).parts(window).keys
-    layout = new.layout(0)
+    new_parts = dict.fromkeys([*new.shard(0).parts(window).keys, *counted_new])
+    tag, new_tag = old.config.keys.tag_of(0), new.config.keys.tag_of(0)
     return _SWAP.call(
         (
             *old.shard(0).guards,
@@ -66,7 +69,7 @@ def _call(
             *new.shard(0).claims,
             *parts,
             *new_parts,
-            *ShardCalls(old, 0, layout).parts(window).keys,
+            *(tag + key.removeprefix(new_tag) for key in new_parts),
         ),
-        (batch.lane.token, old.constant(0), old.config.stored, layout.version, len(parts)),
+        (batch.lane.token, old.constant(0), old.config.stored, new.layout(0).version, len(parts)),
     )

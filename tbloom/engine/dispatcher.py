@@ -163,7 +163,10 @@ class Dispatcher(BeginsAnew):
         for batch in copies:
             # If the server has not executed it yet: all of its items are asked for, so now this call counts.
             if call and asked.issuperset(batch.digests):
-                batch.ttl, batch.call, batch.sent = ttl, call, now_ms()
+                batch.sent = now_ms()
+                # (Not where calls differ in the slices that they ask: another task may send this one again at once.)
+                if ttl:
+                    batch.ttl, batch.call = ttl, call
         try:
             yield from self.send(copies, Batch.make, store=True)
         except TBloomError as error:

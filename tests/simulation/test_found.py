@@ -136,6 +136,24 @@ FOUND: list[Schedule] = [
          "B is answered", "C is answered", "D is answered", "B asks", "a late request arrives", "B is answered",
          "B is answered", "D: refused, READONLY, then error", "A asks again", "D asks again", "B asks"],
     ),
+    (  # Tasks that ask in other numbers of slices fetch a lost call at once, and each sent it again as its own.
+        "tasks whose items go together",
+        ["G asks", "D asks", "G is answered", "D is answered", "F asks", "E asks", "D: refused, OOM, then again",
+         "G is answered", "the slice ends", "D asks again", "H asks", "H is answered"],
+    ),
+    (  # A lane that a clear had left there kept the layout for longer than its parameters.
+        "the server's clock is set",
+        ["E asks", "E is answered", "E is answered", "E is answered", "the clock is set back"],
+    ),
+    (  # Parts of slices that are later than the server's clock stayed where they were, and their counts were taken over.
+        "another client swaps a filter in while the clock is set",
+        ["the clock is set back"],
+    ),
+    (  # A late copy of a claim was kept, because its repeat, which was given up too, had another number.
+        "a client ends its session",
+        ["C asks", "C is answered", "C: cut off, 0 of 1 executed, the others late, then error", "C asks again", "C is answered",
+         "C: refused, LOADING, then error", "a late request arrives"],
+    ),
 ]  # fmt: skip
 
 

@@ -9,7 +9,7 @@
 -- ARGV[2]    'release': the client's claims are deleted. 'abandon': its claims with a note stay, for other sessions to
 --            take over. 'dead': not the client's claims, but those of dead sessions are deleted; their items are seen
 -- ARGV[3]    the items' digests, 16 bytes each
--- ARGV[4]    for each item the number of the claim, 8 hexadecimal digits; with 'dead': ''
+-- ARGV[4]    for each item the number of its last claim, 8 hexadecimal digits; with 'dead': ''
 -- ARGV[5]    the session's least number, 8 hexadecimal digits: its calls from now on have this one or a higher one
 --
 -- Reply      {0, answers}     a character per item: 1 its claim was ended, 0 it has no such claim
@@ -32,7 +32,7 @@ for item = 0, #digests / 16 - 1 do
   if how == 'dead' then
     ends = owner and not is_alive(sessions, owner, now)
   else
-    ends = owner == session and number == claimed_as
+    ends = owner == session and claimed_as <= number -- a late copy of an earlier claim too, which was given up
   end
   if ends and how == 'abandon' and note ~= '' then
     redis.call('HSET', claims, digest, NOBODY .. claimed_as .. within .. note)
