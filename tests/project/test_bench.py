@@ -14,7 +14,8 @@ from bench.paper import __main__ as paper
 from bench.paper import full
 from bench.results import Result
 from bench.tables import Table
-from tbloom.cli.commands.plan import _KEY_BYTES, _SET_BYTES
+from tbloom.bloom.config import configure
+from tbloom.cli.commands.plan import _KEY_BYTES, _SET_BYTES, _plan
 
 ROOT = Path(__file__).parents[2]
 
@@ -61,7 +62,10 @@ def test_places_for_tables_and_figures_are_filled_and_all_else_is_left() -> None
     assert results.filled(filled, measured) == filled
 
 
-def test_plan_compares_with_what_was_measured() -> None:
+def test_plan_says_and_compares_with_what_was_measured() -> None:
+    made, written = _plan(configure("plan", capacity=1_000_000)), results.read()["written"].table
+    for name, planned in {"add": "server_us", "add_many of 500": "server_us_in_batches"}.items():
+        assert made[planned] == pytest.approx(written.row(name)["commands us"], rel=0.2)
     measured = results.read()["footprint"].table
     peers = {"scrapy-redis: SADD": _SET_BYTES, "SET NX EX, a key each": _KEY_BYTES}
     for name, compared in peers.items():
