@@ -22,6 +22,7 @@
 local config_key, state, FIRST_PART = KEYS[1], KEYS[2], 3
 local old_config, new_config, entries, FIRST_EXPIRY = ARGV[1], ARGV[2], ARGV[4], 5
 local begins, ends, expires, _, _, _, version = read_constants(ARGV[3])
+-- (The root of several shards has no layout.)
 local layout = state and (redis.call('HGET', state, 'layout') or '') or version
 local new_layout
 

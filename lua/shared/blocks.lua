@@ -70,8 +70,8 @@ local function first_with(sizes, columns, items, at, first, from)
   end
 end
 
--- Where the next new item is, from `at` on: one that no part holds; where its block begins in the part KEYS[first], and that
--- block. nil: no item is new. All parts were read then, so another program's key has raised WRONGTYPE before anything is changed.
+-- The place of the next new item, which no part holds, from `at` on; where its block begins in the part KEYS[first]; and that
+-- block. nil: no item is new. It has read all parts, so another program's key raises WRONGTYPE before anything is changed.
 local function next_new(items, at, item_bytes, sizes, columns, first)
   local part, rows = KEYS[first], byte(sizes)
   for item = at, #items, item_bytes do

@@ -23,9 +23,9 @@ local function insert(part, part_bytes, start, block, items, at, rows)
   redis.call('SETRANGE', part, format('%d', start + first - 1), string.char(unpack(bytes, first, last)))
 end
 
--- Inserts those of the packed items that no part holds into the part KEYS[first], of so many bytes, which has `room` for so
--- many. The first of them is at `at` (nil: there is none); next_new has found it, `start` and `block`. Returns a character for
--- each item: 1 new, 0 seen; fewer than items: the part is full, and the next item is new. And the number of new items.
+-- Inserts the packed items that no part holds into the part KEYS[first], which has `part_bytes` bytes, and room for `room` new
+-- items. next_new has found the first one, its `start` and its `block`; `at` is nil where there is none. Returns a character
+-- for each item: 1 new, 0 seen; fewer than items: the part is full, and the next item is new. And the number of new items.
 -- An item is written at once, so a later one reads what it has written.
 local function insert_new(at, start, block, items, item_bytes, sizes, columns, first, part_bytes, room)
   local part, rows, answers, new, from = KEYS[first], byte(sizes), {}, 0, 1

@@ -161,11 +161,9 @@ class Dispatcher(BeginsAnew):
         """
         copies, asked = self.pending_answers.batches_of(digests), {*digests}
         for batch in copies:
-            # If the server has not executed it yet: all of its items are asked for, so now this call counts.
             if call and asked.issuperset(batch.digests):
-                batch.sent = now_ms()
-                # (Not where calls differ in the slices that they ask: another task may send this one again at once.)
-                if ttl:
+                batch.sent = now_ms()  # all of its items are asked for, as if for the first time
+                if ttl:  # without one, tasks that ask in other numbers of slices may fetch it at once, each as its own
                     batch.ttl, batch.call = ttl, call
         try:
             yield from self.send(copies, Batch.make, store=True)

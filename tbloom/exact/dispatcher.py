@@ -125,6 +125,7 @@ class ExactDispatcher(BucketDispatcher):
         return True
 
     def _compare(self, ttl: int) -> Flow[bool | None]:
+        """Compares the parameters at the root, and to add stores them there; None: another client has cleared them meanwhile."""
         root, stored = self.config.keys.root, self.config.stored
         first = [Command(("SET", root, stored, "PX", 2 * ttl, "NX"))] if ttl else []
         replies = yield from deliver([*first, Command(("GET", root)), Command(("PTTL", root))])

@@ -26,7 +26,8 @@ from tbloom.scrapy.settings import KEEP, STORE, TTL, WITHIN, Setting, naming_set
 
 logger: logging.Logger = logging.getLogger(__name__)
 
-#: So many links go in one call: with a server 50 ms away, a crawl of 400 pages a second waits for less than that.
+#: So many links go in one call. (With 200 and a server 50 ms away, a crawl of 450 pages a second, with 11 links each, took 1.6
+#: times as long as with Scrapy's own filter, with 1,000 1.3 times: `make bench ARGS="--only crawls"`.)
 _BATCH = 1_000
 #: So many enter the queue in one turn of the event loop, which stands still meanwhile.
 _TURN = 100
@@ -200,7 +201,7 @@ class Links:
         look_again(self.crawl.crawler.engine)
 
     def _hand_on_later(self, link: Link) -> None:
-        """Says what the engine would say, which has been told that the request is queued."""
+        """Says what the engine would say, which believes that the request is queued."""
         crawler = self.crawl.crawler
         try:
             if not self._hand_on(link):

@@ -118,7 +118,7 @@ def test_a_long_command_shows_a_bar_on_a_terminal(
     lines.write_text("".join(f"line {n:05}\n" for n in range(20_000)))
     line = command.format(filled.name, lines, tmp_path / "out")
     ours, terminal = pty.openpty()
-    main = "from tbloom.cli import main; from tbloom.cli.kit import progress; progress._PATIENCE = 0; main()"
+    main = "from tbloom.cli import main; from tbloom.cli.kit import progress; progress._SHOWN_AFTER = 0; main()"
     shell = f"exec {sys.executable} -c {shlex.quote(main)} {line}"
     with os.fdopen(ours, "rb", 0) as user:
         done = subprocess.Popen(

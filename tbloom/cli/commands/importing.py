@@ -89,7 +89,7 @@ def command(
         read = new = 0
         advance = stack.enter_context(progress.bar("items", expected))
         for items in batches:
-            with filters.patient():
+            with filters.announcing_waits():
                 new += target.import_many(items, slice)
             read += len(items)
             advance(len(items))

@@ -134,7 +134,7 @@ def _run(
                 with interrupts.step():
                     wanted: list[bytes] = []
                     try:
-                        with filters.patient():
+                        with filters.announcing_waits():
                             wanted.extend(ask(items))
                     finally:
                         # Also after an error: an item that was added is never answered new again.

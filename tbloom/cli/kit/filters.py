@@ -74,7 +74,7 @@ def _named(url: str, option: str) -> Iterator[None]:
 
 
 @contextmanager
-def patient() -> Iterator[None]:
+def announcing_waits() -> Iterator[None]:
     """Says on stderr that the server is waited for, once that is longer than any call takes."""
     text = f"tbloom: the server does not answer; waiting up to {RETRY_FOR:g} s"
     timer = threading.Timer(_SILENT, output.say, [text])

@@ -13,7 +13,7 @@ import click
 from tbloom.cli.kit.output import is_on
 
 #: The bar of what is over sooner would only flicker (s).
-_PATIENCE = 2.0
+_SHOWN_AFTER = 2.0
 Advance = Callable[[int], None]
 
 
@@ -38,7 +38,7 @@ def bar(unit: str, total: int, *, prints: bool = False) -> Iterator[Advance]:
             done += count
             if shown:
                 shown.update(count, done)
-            elif is_wanted and monotonic() - begin > _PATIENCE:
+            elif is_wanted and monotonic() - begin > _SHOWN_AFTER:
                 # A bar that is full would have ended.
                 shown = stack.enter_context(
                     click.progressbar(

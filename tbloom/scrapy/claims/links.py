@@ -49,8 +49,8 @@ class ClaimedLinks(Links):
         self._has_notes = TAKE_OVER.value(crawler.settings)
         self._most = max(1, crawler.settings.getint("CONCURRENT_REQUESTS"))
         self.ends: Ends = Ends(crawl, seen, lambda: (self.met, self.answered), self._try_again)
-        told = self.ends.ended, self._go_on, self.ends.feeds.places
-        self.pages: Pages = Pages(crawler.settings, *told)
+        places = self.ends.feeds.places
+        self.pages: Pages = Pages(crawler.settings, self.ends.ended, self._go_on, places)
         self._take_over = TakeOver(crawl, seen, self.ends, self._schedule_again)
         self._once = OnceLogger(logger)
         self._numbers = numbers()

@@ -163,7 +163,7 @@ class Pages:
 
     @contextmanager
     def following(self, thing: Any) -> Iterator[Callable[[Any], None]]:
-        """Within it, output of a page's callback or errback passes, of which the function is told."""
+        """Within it, output of a page's callback or errback passes; the function takes each piece of it."""
         page = self.page_of(thing)
         if page is None:
             yield lambda _: None
@@ -253,7 +253,7 @@ class Pages:
         self._passed_on.clear()  # of pages that other processes have taken out of the queue
         self._end_outputs()  # first what was to come in this turn of the event loop
         following = [page for pages in self._followers.values() for page in pages]
-        self._followers.clear()  # each is told once
+        self._followers.clear()  # each ends once
         for page in {*self._by_id.values(), *following}:
             self.happens(page, Event.LEFT_OVER)
         self._links.clear()
