@@ -43,7 +43,7 @@ local count = items_in(redis.call('HGET', state, field))
 local answers, new = insert_new(at, start, block, items, item_bytes, sizes, columns, FIRST_PART, part_bytes, capacity - count)
 if new == 0 then return {0, answers} end
 
-redis.call('HSET', state, lane, lane_entry(number, answers, now), field, format('%d', count + new))
+redis.call('HSET', state, lane, lane_entry(number, answers, now), field, argument(count + new))
 if count == 0 then
   begin_part(chosen, config_key, state, expires, oldest, now)
 elseif not entry then

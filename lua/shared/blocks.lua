@@ -24,9 +24,15 @@ local function start_at(items, place)
   return a + 256 * b + 65536 * c + 16777216 * d
 end
 
--- A block of a part. (As text: Redis 7.0 takes longer to make it of a number.)
+-- A number for a command: before Redis 7.2 as text, which is faster; since then that makes a batch of seen items a fifth slower.
+local IS_SLOW = (redis.REDIS_VERSION_NUM or 0) < 0x070200
+local function argument(number)
+  return IS_SLOW and format('%d', number) or number
+end
+
+-- A block of a part.
 local function read_block(part, start, rows)
-  return redis.call('GETRANGE', part, format('%d', start), format('%d', start + WIDTH * rows - 1))
+  return redis.call('GETRANGE', part, argument(start), argument(start + WIDTH * rows - 1))
 end
 
 -- True if the columns of the item at `at` are set in a block. (Four rows a step, because byte() of four takes as long as
@@ -57,7 +63,7 @@ local function first_with(sizes, columns, items, at, first, from)
   for i = 1, #sizes, 3 do
     local rows, high, low = byte(sizes, i, i + 2)
     local start, last = start_at(items, place), first + 256 * high + low - 1
-    local bit = format('%d', 8 * start + byte(items, at))
+    local bit = argument(8 * start + byte(items, at))
     for key = from > first and from or first, last do
       if
         call('GETBIT', KEYS[key], bit) == 1

@@ -20,7 +20,7 @@ local function insert(part, part_bytes, start, block, items, at, rows)
   end
   -- The smallest range of bytes that changes: it goes to the append-only file, and to each replica. There is one, because
   -- the part did not hold the item.
-  redis.call('SETRANGE', part, format('%d', start + first - 1), string.char(unpack(bytes, first, last)))
+  redis.call('SETRANGE', part, argument(start + first - 1), string.char(unpack(bytes, first, last)))
 end
 
 -- Inserts the packed items that no part holds into the part KEYS[first], which has `part_bytes` bytes, and room for `room` new

@@ -2,16 +2,15 @@
 --
 -- Includes   keys
 
--- The fields of a claim: its session, its number in the session, the slices that were asked, its note; nil if it is damaged.
+-- The fields of a claim: its session, its number in the session, the slices that were asked, its note; nil: damaged, or none.
 local function claim_parts(claim)
-  if #claim < 28 or string.find(string.sub(claim, 1, 28), '%X') then return nil end
+  if not claim or #claim < 28 or string.find(string.sub(claim, 1, 28), '%X') then return nil end
   return string.sub(claim, 1, 16), string.sub(claim, 17, 24), string.sub(claim, 25, 28), string.sub(claim, 29)
 end
 
--- The fields of an item's claim; nil if it has none.
+-- The fields of an item's claim.
 local function owner_of(claims, digest)
-  local claim = redis.call('HGET', claims, digest)
-  if claim then return claim_parts(claim) end
+  return claim_parts(redis.call('HGET', claims, digest))
 end
 
 -- The fields of a session: until when it counts as alive (ms), and the least number of its calls now; zeros if it is

@@ -33,7 +33,7 @@ if session ~= '' then redis.call('HLEN', claims) end
 local count = items_in(redis.call('HGET', state, field))
 local at, start, block = next_new(items, 1, item_bytes, sizes, columns, FIRST_PART)
 local answers, new = insert_new(at, start, block, items, item_bytes, sizes, columns, FIRST_PART, part_bytes, capacity - count)
-if new > 0 then redis.call('HSET', state, field, format('%d', count + new)) end
+if new > 0 then redis.call('HSET', state, field, argument(count + new)) end
 if new > 0 and count == 0 then begin_part(part, config_key, state, expires, oldest, now) end
 local done = {}
 for ends_at = item_bytes, session ~= '' and #answers * item_bytes or 0, item_bytes do
