@@ -18,39 +18,28 @@ from tbloom.distinct import DistinctCounter
 STORES = "`DistinctCounter`", "a bitmap", "a `SET`", "HyperLogLog"
 #: Ids per call when a contender is filled.
 AT_ONCE = 10_000
-BITS = "BITOP {0} both bitmap:0 bitmap:1; BITCOUNT both"
-BUT = "BITOP NOT both bitmap:1; BITOP AND both both bitmap:0; BITCOUNT both"
-#: With two counters and an id of both; the commands of a bitmap, of a SET and of HyperLogLog.
-OPERATIONS: dict[str, tuple[Callable[[Any, Any, int], int], str, str, str]] = {
-    "add a seen id": (
-        lambda one, _, id: one.add(id),
-        "SETBIT bitmap:0 {id} 1",
-        "SADD set:0 {id}",
-        "PFADD hll:0 {id}",
-    ),
-    "is it in?": (lambda one, _, id: id in one, "GETBIT bitmap:0 {id}", "SISMEMBER set:0 {id}", ""),
-    "count": (lambda one, *_: one.count(), "BITCOUNT bitmap:0", "SCARD set:0", "PFCOUNT hll:0"),
-    "the smallest": (lambda one, *_: one.members().min(), "BITPOS bitmap:0 1", "", ""),
-    "in both": (
-        lambda one, two, _: one.count_and(two),
-        BITS.format("AND"),
-        "SINTERCARD 2 set:0 set:1",
-        "",
-    ),
-    "in either": (
-        lambda one, two, _: one.count_or(two),
-        BITS.format("OR"),
-        "SUNIONSTORE both set:0 set:1",
-        "PFCOUNT hll:0 hll:1",
-    ),
-    "in one only": (lambda one, two, _: one.count_xor(two), BITS.format("XOR"), "", ""),
-    "not in the other": (
-        lambda one, two, _: one.count_andnot(two),
-        BUT,
-        "SDIFFSTORE both set:0 set:1",
-        "",
-    ),
+#: With two counters and an id of both.
+OPERATIONS: dict[str, Callable[[Any, Any, int], int]] = {
+    "`SETBIT`: `add(id)`, a seen one": lambda one, _, id: one.add(id),
+    "`GETBIT`: `id in counter`": lambda one, _, id: id in one,
+    "`BITCOUNT`: `count()`": lambda one, *_: one.count(),
+    "`BITPOS`: `members().min()`": lambda one, *_: one.members().min(),
+    "`AND`: `count_and()`": lambda one, two, _: one.count_and(two),
+    "`OR`: `count_or()`": lambda one, two, _: one.count_or(two),
+    "`XOR`: `count_xor()`": lambda one, two, _: one.count_xor(two),
+    "`NOT`: `count_andnot()`": lambda one, two, _: one.count_andnot(two),
 }
+#: The same with two bitmaps, two sets, and two HyperLogLogs, as far as there are commands.
+COMMANDS = """
+SETBIT bitmap:0 {id} 1 | SADD set:0 {id} | PFADD hll:0 {id}
+GETBIT bitmap:0 {id} | SISMEMBER set:0 {id} |
+BITCOUNT bitmap:0 | SCARD set:0 | PFCOUNT hll:0
+BITPOS bitmap:0 1 | |
+BITOP AND both bitmap:0 bitmap:1; BITCOUNT both | SINTERCARD 2 set:0 set:1 |
+BITOP OR both bitmap:0 bitmap:1; BITCOUNT both | SUNIONSTORE both set:0 set:1 | PFCOUNT hll:0 hll:1
+BITOP XOR both bitmap:0 bitmap:1; BITCOUNT both | |
+BITOP NOT both bitmap:1; BITOP AND both both bitmap:0; BITCOUNT both | SDIFFSTORE both set:0 set:1 |
+"""
 
 
 def measure(server: Server, *, space: int = 10**7, rounds: int = 9) -> list[Table]:
@@ -91,14 +80,16 @@ def _operations(server: Server, sets: list[np.ndarray], rounds: int) -> list[lis
 
     def ask(commands: str) -> int:
         with server.client.pipeline(transaction=False) as pipeline:
-            for command in commands.format(id=id).split("; "):
+            for command in commands.split("; "):
                 pipeline.execute_command(*command.split())
             return int(pipeline.execute()[-1])
 
     rows: list[list[Any]] = []
-    for name, (ours, *commands) in OPERATIONS.items():
+    lines = COMMANDS.format(id=id).strip().splitlines()
+    for (name, ours), line in zip(OPERATIONS.items(), lines, strict=True):
+        commands = [*map(str.strip, line.split("|"))]
         exact = [ask(command) for command in commands[:2] if command]
-        assert name.startswith("add") or {ours(one, two, id)} == {*exact}, f"{name}: {exact}"
+        assert name.startswith("`SETBIT") or {ours(one, two, id)} == {*exact}, f"{name}: {exact}"
         calls = [partial(ours, one, two, id), *(partial(ask, c) if c else None for c in commands)]
         rows.append([name, *(_elapsed(server, call, rounds) if call else None for call in calls)])
     return rows
@@ -112,13 +103,15 @@ def _fill(server: Server, sets: list[np.ndarray]) -> list[DistinctCounter]:
     """The sets in each kind of store; returns the counters."""
     server.empty()
     client, counters = server.client, []
+    # The same for each bitmap: beyond its end, NOT gives no ones.
+    space = max(int(ids[-1]) for ids in sets) // 8 * 8 + 8
     for number, ids in enumerate(sets):
         counter = DistinctCounter(client, f"counter {number}", None)
         bitmap = BitMap(ids.astype(np.uint32))
         bitmap.run_optimize()
         counter.from_roaring(bitmap.serialize())
         counters.append(counter)
-        bits = np.zeros(int(ids[-1]) // 8 * 8 + 8, np.uint8)
+        bits = np.zeros(space, np.uint8)
         bits[ids] = 1
         client.set(f"bitmap:{number}", np.packbits(bits).tobytes())
         for start in range(0, len(ids), AT_ONCE):
