@@ -71,7 +71,8 @@ def main() -> None:
                 date = f"{datetime.now(timezone.utc):%Y-%m-%d}"
                 results.store(tables, command=command, date=date, machine=machine(), idle=idle)
         if not arguments.quick:
-            results.store([Table("versions", {}, [])], note=f"{', '.join(installed)}.")
+            versions = Table("versions", {}, [])
+            results.store([versions], machine=machine(), note=f"{', '.join(installed)}.")
 
 
 def machine() -> str:

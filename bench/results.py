@@ -28,11 +28,12 @@ class Result(NamedTuple):
     table: Table
     about: dict[str, Any]
 
-    def markdown(self) -> str:
-        """The table, and what a reader has to know about it."""
+    def markdown(self, machine: str | None = None) -> str:
+        """The table, and what a reader has to know about it; ``machine``: the usual one, which is said elsewhere."""
         about = self.about
-        idle = {True: "idle", False: "busy", None: None}[about.get("idle")]
-        facts = ", ".join(filter(None, [about.get("date"), about.get("machine"), idle]))
+        other = about.get("machine") if about.get("machine") != machine else None
+        busy = "busy" if about.get("idle") is False else None
+        facts = ", ".join(filter(None, [about.get("date"), other, busy]))
         remark = " ".join(filter(None, [facts and f"*{facts}.*", about.get("note")]))
         return "\n\n".join(filter(None, [self.table.rows and self.table.markdown(), remark]))
 
@@ -70,7 +71,9 @@ def fill() -> None:
 def filled(page: str, results: Mapping[str, Result]) -> str:
     """The page with the figures of these results in its places. All else stays as it is."""
     tables = {name: result.table for name, result in results.items()}
-    parts = {name: result.markdown() for name, result in results.items()}
+    machine = results["versions"].about.get("machine")
+    parts = {name: result.markdown(machine) for name, result in results.items()}
+    parts["versions"] = results["versions"].markdown()
     parts["compared"] = compared.table(tables).markdown()
 
     def part(place: re.Match[str]) -> str:

@@ -5,7 +5,7 @@ stands for nine lines, ``{a,b}`` for two), ``!`` what they print on standard err
 refuses them, on standard error and with exit code 2. Other lines are their output, in which ``...`` stands for anything.
 ``@`` sets the server's clock; ``>`` is Python, for what has no command.
 
-And the commands' help, in docs/cli.md.
+And the commands' help, in docs/reference/commands.md.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tests.helpers.commands import WORDS, command_of, tbloom, tbloom_bytes
 from tests.helpers.contents import keys_of
 
 FLAGS = ELLIPSIS | NORMALIZE_WHITESPACE
-PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "commands.md"
 #: What is behind it in the page is recorded.
 RECORDED = "<!-- recorded by tests/cli/test_recorded.py -->"
 SESSIONS = sorted((Path(__file__).parent / "recorded").glob("*.txt"))

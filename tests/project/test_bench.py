@@ -47,7 +47,7 @@ def test_each_table_has_its_command_beside_it() -> None:
 
 def test_places_for_tables_and_figures_are_filled_and_all_else_is_left() -> None:
     speed = Table("speed", {"": "", "per second": ",.0f"}, [["`add`", 1234.5], ["`get`", None]])
-    measured = {**results.read(), "speed": Result(speed, {"date": "2026-11-24", "idle": True})}
+    measured = {**results.read(), "speed": Result(speed, {"date": "2026-11-24", "idle": False})}
     page = (
         "a <!--table:speed-->old<!--end--> b <!--figure:speed; add; per second-->1<!--end--> c "
         "<!--figure:speed; add; per second; .1e--><!--end--> d"
@@ -55,7 +55,7 @@ def test_places_for_tables_and_figures_are_filled_and_all_else_is_left() -> None
     filled = results.filled(page, measured)
     assert filled == (
         "a <!--table:speed-->\n\n"
-        "|  | per second |\n|---|---:|\n| `add` | 1,234 |\n| `get` |  |\n\n*2026-11-24, idle.*\n\n"
+        "|  | per second |\n|---|---:|\n| `add` | 1,234 |\n| `get` |  |\n\n*2026-11-24, busy.*\n\n"
         "<!--end--> b <!--figure:speed; add; per second-->1,234<!--end--> c "
         "<!--figure:speed; add; per second; .1e-->1.2e+03<!--end--> d"
     )
