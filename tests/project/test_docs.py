@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from ast import literal_eval
+from importlib.metadata import metadata
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,12 @@ def test_the_guides_are_short() -> None:
         path.name: len(path.read_text("utf-8").split()) for path in (ROOT / "docs").glob("*.md")
     }
     assert sum(words.values()) <= 22_000, words
+
+
+def test_readme_has_a_row_for_each_extra() -> None:
+    rows = README.partition("## Extras")[2].partition("\n## ")[0]
+    named = re.findall(r"^\| `(\w+)` \|", rows, re.MULTILINE)
+    assert {*named} == {*(metadata("tbloom").get_all("Provides-Extra") or ())}
 
 
 def test_a_long_page_has_a_table_of_contents() -> None:
