@@ -159,7 +159,7 @@ def _response_of(page: Page) -> Response:
     """The response that was stored as this page, or what Scrapy makes of another program's page."""
     headers = Headers()
     for name, value in page.headers:
-        headers.appendlist(name, value.encode("latin-1"))
+        headers.appendlist(name.encode("latin-1"), value.encode("latin-1"))
     codings = b", ".join(headers.getlist(b"Content-Encoding")).decode("latin-1")
     if codings and page.body and not is_true("Content-Encoding", codings, page.body):
         # The library requests stores decoded bodies, for example: Scrapy would fail to decode them.
