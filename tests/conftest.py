@@ -7,6 +7,7 @@ import secrets
 import signal
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -19,7 +20,7 @@ import redis
 from tbloom import AsyncTimeBloom, TimeBloom
 from tbloom.distinct import AsyncDistinctCounter, DistinctCounter
 from tbloom.exact import AsyncExactFilter, ExactFilter
-from tests.helpers import forked, servers, website
+from tests.helpers import servers, website
 from tests.helpers.localredis import LocalRedis, find_binary
 from tests.helpers.making import awaited, clock_needed, cluster_needed, missing, needed
 
@@ -264,7 +265,7 @@ def clockwork(tmp_path: Path) -> Iterator[servers.Clockwork]:
 @pytest.fixture(scope="session")
 def site() -> Iterator[str]:
     """The address of a website that has every page."""
-    with website.served(website.Page, seen=set()) as server:
+    with website.served(website.Page, asked=Counter()) as server:
         yield f"{server.url}/"
 
 
@@ -277,8 +278,11 @@ def claims(client: redis.Redis, name: str) -> Callable[[], Any]:
 @pytest.fixture
 def crawl(site: str, url: str, name: str) -> Any:
     """Runs a spider in a process of its own, on a filter of the test's own."""
+    from tests.helpers.crawl import start  # noqa: PLC0415 - slow, and only needed here
 
-    def crawl(spider: str, settings: dict[str, Any], pages: Any = None) -> dict[str, Any]:
+    def crawl(
+        spider: str, settings: dict[str, Any], pages: Any = (), site: str = site
+    ) -> dict[str, Any]:
         own = {
             "REDIS_URL": url,
             "TBLOOM_KEY": name,
@@ -286,8 +290,8 @@ def crawl(site: str, url: str, name: str) -> Any:
             "SCHEDULER_QUEUE_KEY": f"{name}:requests",
         }
         settings = {key: value for key, value in {**own, **settings}.items() if value is not None}
-        pages = [page if isinstance(page, list) else [page, {}] for page in pages or []]
-        ended: dict[str, Any] = forked.start_crawl(spider, site, settings, pages=pages).result()
+        pages = [page if isinstance(page, list) else [page, {}] for page in pages]
+        ended: dict[str, Any] = start(spider, site, settings, pages=pages).result()
         return ended
 
     return crawl

@@ -1,18 +1,11 @@
-"""One crawl in a process of its own: settings and the spider's arguments come as JSON.
-
-    python -m tests.helpers.crawl '{"spider": "ten_and_hundred", "site": "http://...", "settings": {...}}'
-
-Prints one JSON line: the pages fetched, the stats, the log, and which crawlers and threads are left.
-"""
+"""Crawls in processes of their own, and spiders for them."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
 import io
-import json
 import logging
-import sys
 import threading
 from collections.abc import AsyncIterator, Iterable, Iterator
 from pathlib import Path
@@ -31,6 +24,7 @@ from twisted.internet.defer import DeferredList
 from typing_extensions import Self
 
 from tbloom import TimeBloom
+from tests.helpers.forked import Forked
 
 
 class Part:
@@ -70,15 +64,12 @@ class TenAndHundred(Fetching, scrapy.Spider):
 
 
 class Pages(Fetching, scrapy.Spider):
-    """Asks for the pages that it is given, with their meta, each after a pause [s]."""
+    """Asks for the pages that it is given, with their meta."""
 
     pages: list[list[Any]]
-    pause: float
 
     async def start(self) -> AsyncIterator[scrapy.Request]:
         for page, meta in self.pages:
-            if self.pause:
-                await asyncio.sleep(self.pause)
             yield scrapy.Request(f"{self.site}{page}", self.note, meta=meta)
 
 
@@ -367,23 +358,23 @@ def run(
     ]
 
 
-def main() -> None:
-    job = json.loads(sys.argv[1])
-    if job["spider"] == "tree":  # an idle engine looks into its queue every 5 s
+def one(
+    spider: str, site: str, settings: dict[str, Any], *, leftovers: bool = False, **arguments: Any
+) -> dict[str, Any]:
+    """Crawls in a process of its own; the pages fetched, the stats, the log, and which crawlers and threads are left."""
+    if spider == "tree":  # an idle engine looks into its queue every 5 s
         ExecutionEngine._SLOT_HEARTBEAT_INTERVAL = 0.1
-    log = io.StringIO()
+    log, fetched = io.StringIO(), list[str]()
     logging.basicConfig(stream=log, level=logging.DEBUG)
-    own = {"site": job["site"], "pages": job.get("pages"), "pause": job.get("pause", 0)}
-    own |= job.get("arguments", {})
-    fetched: list[str] = []
-    spider = SPIDERS[job["spider"]], {**own, "fetched": fetched}
-    [result] = run([[spider]], **job["settings"])
-    if job.get("leftovers"):
+    given = {"site": site, "fetched": fetched, **arguments}
+    [result] = run([[(SPIDERS[spider], given)]], **settings)
+    if leftovers:
         gc.collect()
         result["left"] = [repr(one) for one in gc.get_objects() if isinstance(one, Crawler)]
         result["left"] += [thread.name for thread in threading.enumerate()]
-    print(json.dumps({**result, "fetched": fetched, "log": log.getvalue()}))
+    return {**result, "fetched": fetched, "log": log.getvalue()}
 
 
-if __name__ == "__main__":
-    main()
+def start(spider: str, site: str, settings: dict[str, Any], **arguments: Any) -> Forked:
+    """Starts a crawl."""
+    return Forked(one, spider, site, settings, **arguments)

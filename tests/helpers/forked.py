@@ -1,89 +1,63 @@
-"""Crawls in processes forked from one that has imported Scrapy already, because that import takes a second."""
+"""Calls in processes forked from one that has imported Scrapy already, because that import takes a second."""
 
 from __future__ import annotations
 
-import importlib
-import json
 import multiprocessing
 import os
-import sys
-import tempfile
+import traceback
+from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
+from functools import partial
+from multiprocessing.connection import Connection
 from typing import Any
 
-_CRAWLS = ["tests.helpers.crawl", "tests.helpers.cached"]
-#: What a crawl imports only when it begins.
-_LATER = ["aiohttp", "tldextract", "scrapy.core.downloader.handlers.s3", "tbloom.scrapy"]
-_LATER += ["scrapy.extensions.feedexport", "scrapy.extensions.telnet", "scrapy_redis.scheduler"]
+#: What a crawl imports only when it begins, too.
 _FORKS = multiprocessing.get_context("forkserver")
-_FORKS.set_forkserver_preload([*_CRAWLS, *_LATER])
+_FORKS.set_forkserver_preload([
+    *("tests.helpers.crawl", "aiohttp", "tldextract", "scrapy.core.downloader.handlers.s3"),
+    *("scrapy.extensions.feedexport", "scrapy.extensions.telnet", "scrapy_redis.scheduler"),
+    "tbloom.scrapy",
+])  # fmt: skip
 
 
-class Started:
-    """What ``python -m module arguments`` starts, in a forked process; its methods are named as those of ``subprocess.Popen``."""
+class Forked:
+    """A call in a process of its own."""
 
-    def __init__(self, module: str, *arguments: str, stdin: str = "") -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="tbloom-crawl-")
-        self._streams = [Path(self._folder.name) / name for name in ("stdin", "stdout", "stderr")]
-        for stream in self._streams:
-            stream.write_text(stdin if stream.name == "stdin" else "", encoding="utf-8")
-        job = (module, arguments, self._streams, Path.cwd(), dict(os.environ))
-        self._process = _FORKS.Process(target=_run, args=job, daemon=True)
+    def __init__(self, work: Callable[..., Any], *arguments: Any, **given: Any) -> None:
+        self._answer, answer = _FORKS.Pipe(duplex=False)
+        call = partial(work, *arguments, **given)
+        self._process = _FORKS.Process(target=_send_answer, args=(answer, call), daemon=True)
         self._process.start()
+        answer.close()
+        self.kill = self._process.kill
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it has neither answered nor ended."""
+        return not self._answer.poll()
 
     def send_signal(self, number: int) -> None:
-        if self._process.is_alive():
-            assert self._process.pid
-            with suppress(ProcessLookupError):  # it has ended meanwhile
-                os.kill(self._process.pid, number)
+        assert self._process.pid
+        with suppress(ProcessLookupError):  # it has ended
+            os.kill(self._process.pid, number)
 
-    def kill(self) -> None:
-        self._process.kill()
-
-    def poll(self) -> int | None:
-        return self._process.exitcode
-
-    def wait(self) -> int:
-        self._process.join()
-        assert self._process.exitcode is not None
-        return self._process.exitcode
-
-    def communicate(self) -> tuple[str, str]:
+    def result(self) -> Any:
+        """What the call answers, or None where the process was killed."""
         try:
-            self.wait()
+            answer = self._answer.recv()
+        except EOFError:
+            answer = None
         except BaseException:  # pytest-timeout's
             self.kill()
             raise
-        out, err = (stream.read_text(encoding="utf-8") for stream in self._streams[1:])
-        self._folder.cleanup()
-        return out, err
-
-    def result(self) -> Any:
-        """What it prints, which is JSON."""
-        out, err = self.communicate()
-        assert out, err
-        return json.loads(out)
+        self._process.join()
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
 
-def start_crawl(spider: str, site: str, settings: dict[str, Any], **job: Any) -> Started:
-    """A crawl of a site by one of the spiders of ``tests.helpers.crawl``."""
-    job |= {"spider": spider, "site": site, "settings": settings}
-    return Started("tests.helpers.crawl", json.dumps(job))
-
-
-def _run(
-    name: str, arguments: tuple[str, ...], streams: list[Path], cwd: Path, env: dict[str, str]
-) -> None:
-    for number, stream in enumerate(streams):
-        with stream.open("r+b") as file:
-            os.dup2(file.fileno(), number)
-    sys.stdin = os.fdopen(0, closefd=False)
-    os.environ.clear()
-    os.environ.update(env)
-    sys.path[:0] = filter(None, env.get("PYTHONPATH", "").split(os.pathsep))
-    os.chdir(cwd)
-    module = importlib.import_module(name)
-    sys.modules["__main__"] = module  # settings may name classes by it
-    sys.argv = [name, *arguments]
-    module.main()
+def _send_answer(answer: Connection, call: Callable[[], Any]) -> None:
+    try:
+        answer.send(call())
+    except Exception:  # noqa: BLE001 - the parent raises it
+        answer.send(RuntimeError(traceback.format_exc()))

@@ -5,29 +5,26 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+import logging
+import warnings
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
 import scrapy
 from scrapy import signals
 from scrapy.core.downloader import Downloader
+from scrapy.core.engine import ExecutionEngine
 from scrapy.core.scheduler import Scheduler
 from scrapy.downloadermiddlewares.retry import get_retry_request
 from scrapy.exceptions import CloseSpider, DontCloseSpider, DropItem, IgnoreRequest
 from scrapy.http import HtmlResponse, Response
 from scrapy.pipelines.files import FilesPipeline
 
+from tests.helpers import crawl
 from tests.helpers.crawl import Part
-from tests.helpers.setupcrawl import (
-    SHARED,
-    TARGET,
-    Follows,
-    Setup,
-    crawl_all,
-)
+from tests.helpers.setupcrawl import SHARED, TARGET, Follows, Setup
 
 Output = Iterator[Any]
 
@@ -548,6 +545,57 @@ QUEUES = {
 SETUPS = {**HTTP, **MIDDLEWARES, **SPIDERS, **PIPELINES, **QUEUES}
 
 
-def main() -> None:
-    """Makes the crawls that this process is told to make."""
-    print(json.dumps(crawl_all(SETUPS, json.loads(sys.argv[1]))))
+_SETTINGS = {
+    "CONCURRENT_REQUESTS_PER_DOMAIN": 16,
+    "REDIRECT_MAX_TIMES": 3,
+    "RETRY_ENABLED": True,
+    "RETRY_TIMES": 1,
+    # An endless crawl ends, and so does one that hangs.
+    "CLOSESPIDER_PAGECOUNT": 1000,
+    "CLOSESPIDER_TIMEOUT": 60,
+}
+
+
+class Keep(Part):
+    """The last pipeline: writes each item's page to a file at once, so that it is there whatever becomes of the crawl."""
+
+    def process_item(self, item: Any) -> Any:
+        with Path(self.crawler.spider.items).open("a", encoding="utf-8") as file:
+            file.write(f"{item['page']}\n")
+        return item
+
+
+class _Log(logging.Handler):
+    """Notes errors, for the crawl that runs."""
+
+    errors: list[str]
+
+    def emit(self, record: logging.LogRecord) -> None:
+        kind = record.exc_info[0] if record.exc_info else None
+        what = kind.__name__ if kind else ""
+        is_ours = record.name.startswith("tbloom.")
+        self.errors.append(f"{record.name}: {record.getMessage() if is_ours else what}")
+
+
+def crawl_all(jobs: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Crawls in this process, one after the other; how each ended, as ``crawl.run`` tells it, and with its errors."""
+    warnings.simplefilter("ignore")  # scrapy-redis' scheduler uses what Scrapy has deprecated
+    ExecutionEngine._SLOT_HEARTBEAT_INTERVAL = 0.1  # an idle engine looks into its queue every 5 s
+    log = _Log(logging.ERROR)
+    logging.getLogger().addHandler(log)
+    rounds = []
+    for job in jobs:
+        setup = SETUPS[job["name"]]
+        settings = {**_SETTINGS, **setup.settings, **job["settings"]}
+        for name, value in settings.items():
+            if isinstance(value, str):
+                settings[name] = value.replace("FOLDER", job["folder"])
+        settings["ITEM_PIPELINES"] = {**settings.get("ITEM_PIPELINES", {}), Keep: 900}
+        spider = type("OfSetup", (setup.spider,), {"custom_settings": settings})
+        arguments = {"site": job["site"], "items": job["items"], "noting": log, "errors": []}
+        rounds.append([(spider, arguments)])
+    ends = crawl.run(rounds)
+    return [
+        {**end, "errors": arguments["errors"]}
+        for end, [(_, arguments)] in zip(ends, rounds, strict=True)
+    ]

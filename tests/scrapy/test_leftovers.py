@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.forked import start_crawl
+from tests.helpers.crawl import start
 from tests.helpers.schedulers import ADDON, SCRAPY, UNREACHABLE
 
 
@@ -21,6 +21,6 @@ def test_nothing_is_left_of_a_crawl(
 ) -> None:
     server = url if reason == "finished" else UNREACHABLE
     own = {"REDIS_URL": server, "TBLOOM_KEY": name, "TBLOOM_RETRY_FOR": 0.1}
-    crawl = start_crawl("pages", site, {**settings, **own}, pages=[["a", {}]], leftovers=True)
+    crawl = start("pages", site, {**settings, **own}, pages=[["a", {}]], leftovers=True)
     ended = crawl.result()
     assert (reason, ["MainThread"]) == (ended["finish_reason"], ended["left"])

@@ -21,7 +21,8 @@ from scrapy.utils.request import fingerprint
 
 from tbloom import Claim, TimeBloom
 from tbloom.scrapy.outage import NEW, Answers, CrawlBloom, CrawlExact, Guess
-from tests.helpers.forked import Started, start_crawl
+from tests.helpers import crawl as crawls
+from tests.helpers.forked import Forked
 from tests.helpers.localredis import Killable
 from tests.helpers.making import missing
 from tests.helpers.proxy import Proxy
@@ -76,21 +77,21 @@ def a_site(pages: int = 10**9, held: int = 10**9) -> Iterator[Server]:
             opened.set()
 
 
-def wait_for(pages: int, site: Server, crawl: Started) -> None:
+def wait_for(pages: int, site: Server, crawl: Forked) -> None:
     """Waits until so many pages are fetched."""
-    while site.fetched.total() < pages and crawl.poll() is None:
+    while site.fetched.total() < pages and crawl.is_running:
         time.sleep(0.01)
 
 
 @pytest.fixture
-def start(server: Killable, name: str) -> Iterator[Callable[..., Started]]:
+def start(server: Killable, name: str) -> Iterator[Callable[..., Forked]]:
     """Starts a crawl of a site in a process of its own."""
-    started: list[Started] = []
+    started: list[Forked] = []
 
-    def start(site: Server, settings: dict[str, Any]) -> Started:
+    def start(site: Server, settings: dict[str, Any]) -> Forked:
         own = {"REDIS_URL": server.url, "TBLOOM_KEY": name, "TBLOOM_CAPACITY": 10_000}
         tree = {"size": site.pages, "log_file": os.devnull}
-        started.append(start_crawl("tree", f"{site.url}/", {**own, **settings}, arguments=tree))
+        started.append(crawls.start("tree", f"{site.url}/", {**own, **settings}, **tree))
         return started[-1]
 
     yield start
@@ -98,7 +99,7 @@ def start(server: Killable, name: str) -> Iterator[Callable[..., Started]]:
         crawl.kill()
 
 
-def result(crawl: Started) -> dict[str, Any]:
+def result(crawl: Forked) -> dict[str, Any]:
     """What the crawl says when it ends."""
     ended: dict[str, Any] = crawl.result()
     ended["errors"] = [

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import gzip
-import json
 import os
-import time
+import resource
+from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
+from email.utils import formatdate
+from functools import partial
+from http.server import SimpleHTTPRequestHandler
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
 import pytest
 from scrapy import Request
+from scrapy.exceptions import IgnoreRequest
 from scrapy.http import HtmlResponse, Response, XmlResponse
 from scrapy.settings import Settings
 from scrapy.utils.request import fingerprint
@@ -24,136 +28,187 @@ from tbloom.scrapy import ScrapyRedisFingerprinter
 from tbloom.scrapy.options import error_line
 from tbloom.scrapy.settings import PAGES
 from tbloom.scrapy.storage import KEY, _opened
+from tests.helpers import crawl as crawls
 from tests.helpers import website
-from tests.helpers.cached import DOCUMENTATION, OURS, THEIRS, Opened, a_crawl, comparable, run
+from tests.helpers.cached import OURS, THEIRS, Opened, caching
+from tests.helpers.forked import Forked
 from tests.helpers.making import missing
 
-#: One in 40 of its 530 pages is crawled.
-PART = 40
-DUMMY = "scrapy.extensions.httpcache.DummyPolicy"
+DOCUMENTATION = Path("/usr/share/doc/python3.11/html")
 RFC2616 = "scrapy.extensions.httpcache.RFC2616Policy"
 URL = "http://a.example/a"
 
 
 @pytest.fixture
 def site() -> Iterator[Any]:
-    with website.scripted(time.time()) as server:
+    """A website of the test's own."""
+    with website.served(website.Page, asked=Counter()) as server:
         yield server
+
+
+def from_cache(result: dict[str, Any], what: str = "hit") -> int:
+    """How many responses came from the cache, or what else it has counted."""
+    count: int = result["stats"].get(f"httpcache/{what}", 0)
+    return count
 
 
 # Real crawls
 
 
 def test_a_second_crawl_of_the_python_documentation_fetches_nothing(tmp_path: Path) -> None:
-    """Not even ``robots.txt``; and it gets the same items, byte for byte."""
+    """Not even ``robots.txt``; and each page is stored byte for byte. (Here it is one in 40 of its 530 pages.)"""
     if not DOCUMENTATION.is_dir():
         missing("Debian's package python3.11-doc")
-    with website.folder(str(DOCUMENTATION)) as server:
-        files = sorted(DOCUMENTATION.rglob("*.html"))[::PART]
-        follow = [f"{server.url}/{path.relative_to(DOCUMENTATION)}" for path in files]
-        start = f"{server.url}/contents.html"
-        crawl = a_crawl(tmp_path / "pages", [start], ROBOTSTXT_OBEY=True) | {"follow": follow}
-        [first], _ = run([crawl])
-        asked = dict(server.asked)
-        assert ({"/robots.txt", "/contents.html"}, {1}) == (
-            {"/robots.txt", "/contents.html"} & asked.keys(),
-            set(asked.values()),
-        )
-        assert 400 / PART < len(first["got"]) == first["stats"]["httpcache/store"] - 1
-        [second], _ = run([crawl])
-        assert asked == server.asked
-        assert len(asked) == second["stats"]["httpcache/hit"]
-        assert "httpcache/miss" not in second["stats"]
-    assert all(item["flags"] == ["cached"] for item in second["got"])
-    assert comparable(first) == comparable(second)
-    with PageStore(tmp_path / "pages", readonly=True) as store:
-        assert {start, f"{server.url}/robots.txt"} < set(store)
-        body = (DOCUMENTATION / "contents.html").read_bytes()
-        assert body == store.get(start).body
+    files = sorted(DOCUMENTATION.rglob("*.html"))[::40]
+    pages = [[path.relative_to(DOCUMENTATION).as_posix(), {}] for path in files]
+    settings = {**caching(tmp_path), "ROBOTSTXT_OBEY": True}
+    with website.served(partial(SimpleHTTPRequestHandler, directory=DOCUMENTATION)) as server:
+        address = f"{server.url}/"
+        first = crawls.start("pages", address, settings, pages=pages).result()
+    second = crawls.start("pages", address, settings, pages=pages).result()
+    assert sorted(page for page, _ in pages) == sorted(first["fetched"])
+    assert sorted(first["fetched"]) == sorted(second["fetched"])
+    assert (len(pages) + 1, 0) == (from_cache(second), from_cache(second, "miss"))
+    with PageStore(tmp_path, readonly=True) as store:
+        assert {f"{address}robots.txt", *(address + page for page, _ in pages)} == {*store}
+        for path, (page, _) in zip(files, pages, strict=True):
+            assert path.read_bytes() == store.get(address + page).body
 
 
-@pytest.mark.parametrize("policy", [pytest.param(DUMMY, marks=pytest.mark.check), RFC2616])
+LONG = {"Cache-Control": "max-age=100000"}
+OLD = formatdate(datetime.now(timezone.utc).timestamp() - 3600, usegmt=True)
+#: What the site's headers are besides; with the same ETag it answers 304, and with a status in place of them by it alone.
+ANSWERS: dict[str, Any] = {
+    "plain": {},
+    "max-age?b=1&a=2": LONG,
+    "max-age?a=2&b=1#part": LONG,  # the same page
+    "stale": {"Cache-Control": "max-age=10", "Date": OLD, "ETag": '"v1"'},
+    "cut-later": {"ETag": '"v1"'},
+    "no-store": {"Cache-Control": "no-store"},
+    "expired": {"Expires": "0", "Last-Modified": "Mon, 03 Jun 2019 00:00:00 GMT"},
+    "odd-headers": {**LONG, b"X-Caf\xe9": b"\xa0na\xefve\xff", "X-Empty": "", "X": ["a", "a"]},
+    **{str(status): status for status in (301, 404, 410)},
+}
+REQUESTS = [
+    *(Request(f"http://a.example/{path}") for path in ANSWERS),
+    *(Request(f"{URL}/plain", method=method, body=body) for method in ("GET", "HEAD", "POST") for body in ("a", "b")),
+    Request("http://a.example/plain", headers={"Cache-Control": "no-cache"}),
+    Request("http://a.example/plain", meta={"dont_cache": True}),
+]  # fmt: skip
+
+
+def answer(request: Request, number: int) -> Response:
+    """What the site answers when it is asked for the number-th time."""
+    path = request.url.partition("example/")[2]
+    given = ANSWERS.get(path, LONG)
+    if path == "cut-later" and number:
+        raise OSError
+    if isinstance(given, int):
+        return Response(request.url, given, headers=LONG)
+    if "ETag" in given and request.headers.get("If-None-Match") == given["ETag"].encode():
+        return Response(request.url, 304, headers={"X-Checked": str(number)})
+    headers = {"Date": formatdate(usegmt=True), "Content-Type": "text/html", **given}
+    body = b"%s %d" % (path.encode(), number)
+    return HtmlResponse(request.url, headers=headers, body=body)
+
+
+def exchanges(opened: Opened, asked: Counter[bytes]) -> Iterator[tuple[Any, ...]]:
+    """What a spider gets for each request, by Scrapy's middleware."""
+    for given in REQUESTS:
+        request = given.replace()
+        try:
+            response: Any = opened.middleware.process_request(request)
+            if response is None:
+                number = asked[fingerprint(given)]
+                asked[fingerprint(given)] += 1
+                response = opened.middleware.process_response(request, answer(request, number))
+        except IgnoreRequest:
+            yield ("ignored",)
+            continue
+        except OSError as error:
+            response = opened.middleware.process_exception(request, error)
+        headers = {name: value for name, value in response.headers.items() if name != b"Date"}
+        flags = "cached" in response.flags, "cache_timestamp" in request.meta
+        yield type(response), response.url, response.status, headers, response.body, flags
+
+
+@pytest.mark.parametrize("policy", ["scrapy.extensions.httpcache.DummyPolicy", RFC2616])
 def test_policies_do_as_with_scrapys_storage(policy: str, tmp_path: Path) -> None:
     """The same requests reach the site, and the same responses the spider, in two crawls and one from the store alone."""
-    began = time.time()
     seen = []
     for storage in (THEIRS, OURS):
-        with website.scripted(began) as server:
-            settings = {
-                "HTTPCACHE_ENABLED": True, "HTTPCACHE_STORAGE": storage, "HTTPCACHE_POLICY": policy,
-                "HTTPCACHE_DIR": str(tmp_path / storage), "HTTPCACHE_IGNORE_HTTP_CODES": [410],
-                "CONCURRENT_REQUESTS": 1,
-            }  # fmt: skip
-            requests = [{**one, "url": server.url + one["url"]} for one in website.REQUESTS]
-            crawl = {"settings": settings, "requests": requests}
-            alone = {**crawl, "settings": {**settings, "HTTPCACHE_IGNORE_MISSING": True}}
-            crawls, log = run([crawl], [crawl], [alone])
-            assert "Traceback" not in log
-            text = json.dumps(crawls).replace(server.url, "http://site")
-            seen.append((server.asked, json.loads(text)))
-    (theirs_asked, theirs), (ours_asked, ours) = seen
-    assert theirs_asked == ours_asked
-    for one, other in zip(theirs, ours, strict=True):
-        cached = {key: n for key, n in one["stats"].items() if key.startswith("httpcache/")}
-        assert cached == {k: n for k, n in other["stats"].items() if k.startswith("httpcache/")}
-        assert comparable(one) == comparable(other)
-    assert "httpcache/store" in ours[0]["stats"]
-    assert {"httpcache/hit", "httpcache/miss"} < ours[1]["stats"].keys()
-    assert ("httpcache/revalidate" in ours[1]["stats"]) is (policy == RFC2616)
-    assert ("httpcache/errorrecovery" in ours[1]["stats"]) is (policy == RFC2616)
+        asked, got = Counter[bytes](), list[Any]()
+        for alone in (False, False, True):
+            own = {"HTTPCACHE_POLICY": policy, "HTTPCACHE_IGNORE_HTTP_CODES": [410]}
+            own["HTTPCACHE_IGNORE_MISSING"] = alone
+            with Opened(tmp_path / storage, storage=storage, **own) as opened:
+                got.append([*exchanges(opened, asked)])
+                stats = {key: n for key, n in opened.stats.items() if key.startswith("httpcache/")}
+                got.append(stats)
+        seen.append([asked, *got])
+    assert seen[0] == seen[1]
+    assert {"httpcache/hit", "httpcache/miss"} < seen[1][4].keys()
+    checked = {"httpcache/revalidate", "httpcache/errorrecovery"}
+    assert checked & seen[1][4].keys() == (checked if policy == RFC2616 else set())
 
 
 def test_spiders_of_one_process_share_the_pages(site: Any, tmp_path: Path) -> None:
     """At once and one after the other; each finds the pages of the other."""
-    pages = [f"{site.url}/{name}" for name in ("plain", "json", "gzip", "text")]
-    first = [a_crawl(tmp_path, pages[:2]), a_crawl(tmp_path, pages[2:], name="other")]
-    crawls, _ = run(first, [a_crawl(tmp_path, pages), a_crawl(tmp_path, pages, name="other")])
+
+    def spider(*pages: str) -> tuple[Any, dict[str, Any]]:
+        given = {"site": f"{site.url}/", "pages": [[page, {}] for page in pages], "fetched": []}
+        return crawls.Pages, given
+
+    rounds = [[spider("a", "b"), spider("c", "d")], [spider(*"abcd"), spider(*"abcd")]]
+    results = Forked(crawls.run, rounds, **caching(tmp_path)).result()
     assert {1} == set(site.asked.values())
-    assert [None, None, 4, 4] == [one["stats"].get("httpcache/hit") for one in crawls]
+    assert [0, 0, 4, 4] == [*map(from_cache, results)]
     assert (tmp_path / "lock").read_text().strip() == ""  # closed by the last one
 
 
-def test_a_second_process_stops_at_the_start(site: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("folder", ["tests", "%(spider)s"])
+def test_a_second_process_stops_at_the_start(
+    crawl: Any, site: Any, tmp_path: Path, folder: str
+) -> None:
     """With and without the spider's name in the path: nothing is fetched without the cache; one line says why."""
-    url = f"{site.url}/plain"
     with PageStore(tmp_path / "tests") as store:
-        plain = a_crawl(tmp_path / "tests", [url])
-        named = a_crawl(tmp_path / "%(spider)s", [url])
-        crawls, log = run([plain], [named])
-        assert [(None, "tbloom_error")] * 2 == [
-            (crawl["failure"], crawl["finish_reason"]) for crawl in crawls
-        ]
+        result = crawl("pages", caching(tmp_path / folder), ["a"], f"{site.url}/")
+        assert ([], "tbloom_error") == (result["failures"], result["finish_reason"])
         why = f"TBLOOM_PAGES_PATH: {str(tmp_path / 'tests')!r} is being written by process {os.getpid()}; close it there, "
-        assert 2 == log.count(f"{why}or only read it here, with TBLOOM_PAGES_READONLY = True")
-        assert "Traceback" not in log
+        said = f"{why}or only read it here, with TBLOOM_PAGES_READONLY = True"
+        assert (1, 0) == (result["log"].count(said), result["log"].count("Traceback"))
         assert ({}, []) == (site.asked, [*store])
 
 
-def test_a_crawl_reads_beside_a_writer(site: Any, tmp_path: Path) -> None:
+def test_a_crawl_reads_beside_a_writer(crawl: Any, site: Any, tmp_path: Path) -> None:
     """It stores nothing."""
     with PageStore(tmp_path) as store:
-        store.put(f"{site.url}/plain", b"from the cache")
-        urls = [f"{site.url}/plain", f"{site.url}/json"]
-        [crawl], _ = run([a_crawl(tmp_path, urls, TBLOOM_PAGES_READONLY="True")])
-        assert {"GET /json": 1} == site.asked
-        assert "from the cache" in [item["body"] for item in crawl["got"]]
+        store.put(f"{site.url}/a", b"from the cache")
+        settings = {**caching(tmp_path), "TBLOOM_PAGES_READONLY": "True"}
+        result = crawl("pages", settings, ["a", "b"], f"{site.url}/")
+        assert (["a", "b"], {"/b": 1}) == (sorted(result["fetched"]), site.asked)
         assert 1 == len(store)
 
 
-def test_a_full_disk_does_not_stop_the_crawl(site: Any, tmp_path: Path) -> None:
-    """All pages are delivered, and those with room are stored."""
-    urls = [f"{site.url}/{name}" for name in ("plain", "json")]
+def crawl_with_small_files(largest: int, *arguments: Any, **given: Any) -> dict[str, Any]:
+    """A crawl on a disk that is full for larger files."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (largest, resource.RLIM_INFINITY))
+    return crawls.one(*arguments, **given)
+
+
+def test_a_full_disk_does_not_stop_the_crawl(crawl: Any, site: Any, tmp_path: Path) -> None:
+    """All pages are delivered; they are stored once there is room."""
+    address, settings, pages = f"{site.url}/", caching(tmp_path), ["a", "b"]
     with PageStore(tmp_path) as store:
         store.put(URL, os.urandom(200_000))
-    [crawl], log = run([a_crawl(tmp_path, urls)], largest_file=150_000)
-    assert [200, 200] == [item["status"] for item in crawl["got"]]
-    assert (2, "finished") == (crawl["stats"]["tbloom/pages/failed"], crawl["finish_reason"])
-    assert 1 == log.count("the crawl goes on: [Errno 27]")
-    crawls, _ = run([a_crawl(tmp_path, urls)], [a_crawl(tmp_path, urls)])
-    assert [(2, None), (None, 2)] == [
-        tuple(one["stats"].get(f"httpcache/{what}") for what in ("firsthand", "hit"))
-        for one in crawls
-    ]
+    given = {"pages": [[page, {}] for page in pages]}
+    full = Forked(crawl_with_small_files, 150_000, "pages", address, settings, **given).result()
+    assert (pages, "finished") == (sorted(full["fetched"]), full["finish_reason"])
+    assert 2 == full["stats"]["tbloom/pages/failed"]
+    assert 1 == full["log"].count("the crawl goes on: [Errno 27]")
+    first, second = (crawl("pages", settings, pages, address) for _ in range(2))
+    assert [2, 0] == [from_cache(result, "firsthand") for result in (first, second)]
+    assert [0, 2] == [*map(from_cache, (first, second))]
 
 
 # The storage by itself

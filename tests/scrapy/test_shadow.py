@@ -33,7 +33,7 @@ PAGES = sorted(map(str, range(100)))
 def shadowed(crawl: Any, client: redis.Redis, name: str) -> Any:
     """Runs a spider with an exact set of the test's own; ``result["shadow"]`` has its tbloom/shadow stats."""
 
-    def shadowed(spider: str, settings: dict[str, Any], pages: Any = None) -> Any:
+    def shadowed(spider: str, settings: dict[str, Any], pages: Any = ()) -> Any:
         own = {"SCHEDULER_DUPEFILTER_KEY": f"{name}:dupefilter"}
         result = crawl(spider, {**own, **settings}, pages)
         stats = [(key.partition("tbloom/shadow/")[2], n) for key, n in result["stats"].items()]
@@ -134,7 +134,7 @@ def test_a_filter_that_fails_costs_nothing(
 
 def test_another_crawler_in_between_is_no_loss(shadowed: Any, tmp_path: Path) -> None:
     """It adds the page after the exact filter here has called it new: not an error of tbloom."""
-    raced = {"TBLOOM_SHADOW": "__main__.Raced", "JOBDIR": str(tmp_path)}
+    raced = {"TBLOOM_SHADOW": "tests.helpers.crawl.Raced", "JOBDIR": str(tmp_path)}
     result = shadowed("pages", {**TBLOOM, **raced}, ["a", "b", "a"])
     assert ["a", "b"] == sorted(result["fetched"])
     assert {"asked": 3, "agreed": 3, "new": 2, "seen": 1} == result["shadow"]

@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.helpers.forked import Started, start_crawl
+from tests.helpers import crawl as crawls
+from tests.helpers.forked import Forked
 from tests.helpers.schedulers import ADDON
 
 FULL = os.environ.get("TBLOOM_FAULTS") == "full"
@@ -84,13 +85,13 @@ class Tree:
         text = json.dumps(own).replace("FOLDER", str(folder))
         self._settings = json.loads(text.replace("NAME", f"test-{secrets.token_hex(6)}"))
         #: The crawls so far, by the files of the pages that they have fetched.
-        self.crawls: dict[Path, Started] = {}
+        self.crawls: dict[Path, Forked] = {}
 
-    def start(self, **settings: Any) -> Started:
+    def start(self, **settings: Any) -> Forked:
         log = self._folder / f"fetched-{len(self.crawls)}"
         arguments = {**self._arguments, "log_file": str(log)}
         own = {**self._settings, **settings}
-        self.crawls[log] = start_crawl("tree", self._site, own, arguments=arguments)
+        self.crawls[log] = crawls.start("tree", self._site, own, **arguments)
         return self.crawls[log]
 
     def fetched(self) -> Counter[int]:
@@ -108,13 +109,13 @@ class Tree:
         crawl = self.start(**STOPPED_BY[how])
         name, *again = how.split()
         if hasattr(signal, name):
-            while crawl.poll() is None and self.fetched().total() < enough:
+            while crawl.is_running and self.fetched().total() < enough:
                 time.sleep(0.01)
             crawl.send_signal(signal.Signals[name])
             if again:
                 time.sleep(0.05)
                 crawl.send_signal(signal.Signals[name])
-        print(*crawl.communicate())
+        print(crawl.result())
 
 
 def pages_in(log: Path) -> list[int]:
@@ -171,7 +172,7 @@ def test_a_crawl_that_is_stopped_eight_times(site: str, url: str, tmp_path: Path
         if row.how in ("SIGINT twice", "SIGKILL"):  # the files of Scrapy's queue may be damaged
             shutil.rmtree(tmp_path / "job", ignore_errors=True)
     for _ in range(2):  # the first one leaves what five crawlers have died of to the next one
-        print(*tree.start().communicate())
+        print(tree.start().result())
     fetched = tree.fetched()
     pages, items = {*range(PAGES)} - {*fetched}, {*range(PAGES)} - tree.items()
     print(f"{pages=} {items=} missing; {fetched.total() - len(fetched)} fetched again")
@@ -209,7 +210,7 @@ def test_every_page_is_fetched_though_a_crawler_is_killed(
         if restart:
             tree.start()
         for crawl in tree.crawls.values():
-            print(*crawl.communicate())
+            print(crawl.result())
         fetched = tree.fetched()
         # The filter is not asked for the start page, and each crawler fetches it.
         twice = {page for page, times in fetched.items() if times > 1} - {0}
