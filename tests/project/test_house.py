@@ -7,11 +7,11 @@ import re
 import subprocess
 import sys
 from collections import Counter
-from functools import cache
 from graphlib import TopologicalSorter
 from importlib import import_module
 from pathlib import Path
 
+import grimp
 import pytest
 import redis
 
@@ -19,32 +19,10 @@ import tbloom
 from tbloom.engine.scripts import Script
 
 ROOT = Path(__file__).parents[2]
-#: Lowest floor first: a room imports from itself and from lower floors.
-FLOORS = (
-    ("errors", "version"),
-    ("items", "window"),
-    ("engine",),
-    ("bloom", "exact"),
-    ("local", "distinct", "pages"),
-    ("scrapy", "cli.kit"),
-    ("demo",),
-    ("cli",),
-)
-FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
-#: Which rooms may import a library. (``engine`` knows redis-py in its drivers only: see below.)
-LIBRARIES = {
-    "redis": {"engine", "bloom", "exact", "distinct", "scrapy", "cli.kit", "demo", "cli"},
-    "scrapy": {"scrapy", "demo"},
-    "scrapy_redis": {"scrapy", "demo"},
-    "isal": {"pages"},
-    "sqlite3": {"pages"},
-}
 #: The rooms beside the core; and what they may use that has a leading underscore: what NamedTuple has, and what the base
 #: class of stores has for those who make one.
 BESIDE = ("local", "distinct", "pages")
 FOR_SUBCLASSES = {"_replace", "_make", "_begin", "_from_url"}
-#: What knows redis-py where the rest of its room does not: the protocols do no I/O.
-KNOW_REDIS = re.compile(r"sync|aio|urls|client|retries|sending|heartbeat")
 MODULES = {
     ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
     for path in sorted((ROOT / "tbloom").rglob("*.py"))
@@ -54,46 +32,6 @@ SHARED = sorted((LUA / "shared").glob("*.lua"))
 SCRIPTS = sorted({*LUA.rglob("*.lua")} - {*SHARED})
 
 
-def room(module: str) -> str:
-    """The room that a module belongs to; "" for the package itself."""
-    inner = module.partition(".")[2]
-    found = (name for name in FLOOR if f"{inner}.".startswith(f"{name}."))
-    return max(found, key=len, default="")
-
-
-@cache
-def tree_of(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf-8"))
-
-
-@cache
-def imports(path: Path, *, at_run_time: bool = False) -> frozenset[str]:
-    """The full name of everything that a file imports; ``at_run_time``: as it is loaded."""
-    found, pending = set[str](), list[ast.AST]([tree_of(path)])
-    while pending:
-        node = pending.pop()
-        if isinstance(node, ast.Import):
-            found.update(alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}:{node.lineno}: a relative import"
-            found.update(f"{node.module}.{alias.name}" for alias in node.names)
-        elif not at_run_time or not isinstance(node, ast.If | ast.FunctionDef | ast.ClassDef):
-            pending += ast.iter_child_nodes(node)
-    return frozenset(found)
-
-
-@cache
-def modules(names: frozenset[str]) -> set[str]:
-    """The modules of tbloom among these names, or that hold them."""
-    found = set()
-    for name in names:
-        while name not in MODULES and "." in name:
-            name = name.rpartition(".")[0]  # noqa: PLW2901 - the name's module
-        if name in MODULES:
-            found.add(name)
-    return found
-
-
 def contract_and_body(path: Path) -> tuple[str, str]:
     """A script's opening comment, and all the rest."""
     lines = path.read_text(encoding="utf-8").splitlines()
@@ -101,53 +39,28 @@ def contract_and_body(path: Path) -> tuple[str, str]:
     return "\n".join(lines[:end]), "\n".join(lines[end:])
 
 
-def test_imports_point_downwards() -> None:
-    """From room to room, and without a circle among the modules of one."""
-    upwards = [
-        f"{module} -> {other}"
-        for module, path in MODULES.items()
-        if room(module)
-        for other in modules(imports(path))
-        if room(other) not in ("", room(module)) and FLOOR[room(other)] >= FLOOR[room(module)]
-    ]
-    assert [] == upwards
-    assert {""} == {room(module) for module in MODULES} - FLOOR.keys()
-    at_run_time = {name: modules(imports(path, at_run_time=True)) for name, path in MODULES.items()}
-    TopologicalSorter(at_run_time).prepare()  # raises CycleError
-    for name in FLOOR:  # nor for the sake of types
-        within = {
-            module: {other for other in modules(imports(path)) if room(other) == name}
-            - {module, f"tbloom.{name}"}
-            for module, path in MODULES.items()
-            if room(module) == name
-        }
-        TopologicalSorter(within).prepare()
+def test_imports_point_downwards_and_each_library_has_its_rooms() -> None:
+    """The contracts are in pyproject.toml."""
+    lint = Path(sys.executable).with_name("lint-imports")
+    done = subprocess.run(
+        [lint, "--no-cache"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout
 
 
-def test_each_library_has_its_rooms() -> None:
-    """No protocol knows redis-py; an extra need not be installed where its room is not used."""
-    foreign = {
-        (module, library)
-        for module, path in MODULES.items()
-        for library in {name.partition(".")[0] for name in imports(path)} & LIBRARIES.keys()
-        if room(module) not in LIBRARIES[library]
-        or (
-            library == "redis"
-            and FLOOR[room(module)] <= FLOOR["bloom"]
-            and not KNOW_REDIS.fullmatch(module.rpartition(".")[2])
-        )
-    }
-    assert set() == foreign
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    """Nor for the sake of types."""
+    graph = grimp.build_graph("tbloom", cache_dir=None)
+    imports = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
+    TopologicalSorter(imports).prepare()  # raises CycleError
 
 
 @pytest.mark.parametrize("beside", BESIDE)
 def test_what_stands_beside_the_core_uses_nothing_private_of_it(beside: str) -> None:
     """Each name with a leading underscore is one of the room itself."""
     used, own = set[str](), set(FOR_SUBCLASSES)
-    for module, path in MODULES.items():
-        if room(module) != beside:
-            continue
-        for node in ast.walk(tree_of(path)):
+    for path in (ROOT / "tbloom" / beside).rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
                 own.add(node.name)
             elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
@@ -168,7 +81,7 @@ def test_modules_are_short() -> None:
 
 def test_all_is_the_truth() -> None:
     """``__all__`` is what the package imports, at once or when it is first used, and type checkers see the same."""
-    tree = tree_of(MODULES["tbloom"])
+    tree = ast.parse(MODULES["tbloom"].read_text(encoding="utf-8"))
     homes = {
         alias.name: node.module
         for node in ast.walk(tree)
