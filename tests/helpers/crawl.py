@@ -73,26 +73,6 @@ class Pages(Fetching, scrapy.Spider):
             yield scrapy.Request(f"{self.site}{page}", self.note, meta=meta)
 
 
-class Again(Pages):
-    """Asks for pages that were fetched before and, once it is known of all of them, 19 times more for each."""
-
-    async def start(self) -> AsyncIterator[scrapy.Request]:
-        dropped, known = [], asyncio.Event()
-
-        def note_dropped(request: scrapy.Request) -> None:
-            dropped.append(request)
-            if len(dropped) == len(self.pages):
-                known.set()
-
-        self.crawler.signals.connect(note_dropped, scrapy.signals.request_dropped)
-        async for request in super().start():
-            yield request
-        await known.wait()
-        for _ in range(19):
-            async for request in super().start():
-                yield request
-
-
 class Tree(scrapy.Spider):
     """The numbers from 0: one link leads to each page, and 7 from it. Each page is an item, and is appended to a file once its
     callback has come to its end, so that the file is right also if the crawler is killed."""
@@ -141,28 +121,16 @@ class Outcomes(Pages):
                 meta["client"] = RequestFingerprinter()
             if meta.pop("closes", False):
                 self.close_while_redis_waits()
-            yield scrapy.Request(
-                f"{self.site}{page}", self.parse, errback=self.fail, meta=meta, **kwargs
-            )
+            yield scrapy.Request(f"{self.site}{page}", self.parse, meta=meta, **kwargs)
 
     def parse(self, response: Response, end: str = "", fates: Any = ()) -> Any:
         self.note(response)
         if end:
             return getattr(self, end)(response)
-        return [{"fate": fate, "response": response} for fate in fates]
-
-    def fail(self, failure: Any) -> Any:
-        if failure.request.url.endswith("/once"):
-            yield {"fate": "stored"}
-            yield failure.request.replace(dont_filter=True)
-        else:
-            yield {"fate": "fails"}
+        return [{"fate": fate} for fate in fates]
 
     def keeps_it_for_one_slice(self, response: Response) -> None:
         response.meta["tbloom_keep"] = 1
-
-    def raises(self, _: Response) -> Any:
-        raise ZeroDivisionError
 
     def fails_and_links_on(self, response: Response) -> Iterator[Any]:
         """Page a leads to b, b to c, and c to a."""
@@ -174,20 +142,6 @@ class Outcomes(Pages):
         _, request = self.fails_and_links_on(response)
         yield request.replace(cb_kwargs={"end": "links_on_and_raises"})
         raise ZeroDivisionError
-
-    def fails_and_asks_again(self, response: Response) -> Iterator[Any]:
-        yield {"fate": "fails later"}
-        yield response.request.replace(dont_filter=True, cb_kwargs={"end": "links_to_b"})
-
-    def links_after_a_reconfigure(self, response: Response) -> Iterator[scrapy.Request]:
-        own = self.settings["REDIS_URL"], self.settings["TBLOOM_KEY"]
-        with TimeBloom.from_url(*own, capacity=1000, slices=9) as other:
-            other.reconfigure()
-        for page in "bcd":
-            yield response.follow(f"/{page}", self.note)
-
-    def links_to_b(self, response: Response) -> Iterator[scrapy.Request]:
-        yield response.follow("/b", self.parse, cb_kwargs={"end": "yields_later"})
 
     async def loses_a_link(self, response: Response) -> AsyncIterator[Any]:
         """The first time, Redis refuses both links, and nothing after them."""
@@ -204,10 +158,6 @@ class Outcomes(Pages):
                 await asyncio.sleep(0.01)
             if is_first:
                 client.rename(f"{claims}:kept", claims)
-
-    async def yields_later(self, response: Response) -> AsyncIterator[scrapy.Request]:
-        await asyncio.sleep(0.01)
-        yield response.follow("/child", self.parse)
 
     def reports_its_note(self, _: Response) -> None:
         """How many crawlers will have died of the page, if this one dies now."""
@@ -244,14 +194,8 @@ class Outcomes(Pages):
         asyncio.get_running_loop().call_later(0.1, client.client_unpause)
         yield from response.follow_all(["/b", "/child"], self.note)
 
-    def links_with_wrong_meta(self, response: Response) -> Iterator[scrapy.Request]:
-        yield response.follow("/b", self.note, meta={"tbloom_within": 8})
-
     def links_to_unknown(self, response: Response) -> Iterator[scrapy.Request]:
         yield from response.follow_all(["/b", "/unknown", "/child"], self.note)
-
-    def asks_again_and_fails(self, response: Response) -> Iterator[scrapy.Request]:
-        yield response.request.replace(dont_filter=True, cb_kwargs={"end": "raises"})
 
 
 class AtIdle(Part):
@@ -300,7 +244,6 @@ class Raced(RFPDupeFilter):
 
 
 SPIDERS = {
-    "again": Again,
     "outcomes": Outcomes,
     "ten_and_hundred": TenAndHundred,
     "pages": Pages,

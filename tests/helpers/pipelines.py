@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import IO, Any
 
-from scrapy.exceptions import DropItem
 from scrapy.extensions.feedexport import BlockingFeedStorage
 
 from tbloom.scrapy.signals import items_buffered, items_flushed
@@ -39,17 +37,7 @@ class Buffers(Part):
 class Fates(Part):
     """Does with each item what its ``fate`` says."""
 
-    async def process_item(self, item: dict[str, Any]) -> dict[str, Any]:
-        fate = item["fate"]
-        if "split" in fate:
-            scraper: Any = self.crawler.engine.scraper
-            await scraper.start_itemproc_async({"fate": "stored"}, response=item["response"])
-        if "later" in fate:
-            await asyncio.sleep(0.1)
-        if "dropped" in fate:
-            raise DropItem(fate)
-        if "fails" in fate:
+    def process_item(self, item: dict[str, Any]) -> dict[str, Any]:
+        if item["fate"] == "fails":
             raise ZeroDivisionError
-        if "cancelled" in fate:  # Scrapy says nothing of it
-            raise asyncio.CancelledError
         return item

@@ -298,6 +298,12 @@ def retries_by_hand(of: Follows, response: Response) -> Output:
         yield from of.page(response)
 
 
+def retries_and_raises(of: Follows, response: Response) -> Output:
+    yield response.request.replace(dont_filter=True)
+    if of.visits > 1:
+        raise ValueError
+
+
 def retries_with_item(of: Follows, response: Response) -> Output:
     yield {"page": f"visit {of.visits}"}
     yield from retries(of, response)
@@ -426,6 +432,24 @@ async def downloads(part: Part, item: Any) -> Any:
     return item
 
 
+async def is_cancelled(_: Part, item: Any) -> Any:
+    if item["page"] == TARGET:
+        raise asyncio.CancelledError
+    return item
+
+
+async def adds_another(part: Part, item: Any) -> Any:
+    if item["page"] == TARGET:
+        scraper: Any = part.crawler.engine.scraper
+        await scraper.start_itemproc_async({"page": "another"}, response=item["response"])
+    return item
+
+
+def with_response(of: Follows, response: Response) -> Output:
+    yield {"page": response.url.removeprefix(of.site), "response": response}
+    yield from of.links(response)
+
+
 def with_meta(of: Follows, response: Response) -> Output:
     yield {"page": response.url.removeprefix(of.site), "meta": dict(response.meta)}
     yield from of.links(response)
@@ -510,7 +534,9 @@ SPIDERS = {
     "closes the spider": at_target(closes, left=T, partial=True),
     "asks again by get_retry_request": at_target(retries),
     "asks again by replace": at_target(retries_by_hand),
+    "asks again by replace, and raises": at_target(retries_and_raises, left=T),
     "asks again and yields an item": at_target(retries_with_item),
+    "asks again and yields an item, which fails": at_target(retries_with_item, settings=pipeline(raises_slowly), unstored=T),
     "copies meta": Setup(spider=spider(links=COPIES)),
     "copies meta, past the filter": Setup(spider=spider(links=COPIES, target=yields_another)),
     "copies meta, past the filter, the item fails": Setup(pipeline(raises_slowly), spider(links=COPIES, target=yields_another), unstored=T),
@@ -525,6 +551,8 @@ PIPELINES = {
     "a pipeline raises": Setup(pipeline(raises, "Broken"), pages=61, unstored=Setup(pages=61).paths(), errors=1),
     "a pipeline raises once": Setup(pipeline(raises_for_target), unstored=T),
     "a slow pipeline": Setup(pipeline(is_slow)),
+    "a pipeline is cancelled": Setup(pipeline(is_cancelled), unstored=T),
+    "a pipeline adds an item": Setup(pipeline(adds_another), spider(page=with_response)),
     "a pipeline downloads": Setup(pipeline(downloads), spider(page=with_meta)),
     "FilesPipeline": Setup(FILES, spider(page=with_files)),
 }  # fmt: skip

@@ -145,6 +145,7 @@ def test_a_full_filter_closes_the_spider(crawl: Any, settings: dict[str, Any]) -
     result = crawl("ten_and_hundred", {**settings, **full})
     assert "tbloom_error" == result["finish_reason"]
     assert "the current slice is full" in result["log"]
+    assert "Traceback" not in result["log"]
 
 
 def test_an_error_leaves_scrapy_rediss_queue_to_other_crawlers(

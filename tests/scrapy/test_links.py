@@ -26,22 +26,6 @@ def test_a_page_costs_few_round_trips(crawl: Any, url: str, mark: str) -> None:
 
 
 @MARKS
-def test_links_to_known_pages_cost_nothing(crawl: Any, url: str, mark: str) -> None:
-    """50 pages are asked for again and again: once each, and later no call is needed."""
-    pages = [str(i) for i in range(50)]
-    crawl("pages", {**ADDON, "TBLOOM_MARK": mark}, pages)
-    calls: list[int] = []
-    with Proxy(url, calls.append) as proxy:
-        settings = {**ADDON, "TBLOOM_MARK": mark, "REDIS_URL": proxy.url}
-        result = crawl("again", settings, pages)
-    assert [] == result["fetched"]
-    assert 1000 == result["stats"]["bloomfilter/filtered"]
-    assert 950 == result["stats"]["tbloom/cache_hits"]
-    print(len(calls), "script calls")
-    assert len(calls) < 70
-
-
-@MARKS
 def test_the_event_loop_goes_on_while_redis_is_asked(crawl: Any, mark: str) -> None:
     """Redis answers only after the event loop has done something else."""
     settings = {**ADDON, "TBLOOM_MARK": mark, "TBLOOM_RETRY_FOR": 0}
@@ -61,13 +45,3 @@ def test_the_order_is_kept_and_dont_filter_is_not_asked_for(crawl: Any, mark: st
     )
     assert [str(i) for i in range(30)] * 2 == result["fetched"]
     assert 30 == result["stats"]["tbloom/new"]
-
-
-@MARKS
-def test_an_error_of_the_filter_ends_the_crawl_with_batches_too(crawl: Any, mark: str) -> None:
-    """Here another program changes the filter's parameters."""
-    links = end("links_after_a_reconfigure")
-    result = crawl("outcomes", {**ADDON, "TBLOOM_MARK": mark}, [["a", links]])
-    assert (["a"], "tbloom_error") == (result["fetched"], result["finish_reason"])
-    assert "Traceback" not in result["log"]
-    assert 1 == result["log"].count("The crawl ends: ")

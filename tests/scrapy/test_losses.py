@@ -18,15 +18,6 @@ from tests.helpers.schedulers import ADDON, AT_IDLE, DONE, end
 MARKS = pytest.mark.parametrize("mark", ["scheduled", "done"])
 
 
-def test_a_link_with_wrong_meta_ends_the_crawl_and_its_page_is_not_marked(
-    crawl: Any, claims: Any
-) -> None:
-    result = crawl("outcomes", DONE, [["a", end("links_with_wrong_meta")]])
-    assert (["a"], "tbloom_error") == (result["fetched"], result["finish_reason"])
-    assert 0 == result["stats"].get("tbloom/done", 0)
-    assert 1 == claims()
-
-
 @MARKS
 def test_a_link_without_a_fingerprint_takes_no_other_with_it(crawl: Any, mark: str) -> None:
     own = {"REQUEST_FINGERPRINTER_CLASS": "tests.helpers.crawl.Picky", "TBLOOM_MARK": mark}

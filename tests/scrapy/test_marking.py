@@ -32,40 +32,6 @@ def items(*fates: str) -> dict[str, Any]:
     return {"request": {"cb_kwargs": {"fates": fates}}}
 
 
-MARKED: dict[str, Any] = {
-    "a callback that asks for its page again, and then fails": ([["a", end("asks_again_and_fails")]], {}, []),
-    "a request that the filter is not asked for": ([["a", {"request": {"dont_filter": True}}]], {}, []),
-    "one that fails after its callback has ended": ([["a", items("dropped", "fails later")]], {}, []),
-    "one whose pipeline is cancelled": ([["a", items("stored", "cancelled")]], {}, []),
-    "one that passes, after one of an errback": ([["cut/once", items("stored")]], {}, ["cut/once"]),
-    "one that fails beside one that a pipeline adds": ([["a", items("split", "fails")]], {}, []),
-    "one that passes beside one that a pipeline adds": ([["a", items("split", "stored")]], {}, ["a"]),
-    "one that fails while the page is asked for again": ([["a", end("fails_and_asks_again")]], {}, ["b", "child"]),
-    "one that fails while the crawl stops": ([["a", items("fails later")]], {"CLOSESPIDER_PAGECOUNT": 1}, []),
-    "one that passes while the crawl stops": ([["a", items("stored later")]], {"CLOSESPIDER_PAGECOUNT": 1}, ["a"]),
-    "parsed: items that fail": ([["a", items("fails", "fails later")]], {"TBLOOM_MARK": "parsed"}, ["a"]),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(("pages", "settings", "expected"), MARKED.values(), ids=MARKED)
-def test_what_is_marked(
-    crawl: Any,
-    marked: Any,
-    claims: Any,
-    *,
-    pages: list[Any],
-    settings: dict[str, Any],
-    expected: list[str],
-) -> None:
-    """Exactly the pages whose callbacks have ended, and whose items have passed the pipelines. The others are left to the next
-    crawl, each by a claim with a note. (``test_setups`` has more.)"""
-    result = crawl("outcomes", {**DONE, **PIPELINE, **settings}, pages)
-    every = ["a", "b", "child", "cut/once"]
-    assert sorted(expected) == sorted(marked(*every))
-    assert result["stats"].get("tbloom/left", 0) == claims()
-    assert result["finish_reason"] in ("finished", "closespider_pagecount")
-
-
 def test_a_page_is_kept_as_its_request_or_its_callback_says(
     crawl: Any, url: str, name: str, site: str
 ) -> None:
