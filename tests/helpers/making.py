@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 from collections.abc import Callable
+from multiprocessing.connection import Connection
 from operator import and_, or_, sub, xor
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,6 @@ from typing_extensions import Self
 
 from tests.helpers import servers
 
-#: Where redis-py lets connections be kept from call to call.
 IN_CI = os.environ.get("CI") == "true"
 
 
@@ -139,11 +139,23 @@ class Child(multiprocessing.get_context("fork").Process):  # type: ignore[misc]
         self.join()
 
 
+class Partner(Child):
+    """A child whose work is given the other end of ``connection``."""
+
+    def __init__(self, work: Callable[[Connection], object]) -> None:
+        self.connection, other = multiprocessing.Pipe()
+
+        def talk() -> None:
+            self.connection.close()  # else it would not notice its parent's end
+            work(other)
+
+        super().__init__(talk)
+        other.close()
+
+
 def in_child(work: Callable[[], Any]) -> Any:
     """Does the work in a forked process; returns its answer."""
-    reader, writer = multiprocessing.Pipe(duplex=False)
-    with Child(lambda: writer.send(work())) as child:
-        writer.close()
-        answer = reader.recv()  # EOFError: it has printed an error
+    with Partner(lambda parent: parent.send(work())) as child:
+        answer = child.connection.recv()  # EOFError: it has printed an error
         child.wait()
     return answer

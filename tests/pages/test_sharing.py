@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
-from io import FileIO
+from contextlib import nullcontext
 from itertools import count
+from multiprocessing.connection import Connection
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -17,7 +17,7 @@ from tbloom.errors import StoreLocked, TBloomError
 from tbloom.pages import PageStore
 from tbloom.pages.page import fingerprint_of
 from tests.helpers.localredis import again_and_again
-from tests.helpers.making import Child, missing
+from tests.helpers.making import Child, Partner, missing
 from tests.helpers.pagestores import bodies, body_of, die, mounted, url
 
 
@@ -27,75 +27,60 @@ def filled(path: Path, pages: int = 50) -> None:
             store.put(url(number), b"%d" % number)
 
 
-@contextmanager
-def pipe() -> Iterator[tuple[FileIO, FileIO]]:
-    """Its ends. Each process closes the end that it does not use: then a reader notices the other's death."""
-    inbox, outbox = os.pipe()
-    with FileIO(inbox, "r") as reads, FileIO(outbox, "w") as writes:
-        yield reads, writes
-
-
 def test_what_is_acknowledged_is_there_for_readers(path: Path) -> None:
     """At once, in other processes and in the writer's, also where they were opened before the writer."""
     filled(path, 1)
+
+    def read(writer: Connection) -> None:
+        with PageStore(path, readonly=True) as store:
+            writer.send("opened")
+            while number := writer.recv():
+                assert b"%d" % number == body_of(store, url(number))
+                writer.send(number)
+
     before = PageStore(path, readonly=True)
-    with pipe() as (inbox, outbox), pipe() as (back_in, back_out):
-
-        def read() -> None:
-            outbox.close()
-            with PageStore(path, readonly=True) as store:
-                back_out.write(b"u")
-                while number := int.from_bytes(inbox.read(4), "big"):
-                    assert b"%d" % number == body_of(store, url(number))
-                    back_out.write(b"k")
-
-        with Child(read) as child:
-            inbox.close()
-            back_out.close()
-            assert b"u" == back_in.read(1)
-            with PageStore(path) as store, PageStore(path, readonly=True) as after, before:
-                for number in range(1, 100):
-                    body = b"%d" % number
-                    store.put(url(number), body)
-                    outbox.write(number.to_bytes(4, "big"))
-                    assert body == body_of(before, url(number)) == body_of(after, url(number))
-                    assert number + 1 == len(before) == len(after)
-                    assert b"k" == back_in.read(1)
-                outbox.close()
-            assert 0 == child.wait()
+    with Partner(read) as child:
+        assert "opened" == child.connection.recv()
+        with PageStore(path) as store, PageStore(path, readonly=True) as after, before:
+            for number in range(1, 100):
+                body = b"%d" % number
+                store.put(url(number), body)
+                child.connection.send(number)
+                assert body == body_of(before, url(number)) == body_of(after, url(number))
+                assert number + 1 == len(before) == len(after)
+                assert number == child.connection.recv()
+        child.connection.send(0)
+        assert 0 == child.wait()
 
 
 def test_a_second_writer(path: Path) -> None:
     """The error names the writer, in this process or another one. Once that is killed, another one may write, also while
     a child of it lives on."""
     filled(path)
-    with pipe() as (inbox, outbox), pipe() as (hold_in, hold_out):
 
+    def write(parent: Connection) -> None:
         def live_on() -> None:
-            outbox.write(os.getpid().to_bytes(4, "big"))  # it has run what follows a fork
-            hold_out.close()
-            hold_in.read(1)
-
-        def write() -> None:
-            store = PageStore(path)
-            store.put(url("more"), b"more")
-            Child(live_on)
+            parent.send(os.getpid())  # it has run what follows a fork
             signal.pause()
 
-        with Child(write) as child:
-            outbox.close()
-            grandchild = int.from_bytes(inbox.read(4), "big")
-            for verb in (PageStore, PageStore.rebuild):
-                with pytest.raises(StoreLocked, match=f"process {child.pid}") as caught:
-                    verb(path)
-                assert (str(path), child.pid) == (caught.value.path, caught.value.pid)
-            child.kill()
-        with PageStore(path) as store:
-            os.kill(grandchild, 0)
-            assert b"more" == body_of(store, url("more"))
-            with pytest.raises(StoreLocked, match=f"process {os.getpid()}"):
-                PageStore(path)
-            store.put(url("again"), b"again")
+        store = PageStore(path)
+        store.put(url("more"), b"more")
+        Child(live_on)
+        signal.pause()
+
+    with Partner(write) as child:
+        grandchild = child.connection.recv()
+        for verb in (PageStore, PageStore.rebuild):
+            with pytest.raises(StoreLocked, match=f"process {child.pid}") as caught:
+                verb(path)
+            assert (str(path), child.pid) == (caught.value.path, caught.value.pid)
+        child.kill()
+    with PageStore(path) as store:
+        assert b"more" == body_of(store, url("more"))
+        with pytest.raises(StoreLocked, match=f"process {os.getpid()}"):
+            PageStore(path)
+        store.put(url("again"), b"again")
+        os.kill(grandchild, signal.SIGKILL)
     with PageStore(path) as store:
         assert 52 == len(store)
 
@@ -167,32 +152,27 @@ def test_a_reader_without_write_permission_after_a_writer(
     Child(write).wait()
     if ends == "rebuilt":
         PageStore.rebuild(path)
-    (turn, my_turn), (answer, my_answer) = os.pipe(), os.pipe()
     readonly = mounted(path.with_name("seen"), "--bind", "-o", "ro", path)
     with readonly if is_mount else nullcontext(path) as seen:
 
-        def read() -> None:
+        def read(parent: Connection) -> None:
             if is_mount:
                 with pytest.raises(OSError, match="Read-only file system"):
                     (seen / "more").touch()
             else:
                 os.setgid(65534)
                 os.setuid(65534)
-            os.close(my_turn)
             with PageStore(seen, readonly=True) as store:
                 assert {b"1"} == {*bodies(store).values()}
                 with store._index.snapshot() as snapshot:
                     before = [snapshot.find(each) for each in fingerprints]
-                    os.write(my_answer, b"r")
-                    assert os.read(turn, 1)
+                    parent.send("read")
+                    parent.recv()
                     assert before == [snapshot.find(each) for each in fingerprints]
                 assert {b"2"} == {*bodies(store).values()}
 
-        with Child(read) as child:
-            os.close(my_answer)
-            assert os.read(answer, 1)
+        with Partner(read) as child:
+            assert "read" == child.connection.recv()
             put_all(path, b"2")
-            os.write(my_turn, b"t")
+            child.connection.send("written")
             assert 0 == child.wait()
-        for end in (turn, my_turn, answer):
-            os.close(end)
