@@ -1,4 +1,4 @@
-"""Crawls in processes of their own, and spiders for them."""
+"""Crawls in processes of their own, and spiders, pipelines and extensions for them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import logging
 import threading
 from collections.abc import AsyncIterator, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import redis
 import scrapy
@@ -17,6 +17,7 @@ import scrapy.exceptions
 from scrapy.core.engine import ExecutionEngine
 from scrapy.crawler import Crawler, CrawlerProcess
 from scrapy.dupefilters import RFPDupeFilter
+from scrapy.extensions.feedexport import BlockingFeedStorage
 from scrapy.http import Response
 from scrapy.utils.request import RequestFingerprinter
 from scrapy_redis.spiders import RedisSpider
@@ -24,6 +25,7 @@ from twisted.internet.defer import DeferredList
 from typing_extensions import Self
 
 from tbloom import TimeBloom
+from tbloom.scrapy.signals import items_buffered, items_flushed
 from tests.helpers.forked import Forked
 
 
@@ -241,6 +243,39 @@ class Raced(RFPDupeFilter):
         seen = super().request_seen(request)
         self.other.add(self.fingerprinter.fingerprint(request))
         return seen
+
+
+class Uploads(BlockingFeedStorage):
+    """A storage that stores a feed at its end, or fails."""
+
+    def __init__(self, uri: str, *, feed_options: Any = None) -> None:  # noqa: ARG002 - Scrapy gives it
+        self._uri = uri
+
+    def _store_in_thread(self, file: IO[bytes]) -> None:
+        file.close()
+        if "fails" in self._uri:
+            raise OSError("no such bucket")
+
+
+class Buffers(Part):
+    """Keeps all items until the spider closes; BUFFERS_FLUSH says whether it stores them then."""
+
+    def process_item(self, item: Any) -> Any:
+        self.crawler.signals.send_catch_log(items_buffered)
+        return item
+
+    def close_spider(self) -> None:
+        if self.crawler.settings.getbool("BUFFERS_FLUSH"):
+            self.crawler.signals.send_catch_log(items_flushed)
+
+
+class Fates(Part):
+    """Does with each item what its ``fate`` says."""
+
+    def process_item(self, item: dict[str, Any]) -> dict[str, Any]:
+        if item["fate"] == "fails":
+            raise ZeroDivisionError
+        return item
 
 
 SPIDERS = {

@@ -126,8 +126,8 @@ def test_a_page_is_done_once_its_items_are_stored(
 ) -> None:
     """The next crawl fetches it again, if they are not."""
     if more:
-        more["ITEM_PIPELINES"] = {"tests.helpers.pipelines.Buffers": 300}
-    storages = {"up": "tests.helpers.pipelines.Uploads"}
+        more["ITEM_PIPELINES"] = {"tests.helpers.crawl.Buffers": 300}
+    storages = {"up": "tests.helpers.crawl.Uploads"}
     crawl("outcomes", {**DONE, "FEED_STORAGES": storages, "FEEDS": feeds, **more}, [["a", ITEMS]])
     assert ([] if is_marked else ["a"]) == crawl("outcomes", DONE, ["a"])["fetched"]
 

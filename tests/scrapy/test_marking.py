@@ -13,7 +13,7 @@ from scrapy.utils.request import fingerprint
 from tbloom import TimeBloom
 from tests.helpers.schedulers import AT_IDLE, DONE, end
 
-PIPELINE = {"ITEM_PIPELINES": {"tests.helpers.pipelines.Fates": 300}}
+PIPELINE = {"ITEM_PIPELINES": {"tests.helpers.crawl.Fates": 300}}
 SCRAPY_REDIS = {"SCHEDULER": "scrapy_redis.scheduler.Scheduler", "SCHEDULER_PERSIST": True}
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import os
 import resource
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
@@ -18,7 +20,7 @@ from typing import Any
 import pytest
 from scrapy import Request
 from scrapy.exceptions import IgnoreRequest
-from scrapy.http import HtmlResponse, Response, XmlResponse
+from scrapy.http import HtmlResponse, JsonResponse, Response, TextResponse, XmlResponse
 from scrapy.settings import Settings
 from scrapy.utils.request import fingerprint
 
@@ -31,6 +33,7 @@ from tbloom.scrapy.storage import KEY, _opened
 from tests.helpers import crawl as crawls
 from tests.helpers import website
 from tests.helpers.cached import OURS, THEIRS, Opened, caching
+from tests.helpers.documents import ROOT
 from tests.helpers.forked import Forked
 from tests.helpers.making import missing
 
@@ -387,3 +390,52 @@ def test_other_slices_than_the_stores_are_refused(tmp_path: Path) -> None:
         Opened(tmp_path, **SLICES, TBLOOM_TIMEZONE="Asia/Tokyo")
     with Opened(tmp_path, TBLOOM_TIMEZONE="Asia/Tokyo") as opened:  # the filter's
         opened.store(URL)
+
+
+# The example that copies Scrapy's own HTTP cache into a page store
+
+
+def kept_exchanges() -> list[tuple[Request, Response]]:
+    """Requests of several kinds, and what a site answered."""
+    gzipped = {"Content-Encoding": "gzip", "Content-Type": "text/html"}
+    responses = [
+        HtmlResponse(f"{URL}?y=1&x=2", headers={"Content-Type": "text/html"}, body=b"<p>caf\xe9"),
+        Response(f"{URL}301", status=301, headers={"Location": "/b"}),
+        Response(f"{URL}cookies", headers={"Set-Cookie": ["a=1", "b=2", "a=1"], "X-A": "1"}),
+        HtmlResponse(f"{URL}gzip", headers=gzipped, body=gzip.compress(b"<p>")),
+        JsonResponse(f"{URL}json", headers={"Content-Type": "application/json"}, body=b"{}"),
+        Response(f"{URL}empty"),
+    ]
+    posts = [
+        (Request(URL, method=method, body=body), TextResponse(URL, body=f"{method} {body}".encode()))
+        for method in ("GET", "POST", "HEAD")
+        for body in ("", "a")
+    ]  # fmt: skip
+    return [*((Request(response.url), response) for response in responses), *posts]
+
+
+@pytest.mark.parametrize("settings", [{}, {"HTTPCACHE_GZIP": True}], ids=["plain", "gzipped"])
+def test_the_store_answers_like_the_cache(settings: dict[str, Any], tmp_path: Path) -> None:
+    """Each page byte for byte, with its time; so after it was copied again."""
+    asked = kept_exchanges()
+    with Opened(tmp_path / "cache", storage=THEIRS, **settings) as opened:
+        for request, response in asked:
+            opened.store(request, response)
+        theirs = [opened.retrieve(request) for request, _ in asked]
+    command = [sys.executable, ROOT / "examples/scrapy_cache.py", tmp_path / "cache/tests"]
+    for stored in (len(asked), 0):
+        done = subprocess.run(
+            [*command, tmp_path / "pages"], capture_output=True, text=True, check=True
+        )
+        assert f"{stored} pages stored\n" == done.stdout
+    with Opened(tmp_path / "pages") as opened:
+        for (request, _), their in zip(asked, theirs, strict=True):
+            own = opened.retrieve(request)
+            assert own is not None
+            assert their is not None
+            assert (their.url, their.status, their.headers, their.body) == (
+                own.url,
+                own.status,
+                own.headers,
+                own.body,
+            )
