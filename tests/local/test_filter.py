@@ -33,28 +33,29 @@ START = datetime(2019, 6, 3, tzinfo=timezone.utc)
 DAY = timedelta(days=1)
 
 
-def set_clock(seen: LocalBloom | AsyncLocalBloom, now: datetime) -> None:
-    """Lets the clock of a filter stand still."""
-    seen._protocol.clock = lambda: to_ms(now)
+def set_day(seen: LocalBloom | AsyncLocalBloom, day: float) -> None:
+    """Lets the clock of a filter stand still, so many days after the start."""
+    seen._protocol.clock = lambda: to_ms(START + day * DAY)
+
+
+def opened(path: Path | None = None, day: int = 0, kind: Any = LocalBloom, **given: Any) -> Any:
+    """A filter whose clock stands at a day."""
+    seen = kind(path=path, **{"slices": 3, "capacity": 300, **given})
+    set_day(seen, day)
+    return seen
 
 
 @pytest.fixture(params=["memory", "file"])
 def local(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., Any]:
     """Makes filters, in memory or in a file, whose clock shows the start."""
-
-    def local(kind: Any = LocalBloom, **parameters: Any) -> Any:
-        seen = kind(path=tmp_path / "filter" if request.param == "file" else None, **parameters)
-        set_clock(seen, START)
-        return seen
-
-    return local
+    return partial(opened, tmp_path / "filter" if request.param == "file" else None)
 
 
 def test_the_room_of_slices_that_have_left_is_used_again(local: Callable[..., Any]) -> None:
     """There are never more parts than live slices, and a file stops growing."""
-    seen, sizes = local(slices=3, capacity=1000), []
+    seen, sizes = local(capacity=1000), []
     for day in range(20):
-        set_clock(seen, START + day * DAY)
+        set_day(seen, day)
         assert all(seen.add_many(f"{day} {i}" for i in range(900)))
         assert min(day + 1, 3) == len(seen._protocol.store.contents.parts)
         sizes.append(seen.path and Path(seen.path).stat().st_size)
@@ -62,7 +63,7 @@ def test_the_room_of_slices_that_have_left_is_used_again(local: Callable[..., An
 
 
 async def test_other_tasks_run_while_one_adds(local: Callable[..., Any]) -> None:
-    async with local(AsyncLocalBloom, capacity=50_000) as seen:
+    async with local(kind=AsyncLocalBloom, capacity=50_000) as seen:
         adding = asyncio.create_task(seen.add_many(str(i) for i in range(20_000)))
         ticks = 0
         while not adding.done():
@@ -81,7 +82,7 @@ async def test_a_cancelled_call_s_items_are_new_to_the_next(
     local: Callable[..., Any], verb: str
 ) -> None:
     """The call ends all the same: what it added without an answer is new to the next one, as on Redis."""
-    seen = local(AsyncLocalBloom, capacity=50_000)
+    seen = local(kind=AsyncLocalBloom, capacity=50_000)
     items = [str(i) for i in range(20_000)] if verb == "add_many" else ["0"]
     adding = asyncio.create_task(getattr(seen, verb)(items if verb == "add_many" else items[0]))
     await asyncio.sleep(0)
@@ -121,7 +122,7 @@ def steps(seed: int, time: str) -> Iterator[tuple[Any, ...]]:
             yield from ((verb, chance.choice(pool), *limits) for _ in range(5))
         elif verb == "clock" and time != "still":
             day = chance.randrange(3) if time == "jumps" else day + chance.choice([1, 1, 1, 2, 5])
-            yield verb, START + timedelta(days=day, hours=12)
+            yield verb, day + 0.5
         elif verb in ("clock", "info"):
             yield ("info",)
         else:  # no batch is so large that Redis is asked in several calls
@@ -129,9 +130,7 @@ def steps(seed: int, time: str) -> Iterator[tuple[Any, ...]]:
             yield verb, chance.choices(pool, k=chance.choice([3, 30, 60])), *limits
 
 
-def play(
-    seen: Any, sequence: Iterable[tuple[Any, ...]], set_time: Callable[[datetime], Any]
-) -> Any:
+def play(seen: Any, sequence: Iterable[tuple[Any, ...]], set_time: Callable[[float], Any]) -> Any:
     """The filter's answers to the sequence, or its errors' texts."""
     for verb, *arguments in sequence:
         if verb == "clock":
@@ -170,11 +169,12 @@ def test_answers_are_those_of_redis(
 ) -> None:
     """False positives, growth, slices that change, and what a full slice takes."""
     (time, parameters), name = case, "filter"
-    ours, sequence = local(name=name, slices=3, **parameters), [*steps(1, time)]
+    ours = local(name=name, **{"capacity": None, **parameters})
+    sequence = [*steps(1, time)]
     with TimeBloom.from_url(clockwork.server.url, name, slices=3, **parameters) as theirs:
         theirs.keys()  # learns the server's time
-        expected = play(theirs, sequence, clockwork.set)
-        for step, other, own in zip(sequence, expected, play(ours, sequence, partial(set_clock, ours)), strict=True):  # fmt: skip
+        expected = play(theirs, sequence, lambda day: clockwork.set(START + day * DAY))
+        for step, other, own in zip(sequence, expected, play(ours, sequence, partial(set_day, ours)), strict=True):  # fmt: skip
             assert other == own, step[:1]
 
 
@@ -218,20 +218,6 @@ def test_a_batch_that_is_interrupted_loses_no_item(monkeypatch: pytest.MonkeyPat
                 seen.add_many(items)
         assert [True] * 20 == seen.add_many(items)
         assert [False] * 20 == seen.add_many(items)
-
-
-NOON = datetime(2019, 6, 3, 12, tzinfo=timezone.utc)
-
-
-def opened(path: Path | None = None, day: int = 0, **given: Any) -> LocalBloom:
-    """A filter whose clock stands at a day."""
-    seen = LocalBloom(path=path, **{"slices": 3, "capacity": 300, "name": str(path), **given})
-    set_day(seen, day)
-    return seen
-
-
-def set_day(seen: LocalBloom, day: int) -> None:
-    seen._protocol.clock = lambda: to_ms(NOON + timedelta(days=day))
 
 
 def words(machine: str, count: int) -> list[str]:
@@ -319,7 +305,6 @@ def test_other_parameters_are_refused_by_name_and_change_nothing(tmp_path: Path)
 async def test_an_asyncio_filter_merges_others() -> None:
     one = opened()
     one.add_many(words("a", 100))
-    async with AsyncLocalBloom(slices=3, capacity=300) as seen:
-        seen._protocol.clock = one._protocol.clock
+    async with opened(kind=AsyncLocalBloom) as seen:
         await seen.merge(one)
         assert all(await seen.contains_many(words("a", 100)))
