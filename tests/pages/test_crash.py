@@ -8,9 +8,8 @@ import random
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from datetime import datetime
 from functools import partial
-from itertools import count, cycle, islice
+from itertools import count, cycle
 from pathlib import Path
 from typing import Any
 
@@ -57,28 +56,6 @@ def check(path: Path, **parameters: Any) -> dict[str, bytes]:
 
 
 BANK, EVIL = "http://bank/", "http://evil/"
-
-
-def _changes(seed: int, most: int = 9_000) -> Iterator[tuple[str, bytes | None, datetime]]:
-    """Puts and deletes without end: the address, the new body (None: it is deleted), and the time."""
-    chance = random.Random(seed)
-    for number in count(seed * 1_000_000):
-        size = int(chance.paretovariate(0.7) * 100) % most
-        data = None if chance.random() < 0.2 else body(number, size)
-        yield url(chance.randrange(60)), data, NOON - chance.randrange(3) * DAY
-
-
-def _change(store: PageStore, address: str, data: bytes | None, at: datetime) -> None:
-    if data is None:
-        store.delete(address)
-    else:
-        store.put(address, data, at=at)
-
-
-def _expect(expected: dict[str, bytes], address: str, data: bytes | None) -> None:
-    expected.pop(address, None)
-    if data is not None:
-        expected[address] = data
 
 
 def _fill(store: PageStore) -> dict[str, bytes]:
@@ -315,23 +292,27 @@ def _interrupting(n: int) -> Callable[..., Any]:
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # of generators
 def test_interrupts(path: Path, runs: int) -> None:
     """Ctrl-C anywhere in a put or a delete: the change is made or not, and the store goes on."""
-    chance = random.Random(5)
-    expected: dict[str, bytes] = {}
-    interrupted = 0
+    chance, interrupted = random.Random(5), 0
+    expected: dict[str, bytes | None] = {}
     with PageStore(path, "d", 3, segment_bytes=1500) as store:
-        for change in islice(_changes(5, most=600), runs):
+        for number in range(runs):
+            address = url(chance.randrange(60))
+            before, data = expected.get(address), body(number, chance.randrange(600))
+            is_put = chance.random() < 0.8
             was = sys.gettrace()
             sys.settrace(_interrupting(chance.randrange(1, 250)))
             try:
-                _change(store, *change)
+                if is_put:
+                    store.put(address, data, at=NOON - chance.randrange(3) * DAY)
+                else:
+                    store.delete(address)
             except Interrupted:
                 interrupted += 1
             finally:
                 sys.settrace(was)
-            address, data, _ = change
-            after = body_of(store, address)
-            assert after in (expected.get(address), data)
-            _expect(expected, address, after)
+            expected[address] = body_of(store, address)
+            assert expected[address] in (before, data if is_put else None)
+        expected = {address: data for address, data in expected.items() if data is not None}
         assert expected == bodies(store)
         assert () == store.verify().problems
     assert interrupted > runs // 15

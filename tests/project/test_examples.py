@@ -7,6 +7,7 @@ import importlib.util
 import json
 import os
 import re
+import runpy
 import signal
 import subprocess
 import sys
@@ -302,17 +303,11 @@ class Shop:
 
 async def test_an_idempotency_key_is_handled_once(own: redis.Redis, own_url: str) -> None:
     own.flushall()
-    spec = importlib.util.spec_from_file_location(
-        "asgi_idempotency", EXAMPLES / "asgi_idempotency.py"
-    )
-    assert spec is not None
-    example = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(example)  # type: ignore[union-attr]
+    example = runpy.run_path(str(EXAMPLES / "asgi_idempotency.py"))
     shop = Shop()
     async with AsyncTimeBloom.from_url(own_url, "handled", slices=4) as handled:
-        transport = httpx.ASGITransport(
-            example.Idempotent(shop, handled), raise_app_exceptions=False
-        )
+        app = example["Idempotent"](shop, handled)
+        transport = httpx.ASGITransport(app, raise_app_exceptions=False)
         async with httpx.AsyncClient(transport=transport, base_url="http://shop") as client:
 
             async def post(path: str, key: str | None = None) -> int:
