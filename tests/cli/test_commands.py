@@ -206,21 +206,6 @@ def test_a_filter_that_keeps_its_promise_gets_no_warning_of_it(
         assert not [said for said in advice(stored.info()) if "error rate" in said]
 
 
-def test_a_broken_promise_is_told_though_the_slice_has_grown(url: str, name: str) -> None:
-    """The slice was filled under another error rate, and its parts are kept."""
-    old: Any = {"capacity": 1000, "slices": 1, "error_rate": 0.5}
-    with TimeBloom.from_url(url, name, **old) as seen:
-        seen.add_many(map(str, range(1000)))
-    with TimeBloom.from_url(url, name, **{**old, "error_rate": 0.01}) as seen:
-        seen.reconfigure()
-        info = seen.info()
-        assert (2, 0.01) == (info.slices[-1].parts, info.promised_error_rate)
-        printed = tbloom("info", "--url", url, name, "--json").stdout
-        assert any(
-            "more than the promised 1.0e-02" in said for said in json.loads(printed)["warnings"]
-        )
-
-
 URL = "https://example.com/"
 #: Characters that must not reach a terminal.
 CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]")

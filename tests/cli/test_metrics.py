@@ -5,17 +5,16 @@ from __future__ import annotations
 import json
 import re
 import signal
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from html import escape, unescape
 from pathlib import Path
-from typing import Any
 from urllib.request import urlopen
 
 import pytest
 import redis
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
+from typing_extensions import Self
 
 from tbloom import ConfigError, ExactFilter, TimeBloom
 from tbloom.bloom.info import FilterInfo
@@ -47,9 +46,9 @@ def parsed(text: str) -> Values:
 class Exporter:
     """``tbloom metrics`` in a process of its own, at a port of its own."""
 
-    def __init__(self, running: Any) -> None:
-        self._running = running
-        first_line = running.stderr.readline()
+    def __init__(self, *arguments: str) -> None:
+        self._running = started("metrics", *arguments, "--port", "0", text=True)
+        first_line = self._running.stderr.readline()
         [self._port] = re.findall(r"^Serving http://127.0.0.1:(\d+)/metrics", first_line)
 
     def scrape(self) -> Values:
@@ -62,14 +61,12 @@ class Exporter:
         _, said = self._running.communicate()
         return self._running.returncode, said.splitlines()
 
+    def __enter__(self) -> Self:
+        return self
 
-@contextmanager
-def exporting(*arguments: str) -> Iterator[Exporter]:
-    with started("metrics", *arguments, "--port", "0", text=True) as running:
-        try:
-            yield Exporter(running)
-        finally:
-            running.kill()
+    def __exit__(self, *_: object) -> None:
+        self._running.kill()
+        self._running.communicate()
 
 
 def expected(info: FilterInfo) -> Values:
@@ -108,7 +105,7 @@ def test_what_is_served_is_what_info_tells(url: str, name: str) -> None:
         claimed.add("a")
         claimed.claim("b")
         # Names after an option are names too.
-        exporter = stack.enter_context(exporting("--url", url, names[0], "--every", "0", names[1]))
+        exporter = stack.enter_context(Exporter("--url", url, names[0], "--every", "0", names[1]))
         before = exporter.scrape()
         assert before[("tbloom_claims", names[1])] == 1
         with TimeBloom.from_url(url, names[1], slices=3, granularity="h", capacity=900) as again:
@@ -125,7 +122,7 @@ def test_what_is_served_is_what_info_tells(url: str, name: str) -> None:
 
 def test_without_names_all_filters_are_served(own: redis.Redis, own_url: str) -> None:
     """Those made later too; one that can't be read is said once, and hides no other."""
-    with exporting("--url", own_url, "--every", "0") as exporter:
+    with Exporter("--url", own_url, "--every", "0") as exporter:
         assert exporter.scrape() == {("tbloom_up",): 1}
         for name in ("news", "blog"):
             TimeBloom(own, name, capacity=1000).add("a")
@@ -148,7 +145,7 @@ def test_scrapes_share_a_look(url: str, name: str) -> None:
     """But where it is 0 seconds old: all other tests."""
     with TimeBloom.from_url(url, name) as seen:
         seen.add("a")
-        with exporting("--url", url, name, "--every", "3600") as exporter:
+        with Exporter("--url", url, name, "--every", "3600") as exporter:
             before = exporter.scrape()
             seen.add("b")
             assert before == exporter.scrape()
@@ -167,7 +164,7 @@ def test_a_redis_that_goes_away_is_logged_and_survived(names: list[str], lines: 
         for name in ("news", "blog"):
             with TimeBloom.from_url(server.url, name, capacity=1000) as seen:
                 seen.add("a")
-        with exporting("--url", server.url, *names, "--every", "0") as exporter:
+        with Exporter("--url", server.url, *names, "--every", "0") as exporter:
             assert exporter.scrape()[("tbloom_up",)] == 1
             server.stop()
             down = {("tbloom_up",): 0} | {("tbloom_filter_up", name): 0 for name in names}
@@ -218,7 +215,7 @@ def test_a_user_that_may_only_read_suffices(own: redis.Redis) -> None:
     own.execute_command("ACL", "SETUSER", "metrics", *rules.split())
     port = own.get_connection_kwargs()["port"]
     for names in ([], ["news"]):
-        with exporting("--url", f"redis://metrics:p@127.0.0.1:{port}/0", *names) as exporter:
+        with Exporter("--url", f"redis://metrics:p@127.0.0.1:{port}/0", *names) as exporter:
             assert exporter.scrape()[("tbloom_window_items", "news")] == 3000
             assert exporter.end() == (0, [])
     with redis.Redis(port=port, username="metrics", password="p") as user:  # noqa: S106
@@ -259,7 +256,7 @@ def test_many_filters_are_read_in_few_round_trips(own: redis.Redis, own_url: str
     names = [f"many-{number}" for number in range(200)]
     for name in names:
         TimeBloom(own, name, capacity=100, slices=2).add("a")
-    with exporting("--url", own_url, "--every", "0") as exporter:
+    with Exporter("--url", own_url, "--every", "0") as exporter:
         for ask in (
             lambda: tbloom("list", "--url", own_url).stdout,
             lambda: tbloom("report", "--url", own_url, "-o", "-").stdout,

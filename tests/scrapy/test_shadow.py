@@ -13,18 +13,12 @@ from tests.helpers import schedulers
 from tests.helpers.contents import keys_of
 from tests.helpers.schedulers import UNREACHABLE, WAYS
 
-TBLOOM = {**schedulers.SCRAPY, "TBLOOM_SHADOW": True}
-ADDON = {**schedulers.ADDON, "TBLOOM_SHADOW": True}
+SHADOW = {"TBLOOM_SHADOW": True}
+ADDON = {**schedulers.ADDON, **SHADOW}
 SCRAPY_REDIS = {
     "SCHEDULER": "scrapy_redis.scheduler.Scheduler",
     "DUPEFILTER_CLASS": "scrapy_redis.dupefilter.RFPDupeFilter",
     "SCHEDULER_PERSIST": True,
-}
-SETTINGS = {
-    "scrapy": TBLOOM,
-    "scrapy-redis": {**SCRAPY_REDIS, **TBLOOM},
-    "add-on": ADDON,
-    "add-on, scrapy-redis": {**SCRAPY_REDIS, **ADDON},
 }
 PAGES = sorted(map(str, range(100)))
 
@@ -53,7 +47,7 @@ def exact(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any]:
 @pytest.mark.parametrize("way", WAYS)
 def test_they_agree(shadowed: Any, way: str) -> None:
     """The sources' spider: 100 pages, 10 of them twice, in both filters."""
-    settings = SETTINGS[way]
+    settings = {**schedulers.SETTINGS[way], **SHADOW, "SCHEDULER_PERSIST": True}
     result = shadowed("ten_and_hundred", settings)
     assert PAGES == sorted(result["fetched"])
     assert {"asked": 110, "agreed": 110, "new": 100, "seen": 10} == result["shadow"]
@@ -135,6 +129,6 @@ def test_a_filter_that_fails_costs_nothing(
 def test_another_crawler_in_between_is_no_loss(shadowed: Any, tmp_path: Path) -> None:
     """It adds the page after the exact filter here has called it new: not an error of tbloom."""
     raced = {"TBLOOM_SHADOW": "tests.helpers.crawl.Raced", "JOBDIR": str(tmp_path)}
-    result = shadowed("pages", {**TBLOOM, **raced}, ["a", "b", "a"])
+    result = shadowed("pages", {**schedulers.SCRAPY, **raced}, ["a", "b", "a"])
     assert ["a", "b"] == sorted(result["fetched"])
     assert {"asked": 3, "agreed": 3, "new": 2, "seen": 1} == result["shadow"]

@@ -287,14 +287,21 @@ def test_every_order_of_moves(
     print(f"{played:,} sequences")
 
 
+def a_page(at_end: Callable[[Page], None]) -> tuple[module.Pages, Request]:
+    """A page that has been taken out of the queue, by its request."""
+    request = Request(URL)
+    pages = module.Pages(SETTINGS, at_end, pytest.fail)
+    pages.taken(Token("session", 1, ("aa",)), request, "")
+    return pages, request
+
+
 def test_a_page_ends_after_the_engine_has_scheduled_its_links(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Scrapy pulls a callback's output ahead: it may have ended while links wait behind items in slow pipelines."""
     monkeypatch.setattr(module, "call_later", lambda _, call: call())
-    ended, request, link = list[State](), Request(URL), Request(f"{URL}/link")
-    pages = module.Pages(SETTINGS, lambda page: ended.append(page.state), pytest.fail)
-    pages.taken(Token("session", 1, ("aa",)), request, "")
+    ended, link = list[State](), Request(f"{URL}/link")
+    pages, request = a_page(lambda page: ended.append(page.state))
     response = pages.fetched(Response(URL, request=request), pages.fetching(request))
     with pages.following(response) as tell:
         for found in (link, link, Request(URL)):
@@ -312,11 +319,8 @@ def test_a_redirect_that_a_signal_drops_as_the_crawl_becomes_idle(
 ) -> None:
     """The page is marked: it was dropped on purpose, though the crawl is idle before the event loop's next turn."""
     monkeypatch.setattr(module, "call_later", lambda *_: None)
-    ended, request = list[State](), Request(URL)
-    pages = module.Pages(SETTINGS, lambda page: ended.append(page.state), pytest.fail)
-    pages.taken(Token("session", 1, ("aa",)), request, "")
-    page = pages.fetching(request)
-    assert page
-    pages.fetched(Request(URL), page)
+    ended = list[State]()
+    pages, request = a_page(lambda page: ended.append(page.state))
+    pages.fetched(Request(URL), pages.fetching(request))
     pages.end_all()
     assert [State.MARKED] == ended
