@@ -78,6 +78,11 @@ _IMPORTING = [
     (2, import_many("cdf", age=1), last_seen("c"), add("f"), contains("d")),
     (1, last_seen("f"), add("f"), last_seen("f")),
 ]
+#: Few items go into the slice that is current at first, and many into the one before it.
+_GROWING_BACK = [
+    (0, add("a"), add_many("bcd"), contains("a")),
+    (1, add("b"), add_many("dcb"), contains("b")),
+]
 _THIRTY = " ".join(f"item{n}" for n in range(30))
 _LARGE: dict[str, Any] = {"faults": 6, "kinds": ALL}
 _ERRORS = frozenset({"lost", "again", "error", *CODES})
@@ -132,6 +137,8 @@ FILTERS = [
          events=("the clock is set on", "the clock is set back", "the slice ends"), **_LARGE),
     Case("the server's clock is set, without a capacity", _SIX, _batches(_SIX, 3), {"capacity": None},
          events=("the slice ends", "the clock is set back", "the slice ends"), **_LARGE),
+    Case("slices grow while the server's clock is set", "a b c d", _GROWING_BACK, {"capacity": 2, "hashes": 7},
+         events=("the clock is set back", "the slice ends"), **_LARGE),
     Case("another client restores a copy", _SIX, _batches(_SIX, 3), events=("another client makes a copy", "the slice ends"), **_LARGE),
     Case("slices grow, another client restores a copy", _SIX, _batches(_SIX, 3), {"capacity": 2}, events=("another client makes a copy",), **_LARGE),
     Case("the server comes back with what it had saved", _SIX, _batches(_SIX, 3), events=("the server saves",), **_LARGE),

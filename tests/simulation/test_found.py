@@ -149,6 +149,11 @@ FOUND: list[Schedule] = [
         "another client swaps a filter in while the clock is set",
         ["the clock is set back"],
     ),
+    (  # A slice that had begun with its usual part began anew, with a larger one, once the clock was right again.
+        "slices grow while the server's clock is set",
+        ["A asks", "A is answered", "A is answered", "A asks", "the clock is set back", "A is answered", "A is answered",
+         "A is answered", "A is answered", "the slice ends"],
+    ),
     (  # A late copy of a claim was kept, because its repeat, which was given up too, had another number.
         "a client ends its session",
         ["C asks", "C is answered", "C: cut off, 0 of 1 executed, the others late, then error", "C asks again", "C is answered",
