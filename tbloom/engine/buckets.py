@@ -73,12 +73,17 @@ class BucketDispatcher(Dispatcher):
         self.outdated.add(batch.shard)
 
     def _rest_of(self, batch: Batch) -> list[Batch]:
-        """The items that are in other buckets than the client thought."""
-        moved = [] if batch.first else batch.items_with(MOVED)
-        if not moved:
-            return []
-        self._note_moved(batch)
-        return [self._batch_of_rest(batch, moved)]
+        """The items that are in other buckets than the client thought; of a copy in which none is new, the copy itself."""
+        moved = batch.items_with(MOVED)
+        if moved:
+            self._note_moved(batch)
+        if not batch.first:
+            return [self._batch_of_rest(batch, moved)] if moved else []
+        if moved and batch.shard in self.outdated and not batch.items_with("1"):
+            # The server has kept no answers, so another copy may be executed yet, with its items in the right buckets.
+            batch.answers = None
+            return [batch]
+        return []
 
 
 def keys_of_halves(prefix: str, halves: list[int]) -> list[str]:

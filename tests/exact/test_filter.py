@@ -12,14 +12,13 @@ import pytest
 import redis
 
 from tbloom import ConfigMismatch, TBloomError
-from tbloom.distinct import DistinctCounter
 from tbloom.engine.directory import BITS, read_directory
 from tbloom.engine.pending import MOVED
 from tbloom.exact import ExactFilter
 from tbloom.exact.info import ExactInfo
 from tbloom.items import encode, fingerprint
 from tests.helpers.contents import keys_of
-from tests.helpers.flows import flow_of, lose, replies_to, run, script_of
+from tests.helpers.flows import flow_of, replies_to, run, script_of
 from tests.helpers.hostile import ITEMS, PLANTED
 from tests.helpers.making import Make
 from tests.helpers.servers import Clockwork
@@ -101,31 +100,6 @@ def test_items_that_were_made_for_one_bucket_are_added_too(
     assert len(items) > 150
     assert all(seen.add_many(items))
     assert len(items) == seen.info().items
-
-
-@pytest.mark.parametrize("store", ["exact", "distinct"])
-def test_a_lost_answer_stays_pending_while_its_items_move(
-    client: redis.Redis, name: str, store: str
-) -> None:
-    """One call learns that they have moved, and before it asks there a copy of the lost one is executed, and lost too."""
-    seen, other = (
-        ExactFilter(client, name) if store == "exact" else DistinctCounter(client, "one", name)
-        for _ in range(2)
-    )
-    items = [f"lost {i}" for i in range(20)]
-    seen.add("before")
-    first = flow_of(seen, "add_many", items)
-    next(first)
-    first.close()
-    other.add_many(map(str, range(1000)))
-    one = flow_of(seen, "add_many", items)
-    layout = one.send(replies_to(client, next(one)))
-    calls = one.send(replies_to(client, layout))
-    lose(client, flow_of(seen, "add_many", items))
-    answers, _ = run(client, one, replies_to(client, calls))
-    assert sum(answers) < 20
-    assert sum(answers) + sum(seen.add_many(items)) == 20
-    assert not any(seen.add_many(items) + other.add_many(items))
 
 
 def test_items_that_are_always_in_another_bucket_end_in_an_error(

@@ -125,8 +125,7 @@ class Case:
     is_played: bool = True
     #: All schedules are played, if there is time.
     exhaustive: bool = False
-    #: So many items fill a bucket of a store that has some. (Where they move, calls that got lost may still be executed after
-    #: their repeat was answered.)
+    #: So many items fill a bucket of a store that has some.
     in_bucket: int = 80
     #: What is in the store at the beginning, and how ``swap``'s other filter is built.
     before: Callable[[World, Case], None] | None = None

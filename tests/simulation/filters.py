@@ -129,6 +129,8 @@ FILTERS = [
          events=("the slice ends",) * 4, **_LARGE),
     Case("threads of an object ask in other numbers of slices", "b", [(0, add("b")), (0, add("b"), add("b", within=1))],
          events=("the slice ends",), is_played=False),
+    Case("threads of an object add while the slice grows", "a b c d",
+         [(0, add("b")), (0, add("b")), (0, add("c"), add("d")), (1, add("a"))], {"capacity": 2}, is_played=False, **_LARGE),
     Case("the window ends", _SIX, _batches(_SIX, 3), events=("the window ends", "the slice ends"), **_LARGE),
     Case("other clients import items, and ask when they were last seen", _SIX, _IMPORTING, events=_TIMES, **_LARGE),
     Case("tasks import items, and ask when they were last seen", _SIX, _IMPORTING, is_async=True, events=_TIMES, **_LARGE),

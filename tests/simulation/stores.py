@@ -104,8 +104,8 @@ OTHERS = [
     for kind, given in _KINDS.items()
     for clears in (False, True)
 ] + [
-    Case(f"{kind}: buckets are split", _SIX, _large(kind, clears=False), faults=0, events=("the slice ends",) * 2, in_bucket=1,
-         **given)
+    Case(f"{kind}: buckets are split", _SIX, _large(kind, clears=False), faults=5, kinds=ALL,
+         events=("the slice ends", "the slice ends", "scripts are forgotten"), in_bucket=1, **given)
     for kind, given in _KINDS.items()
 ] + [
     Case("distinct: members are added to two slices", " ".join(_NOW + _BEFORE), _HOURS, faults=5, kinds=ALL - {"go on"},
