@@ -265,7 +265,7 @@ class Verbs(Base[Client]):
 
     def _import(self, digests: list[bytes], label: str | None) -> Flow[int]:
         """``import_many``. A repeated call writes nothing twice, so items that were written by a call whose reply got lost
-        are not counted."""
+        are not counted. (One that is repeated in the next slice writes them there too.)"""
         dispatcher = self._dispatcher
         if label is not None and label not in dispatcher.current_calls().labels:
             # The client's clock may be wrong.

@@ -356,10 +356,15 @@ class WindowAccount(Account):
                 op.number
                 for op in history.open.values()
                 if self.current - self.begun.get(op.number, self.current)
-                >= (op.arguments[history.item].get("keep") or SLICES)
+                >= self._periods(op, history.item)
             }
             if over:
                 history.change_cases(partial(_made_anew, over))
+
+    def _periods(self, op: Op, item: str) -> int:
+        """After how many slices a call without an answer is made anew. (The server keeps no answer of an import, so that may be
+        executed in each of two slices.)"""
+        return 1 if kind_of(op) == "import" else op.arguments[item].get("keep") or SLICES
 
     def at_another_time(self, state: Window) -> Iterable[Window]:
         live = {s for s in state.slices if s + SLICES > self.current}
@@ -549,7 +554,7 @@ class WindowAccount(Account):
 
 
 def _made_anew(over: set[int], case: tuple[Any, Any]) -> Iterable[tuple[Any, Any]]:
-    """Calls without an answer whose items have left: the server has forgotten the answers with them."""
+    """Calls without an answer that the server has forgotten since: of an add, with the items that have left."""
     state, done = case
     forgotten = {each for each in done if each[0] in over and each[1] != GONE}
     return [(state, done - some) for some in subsets(frozenset(forgotten))]

@@ -175,6 +175,10 @@ FOUND: list[Schedule] = [
          "C is answered", "C is answered", "C is answered", "B asks again",
          "B: cut off, 0 of 1 executed, the others late, then error", "A is answered", "a late request arrives"],
     ),
+    (  # An import whose reply is lost as its slice ends is executed in the next slice too.
+        "other clients import items, and ask when they were last seen",
+        ["B asks", "B is answered", "B: cut off, 1 of 1 executed, then again", "the slice ends"],
+    ),
 ]  # fmt: skip
 
 
