@@ -164,10 +164,11 @@ class Account:
             state, done = case
             saved = state.saved or self.NOTHING
             for pending in {state.pending, saved.pending & state.pending}:
-                new = self.restored(state, saved)._replace(pending=pending, saved=state.saved)
-                # A call without an answer is sent again, and may meet a server that has never had it.
-                for kept in subsets(done):
-                    yield new, kept
+                for restored in self.restored(state, saved):
+                    new = restored._replace(pending=pending, saved=state.saved)
+                    # A call without an answer is sent again, and may meet a server that has never had it.
+                    for kept in subsets(done):
+                        yield new, kept
 
         for history in self.histories.values():
             history.change_cases(restarted)
@@ -177,9 +178,9 @@ class Account:
         for history in self.histories.values():
             history.change(lambda state: [(state.saved or self.NOTHING)._replace(pending=state.pending, saved=state.saved)])  # fmt: skip
 
-    def restored(self, before: Any, saved: Any) -> Any:  # noqa: ARG002
-        """What is remembered where the server comes back with what it had saved."""
-        return saved
+    def restored(self, before: Any, saved: Any) -> Iterable[Any]:  # noqa: ARG002
+        """What may be remembered where the server comes back with what it had saved."""
+        return [saved]
 
     # The model
 
@@ -385,14 +386,14 @@ class WindowAccount(Account):
                 # It has fetched an answer from before, and another call of its object has taken it.
                 yield answer, after
 
-    def restored(self, before: Window, saved: Window) -> Window:
-        if before.holder in {None, saved.holder} or before.holder[0] == NOBODY:
-            if saved.holder is None or (before.holder == saved.holder and saved.holder[1] is None):
-                return saved
-            # Its session may have ended it, also as the beginning of a call that has no answer yet.
-            return saved._replace(holder=(saved.holder[0], _RESTORED, saved.holder[2]))
-        # The server has forgotten the claim, and its session has not.
-        return saved._replace(holder=(before.holder[0], _UNKNOWN, before.holder[2]))
+    def restored(self, before: Window, saved: Window) -> Iterable[Window]:
+        if saved.holder is None or (before.holder == saved.holder and saved.holder[1] is None):
+            yield saved
+        else:  # its session may have ended it, also as the beginning of a call that has no answer yet
+            yield saved._replace(holder=(saved.holder[0], _RESTORED, saved.holder[2]))
+        if before.holder not in {None, saved.holder} and before.holder[0] != NOBODY:
+            # The server has forgotten the claim, and its session has not.
+            yield saved._replace(holder=(before.holder[0], _UNKNOWN, before.holder[2]))
 
     def reconfigure(self, _op: Op, _: str, state: Window) -> Outcomes:
         return [(None, state)]

@@ -62,7 +62,7 @@ def of_claims(world: World, case: Case) -> None:
             world.through(number, world.heartbeat)
     observer = observe(world, case)
     check_ttls(world, account)
-    _check_claims(world, account, has_restarted="the server saves" in case.events)
+    _check_claims(world, account)
     for history in account.histories.values():
         history.look_ahead()
     world.through(observer, take_over([*account.histories], all_=True))
@@ -111,18 +111,15 @@ def of_distinct(world: World, case: Case) -> None:
     _check_clear(world, observer, mapping=True)
 
 
-def _check_claims(world: World, account: Account, *, has_restarted: bool) -> None:
+def _check_claims(world: World, account: Account) -> None:
     """Who works on an item has its claim; nobody else has. (What dead sessions have left goes when others look for it.)"""
     holders = [[state.holder for state in history.states] for history in account.histories.values()]
     least = sum(
         all(h is not None and h[1] is None and h[0] not in {NOBODY, *account.dead} for h in may)
         for may in holders
     )
+    most = sum(any(h is not None for h in may) for may in holders)
     claims = world.server.do("HLEN", f"{{{world.name}}}:claims")
-    # (A claim that the server had saved may come back without its owner, and ends with the session.)
-    most = (
-        len(holders) if has_restarted else sum(any(h is not None for h in may) for may in holders)
-    )
     assert least <= claims <= most, f"{claims} claims, not {least} to {most}"
 
 
