@@ -12,6 +12,7 @@ import pytest
 import redis
 
 from tbloom import AsyncTimeBloom, Claim, FilterFull, TimeBloom
+from tbloom.bloom.claims.verbs import ClaimVerbs
 from tests.helpers.making import in_child, needs_fork, session_of
 from tests.helpers.proxy import Fault, Proxy
 from tests.helpers.servers import Clockwork
@@ -167,6 +168,22 @@ async def test_a_commit_that_close_can_not_send_is_told(
             await seen.commit("a")
         await seen.aclose()
     assert f"{name!r}: the commits of 1 items have failed" in caplog.text
+
+
+def test_a_heartbeat_that_is_due_while_a_session_is_paused_does_not_put_it_back(
+    url: str, name: str
+) -> None:
+    """Others would wait for it for a minute."""
+    with TimeBloom.from_url(url, name) as theirs, TimeBloom.from_url(url, name) as ours:
+        theirs.claim("a")
+        theirs.commit("a")
+        assert [theirs.session] == [*ours.other_sessions()]
+        pausing = ClaimVerbs.pause_session.flow(theirs)
+        replies = theirs._sender.send(next(pausing))
+        theirs._send_heartbeat()
+        with suppress(StopIteration):
+            pausing.send(replies)
+        assert {} == ours.other_sessions()
 
 
 async def test_a_session_is_known_to_others_until_it_is_paused_or_ended(make: Any) -> None:

@@ -125,14 +125,17 @@ class Sessions:
         return text(next_), left, claims
 
     def heartbeat(
-        self, session: Session | None = None, ttl_ms: int = 0
+        self, session: Session | None = None, ttl_ms: int = 0, known_to: Iterable[int] = ()
     ) -> Flow[dict[int, tuple[int, dict[str, int]]]]:
-        """Sends a heartbeat of the session, or without one just asks; returns each shard's clock (ms) and sessions."""
+        """Sends a heartbeat of the session, or without one just asks; returns each shard's clock (ms) and sessions.
+
+        ``known_to``: the shards that know the session, if it has forgotten them.
+        """
         dispatcher = self._claims.dispatcher
         slice_calls, shards = dispatcher.current_calls(), [*range(dispatcher.config.shards)]
         name, least = "", "0"
         if session is not None:
-            name, least, shards = session.name, session.least, [*session.shards]
+            name, least, shards = session.name, session.least, [*(known_to or session.shards)]
         calls = [
             _HEARTBEAT.call(
                 self._claims.keys_of(shard),

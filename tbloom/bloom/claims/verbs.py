@@ -153,8 +153,13 @@ class ClaimVerbs(Verbs[Client]):
         """
         session = self._claims.own
         if not session.is_busy and not session.handed_over:
-            yield from self._sessions.heartbeat(session, -1)
-            session.shards.clear()
+            # First, so that no heartbeat that is due meanwhile puts it back.
+            shards, session.shards = session.shards, set()
+            try:
+                yield from self._sessions.heartbeat(session, -1, shards)
+            except BaseException:
+                session.shards |= shards
+                raise
 
     @verb
     def end_session(self) -> Flow[None]:
