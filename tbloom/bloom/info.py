@@ -13,12 +13,14 @@ from tbloom.bloom import sizing
 from tbloom.bloom.config import Config
 from tbloom.bloom.layout import Layout, Part
 from tbloom.bloom.sizing import key_bytes, rate_at, window_rate
-from tbloom.engine.flow import Command, Flow, chunks, deliver_all, pairs, text
+from tbloom.engine.flow import Command, Flow, chunks, deliver_all, pairs, text, together
 from tbloom.engine.server import ServerClock, ask_time, check_stored, evictions
 from tbloom.window import WHOLE, Slice, from_ms
 
 #: The bytes that BITCOUNT reads in about a millisecond.
 _COUNT_BYTES = 1 << 22
+#: So many slices are read together.
+_SLICES = 8
 #: The field of a part in its shard's state.
 _FIELD = re.compile(f"({WHOLE}|[0-9][0-9A-Za-z]*)(:[0-9]+)?")
 _COUNT = re.compile("[0-9]{1,15}", re.ASCII)
@@ -99,8 +101,12 @@ class Glance(NamedTuple):
 
     #: By the server's clock (ms).
     now: int
+    #: The shards' layouts, as texts.
+    layouts: list[str]
     #: By key, of those that exist: items, memory in Redis, and TTL (ms; negative: none).
     parts: dict[str, tuple[int, int, int]]
+    #: The number of items that are claimed.
+    claims: int
     #: About a server that may drop keys, and about slices that it has dropped.
     warnings: list[str]
 
@@ -118,51 +124,56 @@ def parts_of(config: Config, shard: int, fields: Iterable[Any]) -> list[str]:
 
 
 def glance(config: Config, clock: ServerClock) -> Flow[Glance]:
-    """What the states say, and the parts that they count; after ``ask_time``."""
-    states = [*map(config.keys.state, range(config.shards))]
-    warnings, now = (yield from evictions(states)), clock.now()
+    """What the states say, and the parts that they count."""
+    keys, shards = config.keys, range(config.shards)
+    names = [*map(keys.state, shards)]
+    _, warnings, replies = yield from together(
+        ask_time(config, clock), evictions(names), each(names, "HGETALL {}")
+    )
+    states = [
+        {text(field): value for field, value in pairs(state).items()}
+        for [state] in replies.values()
+    ]
+    layouts, now = [text(state.get("layout", "")) for state in states], clock.now()
     oldest = config.window.live(now)[0].label
     counts: dict[str, int] = {}
-    for shard, (_, [state]) in enumerate((yield from each(states, "HGETALL {}")).items()):
-        for field, count in pairs(state).items():
-            if text(field).partition(":")[0] >= oldest:
+    for shard, state in enumerate(states):
+        for field, count in state.items():
+            if field.partition(":")[0] >= oldest:
                 for part in parts_of(config, shard, [field]):
                     if items := items_in(count):
                         counts[part] = items
+    claims, replies = yield from together(
+        each(map(keys.claims, shards), "HLEN {}"), each(counts, "MEMORY USAGE {}", "PTTL {}")
+    )
     heads = {}
-    replies = yield from each(counts, "MEMORY USAGE {}", "PTTL {}")
     for part, (size, ttl) in replies.items():
         if size:
             heads[part] = counts[part], size, ttl
         else:
             warnings.append(f"the server has dropped {part} early: what it held is forgotten")
-    return Glance(now, heads, warnings)
+    return Glance(now, layouts, heads, sum(count for [count] in claims.values()), warnings)
 
 
 def read_info(
     config: Config, clock: ServerClock, earlier: FilterInfo | None = None
 ) -> Flow[FilterInfo]:
     """What the filter holds, slice by slice. With an ``earlier`` answer, it counts bits only in changed slices."""
-    yield from ask_time(config, clock)
-    live = config.window.live(clock.now())
-    yield from check_stored(config)
-    states = [config.keys.state(shard) for shard in range(config.shards)]
-    texts = yield from each(states, "HGET {} layout")
-    layouts = [
-        Layout(config, text(known or ""), shard) for shard, [known] in enumerate(texts.values())
-    ]
-    seen = yield from glance(config, clock)
+    _, seen = yield from together(check_stored(config), glance(config, clock))
+    layouts = [Layout(config, known, shard) for shard, known in enumerate(seen.layouts)]
     known = {slice.label: slice for slice in earlier.slices} if earlier else {}
-    slices = []
-    for slice in live:
-        keys = {
-            config.keys.slice(slice.label, shard, number): (shard, part)
-            for shard, layout in enumerate(layouts)
-            for number, part in enumerate(layout.parts(slice.label))
-        }
-        slices.append((yield from _slice_info(config, slice, keys, seen, known.get(slice.label))))
-    claims = yield from each(map(config.keys.claims, range(config.shards)), "HLEN {}")
-    return filter_info(config, slices, sum(count for [count] in claims.values()), seen.warnings)
+    slices = list[SliceInfo]()
+    for turn in chunks(config.window.live(seen.now), _SLICES):
+        reading = []
+        for slice in turn:
+            keys = {
+                config.keys.slice(slice.label, shard, number): (shard, part)
+                for shard, layout in enumerate(layouts)
+                for number, part in enumerate(layout.parts(slice.label))
+            }
+            reading.append(_slice_info(config, slice, keys, seen, known.get(slice.label)))
+        slices += yield from together(*reading)
+    return filter_info(config, slices, seen.claims, seen.warnings)
 
 
 def filter_info(

@@ -117,9 +117,7 @@ class Verbs(Base[Client]):
     def warnings(self) -> Flow[list[str]]:
         """What threatens the filter, or has harmed it, a sentence each: a server that drops keys when its
         memory is full, and slices that it has dropped early."""
-        clock = self._dispatcher.clock
-        yield from ask_time(self.config, clock)
-        return (yield from glance(self.config, clock)).warnings
+        return (yield from glance(self.config, self._dispatcher.clock)).warnings
 
     @verb
     def clear(self) -> Flow[None]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Generator, Iterator, Sequence
 from enum import IntEnum
+from itertools import chain, islice
 from typing import Any, NamedTuple, TypeVar
 
 from tbloom.engine.scripts import ScriptCall
@@ -98,6 +99,26 @@ def deliver_all(calls: Sequence[Call], at_once: int = CALLS_AT_ONCE) -> Flow[lis
     for turn in chunks(calls, at_once):
         replies += yield from deliver(turn)
     return replies
+
+
+def together(*flows: Flow[Any]) -> Flow[list[Any]]:
+    """The answers of these flows, in order; the calls that they have at the same time are sent together."""
+    answers: dict[Flow[Any], Any] = {}
+    replies: dict[Flow[Any], Any] = dict.fromkeys(flows)
+    try:
+        while replies:
+            calls = dict[Flow[Any], Sequence[Call]]()
+            for flow, replied in replies.items():
+                try:
+                    calls[flow] = flow.send(replied)
+                except StopIteration as stop:  # noqa: PERF203 - each ends in its own time
+                    answers[flow] = stop.value
+            came = iter((yield [*chain(*calls.values())]) if calls else ())
+            replies = {flow: [*islice(came, len(own))] for flow, own in calls.items()}
+        return [answers[flow] for flow in flows]
+    finally:
+        for flow in flows:
+            flow.close()
 
 
 def too_many_corrections(name: str, change: str) -> TBloomError:

@@ -73,6 +73,8 @@ class Sender(BeginsAnew):
                 return [reply]
             if first.behind and is_cluster(client):  # on the connection of one node
                 client = client.get_redis_connection(client.get_node_from_key(first.key))
+            with suppress(IndexError):  # its connection is open, and the pipeline's from now on
+                self._kept.pop().close()
             with queued(client, [*calls, *first.behind]) as pipeline:
                 return without_waits(first, pipeline.execute(raise_on_error=False))
         except BaseException as error:  # noqa: BLE001 - an interrupt is raised again
