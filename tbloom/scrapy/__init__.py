@@ -4,9 +4,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 try:
-    from tbloom.scrapy.addon import Addon
     from tbloom.scrapy.counts import DistinctCounts
     from tbloom.scrapy.dupefilter.dupefilter import DupeFilter
+    from tbloom.scrapy.gates import Addon
 except ModuleNotFoundError as error:
     if (error.name or "").partition(".")[0] != "scrapy":
         raise

@@ -25,7 +25,7 @@ from tbloom.engine.keys import check_name
 from tbloom.engine.retries import is_outage
 from tbloom.errors import TBloomError
 from tbloom.scrapy.compat import is_trial
-from tbloom.scrapy.crawler import Calls, OnceLogger, crawl_of, ending_at_an_error
+from tbloom.scrapy.crawler import Calls, crawl_of, ending_at_an_error
 from tbloom.scrapy.options import make_client, naming_redis
 from tbloom.scrapy.settings import COUNTS, arguments, check_settings, expand, naming_settings
 
@@ -60,7 +60,7 @@ class DistinctCounts:
     """
 
     def __init__(self, crawler: Crawler) -> None:
-        self._crawler = crawler
+        self._crawl = crawl_of(crawler)
         spider = (crawler.spider or crawler.spidercls).name
         self._counters = make_counters(crawler.settings, spider)
         #: Distinct members by kind, in order.
@@ -68,7 +68,6 @@ class DistinctCounts:
         #: The stats, by the ends of their names.
         self._stats: Counter[str] = Counter()
         self._calls, self._is_sending = Calls(), False
-        self._once = OnceLogger(logger)
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
@@ -114,7 +113,7 @@ class DistinctCounts:
             logger.warning("Up to %d URLs and %d hosts of this crawl are not counted", *lost)
         for name, number in self._stats.items():
             if number:
-                crawl_of(self._crawler).count(f"tbloom/distinct/{name}", number)
+                self._crawl.count(f"tbloom/distinct/{name}", number)
 
     def _check(self) -> None:
         """Raises now if the stored counters have other parameters, or Redis refuses; it may be down."""
@@ -124,7 +123,7 @@ class DistinctCounts:
         except (RedisError, RedisClusterException) as error:
             if not is_outage(error):
                 raise
-            self._once.log(logging.WARNING, _FAILED, error)
+            self._crawl.log_once(logger.warning, _FAILED, error)
 
     def _send(self) -> None:
         """Sends what is pending, unless the thread still waits for Redis."""
@@ -143,7 +142,7 @@ class DistinctCounts:
                 self._stats[f"{kind}/new"] += sum(self._counters[kind].add_many(members))
             except Exception as error:  # noqa: BLE001, PERF203 - the crawl goes on after any error
                 self._stats[f"{kind}/lost"] += len(members)
-                self._once.log(logging.WARNING, _FAILED, error)
+                self._crawl.log_once(logger.warning, _FAILED, error)
 
     def _end(self) -> None:
         """Counts the rest, and asks what the counters say."""
@@ -154,5 +153,5 @@ class DistinctCounts:
                     self._stats[kind] = counter.count(1)
                     self._stats[f"{kind}/window"] = counter.count()
         except (RedisError, RedisClusterException, TBloomError) as error:
-            self._once.log(logging.WARNING, _FAILED, error)
+            self._crawl.log_once(logger.warning, _FAILED, error)
         self._counters[KINDS[0]].client.close()

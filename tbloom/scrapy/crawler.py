@@ -17,6 +17,7 @@ from scrapy.utils.defer import deferred_from_coro, maybe_deferred_to_future
 from twisted.internet.defer import Deferred
 
 from tbloom.errors import TBloomError
+from tbloom.scrapy.claims.pages import Pages
 from tbloom.scrapy.compat import in_loop, scheduler_of
 from tbloom.scrapy.options import error_line
 from tbloom.scrapy.outage import Answers
@@ -30,20 +31,6 @@ T = TypeVar("T")
 _MENDABLE = (TBloomError, RedisError, RedisClusterException, OSError)
 #: The reason with which a spider is closed when Redis fails and TBLOOM_ON_ERROR is "raise".
 ERROR_REASON = "tbloom_error"
-
-
-class OnceLogger:
-    """Logs each message once in a crawl, whatever its values are."""
-
-    def __init__(self, logger: logging.Logger) -> None:
-        self._logger = logger
-        self._logged: set[str] = set()
-
-    def log(self, level: int, message: str, *values: object, **options: Any) -> None:
-        """Logs the message, as ``Logger.log`` does, unless it was logged before."""
-        if message not in self._logged:
-            self._logged.add(message)
-            self._logger.log(level, message, *values, **options)
 
 
 class Calls:
@@ -87,6 +74,9 @@ class Crawl:
         #: Its scheduler, if it runs with the add-on, and what links wait in there.
         self.gate: Any = None
         self.links: Any = None
+        #: The pages that it follows: none, unless "done" or "parsed" are marked.
+        self.pages: Pages = Pages(crawler.settings, lambda _: None, lambda *_: None)
+        self._logged = set[str]()
 
     @property
     def spider(self) -> Spider:
@@ -103,6 +93,12 @@ class Crawl:
         """Adds to one of the crawl's stats, if it has begun."""
         if self.crawler.stats:
             self.crawler.stats.inc_value(stat, times)
+
+    def log_once(self, log: Callable[..., None], message: str, *values: object) -> None:
+        """Logs the message by a logger's method, unless it was logged before, with whatever values."""
+        if message not in self._logged:
+            self._logged.add(message)
+            log(message, *values)
 
     def open(self, answers: Answers) -> None:
         """Begins to ask a store."""

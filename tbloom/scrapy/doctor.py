@@ -14,8 +14,8 @@ from scrapy.utils.project import get_project_settings, inside_project
 
 from tbloom import LocalBloom
 from tbloom.errors import ConfigError
-from tbloom.scrapy.addon import Addon
 from tbloom.scrapy.dupefilter.dupefilter import DupeFilter
+from tbloom.scrapy.gates import Addon
 from tbloom.scrapy.options import error_line, naming_redis, read_options
 from tbloom.scrapy.settings import MARK, MARKS_DONE
 

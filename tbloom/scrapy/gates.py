@@ -1,45 +1,40 @@
-"""Where a crawl's links and pages pass: its scheduler and downloader, subclasses of the classes that the settings SCHEDULER and
-DOWNLOADER name, behind which everything passes, whichever middlewares a project has; and two spider middlewares.
+"""The add-on, and where a crawl's links and pages pass with it: its scheduler and downloader, subclasses of the classes that the
+settings SCHEDULER and DOWNLOADER name, behind which everything passes, whichever middlewares a project has; and two spider
+middlewares.
 
 ``enqueue_request`` is where links are asked about; ``fetch`` is where an attempt to fetch a page begins and ends.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import AsyncIterator, Iterable, Iterator
 from functools import partial, wraps
 from inspect import Parameter, isawaitable, signature
 from typing import Any
 
 from scrapy import Request, Spider
+from scrapy.core.scheduler import BaseScheduler
 from scrapy.core.scheduler import Scheduler as MemoryScheduler
 from scrapy.crawler import Crawler
+from scrapy.exceptions import NotConfigured
 from scrapy.http import Response
-from scrapy.settings import BaseSettings
+from scrapy.settings import SETTINGS_PRIORITIES, BaseSettings
 from scrapy.utils.asyncgen import as_async_generator
 from scrapy.utils.defer import deferred_from_coro, maybe_deferred_to_future
-from scrapy.utils.misc import arg_to_iter
+from scrapy.utils.misc import arg_to_iter, load_object
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 from typing_extensions import Self
 
 from tbloom.errors import ConfigError
-from tbloom.scrapy.claims.links import ClaimedLinks
 from tbloom.scrapy.claims.page import Page
 from tbloom.scrapy.claims.pages import Pages
 from tbloom.scrapy.compat import is_trial
 from tbloom.scrapy.crawler import Crawl, crawl_of, ending_at_an_error
+from tbloom.scrapy.dupefilter.dupefilter import DupeFilter
 from tbloom.scrapy.links import Links
 from tbloom.scrapy.options import make_client
 from tbloom.scrapy.settings import FLUSH, MARK, MARKS_DONE, SHADOW
-
-
-def pages_of(crawl: Crawl) -> Pages | None:
-    """The pages of a crawl that claims them; None where none does, as under Scrapy's commands that try a spider."""
-    links = crawl.links
-    return links.pages if isinstance(links, ClaimedLinks) else None
-
 
 #: The class that a setting names comes next in the order of methods.
 _Project: Any = object
@@ -145,10 +140,10 @@ class DownloaderGate(_Project):  # type: ignore[misc] # known at run time only
 
     def fetch(self, request: Request, spider: Any = None) -> Any:  # noqa: ARG002 - as Scrapy's
         """A Deferred of the Response, Request or Failure; a page is known by the object that is passed on."""
-        pages = pages_of(self._of_crawl)
-        page = pages and pages.fetching(request)
+        pages = self._of_crawl.pages
+        page = pages.fetching(request)
         fetched = super().fetch(request, *[self._of_crawl.crawler.spider] * self._needs_spider)
-        if not pages or not page:
+        if page is None:
             return fetched
         ended = partial(_ended, pages, page)
         return fetched.addBoth(ended) if isinstance(fetched, Deferred) else ended(fetched)
@@ -213,13 +208,11 @@ class NearestToSpider(_Middleware):
 
     def process_spider_input(self, response: Response) -> None:
         """No middleware has refused the response."""
-        if pages := pages_of(self._crawl):
-            pages.reaches_callback(response)
+        self._crawl.pages.reaches_callback(response)
 
     def process_spider_exception(self, response: Response, exception: Exception) -> None:
         """The page fails, unless it is asked for again."""
-        if pages := pages_of(self._crawl):
-            pages.callback_raised(response, exception)
+        self._crawl.pages.callback_raised(response, exception)
 
 
 class NearestToEngine(_Middleware):
@@ -227,7 +220,7 @@ class NearestToEngine(_Middleware):
 
     def process_spider_output(self, response: Response, result: Iterable[Any]) -> Iterator[Any]:
         """As the next one, for Scrapy before 2.16, which mixes the two where a middleware recovers."""
-        with self._following(response) as tell:
+        with self._crawl.pages.following(response) as tell:
             for found in result:
                 tell(found)
                 yield found
@@ -236,11 +229,43 @@ class NearestToEngine(_Middleware):
         self, response: Response, result: AsyncIterator[Any]
     ) -> AsyncIterator[Any]:
         """Follows all that the page's callback yields."""
-        with self._following(response) as tell:
+        with self._crawl.pages.following(response) as tell:
             async for found in result:
                 tell(found)
                 yield found
 
-    def _following(self, response: Response) -> AbstractContextManager[Callable[[Any], object]]:
-        pages = pages_of(self._crawl)
-        return pages.following(response) if pages else nullcontext(lambda _: None)
+
+class Addon:
+    """``ADDONS = {"tbloom.scrapy.Addon": 500}`` makes tbloom the duplicate filter."""
+
+    def update_settings(self, settings: BaseSettings) -> None:
+        """Scrapy calls this before the crawl. The project's own settings stay as they are, except
+        that with TBLOOM_SHADOW tbloom's dupefilter calls the project's.
+
+        :raises NotConfigured: if the project has another dupefilter; Scrapy logs it, and goes on without the add-on.
+        """
+        settings.set("DUPEFILTER_CLASS", DupeFilter, priority="addon")
+        chosen = settings.get("DUPEFILTER_CLASS")
+        shadow = SHADOW.value(settings)
+        if not issubclass(load_object(chosen), DupeFilter):
+            if not shadow:
+                message = f"the project sets DUPEFILTER_CLASS to {chosen!r}; remove that line, and tbloom filters"
+                raise NotConfigured(message)
+            if shadow is True:
+                settings.set(SHADOW.name, chosen, settings.getpriority(SHADOW.name) or 0)
+            priority = settings.getpriority("DUPEFILTER_CLASS") or 0
+            settings.set("DUPEFILTER_CLASS", DupeFilter, priority)
+        for name, gate in (("SCHEDULER", SchedulerGate), ("DOWNLOADER", DownloaderGate)):
+            # With the priority that the setting has: a project's own setting would win otherwise, and no gate be there.
+            priority = max(settings.getpriority(name) or 0, SETTINGS_PRIORITIES["addon"])
+            kind = load_object(settings[name])
+            is_scheduler, is_downloader = issubclass(kind, BaseScheduler), hasattr(kind, "fetch")
+            if not (is_scheduler if gate is SchedulerGate else is_downloader):
+                continue  # Scrapy refuses it, and says why
+            settings.set(name, gated(gate, kind), priority)
+        if (
+            settings.get(MARK.name) in MARKS_DONE and not shadow
+        ):  # in whose shadow nothing is claimed
+            add = settings.setdefault_in_component_priority_dict
+            add("SPIDER_MIDDLEWARES", NearestToEngine, -1_000_000)
+            add("SPIDER_MIDDLEWARES", NearestToSpider, 1_000_000)

@@ -18,6 +18,7 @@ from scrapy.utils.asyncio import call_later
 from tbloom import Claim
 from tbloom.errors import ConfigError, TBloomError
 from tbloom.items import check_keep, check_ttl, check_within
+from tbloom.scrapy.claims.ends import Ends
 from tbloom.scrapy.claims.page import Page, Token
 from tbloom.scrapy.compat import look_again
 from tbloom.scrapy.crawler import Crawl
@@ -60,6 +61,8 @@ class Links:
 
     #: New requests are claimed.
     claims = False
+    #: The ends of their pages, if these are followed.
+    ends: Ends | None = None
 
     def __init__(self, crawl: Crawl, queue: Any) -> None:
         self.crawl: Crawl = crawl
@@ -116,12 +119,6 @@ class Links:
             self._ask()
             self._hand_on_some()
             await self.crawl.calls.run(lambda: None)
-
-    async def finish(self) -> None:
-        """Returns once the crawl has come to its end."""
-
-    def report(self) -> None:
-        """Logs what is left to the next crawl."""
 
     def _link(self, request: Request, *, is_asked: bool = False) -> Link:
         """The link; with an answer where there is nothing to ask. A wrong value in the request's meta ends the crawl.

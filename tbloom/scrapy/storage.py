@@ -20,7 +20,7 @@ from tbloom.errors import ConfigError, StoreLocked, TBloomError
 from tbloom.pages import Page, PageStore, calendar
 from tbloom.pages.opening import folder
 from tbloom.pages.page import is_true
-from tbloom.scrapy.crawler import OnceLogger, crawl_of, ending_at_an_error
+from tbloom.scrapy.crawler import crawl_of, ending_at_an_error
 from tbloom.scrapy.settings import PAGES, arguments, check_settings, expand, naming_settings
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -57,7 +57,6 @@ class PageCacheStorage:
         self._settings = settings
         self._store: PageStore | None = None
         self._fingerprinter: RequestFingerprinterProtocol = RequestFingerprinter()
-        self._once = OnceLogger(logger)
         self._is_readonly = False
         self._expiration = settings.getint("HTTPCACHE_EXPIRATION_SECS")
 
@@ -151,8 +150,9 @@ class PageCacheStorage:
         return KEY + self._fingerprinter.fingerprint(request)
 
     def _warn(self, spider: Spider, stat: str, request: Request, error: Exception) -> None:
-        crawl_of(spider.crawler).count(stat)
-        self._once.log(logging.WARNING, _MESSAGES[stat], request, error, extra={"spider": spider})
+        crawl = crawl_of(spider.crawler)
+        crawl.count(stat)
+        crawl.log_once(logger.warning, _MESSAGES[stat], request, error)
 
 
 def _response_of(page: Page) -> Response:

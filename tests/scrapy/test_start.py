@@ -15,7 +15,7 @@ from scrapy.utils.request import RequestFingerprinter
 
 from tbloom import ConfigMismatch, TimeBloom
 from tbloom.scrapy import ScrapyRedisFingerprinter
-from tbloom.scrapy.dupefilter.summary import summarize
+from tbloom.scrapy.dupefilter.dupefilter import summarize
 from tbloom.scrapy.options import address_of, error_line, make_client, read_options, server_settings
 from tests.helpers.commands import tbloom
 from tests.helpers.contents import keys_of

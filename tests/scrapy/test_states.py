@@ -8,7 +8,7 @@ from itertools import product
 from typing import Any
 
 import pytest
-from scrapy import Request
+from scrapy import Request, signals
 from scrapy.exceptions import IgnoreRequest
 from scrapy.http import Response
 from scrapy.settings import Settings
@@ -178,12 +178,12 @@ class Try:
     def item_ends(self) -> None:
         self.game.place = self.items.pop()
         self.places.add(self.game.place)
-        self.pages.item_scraped(self.result)
+        self.pages.item_ended(self.result, signals.item_scraped)
 
     def item_fails(self) -> None:
         self.items.pop()
         self.has_failed = True
-        self.pages.item_error(self.result, Failure(ValueError()))
+        self.pages.item_ended(self.result, signals.item_error, Failure(ValueError()))
 
     def loses(self, things: list[Any]) -> None:
         """A middleware nearer to the engine, or a handler of ``request_scheduled``, drops it without an event."""

@@ -243,7 +243,7 @@ class PlayedCrawl:
         self.has_ended = True
         with suppress(RedisError, TBloomError):
             _run(self.links.close())
-            _run(self.links.finish())
+            _run(self.links.ends.finish())
         with suppress(RedisError, TBloomError):
             self.answers.close()
         self.world.gone.add(self.number)

@@ -19,7 +19,7 @@ from tbloom.scrapy.claims.pages import Pages
 from tbloom.scrapy.claims.states import Event, State
 from tbloom.scrapy.claims.takeover import TakeOver
 from tbloom.scrapy.compat import look_again
-from tbloom.scrapy.crawler import Crawl, OnceLogger
+from tbloom.scrapy.crawler import Crawl
 from tbloom.scrapy.links import Link, Links
 from tbloom.scrapy.notes import NotNotable, note_request
 from tbloom.scrapy.outage import NEW, CrawlBloom
@@ -50,9 +50,8 @@ class ClaimedLinks(Links):
         self._most = max(1, crawler.settings.getint("CONCURRENT_REQUESTS"))
         self.ends: Ends = Ends(crawl, seen, lambda: (self.met, self.answered), self._try_again)
         places = self.ends.feeds.places
-        self.pages: Pages = Pages(crawler.settings, self.ends.ended, self._go_on, places)
+        crawl.pages = self.pages = Pages(crawler.settings, self.ends.ended, self._go_on, places)
         self._take_over = TakeOver(crawl, seen, self.ends, self._schedule_again)
-        self._once = OnceLogger(logger)
         self._numbers = numbers()
         #: The number of requests out of a queue that are being claimed, and those that were.
         self._adopting = 0
@@ -112,7 +111,7 @@ class ClaimedLinks(Links):
             link.note = self._note(request, link.token)
         except NotNotable as error:
             self.crawl.count("tbloom/not_noted")
-            self._once.log(logging.WARNING, _NOT_NOTED, request, error)
+            self.crawl.log_once(logger.warning, _NOT_NOTED, request, error)
             link.token = link.token if page else None
         return link
 
@@ -275,11 +274,3 @@ class ClaimedLinks(Links):
         while self._adopted:
             self._put_back(*self._adopted.popleft())
         self.pages.end_all()
-
-    async def finish(self) -> None:
-        """Returns once the feeds are stored, and what can be marked is. What is left in a queue is for others."""
-        await self.ends.finish()
-
-    def report(self) -> None:
-        """See ``Links.report``."""
-        self.ends.report()

@@ -30,7 +30,6 @@ _SERVER_ERROR = 500
 #: A response with one of these is for the callback. Why the page fails if a spider middleware refuses it, also where an errback
 #: then returns.
 _GOOD, _REFUSED = range(200, 300), "input"
-_OF_ITEMS = ["item_scraped", "item_dropped", "item_error"]
 
 
 class Pages:
@@ -43,8 +42,8 @@ class Pages:
     def __init__(
         self,
         settings: BaseSettings,
-        ended: Callable[[Page], None],
-        go_on: Callable[[Page, Request], None],
+        ended: Callable[[Page], object],
+        go_on: Callable[[Page, Request], object],
         places: Callable[[], set[object]] = set,
     ) -> None:
         self._ended, self._go_on, self._places = ended, go_on, places
@@ -63,8 +62,11 @@ class Pages:
 
     def connect(self, connect: Callable[[Callable[..., None], object], None]) -> None:
         """Has Scrapy tell what becomes of links and items. (Items of the start have no response, those of an errback a Failure.)"""
-        for name in ["request_scheduled", "spider_error", *_OF_ITEMS * self._awaits_items]:
-            connect(getattr(self, name), getattr(signals, name))
+        connect(self.request_scheduled, signals.request_scheduled)
+        connect(self.spider_error, signals.spider_error)
+        if self._awaits_items:
+            for signal in (signals.item_scraped, signals.item_dropped, signals.item_error):
+                connect(self.item_ended, signal)
 
     def happens(self, page: Page, event: Event) -> bool:
         """Moves the page to its next state; returns whether the table has the event."""
@@ -224,22 +226,16 @@ class Pages:
                 self._links[id(request)] = others
             self._one_less(page)
 
-    def item_scraped(self, response: Any) -> None:
-        """An item has passed the pipelines."""
-        if page := self.page_of(response):
+    def item_ended(self, response: Any, signal: object, failure: Failure | None = None) -> None:
+        """An item has passed the pipelines, or one of them has dropped it, or raised an exception."""
+        page = self.page_of(response)
+        if page is None:
+            return
+        if signal is signals.item_scraped:
             page.places |= self._places()
-            self._one_less(page)
-
-    def item_dropped(self, response: Any) -> None:
-        """A pipeline has dropped an item."""
-        if page := self.page_of(response):
-            self._one_less(page)
-
-    def item_error(self, response: Any, failure: Failure) -> None:
-        """A pipeline has raised an exception."""
-        if page := self.page_of(response):
+        elif failure:
             page.failed = page.failed or f"pipeline/{pipeline_of(failure.value)}"
-            self._one_less(page)
+        self._one_less(page)
 
     def _one_less(self, page: Page) -> None:
         if page.items:  # a pipeline may add items of its own

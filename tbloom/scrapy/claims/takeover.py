@@ -89,27 +89,25 @@ class TakeOver:
         is_idle: bool,  # noqa: FBT001
         searched: Future[tuple[dict[str, int], list[str]]],
     ) -> None:
-        self._is_searching = False
-        pause = _WAIT_SECONDS if is_idle else 0.0  # after an error too
+        pause, then = _WAIT_SECONDS if is_idle else 0.0, ""  # after an error too
         with self._crawl.logging_errors("searched for"):
             others, texts = searched.result()
             self._take(texts)
             if kind == LEFT:
-                self._search(LEFT if len(texts) == _BATCH else RUNNING)
+                then = LEFT if len(texts) == _BATCH else RUNNING
             if texts:
                 pause = 0.0
             elif is_idle:
                 self._note_silent(others)
                 if not self._silent:
                     self._done_at, pause = self.moves, 0.0
-        if pause:  # meanwhile, nothing is searched for, however often the engine asks
-            self._is_searching = True
-            call_later(pause, self._go_on)
-        else:
-            look_again(self._crawl.crawler.engine)
+        # Meanwhile, nothing is searched for, however often the engine asks.
+        call_later(pause, self._go_on, then)
 
-    def _go_on(self) -> None:
+    def _go_on(self, kind: str) -> None:
         self._is_searching = False
+        if kind:
+            self._search(kind)
         look_again(self._crawl.crawler.engine)
 
     def _note_silent(self, others: dict[str, int]) -> None:

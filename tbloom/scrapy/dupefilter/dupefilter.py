@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 import logging
-from functools import cached_property, partial
+import time
+from contextlib import suppress
+from functools import cached_property
+from typing import Any
 
 from redis import RedisError
 from scrapy import Request, Spider, signals
 from scrapy.crawler import Crawler
 from scrapy.dupefilters import BaseDupeFilter, RFPDupeFilter
 
-from tbloom import LocalBloom
+from tbloom import FilterInfo, LocalBloom
+from tbloom.bloom.config import Config, leaves
+from tbloom.bloom.fingerprinter import note
 from tbloom.engine.retries import is_outage
-from tbloom.errors import ConfigError
+from tbloom.errors import ConfigError, TBloomError
 from tbloom.scrapy.claims.links import ClaimedLinks
 from tbloom.scrapy.compat import is_trial
 from tbloom.scrapy.crawler import crawl_of, ending_at_an_error
 from tbloom.scrapy.dupefilter.shadow import shadowed
-from tbloom.scrapy.dupefilter.summary import summarize, window_stats
 from tbloom.scrapy.links import Links
-from tbloom.scrapy.options import naming_redis, read_options
-from tbloom.scrapy.outage import NEW, Answer, CrawlBloom, Guess
+from tbloom.scrapy.options import address_of, naming_redis, read_options
+from tbloom.scrapy.outage import NEW, Answer, AnyStore, CrawlBloom, CrawlExact, Guess
 from tbloom.scrapy.settings import FLUSH, MARK, MARKS_DONE, SHADOW
 
 logger: logging.Logger = logging.getLogger(__name__)
+
+_PERIODS = {"h": "hourly", "d": "daily", "w": "weekly", "m": "monthly"}
 
 
 class _Trial(RFPDupeFilter):
@@ -151,18 +157,72 @@ class DupeFilter(RFPDupeFilter):
     async def _closed(self, reason: str) -> None:
         """Ends the crawl once its feeds are stored."""
         crawl, stats = self._crawl, self._crawl.crawler.stats
-        answers, seen = crawl.answers, crawl.answers.seen
+        answers, seen, ends = crawl.answers, crawl.answers.seen, self.links.ends
         try:
-            await self.links.finish()
+            if ends:
+                await ends.finish()
             if stats and not (
                 crawl.is_ending or answers.circuit.errors
-            ):  # else don't wait for Redis once more
-                for name, value in (await crawl.calls.run(partial(window_stats, seen))).items():
-                    stats.set_value(name, value)
+            ):  # which would be waited for once more
+                with suppress(RedisError, TBloomError):  # of servers that don't let us ask
+                    info: Any = await crawl.ends_calls.run(seen.info)
+                    stats.set_value("tbloom/window/items", info.items)
+                    stats.set_value("tbloom/window/bytes", info.bytes)
+                    stats.set_value("tbloom/window/error_rate", info.error_rate)
         finally:
             if isinstance(seen, CrawlBloom) and (hits := seen.cache_hits):
                 self._crawl.count("tbloom/cache_hits", hits)
             if errors := answers.circuit.errors:
                 self._crawl.count("tbloom/errors", errors)
             crawl.close()
-        self.links.report()
+        if ends:
+            ends.report()
+
+
+def summarize(seen: AnyStore, fingerprinter: Any) -> tuple[str, list[str]]:
+    """A line about the filter as it is now, and warnings. Some servers don't let us ask for its size."""
+    kind = "exact"
+    if not isinstance(seen, CrawlExact):
+        config = seen.config
+        period = config.window.granularity
+        period = _PERIODS.get(str(period), period)
+        kind = f"{config.slices} {period} slices" if period else "no window"
+    place = address_of(seen.client) if not isinstance(seen, LocalBloom) else seen.path or "memory"
+    warnings, held, is_new = list[str](), "", False
+    with suppress(RedisError, TBloomError):
+        info = seen.info()
+        is_new = not info.bytes
+        held = f", {info.items:,} items"
+        if isinstance(info, FilterInfo):
+            held += f" ({info.slices[-1].items:,} in the newest)"
+        held += f", {info.bytes / 2**20:,.2f} MB, {'new' if is_new else 'existing'}"
+        warnings += info.warnings
+    if not isinstance(seen, LocalBloom):
+        with suppress(RedisError, TBloomError):
+            warnings += _other_fingerprinter(seen, fingerprinter, is_new=is_new)
+    return f"filter {seen.name!r}: {kind}{held}, at {place}", warnings
+
+
+def _other_fingerprinter(
+    seen: CrawlBloom | CrawlExact, fingerprinter: Any, *, is_new: bool
+) -> list[str]:
+    """A warning if another fingerprinter has filled the filter; else notes ours, with a TTL as what is added has."""
+    ours = f"{type(fingerprinter).__module__}.{type(fingerprinter).__qualname__}"
+    ttl = seen.lasts_ms if isinstance(seen, CrawlExact) else _lasts_ms(seen.config)
+    known = seen.run(note(seen.config.keys.fingerprinter(), ours, ttl, is_new=is_new))
+    if known == ours:
+        return []
+    text = (
+        f"REQUEST_FINGERPRINTER_CLASS is {ours}, but the filter was filled with the fingerprints of {known}: "
+        "what it has seen is new to this crawl. Set that one, or another TBLOOM_KEY"
+    )
+    return [text]
+
+
+def _lasts_ms(config: Config) -> int | None:
+    """How long an item is remembered that is added now, by the client's clock; None: for ever."""
+    if config.granularity is None:
+        return None
+    now = time.time_ns() // 1_000_000
+    current = config.window.slice_at(now)
+    return leaves(config, config.window.expires(current), None) - now

@@ -15,7 +15,7 @@ from scrapy.dupefilters import BaseDupeFilter
 from scrapy.utils.misc import build_from_crawler, load_object
 
 from tbloom.errors import ConfigError, TBloomError
-from tbloom.scrapy.crawler import OnceLogger, crawl_of
+from tbloom.scrapy.crawler import crawl_of
 from tbloom.scrapy.options import read_options
 from tbloom.scrapy.outage import CrawlBloom
 from tbloom.scrapy.settings import SHADOW, WITHIN
@@ -47,7 +47,6 @@ class Shadow(_Exact):  # type: ignore[misc] # known at run time only
             suffix = ":shadow"
         #: The number of disagreements of each kind.
         self._differ: Counter[str] = Counter()
-        self._once = OnceLogger(logger)
         seen = read_options(settings, self._of_crawl.spider.name, suffix, retry_for=0).seen
         assert isinstance(seen, CrawlBloom)  # noqa: S101 - the other stores refuse TBLOOM_SHADOW
         self._seen = seen
@@ -92,7 +91,7 @@ class Shadow(_Exact):  # type: ignore[misc] # known at run time only
         except (RedisError, TBloomError) as error:
             if not self._seen.circuit.is_open:
                 message = "tbloom's filter fails; the crawl goes on without it: %s"
-                self._once.log(logging.ERROR, message, error)
+                self._of_crawl.log_once(logger.error, message, error)
             return None
 
     def _count(self, what: str) -> None:
