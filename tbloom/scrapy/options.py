@@ -38,7 +38,7 @@ from tbloom.scrapy.settings import (
     naming_settings,
 )
 
-# As Scrapy has it for other libraries. At each start redis-py's DEBUG says that the server knows no maintenance notifications.
+# As Scrapy has it for other libraries: DEBUG says of scrapy-redis' connections that the server knows no maintenance notifications.
 logging.getLogger("redis.connection").setLevel(logging.INFO)
 
 #: What redis-py raises where a parameter has a wrong name or value.
@@ -83,10 +83,15 @@ def make_client(settings: BaseSettings) -> tuple[Any, dict[str, float]]:
     except (TypeError, ValueError):  # its message may have a piece of a password
         kind = type(settings["REDIS_PARAMS"])
         raise ConfigError("REDIS_PARAMS", kind, "a dict, or one as JSON") from None
-    # scrapy-redis would wait 30 s for a reply, and block the reactor.
-    timeouts = {"socket_timeout": SOCKET_TIMEOUT, "socket_connect_timeout": SOCKET_TIMEOUT}
+    # scrapy-redis would wait 30 s for a reply, and block the reactor; and RESP3 costs two more round trips a connection.
+    usual = {
+        "encoding": "utf-8",
+        "protocol": 2,
+        "socket_timeout": SOCKET_TIMEOUT,
+        "socket_connect_timeout": SOCKET_TIMEOUT,
+    }
     named = {param: settings[name] for name, param in _PARAMS.items() if settings.get(name)}
-    chosen = {"encoding": "utf-8", **timeouts, **params, **named}
+    chosen = {**usual, **params, **named}
     with naming_redis(settings):
         kind = load_object(chosen.pop("redis_cls", Redis))
         url = chosen.pop("url", None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import count
 from typing import Any
 
 import pytest
@@ -11,7 +10,8 @@ from scrapy.core.scheduler import BaseScheduler, Scheduler
 from scrapy.settings import BaseSettings
 
 from tbloom import TimeBloom
-from tbloom.scrapy.outage import CrawlBloom
+from tbloom.bloom.claims.verbs import ClaimVerbs
+from tbloom.engine.flow import Flow
 
 SCRAPY = {"DUPEFILTER_CLASS": "tbloom.scrapy.DupeFilter"}
 
@@ -100,22 +100,18 @@ UNREACHABLE = "redis://127.0.0.1:1/0"
 
 
 class EndsBetweenCalls:
-    """An add-on: another crawler holds a page, and ends after this one's third look for such pages."""
+    """An add-on: another crawler holds a page, and ends after an idle one has asked which crawlers live."""
 
     def update_settings(self, settings: BaseSettings) -> None:
         name = settings["TBLOOM_KEY"]
         other = TimeBloom.from_url(settings["REDIS_URL"], name, capacity=1000)
         other.claim(bytes.fromhex(settings["OTHER_ITEM"]), note=settings["OTHER_NOTE"])
-        calls = count(1)
+        verb = ClaimVerbs.other_sessions
+        ask = verb.flow
 
-        def watched(call: Any) -> Any:
-            def watch(self: CrawlBloom, *args: Any) -> Any:
-                answer = call(self, *args)
-                if next(calls) == 3:
-                    other.close()
-                return answer
+        def asked(seen: Any) -> Flow[dict[str, int]]:
+            alive_until = yield from ask(seen)
+            other.close()
+            return alive_until
 
-            return watch
-
-        for verb in ("take_over", "other_sessions"):
-            setattr(CrawlBloom, verb, watched(getattr(CrawlBloom, verb)))
+        verb.flow = asked

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,10 @@ from tbloom.scrapy.dupefilter.dupefilter import summarize
 from tbloom.scrapy.options import address_of, error_line, make_client, read_options, server_settings
 from tests.helpers.commands import tbloom
 from tests.helpers.contents import keys_of
+from tests.helpers.forked import start_crawl
+from tests.helpers.proxy import Fault, Proxy
 from tests.helpers.schedulers import ADDON
+from tests.helpers.website import Handler, served
 
 EXACT = {"TBLOOM_STORE": "exact", "TBLOOM_CAPACITY": None}
 OTHER = {"REQUEST_FINGERPRINTER_CLASS": "tbloom.scrapy.ScrapyRedisFingerprinter"}
@@ -51,18 +56,58 @@ def test_it_needs_scrapy_and_not_scrapy_redis() -> None:
 def test_the_log_names_the_filter_and_a_fingerprinter_that_finds_nothing_in_it(
     crawl: Any, name: str, settings: dict[str, Any], kind: str
 ) -> None:
-    start = f"filter {name!r}: {kind},"
+    """It is asked how large it is while the first pages are fetched, which it may count."""
+    line = f"filter '{name}': {kind}, [{{}}] items.* MB, {{}}, at 127.0.0.1:"
     first = crawl("pages", settings, ["a", "b"])
-    assert said(first, "INFO")[0].startswith(f"{start} 0 items")
-    assert ", 0.00 MB, new, at 127.0.0.1:" in said(first, "INFO")[0]
+    assert re.match(line.format("012", "(new|existing)"), said(first, "INFO")[0])
     assert [] == said(first, "WARNING")
     other = crawl("pages", {**settings, **OTHER}, ["c"])
-    assert said(other, "INFO")[0].startswith(f"{start} 2 items")
-    assert " MB, existing, at " in said(other, "INFO")[0]
+    assert re.match(line.format("23", "existing"), said(other, "INFO")[0])
     [warning] = said(other, "WARNING")
     expected = "REQUEST_FINGERPRINTER_CLASS is tbloom.scrapy.dupefilter.fingerprinter.ScrapyRedis"
     assert expected in warning
     assert f"was filled with the fingerprints of {SCRAPYS}: what it has" in warning
+
+
+class Fetched(Handler):
+    """Tells that a page was fetched."""
+
+    def get(self) -> None:
+        self.server.was_fetched.set()
+        self.answer(200)
+
+
+class Withholding(Proxy):
+    """Lets a question for the filter's size wait until a page was fetched."""
+
+    was_fetched: threading.Event
+    #: It has waited, and no page was fetched.
+    in_vain = False
+
+    def _pick(self, data: bytes) -> Fault | None:
+        if b"HGETALL" in data:
+            self.in_vain |= not self.was_fetched.wait(60)
+        return super()._pick(data)
+
+
+@pytest.mark.parametrize("mark", ["scheduled", "done"])
+def test_no_page_waits_until_the_filter_has_said_how_large_it_is(
+    url: str, name: str, mark: str
+) -> None:
+    """With Redis far away that takes several round trips."""
+    own = {**ADDON, "TBLOOM_MARK": mark, "TBLOOM_KEY": name, "TBLOOM_RETRY_FOR": 600}
+    was_fetched = threading.Event()
+    with (
+        served(Fetched, was_fetched=was_fetched) as site,
+        Withholding(url, lambda _: None) as proxy,
+    ):
+        proxy.was_fetched = was_fetched
+        settings = {**own, "REDIS_URL": proxy.url}
+        result = start_crawl("pages", f"{site.url}/", settings, pages=[["a", {}]]).result()
+    assert (["a"], "finished") == (result["fetched"], result["finish_reason"])
+    assert not proxy.in_vain
+    assert f"filter '{name}': 7 daily slices, " in said(result, "INFO")[0]
+    assert " MB, " in said(result, "INFO")[0]
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,8 @@ from functools import partial
 from scrapy import Request
 from scrapy.utils.asyncio import call_later
 
+from tbloom.bloom.claims.verbs import ClaimVerbs
+from tbloom.engine.flow import together
 from tbloom.scrapy.claims.ends import Ends
 from tbloom.scrapy.claims.page import LEFT, RUNNING, Note, Token, prefix
 from tbloom.scrapy.compat import look_again
@@ -74,14 +76,17 @@ class TakeOver:
 
     def _look(self, kind: str, is_idle: bool) -> tuple[dict[str, int], list[str]]:  # noqa: FBT001
         """Of an idle crawl the other living sessions, and until when each counts as alive; and the dead ones' notes."""
-        others: dict[str, int] = {}
-        if is_idle:
-            # A process that shares the queue may have died with what it has taken out of it.
-            if self._seen.has_handed_over and self._ends.is_empty:
-                self._seen.end_session()
-            self._seen.pause_session()
-            others = self._seen.other_sessions()  # first: the search finds those that die before it
-        return others, self._seen.take_over(_BATCH, prefix(self._crawl.spider, kind))
+        seen = self._seen
+        search = ClaimVerbs.take_over.flow(seen, _BATCH, prefix(self._crawl.spider, kind))
+        if not is_idle:
+            return {}, seen.run(search)
+        # A process that shares the queue may have died with what it has taken out of it.
+        if seen.has_handed_over and self._ends.is_empty:
+            seen.end_session()
+        pause, ask = ClaimVerbs.pause_session.flow(seen), ClaimVerbs.other_sessions.flow(seen)
+        # In this order: the search finds those that die before it.
+        _, others, texts = seen.run(together(pause, ask, search))
+        return others, texts
 
     def _found(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from contextlib import suppress
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from redis import RedisError
@@ -136,10 +136,10 @@ class DupeFilter(RFPDupeFilter):
         answers = self.links.crawl.answers
         # close() would be too early: claims may be settled after it, and scrapy-redis does not call it.
         self._crawl.crawler.signals.connect(self._closed, signals.spider_closed)
-        flush = FLUSH.value(self._settings)
+        flush, ask = FLUSH.value(self._settings), partial(answers.seen.contains_many, [b"a"])
         try:
             with naming_redis(self._settings):
-                answers.seen.clear() if flush else answers.seen.contains_many([b"a"])
+                answers.seen.clear() if flush else ask()
         except RedisError as error:
             if not is_outage(error):
                 raise
@@ -148,11 +148,19 @@ class DupeFilter(RFPDupeFilter):
             elif flush:
                 logger.error("The filter could not be cleared at the start")
             return
-        text, warnings = summarize(answers.seen, self.fingerprinter)
+        call = partial(summarize, answers.seen, self.fingerprinter)
+        if self._crawl.links is None:
+            self._describe(*call())
+        else:
+            self._crawl.ends_calls.begin(call, lambda called: self._describe(*called.result()))
+            # Opens the connection on which the first links are asked about.
+            self._crawl.calls.begin(ask, lambda _: None)
+
+    def _describe(self, text: str, warnings: list[str]) -> None:
         logger.info(text)
         for warning in warnings:
             self._crawl.count("tbloom/warnings")
-            logger.warning("filter %r: %s", answers.seen.name, warning)
+            logger.warning("filter %r: %s", self._crawl.answers.seen.name, warning)
 
     async def _closed(self, reason: str) -> None:
         """Ends the crawl once its feeds are stored."""
