@@ -31,7 +31,7 @@ check: $(VENV)/.test oldest ## The rest: all kinds of servers, asyncio's twins, 
 oldest: $(OLDEST)/.test ## What talks to Redis and Scrapy, with the oldest Python (if pyenv has it) and libraries that setup.cfg allows.
 	$(OLDEST)/bin/python -m pytest -n 4 --dist worksteal -m "not check" tests/engine tests/contract \
 	    $(patsubst %,tests/bloom/test_%.py,filter claims sessions) \
-	    $(patsubst %,tests/scrapy/test_%.py,setups marking links) $(ARGS)
+	    $(patsubst %,tests/scrapy/test_%.py,setups marking losses) $(ARGS)
 
 peers: $(PEERS)/.peers ## Scrapy's and scrapy-redis' own tests with our dupefilter, beside the same with theirs; half an hour. ARGS=tests/test_crawl.py: some.
 	$(PEERS)/bin/python -m tests.peers.run $(ARGS)

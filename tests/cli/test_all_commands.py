@@ -362,16 +362,6 @@ def test_a_plain_install_has_the_commands(place: dict[str, str], tmp_path: Path)
         assert re.fullmatch(named, line), line
 
 
-@pytest.mark.parametrize("words", [["--help"], ["--version"], ["plan"]], ids=" ".join)
-def test_help_and_plan_import_no_redis(words: list[str]) -> None:
-    """It takes longer than all the rest."""
-    done = process(*words, env={**os.environ, "PYTHONPROFILEIMPORTTIME": "1"})
-    imported = set(re.findall(r"([\w.]+)$", done.stderr.decode(), re.MULTILINE))
-    assert done.returncode == 0
-    assert "tbloom.cli" in imported
-    assert imported.isdisjoint({"redis", "mmh3"} if words != ["plan"] else {"redis"})
-
-
 DOCUMENTATION = Path("/usr/share/doc/python3.11/html")
 [_EXAMPLE] = re.findall("Example: tbloom demo (.*)", tbloom("demo", "--help").stdout)
 

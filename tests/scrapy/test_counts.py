@@ -7,11 +7,10 @@ from urllib.parse import urlsplit
 
 import pytest
 import redis
-from scrapy import Request, Spider
-from scrapy.crawler import Crawler
+from scrapy import Request
 from scrapy.exceptions import NotConfigured
 from scrapy.http import Response
-from scrapy.statscollectors import MemoryStatsCollector
+from scrapy.utils.test import get_crawler
 from w3lib.url import canonicalize_url
 
 from tbloom.distinct import DistinctCounter
@@ -133,15 +132,10 @@ def test_a_wrong_setting_is_named(
     assert [True] == [said.startswith(message) for said in caplog.messages]
 
 
-class Idle(Spider):
-    name = "tests"
-
-
 def made(settings: dict[str, Any]) -> DistinctCounts:
     """The extension of a crawler that is about to run."""
-    crawler = Crawler(Idle, settings)
+    crawler = get_crawler(None, settings)
     crawler.crawling = True
-    crawler.stats = MemoryStatsCollector(crawler)
     return DistinctCounts.from_crawler(crawler)
 
 
@@ -165,5 +159,5 @@ def test_urls_of_all_kinds(
     assert 2 == extension._stats["urls/lost"]
     window = {"granularity": "h", "slices": 3, "tz": "Asia/Tokyo"}
     for kind, number in (("urls", 5), ("hosts", 2)):
-        kept = DistinctCounter(client, f"{name}-tests:{kind}", f"{name}:ids", **window)
+        kept = DistinctCounter(client, f"{name}-default:{kind}", f"{name}:ids", **window)
         assert number == kept.count()
