@@ -14,7 +14,6 @@ import shlex
 import shutil
 import signal
 import subprocess
-import sys
 import termios
 from datetime import date, datetime, timedelta, timezone
 from pathlib import Path
@@ -318,48 +317,6 @@ def test_the_server_is_given_once(place: dict[str, str]) -> None:
     # The secrets of the environment are not in the help.
     said = tbloom("info", "--help", TBLOOM_URL="redis://:secret@127.0.0.1").stdout
     assert ("redis://localhost:6379/0" in said, "secret" in said) == (True, False)
-
-
-#: Runs command lines, one a line of standard input, without the libraries of the extras.
-PLAIN = """
-import sys
-sys.modules.update(dict.fromkeys(sys.argv[1:]))
-from tbloom.cli import main
-for line in sys.stdin:
-    print(main(line.split()), line.split()[0], flush=True)
-"""
-EXTRAS = [
-    *("hiredis", "isal", "jinja2", "prometheus_client", "pyarrow", "pyroaring", "scrapy"),
-    "scrapy_redis",
-]
-
-
-def test_a_plain_install_has_the_commands(place: dict[str, str], tmp_path: Path) -> None:
-    """What needs an extra says so in one line; other commands do without."""
-    file, here = place["urls"], f"--url {place['TBLOOM_URL']}"
-    works = [
-        "plan", f"list {here} --json", f"info {here} news",
-        f"add {here} news {file}", f"check {here} news --seen {file}", "completion bash",
-        f"export {here} news {tmp_path / 'file'}", f"restore {here} {tmp_path / 'file'} --replace",
-        f"import {here} news --from-lines {file}",
-        f"count add {here} other {file}", f"count show {here} other",
-        *(f"{' '.join(words)} --help" for words in WORDS),
-    ]  # fmt: skip
-    needs = {
-        f"report {here} news": "cli", f"metrics {here}": "metrics", "pages ls a": "pages", "demo": "demo",
-        f"count and {here} other other": "distinct", f"count export {here} numbers --members a.arrow": "arrow",
-    }  # fmt: skip
-    done = subprocess.run(
-        [sys.executable, "-c", PLAIN, *EXTRAS], input="\n".join([*works, *needs]),
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    codes = re.findall(r"^(\d) (\w+)$", done.stdout, re.MULTILINE)
-    assert codes[: len(works)] == [("0", line.split()[0]) for line in works], done.stderr
-    assert codes[len(works) :] == [("2", line.split()[0]) for line in needs]
-    said = done.stderr.splitlines()[-len(needs) :]
-    for line, extra, words in zip(said, needs.values(), needs, strict=True):
-        named = rf"tbloom: '{words.split()[0]}' needs \w+: pip install 'tbloom\[{extra}\]'"
-        assert re.fullmatch(named, line), line
 
 
 DOCUMENTATION = Path("/usr/share/doc/python3.11/html")

@@ -1,4 +1,4 @@
-"""WARC files of other tools go into a store; archives of four writers, changed at random: an import ends, stores or names what it
+"""WARC files of other tools go into a store; archives of three writers, changed at random: an import ends, stores or names what it
 finds, and stays small."""
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-import fastwarc
 import pytest
 from warcio.statusandheaders import StatusAndHeaders
 from warcio.warcwriter import WARCWriter
@@ -438,14 +437,6 @@ def of_warcio(_: Path) -> bytes:
     return out.getvalue()
 
 
-def of_fastwarc(path: Path) -> bytes:
-    """What it writes of warcio's records."""
-    out = BytesIO()
-    for one in fastwarc.ArchiveIterator(BytesIO(of_warcio(path)), parse_http=False):
-        one.write(out, checksum_data=True)
-    return out.getvalue()
-
-
 def of_wget(path: Path) -> bytes:
     names = ("/plain", "/chunked/gzip", "/repeated")
     return by_wget(path, names, "--no-warc-compression")[1].read_bytes()
@@ -512,11 +503,11 @@ def outcomes(data: bytes, seed: str) -> tuple[Counter[str], int]:
 
 
 @pytest.mark.check
-@pytest.mark.parametrize("writer", [of_tbloom, of_warcio, of_fastwarc, of_wget])
+@pytest.mark.parametrize("writer", [of_tbloom, of_warcio, of_wget])
 def test_a_changed_archive_is_read_or_refused(
     tmp_path: Path, writer: Callable[[Path], bytes]
 ) -> None:
-    """2,000 of them: nothing else is raised, all end, and the memory stays under 300 MB."""
+    """1,500 of them: nothing else is raised, all end, and the memory stays under 300 MB."""
     data = writer(tmp_path)
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         counts, most = pool.apply(outcomes, (data, writer.__name__))

@@ -29,8 +29,25 @@ STEPS = {
     "": """
 python -c "import os, tbloom; assert tbloom.TimeBloom.from_url(os.environ['TBLOOM_URL'], '$NAME').add('a')"
 python -c "import os, tbloom; assert tbloom.ExactFilter.from_url(os.environ['TBLOOM_URL'], '$NAME-exact').add('a')"
+echo a > lines
 tbloom plan --capacity 1000000
-(tbloom pages ls pages || true) 2>&1 | grep "pip install 'tbloom\\[pages\\]'"
+tbloom add $NAME-new lines --create
+tbloom check $NAME-new --seen lines
+tbloom list --json
+tbloom info $NAME-new
+tbloom export $NAME-new file
+tbloom restore file --replace
+tbloom import $NAME-new --from-lines lines
+tbloom completion bash
+tbloom count add $NAME lines --mapping $NAME-plain
+tbloom count show $NAME --mapping $NAME-plain
+needs() { (tbloom $2 || true) 2>&1 | grep "needs .*: pip install 'tbloom\\[$1\\]'"; }
+needs cli "report $NAME-new"
+needs metrics metrics
+needs pages "pages ls a"
+needs demo demo
+needs distinct "count and $NAME $NAME --mapping $NAME-plain"
+needs arrow "count export $NAME --members a.arrow --mapping $NAME-plain"
 """,
     "cli": """
 echo a | tbloom add --create $NAME
