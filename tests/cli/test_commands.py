@@ -280,7 +280,7 @@ TABLE = Path(__file__).parents[1] / "data" / "bloom_fpr_table_14_1.csv"
         ("1e6", 10**6), ("1_000_000", 10**6), ("1.5k", 1500),
     ],
 )  # fmt: skip
-def test_counts(text: str, number: int) -> None:
+def test_a_number_may_have_a_suffix(text: str, number: int) -> None:
     assert numbers.count(text) == numbers.bits(text) == number
     assert (number, 1 << 20) == (numbers.count(f"{number}"), numbers.bits("2^20"))
 

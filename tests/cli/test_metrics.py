@@ -324,7 +324,7 @@ def test_the_page_has_the_figures(url: str, info: FilterInfo) -> None:
     assert [] == re.findall(r"url\(|@import", html)
 
 
-def test_names_are_text(url: str, name: str) -> None:
+def test_the_name_of_a_filter_adds_no_html(url: str, name: str) -> None:
     """A filter's name can't add HTML to the page."""
     for suffix in (HOSTILE, "other"):
         with TimeBloom.from_url(url, name + suffix, capacity=1000) as seen:

@@ -109,7 +109,7 @@ def _write_on(path: Path, seed: int, out: int) -> None:
         number += 1
 
 
-def test_kills(path: Path) -> None:
+def test_no_answered_item_is_lost_when_writers_are_killed(path: Path) -> None:
     """Eight writers of the same items are killed at any moment: none that was answered is lost, or new twice."""
     chance = random.Random(7)
     for run in range(6):
@@ -131,7 +131,7 @@ def test_kills(path: Path) -> None:
         assert len(answered) == len(set(answered)) > run
 
 
-def test_other_parameters(path: Path) -> None:
+def test_other_parameters_are_refused(path: Path) -> None:
     """They are refused, until all slices have left the window or the filter is cleared."""
     with at(START, path, slices=3) as seen:
         seen.info()
@@ -164,7 +164,9 @@ def test_other_parameters(path: Path) -> None:
         (lambda path: path.symlink_to("/nowhere/at/all"), "No such file"),
     ],
 )
-def test_a_foreign_file(path: Path, make: Callable[[Path], object], why: str) -> None:
+def test_a_foreign_file_is_refused_and_left_as_it_is(
+    path: Path, make: Callable[[Path], object], why: str
+) -> None:
     """It is refused, and left as it is."""
     make(path)
     before = path.read_bytes() if path.is_file() else None
@@ -182,7 +184,9 @@ def test_a_foreign_file(path: Path, make: Callable[[Path], object], why: str) ->
         lambda data: data[:32] + b"\xff" * 48 + data[80:],  # slots
     ],
 )
-def test_a_damaged_file(path: Path, damage: Callable[[bytes], bytes]) -> None:
+def test_a_damaged_file_is_an_error_that_says_how_to_go_on(
+    path: Path, damage: Callable[[bytes], bytes]
+) -> None:
     """The error says how to go on."""
     with at(START, path, capacity=50) as seen:
         seen.add_many(map(str, range(200)))
@@ -191,7 +195,7 @@ def test_a_damaged_file(path: Path, damage: Callable[[bytes], bytes]) -> None:
         LocalBloom(path=path, capacity=50)
 
 
-def test_a_full_disk(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_changes_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An OSError, before anything is changed; once there is room again, it goes on."""
     with at(START, path, capacity=50) as seen:
         seen.add_many(f"item {i}" for i in range(49))

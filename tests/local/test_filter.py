@@ -193,7 +193,7 @@ except ConfigError as error:
 """
 
 
-def test_where_there_is_no_fcntl(tmp_path: Path) -> None:
+def test_without_file_locks_a_filter_works_in_memory_only(tmp_path: Path) -> None:
     """As on Windows: a filter in memory works, and a path is refused."""
     command = [sys.executable, "-c", WITHOUT_LOCKS]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)

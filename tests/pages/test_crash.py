@@ -144,7 +144,9 @@ CHANGES: dict[str, tuple[Callable[[Path], object], dict[str, bytes | None]]] = {
         ("put", True, 2),
     ],
 )
-def test_killed_within_a_change(path: Path, what: str, *, is_new: bool, every: int) -> None:
+def test_a_change_that_is_killed_is_made_or_not(
+    path: Path, what: str, *, is_new: bool, every: int
+) -> None:
     """Each page is as it was before, or as it was put; the next writer goes on, also in a new store whose beginning was
     killed, and a rebuild changes nothing. A reader needs no writer before it."""
     pages = {} if is_new else _filled(path)
@@ -199,7 +201,7 @@ def test_what_is_flushed_is_on_the_disk(
         assert {each.stat().st_ino for each in (path, log, *files(path))} <= synced
 
 
-def test_a_segment_is_missing_or_shorter(path: Path) -> None:
+def test_a_missing_or_cut_segment_is_named(path: Path) -> None:
     """A writer's opening names it, and says what to do; for a reader, ``get`` does."""
     pages = _filled(path, segment_bytes=1)
     file = files(path)[4]
@@ -246,7 +248,7 @@ def _put_until_full(store: PageStore, seed: int) -> dict[str, bytes]:
     return done
 
 
-def test_a_full_disk(tmp_path: Path) -> None:
+def test_a_full_disk_loses_no_page(tmp_path: Path) -> None:
     """Nothing acknowledged is lost, however little room is left, and puts work again when there is some."""
     with mounted(tmp_path / "disk", "-t", "tmpfs", "-o", "size=1M", "tmpfs") as disk:
         path, ballast = disk / "store", disk / "ballast"
@@ -290,7 +292,7 @@ def _interrupting(n: int) -> Callable[..., Any]:
 
 @pytest.mark.parametrize("runs", [500, pytest.param(5000, marks=pytest.mark.check)])
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # of generators
-def test_interrupts(path: Path, runs: int) -> None:
+def test_an_interrupted_change_is_made_or_not(path: Path, runs: int) -> None:
     """Ctrl-C anywhere in a put or a delete: the change is made or not, and the store goes on."""
     chance, interrupted = random.Random(5), 0
     expected: dict[str, bytes | None] = {}
@@ -322,7 +324,7 @@ def test_interrupts(path: Path, runs: int) -> None:
 
 
 @pytest.mark.parametrize("codec", ["identity", "zstd"])
-def test_records_within_a_body_are_none(tmp_path: Path, codec: str) -> None:
+def test_a_record_within_a_body_is_no_page(tmp_path: Path, codec: str) -> None:
     """Not even where the record around them is damaged: no other page is replaced."""
     forged = Page(BANK, 200, (), b"send it to me", NOON)
     noise = random.Random(1).randbytes(30_000)
@@ -357,7 +359,7 @@ def test_a_damaged_deletion_does_not_bring_its_page_back(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("deleted", [None, 0, 1, 2])
 @pytest.mark.parametrize("days", [(0,), (0, 1), (2, 0), (0, 2, 1), (1, 0, 2)])
-def test_a_deleted_page_stays_so(
+def test_a_deleted_page_does_not_come_back(
     path: Path, clock: Clock, days: tuple[int, ...], deleted: int | None
 ) -> None:
     """Also after a rebuild when some of its earlier slices have left. One that was replaced in another slice, and not

@@ -82,7 +82,7 @@ def warcs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return [file.with_suffix("") for file in stored]
 
 
-def test_warcio_check(warcs: list[Path]) -> None:
+def test_warcio_finds_no_fault(warcs: list[Path]) -> None:
     """All digests are there, and right."""
     output = run_tool("warcio", "check", "-v", *warcs)
     assert "fail" not in output.lower()

@@ -354,7 +354,7 @@ def test_a_page_before_other_bytes_is_stored(store: PageStore, form: Form) -> No
 
 
 @pytest.mark.parametrize("form", [PLAIN, ZSTD], ids=str)
-def test_a_wrong_digest(store: PageStore, form: Form) -> None:
+def test_a_page_with_a_wrong_digest_is_not_stored(store: PageStore, form: Form) -> None:
     """Nothing else tells that a body has changed, in a plain file or where zstd's checksums were left out."""
     pages = []
     for n in range(3):
@@ -377,7 +377,7 @@ def test_a_wrong_digest(store: PageStore, form: Form) -> None:
         ("WARC/1.0\r\n".encode("utf-16"), "UTF-16"), (bytes.fromhex("5d2a4d18 04000000") + b"dict" + ZSTD.packed(PAGES), "frame 0x184D2A5D"),
     ],
 )  # fmt: skip
-def test_a_file_that_is_no_warc_file(
+def test_a_file_that_is_no_warc_file_is_refused(
     store: PageStore, tmp_path: Path, data: bytes, why: str
 ) -> None:
     """Nothing is stored, not even of the files before it; compression and encoding are named."""

@@ -53,7 +53,7 @@ def test_what_is_acknowledged_is_there_for_readers(path: Path) -> None:
         assert 0 == child.wait()
 
 
-def test_a_second_writer(path: Path) -> None:
+def test_a_second_writer_is_refused(path: Path) -> None:
     """The error names the writer, in this process or another one. Once that is killed, another one may write, also while
     a child of it lives on."""
     filled(path)
@@ -85,7 +85,7 @@ def test_a_second_writer(path: Path) -> None:
         assert 52 == len(store)
 
 
-def test_forked_children(path: Path) -> None:
+def test_a_forked_child_only_reads(path: Path) -> None:
     """While threads read and write with the same objects, children can read, but not put; their end changes nothing."""
     filled(path)
     with PageStore(path, segment_bytes=5_000) as store, PageStore(path, readonly=True) as reader:
@@ -136,9 +136,7 @@ def put_all(path: Path, body: bytes, end: Callable[[], object] = lambda: None) -
 
 @pytest.mark.parametrize("is_mount", [False, True], ids=["another user", "read-only mount"])
 @pytest.mark.parametrize("ends", ["closed", "killed", "rebuilt"])
-def test_a_reader_without_write_permission_after_a_writer(
-    open_path: Path, ends: str, *, is_mount: bool
-) -> None:
+def test_a_reader_needs_no_write_permission(open_path: Path, ends: str, *, is_mount: bool) -> None:
     """It needs no writer that is open. The next one is not hindered, and leaves what is read as it is."""
     if not is_mount and os.geteuid():
         missing("The right to become another user")

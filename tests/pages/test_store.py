@@ -220,7 +220,7 @@ def test_a_wrong_parameter_is_named(
     ],
     ids=lambda names: names[0],
 )
-def test_a_foreign_folder(tmp_path: Path, names: list[str]) -> None:
+def test_a_foreign_folder_is_refused_and_left_as_it_is(tmp_path: Path, names: list[str]) -> None:
     """It is refused, and left as it is, though its files may have names like a store's; so is a file."""
     content = b"precious"
     for name in names:

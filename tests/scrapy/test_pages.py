@@ -243,7 +243,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[datetime]]:
     ],
     ids=lambda response: type(response).__name__,
 )
-def test_what_comes_back(response: Response, tmp_path: Path) -> None:
+def test_a_response_comes_back_as_it_was_stored(response: Response, tmp_path: Path) -> None:
     request = Request(URL)
     with Opened(tmp_path) as opened:
         opened.store(request, response.replace(ip_address=ip_address("192.0.2.1")))

@@ -45,7 +45,7 @@ def exact(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_they_agree(shadowed: Any, way: str) -> None:
+def test_tbloom_and_the_exact_filter_agree(shadowed: Any, way: str) -> None:
     """The sources' spider: 100 pages, 10 of them twice, in both filters."""
     settings = {**schedulers.SETTINGS[way], **SHADOW, "SCHEDULER_PERSIST": True}
     result = shadowed("ten_and_hundred", settings)
