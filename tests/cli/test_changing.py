@@ -10,7 +10,6 @@ import shlex
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
 from hashlib import sha1
@@ -21,17 +20,8 @@ import pytest
 import redis
 
 from tbloom import TimeBloom
-from tbloom.cli.kit import filters
 from tbloom.pages import PageStore
 from tests.helpers.commands import process, refused, tbloom
-from tests.helpers.proxy import Fault, Proxy
-
-
-@pytest.fixture
-def filled(url: str, name: str) -> Iterator[TimeBloom]:
-    with TimeBloom.from_url(url, name, capacity=1000, shards=3) as seen:
-        seen.add_many(map(str, range(250)))
-        yield seen
 
 
 def _answered(answer: str, *arguments: str) -> tuple[int, str]:
@@ -82,18 +72,6 @@ def test_a_password_that_is_wrong_or_missing_is_named(
         assert "wrong" not in said
     finally:
         own.config_set("requirepass", "")
-
-
-def test_a_server_that_goes_away_is_waited_for_aloud(
-    url: str, filled: TimeBloom, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """While it is waited for, not afterwards."""
-    monkeypatch.setattr(filters, "_SILENT", 0.05)
-    with Proxy(url, lambda _: Fault.LOSE) as proxy:
-        words = ["check", "--url", proxy.url, filled.name]
-        monkeypatch.setattr(filters, "RETRY_FOR", 0.5)
-        said = tbloom(*words, stdin="item 1\n").stderr
-    assert "the server does not answer; waiting up to 0.5 s\n" in said
 
 
 @pytest.mark.parametrize(

