@@ -9,7 +9,6 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -23,7 +22,7 @@ from tbloom.engine import sending
 from tests.helpers import servers
 from tests.helpers.account import Account, names, pieces
 from tests.helpers.flows import flow_of, lose
-from tests.helpers.localredis import Killable, LocalRedis, free_port
+from tests.helpers.localredis import LocalRedis, free_port
 from tests.helpers.making import awaited, needed
 from tests.helpers.proxy import Proxy
 from tests.helpers.servers import OLDEST
@@ -140,12 +139,12 @@ async def test_each_of_two_tries_asks_each_sentinel_once(
     ids=["bloom", "exact", "distinct", "bloom, shards", "exact, shards", "bloom, grown"],
 )
 async def test_what_a_server_forgets_is_new_once_more(
-    store: Store, driver: str, tmp_path: Path, name: str, parameters: dict[str, Any]
+    store: Store, driver: str, name: str, parameters: dict[str, Any]
 ) -> None:
     """Each of the server's two lives has an exact account, with the same objects: one that adds, and one that only looks."""
     items = names(4500 if store is DISTINCT else 2000)  # 4,097 make a bitmap
     with (
-        Killable(needed(OLDEST), tmp_path) as killable,
+        LocalRedis(needed(OLDEST)) as killable,
         store.open(killable.url, name, **parameters) as looking,
     ):
         seen = store.awaited(killable.url, name, driver=driver, **parameters)

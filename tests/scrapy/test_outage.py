@@ -11,7 +11,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,7 +22,7 @@ from tbloom import Claim, TimeBloom
 from tbloom.scrapy.outage import NEW, Answers, CrawlBloom, CrawlExact, Guess
 from tests.helpers import crawl as crawls
 from tests.helpers.forked import Forked
-from tests.helpers.localredis import Killable
+from tests.helpers.localredis import LocalRedis
 from tests.helpers.making import missing
 from tests.helpers.proxy import Proxy
 from tests.helpers.schedulers import ADDON, AT_IDLE, SCRAPY
@@ -41,11 +40,11 @@ MODES = pytest.mark.parametrize(
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[Killable]:
+def server() -> Iterator[LocalRedis]:
     if "redis-server" not in BINARIES:
         missing("redis-server")
     options = ("--appendonly", "yes", "--appendfsync", "always")
-    with Killable(BINARIES["redis-server"], tmp_path, *options) as server:
+    with LocalRedis(BINARIES["redis-server"], *options) as server:
         yield server
 
 
@@ -84,7 +83,7 @@ def wait_for(pages: int, site: Server, crawl: Forked) -> None:
 
 
 @pytest.fixture
-def start(server: Killable, name: str) -> Iterator[Callable[..., Forked]]:
+def start(server: LocalRedis, name: str) -> Iterator[Callable[..., Forked]]:
     """Starts a crawl of a site in a process of its own."""
     started: list[Forked] = []
 
@@ -110,7 +109,7 @@ def result(crawl: Forked) -> dict[str, Any]:
 
 @MODES
 def test_an_outage_is_waited_for_once_and_ends_the_crawl(
-    server: Killable, start: Any, settings: dict[str, Any]
+    server: LocalRedis, start: Any, settings: dict[str, Any]
 ) -> None:
     """By default."""
     with a_site() as site:
@@ -135,7 +134,7 @@ def test_an_outage_is_waited_for_once_and_ends_the_crawl(
 )
 @pytest.mark.parametrize("signals", [1, 2])
 def test_a_signal_ends_the_wait(
-    server: Killable, start: Any, settings: dict[str, Any], signals: int
+    server: LocalRedis, start: Any, settings: dict[str, Any], signals: int
 ) -> None:
     """And so do two. It would take ten minutes otherwise."""
     with a_site() as site:
@@ -152,7 +151,9 @@ def test_a_signal_ends_the_wait(
     assert len(ended["errors"]) <= 1
 
 
-def test_what_was_not_asked_for_is_fetched_by_the_next_crawl(server: Killable, start: Any) -> None:
+def test_what_was_not_asked_for_is_fetched_by_the_next_crawl(
+    server: LocalRedis, start: Any
+) -> None:
     """With TBLOOM_MARK = "done": a page whose links could not be asked for is not marked."""
     settings = {**DONE, "TBLOOM_RETRY_FOR": 0.1, "TBLOOM_SESSION_TTL": 1}
     with a_site(pages=60) as site:
@@ -165,7 +166,7 @@ def test_what_was_not_asked_for_is_fetched_by_the_next_crawl(server: Killable, s
         assert set(range(60)) == site.fetched.keys()
 
 
-def test_an_idle_crawl_rests_while_the_server_is_away(server: Killable, start: Any) -> None:
+def test_an_idle_crawl_rests_while_the_server_is_away(server: LocalRedis, start: Any) -> None:
     """It looks for pages to take over twice a second, not as often as it can, and ends once there is an answer."""
     settings = {**DONE, "TBLOOM_ON_ERROR": "schedule", "TBLOOM_RETRY_FOR": 0.1}
     with a_site(pages=6, held=3) as site:
@@ -184,7 +185,7 @@ def test_an_idle_crawl_rests_while_the_server_is_away(server: Killable, start: A
 
 @MODES
 def test_while_the_server_is_away_no_page_is_fetched_twice(
-    server: Killable, start: Any, name: str, settings: dict[str, Any]
+    server: LocalRedis, start: Any, name: str, settings: dict[str, Any]
 ) -> None:
     """Nor after that: the server is told of all pages before it is asked for another one."""
     settings = {
@@ -230,7 +231,7 @@ def ask(answers: Answers, *items: bytes, **given: Any) -> list[bool]:
 @pytest.mark.parametrize("store", [CrawlBloom, CrawlExact])
 @POLICIES
 def test_the_policy_answers_while_the_server_is_down_and_the_server_after(
-    server: Killable,
+    server: LocalRedis,
     name: str,
     caplog: pytest.LogCaptureFixture,
     *,
@@ -275,7 +276,7 @@ def test_too_few_replicas_are_an_outage(store: Any, url: str, name: str, policy:
 
 
 @POLICIES
-def test_claims_while_the_server_is_down(server: Killable, name: str, policy: str) -> None:
+def test_claims_while_the_server_is_down(server: LocalRedis, name: str, policy: str) -> None:
     """A page in work is a duplicate, a released one is not. The server gets the claims when it is back."""
     is_scheduled = policy == "schedule"
     with asking(server.url, name, policy) as ours:
@@ -303,7 +304,7 @@ def test_claims_while_the_server_is_down(server: Killable, name: str, policy: st
 
 @POLICIES
 def test_what_was_done_while_the_server_was_down_is_marked_later(
-    server: Killable, name: str, policy: str
+    server: LocalRedis, name: str, policy: str
 ) -> None:
     items = [b"claimed before", b"never claimed"]
     with asking(server.url, name, policy, session_ttl=1) as answers:
@@ -319,7 +320,7 @@ def test_what_was_done_while_the_server_was_down_is_marked_later(
                 pass
 
 
-def test_a_server_that_hangs_is_waited_for_once(server: Killable, name: str) -> None:
+def test_a_server_that_hangs_is_waited_for_once(server: LocalRedis, name: str) -> None:
     """Its time-out is spent on one call, and again on one each HOLD_OFF seconds; not on every one, nor on what is cached."""
     with (
         Proxy(server.url, lambda _: None) as proxy,
