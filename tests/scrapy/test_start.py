@@ -20,9 +20,9 @@ from tbloom.scrapy import ScrapyRedisFingerprinter
 from tbloom.scrapy.doctor import faults
 from tbloom.scrapy.dupefilter.dupefilter import summarize
 from tbloom.scrapy.options import address_of, error_line, make_client, read_options, server_settings
+from tests.helpers import crawl
 from tests.helpers.commands import TBLOOM, tbloom
 from tests.helpers.contents import keys_of
-from tests.helpers.forked import start_crawl
 from tests.helpers.proxy import Fault, Proxy
 from tests.helpers.schedulers import ADDON, SCRAPY, UNREACHABLE
 from tests.helpers.website import Handler, served
@@ -104,7 +104,7 @@ def test_no_page_waits_until_the_filter_has_said_how_large_it_is(
     ):
         proxy.was_fetched = was_fetched
         settings = {**own, "REDIS_URL": proxy.url}
-        result = start_crawl("pages", f"{site.url}/", settings, pages=[["a", {}]]).result()
+        result = crawl.start("pages", f"{site.url}/", settings, pages=[["a", {}]]).result()
     assert (["a"], "finished") == (result["fetched"], result["finish_reason"])
     assert not proxy.in_vain
     assert f"filter '{name}': 7 daily slices, " in said(result, "INFO")[0]
