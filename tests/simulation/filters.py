@@ -65,7 +65,7 @@ _TOGETHER = [
     (1, add_many("abcd")),
     (0, add("a", within=1)),
 ]
-#: Of an object each: see ``test_found`` for what happens to threads of one object that ask in other numbers of slices.
+#: Of an object each: see ``found.txt`` for what happens to threads of one object that ask in other numbers of slices.
 _AGES = [
     (0, add("a", keep=1), add("b", keep=2), contains("a"), add("a")),
     (1, add_many("abcd", keep=3), contains("b", within=2), add("d", within=1)),

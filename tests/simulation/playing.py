@@ -25,9 +25,8 @@ def play(player: Player, case: Case, seconds: float, seed: int) -> tuple[int, bo
         try:
             case.play(player, choose)
         except Broken as broken:
-            # As it can be pasted into ``test_found``.
-            found = "\n".join(f"    {move!r}," for move in shrunk(player, broken))
-            text = f"{case.name!r}: {broken}\n(\n    {case.name!r},\n    [\n{found}\n    ],\n)"
+            moves = "".join(f"  {move};\n" for move in shrunk(player, broken))
+            text = f"{broken}\nFor found.txt:\n\n{case.name}\n{moves}"
             raise AssertionError(text) from broken
         played += 1
         if time.monotonic() > until:
