@@ -68,9 +68,10 @@ $(VENV)/.%: setup.cfg pyproject.toml | $(BIN)/uv
 	$(BIN)/uv pip install --quiet --python $(VENV) --editable . --group $*
 	touch $@
 
-$(OLDEST)/.test: setup.cfg pyproject.toml tests/project/oldest.py | $(BIN)/uv
+$(OLDEST)/.test: setup.cfg pyproject.toml | $(BIN)/uv
 	$(BIN)/uv venv --quiet --clear --python $(OLDEST_PYTHON) $(OLDEST)
-	$(OLDEST)/bin/python tests/project/oldest.py > $(OLDEST)/pins.txt
+	$(BIN)/uv pip compile --quiet --python $(OLDEST) --resolution lowest-direct --output-file $(OLDEST)/pins.txt \
+	    $(patsubst %,--extra %,scrapy cli metrics pages distinct) setup.cfg
 	$(BIN)/uv pip install --quiet --python $(OLDEST) --constraint $(OLDEST)/pins.txt --editable . --group test
 	touch $@
 
