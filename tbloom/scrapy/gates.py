@@ -263,9 +263,8 @@ class Addon:
             if not (is_scheduler if gate is SchedulerGate else is_downloader):
                 continue  # Scrapy refuses it, and says why
             settings.set(name, gated(gate, kind), priority)
-        if (
-            settings.get(MARK.name) in MARKS_DONE and not shadow
-        ):  # in whose shadow nothing is claimed
+        # With a shadow nothing is claimed.
+        if settings.get(MARK.name) in MARKS_DONE and not shadow:
             add = settings.setdefault_in_component_priority_dict
             add("SPIDER_MIDDLEWARES", NearestToEngine, -1_000_000)
             add("SPIDER_MIDDLEWARES", NearestToSpider, 1_000_000)

@@ -290,8 +290,6 @@ class Answers:
         for kind, notes in self._unsent.items():
             if kind is not None:
                 self._ask([*notes], None, dict(kind))
-            elif notes and isinstance(
-                self.seen, CrawlBloom
-            ):  # this process works on them, whatever the answer is
-                self.seen.note_again(notes)
+            elif notes and isinstance(self.seen, CrawlBloom):
+                self.seen.note_again(notes)  # this process works on them, whatever the answer is
         self._unsent.clear()

@@ -64,10 +64,8 @@ TABLE: dict[tuple[State, Event], State] = {
     (S.PARSING, E.RETRIED): S.PASSED_ON,
     (S.PARSING, E.ALL_ENDED): S.FAILED,
     **{(state, E.LEFT_OVER): S.FAILED for state in S if state not in ENDS},
-    (
-        S.RETURNING,
-        E.LEFT_OVER,
-    ): S.MARKED,  # a handler of request_scheduled has dropped its request on purpose
+    # A handler of request_scheduled has dropped its request on purpose.
+    (S.RETURNING, E.LEFT_OVER): S.MARKED,
 }
 
 

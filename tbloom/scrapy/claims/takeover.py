@@ -22,6 +22,8 @@ from tbloom.scrapy.outage import CrawlBloom
 
 logger: logging.Logger = logging.getLogger(__name__)
 
+#: The kind of search of an idle crawl, for running requests; the others are the notes' kinds.
+_IDLE = "idle"
 #: Number of requests that one search takes over, and time from search to search (seconds).
 _BATCH, _SEARCH_SECONDS = 100, 10.0
 #: An idle crawl that waits for other crawlers looks again after this time (seconds).
@@ -62,23 +64,24 @@ class TakeOver:
         """Whether nothing can be taken over, now or soon. (The engine asks again when this is known.)"""
         is_done = self._done_at == self.moves or self._crawl.is_ending
         if not is_done:
-            self._search(RUNNING, is_idle=True)
+            self._search(_IDLE)
         return is_done
 
-    def _search(self, kind: str, *, is_idle: bool = False) -> None:
+    def _search(self, kind: str) -> None:
         if self._is_searching or self._crawl.is_ending:
             return
         self._next_search = time.monotonic() + min(_SEARCH_SECONDS, self._seen.session_ttl / 4)
         self._is_searching = True
         # While links may wait, not in the thread in which they are asked about.
-        calls = self._crawl.calls if is_idle else self._crawl.ends_calls
-        calls.begin(partial(self._look, kind, is_idle), partial(self._found, kind, is_idle))
+        calls = self._crawl.calls if kind == _IDLE else self._crawl.ends_calls
+        calls.begin(partial(self._look, kind), partial(self._found, kind))
 
-    def _look(self, kind: str, is_idle: bool) -> tuple[dict[str, int], list[str]]:  # noqa: FBT001
+    def _look(self, kind: str) -> tuple[dict[str, int], list[str]]:
         """Of an idle crawl the other living sessions, and until when each counts as alive; and the dead ones' notes."""
         seen = self._seen
-        search = ClaimVerbs.take_over.flow(seen, _BATCH, prefix(self._crawl.spider, kind))
-        if not is_idle:
+        notes = prefix(self._crawl.spider, LEFT if kind == LEFT else RUNNING)
+        search = ClaimVerbs.take_over.flow(seen, _BATCH, notes)
+        if kind != _IDLE:
             return {}, seen.run(search)
         # A process that shares the queue may have died with what it has taken out of it.
         if seen.has_handed_over and self._ends.is_empty:
@@ -88,13 +91,8 @@ class TakeOver:
         _, others, texts = seen.run(together(pause, ask, search))
         return others, texts
 
-    def _found(
-        self,
-        kind: str,
-        is_idle: bool,  # noqa: FBT001
-        searched: Future[tuple[dict[str, int], list[str]]],
-    ) -> None:
-        pause, then = _WAIT_SECONDS if is_idle else 0.0, ""  # after an error too
+    def _found(self, kind: str, searched: Future[tuple[dict[str, int], list[str]]]) -> None:
+        pause, then = _WAIT_SECONDS if kind == _IDLE else 0.0, ""  # after an error too
         with self._crawl.logging_errors("searched for"):
             others, texts = searched.result()
             self._take(texts)
@@ -102,7 +100,7 @@ class TakeOver:
                 then = LEFT if len(texts) == _BATCH else RUNNING
             if texts:
                 pause = 0.0
-            elif is_idle:
+            elif kind == _IDLE:
                 self._note_silent(others)
                 if not self._silent:
                     self._done_at, pause = self.moves, 0.0

@@ -169,9 +169,8 @@ class DupeFilter(RFPDupeFilter):
         try:
             if ends:
                 await ends.finish()
-            if stats and not (
-                crawl.is_ending or answers.circuit.errors
-            ):  # which would be waited for once more
+            # A server that was away would be waited for once more.
+            if stats and not (crawl.is_ending or answers.circuit.errors):
                 with suppress(RedisError, TBloomError):  # of servers that don't let us ask
                     info: Any = await crawl.ends_calls.run(seen.info)
                     stats.set_value("tbloom/window/items", info.items)
