@@ -1,13 +1,11 @@
-"""What begins and ends with a slice, on a server whose clock stands still where the test sets it; a filter without a window,
-which forgets nothing; and ``keep``.
+"""What begins and ends with a slice, on a server whose clock stands still where the test sets it; and a filter without a window,
+which forgets nothing.
 
 (Which items are remembered then, and when keys leave: ``tests/simulation``.)
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -16,7 +14,7 @@ from typing import Any
 import pytest
 import redis
 
-from tbloom import AsyncTimeBloom, Claim, FilterFull, TimeBloom
+from tbloom import Claim, FilterFull, TimeBloom
 from tbloom.bloom.config import configure
 from tbloom.bloom.layout import Layout
 from tests.helpers.commands import tbloom
@@ -179,36 +177,3 @@ def test_it_grows_and_keeps_the_error_rate(client: redis.Redis, name: str) -> No
     full = TimeBloom(client, f"{name}-full", granularity=None, capacity=10, grow=False)
     with pytest.raises(FilterFull):
         full.add_many(ITEMS)
-
-
-SLICES = 4
-
-
-def test_a_commit_that_failed_is_repeated_for_the_same_time(
-    clockwork: Any, open_one: Callable[..., TimeBloom]
-) -> None:
-    seen, other = open_one(slices=SLICES), open_one(slices=SLICES)
-    for item, keep in (("a", 1), ("b", None)):
-        seen.claim(item)
-        lost = flow_of(seen, "commit", item, keep)
-        next(lost)
-        lost.close()
-    seen._send_heartbeat()
-    assert [True, True] == other.contains_many(["a", "b"])
-    clockwork.set("2019-06-04 00:00:00")
-    assert [False, True] == other.contains_many(["a", "b"])
-
-
-async def test_tasks_with_other_times_go_in_batches_of_their_own(url: str, name: str) -> None:
-    """Each item leaves with the slice that its own caller asked for."""
-    async with AsyncTimeBloom.from_url(url, name, slices=SLICES, capacity=10_000) as seen:
-        keeps = {f"item {i}": (None, 1, 2, 4)[i % 4] for i in range(400)}
-        assert all(await asyncio.gather(*(seen.add(key, keep=keep) for key, keep in keeps.items())))
-        places = await seen.last_seen_many(keeps)
-        labels = [slice.label for slice in (await seen.info()).slices]
-        found = Counter(
-            (keep or SLICES, labels.index(place.label))
-            for keep, place in zip(keeps.values(), places, strict=True)
-            if place
-        )
-        assert found == {(1, 0): 100, (2, 1): 100, (4, 3): 200}

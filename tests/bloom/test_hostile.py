@@ -22,7 +22,6 @@ from tbloom import (
     ConfigMismatch,
     ExactFilter,
     LocalBloom,
-    TBloomError,
     TimeBloom,
 )
 from tbloom.bloom.hasher import Secret
@@ -122,13 +121,6 @@ def test_a_str_counts_by_its_text(url: str, name: str) -> None:
     with TimeBloom.from_url(url, name) as seen:
         assert [True, False] == [seen.add(Link("a")), seen.add("a")]
         assert [False] == seen.add_many([Link("a")])
-
-
-def test_an_object_is_closed_in_its_own_event_loop(url: str, name: str) -> None:
-    seen = AsyncTimeBloom.from_url(url, name)
-    assert asyncio.run(seen.add("a"))
-    with pytest.raises(TBloomError, match="belongs to the event loop that used it first"):
-        asyncio.run(seen.aclose())
 
 
 @pytest.mark.skipif(not hasattr(asyncio, "eager_task_factory"), reason="Python before 3.12")

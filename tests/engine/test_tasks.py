@@ -94,7 +94,7 @@ def test_another_event_loop_is_refused(url: str, name: str) -> None:
 
     async def use() -> None:
         assert await seen.add("a")
-        for coroutine in (seen.add("b"), seen.info()):
+        for coroutine in (seen.add("b"), seen.info(), seen.aclose()):
             with ThreadPoolExecutor(1) as thread, pytest.raises(TBloomError, match="event loop"):
                 thread.submit(asyncio.run, coroutine).result()
         assert await seen.add("b")
@@ -182,17 +182,6 @@ async def test_a_full_slice_refuses_new_items_only(url: str, name: str) -> None:
         again = await asyncio.gather(*map(seen.add, items), return_exceptions=True)
         seen_now = [item for item, answer in zip(items, again, strict=True) if answer is False]
         assert new == seen_now
-
-
-async def test_each_caller_has_its_own_within(name: str, clockwork: Any) -> None:
-    async with AsyncTimeBloom.from_url(clockwork.server.url, name) as seen:
-        await asyncio.gather(*[seen.add(f"item {i}") for i in range(20)])
-        clockwork.set("2019-06-04 12:00:00")
-        await seen.add("today's")
-        asked = [seen.contains(f"item {i}", 1 if i % 2 else None) for i in range(20)]
-        assert [True, False] * 10 == await asyncio.gather(*asked)
-        adds = [seen.add(f"item {i}", 1 if i % 2 else None) for i in range(20)]
-        assert [False, True] * 10 == await asyncio.gather(*adds)
 
 
 async def test_an_answer_that_comes_as_its_caller_leaves_is_kept() -> None:

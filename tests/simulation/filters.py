@@ -103,6 +103,8 @@ FILTERS = [
     Case("three tasks add an item", "x", [_X] * 3, **_TASKS),
     Case("two tasks add an item by the prepared call", "x y", [(0, add("y"), add("x")), _X],
          {"is_kept": True}, **_TASKS),
+    Case("three tasks add items for some slices", "x y z", [(0, contains("x"), add("x", keep=1)), (0, add("y", keep=1)), (0, add("z", keep=2))],
+         **_TASKS),
     Case("two threads of an object add an item", "x", [_X] * 2, exhaustive=True),
     Case("two clients add an item", "x", [_X, (1, add("x"))], exhaustive=True),
     Case("two clients add an item, two faults", "x", [_X, (1, add("x"))], faults=2,
@@ -232,6 +234,8 @@ CLAIMS = [
              [(0, working("x", end, note=end == "abandon_many"))], faults=2, **_CUT)
         for end in ("commit", "release", "abandon_many")
     ),
+    Case("a client commits an item for one slice, and does not ask again after an error", "x", [(0, ask("commit", "x", keep=1))],
+         faults=2, events=(_ENDS,), **_CUT),
     Case("a client works on an item, another one commits it", "x", [(0, claim("x")), (1, ask("commit", "x"))], **_SMALL),
     Case("a client works on an item, another one clears", "x", [(0, working("x", "commit")), (1, clear("x"))], **_SMALL),
     Case("two clients work on an item, slices end", "x", [(0, working("x", "commit")), (1, working("x", "commit"))],
