@@ -10,7 +10,7 @@
 --
 -- ARGV[1]    the token (shared/lanes.lua)
 -- ARGV[2]    what the calls of the slice share (shared/calls.lua)
--- ARGV[3]    the items (shared/blocks.lua)
+-- ARGV[3]    the items (shared/blocks.lua); none, where the call that had some got no reply: it is not executed any more
 --
 -- Reply      {0, answers}     a character per item: 1 new, 0 seen. Fewer characters than items: the chosen part is
 --                             full, and the item after these is new, and was not added (set_layout.lua)
@@ -34,6 +34,10 @@ local now, refused = refusal(begins, ends, layout, version, config_key)
 if refused then return refused end
 
 local at, start, block = next_new(items, 1, item_bytes, sizes, columns, FIRST_PART)
+if items == '' then
+  redis.call('HSET', state, lane, lane_entry(number, '', now))
+  return {0, ''}
+end
 -- Without a new item no answer changes, so the call is safe to send again without a token.
 if not at then return {0, string.rep('0', #items / item_bytes)} end
 

@@ -77,11 +77,6 @@ class FilterDispatcher(Dispatcher):
         self.usual = Usual(calls, shard.parts(self.config.slices), shard.most, batch)
         return self.usual
 
-    @staticmethod
-    def adding(within: int, age: int) -> Callable[[Batch], ScriptCall]:
-        """What makes the calls of ``add``, to the slice of this age."""
-        return lambda batch: batch.known.add(within, batch, age)
-
     def clear_all(self) -> Flow[None]:
         """Forgets what all shards hold, one after another."""
         config = self.config
@@ -131,15 +126,12 @@ class FilterDispatcher(Dispatcher):
         current, is_known, begins = self.current_calls(), True, False
         for batch in [*batches]:
             shard, batch.known = current.shard(batch.shard), current
-            # A batch whose answers are lost stays as it is: the server may have executed its call.
+            # A batch without a reply stays as it is: the server may have executed its call.
             if len(batch.digests) > shard.most and not batch.sent:
                 batches += self._split(batch, shard.most, shard.most)
             is_known &= bool(shard.layout.version)
             begins |= bool(store) and shard.begins_after is not None
-        # A lost answer is fetched by its token alone, unless there is none, and the call is made anew.
-        is_fetched = batches[0].first and not any(batch.compared for batch in batches)
-        # (A slice begins first: until then no key has the size that its entry will say.)
-        if store is None or (is_fetched and not (begins and is_known)):
+        if store is None:
             return None
         if self._full and any(batch.shard in self._full for batch in batches):
             return self._grow(current, batches)
@@ -238,7 +230,7 @@ class FilterDispatcher(Dispatcher):
             return False
         if status == Status.UNKNOWN:
             self.learn_layout(batch.shard, "")
-            self._compared, batch.compared = None, True
+            self._compared = None
             return False
         if status == Status.STRAY and not batch.digests:
             return True  # a clear that was executed before
@@ -248,7 +240,7 @@ class FilterDispatcher(Dispatcher):
         """The newest part of the batch's slice has no room for a new item."""
         if self.config.grow:
             self._full[batch.shard] = batch.known.labels[batch.age]
-        elif not batch.first:  # who asks for a copy's items sends them again
+        else:
             raise FilterFull(self.config.name, self.config.first_capacity)
 
     def learn_layout(self, shard: int, stored: str) -> None:
@@ -261,10 +253,10 @@ class FilterDispatcher(Dispatcher):
         self._full.pop(shard, None)
         self.pending_answers.note_generation(shard, layout.generation)
 
-    def _learn_generation(self, shard: int) -> Flow[None]:
-        state = self.config.keys.state(shard)
-        [stored] = yield from deliver([Command(("HGET", state, "layout"))])
-        self.learn_layout(shard, text(stored or ""))
+    def last_call(self, batch: Batch) -> ScriptCall:
+        """``lua/bloom/add.lua`` without items."""
+        calls: SliceCalls = batch.known
+        return calls.shard(batch.shard).parts(1).add(batch.lane, [])
 
     def _lasts(self, batch: Batch) -> int:
         """How long (ms) the items that a batch has added are remembered."""
@@ -273,10 +265,8 @@ class FilterDispatcher(Dispatcher):
 
     def _rest_of(self, batch: Batch) -> list[Batch]:
         """The items without an answer, because the part before them became full."""
-        answered = len(batch.digests if batch.answers is None else batch.answers)
-        if batch.first or answered == len(batch.digests):
-            return []
-        return self._split(batch, answered, len(batch.digests))
+        answered, asked = len(batch.answers or ""), len(batch.digests)
+        return self._split(batch, answered, asked) if answered < asked else []
 
     def current_calls(self) -> SliceCalls:
         """The calls of the slice that the client believes current."""

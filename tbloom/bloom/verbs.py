@@ -199,7 +199,7 @@ class Verbs(Base[Client]):
                     return dict(zip(asked, map({"0": None, "1": new}.get, answers), strict=True))
             except BaseException:  # GeneratorExit too, after a cancellation
                 batch = usual.batch([*asked], 0, lane, answers)
-                batch.sent, batch.call = now_ms(), dispatcher.adding(slices, age)
+                batch.sent = now_ms()
                 dispatcher.keep([batch])
                 raise
             tried.append(usual.batch([*asked], 0, lane))
@@ -216,7 +216,9 @@ class Verbs(Base[Client]):
     ) -> Flow[Answers]:
         """The same by the stored number of shards; ``tried``: the batch whose call had another reply."""
         batches = [tried.pop()] if tried else self._dispatcher.batches(digests)
-        return self._dispatcher.add(digests, batches, self._dispatcher.adding(within, age))
+        return self._dispatcher.add(
+            digests, batches, lambda batch: batch.known.add(within, batch, age)
+        )
 
     def _contains_digests(
         self, digests: list[bytes], within: int | None = None

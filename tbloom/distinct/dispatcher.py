@@ -100,7 +100,7 @@ class CountDispatcher(BucketDispatcher):
     def merge(self, containers: Mapping[int, bytes]) -> Flow[None]:
         """Adds the ids of these containers, by their chunks' numbers."""
         batches = self.batches(containers, "merge", containers)
-        yield from self.send_once(batches, self.make_call, keeps=False)
+        yield from self.send_once(batches, self.make_call)
 
     def batches(
         self,
@@ -179,6 +179,11 @@ class CountDispatcher(BucketDispatcher):
                 *([known.values[digest] for digest in digests] if keeps else []),
             ),
         )
+
+    def last_call(self, batch: Batch) -> ScriptCall:
+        """``lua/distinct/change.lua``: a discard of no members, whose answer is kept in any case."""
+        batch.known = _Known("discard", _NONE)
+        return self.make_call(batch)
 
     def forget(self) -> None:
         """The counter is cleared, so another generation begins."""

@@ -37,15 +37,15 @@ class BucketDispatcher(Dispatcher):
         """Sends calls that take these items out, after all earlier ones that add them. Nothing is kept of those that fail."""
         if self.pending_answers.exist:
             # Else an add that is still on its way would come later, and its answer would reach nobody.
-            yield from self._fetch(digests)
+            yield from self.fetch_lost(digests)
             # A call that got lost meanwhile may be executed after this one: its caller still gets its answer.
             self.pending_answers.take_new(digests)
-        yield from self.send_once(batches, call, keeps=False)
+        yield from self.send_once(batches, call)
         return answers_of(batches)
 
     def _prepare(self, batches: list[Batch], *, store: bool | None) -> Flow[bool] | None:  # noqa: ARG002
         """Reads the layouts that have changed."""
-        outdated = self.outdated.intersection(batch.shard for batch in batches if batch.digests)
+        outdated = self.outdated.intersection(batch.shard for batch in batches)
         return self._read_layouts(outdated) if outdated else None
 
     def _read_layouts(self, shards: set[int]) -> Flow[bool]:
@@ -54,9 +54,6 @@ class BucketDispatcher(Dispatcher):
             key = self._keys.layout(shard)
             self._directories[shard] = yield from read_directory(self._owner, key, self._remedy)
         return True
-
-    def _learn_generation(self, shard: int) -> Flow[None]:
-        yield from self._read_layouts({shard})
 
     def directory(self, shard: int = 0) -> Directory:
         """The shard's directory; without a generation if the client knows of none."""
@@ -73,17 +70,12 @@ class BucketDispatcher(Dispatcher):
         self.outdated.add(batch.shard)
 
     def _rest_of(self, batch: Batch) -> list[Batch]:
-        """The items that are in other buckets than the client thought; of a copy in which none is new, the copy itself."""
+        """The items that are in other buckets than the client thought."""
         moved = batch.items_with(MOVED)
-        if moved:
-            self._note_moved(batch)
-        if not batch.first:
-            return [self._batch_of_rest(batch, moved)] if moved else []
-        if moved and batch.shard in self.outdated and not batch.items_with("1"):
-            # The server has kept no answers, so another copy may be executed yet, with its items in the right buckets.
-            batch.answers = None
-            return [batch]
-        return []
+        if not moved:
+            return []
+        self._note_moved(batch)
+        return [self._batch_of_rest(batch, moved)]
 
 
 def keys_of_halves(prefix: str, halves: list[int]) -> list[str]:

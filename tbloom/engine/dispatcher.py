@@ -13,14 +13,15 @@ from tbloom.engine.flow import (
     Call,
     Failure,
     Flow,
+    Status,
     chunks,
     raise_first,
+    text,
     too_many_corrections,
 )
 from tbloom.engine.forks import BeginsAnew
 from tbloom.engine.pending import (
     MOVED,
-    SEEN,
     Answers,
     Batch,
     PendingAnswers,
@@ -53,19 +54,14 @@ class Dispatcher(BeginsAnew):
         self.lanes: LanePool = LanePool()
 
     def send_once(
-        self, batches: list[Batch], call: Callable[[Batch], ScriptCall], *, keeps: bool = True
+        self, batches: list[Batch], call: Callable[[Batch], ScriptCall], confirmed: str = ""
     ) -> Flow[None]:
-        """``send`` with a token for each batch. If it fails, answers are pending; not so without ``keeps``."""
+        """``send`` with a token for each batch."""
         lanes = self.lanes
         for batch in batches:
-            batch.token, batch.call = batch.token or lanes.take(), call
-        try:
-            yield from self.send(batches, call, store=keeps)
-            lanes.free.extend([batch.token for batch in batches if batch.token])
-        except BaseException:  # GeneratorExit too, after a cancellation
-            if keeps:
-                self.keep(batches)
-            raise
+            batch.token = batch.token or lanes.take()
+        yield from self.send(batches, call, store=True, confirmed=confirmed)
+        lanes.free.extend([batch.token for batch in batches if batch.token])
 
     def send(
         self,
@@ -73,12 +69,13 @@ class Dispatcher(BeginsAnew):
         call: Callable[[Batch], ScriptCall],
         *,
         store: bool | None = False,
-        confirmed: str = "1",
+        confirmed: str = "",
+        accept: Callable[[Batch, Any], bool] | None = None,
     ) -> Flow[None]:
         """Sends a call for each batch until each item has its answer; adds batches of items that must be sent again.
 
         ``store``: parameters are stored where there are none; None: the parameters don't matter. ``confirmed``: the answers
-        that the replicas must have, where ``store`` is True.
+        that the replicas must have. ``accept``: takes a reply in place of ``_accept``.
         """
         for asked in chunks([*batches], CALLS_AT_ONCE):
             unanswered, corrections = [*asked], 0
@@ -91,92 +88,59 @@ class Dispatcher(BeginsAnew):
                 batches += unanswered[known:]
                 if preparing is not None and not (yield from preparing):
                     continue
-                calls = dict[Batch, ScriptCall]()
-                for batch in unanswered:
-                    again = self._made_again(batch, call) if batch.first else None
-                    if made := (yield from again) if again else call(batch):
-                        calls[batch] = made
-                        if self.replicas and store:
-                            made.behind = self.replicas.behind(made.key)
-                if not calls:
-                    break
-                left = yield from self._deliver(calls, self._accept, confirmed)
-                if left:
-                    batches += [batch for batch in left if batch not in calls]
-                    answered = any((batch.answers or "").strip(MOVED) for batch in calls)
-                    corrections = 0 if answered else corrections
+                calls = {batch: call(batch) for batch in unanswered}
+                if self.replicas and confirmed:
+                    for made in calls.values():
+                        made.behind = self.replicas.behind(made.key)
+                left = yield from self._deliver(calls, accept or self._accept, confirmed)
+                batches += [batch for batch in left if batch not in calls]
+                if any((batch.answers or "").strip(MOVED) for batch in calls):
+                    corrections = 0
                 unanswered = left
 
-    def _made_again(
-        self, batch: Batch, call: Callable[[Batch], ScriptCall]
-    ) -> Flow[ScriptCall | None]:
-        """The call of a copy; None: the lost answers that it is to get belong to what was cleared."""
-        assert batch.first is not None  # noqa: S101 - it is a copy
-        for _ in range(2):
-            made = call(batch)
-            if batch.first.generation == batch.generation:
-                return made
-            # What is known may come from a reply that was late.
-            yield from self._learn_generation(batch.shard)
-        batch.answers = SEEN * len(batch.digests)
-        return None
-
     def add(
-        self,
-        digests: list[Any],
-        batches: list[Batch],
-        call: Callable[[Batch], ScriptCall],
-        ttl: int = 0,
+        self, digests: list[Any], batches: list[Batch], call: Callable[[Batch], ScriptCall]
     ) -> Flow[Answers]:
-        """Which of the items in these batches are new? An item without an answer is seen. ``ttl``: how long it is remembered,
-        in ms."""
+        """Which of the items in these batches are new? An item without an answer is seen."""
         pending = self.pending_answers
-        if pending.exist:
-            yield from self._fetch(digests, call, ttl)
-            pending.check_room(self._name, digests)
-        for batch in batches:
-            batch.ttl = ttl
-        # Those that are known to be new are sent too: the store may have forgotten them since.
         try:
-            yield from self.send_once(batches, call)
-        except TBloomError as error:
-            # Refused from now on, after a reconfigure() for example: this is the last time to tell.
-            if isinstance(error, NotReplicated) or not pending.knows(digests):
-                raise
-        for batch in batches:
-            if batch.answers:  # a reply that was late may have answered an earlier one since
-                pending.note_generation(batch.shard, batch.generation)
-        try:
+            if pending.exist:
+                yield from self.fetch_lost(digests)
+                pending.check_room(self._name, digests)
+            # Those that are known to be new are sent too: the store may have forgotten them since.
+            try:
+                yield from self.send_once(batches, call, confirmed="1")
+            except TBloomError as error:
+                # Refused from now on, after a reconfigure() for example: this is the last time to tell.
+                if isinstance(error, NotReplicated) or not pending.knows(digests):
+                    raise
+            for batch in batches:
+                if batch.answers:  # a reply that was late may have answered an earlier one since
+                    pending.note_generation(batch.shard, batch.generation)
             return answers_of(batches) | pending.take_new(digests)
-        except BaseException:  # a signal's
+        except BaseException:  # GeneratorExit too, after a cancellation
             self.keep(batches)
             raise
 
-    def _fetch(
-        self, digests: list[Any], call: Callable[[Batch], ScriptCall] | None = None, ttl: int = 0
-    ) -> Flow[None]:
-        """Sends batches without a reply again: those with these items, and the oldest where there are too many.
-
-        ``call``, ``ttl``: what makes the present call, if that adds the items too.
-        """
-        copies, asked = self.pending_answers.batches_of(digests), {*digests}
-        for batch in copies:
-            if call and asked.issuperset(batch.digests):
-                batch.sent = now_ms()  # all of its items are asked for, as if for the first time
-                if ttl:  # without one, tasks that ask in other numbers of slices may fetch it at once, each as its own
-                    batch.ttl, batch.call = ttl, call
+    def fetch_lost(self, digests: list[Any]) -> Flow[None]:
+        """Asks for lost answers: to these items, and the oldest where there are too many."""
+        lost = self.pending_answers.lost(digests)
+        asked = [Batch([], batch.shard, batch.token) for batch in lost]
         try:
-            yield from self.send(copies, Batch.make, store=True)
+            yield from self.send(
+                asked, self.last_call, store=None, confirmed="1", accept=self._accept_last
+            )
         except TBloomError as error:
             if isinstance(error, NotReplicated):
                 raise
-            # The present call meets others too, and some answers may be known now.
-        finally:
-            self.keep(copies)
+            # The present call meets others too.
+        for batch, again in zip(lost, asked, strict=True):
+            if again.answers is not None:
+                self.pending_answers.settle(batch, again.answers)
 
     def keep_new(self, digest: Any, batch: Batch) -> None:
         """Keeps a new item whose caller has gone. What the client knows of the store may have changed since the answer."""
-        kept = replace(batch, digests=[digest], answers="1", taken=frozenset())
+        kept = replace(batch, digests=[digest], answers="1")
         self.pending_answers.keep(kept, self._lasts(batch))
 
     def keep(self, batches: Iterable[Batch]) -> None:
@@ -197,19 +161,28 @@ class Dispatcher(BeginsAnew):
         """
 
     @abstractmethod
-    def _learn_generation(self, shard: int) -> Flow[None]:
-        """Asks the server for the shard's present generation."""
+    def last_call(self, batch: Batch) -> ScriptCall:
+        """The last call with a token whose answers are lost. The server answers as it did, if it has executed an earlier
+        one; else it does nothing, and will not execute any that comes late."""
 
     @abstractmethod
     def _accept(self, batch: Batch, reply: Any) -> bool:
         """Takes a script's reply; False: the call must be made anew."""
 
+    def _accept_last(self, batch: Batch, reply: Any) -> bool:
+        """Takes the reply to a ``last_call``."""
+        status, payload, *_ = reply
+        if status in (Status.OK, Status.UNKNOWN):  # unknown: no call would be executed
+            batch.answers = text(payload)
+            return True
+        return self._accept(batch, reply)
+
     @abstractmethod
     def _rest_of(self, batch: Batch) -> list[Batch]:
-        """A batch of the items that got no answer, if there are any. Of a copy none: whoever asks for them sends them."""
+        """A batch of the items that got no answer, if there are any."""
 
     def _deliver(
-        self, made: Mapping[Batch, Call], accept: Callable[[Batch, Any], bool], confirmed: str = "1"
+        self, made: Mapping[Batch, Call], accept: Callable[[Batch, Any], bool], confirmed: str = ""
     ) -> Flow[list[Batch]]:
         """Sends a call for each batch; returns the batches that must be sent next."""
         batches, calls = [*made], [*made.values()]
@@ -224,14 +197,10 @@ class Dispatcher(BeginsAnew):
                     batch.sent = 0  # no copy was executed
                 continue
             own = reply.reply if isinstance(reply, Lacking) else reply
-            batch.is_resent |= made[batch].is_resent
             try:
                 left += self._rest_of(batch) if accept(batch, own) else [batch]
             except TBloomError as error:  # raised after all replies were accepted
                 errors.append(error)
-                if batch.first and batch.answers is None:
-                    # Refused, so no earlier copy was executed.
-                    batch.answers = SEEN * len(batch.digests)
             if own is not reply and set(confirmed) & set(batch.answers or ""):
                 errors.append(NotReplicated(self._name, *reply[1:]))
                 batch.answers = None  # as if the reply were lost

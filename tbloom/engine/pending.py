@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from itertools import islice, repeat
 from threading import Lock
 from typing import Any
 
 from tbloom.engine.forks import BeginsAnew
-from tbloom.engine.scripts import ScriptCall
 from tbloom.engine.tokens import LANE_TTL_MS, Lane
 from tbloom.errors import TBloomError
 
-#: The answer for an item that is not new.
-SEEN = "0"
 #: The answer for an item that is in another bucket than the client thought; it is sent again.
 MOVED = "2"
 #: Items whose answers are lost. With more, each call first fetches the answers to the oldest, so none is dropped. Such an
@@ -45,29 +42,16 @@ class Batch:
     age: int = 0
     #: How long its items are remembered (ms); 0 where the call sets no TTL.
     ttl: int = 0
-    #: Makes its call.
-    call: Callable[[Batch], ScriptCall] | None = None
     #: What its last call was made from: a slice's calls, or a directory of buckets.
     known: Any = None
     #: The generation of its shard that its last call was made for.
     generation: str = ""
     #: When the oldest copy of its call was sent that may have been executed, without a reply (ms, monotonic); 0: none was.
     sent: int = 0
-    #: True: a copy of its call that got no reply may be executed late.
-    is_resent: bool = False
-    #: Until when the server may know its answers, if they are lost.
-    until: int = 0
-    #: Of a copy: the batch whose lost answers it gets.
-    first: Batch | None = None
-    #: Those of its items whose answer "new" was had by a copy, or is wanted no more.
-    taken: frozenset[Any] = frozenset()
     #: The parameters were compared after the server asked for it.
     compared: bool = False
-
-    def make(self) -> ScriptCall:
-        """Its call, made anew."""
-        assert self.call is not None  # noqa: S101 - it was sent once
-        return self.call(self)
+    #: Until when the server may know its answers, if they are lost.
+    until: int = 0
 
     @property
     def lane(self) -> Lane:
@@ -103,27 +87,18 @@ def in_order(answers: dict[Any, Any], digests: Iterable[Any]) -> list[bool]:
 class PendingAnswers(BeginsAnew):
     """Answers that did not reach the caller: of calls that ended in an error, or were cancelled.
 
-    The next call of this client with such an item must get that first answer. Where it is not known, the batch is sent
-    again as it was, with its token, by which the server knows its answers for ``LANE_TTL_MS``. After that it is forgotten:
-    sent later, it would be executed for nobody.
+    The next call of this client with such an item must get that first answer. The server knows it by the call's token for
+    ``LANE_TTL_MS``; where it does not, the call was not executed, and is ended, so that no late copy of it is.
     """
 
-    __slots__ = (
-        "_generations",
-        "_kept",
-        "_lock",
-        "_lost",
-        "_new",
-        "_sweep_at",
-        "exist",
-    )
+    __slots__ = ("_generations", "_kept", "_lock", "_lost", "_new", "_sweep_at", "exist")
 
     def __init__(self) -> None:
         #: False: there are none.
         self.exist: bool = False
-        #: What was kept and is not taken in yet: batches, each with its new items; None: its answers are lost.
+        #: What was kept and is not taken in yet: batches and their answers; None: these are lost.
         #: The garbage collector may end a call anywhere, so keeping takes no lock.
-        self._kept: deque[tuple[Batch, list[Any] | None]] = deque()
+        self._kept: deque[tuple[Batch, str | None]] = deque()
         #: The present generation of each shard, as far as known.
         self._generations: dict[int, str] = {}
         #: For each item whose answer is lost: the batches without a reply that have it.
@@ -138,29 +113,23 @@ class PendingAnswers(BeginsAnew):
         self._lock = Lock()
 
     def keep(self, batch: Batch, lasts: int) -> None:
-        """Keeps a batch without answers, while the server may know them; of one with answers, the new items.
-
-        ``lasts``: how long (ms) its items are remembered.
-        """
-        # The first one may be kept no more: another copy, with another ``within``, was answered "seen".
-        first, new, now, answers = batch.first or batch, None, now_ms(), batch.answers
-        if answers is not None:
-            new = batch.items_with("1")
-            is_complete = MOVED not in answers and len(answers) == len(batch.digests)
-            # Without a new item the server keeps no answers: another copy may yet be executed, with the items in other
-            # places.
-            if not new and not (batch.first and is_complete):
-                return
-        first.until = max(first.until, min(now + lasts, (batch.sent or now) + LANE_TTL_MS))
-        self._kept.append((first, new))
+        """Keeps a batch: while the server may know its answers, or its new items. ``lasts``: how long (ms) its items are
+        remembered."""
+        now = now_ms()
+        batch.until = min(now + lasts, (batch.sent or now) + LANE_TTL_MS)
+        self._kept.append((batch, batch.answers))
         self.exist = True
 
-    def batches_of(self, digests: Iterable[Any]) -> list[Batch]:
-        """Copies of the batches without a reply that have one of these items, or of the oldest beyond ``MAX_LOST``."""
+    def settle(self, batch: Batch, answers: str) -> None:
+        """Takes the answers to a lost batch, unless another call has."""
+        self._kept.append((batch, answers))
+
+    def lost(self, digests: Iterable[Any]) -> list[Batch]:
+        """The batches without a reply that have one of these items, or of the oldest beyond ``MAX_LOST``."""
         with self._lock:
             self._take_in()
             oldest = islice(self._lost, max(0, len(self._lost) - MAX_LOST))
-            return self._copies([*digests, *oldest])
+            return self._lost_with([*digests, *oldest])
 
     def take_new(self, digests: Iterable[Any]) -> dict[Any, Batch]:
         """Removes the items that are known to be new, and answers for them."""
@@ -201,8 +170,7 @@ class PendingAnswers(BeginsAnew):
         with self._lock:
             self._take_in()
             for key in digests:
-                for batch in self._lost.pop(key, ()):
-                    batch.taken |= {key}
+                self._lost.pop(key, None)
                 self._new.pop(key, None)
 
     def note_generation(self, shard: int, generation: str) -> None:
@@ -214,49 +182,42 @@ class PendingAnswers(BeginsAnew):
             return False
         with self._lock:
             self._take_in()
-            return bool(self._copies([key])) or self._is_new(key)
+            return bool(self._lost_with([key])) or self._is_new(key)
 
     def _take_in(self) -> None:
         """Takes in what was kept since it was last called, and now and then removes what is over."""
         while self._kept:
-            batch, new = self._kept[0]
-            if new is None:
+            batch, answers = self._kept[0]
+            if answers is None:
                 for key in batch.digests:
                     batches = self._lost.setdefault(key, [])
                     if batch not in batches:
                         batches.append(batch)
             else:
-                self._remove(batch)
-                self._new |= {key: batch for key in new if key not in batch.taken}
-                batch.taken |= {*new}
+                # Of a lost one only what no other call has fetched before, or forgotten.
+                self._new |= {
+                    key: batch
+                    for key, answer in zip(batch.digests, answers, strict=False)
+                    if answer == "1" and (batch.answers or batch in self._lost.get(key, ()))
+                }
+                for key in batch.digests:
+                    batches = self._lost.get(key, [])
+                    if batch in batches:
+                        batches.remove(batch)
+                    if not batches:
+                        self._lost.pop(key, None)
             self._kept.popleft()  # last, for the case of an interrupt
         now = now_ms()
         if now >= self._sweep_at:
             self._sweep_at = now + _SWEPT_EVERY_MS
             self._new = {key: batch for key, batch in self._new.items() if batch.until > now}
-            for batches in [*self._lost.values()]:
-                for batch in batches:
-                    if batch.until <= now:
-                        self._remove(batch)
+            self._lost = {key: left for key in self._lost if (left := self._lost_with([key]))}
 
-    def _remove(self, batch: Batch) -> None:
-        """Removes a batch whose answers are known, or that is over."""
-        for key in batch.digests:
-            left = [other for other in self._lost.get(key, ()) if other is not batch]
-            if left:
-                self._lost[key] = left
-            else:
-                self._lost.pop(key, None)
-
-    def _copies(self, digests: Iterable[Any]) -> list[Batch]:
-        """Copies of the batches with these items that are still worth sending."""
-        batches = dict.fromkeys(batch for key in digests for batch in self._lost.get(key, ()))
+    def _lost_with(self, digests: Iterable[Any]) -> list[Batch]:
+        """The batches with these items that the server may still know."""
         now = now_ms()
-        return [
-            replace(batch, digests=[*batch.digests], first=batch)
-            for batch in batches
-            if batch.until > now
-        ]
+        batches = dict.fromkeys(batch for key in digests for batch in self._lost.get(key, ()))
+        return [batch for batch in batches if batch.until > now]
 
     def _is_new(self, key: Any) -> bool:
         batch = self._new.get(key)

@@ -83,16 +83,16 @@ class ExactDispatcher(BucketDispatcher):
 
     def add_items(self, digests: list[int], ttl: int) -> Flow[Answers]:
         """Which items are new? Adds them, for ``ttl`` ms."""
-        return self.add(digests, self.batches(digests), partial(self.call, "add"), ttl)
+        return self.add(digests, self.batches(digests, ttl), partial(self.call, "add"))
 
     def discard(self, digests: list[int]) -> Flow[Answers]:
         """Which of these were remembered? They are no more."""
         return self.take_out(digests, self.batches(digests), partial(self.call, "discard"))
 
-    def batches(self, digests: Iterable[int]) -> list[Batch]:
+    def batches(self, digests: Iterable[int], ttl: int = 0) -> list[Batch]:
         """The distinct digests, by shard, in batches for one call each."""
         return [
-            Batch(list(some), shard)
+            Batch(list(some), shard, ttl=ttl)
             for shard, keys in by_shard(digests, self.config.shards, _shard_of).items()
             for some in chunks(keys, _ITEMS_PER_CALL)
         ]
@@ -100,6 +100,7 @@ class ExactDispatcher(BucketDispatcher):
     def forget(self) -> None:
         """The filter is cleared, so the parameters must be compared again, and other buckets begin."""
         self._directories.clear()
+        self.outdated.clear()
         self._compared = (0.0, 0)
 
     def _prepare(self, batches: list[Batch], *, store: bool | None) -> Flow[bool] | None:
@@ -147,9 +148,8 @@ class ExactDispatcher(BucketDispatcher):
                 self._learn(batch, *more)
             return True
         if status == Status.LAYOUT:
-            if not batch.digests:  # to clear
-                batch.generation = text(payload)
-            elif payload:
+            batch.generation = text(payload)  # to clear
+            if payload:
                 self.outdated.add(batch.shard)
             else:
                 self._directories[batch.shard] = Directory("")
@@ -189,6 +189,10 @@ class ExactDispatcher(BucketDispatcher):
             (keys.config(shard), keys.layout(shard), lane, *buckets),
             (*checked, LANE_TTL_MS, packed(halves, batch.digests), *how),
         )
+
+    def last_call(self, batch: Batch) -> ScriptCall:
+        """``lua/exact/change.lua``: a discard of no items, whose answer is kept in any case."""
+        return self.call("discard", batch)
 
     def clear_call(self, batch: Batch) -> ScriptCall:
         """``lua/exact/clear.lua``; the batch has a token, a generation, and no items."""

@@ -53,12 +53,13 @@ class Claims(BeginsAnew):
         reserved = session.reserve(answers, number, handed_over=bool(previous_owner))
         batches = self.dispatcher.batches(reserved)
         session.shards.update(batch.shard for batch in batches)
+        calls = list[ScriptCall]()
 
         def claim_call(batch: Batch) -> ScriptCall:
             """``lua/bloom/claims/claim.lua``."""
             of_shard = batch.known.shard(batch.shard)
             parts = of_shard.parts(within)
-            return _CLAIM.call(
+            call = _CLAIM.call(
                 (*of_shard.guards, *of_shard.claims, *parts.keys),
                 (
                     parts.constant,
@@ -72,13 +73,15 @@ class Claims(BeginsAnew):
                     *([notes.get(key, "") for key in batch.digests] if notes else ()),
                 ),
             )
+            calls.append(call)
+            return call
 
-        yield from self.dispatcher.send(batches, claim_call, store=True)
+        yield from self.dispatcher.send(batches, claim_call, store=True, confirmed="1")
         for digest, answer in _answered(batches):
             answers[digest] = _CLAIMS[answer]
             if answer != "1":
                 session.claimed.pop(digest, None)
-        if any(batch.is_resent for batch in batches):
+        if any(call.is_resent for call in calls):
             session.note_late_copies(reserved, number)
         return answers
 
