@@ -13,7 +13,7 @@ from tbloom.engine.flow import Call
 from tbloom.engine.parameters import Guarded
 from tbloom.engine.replicas import Replicas
 from tbloom.engine.retries import Retries, as_redis_error
-from tbloom.engine.sending import is_cluster, node_of
+from tbloom.engine.sending import node_of
 from tbloom.engine.urls import ClientOptions, check_options, make_client, parse_url, without_retries
 from tbloom.errors import ConfigError
 
@@ -136,7 +136,4 @@ class Store(Generic[Client, Config]):
         return self._retry_for
 
     def _retries(self, calls: Sequence[Call]) -> Retries:
-        # A caller's client retries as its caller has set it up, and that of a cluster by itself.
-        resends = not self._owned or is_cluster(self.client)
-        nodes = partial(node_of, self.client)
-        return Retries(calls, self.retry_seconds, nodes, resends=resends)
+        return Retries(calls, self.retry_seconds, partial(node_of, self.client))

@@ -186,16 +186,13 @@ class Dispatcher(BeginsAnew):
     ) -> Flow[list[Batch]]:
         """Sends a call for each batch; returns the batches that must be sent next."""
         batches, calls = [*made], [*made.values()]
-        first_sent = [batch for batch in batches if not batch.sent]
-        for batch in first_sent:
-            batch.sent = now_ms()
+        for batch in batches:
+            batch.sent = batch.sent or now_ms()
         replies = yield calls
         left, errors = list[Batch](), list[TBloomError]()
         for batch, reply in zip(batches, replies, strict=True):
             if isinstance(reply, Failure):
-                if batch in first_sent and not reply.answer_lost:
-                    batch.sent = 0  # no copy was executed
-                continue
+                continue  # an earlier copy may have been executed
             own = reply.reply if isinstance(reply, Lacking) else reply
             try:
                 left += self._rest_of(batch) if accept(batch, own) else [batch]

@@ -70,14 +70,11 @@ def pairs(reply: Any) -> dict[Any, Any]:
 
 
 class Failure(NamedTuple):
-    """An error reply: its code, such as ``WRONGTYPE``, and redis-py's error for it.
-
-    ``answer_lost``: an earlier copy of the call got no reply, so the server may have executed that one.
-    """
+    """An error reply: its code, such as ``WRONGTYPE``, and redis-py's error for it. (The server may have executed an earlier
+    copy of the call.)"""
 
     code: str
     error: Exception
-    answer_lost: bool = False
 
 
 Call = Command | ScriptCall

@@ -46,7 +46,7 @@ class Batch:
     known: Any = None
     #: The generation of its shard that its last call was made for.
     generation: str = ""
-    #: When the oldest copy of its call was sent that may have been executed, without a reply (ms, monotonic); 0: none was.
+    #: When its call was sent first, as long as no reply says what became of it (ms, monotonic); else 0.
     sent: int = 0
     #: The parameters were compared after the server asked for it.
     compared: bool = False

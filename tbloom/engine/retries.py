@@ -38,15 +38,12 @@ def _unwrapped(error: Exception) -> Exception:
     return exceptions.ResponseError(f"{wrapped[1]} {wrapped[2]}")
 
 
-def _failure(error: exceptions.ResponseError, *, answer_lost: bool) -> Failure:
+def _failure(error: exceptions.ResponseError) -> Failure:
     """The Failure for an error reply."""
     code = ""
     if type(error) is exceptions.ResponseError and not is_outage(error):
         code = "WRONGTYPE" if str(error).startswith("WRONGTYPE") else "ERR"
-    # A script that raises WRONGTYPE has looked for the answer of an earlier copy. A server that is no master now may be
-    # one when a late copy of the call comes.
-    was_demoted = isinstance(error, exceptions.ReadOnlyError)
-    return Failure(code, error, was_demoted or (answer_lost and code != "WRONGTYPE"))
+    return Failure(code, error)
 
 
 # After these a call is sent again: the connection failed, slots are moving to another node, the server is no master any
@@ -92,8 +89,7 @@ def as_redis_error(error: Exception) -> Exception:
 class Retries:
     """Calls, their replies, and which of them are sent next: those without a reply again, after ``pause`` seconds.
 
-    ``retry_seconds``: for how long, asked after each try. ``node_of``: the node that a call goes to. ``resends``: redis-py may
-    send a call again by itself.
+    ``retry_seconds``: for how long, asked after each try. ``node_of``: the node that a call goes to.
     """
 
     def __init__(
@@ -102,7 +98,6 @@ class Retries:
         retry_seconds: Callable[[], float],
         node_of: Callable[[Call], str],
         *,
-        resends: bool,
         at_once: int = AT_ONCE,
     ) -> None:
         self.replies: list[Any] = [None] * len(calls)
@@ -112,13 +107,10 @@ class Retries:
         self.waits: bool = False
         #: The longest pause before the next try (s), doubled with each one.
         self._longest = _LONGEST_PAUSE / 128
-        self._retry_seconds, self._resends = retry_seconds, resends
-        self._node_of, self._at_once = node_of, at_once
+        self._retry_seconds, self._node_of, self._at_once = retry_seconds, node_of, at_once
         #: The calls that still want a reply, by their places, and the places of those that were sent last.
         self._waiting = dict(enumerate(calls))
         self._asked = list[int]()
-        #: The places of calls without a reply: the server may have executed them.
-        self._lost = set[int]()
         #: When the first error came. (Counted from the sending on, a process that stood still meanwhile would not retry.)
         self._began: float | None = None
 
@@ -158,12 +150,9 @@ class Retries:
             elif _passes(error) and now < self._began + self._retry_seconds():
                 self.waits = True
                 if not isinstance(error, exceptions.ResponseError):
-                    self._lost.add(place)
                     call.is_resent = True
             elif isinstance(error, exceptions.ResponseError):
-                # What is behind a call may have failed, not the call.
-                was_lost = self._resends or place in self._lost or bool(call.behind)
-                self.replies[place] = _failure(error, answer_lost=was_lost)
+                self.replies[place] = _failure(error)
                 del self._waiting[place]
             else:
                 raise error

@@ -148,8 +148,9 @@ class ExactDispatcher(BucketDispatcher):
                 self._learn(batch, *more)
             return True
         if status == Status.LAYOUT:
-            batch.generation = text(payload)  # to clear
-            if payload:
+            if batch.known is None:  # to clear
+                batch.generation = text(payload)
+            elif payload:
                 self.outdated.add(batch.shard)
             else:
                 self._directories[batch.shard] = Directory("")

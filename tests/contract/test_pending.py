@@ -267,7 +267,7 @@ def test_new_items_of_another_generation_are_dropped_also_if_they_are_kept_later
 def test_a_call_that_is_lost_once_its_text_was_sent_may_be_executed_late() -> None:
     """The server did not know the script; a claim has to know of such a copy."""
     call = Script("bloom/add").call(["a key"])
-    retries = Retries([call], lambda: 1.0, lambda _: "", resends=False)
+    retries = Retries([call], lambda: 1.0, lambda _: "")
     for error in (redis.exceptions.NoScriptError(), redis.ConnectionError()):
         assert not call.is_resent
         retries.next_calls()
