@@ -121,28 +121,40 @@ class FilterDispatcher(Dispatcher):
         self.lanes.free.append(lane)
         self.learn_layout(shard, "")
 
-    def _prepare(self, batches: list[Batch], *, store: bool | None) -> Flow[bool] | None:
-        """Prepares a slice, once; adds batches, where a call has too many items for the parts that are now known."""
-        current, is_known, begins = self.current_calls(), True, False
+    def _prepare(self, batches: list[Batch], *, store: bool | None) -> Flow[bool]:
+        """Compares the parameters and begins the filter and the current slice, where that is due; adds batches, where a call
+        has too many items for the parts that are now known. False: another slice is current, or the layout has changed."""
+        current = self.current_calls()
         for batch in [*batches]:
-            shard, batch.known = current.shard(batch.shard), current
+            most, batch.known = current.shard(batch.shard).most, current
             # A batch without a reply stays as it is: the server may have executed its call.
-            if len(batch.digests) > shard.most and not batch.sent:
-                batches += self._split(batch, shard.most, shard.most)
-            is_known &= bool(shard.layout.version)
-            begins |= bool(store) and shard.begins_after is not None
+            if len(batch.digests) > most and not batch.sent:
+                batches += self._split(batch, most, most)
         if store is None:
-            return None
+            return True
         if self._full and any(batch.shard in self._full for batch in batches):
-            return self._grow(current, batches)
+            return (yield from self._grow(current, batches))
+        shards, root = {batch.shard for batch in batches}, None if self.config.shards > 1 else 0
         # A single shard's parameters were compared when its layout was learned.
-        is_compared = (self.config.shards == 1 and is_known) or self._compared in (
-            (current, True),
-            (current, store),
-        )
-        if is_compared and (is_known or not store) and not begins:
-            return None
-        return self._compare_and_begin(current, batches, store=store, is_compared=is_compared)
+        is_compared = root == 0 and bool(current.layout(0).version)
+        if not is_compared and self._compared not in ((current, True), (current, store)):
+            call = {Batch([], root or 0, known=current): current.open(root, store=store)}
+            left = yield from self._deliver(call, self._accept)
+            if self.current_calls() is not current or (left and root is None):
+                return False
+            self._compared = (current, store)
+        if not store:
+            return True
+        calls = {
+            Batch([], shard, known=current): current.open(shard, store=True)
+            for shard in shards
+            if not current.layout(shard).version
+        }
+        if calls:
+            yield from self._deliver(calls, self._accept)
+        if not all(current.layout(shard).version for shard in shards):
+            return False
+        return (yield from self._begin_slices(current, batches))
 
     def _split(self, batch: Batch, first: int, size: int) -> list[Batch]:
         """Shortens a batch to its ``first`` items; returns batches of the others, of at most ``size`` items."""
@@ -150,36 +162,13 @@ class FilterDispatcher(Dispatcher):
         del batch.digests[first:]
         return [self._batch_of_rest(batch, [*part]) for part in chunks(left, size)]
 
-    def _compare_and_begin(
-        self, current: SliceCalls, batches: list[Batch], *, store: bool, is_compared: bool
-    ) -> Flow[bool]:
-        """Compares the parameters, begins the filter, and the current slice. False: another slice is current, or the layout
-        has changed."""
-        if not is_compared:
-            root = None if self.config.shards > 1 else 0
-            call = {Batch([], root or 0, known=current): current.open(root, store=store)}
-            left = yield from self._deliver(call, self._accept)
-            if self.current_calls() is not current or (left and root is None):
-                return False
-            self._compared = (current, store)
-        unknown = {batch.shard for batch in batches if not current.layout(batch.shard).version}
-        if store and unknown:
-            calls = {
-                Batch([], shard, known=current): current.open(shard, store=True)
-                for shard in unknown
-            }
-            yield from self._deliver(calls, self._accept)
-            if not all(current.layout(shard).version for shard in unknown):
-                return False
-        return not store or (yield from self._begin_slices(current, batches))
-
     def _begin_slices(self, current: SliceCalls, batches: list[Batch]) -> Flow[bool]:
         """Begins the current slice with room for as many items as the last one held, or as are in hand, in shards that have
         grown."""
         calls = dict[Batch, ScriptCall]()
         for shard in {batch.shard for batch in batches}:
             last, layout = current.shard(shard).begins_after, current.layout(shard)
-            if last is not None and layout.version:  # else the filter begins with the first call
+            if last is not None:
                 keys, label = self.config.keys, current.labels[0]
                 fields = [keys.field(last, number) for number in range(len(layout.parts(last)))]
                 asked = ("HMGET", keys.state(shard), *fields), ("EXISTS", keys.slice(label, shard))

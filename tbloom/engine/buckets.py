@@ -43,13 +43,9 @@ class BucketDispatcher(Dispatcher):
         yield from self.send_once(batches, call)
         return answers_of(batches)
 
-    def _prepare(self, batches: list[Batch], *, store: bool | None) -> Flow[bool] | None:  # noqa: ARG002
+    def _prepare(self, batches: list[Batch], *, store: bool | None) -> Flow[bool]:  # noqa: ARG002
         """Reads the layouts that have changed."""
-        outdated = self.outdated.intersection(batch.shard for batch in batches)
-        return self._read_layouts(outdated) if outdated else None
-
-    def _read_layouts(self, shards: set[int]) -> Flow[bool]:
-        for shard in shards:
+        for shard in self.outdated.intersection(batch.shard for batch in batches):
             self.outdated.discard(shard)
             key = self._keys.layout(shard)
             self._directories[shard] = yield from read_directory(self._owner, key, self._remedy)

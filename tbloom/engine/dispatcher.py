@@ -84,9 +84,9 @@ class Dispatcher(BeginsAnew):
                     raise too_many_corrections(self._name, self._change)
                 corrections += 1
                 known = len(unanswered)
-                preparing = self._prepare(unanswered, store=store)
+                is_prepared = yield from self._prepare(unanswered, store=store)
                 batches += unanswered[known:]
-                if preparing is not None and not (yield from preparing):
+                if not is_prepared:
                     continue
                 calls = {batch: call(batch) for batch in unanswered}
                 if self.replicas and confirmed:
@@ -154,11 +154,8 @@ class Dispatcher(BeginsAnew):
         return batch.ttl or LANE_TTL_MS
 
     @abstractmethod
-    def _prepare(self, batches: list[Batch], *, store: bool | None) -> Flow[bool] | None:
-        """None, or a flow that comes before the batches' calls; if that returns False, another one is needed.
-
-        May split batches, and adds the further ones to the list.
-        """
+    def _prepare(self, batches: list[Batch], *, store: bool | None) -> Flow[bool]:
+        """Comes before the batches' calls; False: once more. May split batches, and adds the further ones to the list."""
 
     @abstractmethod
     def last_call(self, batch: Batch) -> ScriptCall:

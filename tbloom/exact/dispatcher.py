@@ -103,26 +103,20 @@ class ExactDispatcher(BucketDispatcher):
         self.outdated.clear()
         self._compared = (0.0, 0)
 
-    def _prepare(self, batches: list[Batch], *, store: bool | None) -> Flow[bool] | None:
-        """Reads changed layouts, and compares the parameters. (A single shard's script does that itself.)"""
-        if self.config.shards == 1:
-            return super()._prepare(batches, store=store)
-        return self._agree(batches, super()._prepare(batches, store=store))
-
-    def _agree(self, batches: list[Batch], reading: Flow[bool] | None) -> Flow[bool]:
-        """Compares the parameters at the filter's root key, if that is due. An add also stores them there, until after
-        the last expiry of all items added before the next comparison."""
-        if reading is not None:
-            yield from reading
+    def _prepare(self, batches: list[Batch], *, store: bool | None) -> Flow[bool]:
+        """Reads changed layouts; with several shards, compares the parameters at the filter's root key, if that is due. An add
+        also stores them there, until after the last expiry of all items added before the next comparison."""
+        yield from super()._prepare(batches, store=store)
         ttl = max(batch.ttl for batch in batches)
         until, longest = self._compared
-        is_required = any(batch.compared for batch in batches)
-        if time.monotonic() < until and ttl <= longest and not is_required:
-            return True
-        yield from corrected(self.config.name, "it was cleared", partial(self._compare, ttl))
-        self._compared = time.monotonic() + (ttl / 2000 or _LOOK_SECONDS), ttl
-        for batch in batches:
-            batch.compared = True
+        is_due = (
+            time.monotonic() >= until or ttl > longest or any(batch.compared for batch in batches)
+        )
+        if self.config.shards > 1 and is_due:  # a single shard's script does that itself
+            yield from corrected(self.config.name, "it was cleared", partial(self._compare, ttl))
+            self._compared = time.monotonic() + (ttl / 2000 or _LOOK_SECONDS), ttl
+            for batch in batches:
+                batch.compared = True
         return True
 
     def _compare(self, ttl: int) -> Flow[bool | None]:
