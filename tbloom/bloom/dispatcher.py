@@ -104,7 +104,7 @@ class FilterDispatcher(Dispatcher):
     ) -> Flow[None]:
         """Sends a call that replaces all that a shard holds; ``call`` makes it, with the parts that the state counts of this
         filter, and of each other one: of slices too that are later than the current one, once the server's clock was set back."""
-        batch = Batch([], shard, token=(lane := self.lanes.take()))
+        batch = Batch([], shard, self.lanes.take())
 
         def attempt() -> Flow[bool | None]:
             # Read each time: others may have begun parts since a try that came at another time.
@@ -118,7 +118,7 @@ class FilterDispatcher(Dispatcher):
             return None if left else True
 
         yield from corrected(self._name, self._change, attempt)
-        self.lanes.free.append(lane)
+        self.lanes.free.append(batch.lane)
         self.learn_layout(shard, "")
 
     def _prepare(self, batches: list[Batch], *, store: bool | None) -> Flow[bool]:

@@ -14,7 +14,7 @@ from tbloom.bloom.reconfigure import reconfigure
 from tbloom.bloom.swap import swap
 from tbloom.engine.batcher import Asked
 from tbloom.engine.client import Client
-from tbloom.engine.flow import Command, Failure, Flow, Status, deliver, raise_first, text
+from tbloom.engine.flow import Command, Flow, Status, deliver, raise_first, text
 from tbloom.engine.pending import Answers, Batch, answers_of, in_order, now_ms
 from tbloom.engine.server import ask_time, check_stored
 from tbloom.engine.verbs import verb
@@ -197,8 +197,7 @@ class Verbs(Base[Client]):
                     if new is None:
                         return {}
                     return dict(zip(asked, map({"0": None, "1": new}.get, answers), strict=True))
-                if isinstance(reply, Failure):
-                    yield from raise_first((call,), (reply,))
+                yield from raise_first((call,), (reply,))
             except BaseException:  # GeneratorExit too, after a cancellation
                 batch = usual.batch([*asked], 0, lane, answers)
                 batch.sent = now_ms()

@@ -56,10 +56,8 @@ class BucketDispatcher(Dispatcher):
         return self._directories.get(shard) or self._directories.setdefault(shard, Directory(""))
 
     def lane(self, batch: Batch) -> tuple[str, int]:
-        """The key of the batch's lane, and the number of its call; any key, and 0, for one without a token."""
-        if batch.token is None:
-            return self._keys.config(batch.shard), 0
-        return self._keys.lanes(batch.shard) + batch.token.name, batch.token.number
+        """The key of the batch's lane, and the number of its call."""
+        return self._keys.lanes(batch.shard) + batch.lane.name, batch.lane.number
 
     def _note_moved(self, batch: Batch) -> None:
         """Has the layout read again before the next call, because items of this batch have moved."""

@@ -11,7 +11,6 @@ from tbloom.engine.flow import (
     CALLS_AT_ONCE,
     MAX_CORRECTIONS,
     Call,
-    Failure,
     Flow,
     Status,
     chunks,
@@ -30,7 +29,7 @@ from tbloom.engine.pending import (
 )
 from tbloom.engine.replicas import Lacking, Replicas
 from tbloom.engine.scripts import ScriptCall
-from tbloom.engine.tokens import LANE_TTL_MS, LanePool
+from tbloom.engine.tokens import LANE_TTL_MS, NO_LANE, LanePool
 from tbloom.errors import NotReplicated, TBloomError
 
 T = TypeVar("T")
@@ -59,9 +58,10 @@ class Dispatcher(BeginsAnew):
         """``send`` with a token for each batch."""
         lanes = self.lanes
         for batch in batches:
-            batch.token = batch.token or lanes.take()
+            if batch.lane is NO_LANE:
+                batch.lane = lanes.take()
         yield from self.send(batches, call, store=True, confirmed=confirmed)
-        lanes.free.extend([batch.token for batch in batches if batch.token])
+        lanes.free.extend([batch.lane for batch in batches])
 
     def send(
         self,
@@ -125,7 +125,7 @@ class Dispatcher(BeginsAnew):
     def fetch_lost(self, digests: list[Any]) -> Flow[None]:
         """Asks for lost answers: to these items, and the oldest where there are too many."""
         lost = self.pending_answers.lost(digests)
-        asked = [Batch([], batch.shard, batch.token) for batch in lost]
+        asked = [Batch([], batch.shard, batch.lane) for batch in lost]
         try:
             yield from self.send(
                 asked, self.last_call, store=None, confirmed="1", accept=self._accept_last
@@ -188,7 +188,7 @@ class Dispatcher(BeginsAnew):
         replies = yield calls
         left, errors = list[Batch](), list[TBloomError]()
         for batch, reply in zip(batches, replies, strict=True):
-            if isinstance(reply, Failure):
+            if isinstance(reply, Exception):
                 continue  # an earlier copy may have been executed
             own = reply.reply if isinstance(reply, Lacking) else reply
             try:
@@ -200,17 +200,16 @@ class Dispatcher(BeginsAnew):
                 batch.answers = None  # as if the reply were lost
                 continue
             batch.sent = 0  # last, for the case of an interrupt
-        if Failure in map(type, replies):
-            yield from raise_first(calls, replies)
+        yield from raise_first(calls, replies)
         if errors:
             raise errors[0]
         return left
 
     def _batch_of_rest(self, batch: Batch, digests: list[Any]) -> Batch:
         """A batch like this one for the digests."""
-        token = self.lanes.take() if batch.token else None
+        lane = NO_LANE if batch.lane is NO_LANE else self.lanes.take()
         return replace(
-            batch, digests=digests, token=token, answers=None, times=(), sent=0, compared=False
+            batch, digests=digests, lane=lane, answers=None, times=(), sent=0, compared=False
         )
 
     def _answers(self, batch: Batch, payload: Any, *, complete: bool = False) -> str:

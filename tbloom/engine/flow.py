@@ -1,8 +1,8 @@
 """Requests to the server and their replies, as data; and what every flow does about error replies.
 
 A *flow* is a generator that yields calls and is sent their replies. A driver (``sync``, ``aio``) sends the calls of one
-``yield`` together and in order. It returns a reply for each: redis-py's, or a ``Failure`` for an error reply. A connection
-error is raised by the driver.
+``yield`` together and in order. It returns a reply for each: redis-py's, or its error for an error reply. A connection error
+is raised by the driver.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Generator, Iterator, Sequence
 from enum import IntEnum
 from itertools import chain, islice
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from tbloom.engine.scripts import ScriptCall
 from tbloom.errors import ServerTooOld, TBloomError
@@ -19,6 +19,8 @@ from tbloom.errors import ServerTooOld, TBloomError
 OLDEST_SERVER = (6, 2)
 #: What a server says to a user whose rights do not do.
 _DENIED = re.compile("no permissions to|user executing the script can't", re.IGNORECASE)
+#: How a ``ResponseError`` begins whose code is another one than ERR.
+_CODE = re.compile("[A-Z]+ ")
 #: The calls that a flow yields at once, at most.
 CALLS_AT_ONCE = 32
 
@@ -69,14 +71,6 @@ def pairs(reply: Any) -> dict[Any, Any]:
     return reply if isinstance(reply, dict) else dict(zip(reply[::2], reply[1::2], strict=True))
 
 
-class Failure(NamedTuple):
-    """An error reply: its code, such as ``WRONGTYPE``, and redis-py's error for it. (The server may have executed an earlier
-    copy of the call.)"""
-
-    code: str
-    error: Exception
-
-
 Call = Command | ScriptCall
 T = TypeVar("T")
 Flow = Generator[Sequence[Call], Sequence[Any], T]
@@ -85,8 +79,7 @@ Flow = Generator[Sequence[Call], Sequence[Any], T]
 def deliver(calls: Sequence[Call]) -> Flow[Sequence[Any]]:
     """The replies to the calls; raises the first error among them."""
     replies = yield calls
-    if Failure in map(type, replies):
-        yield from raise_first(calls, replies)
+    yield from raise_first(calls, replies)
     return replies
 
 
@@ -135,7 +128,7 @@ def corrected(name: str, change: str, attempt: Callable[[], Flow[T | None]]) -> 
 def raise_first(calls: Sequence[Call], replies: Sequence[Any]) -> Flow[None]:
     """Raises the first error among the replies."""
     for call, reply in zip(calls, replies, strict=True):
-        if isinstance(reply, Failure):
+        if isinstance(reply, Exception):
             yield from _raise(call, reply)
 
 
@@ -151,18 +144,17 @@ def text(reply: str | bytes) -> str:
     return reply if isinstance(reply, str) else reply.decode(errors="replace")
 
 
-def _raise(call: Call, failure: Failure) -> Flow[None]:
+def _raise(call: Call, error: Exception) -> Flow[None]:
     """Raises the server's error, or one that names its cause."""
-    error = failure.error
     if _DENIED.search(str(error)):
         where = (
             "SECURITY.md has all rights that are needed; the server's ACL LOG says which one is not"
         )
         raise type(error)(f"{error} ({where})") from error
-    if failure.code == "WRONGTYPE":
+    if str(error).startswith("WRONGTYPE "):
         tag = text(call.key).partition("}")[0]
         raise type(error)(f"{error} (another program has written to a key of {tag}}})") from error
-    if failure.code == "ERR":
+    if type(error).__name__ == "ResponseError" and not _CODE.match(str(error)):
         [server] = yield [Command(("INFO", "server"), call.key)]
         # redis-py makes a dict of it.
         version = re.search(r"redis_version\W+((\d+)\.(\d+)[\d.]*)", str(server))

@@ -11,7 +11,7 @@ from threading import Lock
 from typing import Any
 
 from tbloom.engine.forks import BeginsAnew
-from tbloom.engine.tokens import LANE_TTL_MS, Lane
+from tbloom.engine.tokens import LANE_TTL_MS, NO_LANE, Lane
 from tbloom.errors import TBloomError
 
 #: The answer for an item that is in another bucket than the client thought; it is sent again.
@@ -32,7 +32,7 @@ class Batch:
     digests: list[Any]
     shard: int = 0
     #: The lane with the number of this call, and no later one: what makes the call safe to resend.
-    token: Lane | None = None
+    lane: Lane = NO_LANE
     answers: str | None = None
     #: When the items that are seen expire (ms), if the store says so.
     times: Sequence[int] = ()
@@ -52,12 +52,6 @@ class Batch:
     compared: bool = False
     #: Until when the server may know its answers, if they are lost.
     until: int = 0
-
-    @property
-    def lane(self) -> Lane:
-        """The lane of its call."""
-        assert self.token is not None  # noqa: S101 - the dispatcher has given it one
-        return self.token
 
     def items_with(self, wanted: str) -> list[Any]:
         """Its items that have this answer."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from redis import exceptions
 
-from tbloom.engine.flow import Call, Failure
+from tbloom.engine.flow import Call
 from tbloom.engine.scripts import ScriptCall
 
 #: The calls that are on their way to one node, at most: the server may execute all of them before another client's.
@@ -36,14 +36,6 @@ def _unwrapped(error: Exception) -> Exception:
     if wrapped[1] in _CLASSES:
         return _CLASSES[wrapped[1]](wrapped[2])
     return exceptions.ResponseError(f"{wrapped[1]} {wrapped[2]}")
-
-
-def _failure(error: exceptions.ResponseError) -> Failure:
-    """The Failure for an error reply."""
-    code = ""
-    if type(error) is exceptions.ResponseError and not is_outage(error):
-        code = "WRONGTYPE" if str(error).startswith("WRONGTYPE") else "ERR"
-    return Failure(code, error)
 
 
 # After these a call is sent again: the connection failed, slots are moving to another node, the server is no master any
@@ -132,7 +124,7 @@ class Retries:
     def take(self, replies: Sequence[Any]) -> None:
         """Takes the reply, or redis-py's error, to each call that was sent.
 
-        A script that the server does not know is sent in full. Other error replies become Failures. Other errors are raised once ``retry_for`` is over.
+        A script that the server does not know is sent in full. Other error replies are given to the flow. Other errors are raised once ``retry_for`` is over.
         """
         now = time.monotonic()
         self.is_demoted = self.waits = False
@@ -152,7 +144,7 @@ class Retries:
                 if not isinstance(error, exceptions.ResponseError):
                     call.is_resent = True
             elif isinstance(error, exceptions.ResponseError):
-                self.replies[place] = _failure(error)
+                self.replies[place] = error
                 del self._waiting[place]
             else:
                 raise error

@@ -32,6 +32,10 @@ class Lane:
         self.token: bytes = b""
 
 
+#: Where calls go that need no token.
+NO_LANE = Lane("")
+
+
 class LanePool:
     """The lanes of one client, for any number of threads and tasks.
 

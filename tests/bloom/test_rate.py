@@ -206,7 +206,7 @@ def test_no_script_computes_where_an_item_is(url: str, name: str) -> None:
             return {i for i in range(8 * len(data)) if data[i // 8] & 128 >> i % 8}
 
         def answer(verb: str, start: int) -> bytes:
-            batch = Batch([DIGEST], token=lanes.take())
+            batch = Batch([DIGEST], lane=lanes.take())
             call = getattr(calls, verb)(*([] if verb == "commit" else [7]), batch)
             *args, items = call.words[3 + len(keys_of(call)) :]
             assert items[:16] == _SET

@@ -80,7 +80,7 @@ def _sizes(client: redis.Redis) -> tuple[int, int]:
 def test_a_call_of_one_item_has_15_words() -> None:
     """With 7 slices: 9 keys, 3 arguments."""
     calls = SliceCalls(configure("news", capacity=1000), 1557273600000, {})
-    call = calls.add(7, Batch([digest("a")], token=LanePool().take()))
+    call = calls.add(7, Batch([digest("a")], lane=LanePool().take()))
     assert len(call.words) == 15
 
 
@@ -102,7 +102,7 @@ def grown(config: Config, now: int, parts: int) -> SliceCalls:
 def test_the_request_of_an_add_is_small() -> None:
     """Where each slice has two parts: less than 40 KB; what is not the names of keys has at most 1 KB."""
     calls = grown(configure("news", **PARAMETERS), 1557273600000, 2)
-    call = calls.add(SLICES, Batch([digest("a")], token=LanePool().take()))
+    call = calls.add(SLICES, Batch([digest("a")], lane=LanePool().take()))
     assert len(keys_of(call)) == 2 + 2 * SLICES
     packed = b"".join(redis.Connection().pack_command(*call.words))
     assert len(packed) < 40 * 1024

@@ -14,6 +14,10 @@ import pytest
 import redis
 
 from tbloom import Claim, ExactFilter, TBloomError, TimeBloom
+from tbloom.bloom.config import configure
+from tbloom.bloom.hasher import digest
+from tbloom.bloom.layout import Layout
+from tbloom.bloom.script_calls import SliceCalls
 from tbloom.engine import pending
 from tbloom.engine.dispatcher import Dispatcher
 from tbloom.engine.pending import Batch, PendingAnswers, now_ms
@@ -195,6 +199,29 @@ def test_a_copy_that_arrives_after_a_clear_changes_nothing(
     assert theirs.add("a")
 
 
+def test_the_lanes_of_10_000_clients_that_come_and_go_stay_few(clockwork: Any, name: str) -> None:
+    """Of a hundred an hour, those of the last hour are left, and at most half as many idle ones."""
+    config, began = (
+        configure(name, slices=7, capacity=20_000),
+        datetime(2019, 6, 3, tzinfo=timezone.utc),
+    )
+    state = config.keys.state(0)
+    with redis.Redis.from_url(clockwork.server.url, decode_responses=True) as server:
+        TimeBloom(server, name, slices=7, capacity=20_000).add("first")
+        for hour in range(100):
+            now = began + hour * timedelta(minutes=62)
+            clockwork.set(f"{now:%Y-%m-%d %H:%M:%S}")
+            layout = Layout(config, server.hget(state, "layout") or "")
+            calls = SliceCalls(config, round(now.timestamp() * 1000), {0: layout})
+            with server.pipeline(transaction=False) as pipeline:
+                for number in range(100):
+                    item = Batch([digest(f"{hour} {number}")], lane=LanePool().take())
+                    pipeline.execute_command(*calls.add(config.slices, item).words)
+                assert {0} == {status for status, _ in pipeline.execute()}
+            lanes = sum(field.startswith("L") for field in server.hkeys(state))
+            assert 90 < lanes <= 150  # (An item that is wrongly called seen leaves none.)
+
+
 def digests(number: int, first: int = 0) -> list[bytes]:
     return [b"%016d" % i for i in range(first, first + number)]
 
@@ -220,7 +247,7 @@ def test_what_is_kept_is_kept_for_an_hour_and_no_longer_than_it_is_remembered(
 ) -> None:
     answers, [new, lost] = PendingAnswers(), digests(2)
     keep_new(answers, [new], lasts)
-    answers.keep(Batch([lost], token=LanePool().take(), sent=now_ms()), lasts)
+    answers.keep(Batch([lost], lane=LanePool().take(), sent=now_ms()), lasts)
     clock[0] += (min(lasts, LANE_TTL_MS) - 1) * 1_000_000
     assert new in answers
     assert lost in answers

@@ -49,7 +49,7 @@ def answers(
 
 
 def _replies(client: Any, calls: list[Call]) -> list[Any]:
-    """The reply to each call; error replies as Failures."""
+    """The reply to each call; redis-py's error for an error reply."""
     first: dict[Any, int] = {}
     same = [first.setdefault(_question(client, call), i) for i, call in enumerate(calls)]
     quick, slow = list[int](), list[int]()
