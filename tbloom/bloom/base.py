@@ -15,7 +15,7 @@ from tbloom.bloom.hasher import Secret
 from tbloom.bloom.script_calls import SliceCalls
 from tbloom.bloom.sizing import shards_for
 from tbloom.engine.client import Client, Store, seconds
-from tbloom.engine.flow import Command, Flow, deliver, text
+from tbloom.engine.flow import Call, Flow, deliver, text
 from tbloom.engine.parameters import mismatch
 from tbloom.engine.pending import Batch
 from tbloom.engine.urls import ClientOptions
@@ -166,7 +166,7 @@ class Base(Store[Client, Config]):
     @verb
     def _adopt(self, secret: bytes | None) -> Flow[None]:
         """Takes over the stored parameters, for ``open``."""
-        [stored] = yield from deliver([Command(("GET", self.config.keys.root))])
+        [stored] = yield from deliver([Call(("GET", self.config.keys.root))])
         if stored is None:
             expected = f"the name of a filter that is stored ({type(self).__name__}() makes one)"
             raise ConfigError("name", self.name, expected)

@@ -12,12 +12,11 @@ from tbloom.bloom.info import items_in, parts_of
 from tbloom.bloom.layout import Layout, damaged
 from tbloom.bloom.script_calls import Parts, SliceCalls
 from tbloom.engine.dispatcher import Dispatcher
-from tbloom.engine.flow import Command, Flow, Status, chunks, corrected, deliver, text
+from tbloom.engine.flow import Call, Flow, Status, chunks, corrected, deliver, text
 from tbloom.engine.keys import by_shard
 from tbloom.engine.parameters import refusal
 from tbloom.engine.pending import Batch
 from tbloom.engine.replicas import Replicas
-from tbloom.engine.scripts import ScriptCall
 from tbloom.engine.server import ServerClock
 from tbloom.errors import ConfigMismatch, FilterFull
 
@@ -82,7 +81,7 @@ class FilterDispatcher(Dispatcher):
         config = self.config
         if config.shards > 1:
             # First, so that a client that adds to a cleared shard must agree on parameters again.
-            yield from deliver([Command(("UNLINK", config.keys.root))])
+            yield from deliver([Call(("UNLINK", config.keys.root))])
         for shard in range(config.shards):
             try:
                 yield from self.clear(shard)
@@ -98,7 +97,7 @@ class FilterDispatcher(Dispatcher):
     def replace(
         self,
         shard: int,
-        call: Callable[..., ScriptCall],
+        call: Callable[..., Call],
         accept: Callable[[Batch, Any], bool] | None = None,
         *others: Config,
     ) -> Flow[None]:
@@ -110,7 +109,7 @@ class FilterDispatcher(Dispatcher):
             # Read each time: others may have begun parts since a try that came at another time.
             counted = list[list[str]]()
             for config in (self.config, *others):
-                [fields] = yield from deliver([Command(("HKEYS", config.keys.state(shard)))])
+                [fields] = yield from deliver([Call(("HKEYS", config.keys.state(shard)))])
                 counted.append(parts_of(config, shard, fields))
             batch.known = self.current_calls()
             made = call(batch, *counted)
@@ -165,14 +164,14 @@ class FilterDispatcher(Dispatcher):
     def _begin_slices(self, current: SliceCalls, batches: list[Batch]) -> Flow[bool]:
         """Begins the current slice with room for as many items as the last one held, or as are in hand, in shards that have
         grown."""
-        calls = dict[Batch, ScriptCall]()
+        calls = dict[Batch, Call]()
         for shard in {batch.shard for batch in batches}:
             last, layout = current.shard(shard).begins_after, current.layout(shard)
             if last is not None:
                 keys, label = self.config.keys, current.labels[0]
                 fields = [keys.field(last, number) for number in range(len(layout.parts(last)))]
                 asked = ("HMGET", keys.state(shard), *fields), ("EXISTS", keys.slice(label, shard))
-                [counts, has_begun] = yield from deliver([*map(Command, asked)])
+                [counts, has_begun] = yield from deliver([*map(Call, asked)])
                 if has_begun:  # before the server's clock was set back: its usual part holds items
                     entries = layout.grown(label, current.labels, _in_hand(batches, shard))
                 else:
@@ -242,7 +241,7 @@ class FilterDispatcher(Dispatcher):
         self._full.pop(shard, None)
         self.pending_answers.note_generation(shard, layout.generation)
 
-    def last_call(self, batch: Batch) -> ScriptCall:
+    def last_call(self, batch: Batch) -> Call:
         """``lua/bloom/add.lua`` without items."""
         calls: SliceCalls = batch.known
         return calls.shard(batch.shard).parts(1).add(batch.lane, [])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from tbloom.engine.flow import Command, Flow, deliver, text
+from tbloom.engine.flow import Call, Flow, deliver, text
 
 #: The path of a class, as in ``module.outer.<locals>.Fingerprinter``.
 _PATH = re.compile(r"[\w.<>]{1,200}")
@@ -19,20 +19,20 @@ def note(key: str, ours: str, ttl_ms: int | None, *, is_new: bool = False) -> Fl
     :param ttl_ms: How long what is added now is remembered; None: for ever.
     :param is_new: The filter is empty.
     """
-    [known] = [None] if is_new else (yield from deliver([Command(("GET", key))]))
+    [known] = [None] if is_new else (yield from deliver([Call(("GET", key))]))
     if known is not None and checked(known) not in ("", ours):
         return checked(known)
-    yield from deliver([Command(("SET", key, ours, *(() if ttl_ms is None else ("PX", ttl_ms))))])
+    yield from deliver([Call(("SET", key, ours, *(() if ttl_ms is None else ("PX", ttl_ms))))])
     return ours
 
 
 def move(source: str, target: str) -> Flow[None]:
     """Gives the filter of ``target`` the fingerprinter of the one whose place it takes."""
-    [known] = yield from deliver([Command(("GET", source))])
+    [known] = yield from deliver([Call(("GET", source))])
     # Not RENAME, which fails when it is sent again.
     place = ("UNLINK", target) if known is None else ("COPY", source, target, "REPLACE")
-    yield from deliver([Command(place)])
-    yield from deliver([Command(("UNLINK", source))])
+    yield from deliver([Call(place)])
+    yield from deliver([Call(("UNLINK", source))])
 
 
 def checked(known: str | bytes | None) -> str:

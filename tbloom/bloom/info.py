@@ -13,7 +13,7 @@ from tbloom.bloom import sizing
 from tbloom.bloom.config import Config
 from tbloom.bloom.layout import Layout, Part
 from tbloom.bloom.sizing import key_bytes, rate_at, window_rate
-from tbloom.engine.flow import Command, Flow, chunks, deliver_all, pairs, text, together
+from tbloom.engine.flow import Call, Flow, chunks, deliver_all, pairs, text, together
 from tbloom.engine.server import ServerClock, ask_time, check_stored, evictions
 from tbloom.window import WHOLE, Slice, from_ms
 
@@ -263,7 +263,7 @@ def each(keys: Iterable[str], *commands: str) -> Flow[dict[str, list[Any]]]:
     """By key, the replies to these commands; a word ``{}`` stands for the key."""
     keys = [*keys]
     calls = [
-        Command(tuple(key if word == "{}" else word for word in command.split()), key)
+        Call(tuple(key if word == "{}" else word for word in command.split()), key)
         for key in keys
         for command in commands
     ]
@@ -275,7 +275,7 @@ def _count_bits(bits: int, key: str) -> Flow[int]:
     """The number of set bits in a part."""
     size = key_bytes(bits)
     calls = [
-        Command(("BITCOUNT", key, start, min(start + _COUNT_BYTES, size) - 1))
+        Call(("BITCOUNT", key, start, min(start + _COUNT_BYTES, size) - 1))
         for start in range(0, size, _COUNT_BYTES)
     ]
     return sum((yield from deliver_all(calls)))

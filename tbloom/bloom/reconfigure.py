@@ -11,8 +11,8 @@ from collections.abc import Callable
 from tbloom.bloom.config import Config, from_stored, leaves
 from tbloom.bloom.layout import Layout
 from tbloom.bloom.script_calls import constants
-from tbloom.engine.flow import Command, Flow, Status, corrected, deliver, text
-from tbloom.engine.scripts import Script, ScriptCall
+from tbloom.engine.flow import Call, Flow, Status, corrected, deliver, text
+from tbloom.engine.scripts import Script
 from tbloom.engine.server import ServerClock
 from tbloom.errors import ConfigMismatch
 
@@ -31,11 +31,11 @@ def reconfigure(
     copy of its own parameters, so a call that did not finish can be made again.
     """
     root = config.keys.root
-    [stored] = yield from deliver([Command(("GET", root))])
+    [stored] = yield from deliver([Call(("GET", root))])
     if config.shards > 1 and stored is not None:
         yield from _change(config, clock, text(stored), None)
     for shard in range(config.shards):
-        [copy] = yield from deliver([Command(("GET", config.keys.config(shard)))])
+        [copy] = yield from deliver([Call(("GET", config.keys.config(shard)))])
         if copy is not None:  # else the shard is empty
             yield from _change(config, clock, text(copy), shard)
         if progress:
@@ -70,7 +70,7 @@ def _change(new: Config, clock: ServerClock, stored: str, shard: int | None) -> 
     yield from corrected(new.name, "it changed", attempt)
 
 
-def _call(old: Config, new: Config, now: int, shard: int | None, layout: Layout) -> ScriptCall:
+def _call(old: Config, new: Config, now: int, shard: int | None, layout: Layout) -> Call:
     # The longer of the two windows, so that the new one can have what the old one still holds.
     slices = max(old.window, new.window, key=lambda window: window.slices).live(now)
     current = slices[-1]

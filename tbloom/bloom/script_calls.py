@@ -11,8 +11,9 @@ from tbloom.bloom.config import Config, leaves
 from tbloom.bloom.hasher import COLUMNS_PER_DIGEST, digests_for, packed
 from tbloom.bloom.layout import Layout, Part
 from tbloom.bloom.sizing import ROW_BYTES, block_step, key_bytes
+from tbloom.engine.flow import Call
 from tbloom.engine.pending import Batch
-from tbloom.engine.scripts import Script, ScriptCall
+from tbloom.engine.scripts import Script
 from tbloom.engine.tokens import LANE_TTL_MS, Lane
 from tbloom.errors import ConfigError
 from tbloom.window import Slice
@@ -82,15 +83,15 @@ class Parts:
             self.packed, with_digests=True
         )
 
-    def add(self, lane: Lane, digests: list[bytes]) -> ScriptCall:
+    def add(self, lane: Lane, digests: list[bytes]) -> Call:
         """``lua/bloom/add.lua``."""
         own = lane.token, self.constant, self.packed(digests)
-        return ScriptCall(_ADD, ("EVALSHA", _ADD.sha, *self._named, *own))
+        return Call(("EVALSHA", _ADD.sha, *self._named, *own), "", _ADD)
 
-    def contains(self, digests: list[bytes], *, when: bool = False) -> ScriptCall:
+    def contains(self, digests: list[bytes], *, when: bool = False) -> Call:
         """``lua/bloom/contains.lua``; ``when``: for the newest slice that holds each item."""
         own = self.constant, *([self.ages] if when else []), self.packed(digests)
-        return ScriptCall(_CONTAINS, ("EVALSHA", _CONTAINS.sha, *self._named, *own))
+        return Call(("EVALSHA", _CONTAINS.sha, *self._named, *own), "", _CONTAINS)
 
 
 class ShardCalls:
@@ -187,7 +188,7 @@ class SliceCalls:
             self._shards[shard] = calls
         return calls
 
-    def add(self, within: int, batch: Batch, age: int = 0) -> ScriptCall:
+    def add(self, within: int, batch: Batch, age: int = 0) -> Call:
         """``lua/bloom/add.lua``, to add to the slice of this age; the batch has a lane."""
         shard = self.shard(batch.shard)
         batch.generation, batch.age = shard.layout.generation, age
@@ -195,7 +196,7 @@ class SliceCalls:
 
     def commit(
         self, batch: Batch, session: str = "", age: int = 0, label: str | None = None
-    ) -> ScriptCall:
+    ) -> Call:
         """``lua/bloom/claims/commit.lua``: writes into the slice with this label, or of this age. Without a session it ends no
         claims."""
         if label:
@@ -207,7 +208,7 @@ class SliceCalls:
         arguments = parts.constant, session, parts.packed_for_claims(batch.digests)
         return _COMMIT.call(keys, arguments)
 
-    def contains(self, within: int, batch: Batch, *, when: bool = False) -> ScriptCall:
+    def contains(self, within: int, batch: Batch, *, when: bool = False) -> Call:
         """``lua/bloom/contains.lua`` in the newest slices."""
         return self.shard(batch.shard).parts(within).contains(batch.digests, when=when)
 
@@ -216,7 +217,7 @@ class SliceCalls:
         version = "" if shard is None else self.layout(shard).version
         return constants(self.begins, self.ends, self.expires_at(shard), version=version)
 
-    def clear(self, batch: Batch, counted: list[str]) -> ScriptCall:
+    def clear(self, batch: Batch, counted: list[str]) -> Call:
         """``lua/bloom/clear.lua``; the batch has a lane, and no items. ``counted``: the parts that the state counts."""
         shard = self.shard(batch.shard)
         return _CLEAR.call(
@@ -228,18 +229,18 @@ class SliceCalls:
             (batch.lane.token, self.constant(batch.shard), self.config.stored, LANE_TTL_MS),
         )
 
-    def open(self, shard: int | None, *, store: bool) -> ScriptCall:
+    def open(self, shard: int | None, *, store: bool) -> Call:
         """``lua/bloom/open.lua``, for the root of several shards (None), or for a shard."""
         arguments = self.config.stored, self.constant(shard), int(store)
         keys = (self.config.keys.root,) if shard is None else self.shard(shard).guards
         return _OPEN.call(keys, arguments)
 
-    def begin(self, shard: int, version: str, entries: str) -> ScriptCall:
+    def begin(self, shard: int, version: str, entries: str) -> Call:
         """``lua/bloom/set_layout.lua``: the current slice begins by these entries, made from this version of the layout."""
         constant = constants(self.begins, self.ends, self.expires_at(shard), version=version)
         return _SET_LAYOUT.call(self.shard(shard).guards, (constant, entries))
 
-    def grow(self, shard: int, age: int, in_hand: int) -> ScriptCall:
+    def grow(self, shard: int, age: int, in_hand: int) -> Call:
         """``lua/bloom/set_layout.lua``: the slice of this age gets a further part, with room for the items in hand."""
         calls = self.shard(shard)
         entries = calls.layout.grown(self.labels[age], self.labels, in_hand)

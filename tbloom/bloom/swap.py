@@ -8,11 +8,11 @@ from typing import Any
 
 from tbloom.bloom import fingerprinter
 from tbloom.bloom.dispatcher import FilterDispatcher
-from tbloom.engine.flow import Flow, Status, text
+from tbloom.engine.flow import Call, Flow, Status, text
 from tbloom.engine.keys import Keys
 from tbloom.engine.parameters import mismatch
 from tbloom.engine.pending import Batch
-from tbloom.engine.scripts import Script, ScriptCall
+from tbloom.engine.scripts import Script
 from tbloom.errors import ConfigError, TBloomError
 
 _SWAP = Script("bloom/swap")
@@ -55,7 +55,7 @@ def _call(
     batch: Batch,
     counted: list[str],
     counted_new: list[str],
-) -> ScriptCall:
+) -> Call:
     """``lua/bloom/swap.lua``."""
     old, new = dispatcher.current_calls(), other.current_calls()
     window = len(old.labels)

@@ -14,7 +14,7 @@ from tbloom.bloom.reconfigure import reconfigure
 from tbloom.bloom.swap import swap
 from tbloom.engine.batcher import Asked
 from tbloom.engine.client import Client
-from tbloom.engine.flow import Command, Flow, Status, deliver, raise_first, text
+from tbloom.engine.flow import Call, Flow, Status, deliver, raise_first, text
 from tbloom.engine.pending import Answers, Batch, answers_of, in_order, now_ms
 from tbloom.engine.server import ask_time, check_stored
 from tbloom.engine.verbs import verb
@@ -127,12 +127,12 @@ class Verbs(Base[Client]):
         """
         root = self.config.keys.root
         try:
-            [stored] = yield from deliver([Command(("GET", root))])
+            [stored] = yield from deliver([Call(("GET", root))])
             if stored is not None and text(stored) != self.config.stored:
                 other = from_stored(self.config.name, text(stored))
                 yield from FilterDispatcher(other).clear_all()
             yield from self._dispatcher.clear_all()
-            yield from deliver([Command(("UNLINK", self.config.keys.fingerprinter()))])
+            yield from deliver([Call(("UNLINK", self.config.keys.fingerprinter()))])
         finally:
             self._forget_cached()
         self._claims.own.forget()

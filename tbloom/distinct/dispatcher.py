@@ -12,9 +12,9 @@ from tbloom.distinct.selection import At, label_of
 from tbloom.engine.buckets import BucketDispatcher, keys_of_halves, packed
 from tbloom.engine.directory import LAST_BUCKET, Directory
 from tbloom.engine.dispatcher import CLOCK_CHANGED
-from tbloom.engine.flow import Flow, Status, chunks, text
+from tbloom.engine.flow import Call, Flow, Status, chunks, text
 from tbloom.engine.pending import MOVED, Answers, Batch, answers_of
-from tbloom.engine.scripts import Script, ScriptCall
+from tbloom.engine.scripts import Script
 from tbloom.engine.server import ServerClock, ask_time
 from tbloom.engine.tokens import LANE_TTL_MS
 from tbloom.errors import ConfigError, MappingFull
@@ -68,7 +68,7 @@ class CountDispatcher(BucketDispatcher):
     def send(
         self,
         batches: list[Batch],
-        call: Callable[[Batch], ScriptCall],
+        call: Callable[[Batch], Call],
         **how: Any,
     ) -> Flow[None]:
         """Sends the batches' calls; raises MappingFull once all members that have an id are counted."""
@@ -117,7 +117,7 @@ class CountDispatcher(BucketDispatcher):
         some = chunks([*dict.fromkeys(digests)], size)
         return [Batch([*digests], known=_Known(verb, values, label)) for digests in some]
 
-    def make_call(self, batch: Batch) -> ScriptCall:
+    def make_call(self, batch: Batch) -> Call:
         """``lua/distinct/change.lua``."""
         config, keys, digests = self.config, self.config.keys, batch.digests
         directory, (current, expires), verb = (
@@ -180,7 +180,7 @@ class CountDispatcher(BucketDispatcher):
             ),
         )
 
-    def last_call(self, batch: Batch) -> ScriptCall:
+    def last_call(self, batch: Batch) -> Call:
         """``lua/distinct/change.lua``: a discard of no members, whose answer is kept in any case."""
         batch.known = _Known("discard", _NONE)
         return self.make_call(batch)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tbloom.distinct.config import MAX_MEMBERS, CounterConfig, parse_entry, refusal
 from tbloom.distinct.roaring import CHUNK, bitmap_of, bitmaps
 from tbloom.distinct.selection import Selection
-from tbloom.engine.flow import Command, Flow, Status, chunks, corrected, deliver_all, text
+from tbloom.engine.flow import Call, Flow, Status, chunks, corrected, deliver_all, text
 from tbloom.engine.server import ServerClock
 from tbloom.errors import TBloomError
 
@@ -143,7 +143,7 @@ def _pieces(slices: Slices) -> list[Head]:
 def _ask(words: Iterable[tuple[str, ...]], root: str = "") -> Flow[Replies]:
     """The replies to these commands; ``root``: a key on the node that is asked for its time."""
     asked = [*dict.fromkeys(words)]
-    calls = [Command(each, root if each == ("TIME",) else "") for each in asked]
+    calls = [Call(each, root if each == ("TIME",) else "") for each in asked]
     return dict(zip(asked, (yield from deliver_all(calls, _COMMANDS)), strict=True))
 
 
@@ -202,13 +202,13 @@ def _head(config: CounterConfig, key: str, piece: int, stored: bytes | None) -> 
 def _fetch(heads: Mapping[str, Head]) -> Flow[dict[str, BitMap] | None]:
     """The ids of each piece; None: a counter was cleared meanwhile."""
     bitmaps()  # raises an error if pyroaring is missing
-    fields = yield from deliver_all([Command(("HKEYS", key)) for key in heads], _COMMANDS)
+    fields = yield from deliver_all([Call(("HKEYS", key)) for key in heads], _COMMANDS)
     parts = [
         (head, some)
         for head, names in zip(heads.values(), fields, strict=True)
         for some in chunks(sorted({*names} - {b"head"}), _CHUNKS)
     ]
-    calls = [Command(("HMGET", head.key, "head", *some)) for head, some in parts]
+    calls = [Call(("HMGET", head.key, "head", *some)) for head, some in parts]
     replies = yield from deliver_all(calls, _READS)
     containers: dict[str, dict[bytes, bytes]] = {key: {} for key in heads}
     for (head, some), (stored, *data) in zip(parts, replies, strict=True):

@@ -7,8 +7,8 @@ from tbloom.distinct.dispatcher import CountDispatcher
 from tbloom.distinct.reading import MAX_PIECES
 from tbloom.engine.buckets import bucket_keys
 from tbloom.engine.directory import read_directory
-from tbloom.engine.flow import Command, Flow, Status, chunks, deliver, deliver_all
-from tbloom.engine.scripts import Script, ScriptCall
+from tbloom.engine.flow import Call, Flow, Status, chunks, deliver, deliver_all
+from tbloom.engine.scripts import Script
 from tbloom.window import WHOLE
 
 _CLEAR = Script("distinct/clear")
@@ -26,7 +26,7 @@ def clear_counter(dispatcher: CountDispatcher) -> Flow[None]:
     config, keys = dispatcher.config, dispatcher.config.keys
     dispatcher.forget()
     counters = keys.counters()
-    [entry] = yield from deliver([Command(("HGET", counters, config.name))])
+    [entry] = yield from deliver([Call(("HGET", counters, config.name))])
     call = _CLEAR.call(
         (keys.config(), counters),
         (
@@ -47,7 +47,7 @@ def clear_mapping(dispatcher: CountDispatcher) -> Flow[None]:
     dispatcher.forget()
     own = keys.config(), keys.layout(), keys.members(), keys.counters()
     former = keys.forgotten(), keys.forgotten_counters()
-    [generation] = yield from deliver([Command(("GETRANGE", own[1], 0, 15))])
+    [generation] = yield from deliver([Call(("GETRANGE", own[1], 0, 15))])
     swept, is_done = "-", False
     while not is_done:
         call = _FORGET.call((*own, *former), (config.stored_mapping, generation, swept))
@@ -57,7 +57,7 @@ def clear_mapping(dispatcher: CountDispatcher) -> Flow[None]:
     yield from _sweep(config, dispatcher.clock.now())  # its entry may have been lost
 
 
-def _clear(dispatcher: CountDispatcher, call: ScriptCall) -> Flow[bool]:
+def _clear(dispatcher: CountDispatcher, call: Call) -> Flow[bool]:
     """Makes a call that clears something. False: there is something to be swept."""
     [[status, payload]] = yield from deliver([call])
     if status not in (Status.OK, Status.IN_USE):
@@ -82,17 +82,17 @@ def _sweep_mapping(config: CounterConfig, now: int) -> Flow[str]:
     """Deletes the pieces of the mapping's former counters and the buckets of its former layout, whose generation it returns."""
     keys, former = config.keys, (config.keys.forgotten(), config.keys.forgotten_counters())
     directory = yield from read_directory(config.mapping or config.name, former[0])
-    [names] = yield from deliver([Command(("HKEYS", former[1]))])
+    [names] = yield from deliver([Call(("HKEYS", former[1]))])
     for name in names:
-        [entry] = yield from deliver([Command(("HGET", former[1], name))])
+        [entry] = yield from deliver([Call(("HGET", former[1], name))])
         if counter := from_stored(name, config.mapping, entry or b""):
             yield from _sweep(counter, now)
     for some in bucket_keys(keys.ids(directory.generation), directory):
-        yield from deliver([Command(("UNLINK", *some))])
+        yield from deliver([Call(("UNLINK", *some))])
     return directory.generation
 
 
 def memory(keys: list[str]) -> Flow[int]:
     """The memory of the keys in Redis, overhead included (bytes); by all of their fields, which have 3 bytes to 8 KB each."""
-    asked = [Command(("MEMORY", "USAGE", key, "SAMPLES", "0"), key) for key in keys]
+    asked = [Call(("MEMORY", "USAGE", key, "SAMPLES", "0"), key) for key in keys]
     return sum(each or 0 for each in (yield from deliver_all(asked, _COMMANDS)))

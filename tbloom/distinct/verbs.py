@@ -18,7 +18,7 @@ from tbloom.distinct.storage import clear_counter, clear_mapping, memory
 from tbloom.engine.buckets import bucket_keys
 from tbloom.engine.client import Client, Store
 from tbloom.engine.directory import read_directory
-from tbloom.engine.flow import Command, Flow, deliver, deliver_all
+from tbloom.engine.flow import Call, Flow, deliver, deliver_all
 from tbloom.engine.keys import DEFAULT_MAPPING
 from tbloom.engine.pending import Answers
 from tbloom.engine.server import evictions
@@ -182,7 +182,7 @@ class CounterVerbs(Store[Client, CounterConfig], Generic[Client, Sets]):
         have these ids."""
         ids = imported(data)
         if ids and self.config.mapping is not None:
-            [members] = yield from deliver([Command(("GET", self.config.keys.members()))])
+            [members] = yield from deliver([Call(("GET", self.config.keys.members()))])
             if ids.max() >= int(members or 0):
                 raise ConfigError("data", ids.max(), "ids that the mapping has given to members")
         yield from self._dispatcher.merge(containers_of(ids))
@@ -195,11 +195,11 @@ class CounterVerbs(Store[Client, CounterConfig], Generic[Client, Sets]):
         slices = []
         found = yield from self.reader.read([whole], lambda _: False)
         for label, pieces in found.slices[whole].items():
-            fields = yield from deliver_all([Command(("HLEN", piece.key)) for piece in pieces])
+            fields = yield from deliver_all([Call(("HLEN", piece.key)) for piece in pieces])
             chunks = sum(number - 1 for number in fields)  # without the heads
             taken = yield from memory([piece.key for piece in pieces])
             slices.append(CountedSlice(label, sum(piece.ids for piece in pieces), chunks, taken))
-        [members] = yield from deliver([Command(("GET", keys.members()))])
+        [members] = yield from deliver([Call(("GET", keys.members()))])
         directory = yield from read_directory(config.mapping or config.name, keys.layout())
         buckets = [
             key for some in bucket_keys(keys.ids(directory.generation), directory) for key in some

@@ -6,11 +6,10 @@ from collections.abc import Callable
 
 from tbloom.engine.directory import Directory, read_directory
 from tbloom.engine.dispatcher import Dispatcher
-from tbloom.engine.flow import Flow, chunks
+from tbloom.engine.flow import Call, Flow, chunks
 from tbloom.engine.keys import Keys
 from tbloom.engine.pending import MOVED, Answers, Batch, answers_of
 from tbloom.engine.replicas import Replicas
-from tbloom.engine.scripts import ScriptCall
 
 #: Buckets that one command reads or deletes: less than a millisecond's work.
 _BUCKETS_PER_CALL = 100
@@ -32,7 +31,7 @@ class BucketDispatcher(Dispatcher):
         self.outdated: set[int] = set()
 
     def take_out(
-        self, digests: list[int], batches: list[Batch], call: Callable[[Batch], ScriptCall]
+        self, digests: list[int], batches: list[Batch], call: Callable[[Batch], Call]
     ) -> Flow[Answers]:
         """Sends calls that take these items out, after all earlier ones that add them. Nothing is kept of those that fail."""
         if self.pending_answers.exist:

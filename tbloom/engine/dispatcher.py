@@ -28,7 +28,6 @@ from tbloom.engine.pending import (
     now_ms,
 )
 from tbloom.engine.replicas import Lacking, Replicas
-from tbloom.engine.scripts import ScriptCall
 from tbloom.engine.tokens import LANE_TTL_MS, NO_LANE, LanePool
 from tbloom.errors import NotReplicated, TBloomError
 
@@ -53,7 +52,7 @@ class Dispatcher(BeginsAnew):
         self.lanes: LanePool = LanePool()
 
     def send_once(
-        self, batches: list[Batch], call: Callable[[Batch], ScriptCall], confirmed: str = ""
+        self, batches: list[Batch], call: Callable[[Batch], Call], confirmed: str = ""
     ) -> Flow[None]:
         """``send`` with a token for each batch."""
         lanes = self.lanes
@@ -66,7 +65,7 @@ class Dispatcher(BeginsAnew):
     def send(
         self,
         batches: list[Batch],
-        call: Callable[[Batch], ScriptCall],
+        call: Callable[[Batch], Call],
         *,
         store: bool | None = False,
         confirmed: str = "",
@@ -99,7 +98,7 @@ class Dispatcher(BeginsAnew):
                 unanswered = left
 
     def add(
-        self, digests: list[Any], batches: list[Batch], call: Callable[[Batch], ScriptCall]
+        self, digests: list[Any], batches: list[Batch], call: Callable[[Batch], Call]
     ) -> Flow[Answers]:
         """Which of the items in these batches are new? An item without an answer is seen."""
         pending = self.pending_answers
@@ -158,7 +157,7 @@ class Dispatcher(BeginsAnew):
         """Comes before the batches' calls; False: once more. May split batches, and adds the further ones to the list."""
 
     @abstractmethod
-    def last_call(self, batch: Batch) -> ScriptCall:
+    def last_call(self, batch: Batch) -> Call:
         """The last call with a token whose answers are lost. The server answers as it did, if it has executed an earlier
         one; else it does nothing, and will not execute any that comes late."""
 

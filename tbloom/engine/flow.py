@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass
 from enum import IntEnum
 from itertools import chain, islice
 from typing import Any, TypeVar
 
-from tbloom.engine.scripts import ScriptCall
 from tbloom.errors import ServerTooOld, TBloomError
 
 OLDEST_SERVER = (6, 2)
@@ -53,17 +53,31 @@ class Status(IntEnum):
     IN_USE = 9
 
 
-class Command:
-    """A plain command. Its reply is in bytes, whatever the client's ``decode_responses`` is."""
+@dataclass(slots=True, eq=False)
+class Call:
+    """A command, or the call of a script. Its reply is in bytes, whatever the client's ``decode_responses`` is."""
 
-    __slots__ = ("is_resent", "key", "words")
-    behind: tuple[Command, ...] = ()
+    #: The command's words.
+    words: tuple[Any, ...]
+    #: A key on the node that it asks, if that is not its first one.
+    at: Any = ""
+    #: Its ``Script`` (``engine/scripts``); None: it is a command.
+    script: Any = None
+    #: What is sent right behind it, on its connection (``engine/replicas``).
+    behind: tuple[Call, ...] = ()
+    #: True: an earlier copy got no reply, and may be executed late.
+    is_resent: bool = False
 
-    def __init__(self, words: Sequence[Any], key: Any = "") -> None:
-        self.words: tuple[Any, ...] = tuple(words)
-        self.is_resent: bool = False
-        #: A key on the node that it asks.
-        self.key: Any = key or self.words[1]
+    @property
+    def key(self) -> Any:
+        """A key on the node that it asks."""
+        return self.at or self.words[3 if self.script else 1]
+
+    def with_text(self) -> Call:
+        """The same call, from now on by its script's text, which loads it."""
+        if self.script:
+            self.words = ("EVAL", self.script.text, *self.words[2:])
+        return self
 
 
 def pairs(reply: Any) -> dict[Any, Any]:
@@ -71,7 +85,6 @@ def pairs(reply: Any) -> dict[Any, Any]:
     return reply if isinstance(reply, dict) else dict(zip(reply[::2], reply[1::2], strict=True))
 
 
-Call = Command | ScriptCall
 T = TypeVar("T")
 Flow = Generator[Sequence[Call], Sequence[Any], T]
 
@@ -155,7 +168,7 @@ def _raise(call: Call, error: Exception) -> Flow[None]:
         tag = text(call.key).partition("}")[0]
         raise type(error)(f"{error} (another program has written to a key of {tag}}})") from error
     if type(error).__name__ == "ResponseError" and not _CODE.match(str(error)):
-        [server] = yield [Command(("INFO", "server"), call.key)]
+        [server] = yield [Call(("INFO", "server"), call.key)]
         # redis-py makes a dict of it.
         version = re.search(r"redis_version\W+((\d+)\.(\d+)[\d.]*)", str(server))
         if version and (int(version[2]), int(version[3])) < OLDEST_SERVER:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from tbloom.engine.flow import Call, Command, text
+from tbloom.engine.flow import Call, text
 from tbloom.errors import ConfigError
 
 _MOST = 1000
@@ -30,16 +30,14 @@ class Replicas(NamedTuple):
         limit = getattr(pool, "connection_kwargs", {}).get("socket_timeout") or 2 * _LONGEST_WAIT
         return cls(number, max(1, round(500 * min(limit, 2 * _LONGEST_WAIT)))) if number else None
 
-    def behind(self, key: Any) -> tuple[Command, Command]:
+    def behind(self, key: Any) -> tuple[Call, Call]:
         """The commands behind a call with this key.
 
         WAIT goes by the last write of its connection, and a call that is sent again may write nothing: so there is one.
         """
         tag, brace, _ = text(key).partition("}")
         own = f"{tag}{brace}:replicas"
-        return Command(("SET", own, "", "PX", 1)), Command(
-            ("WAIT", self.number, self.timeout_ms), own
-        )
+        return Call(("SET", own, "", "PX", 1)), Call(("WAIT", self.number, self.timeout_ms), own)
 
 
 class Lacking(NamedTuple):

@@ -13,7 +13,6 @@ from typing import Any
 from redis import exceptions
 
 from tbloom.engine.flow import Call
-from tbloom.engine.scripts import ScriptCall
 
 #: The calls that are on their way to one node, at most: the server may execute all of them before another client's.
 AT_ONCE = 4
@@ -136,7 +135,7 @@ class Retries:
                 continue
             error, self._began = _unwrapped(reply), self._began or now
             self.is_demoted |= isinstance(error, exceptions.ReadOnlyError)
-            if isinstance(error, exceptions.NoScriptError) and isinstance(call, ScriptCall):
+            if isinstance(error, exceptions.NoScriptError) and call.script:
                 # After a SCRIPT FLUSH, a restart or a failover.
                 self._waiting[place] = call.with_text()
             elif _passes(error) and now < self._began + self._retry_seconds():

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from hashlib import sha1
 from pathlib import Path
 from typing import Any
+
+from tbloom.engine.flow import Call
 
 _INCLUDES = re.compile(r"^-- Includes +(.*)$", re.MULTILINE)
 
@@ -38,32 +39,9 @@ class Script:
         """The SHA-1 of the text, in hexadecimal."""
         return sha1(self.text.encode(), usedforsecurity=False).hexdigest()
 
-    def call(self, keys: Sequence[Any] = (), args: Sequence[Any] = ()) -> ScriptCall:
+    def call(self, keys: Sequence[Any] = (), args: Sequence[Any] = ()) -> Call:
         """A call by the hash."""
-        return ScriptCall(self, ("EVALSHA", self.sha, len(keys), *keys, *args))
-
-
-@dataclass(slots=True, eq=False)
-class ScriptCall:
-    """A call of a script."""
-
-    script: Script
-    #: The command's words.
-    words: tuple[Any, ...]
-    #: What is sent right behind it, on its connection (``engine/replicas``).
-    behind: tuple[Any, ...] = ()
-    #: True: an earlier copy got no reply, and may be executed late.
-    is_resent: bool = False
-
-    @property
-    def key(self) -> Any:
-        """The first key."""
-        return self.words[3]
-
-    def with_text(self) -> ScriptCall:
-        """The same call, from now on by the script's text, which loads it."""
-        self.words = ("EVAL", self.script.text, *self.words[2:])
-        return self
+        return Call(("EVALSHA", self.sha, len(keys), *keys, *args), script=self)
 
 
 def _with_included(name: str, come: set[str]) -> str:

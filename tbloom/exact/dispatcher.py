@@ -11,12 +11,12 @@ from typing import Any
 
 from tbloom.engine.buckets import BucketDispatcher, keys_of_halves, packed
 from tbloom.engine.directory import BITS, LAST_BUCKET, Directory
-from tbloom.engine.flow import Command, Flow, Status, chunks, corrected, deliver, text
+from tbloom.engine.flow import Call, Flow, Status, chunks, corrected, deliver, text
 from tbloom.engine.keys import by_shard
 from tbloom.engine.parameters import mismatch, refusal
 from tbloom.engine.pending import Answers, Batch
 from tbloom.engine.replicas import Replicas
-from tbloom.engine.scripts import Script, ScriptCall
+from tbloom.engine.scripts import Script
 from tbloom.engine.tokens import LANE_TTL_MS
 from tbloom.exact.config import ExactConfig
 
@@ -122,15 +122,15 @@ class ExactDispatcher(BucketDispatcher):
     def _compare(self, ttl: int) -> Flow[bool | None]:
         """Compares the parameters at the root, and to add stores them there; None: another client has cleared them meanwhile."""
         root, stored = self.config.keys.root, self.config.stored
-        first = [Command(("SET", root, stored, "PX", 2 * ttl, "NX"))] if ttl else []
-        replies = yield from deliver([*first, Command(("GET", root)), Command(("PTTL", root))])
+        first = [Call(("SET", root, stored, "PX", 2 * ttl, "NX"))] if ttl else []
+        replies = yield from deliver([*first, Call(("GET", root)), Call(("PTTL", root))])
         found, left = replies[-2:]
         if found is None and ttl:
             return None
         if found is not None and text(found) != stored:
             raise mismatch(self.config, found)
         if 0 <= left < 1.5 * ttl:
-            yield from deliver([Command(("PEXPIRE", root, 2 * ttl))])
+            yield from deliver([Call(("PEXPIRE", root, 2 * ttl))])
         return True
 
     def _accept(self, batch: Batch, reply: Any) -> bool:
@@ -163,7 +163,7 @@ class ExactDispatcher(BucketDispatcher):
             case [dead, left]:
                 self._sweeps[batch.shard].note(dead, left)
 
-    def call(self, verb: str, batch: Batch) -> ScriptCall:
+    def call(self, verb: str, batch: Batch) -> Call:
         """``lua/exact/change.lua``, by the shard's directory as it is known now; the batch notes that."""
         config, keys, shard = self.config, self.config.keys, batch.shard
         batch.known = directory = self.directory(shard)
@@ -185,11 +185,11 @@ class ExactDispatcher(BucketDispatcher):
             (*checked, LANE_TTL_MS, packed(halves, batch.digests), *how),
         )
 
-    def last_call(self, batch: Batch) -> ScriptCall:
+    def last_call(self, batch: Batch) -> Call:
         """``lua/exact/change.lua``: a discard of no items, whose answer is kept in any case."""
         return self.call("discard", batch)
 
-    def clear_call(self, batch: Batch) -> ScriptCall:
+    def clear_call(self, batch: Batch) -> Call:
         """``lua/exact/clear.lua``; the batch has a token, a generation, and no items."""
         keys, (lane, number) = self.config.keys, self.lane(batch)
         return _CLEAR.call(

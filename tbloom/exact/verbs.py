@@ -11,7 +11,7 @@ from tbloom.engine.batcher import Asked
 from tbloom.engine.buckets import bucket_keys
 from tbloom.engine.client import Client, Store
 from tbloom.engine.directory import Directory, read_directory
-from tbloom.engine.flow import Command, Flow, deliver, deliver_all, text
+from tbloom.engine.flow import Call, Flow, deliver, deliver_all, text
 from tbloom.engine.parameters import mismatch
 from tbloom.engine.pending import Answers, Batch, answers_of, in_order
 from tbloom.engine.scripts import Script
@@ -91,7 +91,7 @@ class ExactVerbs(Store[Client, ExactConfig]):
     @verb
     def _adopt(self) -> Flow[None]:
         """Takes over the stored number of shards, for ``open``."""
-        [stored] = yield from deliver([Command(("GET", self.config.keys.root))])
+        [stored] = yield from deliver([Call(("GET", self.config.keys.root))])
         if stored is None:
             expected = f"the name of a filter that is stored ({type(self).__name__}() makes one)"
             raise ConfigError("name", self.name, expected)
@@ -209,14 +209,14 @@ class ExactVerbs(Store[Client, ExactConfig]):
         it again.
         """
         root = self.config.keys.root
-        [stored] = yield from deliver([Command(("GET", root))])
+        [stored] = yield from deliver([Call(("GET", root))])
         if stored is not None and text(stored) != self.config.stored:
             other = from_stored(self.config.name, text(stored))
             if other is None:
                 raise mismatch(self.config, stored)
             yield from _clear(ExactDispatcher(other))
         yield from _clear(self._dispatcher)
-        yield from deliver([Command(("UNLINK", self.config.keys.fingerprinter()))])
+        yield from deliver([Call(("UNLINK", self.config.keys.fingerprinter()))])
 
     def _ttl_ms(self, ttl: float | timedelta | None) -> int:
         return self._ttl if ttl is None else check_ttl(ttl)
@@ -244,7 +244,7 @@ def _clear(dispatcher: ExactDispatcher) -> Flow[None]:
     config = dispatcher.config
     if config.shards > 1:
         # First, so that any client that adds to a cleared shard compares the parameters again.
-        yield from deliver([Command(("UNLINK", config.keys.root))])
+        yield from deliver([Call(("UNLINK", config.keys.root))])
     dispatcher.forget()
     for shard in range(config.shards):
         try:
@@ -254,6 +254,4 @@ def _clear(dispatcher: ExactDispatcher) -> Flow[None]:
         cleared = Batch([], shard, generation=directory.generation)
         yield from dispatcher.send_once([cleared], dispatcher.clear_call)
         prefix = config.keys.buckets(directory.generation, shard)
-        yield from deliver_all(
-            [Command(("UNLINK", *keys)) for keys in bucket_keys(prefix, directory)]
-        )
+        yield from deliver_all([Call(("UNLINK", *keys)) for keys in bucket_keys(prefix, directory)])

@@ -10,13 +10,12 @@ import redis
 from redis.client import NEVER_DECODE
 
 from tbloom.engine.flow import Call
-from tbloom.engine.scripts import ScriptCall
 from tbloom.engine.verbs import verb
 
 
 def replies_to(client: redis.Redis, calls: Sequence[Call]) -> list[Any]:
     """What the server says to a flow's calls."""
-    in_full = [call.with_text() if isinstance(call, ScriptCall) else call for call in calls]
+    in_full = [call.with_text() for call in calls]
     return [client.execute_command(*call.words, **{NEVER_DECODE: True}) for call in in_full]
 
 
@@ -28,7 +27,7 @@ def run(client: redis.Redis, flow: Any, replies: Any = None) -> tuple[Any, int]:
             calls = flow.send(replies)
         except StopIteration as end:
             return end.value, scripts
-        scripts += sum(isinstance(call, ScriptCall) for call in calls)
+        scripts += sum(bool(call.script) for call in calls)
         replies = replies_to(client, calls)
 
 
@@ -37,12 +36,12 @@ def keys_of(call: Call) -> tuple[Any, ...]:
     return call.words[3 : 3 + int(call.words[2])]
 
 
-def sent(client: redis.Redis, flow: Any) -> list[ScriptCall]:
+def sent(client: redis.Redis, flow: Any) -> list[Call]:
     """Runs the flow; returns the script calls that it made."""
-    calls, made = next(flow), list[ScriptCall]()
+    calls, made = next(flow), list[Call]()
     with suppress(StopIteration):
         while True:
-            made += [call for call in calls if isinstance(call, ScriptCall)]
+            made += [call for call in calls if call.script]
             calls = flow.send(replies_to(client, calls))
     return made
 
@@ -56,7 +55,7 @@ def lose(client: redis.Redis, flow: Any) -> None:
 
 def script_of(call: Call) -> str:
     """The name of the script that a call is one of; '' for a plain command."""
-    return call.script.name if isinstance(call, ScriptCall) else ""
+    return call.script.name if call.script else ""
 
 
 def flow_of(store: Any, name: str, *args: Any, **arguments: Any) -> Any:

@@ -10,10 +10,10 @@ from collections.abc import Generator, Iterable, Mapping
 
 from tbloom.bloom.claims.held import Claim, Session
 from tbloom.bloom.dispatcher import FilterDispatcher
-from tbloom.engine.flow import Flow
+from tbloom.engine.flow import Call, Flow
 from tbloom.engine.forks import BeginsAnew
 from tbloom.engine.pending import Batch
-from tbloom.engine.scripts import Script, ScriptCall
+from tbloom.engine.scripts import Script
 from tbloom.errors import NotReplicated, TBloomError
 
 _CLAIM = Script("bloom/claims/claim")
@@ -53,9 +53,9 @@ class Claims(BeginsAnew):
         reserved = session.reserve(answers, number, handed_over=bool(previous_owner))
         batches = self.dispatcher.batches(reserved)
         session.shards.update(batch.shard for batch in batches)
-        calls = list[ScriptCall]()
+        calls = list[Call]()
 
-        def claim_call(batch: Batch) -> ScriptCall:
+        def claim_call(batch: Batch) -> Call:
             """``lua/bloom/claims/claim.lua``."""
             of_shard = batch.known.shard(batch.shard)
             parts = of_shard.parts(within)
@@ -144,7 +144,7 @@ class Claims(BeginsAnew):
             raise refused
 
     def _release(self, session: Session, numbers: dict[bytes, str], how: str) -> Flow[None]:
-        def release_call(batch: Batch) -> ScriptCall:
+        def release_call(batch: Batch) -> Call:
             """``lua/bloom/claims/release.lua``."""
             claimed_as = "".join([numbers[digest] for digest in batch.digests])
             words = (session.name, how, b"".join(batch.digests), claimed_as, session.least)

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import redis
 
 from tbloom.cli.kit.errors import CommandError
-from tbloom.engine.flow import Call, Command, Flow, chunks
+from tbloom.engine.flow import Call, Flow, chunks
 from tbloom.engine.retries import AT_ONCE, Retries
 from tbloom.engine.sending import node_of
 from tbloom.engine.sync import Sender
@@ -67,13 +67,13 @@ def _replies(client: Any, calls: list[Call]) -> list[Any]:
 
 def _question(client: Any, call: Call) -> Any:
     """Equal for calls of which one is sent for all: INFO, whose reply is long, to one server."""
-    if not isinstance(call, Command) or call.words[0] != "INFO":
+    if call.words[0] != "INFO":
         return call
     return call.words, node_of(client, call)
 
 
 def _is_quick(call: Call) -> bool:
     """It is no script, and reads few bytes."""
-    if not isinstance(call, Command):
+    if call.script:
         return False
     return call.words[0] != "BITCOUNT" or int(call.words[3]) - int(call.words[2]) < _QUICK_BYTES
