@@ -34,10 +34,7 @@ local now, refused = refusal(begins, ends, layout, version, config_key)
 if refused then return refused end
 
 local at, start, block = next_new(items, 1, item_bytes, sizes, columns, FIRST_PART)
-if items == '' then
-  redis.call('HSET', state, lane, lane_entry(number, '', now))
-  return {0, ''}
-end
+if items == '' then redis.call('HSET', state, lane, lane_entry(number, '', now)) end
 -- Without a new item no answer changes, so the call is safe to send again without a token.
 if not at then return {0, string.rep('0', #items / item_bytes)} end
 

@@ -16,8 +16,7 @@
 -- ARGV[1]    'add', 'discard', 'contains' or 'expires'
 -- ARGV[2]    this call's number in the lane; with the lane's name, its token
 -- ARGV[3]    the client's parameters
--- ARGV[4]    1: the client has compared them, so to add, they may be stored if there are none; 0: they must be stored here,
---            or be compared first (open.lua)
+-- ARGV[4]    1: the client has compared them, so to add, they may be stored if there are none; 0: they must be stored here
 -- ARGV[5]    the generation that the client knows; '': none
 -- ARGV[6]    how long a lane's answer is kept at most (ms)
 -- ARGV[7]    the items (half_at in shared/buckets.lua)
@@ -35,7 +34,7 @@
 --            {0, answers, {}}  the lane's last answers
 --            {2, parameters}  the filter is stored with other parameters; nothing changed
 --            {3, number}      the lane has had a later call, so this is a stray copy of an answered one; nothing changed
---            {4, ''}          no parameters are stored here, and the client has not compared its own (open.lua)
+--            {4, ''}          no parameters are stored here, and the client has not compared its own
 --            {5, generation}  another generation is stored than the client's. If none was, to add, the parameters and a
 --                             generation were stored, and no item
 -- Errors     WRONGTYPE, OOM, READONLY, all of them before anything is changed

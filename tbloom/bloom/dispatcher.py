@@ -126,8 +126,7 @@ class FilterDispatcher(Dispatcher):
         current = self.current_calls()
         for batch in [*batches]:
             most, batch.known = current.shard(batch.shard).most, current
-            # A batch without a reply stays as it is: the server may have executed its call.
-            if len(batch.digests) > most and not batch.sent:
+            if len(batch.digests) > most:
                 batches += self._split(batch, most, most)
         if store is None:
             return True
