@@ -188,7 +188,9 @@ class Verbs(Base[Client]):
                 [reply] = yield (call,)
                 if type(reply) is list and reply[0] == Status.OK and len(reply[1]) == len(asked):
                     answers = reply[1].decode()
-                    new = usual.batch([*asked], 0, lane, answers) if "1" in answers else None
+                    new = (
+                        usual.batch([*asked], 0, lane, answers=answers) if "1" in answers else None
+                    )
                     dispatcher.lanes.free.append(lane)
                     if dispatcher.expected:
                         dispatcher.expected = max(0, dispatcher.expected - len(asked))
@@ -199,7 +201,7 @@ class Verbs(Base[Client]):
                     return dict(zip(asked, map({"0": None, "1": new}.get, answers), strict=True))
                 yield from raise_first((call,), (reply,))
             except BaseException:  # GeneratorExit too, after a cancellation
-                batch = usual.batch([*asked], 0, lane, answers)
+                batch = usual.batch([*asked], 0, lane, answers=answers)
                 batch.sent = now_ms()
                 dispatcher.keep([batch])
                 raise

@@ -29,28 +29,32 @@ _SWEPT_EVERY_MS = 60_000
 class Batch:
     """The items of one script call, by their digests; ``answers`` has a character for each, once known."""
 
+    # What is asked.
     digests: list[Any]
     shard: int = 0
     #: The lane with the number of this call, and no later one: what makes the call safe to resend.
     lane: Lane = NO_LANE
-    answers: str | None = None
-    #: When the items that are seen expire (ms), if the store says so.
-    times: Sequence[int] = ()
     #: The number of items that the client has in hand for its shard, from these on.
     in_hand: int = 0
     #: The age of the slice that its items go into; 0: the current one.
     age: int = 0
     #: How long its items are remembered (ms); 0 where the call sets no TTL.
     ttl: int = 0
-    #: What its last call was made from: a slice's calls, or a directory of buckets.
+
+    # The last attempt.
+    #: What its call was made from: a slice's calls, or a directory of buckets; and the generation of its shard then.
     known: Any = None
-    #: The generation of its shard that its last call was made for.
     generation: str = ""
     #: When its call was sent first, as long as no reply says what became of it (ms, monotonic); else 0.
     sent: int = 0
     #: The parameters were compared after the server asked for it.
     compared: bool = False
-    #: Until when the server may know its answers, if they are lost.
+
+    # The answers.
+    answers: str | None = None
+    #: When the items that are seen expire (ms), if the store says so.
+    times: Sequence[int] = ()
+    #: Until when the server may know them, if they are lost (ms, monotonic).
     until: int = 0
 
     def items_with(self, wanted: str) -> list[Any]:
