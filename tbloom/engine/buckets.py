@@ -34,12 +34,15 @@ class BucketDispatcher(Dispatcher):
         self, digests: list[int], batches: list[Batch], call: Callable[[Batch], Call]
     ) -> Flow[Answers]:
         """Sends calls that take these items out, after all earlier ones that add them. Nothing is kept of those that fail."""
-        if self.pending_answers.exist:
+        pending, new = self.pending_answers, dict[int, Batch]()
+        if pending.exist:
             # Else an add that is still on its way would come later, and its answer would reach nobody.
             yield from self.fetch_lost(digests)
             # A call that got lost meanwhile may be executed after this one: its caller still gets its answer.
-            self.pending_answers.take_new(digests)
+            new = pending.known_new(digests)
         yield from self.send_once(batches, call)
+        # Not before: an add of such an item that is repeated meanwhile is told that it was new.
+        pending.drop_new(new)
         return answers_of(batches)
 
     def _prepare(self, batches: list[Batch], *, store: bool | None) -> Flow[bool]:  # noqa: ARG002

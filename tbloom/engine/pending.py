@@ -157,6 +157,19 @@ class PendingAnswers(BeginsAnew):
             "repeat those calls before others (nothing of this one was done)"
         )
 
+    def known_new(self, digests: Iterable[Any]) -> dict[Any, Batch]:
+        """The items that are known to be new, each with the batch that says so."""
+        with self._lock:
+            self._take_in()
+            return {key: self._new[key] for key in digests if self._is_new(key)}
+
+    def drop_new(self, new: dict[Any, Batch]) -> None:
+        """Drops these answers, where nobody has had them meanwhile."""
+        with self._lock:
+            self._new = {
+                key: batch for key, batch in self._new.items() if new.get(key) is not batch
+            }
+
     def knows(self, digests: Iterable[Any]) -> bool:
         """True: all of these items are known to be new."""
         with self._lock:
