@@ -166,9 +166,9 @@ class PendingAnswers(BeginsAnew):
     def drop_new(self, new: dict[Any, Batch]) -> None:
         """Drops these answers, where nobody has had them meanwhile."""
         with self._lock:
-            self._new = {
-                key: batch for key, batch in self._new.items() if new.get(key) is not batch
-            }
+            for key, batch in new.items():
+                if self._new.get(key) is batch:
+                    del self._new[key]
 
     def knows(self, digests: Iterable[Any]) -> bool:
         """True: all of these items are known to be new."""
