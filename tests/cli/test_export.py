@@ -27,9 +27,11 @@ import redis
 
 from tbloom import TimeBloom
 from tbloom.cli import main
+from tests.helpers import servers
 from tests.helpers.commands import TBLOOM, process, refused, started, tbloom
 from tests.helpers.contents import keys_of, without_lanes
 from tests.helpers.localredis import LocalRedis
+from tests.helpers.making import cluster_needed
 
 #: Keys that are not exported.
 LEFT_OUT = re.compile(r":claims$|:sessions$")
@@ -39,16 +41,16 @@ DAMAGED = "damaged, or not a file by 'tbloom export' in format 5; nothing was re
 
 
 @pytest.fixture
-def address(
-    started: Callable[[str], LocalRedis], request: pytest.FixtureRequest
-) -> Callable[[str], str]:
+def address(started: Callable[[str], LocalRedis]) -> Iterator[Callable[[str], str]]:
     """Returns the URL of a server of a kind, or of a cluster."""
+    with contextlib.ExitStack() as stack:
 
-    def address(kind: str) -> str:
-        url: str = (request.getfixturevalue(kind) if kind == "cluster" else started(kind)).url
-        return url
+        def address(kind: str) -> str:
+            if kind == "cluster":
+                return stack.enter_context(servers.Cluster(cluster_needed())).url
+            return started(kind).url
 
-    return address
+        yield address
 
 
 @pytest.fixture

@@ -84,7 +84,9 @@ def test_the_search_works_from_a_folder(site: Path, tmp_path: Path) -> None:
 
 def test_every_command_has_its_help(pages: dict[Path, str]) -> None:
     """And those with sub-commands the help of these."""
-    text = " ".join(unescape(re.sub(r"<[^>]*>", "", pages[Path("cli.html")])).split())
+    text = " ".join(
+        unescape(re.sub(r"<[^>]*>", "", pages[Path("reference/commands.html")])).split()
+    )
     said = [*COMMANDS, *(" ".join(words) for words in VERBS)]
     assert [] == [name for name in said if f"Usage: tbloom {name} " not in text]
 
