@@ -10,7 +10,7 @@
 --
 -- ARGV[1]    the token (shared/lanes.lua)
 -- ARGV[2]    what the calls of the slice share (shared/calls.lua)
--- ARGV[3]    the items (shared/blocks.lua); none, where the call that had some got no reply: it is not executed any more
+-- ARGV[3]    the items (shared/blocks.lua); none, to end a call that got no reply: a late copy of it changes nothing then
 --
 -- Reply      {0, answers}     a character per item: 1 new, 0 seen. Fewer characters than items: the chosen part is
 --                             full, and the item after these is new, and was not added (set_layout.lua)

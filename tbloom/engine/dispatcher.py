@@ -132,7 +132,7 @@ class Dispatcher(BeginsAnew):
         except TBloomError as error:
             if isinstance(error, NotReplicated):
                 raise
-            # The present call meets others too.
+            # Any other refusal, of changed parameters for example, meets the present call too.
         for batch, again in zip(lost, asked, strict=True):
             if again.answers is not None:
                 self.pending_answers.settle(batch, again.answers)

@@ -167,6 +167,7 @@ def _raise(call: Call, error: Exception) -> Flow[None]:
     if str(error).startswith("WRONGTYPE "):
         tag = text(call.key).partition("}")[0]
         raise type(error)(f"{error} (another program has written to a key of {tag}}})") from error
+    # (By its name, because flows know no redis-py.)
     if type(error).__name__ == "ResponseError" and not _CODE.match(str(error)):
         [server] = yield [Call(("INFO", "server"), call.key)]
         # redis-py makes a dict of it.

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import redis
 
 from tbloom.cli.kit.errors import CommandError
-from tbloom.engine.flow import Call, Flow, chunks
+from tbloom.engine.flow import Call, Flow, chunks, together
 from tbloom.engine.retries import AT_ONCE, Retries
 from tbloom.engine.sending import node_of
 from tbloom.engine.sync import Sender
@@ -31,21 +31,21 @@ def answers(
 ) -> Iterator[tuple[str, T | Exception]]:
     """Each name with the answer of its flow, or with its error. Raises redis-py's error if the server does not answer."""
     for batch in chunks(names, _FLOWS):
-        found: dict[str, T | Exception] = {}
-        flows = {name: flow(name) for name in batch}
-        replies: dict[str, Any] = dict.fromkeys(batch)
-        while replies:
-            asked: dict[str, Sequence[Call]] = {}
-            for name, reply in replies.items():
-                try:
-                    asked[name] = flows[name].send(reply)
-                except StopIteration as stop:  # noqa: PERF203 - each flow ends by itself
-                    found[name] = stop.value
-                except ERRORS as error:
-                    found[name] = error
-            came = iter(_replies(client, [call for calls in asked.values() for call in calls]))
-            replies = {name: [next(came) for _ in calls] for name, calls in asked.items()}
-        yield from ((name, found[name]) for name in batch)
+        driven = together(*(_caught(flow, name) for name in batch))
+        try:
+            calls = next(driven)
+            while True:
+                calls = driven.send(_replies(client, [*calls]))
+        except StopIteration as stop:
+            yield from zip(batch, stop.value, strict=True)
+
+
+def _caught(flow: Callable[[str], Flow[T]], name: str) -> Flow[T | Exception]:
+    """The flow's answer, or its error."""
+    try:
+        return (yield from flow(name))
+    except ERRORS as error:
+        return error
 
 
 def _replies(client: Any, calls: list[Call]) -> list[Any]:
@@ -59,8 +59,8 @@ def _replies(client: Any, calls: list[Call]) -> list[Any]:
     for places, at_once in (quick, _QUICK_AT_ONCE), (slow, AT_ONCE):
         asked = [calls[place] for place in places]
         retries = Retries(asked, lambda: 0.0, nodes, at_once=at_once)
-        while together := retries.next_calls():
-            retries.take(sender.send(together))
+        while sent := retries.next_calls():
+            retries.take(sender.send(sent))
         came |= zip(places, retries.replies, strict=True)
     return [came[place] for place in same]
 
