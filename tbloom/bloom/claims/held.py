@@ -27,7 +27,8 @@ class Session:
         self.name: str = secrets.token_hex(8)
         #: The claimed items, each with the number of the call that claimed it, until the server has ended the claim.
         self.claimed: dict[bytes, str] = {}
-        #: Claims to be released: their call ended in an error, so the client does not know of them; or their release did.
+        #: Claims to be released, each with the number of its last call: that ended in an error, so the client does not know of
+        #: them; or their release did.
         self.to_release: dict[bytes, str] = {}
         #: The numbers of calls of which a copy may come late, and claim again what was released.
         self.late: set[str] = set()
@@ -103,15 +104,18 @@ class Session:
             claimed = self.claimed.get(digest)
             if claimed and number in (None, claimed):
                 self.late.add(claimed)
-                self.to_release[digest] = claimed
+                self.release_later({digest: claimed})
                 self.claimed.pop(digest, None)
 
     def note_late_copies(self, digests: Iterable[bytes], number: str) -> None:
         """Notes that a copy of this call may come late, and claim those of the items that it was not given."""
         self.late.add(number)
-        for digest in digests:
-            if digest not in self.claimed:
-                self.to_release[digest] = number
+        self.release_later({digest: number for digest in digests if digest not in self.claimed})
+
+    def release_later(self, numbers: Mapping[bytes, str]) -> None:
+        """Notes claims to be released. A release ends earlier claims of its item too: one of a later call stays noted."""
+        for digest, number in numbers.items():
+            self.to_release[digest] = max(number, self.to_release.get(digest, ""))
 
     def server_knows(self, least: str) -> None:
         """The server refuses calls with lower numbers now."""
@@ -130,7 +134,7 @@ class Session:
             if self.claimed.get(digest) == number:
                 self.claimed.pop(digest, None)
             if number in self.late:
-                self.to_release[digest] = number
+                self.release_later({digest: number})
             elif self.to_release.get(digest) == number:
                 self.to_release.pop(digest, None)
 

@@ -157,7 +157,7 @@ class Claims(BeginsAnew):
             done = {digest: numbers.pop(digest) for digest, _ in _answered(batches)}
             session.end(done)
             if how != "dead":
-                session.to_release |= numbers
+                session.release_later(numbers)
 
     def keys_of(self, shard: int) -> tuple[str, str]:
         """The keys of a shard's claims, and of its sessions."""
