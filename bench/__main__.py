@@ -31,7 +31,6 @@ SECTIONS: dict[str, dict[str, Any]] = {
     "tasks": {"capacity": 50_000, "rounds": 2, "items": 1000},
     "written": {"capacity": 20_000, "rounds": 1, "items": 500},
     "lines": {"lines": 50_000},
-    "links": {"seconds": 1, "every": 20},
     "crawls": {"pages": 300, "rounds": 1, "requests": 2000},
     "footprint": {"items": 12_180, "questions": 20_000},
     "sizing": {"days": {10**3: 4}, "questions": 100_000},

@@ -12,12 +12,13 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bench.links import DOCS
 from bench.progress import shown
 from bench.serving import Server
 from bench.tables import Table
 from tbloom.pages import PageStore
 
+#: Debian's package python3.11-doc.
+DOCS = Path("/usr/share/doc/python3.11/html")
 #: The stores' folder: the system's temporary folder may be in memory.
 FOLDER = Path(__file__).parents[1] / "build"
 HEADERS = {"Content-Type": "text/html; charset=utf-8", "Cache-Control": "max-age=600"}
