@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tbloom.distinct.config import MAX_MEMBERS, CounterConfig, refusal
 from tbloom.engine.directory import Directory, read_directory
-from tbloom.engine.flow import Call, Flow, Status, deliver, text
+from tbloom.engine.flow import Call, Flow, Status, deliver
 from tbloom.errors import ConfigError, TBloomError
 from tbloom.items import Item, check_id, check_items, encode, encode_all, fingerprint
 
@@ -35,15 +35,6 @@ def digests_of(config: CounterConfig, members: Iterable[Item]) -> list[tuple[int
         members = check_items(members, "members")
         return [(check_id(member, f"members[{i}]"), b"") for i, member in enumerate(members)]
     return [(fingerprint(data), data) for data in encode_all(members, "members")]
-
-
-def generation_of(config: CounterConfig) -> Flow[str]:
-    """The generation of the counter's mapping; "" if there is none."""
-    if config.mapping is None:
-        return ""
-    layout = config.keys.layout()
-    [generation] = yield from deliver([Call(("GETRANGE", layout, 0, 15))])
-    return text(generation)
 
 
 def id_of(config: CounterConfig, generation: str, member: Item) -> Flow[int | None]:

@@ -10,12 +10,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tbloom.distinct.config import MAX_MEMBERS, CounterConfig, parse_entry, refusal
 from tbloom.distinct.roaring import CHUNK, bitmap_of, bitmaps
 from tbloom.distinct.selection import Selection
-from tbloom.engine.flow import Call, Flow, Status, chunks, corrected, deliver_all, text
+from tbloom.engine.flow import (
+    Call,
+    Flow,
+    Status,
+    chunks,
+    corrected,
+    deliver,
+    deliver_all,
+    text,
+    together,
+)
 from tbloom.engine.server import ServerClock
 from tbloom.errors import TBloomError
 
@@ -27,8 +37,6 @@ PIECE, MAX_PIECES = 1 << 28, 16
 #: The commands that are sent together; the chunks that one command reads (1 MB), and such commands.
 _COMMANDS, _CHUNKS, _READS = 256, 128, 8
 _HEAD = re.compile(rb"(\d{1,10}) (\d{1,20}) (\d{16})")
-#: The replies to commands, by their words.
-Replies = Mapping[tuple[str, ...], Any]
 
 
 class Head(NamedTuple):
@@ -45,17 +53,25 @@ class Head(NamedTuple):
 Slices = dict[str, list[Head]]
 
 
-class Found(NamedTuple):
-    """What was read: pieces; how many ids each counter's mapping has given; and the ids of the pieces, by key."""
+class Stored(NamedTuple):
+    """A counter's generation ("": it is not stored), its mapping's, and how many ids that has given; of integers, all."""
 
+    generation: str
+    mapping: str
+    given: int
+
+
+class Found(NamedTuple):
+    """What was read: of the counters; their pieces; and the ids of these, by key."""
+
+    stored: dict[CounterConfig, Stored]
     slices: dict[Selection, Slices]
-    given: dict[CounterConfig, int]
     ids: dict[str, BitMap]
 
     def ids_of(self, selection: Selection) -> BitMap:
         """The ids of a selection."""
         if selection.is_everyone:
-            return bitmaps()(range(self.given[selection.config]))
+            return bitmaps()(range(self.stored[selection.config].given))
         return self.union(_pieces(self.slices[selection]))
 
     def union(self, heads: Iterable[Head]) -> BitMap:
@@ -73,7 +89,7 @@ class Reader:
         """The number of distinct ids in these slices; without their chunks, if only one slice has ids."""
         found = yield from self.read([selection], lambda of: sum(map(bool, of.values())) > 1)
         if selection.is_everyone:
-            return found.given[selection.config]
+            return found.stored[selection.config].given
         if found.ids:
             return len(found.ids_of(selection))
         return sum(head.ids for head in _pieces(found.slices[selection]))
@@ -103,90 +119,57 @@ class Reader:
     ) -> Flow[Found | None]:
         """None: it must be asked again, because other slices are live than the client believed, or a counter was cleared."""
         configs = [*dict.fromkeys(one.config for one in selections)]
-        got = yield from _ask(words for config in configs for words in _questions(config))
-        generations = {config: _generation(config, got) for config in configs}
-        given = {config: _given(config, got) for config in configs}
-        now = self._clock.now()
+        of_counters = yield from together(*map(_stored, configs))
+        stored, now = dict(zip(configs, of_counters, strict=True)), self._clock.now()
         currents = [config.window.slice_at(now) for config in configs if config.window]
-        keys = {
-            one: {
-                label: [one.config.keys.piece(one.config.name, label, piece) for piece in pieces]
-                for label in one.labels(now)
-            }
-            for one in selections
-            for pieces in [range(-(-given[one.config] // PIECE))]
-        }
-        heads = [
-            ("HGET", key, "head") for of in keys.values() for some in of.values() for key in some
+        slices = {one: {label: list[Head]() for label in one.labels(now)} for one in selections}
+        places = [
+            (one, label, piece, one.config.keys.piece(one.config.name, label, piece))
+            for one, of in slices.items()
+            for label in of
+            for piece in range(-(-stored[one.config].given // PIECE))
         ]
-        got = yield from _ask([("TIME",), *heads], configs[0].keys.root)
-        seconds, microseconds = got["TIME",]
-        self._clock.learn(int(seconds) * 1000 + int(microseconds) // 1000)
+        calls = [Call(("HGET", key, "head")) for *_, key in places]
+        # The time of the node that has a counter.
+        time, *heads = yield from deliver_all(
+            [Call(("TIME",), configs[0].keys.root), *calls], _COMMANDS
+        )
+        self._clock.learn(int(time[0]) * 1000 + int(time[1]) // 1000)
         if not all(current.start <= self._clock.now() < current.end for current in currents):
             return None
-        slices = {
-            one: {
-                label: _heads(one.config, some, generations[one.config], got)
-                for label, some in of.items()
-            }
-            for one, of in keys.items()
-        }
+        for (one, label, piece, key), reply in zip(places, heads, strict=True):
+            head = _head(one.config, key, piece, reply)
+            if head and head.ids and head.generation == stored[one.config].generation:
+                slices[one][label].append(head)
         pieces = [head for of in slices.values() if needs_ids(of) for head in _pieces(of)]
         ids = (yield from _fetch({head.key: head for head in pieces})) if pieces else {}
-        return None if ids is None else Found(slices, given, ids)
+        return None if ids is None else Found(stored, slices, ids)
 
 
 def _pieces(slices: Slices) -> list[Head]:
     return [head for heads in slices.values() for head in heads]
 
 
-def _ask(words: Iterable[tuple[str, ...]], root: str = "") -> Flow[Replies]:
-    """The replies to these commands; ``root``: a key on the node that is asked for its time."""
-    asked = [*dict.fromkeys(words)]
-    calls = [Call(each, root if each == ("TIME",) else "") for each in asked]
-    return dict(zip(asked, (yield from deliver_all(calls, _COMMANDS)), strict=True))
-
-
-def _questions(config: CounterConfig) -> Iterable[tuple[str, ...]]:
+def _stored(config: CounterConfig) -> Flow[Stored]:
+    """What is stored of the counter; raises an error if it is not what the client takes it for."""
     keys = config.keys
-    yield "GET", keys.root
-    yield "HGET", keys.counters(), config.name
+    calls = [Call(("GET", keys.root)), Call(("HGET", keys.counters(), config.name))]
     if config.mapping is not None:
-        yield "GETRANGE", keys.layout(), "0", "15"
-        yield "GET", keys.members()
-
-
-def _given(config: CounterConfig, got: Replies) -> int:
-    """The number of ids that the mapping has given; of integers, that of all."""
-    if config.mapping is None:
-        return MAX_MEMBERS
-    key = config.keys.members()
-    members = got["GET", key] or b"0"
-    if not members.isdigit() or int(members) > MAX_MEMBERS:
-        raise refusal(config, Status.DAMAGED, key)
-    return int(members)
-
-
-def _generation(config: CounterConfig, got: Replies) -> str:
-    """The stored generation of the counter; "" if it is not stored."""
-    stored = got["GET", config.keys.root]
+        calls += [Call(("GETRANGE", keys.layout(), "0", "15")), Call(("GET", keys.members()))]
+    stored, entry, *of_mapping = yield from deliver(calls)
     if stored is not None and text(stored) != config.stored_mapping:
         raise refusal(config, Status.MISMATCH, stored)
-    entry = got["HGET", config.keys.counters(), config.name]
-    if entry is None:
-        return ""
-    generation, of, parameters = parse_entry(entry)
+    generation, of, parameters = ("", "", config.stored) if entry is None else parse_entry(entry)
     if parameters != config.stored:
         raise refusal(config, Status.MISMATCH, parameters, 0)
-    if config.mapping is not None and of != text(got["GETRANGE", config.keys.layout(), "0", "15"]):
+    if not of_mapping:
+        return Stored(generation, "", MAX_MEMBERS)
+    mapping, members = text(of_mapping[0]), of_mapping[1] or b"0"
+    if generation and of != mapping:
         raise refusal(config, Status.OTHER_IDS, of)
-    return generation
-
-
-def _heads(config: CounterConfig, keys: list[str], generation: str, got: Replies) -> list[Head]:
-    """The pieces of a slice that have ids."""
-    heads = [_head(config, key, piece, got["HGET", key, "head"]) for piece, key in enumerate(keys)]
-    return [head for head in heads if head and head.ids and head.generation == generation]
+    if not members.isdigit() or int(members) > MAX_MEMBERS:
+        raise refusal(config, Status.DAMAGED, keys.members())
+    return Stored(generation, mapping, int(members))
 
 
 def _head(config: CounterConfig, key: str, piece: int, stored: bytes | None) -> Head | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import date, datetime, time
-from typing import Any
 
 from tbloom.distinct.config import CounterConfig
 from tbloom.errors import ConfigError
@@ -53,17 +52,18 @@ def label_of(config: CounterConfig, at: At) -> str:
         raise ConfigError("at", at, _NO_SLICES)
     if isinstance(at, str) and window.is_label(at):
         return at
-    instants: list[Any] = [at]
-    if isinstance(at, date) and not isinstance(at, datetime):  # its first and its last instant
-        instants = [datetime.combine(at, end, window.zone) for end in (time.min, time.max)]
-    if at is None or isinstance(at, str):
+    if not isinstance(at, date):
         example = window.slice_at(0).label
         expected = f"a slice's label such as {example!r}, a date, or a datetime with a time zone"
         raise ConfigError("at", at, expected)
-    for instant in instants:
-        check_at(instant)
-    first, *others = [window.slice_at(to_ms(instant)).label for instant in instants]
-    if others and others != [first]:
-        expected = f"a datetime: the day is in slices {first!r} to {others[0]!r}"
+    if isinstance(at, datetime):
+        ends = [at]
+    else:  # the day's first and its last instant
+        ends = [datetime.combine(at, end, window.zone) for end in (time.min, time.max)]
+    for end in ends:
+        check_at(end)
+    first, last = (window.slice_at(to_ms(end)).label for end in (ends[0], ends[-1]))
+    if first != last:
+        expected = f"a datetime: the day is in slices {first!r} to {last!r}"
         raise ConfigError("at", at, expected)
     return first

@@ -10,7 +10,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tbloom.distinct.config import MAX_MEMBERS, CounterConfig
-from tbloom.distinct.members import MemberPages, generation_of, id_of
+from tbloom.distinct.members import MemberPages, id_of
 from tbloom.distinct.reading import Found, Reader
 from tbloom.distinct.roaring import bitmaps
 from tbloom.distinct.selection import Selection
@@ -175,18 +175,19 @@ class SetVerbs(Countable):
     __xor__: Callable[[S, SetVerbs], S] = _operator("symmetric_difference")
 
     def _evaluated(self) -> Flow[BitMap]:
-        found = yield from self._reader.read(_selections_of(self.expression))
-        return _value(self.expression, found)
+        _, ids = yield from self._of_generation()
+        return ids
 
     def _pages(self) -> Flow[MemberPages]:
         generation, ids = yield from self._of_generation()
         return MemberPages(self.counter.config, generation, ids)
 
     def _of_generation(self) -> Flow[tuple[str, BitMap]]:
-        """The ids, and the generation of the mapping before they were read: as long as it is the same, they mean the same
+        """The generation of the mapping before the ids were read, and these: as long as it is the same, they mean the same
         members."""
-        generation = yield from generation_of(self.counter.config)
-        return generation, (yield from self._evaluated())
+        found = yield from self._reader.read(_selections_of(self.expression))
+        mapping, *_ = (stored.mapping for stored in found.stored.values())  # all of one
+        return mapping, _value(self.expression, found)
 
 
 def combination(operation: str, first: Countable, others: Iterable[Countable]) -> SetVerbs:
