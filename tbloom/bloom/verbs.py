@@ -201,11 +201,11 @@ class Verbs(Base[Client]):
                     return dict(zip(asked, map({"0": None, "1": new}.get, answers), strict=True))
                 yield from raise_first((call,), (reply,))
             except BaseException:  # GeneratorExit too, after a cancellation
-                batch = usual.batch([*asked], 0, lane, answers=answers)
-                batch.sent = now_ms()
+                batch = usual.batch([*asked], 0, lane, answers=answers, sent=now_ms())
                 dispatcher.keep([batch])
                 raise
-            tried.append(usual.batch([*asked], 0, lane))
+            # It goes once more, for the items without an answer; until then, the others' answers may get lost.
+            tried.append(usual.batch([*asked], 0, lane, sent=now_ms()))
             tried[0].in_hand, dispatcher.usual = max(len(asked), dispatcher.expected), None
         calls = dispatcher.current_calls()
         answers = yield from self._with_stored_shards(self._add_anew, asked, slices, age, tried)
