@@ -230,8 +230,8 @@ def _find_class(name: str) -> type[Any]:
     module, _, path = name.partition(":")
     found: Any = sys.modules.get(module)
     for part in path.split("."):
-        # No other kind of module: it may import another one when it is looked into.
-        has_names = type(found) is ModuleType or isinstance(found, type)
+        # No other kind of module: it may import another one when it is looked into, as isinstance() does.
+        has_names = type(found) is ModuleType or issubclass(type(found), type)
         found = vars(found).get(part) if has_names else None
     return found if isinstance(found, type) else NoneType
 
