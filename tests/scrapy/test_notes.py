@@ -6,14 +6,13 @@ import importlib.util
 import json
 import math
 import sys
-from collections import OrderedDict, defaultdict, namedtuple
+from collections import OrderedDict
 from dataclasses import InitVar, dataclass, field, make_dataclass
 from datetime import date, datetime, time, timedelta, timezone, tzinfo
 from decimal import Decimal
 from enum import Enum, Flag, IntEnum
-from functools import partial
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import attr
@@ -23,10 +22,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from lxml import html
 from scrapy import Field, FormRequest, Item, Request, Spider
-from scrapy.http import Headers, HtmlResponse, JsonRequest, XmlRpcRequest
+from scrapy.http import HtmlResponse, JsonRequest, XmlRpcRequest
 from scrapy.http.request import NO_CALLBACK
 from scrapy.linkextractors import LinkExtractor
-from scrapy.utils.trackref import live_refs
 
 from tbloom.scrapy.notes import NotNotable, note_request, restore_request
 from tbloom.scrapy.settings import CLAIM
@@ -37,7 +35,6 @@ HERE = __name__
 
 class Book(Item):
     title = Field()
-    price = Field()
 
 
 class SignedBook(Book):
@@ -50,15 +47,14 @@ class SignedBook(Book):
 
 @dataclass
 class Point:
-    x: Any
-    y: Any = 0
-    scale: InitVar[int] = 1
-    length: float = field(init=False, default=0.0)
-    made: ClassVar[int] = 0
+    """Its constructor must not run again: it would change ``y``."""
 
-    def __post_init__(self, scale: int) -> None:
-        type(self).made += 1
-        self.length = self.x * scale if isinstance(self.x, int) else 0.0
+    x: Any
+    y: Any = field(init=False, default=0)
+    scale: InitVar[Any] = 1
+
+    def __post_init__(self, scale: Any) -> None:
+        self.y = scale
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,16 +155,11 @@ class HeaderRequest(Request):
 
 
 class NumberRequest(Request):
-    """A class with more than its attributes; the next one can't be made of them."""
+    """A class with more than its attributes, of which it can't be made."""
 
-    def __init__(self, *args: Any, number: int = 0, **kwargs: Any) -> None:
+    def __init__(self, number: int, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.number = number
-
-
-class NeedyRequest(Request):
-    def __init__(self, number: int, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, priority=number, **kwargs)
 
 
 class Shop(Spider):
@@ -178,9 +169,6 @@ class Shop(Spider):
 
     def failed(self, failure: Any) -> None: ...
 
-    @classmethod
-    def parse_all(cls, response: Any) -> None: ...
-
     def __parse(self, response: Any) -> None: ...
 
     def private(self) -> Any:
@@ -188,19 +176,12 @@ class Shop(Spider):
 
 
 SPIDER = Shop()
-Tuple = namedtuple("Tuple", "x")  # noqa: PYI024
 
 
-def made(kind: Any, **state: Any) -> Any:
-    """An object with attributes that its class does not know."""
-    value = kind(1)
-    vars(value).update(state)
+def extended(value: Any) -> Any:
+    """An object with an attribute that its class does not know."""
+    value.more = (1,)
     return value
-
-
-def without_y(point: Point) -> Point:
-    del point.y
-    return point
 
 
 def hashed(value: Hashed) -> Hashed:
@@ -267,43 +248,34 @@ def restored(request: Request) -> Request:
 
 
 def refusal(request: Request) -> NotNotable:
-    with pytest.raises(NotNotable) as error:
+    """Why there is no note, which says where the value stands, and its class."""
+    with pytest.raises(NotNotable) as caught:
         note_request(request, SPIDER)
-    return error.value
+    error = caught.value
+    assert str(error).startswith(f"{error.path} is a {error.kind}")
+    return error
 
 
-HOUR = timezone(timedelta(hours=1))
+def zoned(*zones: tzinfo) -> list[datetime]:
+    return [datetime(2026, 10, 25, 2, tzinfo=zone, fold=1) for zone in zones]
+
+
 EXACT: dict[str, Any] = {
-    "other letters": 'ßéж漢🕷\x00\n"\\',
-    "a link's text": link_text(),
-    "integers": [0, -1, 2**62, 2**63, -(2**63), 10**30, 10**5000, -(10**5000)],
-    "floats": [0.0, -0.0, 0.1, 1e300, math.nan, math.inf, -math.inf, 1.0],
-    "decimals": [Decimal("1.0"), Decimal("1.00"), Decimal("-0"), Decimal("NaN"), Decimal("1E+99")],
-    "dates": [date(2026, 1, 2), timedelta(-1, 2, 3), timedelta.max, timedelta.min],
+    "letters": ['ßéж漢🕷\x00\n"\\', link_text()],
+    "integers": [2**63, -(2**63), 10**5000, -(10**5000)],
+    "floats and decimals": [-0.0, math.nan, -math.inf, Decimal("1.00"), Decimal("NaN")],
+    "dates": [date(2026, 1, 2), timedelta(-1, 2, 3), timedelta.max, datetime.max],  # noqa: DTZ901
     "times": [time(1, 2, 3, 4), time(1, fold=1), time(1, tzinfo=timezone.utc)],
-    "moments": [datetime(2026, 1, 2, 3, 4, 5, 6), datetime.max],  # noqa: DTZ001, DTZ901
-    "moments of time zones": [
-        datetime(2026, 1, 2, tzinfo=zone)
-        for zone in (timezone.utc, HOUR, timezone(timedelta(0), "X"), ZoneInfo("Europe/Berlin"))
-    ],
-    "the second of two hours": datetime(2026, 10, 25, 2, tzinfo=ZoneInfo("Europe/Berlin"), fold=1),
-    "sets": [set(), {1, "a", None}, frozenset(), frozenset({(1, b"x"), frozenset({2})})],
-    "keys": {2: "a", None: "b", True: "c", 1.5: "d", b"x": "e", (1, 2): "f", frozenset({1}): 2},
-    "one and True": [{1: 0}, {True: 0}, {1.0: 0}],
+    "moments": zoned(timezone(timedelta(0), "X"), timezone.utc, ZoneInfo("Europe/Berlin")),
+    "sets": [set(), {1, "a", None}, frozenset({(1, b"x"), frozenset({2})})],
+    "keys": [{2: "a", None: "b", 1.5: "d", b"x": "e", (1, 2): "f"}, {1: 0}, {True: 0}, {1.0: 0}],
     "dicts that look like a note's": [{"!": 1}, {"!dict": []}, {"!tuple": [1]}, {"a!": 1, "": 2}],
-    "an empty item": Book(),
-    "an item in an item": Book(title=Book(title=(1,))),
-    "an item with a constructor": SignedBook(title="x", signature=None),
-    "a dataclass": Point(2, [1], scale=3),
-    "a frozen dataclass with slots": [Frozen((1,)), {Frozen(1): Frozen(2)}],
-    "a dataclass with another attribute": made(Point, more=(1,)),
-    "an attribute that has been deleted": without_y(Point(1)),
-    "an attrs class with slots": Slotted(1, 2, 3),
-    "an attrs class with another attribute": made(OldAttrs, more=(1,)),
+    "items": [Book(), Book(title=Book(title=(1,))), SignedBook(title="x", signature=None)],
+    "dataclasses": [Point(2, scale=[3]), Frozen((1,)), {Frozen(1): Frozen(2)}, Outer.Inner(1)],
+    "attrs classes": [Slotted(1, 2, 3), OldAttrs(1)],
+    "other attributes": [extended(Point(1)), extended(OldAttrs(1))],
     "members of an Enum": [Color.RED, Color.CRIMSON, Size.SMALL, Access.READ, {Color.RED: 1}],
-    "a class in a class": Outer.Inner(1),
-    "the same list twice": [[1]] * 2,
-    "lists and tuples in each other": [deep(100), deep(100, tuple)],
+    "lists and tuples in each other": [deep(100), deep(100, tuple), [[1]] * 2],
 }  # fmt: skip
 
 
@@ -316,18 +288,13 @@ def test_values_come_back_as_what_they_were(value: Any, place: str) -> None:
 
 REFUSED: dict[str, tuple[Any, str]] = {
     "a class of the project's": (Raising(), f"{HERE}.Raising"),
-    "a function": (lambda: 1, "function"),
+    "a key": ({Raising(): 1}, f"{HERE}.Raising"),
     "a class": (Book, "scrapy.item.ItemMeta"),
     "an OrderedDict": (OrderedDict(a=1), "collections.OrderedDict"),
-    "a defaultdict": (defaultdict(list), "collections.defaultdict"),
-    "a namedtuple": (Tuple(1), f"{HERE}.Tuple"),
     "a class of texts": (Text("x"), f"{HERE}.Text"),
     "a text with its document": (html.fromstring("<a>x</a>").xpath("//a/text()")[0],
                                  "lxml.etree._ElementUnicodeResult"),
-    "a bytearray": (bytearray(b"x"), "bytearray"),
     "two flags": (Access.READ | Access.WRITE, f"{HERE}.Access"),
-    "headers": (Headers(), "scrapy.http.headers.Headers"),
-    "a request": (Request(URL), "scrapy.http.request.Request"),
     "a dataclass that is a dict": (Dict(), f"{HERE}.Dict"),
     "a dataclass that can't be imported": (make_dataclass("Local", "x")(1), "types.Local"),
     "an object that equals only itself": (Unequal(), f"{HERE}.Unequal"),
@@ -343,20 +310,18 @@ def test_a_value_that_would_come_back_otherwise_is_named(value: Any, kind: str) 
     error = refusal(Request(URL, meta={"depth": 1, "key": value}))
     assert kind == error.kind
     assert error.path.startswith("meta['key']")
-    assert str(error).startswith(f"{error.path} is a {kind}")
 
 
 @pytest.mark.parametrize(
     "value",
     [
-        loop(), tower(64), deep(100_000), deep(100_000, tuple), "x" * 65536, "é" * 40_000,
-        b"\xff" * 40_000, 1 << 300_000, ["x" * 60_000] * 60_000, [Decimal("1" * 60_000)] * 60_000,
-        [b"x" * 60_000] * 60_000, [1 << 200_000] * 60_000, [None] * 10**6, {Raising(): 1},
-        {"key": {Raising()}}, "\ud83d", {"\ud83d\udd77": 1},
+        loop(), tower(64), deep(100_000), deep(100_000, tuple), "é" * 40_000, b"\xff" * 40_000,
+        1 << 300_000, ["x" * 60_000] * 60_000, [Decimal("1" * 60_000)] * 60_000, [None] * 10**6,
+        "\ud83d", {"\ud83d\udd77": 1},
     ],
     ids=lambda value: type(value).__name__,
 )  # fmt: skip
-def test_what_is_endless_long_or_hostile_is_refused_at_once(value: Any) -> None:
+def test_what_is_endless_long_or_no_text_is_refused_at_once(value: Any) -> None:
     refusal(Request(URL, meta={"key": value}))
 
 
@@ -399,27 +364,20 @@ def test_any_meta_comes_back_or_is_refused(meta: dict[Any, Any], kind: type[Requ
 
 
 REQUESTS: dict[str, Request] = {
-    "the least": Request(URL),
     "everything": Request(
         URL, callback=SPIDER.parse_book, errback=SPIDER.failed, method="put", body="é",
         headers={"A": ["1", "2"], "B": b"\xff", "C": []}, cookies={"c": "d"}, encoding="latin-1",
         priority=-3, dont_filter=True, flags=["f"], meta={"depth": 1}, cb_kwargs={"x": b"\xe9"},
     ),
-    "cookies with paths": Request(URL, cookies=[{"name": "a", "value": "b", "path": "/"}]),
     "a body of bytes": Request(URL, method="POST", body=bytes(range(256))),
+    "cookies with paths": Request(URL, cookies=[{"name": "a", "value": "b", "path": "/"}]),
     "an encoding": Request("https://example.com/é?é", encoding="latin-1", headers={"É": "é"}),
     "a URL as it is": Request("https://example.com/a b|c", meta={"verbatim_url": True}),
-    "no real bool": Request(URL, dont_filter=0, priority=True),  # type: ignore[arg-type]
-    "a class's method": Request(URL, callback=Shop.parse_all),
     "a private method": Request(URL, callback=SPIDER.private()),
-    "a form": FormRequest(URL, formdata={"a": "b c"}),
-    "a form in the URL": FormRequest(URL, formdata={"a": "b"}, method="GET"),
+    "a form in the URL": FormRequest(URL, formdata={"a": "b c"}, method="GET"),
     "JSON": JsonRequest(URL, data={"a": [1]}, dumps_kwargs={"indent": 1}),
-    "JSON without a body": JsonRequest(URL),
-    "an XML call": XmlRpcRequest(URL, methodname="f", params=(1,)),
     "an XML call against its defaults": XmlRpcRequest(URL, body=b"", method="GET", dont_filter=False),
-    "a project's class": PageRequest(URL, page=0),
-    "a project's class with a callback": PageRequest(URL, page=2, callback=SPIDER.parse_book),
+    "a project's class": PageRequest(URL, page=2, callback=SPIDER.parse_book),
 }  # fmt: skip
 
 
@@ -451,52 +409,29 @@ def changed(name: str, value: Any, request: Request | None = None) -> Request:
         (Request(URL, meta={"a": [1, {"b": Text("x")}]}), "meta['a']['b']"),
         (Request(URL, meta={"x" * 99: object()}), f"meta['{'x' * 39}]"),
         (Request(URL, cb_kwargs={"book": Book(title=object())}), "cb_kwargs['book']['_values']['title']"),
-        (Request(URL, cb_kwargs={"point": Point(object())}), "cb_kwargs['point']['x']"),
         (Request(URL, cookies={"a": object()}), "cookies['a']"),
-        (Request(URL, flags=["a", object()]), "flags"),
-        *((Request(URL, callback), "request") for callback in (lambda _: None, NO_CALLBACK, print, Raising)),
-        (Request(URL, errback=partial(Shop.failed, SPIDER)), "request"),
+        *((Request(URL, callback), "request") for callback in (lambda _: None, NO_CALLBACK, Shop.failed)),
         # Its class would change these.
-        (changed("method", "post"), "method"), (changed("flags", ("a",)), "flags"), (changed("flags", ()), "flags"),
-        (changed("priority", 1.5), "request"), (changed("cookies", []), "cookies"), (HeaderRequest(URL), "headers"),
+        (changed("method", "post"), "method"), (changed("flags", ("a",)), "flags"), (changed("cookies", []), "cookies"),
         (changed("dont_filter", Text("x")), "dont_filter"), (changed("more", 1, PageRequest(URL)), "more"),
-        (NumberRequest(URL, number=1), "number"), (NeedyRequest(1, URL), "request"),
-        (type("Made", (Request,), {})(URL), "request"),
+        (HeaderRequest(URL), "headers"), (NumberRequest(1, URL), "request"), (type("Made", (Request,), {})(URL), "request"),
     ],
     ids=lambda value: f"{type(value).__name__} {value}",
 )  # fmt: skip
 def test_an_error_has_the_path_to_what_would_not_come_back(request_: Request, path: str) -> None:
-    error = refusal(request_)
-    assert path == error.path
-    assert str(error).startswith(f"{path} is a {error.kind}")
+    assert path == refusal(request_).path
 
 
 def test_the_claim_is_neither_noted_nor_restored() -> None:
     request = Request(URL, meta={CLAIM: ["session", 1, "ab"], "depth": 2})
     text = note_request(request, SPIDER)
     assert {"url": URL, "meta": {"depth": 2}} == json.loads(text)
-    claimed = json.dumps({"url": URL, "meta": {"depth": 2, CLAIM: ["session", 1, "ab"]}})
+    claimed = json.dumps({"url": URL, "meta": request.meta})
     assert {"depth": 2} == restore_request(claimed, SPIDER).meta
     assert CLAIM in request.meta
-    assert {"url": URL} == json.loads(note_request(Request(URL, meta={CLAIM: [object()]}), SPIDER))
 
 
-def test_a_note_is_a_text_that_people_can_read() -> None:
-    request = Request(URL, callback=SPIDER.parse_book, cb_kwargs={"book": Book(title="Emma")})
-    book = {f"!{HERE}:Book": {"_values": {"title": "Emma"}}}
-    expected = {"url": URL, "callback": "parse_book", "cb_kwargs": {"book": book}}
-    assert expected == json.loads(note_request(request, SPIDER))
-
-
-def test_an_item_is_restored_without_its_constructors_and_tracked_as_every_item() -> None:
-    before = Point.made
-    request = Request(URL, meta={"book": SignedBook(signature="y"), "point": Point(1, scale=5)})
-    other = restored(request)
-    assert 5 == other.meta["point"].length
-    assert before + 1 == Point.made
-    assert other.meta["book"] in live_refs[SignedBook]
-    del other.meta["book"]["signature"]
-    assert {} == dict(other.meta["book"])
+# What another program may write to Redis
 
 
 def tagged(kind: str, content: Any) -> str:
@@ -505,31 +440,26 @@ def tagged(kind: str, content: Any) -> str:
 
 ORDINARY = note_request(Request(URL, callback=SPIDER.parse_book, meta={"book": Book()}), SPIDER)
 HOSTILE = [
-    "", " ", "x", "null", "1", "[]", '"x"', "{}", '{"url": 1}', '{"url": null}', '{"url": ""}', '{"url": "x"}',
-    "[" * 65_000, '{"a":' * 10_000, '{"!tuple":[' * 5_000, '{"url": ' + "9" * 60_000 + "}", "\ud83d", "é", ORDINARY[:-1],
-    ORDINARY + " " * 65_536, ORDINARY + "}", "__import__('os').abort()", "(" * 60_000, "-" * 60_000,
-    json.dumps({"url": "http://" + "é" * 10_000}), json.dumps({"url": "http://e.com/" + "漢é" * 5_000, "encoding": "punycode"}),
+    "", " ", "x", "null", "1", "[]", '"x"', "{}", '{"url": 1}', '{"url": null}', '{"url": "x"}',
+    "[" * 65_000, '{"!tuple":[' * 5_000, '{"url": ' + "9" * 60_000 + "}", "\ud83d", ORDINARY[:-1],
+    ORDINARY + " " * 65_536, ORDINARY + "}", "__import__('os').abort()", "(" * 60_000,
+    # Scrapy would encode it, for minutes.
+    json.dumps({"url": "http://e.com/" + "漢é" * 5_000, "encoding": "punycode"}),
     *(json.dumps({"url": URL, **more}) for more in [
-        {"callback": "nothing"}, {"callback": "name"}, {"callback": "__class__"}, {"callback": "crawler"}, {"callback": 1},
-        {"callback": {"!builtins:print": {}}}, {"errback": "name"}, {"callback": ["parse"]},
-        {"meta": 1}, {"meta": "x"}, {"meta": [1]}, {"headers": 1}, {"headers": {"a": {"!bytes": 1}}}, {"cb_kwargs": 1},
-        {"priority": "x"}, {"priority": None}, {"encoding": "no such"}, {"encoding": 1}, {"encoding": "zlib"}, {"body": 1},
-        {"flags": 1}, {"_class": 1}, {"_class": ""}, {"_class": ":"}, {"_class": "os:abort"}, {"_class": "builtins:dict"},
-        {"_class": "scrapy:Spider"}, {"_class": "antigravity:Request"}, {"_class": f"{HERE}:Book"}, {"_class": {}},
-        {"_class": "scrapy.http.request.Request"}, {"_class": f"{HERE}:NeedyRequest"},
+        {"callback": "nothing"}, {"callback": "name"}, {"callback": "crawler"}, {"callback": 1}, {"errback": "name"},
+        {"callback": {"!builtins:print": {}}}, {"meta": 1}, {"meta": "x"}, {"headers": 1}, {"cb_kwargs": 1},
+        {"priority": "x"}, {"encoding": "no such"}, {"encoding": "zlib"}, {"body": 1}, {"flags": 1},
+        {"_class": 1}, {"_class": ""}, {"_class": "os:abort"}, {"_class": "scrapy:Spider"}, {"_class": f"{HERE}:Book"},
+        {"_class": "antigravity:Request"}, {"_class": f"{HERE}:NumberRequest"},
     ]),
     *(tagged(kind, content) for kind, content in [
         ("", 1), (":", 1), ("a:b", 1), ("os:system", "true"), ("builtins:eval", "1"), ("builtins:object", {}),
-        ("subprocess:Popen", {"args": "true"}), ("builtins:dict", {}), ("collections:OrderedDict", {}), ("this:c", {}),
-        ("scrapy:Spider", {}), ("scrapy.http.request:Request", {}), (f"{HERE}:Closed", {}), (f"{HERE}:Dict", {}),
-        (f"{HERE}:SPIDER.name", {}), (f"{HERE}:Book.fields", {}), (f"{HERE}:Book", 1), (f"{HERE}:Book", [["a", 1]]),
-        (f"{HERE}:Frozen", {"y": 1}), (f"{HERE}:Color", "BLUE"), (f"{HERE}:Color", ["RED"]), (f"{HERE}:Color", None),
-        ("bytes", "漢"), ("bytes", 5), ("int", 5), ("int", "x"), ("Decimal", "x"), ("Decimal", {}), ("date", "x"),
-        ("date", 1), ("datetime", "x"), ("datetime", ["2026-01-01", 1, 0]), ("datetime", ["2026-01-01", None, 2]), ("time", []),
-        ("timedelta", ["x"]), ("timedelta", [10**30]), ("timezone", [1]), ("timezone", []), ("set", [[]]), ("set", 1),
-        ("dict", [[[], 1]]), ("dict", [1]), ("ZoneInfo", "../../etc/passwd"), ("ZoneInfo", "/etc/passwd"),
-        ("ZoneInfo", "Europe"), ("ZoneInfo", ""), ("ZoneInfo", "antigravity"), ("ZoneInfo", 1), ("str", 1),
-        ("frozenset", None),
+        ("subprocess:Popen", {"args": "true"}), ("collections:OrderedDict", {}), ("this:c", {}), ("scrapy:Spider", {}),
+        ("scrapy.http.request:Request", {}), (f"{HERE}:Closed", {}), (f"{HERE}:Dict", {}), (f"{HERE}:SPIDER.name", {}),
+        (f"{HERE}:Book.fields", {}), (f"{HERE}:Book", 1), (f"{HERE}:Frozen", {"y": 1}), (f"{HERE}:Color", "BLUE"),
+        (f"{HERE}:Color", None), ("bytes", "漢"), ("int", 5), ("Decimal", "x"), ("date", 1),
+        ("datetime", ["2026-01-01", 1, 0]), ("time", []), ("timedelta", [10**30]), ("timezone", []), ("set", [[]]),
+        ("dict", [[[], 1]]), ("ZoneInfo", "../../etc/passwd"), ("ZoneInfo", "antigravity"), ("str", 1),
     ]),
 ]  # fmt: skip
 
