@@ -71,23 +71,10 @@ class Setup:
     #: The pages that are left to the next crawl, and those that are only because of their items (not with "parsed").
     left: Iterable[str] = ()
     unstored: Iterable[str] = ()
-    #: How many lines of tbloom's the log has with the level ERROR, with "done".
-    errors: int = 0
     #: How many crawlers there are at a time.
     crawlers: int = 1
-    #: With the add-on, a signal that the crawler gets after some pages; another one comes after it.
-    stop: str = ""
     #: How often a page may be asked for beyond what Scrapy's own filter does.
     again: int = 0
-    #: The crawl ends before it has fetched all: which pages it has fetched depends.
-    partial: bool = False
-    #: The marks with which it is tried.
-    marks: tuple[str, ...] = MARKS
-
-    @property
-    def is_alone(self) -> bool:
-        """Whether its crawls need processes of their own."""
-        return bool(self.stop) or self.crawlers > 1 or self.partial
 
     def paths(self) -> list[str]:
         """The pages that links lead to."""
