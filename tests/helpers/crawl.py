@@ -134,33 +134,6 @@ class Outcomes(Pages):
     def keeps_it_for_one_slice(self, response: Response) -> None:
         response.meta["tbloom_keep"] = 1
 
-    def fails_and_links_on(self, response: Response) -> Iterator[Any]:
-        """Page a leads to b, b to c, and c to a."""
-        yield {"fate": "fails"}
-        number = "abc".index(response.url[-1])
-        yield response.follow("bca"[number], self.parse, cb_kwargs={"end": "fails_and_links_on"})
-
-    def links_on_and_raises(self, response: Response) -> Iterator[Any]:
-        _, request = self.fails_and_links_on(response)
-        yield request.replace(cb_kwargs={"end": "links_on_and_raises"})
-        raise ZeroDivisionError
-
-    async def loses_a_link(self, response: Response) -> AsyncIterator[Any]:
-        """The first time, Redis refuses both links, and nothing after them."""
-        yield response.follow("/child", self.parse)
-        settings = self.crawler.settings
-        claims = f"{{{settings['TBLOOM_KEY']}}}:claims"
-        with redis.Redis.from_url(settings["REDIS_URL"]) as client:
-            is_first = client.set(f"{claims}:refused", 1, nx=True, ex=600)
-            if is_first:
-                client.rename(claims, f"{claims}:kept")
-                client.set(claims, "not a hash", ex=600)
-            yield response.follow("/lost", self.parse)
-            while is_first and self.crawler.engine._slot.closing is None:  # noqa: ASYNC110 - Scrapy has no event for it
-                await asyncio.sleep(0.01)
-            if is_first:
-                client.rename(f"{claims}:kept", claims)
-
     def reports_its_note(self, _: Response) -> None:
         """How many crawlers will have died of the page, if this one dies now."""
         settings = self.crawler.settings
@@ -195,38 +168,6 @@ class Outcomes(Pages):
         client.client_pause(60_000, all=False)
         asyncio.get_running_loop().call_later(0.1, client.client_unpause)
         yield from response.follow_all(["/b", "/child"], self.note)
-
-    def links_to_unknown(self, response: Response) -> Iterator[scrapy.Request]:
-        yield from response.follow_all(["/b", "/unknown", "/child"], self.note)
-
-
-class AtIdle(Part):
-    """An extension: how often the crawl was idle is in the stats, and AT_IDLE says what to do then."""
-
-    def __init__(self, crawler: Crawler) -> None:
-        super().__init__(crawler)
-        crawler.signals.connect(self.idle, scrapy.signals.spider_idle)
-
-    def idle(self) -> None:
-        crawler: Any = self.crawler
-        settings = crawler.settings
-        crawler.stats.inc_value("idle")
-        if settings.get("AT_IDLE") == "break the sessions":
-            with redis.Redis.from_url(settings["REDIS_URL"]) as client:
-                client.set(f"{{{settings['TBLOOM_KEY']}}}:sessions", "no hash", ex=600)
-        elif settings.get("AT_IDLE") == "ask for pages" and not crawler.spider.fetched:
-            for i in range(3):
-                url = f"{crawler.spider.site}{i}"
-                crawler.engine.crawl(scrapy.Request(url, crawler.spider.note))
-
-
-class Picky(RequestFingerprinter):
-    """Knows no fingerprint of one page."""
-
-    def fingerprint(self, request: scrapy.Request) -> bytes:
-        if request.url.endswith("/unknown"):
-            raise LookupError
-        return super().fingerprint(request)
 
 
 class Raced(RFPDupeFilter):

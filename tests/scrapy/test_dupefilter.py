@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from inspect import signature
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,12 +11,10 @@ from typing import Any
 import pytest
 import redis
 from scrapy import Request
-from scrapy.core.downloader import Downloader
 from scrapy.utils.test import get_crawler
 
 from tbloom import ExactFilter, LocalBloom, TimeBloom
 from tbloom.scrapy import DupeFilter
-from tbloom.scrapy.gates import DownloaderGate
 from tests.helpers.crawl import start
 from tests.helpers.schedulers import (
     ADDON,
@@ -48,11 +45,14 @@ def test_what_is_remembered_outlives_the_crawl_until_it_is_flushed(
     assert [] == crawl("pages", settings, ["a"])["fetched"]
 
 
-def test_a_redis_spider_fetches_each_page_once(crawl: Any, client: redis.Redis, site: str) -> None:
-    """Its start request carries dont_filter, and page 1 is also a link; all other requests are filtered."""
+@pytest.mark.parametrize("settings", [SCRAPY_REDIS, {**SHARED, **DONE}], ids=["alone", "done"])
+def test_a_redis_spider_fetches_each_page_once(
+    crawl: Any, client: redis.Redis, site: str, settings: dict[str, Any]
+) -> None:
+    """Its start request, which comes while the crawl is idle, carries dont_filter, and page 1 is also a link; all other
+    requests are filtered."""
     client.rpush("tests:start_urls", json.dumps({"url": f"{site}1"}))
-    settings = {**SCRAPY_REDIS, "MAX_IDLE_TIME_BEFORE_CLOSE": 1}
-    result = crawl("from_redis", settings)
+    result = crawl("from_redis", {**settings, "MAX_IDLE_TIME_BEFORE_CLOSE": 1})
     assert sorted([*map(str, range(1, 16)), "1"]) == sorted(result["fetched"])
 
 
@@ -82,19 +82,12 @@ def test_a_request_may_be_kept_for_fewer_slices(
     ("policy", "fetched", "decided", "filtered"),
     [("schedule", ["a"], {"scheduled": 1}, 1), ("drop", [], {"dropped": 2}, 0)],
 )
-@pytest.mark.parametrize("flush", [False, True])
 def test_without_redis_the_policy_decides(
-    crawl: Any,
-    policy: str,
-    fetched: list[str],
-    decided: dict[str, int],
-    filtered: int,
-    *,
-    flush: bool,
+    crawl: Any, policy: str, fetched: list[str], decided: dict[str, int], filtered: int
 ) -> None:
     dead = {**SCRAPY, "REDIS_URL": UNREACHABLE, "TBLOOM_ON_ERROR": policy}
-    flushing = {"SCHEDULER_FLUSH_ON_START": flush}
-    result = crawl("pages", {**dead, **flushing, "REDIS_PARAMS": {"retry": None}}, ["a", "a"])
+    flushing = {"SCHEDULER_FLUSH_ON_START": policy == "drop", "REDIS_PARAMS": {"retry": None}}
+    result = crawl("pages", {**dead, **flushing}, ["a", "a"])
     assert fetched == result["fetched"]
     # Asked once, at the start; then not again for a while.
     stats = result["stats"]
@@ -165,12 +158,6 @@ def test_an_error_leaves_scrapy_rediss_queue_to_other_crawlers(
     assert client.delete(key)
 
 
-def test_the_downloader_takes_what_scrapys_does() -> None:
-    kinds = Downloader, DownloaderGate
-    theirs, ours = ([*signature(kind.fetch).parameters] for kind in kinds)
-    assert theirs == ours
-
-
 def test_the_log_says_when_the_project_overrules_the_add_on(crawl: Any) -> None:
     overruled = {**ADDON, "DUPEFILTER_CLASS": "scrapy.dupefilters.RFPDupeFilter"}
     result = crawl("pages", overruled, ["a", "a"])
@@ -180,19 +167,7 @@ def test_the_log_says_when_the_project_overrules_the_add_on(crawl: Any) -> None:
     assert disabled in result["log"]
 
 
-@pytest.mark.parametrize("settings", [SCRAPY, ADDON], ids=["alone", "add-on"])
-def test_a_scheduler_may_filter_what_scrapy_would_not(crawl: Any, settings: dict[str, Any]) -> None:
-    """The start's requests, too: whether ``dont_filter`` counts is the scheduler's to decide."""
-    own = {**settings, "SCHEDULER": "tests.helpers.schedulers.AsksForAll"}
-    first, second = (crawl("pages", own, ["a", "b"]) for _ in range(2))
-    assert (["a", "b"], []) == (sorted(first["fetched"]), second["fetched"])
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [SCRAPY, ADDON, {**ADDON, "TBLOOM_MARK": "done"}],
-    ids=["no add-on", "scheduled", "done"],
-)
+@pytest.mark.parametrize("settings", [SCRAPY, DONE], ids=["no add-on", "done"])
 @pytest.mark.parametrize("reason", ["finished", "tbloom_error"])
 def test_nothing_is_left_of_a_crawl(
     site: str, url: str, name: str, *, settings: dict[str, Any], reason: str

@@ -11,7 +11,7 @@ from scrapy import Request
 from scrapy.utils.request import fingerprint
 
 from tbloom import TimeBloom
-from tests.helpers.schedulers import AT_IDLE, DONE, end
+from tests.helpers.schedulers import DONE, end
 
 PIPELINE = {"ITEM_PIPELINES": {"tests.helpers.crawl.Fates": 300}}
 SCRAPY_REDIS = {"SCHEDULER": "scrapy_redis.scheduler.Scheduler", "SCHEDULER_PERSIST": True}
@@ -52,21 +52,6 @@ def test_a_page_is_kept_as_its_request_or_its_callback_says(
     assert [] == crawl("outcomes", DONE, pages)["fetched"]
 
 
-@pytest.mark.parametrize("way", ["fails_and_links_on", "links_on_and_raises"])
-def test_pages_that_fail_and_lead_to_each_other_are_fetched_once_in_a_crawl(
-    crawl: Any, marked: Any, claims: Any, way: str
-) -> None:
-    """The next crawl tries them again."""
-    settings = {**DONE, **PIPELINE, "CLOSESPIDER_PAGECOUNT": 50}
-    for _ in range(2):
-        result = crawl("outcomes", settings, [["a", end(way)]])
-        assert "finished" == result["finish_reason"]
-        assert ["a", "b", "c"] == sorted(result["fetched"])
-        assert [] == marked("a", "b", "c")
-        assert 3 == claims()
-        assert "3 pages have failed, and are left to the next crawl (" in result["log"]
-
-
 def test_a_redirect_to_what_another_crawler_works_on_is_left_to_the_next_link(
     crawl: Any, marked: Any, url: str, name: str, site: str
 ) -> None:
@@ -85,15 +70,6 @@ def test_a_crawl_ends_without_asyncio_too(crawl: Any, marked: Any, mark: str) ->
     result = crawl("outcomes", {**DONE, **other, "TBLOOM_MARK": mark}, ["a", "b"])
     assert "finished" == result["finish_reason"]
     assert ["a", "b"] == marked("a", "b")
-
-
-def test_a_page_of_which_a_link_was_lost_is_left_to_the_next_crawl(crawl: Any, marked: Any) -> None:
-    """Redis refuses the link, so the crawl ends. The page's callback ends afterwards, when Redis answers again."""
-    result = crawl("outcomes", DONE, [["a", end("loses_a_link")]])
-    assert "tbloom_error" == result["finish_reason"]
-    assert [] == marked("a", "lost")
-    assert {"a", "child", "lost"} == {*crawl("outcomes", DONE, [])["fetched"]}
-    assert ["a", "child", "lost"] == marked("a", "child", "lost")
 
 
 def test_what_failed_is_fetched_by_the_next_crawl(crawl: Any, claims: Any, name: str) -> None:
@@ -119,12 +95,6 @@ def test_a_crawl_with_a_disk_queue_goes_on_where_it_stopped(
     every = first["fetched"] + other["fetched"] + last["fetched"]
     assert sorted(map(str, range(100))) == sorted(every)
     assert 0 == claims()
-
-
-def test_pages_that_are_asked_for_while_the_crawl_is_idle(crawl: Any, claims: Any) -> None:
-    result = crawl("pages", {**DONE, **AT_IDLE, "AT_IDLE": "ask for pages"})
-    assert ["0", "1", "2"] == sorted(result["fetched"])
-    assert (3, 0) == (result["stats"]["tbloom/done"], claims())
 
 
 # How often a page that fails is tried, and what the log says of it
