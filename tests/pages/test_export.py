@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import zlib
-from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from io import BytesIO
 from pathlib import Path
@@ -15,7 +14,7 @@ import pytest
 from warcio.archiveiterator import ArchiveIterator
 
 from tbloom.errors import ConfigError
-from tbloom.pages import PagesExported, PagesImported, PageStore, export_warc, import_warc, record
+from tbloom.pages import PagesExported, PageStore, export_warc, import_warc, record
 from tbloom.pages.members import zstd
 from tests.helpers.pagestores import NOON, files, run_tool, url
 
@@ -108,17 +107,6 @@ def test_the_content_is_what_a_browser_shows(warcs: list[Path]) -> None:
     ]
 
 
-@pytest.fixture
-def store(path: Path) -> Iterator[PageStore]:
-    """A page for each of ten hours, one of them with a key."""
-    with PageStore(path) as store:
-        for n in range(10):
-            store.put(
-                url(n), b"page %d" % n, at=NOON + timedelta(hours=n), key=b"key" if n == 9 else None
-            )
-        yield store
-
-
 def exported(
     store: PageStore, *arguments: object, **options: object
 ) -> tuple[PagesExported, set[str]]:
@@ -133,24 +121,12 @@ def exported(
     return done, {record.get_header("WARC-Target-URI") for record in records}
 
 
-@pytest.mark.parametrize("codec", ["gzip", "identity", "zstd"])
-def test_every_page_comes_back(path: Path, tmp_path: Path, codec: str) -> None:
-    """From a file and from segments of each codec."""
-    given = {address: page for address, page in PAGES.items() if "/status/" not in address}
-    with PageStore(path, codec=codec) as store:
-        for address, page in given.items():
-            store.put(address, **{"at": NOON, **page})
-        originals = {page.address: page for page in store.pages()}
-        with (tmp_path / "file").open("wb") as file:
-            export_warc(store, file, codec=codec)
-    for n, sources in enumerate([[tmp_path / "file"], files(path)]):
-        with PageStore(tmp_path / f"{n}") as other:
-            assert PagesImported(len(given), 0, {"warcinfo": 1}, ()) == import_warc(other, *sources)
-            assert originals == {page.address: page for page in other.pages()}
-
-
-def test_pages_of_a_time_or_with_addresses(store: PageStore) -> None:
+def test_pages_of_a_time_or_with_addresses(path: Path) -> None:
     """From the first instant on, and without the last one. Addresses that are not there are named."""
+    store = PageStore(path)
+    for n in range(10):
+        key = b"key" if n == 9 else None
+        store.put(url(n), b"page %d" % n, at=NOON + timedelta(hours=n), key=key)
     done, found = exported(store, since=NOON + timedelta(hours=2), until=NOON + timedelta(hours=5))
     assert (PagesExported(3, (), ()), {url(2), url(3), url(4)}) == (done, found)
     assert 2 == exported(store, since=NOON + timedelta(hours=8))[0].pages
@@ -189,15 +165,3 @@ def test_other_tools_read_pages_with_long_heads(path: Path) -> None:
     assert 1_000 < len(found[1].http_headers.headers) < 9_000
     with PageStore(path.with_name("again")) as again:
         assert import_warc(again, BytesIO(data)).stored == 5
-
-
-def test_another_store_is_imported_as_it_is(store: PageStore, tmp_path: Path) -> None:
-    """What was deleted there stays so; also while it is written."""
-    for n in (1, 3):
-        store.delete(url(n))
-    store.put(url(3), b"put again", at=NOON)
-    with PageStore(tmp_path / "other") as other:
-        done = import_warc(other, store.path, max_body=8)
-        assert PagesImported(8, 0, {"longer than max_body": 1}, ()) == done
-        assert PagesImported(1, 8, {}, ()) == import_warc(other, store.path)
-        assert {*store.pages()} == {*other.pages()}

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import gzip
 import os
-import random
 import sqlite3
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
-from datetime import datetime, timedelta, timezone, tzinfo
-from http import HTTPStatus
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +16,7 @@ import pytest
 
 from tbloom.errors import ConfigError, TBloomError
 from tbloom.pages import Page, PageStore, members, record
-from tests.helpers.pagestores import CODECS, NOON, got
+from tests.helpers.pagestores import CODECS, NOON
 
 URL = "https://example.com/a"
 AT = datetime(2019, 6, 3, 4, 5, 6, 789012, tzinfo=timezone.utc)
@@ -44,122 +42,13 @@ def last_record(data: bytes) -> int:
     return [*members.MAGIC.finditer(data)][-1].start()
 
 
-HEADERS: list[list[tuple[str, str]]] = [
-    [],  # none
-    [("B", "1"), ("A", "2"), ("b", "3"), ("B", "1")],  # order
-    [("Set-Cookie", "a=1"), ("Set-Cookie", "b=2"), ("set-cookie", "a=1")],  # repeats
-    [("X-Empty", ""), ("X-After", "x")],
-    [("X-Latin", "".join(map(chr, range(0x80, 0x100))).strip()), ("\xc4", "\xdf")],  # latin-1
-    [("X-Utf", "é€".encode().decode("latin-1"))],  # looks like UTF-8
-    [("Location", "https://example.com:8080/?a=b: c"), ("X", ":")],
-    [("X-Long", "x" * 100_000)],
-    [(f"X-{n}", f"{n}") for n in range(2000)],
-    [  # untrue
-        ("Content-Encoding", "gzip"),
-        ("Content-Length", "12345"),
-        ("transfer-encoding", "chunked"),
-        ("CONTENT-LENGTH", "4"),
-    ],
-    [("Content-Encoding", "br"), ("Content-Encoding", "gzip, br")],
-    [  # of an archive
-        ("X-Archive-Orig-Content-Length", "5"),
-        ("x-archive-orig-x", "y"),
-        ("X-Archive-Orig-X-Archive-Orig-Z", ""),
-        ("X-Archive-Orig-", "z"),
-    ],
-    [("WARC-Type", "request"), ("X-Tbloom-Sequence", "1")],  # like the record's own
-]
-BODIES = [
-    b"",
-    b"\r\n\r\nHTTP/1.1 200 OK\r\n\r\nWARC/1.1\r\n\r\n",
-    members.GZIP_MAGIC * 3 + members.ZSTD_MAGIC * 3,
-    bytes(range(256)) * 33,
-    random.Random(1).randbytes(200_000),
-    b"<p>page</p>\n" * 450_000,  # 5 MB
-    record.of_page(  # a record
-        Page("https://example.com/other", 200, (), b"x", AT), 99, record.new_id(), "gzip"
-    ),
-]
-URLS = [
-    "http://a",
-    "https://EXAMPLE.com/%7e/../?q=a+b#part",
-    "https://example.com/münchen/€/𝄞?q=é",
-    "https://user:secret@[::1]:8080/'\"<>{}|\\^`",
-    "https://example.com/" + "x" * 70_000,
-    "https://example.com/" + random.Random(2).randbytes(2**20).hex(),
-]
-
-
-STATUSES = (100, 204, 299, 304, 404, 418, 599, 999, HTTPStatus.GONE)
-TIMES = [
-    AT.replace(microsecond=0),
-    AT.replace(microsecond=1),
-    AT.replace(year=1969),
-    AT.replace(year=102),
-    AT.astimezone(timezone(timedelta(hours=-9, minutes=-30))),
-    AT.replace(tzinfo=timezone(timedelta(seconds=1, microseconds=1))),
-]
-KEYS = [b"a key", "ключ".encode(), b"\x00\xff\r\n: ", b"k" * 10_000, b" "]
-FIELDS = {
-    "WARC-Truncated": "length",
-    "WARC-IP-Address": "::1",
-    "WARC-Concurrent-To": "<urn:uuid:1>",
-    "WARC-Filenames": "x",
-    "X!#$%&'*+.^_`|~9-": "a: b",
-}
-
-
-def all_kinds() -> Iterator[Page]:
-    """Pages with anything that they may have."""
-    for number, headers in enumerate(HEADERS):
-        yield Page(f"{URL}headers/{number}", 200, tuple(headers), b"body", AT)
-    for number, body in enumerate(BODIES):
-        yield Page(f"{URL}body/{number}", 200, (), body, AT)
-    for url in URLS:
-        yield Page(url, 200, (), b"body", AT)
-    for status in STATUSES:
-        yield Page(f"{URL}status/{int(status)}", status, (), b"", AT)
-    for number, at in enumerate(TIMES):
-        yield Page(f"{URL}at/{number}", 200, (), b"", at)
-    for key in KEYS:
-        yield Page(f"{URL}key", 200, (), b"keyed", AT, key, tuple(FIELDS.items()))
-
-
-@pytest.mark.parametrize("how", ["writer", "reader", "closed", "rebuilt"])
-def test_a_page_comes_back(store: PageStore, how: str) -> None:
-    """As it was put, in the order of the files; one with a key is found by its key alone, which may be text."""
-    expected = [*all_kinds()]
-    for given in expected:
-        arguments = {"status": given.status, "headers": given.headers, "fields": dict(given.fields)}
-        store.put(given.url, given.body, at=given.at, key=given.key, **arguments)
-    if how in ("closed", "rebuilt"):
-        store.close()
-    if how == "rebuilt":
-        PageStore.rebuild(store.path)
-    opened = store if how == "writer" else PageStore(store.path, readonly=True)
-    assert expected == [got(opened, given.address) for given in expected] == [*opened.pages()]
-    assert [given.address for given in expected] == [*opened]
-    assert {int} == {type(found.status) for found in opened.pages()}
-    assert {timezone.utc} == {found.at.tzinfo for found in opened.pages()}
-    assert (None, False) == (opened.get(f"{URL}key"), f"{URL}key" in opened)
-    assert got(opened, "ключ") == got(opened, "ключ".encode())
-    assert () == opened.verify().problems
-
-
-class Nowhere(tzinfo):
-    """A time zone that does not know its offset."""
-
-    def utcoffset(self, _: datetime | None) -> None:
-        return None
-
-
 #: For each argument of ``put`` what it can't be; and what no address can be.
 WRONG: dict[str, list[Any]] = {
     "url": ["", "example.com", "ftp://example.com/", "HTTP://a/", "http://a/ b", "http://a/\r\nWARC-Type: x", "http://a/\ud800", b"http://a/"],
     "body": ["text", None, [1, 2]],
     "status": [99, 1000, True, 200.0, "200", None],
     "headers": [5, "text", [("A",)], {"A": None}, [("A", "1\r\n\r\nbody")], [("A:", "1")], [("", "1")], [("A", "€")]],
-    "at": [datetime(2019, 6, 3), "2019-06-03", 0, AT.replace(tzinfo=Nowhere())],  # noqa: DTZ001 - the fault
+    "at": [datetime(2019, 6, 3), "2019-06-03", 0],  # noqa: DTZ001 - the fault
     "key": ["", b"", True, "\ud800", ["a"]],
     "fields": [
         *({name: "x"} for name in ("WARC-Type", "content-type", "x-tbloom-deleted", "WARC-Segment-Number", "a b")),
