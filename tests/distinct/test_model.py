@@ -7,18 +7,15 @@ import secrets
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import pytest
 import redis
 from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap
 
-from tbloom import ConfigError
 from tbloom.distinct import DistinctCounter
 from tbloom.distinct.roaring import containers_of
 from tests.helpers.contents import counted, keys_of
 from tests.helpers.flows import flow_of, run
-from tests.helpers.making import Make
 
 CHUNK = 65_536
 
@@ -108,75 +105,24 @@ def test_every_sequence_of_verbs_is_answered_as_by_a_set(
         assert [] == keys_of(client, model.name)
 
 
-def test_each_form_becomes_the_others(own: redis.Redis) -> None:
-    """By 1 to 5,000 ids at a time, added, merged and discarded."""
-    rng, model = random.Random(1), Model(own)
-    odd = [*range(1, 8193, 2)]
-    model.add(odd[:63])
-    assert {0: "a"} == forms(own, model.name)
-    model.add([*range(300)])
-    assert {0: "r"} == forms(own, model.name)
-    model.check()
-    model.add(odd[:3000])
-    assert {0: "a"} == forms(own, model.name)
-    model.check()
-    model.add([1_000_000, *odd])
-    assert {0: "b", 15: "a"} == forms(own, model.name)
-    model.check()
-    model.discard([*range(5000, 30_000), 1_000_000])
-    assert {0: "b"} == forms(own, model.name)
-    model.discard([*range(8193)])
-    assert {} == forms(own, model.name)
-    model.check()
-    for start, step in ((0, 1), (CHUNK, 7), (2 * CHUNK, 30)):
-        ids = [*range(start, start + 40_000, step)]
-        if step > 1:
-            rng.shuffle(ids)
-        model.add(ids)
-    assert {0: "r", 1: "b", 2: "a"} == forms(own, model.name)
-    for ids in (odd, [id + CHUNK for id in odd], [id + 2 * CHUNK for id in odd]):
-        for some in (ids[:1], ids[1:100], ids):
-            model.merge(some)
-    model.discard([*range(0, 39_000, 2)])
-    assert {0: "b", 1: "b", 2: "b"} == forms(own, model.name)
-    model.contains([*range(3 * CHUNK)])
-    model.check()
-    model.discard(rng.sample([*range(3 * CHUNK)], 60_000))
-    model.check()
-
-
-@pytest.mark.parametrize("first", [0, CHUNK - 2, CHUNK + 1, 2**28 - 2, 2**32 - 5])
-@pytest.mark.parametrize("step", [1, 150])
-def test_ids_beside_the_border_of_a_chunk_or_a_piece(
-    own: redis.Redis, name: str, first: int, step: int
-) -> None:
-    """A client learns from the answers which pieces there are."""
-    one = DistinctCounter(own, "one", name)
-    one.add("first")
-    own.set(f"{{{name}}}:members", first or 1)
-    members, given_from = [f"{i}" for i in range(5 if first else 4)], first or 1
-    for start in range(0, len(members), step):
-        assert all(one.add_many(members[start : start + step]))
-    expected = [0, *range(given_from, given_from + len(members))]
-    assert expected == counted(own, name, "one")
-    other = DistinctCounter(own, "one", name)
-    assert [True] * len(members) == other.contains_many(members)
-    assert not any(DistinctCounter(own, "one", name).add_many(members))
-    assert other.discard(members[-1])
-    assert expected[:-1] == counted(own, name, "one")
-    assert len(expected) - 1 == DistinctCounter(own, "one", name).count()
-
-
-async def test_an_integer_that_is_no_id_is_refused(make_counter: Make) -> None:
-    numbers = make_counter(mapping=None)
-    for bad in (-1, 2**32, "7", b"7", 1.0, True, None):
-        for verb in (numbers.add, numbers.contains, numbers.discard):
-            with pytest.raises(ConfigError, match=r"^member: expected a whole number from 0 to"):
-                await verb(bad)
-        with pytest.raises(ConfigError, match=r"^members\[1\]: expected a whole number"):
-            await numbers.add_many([1, bad])
-    with pytest.raises(ConfigError, match="keep_members"):
-        make_counter(mapping=None, keep_members=True)
+def test_a_chunk_is_kept_in_the_form_that_is_smallest(own: redis.Redis) -> None:
+    """A list (a), a bitmap (b), or runs (r), whatever it was before."""
+    odd, model = [*range(1, 8193, 2)], Model(own)
+    for verb, ids, expected in (
+        ("add", odd[:63], {0: "a"}),
+        ("add", range(300), {0: "r"}),
+        ("add", odd[:3000], {0: "a"}),
+        ("add", [1_000_000, *odd], {0: "b", 15: "a"}),
+        ("discard", [*range(5000, 30_000), 1_000_000], {0: "b"}),
+        ("discard", range(8193), {}),
+        ("add", range(100_000), {0: "r", 1: "r"}),
+        ("merge", odd, {0: "r", 1: "r"}),
+        ("discard", range(0, 39_000, 2), {0: "b", 1: "r"}),
+        ("merge", range(CHUNK, 2 * CHUNK, 7), {0: "b", 1: "b"}),
+    ):
+        getattr(model, verb)([*ids])
+        assert expected == forms(own, model.name)
+        model.check()
 
 
 def test_a_call_with_too_much_to_do_is_made_in_parts(own: redis.Redis) -> None:

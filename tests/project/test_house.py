@@ -106,6 +106,7 @@ def test_all_is_the_truth() -> None:
         ("from tbloom import LocalBloom; assert LocalBloom().add('a')", {"redis", "asyncio"}),
         ("from tbloom import AsyncLocalBloom", {"redis"}),
         ("from tbloom import TimeBloom", {"pyroaring", "isal", "sqlite3", "rich"}),
+        ("from tbloom.distinct import DistinctCounter", {"pyroaring"}),
         ("from tbloom.cli import main; main(['--help'])", {"redis", "mmh3"}),
         ("from tbloom.cli import main; main(['--version'])", {"redis", "mmh3"}),
         ("from tbloom.cli import main; main(['plan'])", {"redis"}),
