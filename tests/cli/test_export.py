@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import gzip
 import io
-import itertools
 import json
 import os
 import re
@@ -18,7 +17,7 @@ import threading
 import time
 import zlib
 from collections.abc import Callable, Iterator
-from operator import attrgetter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -124,7 +123,7 @@ def test_a_filter_moves_to_another_server(
         while seen.keys()[-1] == first:
             time.sleep(0.05)
         seen.add_many(ITEMS)
-        info, before = seen.info(), ours(old, name)
+        before = ours(old, name)
     assert main(["export", "--url", here, name, file]) == 0
     old.flushall()
     done = process("restore", "--url", there, "-", "--quiet", input=Path(file).read_bytes())
@@ -132,74 +131,41 @@ def test_a_filter_moves_to_another_server(
     assert_same(before, ours(new, name))
     with TimeBloom.from_url(there, name, **parameters) as seen:
         assert all(seen.contains_many(ITEMS))
-        held = [slice for slice in info.slices if slice.items]
-        again = [slice for slice in seen.info().slices if slice.items]
-        figures = attrgetter("label", "items", "parts", "error_rate")
-        assert [*map(figures, held)] == [*map(figures, again)]
-        assert len(held) > 1
-        assert max(slice.parts for slice in held) > 1
+        held = [slice for slice in seen.info().slices if slice.items]
+        assert (2, True) == (len(held), max(slice.parts for slice in held) > 1)
         assert [] == seen.warnings()
         assert seen.add("one more")
-        lost = next(key for key in ours(new, name) if re.search(r"T\d+$", key))
-        new.delete(lost)
-        assert [
-            f"the server has dropped {lost} early: what it held is forgotten"
-        ] == seen.warnings()
 
 
 def test_the_file_has_all_items_added_before_the_export(url: str, name: str, file: str) -> None:
-    """Two exports, while a thread adds items and slices grow."""
+    """While a thread adds items, and slices grow."""
     added: list[str] = []
     done = threading.Event()
     parameters: Any = {"capacity": 200, "shards": 3, "error_rate": 1e-9}
 
     def add() -> None:
         with TimeBloom.from_url(url, name, **parameters) as seen:
-            for numbers in iter(itertools.count(0, 50).__next__, None):
-                items = [f"item {i}" for i in range(numbers, numbers + 50)]
+            while not done.wait(0.005):
+                items = [f"item {i}" for i in range(len(added), len(added) + 50)]
                 assert all(seen.add_many(items))
                 added.extend(items)
-                if done.wait(0.005):
-                    return
 
-    writer = threading.Thread(target=add)
-    writer.start()
-    try:
-        for copy, number in (("a", 100), ("b", 1000)):
-            while len(added) < number:
-                time.sleep(0.001)
-            before = list(added)
+    with ThreadPoolExecutor(1) as thread:
+        adding = thread.submit(add)
+        while len(added) < 1000 and not adding.done():
+            time.sleep(0.001)
+        before = list(added)
+        try:
             assert main(["export", "--url", url, name, file, "--quiet"]) == 0
-            assert main(["restore", "--url", url, file, "--name", f"{name}-{copy}", "--quiet"]) == 0
-            with TimeBloom.from_url(url, f"{name}-{copy}", **parameters) as seen:
-                assert all(seen.contains_many(before))
-                assert [] == seen.warnings()
-                assert all(seen.add_many(f"{copy} {i}" for i in range(5000)))
-                assert all(seen.contains_many(before))
-    finally:
-        done.set()
-        writer.join()
-    assert len(added) > 1000
-
-
-def test_a_filter_that_is_cleared_during_the_export_is_an_error(
-    url: str, client: redis.Redis, name: str, file: str
-) -> None:
-    """The file can't be restored. The export waits until its output is read."""
-    with TimeBloom.from_url(url, name, capacity=1_000_000) as seen:
-        seen.add("a")
-        [part] = client.keys(f"{{{name}}}:2*")
-        for place in range(8, client.strlen(part), 256):  # bits that don't compress
-            client.setrange(part, place, zlib.compress(str(place).encode()))
-        with started("export", "--url", url, name, "-") as running:
-            assert running.stdout
-            assert running.stderr
-            first = running.stdout.read(10)
-            seen.clear()
-            Path(file).write_bytes(first + running.stdout.read())
-            said = running.stderr.read()
-    assert (running.returncode, b"cleared" in said) == (2, True)
-    refused(tbloom("restore", "--url", url, file, "--quiet"), "nothing was restored")
+        finally:
+            done.set()
+        adding.result()
+    assert main(["restore", "--url", url, file, "--name", f"{name}-copy", "--quiet"]) == 0
+    with TimeBloom.from_url(url, f"{name}-copy", **parameters) as seen:
+        assert all(seen.contains_many(before))
+        assert [] == seen.warnings()
+        assert all(seen.add_many(f"more {i}" for i in range(5000)))
+        assert all(seen.contains_many(before))
 
 
 def test_a_damaged_file_is_refused_before_anything_is_written(
@@ -211,38 +177,22 @@ def test_a_damaged_file_is_refused_before_anything_is_written(
     """
     exported.clear()
     whole = Path(file).read_bytes()
-    others = [b"https://example.com/\n", *map(gzip.compress, [b"", b"[" * 10**5, bytes(20 * MB)])]
-    for other in others:
-        Path(file).write_bytes(other)
-        refused(tbloom("restore", "--url", url, file, "--quiet"), file, DAMAGED)
-    for missing in ("/no/such", str(Path(file).parent)):
-        refused(tbloom("restore", "--url", url, missing, "--quiet"), missing)
-    for length in [*range(40), *range(40, len(whole), 97), len(whole) - 1]:
-        Path(file).write_bytes(whole[:length])
-        refused(tbloom("restore", "--url", url, file, "--quiet"), file, DAMAGED)
-    harmful = 0
-    for place in [*range(20), *range(20, len(whole), 29), *range(len(whole) - 8, len(whole))]:
-        wrong = bytearray(whole)
-        wrong[place] ^= 0x10
-        Path(file).write_bytes(wrong)
+    size = len(whole)
+    wrong = [b"https://example.com/\n", *map(gzip.compress, [b"", b"[" * 10**5, bytes(20 * MB)])]
+    wrong += [whole[:length] for length in [*range(40), *range(40, size, 97), size - 1]]
+    for place in [*range(20), *range(20, size, 29), *range(size - 8, size)]:
+        changed = bytearray(whole)
+        changed[place] ^= 0x10
         with contextlib.suppress(EOFError, OSError, zlib.error):
-            if gzip.decompress(wrong) == gzip.decompress(whole):
+            if gzip.decompress(changed) == gzip.decompress(whole):
                 continue
+        wrong.append(changed)
+    for data in wrong:
+        Path(file).write_bytes(data)
         refused(tbloom("restore", "--url", url, file, "--quiet"), file, DAMAGED)
-        harmful += 1
-    assert harmful > len(whole) / 40
     assert [] == left_on_server(client, exported.name)
     Path(file).write_bytes(whole)
     assert main(["restore", "--url", url, file]) == 0
-
-
-def forged(file: str, members: dict[str, bytes]) -> None:
-    """Writes a whole file with these members."""
-    with tarfile.open(file, "w:gz") as tar:
-        for name, content in members.items():
-            info = tarfile.TarInfo(name)
-            info.size = len(content)
-            tar.addfile(info, io.BytesIO(content))
 
 
 def test_a_forged_file_reaches_no_other_keys(
@@ -258,31 +208,34 @@ def test_a_forged_file_reaches_no_other_keys(
     label = part.split("/")[1]
     names = ["0/config", "0/x}:20190508/0", f"1/{label}/0", f"0/{label}/1", f"0/{label}/-1"]
     # A slice that has left, or of times to come, makes no key either.
-    for other in [*names, "0/20190508/0", "0/29990508/0", "../../etc/passwd"]:
-        forged(file, {other: members[part], last: members[last]})
-        done = tbloom("restore", "--url", url, file, "--quiet")
-        refused(done, file, "all of its slices have left the window")
-    for size in (0, 1, len(members[part]) + 1):
-        forged(file, {part: bytes(size), last: members[last]})
-        refused(tbloom("restore", "--url", url, file, "--quiet"), file, DAMAGED)
-    wrong: dict[str, list[Any]] = {"format": [4, "5"], "name": [7], "parameters": [None]}
-    wrong |= {
-        "layouts": [[1], ["", ""], []],
-        "items": [{"a": "1"}, []],
-        "fingerprinter": ["a \x1b"],
-    }
-    for field, value in ((field, value) for field, values in wrong.items() for value in values):
-        forged(file, {**members, last: json.dumps({**values, field: value}).encode()})
-        refused(tbloom("restore", "--url", url, file, "--quiet"), file, DAMAGED)
-    for field, text in (("layouts", ["nonsense"]), ("parameters", "{}"), ("name", "a{b}")):
-        forged(file, {**members, last: json.dumps({**values, field: text}).encode()})
+    names += ["0/20190508/0", "0/29990508/0", "../../etc/passwd"]
+    fields: list[tuple[str, Any]] = [
+        *(("format", 4), ("name", 7), ("name", "a{b}"), ("parameters", None), ("parameters", "{}")),
+        *(("layouts", layouts) for layouts in ([1], ["", ""], [], ["nonsense"])),
+        *(("items", {"a": "1"}), ("items", []), ("fingerprinter", "a \x1b")),
+    ]
+    for wrong in (
+        *({name: members[part], last: members[last]} for name in names),
+        *({part: bytes(n), last: members[last]} for n in (0, 1, len(members[part]) + 1)),
+        *({**members, last: json.dumps({**values, field: it}).encode()} for field, it in fields),
+    ):
+        forge(file, wrong)
         refused(tbloom("restore", "--url", url, file, "--quiet"))
-    assert [] == left_on_server(client, exported.name)
+        assert [] == left_on_server(client, exported.name)
     # Fields that this version does not know are ignored; the manifest may be anywhere.
     later = {**values, "comment": "of a later version"}
-    forged(file, {last: json.dumps(later).encode(), part: members[part]})
+    forge(file, {last: json.dumps(later).encode(), part: members[part]})
     assert main(["restore", "--url", url, file]) == 0
     assert_same(before, ours(open_client(url), exported.name))
+
+
+def forge(file: str, members: dict[str, bytes]) -> None:
+    """Writes a whole file with these members."""
+    with tarfile.open(file, "w:gz") as tar:
+        for name, content in members.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            tar.addfile(info, io.BytesIO(content))
 
 
 @pytest.fixture
@@ -388,21 +341,6 @@ def test_a_file_is_whole_or_as_it_was(url: str, name: str, large: str, end: str)
     os.utime(other, (0, 0))
     assert main(words) == 0
     assert own | {other} == {*target.parent.iterdir()}
-
-
-def test_all_shards_are_installed_or_none(
-    url: str, client: redis.Redis, name: str, file: str
-) -> None:
-    """A crawler that had agreed on the parameters before has added to the last shard."""
-    with TimeBloom.from_url(url, name, capacity=1000, shards=3) as seen:
-        seen.add_many(ITEMS)
-        assert main(["export", "--url", url, name, file]) == 0
-        seen.clear()
-        client.set(seen.config.keys.config(2), seen.config.stored, ex=60)
-        refused(tbloom("restore", "--url", url, file, "--quiet"), "has created")
-        assert [] == left_on_server(client, name)
-        assert main(["restore", "--url", url, file]) == 0
-        assert all(seen.contains_many(ITEMS))
 
 
 def test_what_a_user_needs_to_export_and_restore(own: redis.Redis, name: str, file: str) -> None:
