@@ -23,27 +23,15 @@ from tests.helpers.commands import (
     TBLOOM,
     VERBS,
     WORDS,
-    command_of,
     completed,
     process,
     refused,
     screen,
     tbloom,
-    tbloom_bytes,
 )  # fmt: skip
 from tests.helpers.making import missing
 
-#: Command lines that print, on the server and in the folder of the fixture ``place``.
-PRINTING = [
-    *("list", "info news", "info exact", "add news {urls} --seen"),
-    *("check news {urls} --seen", "reconfigure news --slices 9", "export news -", "plan"),
-    *("import news --from-lines {urls} --json", "report news -o -", "count add urls {urls}"),
-    *("count show urls", "count list", "count or urls", "count retention urls", "plan --table"),
-    *("pages get {pages} https://example.com/", "pages ls {pages}", "pages stats {pages}"),
-    *("pages verify {pages} --json", "pages export {pages} -o -", "completion bash"),
-    "count export numbers --members -",
-]  # fmt: skip
-#: Command lines that print a table.
+#: Command lines that print a table, on the server and in the folder of the fixture ``place``.
 TABLES = [
     *("list", "info news", "info news --all", "info exact", "plan", "plan --table"),
     *("reconfigure news --slices 9", "count show urls", "count list", "count retention urls"),
@@ -107,20 +95,6 @@ def test_each_shell_reads_its_script(shell: str, tmp_path: Path) -> None:
     subprocess.run([shell, "-n", tmp_path / "script"], check=True)
 
 
-@pytest.mark.parametrize("line", PRINTING)
-@pytest.mark.parametrize("flag", ["--json", "--quiet"])
-def test_json_is_json_and_quiet_is_silent(line: str, place: dict[str, str], flag: str) -> None:
-    words = words_of(line, place)
-    named = max(name for name in WORDS if name == (*words[: len(name)],))
-    if any(flag in param.opts for param in command_of(named).params):
-        done = tbloom_bytes(*words, flag, TBLOOM_URL=place["TBLOOM_URL"])
-        if flag == "--quiet":
-            assert done.stderr == b""
-        else:
-            texts = done.stdout.splitlines() if named == ("pages", "ls") else [done.stdout]
-            assert [*map(json.loads, texts)]
-
-
 #: Those whose examples other tests run: of a fleet, of a project's folder, and of a server that goes on for ever.
 ELSEWHERE = ("demo", "doctor", "metrics")
 
@@ -156,22 +130,14 @@ def test_output_that_can_t_be_written_is_an_error(line: str, place: dict[str, st
     assert re.fullmatch(r"tbloom: .*No space left on device", full)
 
 
-def test_a_page_that_does_not_fit_is_an_error_without_buffers_too(tmp_path: Path) -> None:
-    """As with PYTHONUNBUFFERED: then a write may be short. The limit of a file's size stands for the end of a disk."""
-    with PageStore(tmp_path / "pages") as store:
-        store.put("https://example.com/", bytes(3_000_000))
-    get = f"{shlex.join(TBLOOM)} pages get {tmp_path / 'pages'} https://example.com/"
-    shell = f"trap '' XFSZ; ulimit -f 1000; PYTHONUNBUFFERED=1 {get} > {tmp_path / 'page'}"
-    done = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, check=False)
-    assert (2, True) == (done.returncode, "File too large" in done.stderr)
-
-
 @pytest.mark.parametrize("line", TABLES)
 def test_tables_fit_into_80_columns_and_lose_none(line: str, place: dict[str, str]) -> None:
+    """With --json, they are JSON; but for that of reconfigure, which has no such option."""
     words, where = words_of(line, place), {"TBLOOM_URL": place["TBLOOM_URL"]}
     lines, wide = (screen(*words, width=width, **where) for width in (80, 300))
     assert max(map(len, lines)) <= 80
     assert {*" ".join(wide).split()} <= {*" ".join(lines).split()}
+    assert words[0] == "reconfigure" or json.loads(tbloom(*words, "--json", **where).stdout)
 
 
 def test_the_server_is_given_once(place: dict[str, str]) -> None:

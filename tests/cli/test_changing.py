@@ -12,7 +12,6 @@ import subprocess
 import sys
 from contextlib import suppress
 from functools import partial
-from hashlib import sha1
 from pathlib import Path
 from typing import Any
 
@@ -121,13 +120,6 @@ def test_a_server_that_does_not_answer_is_refused_with_a_remedy(scheme: str) -> 
         refused(tbloom("list", "--url", url), "--url", "TBLOOM_URL")
 
 
-SMALL = ["--create", "--capacity", "1000"]
-
-
-def fingerprint(number: int) -> bytes:
-    return sha1(b"page %d" % number, usedforsecurity=False).digest()
-
-
 @pytest.mark.parametrize("source", ["scrapy-redis", "JOBDIR"])
 def test_a_crawl_moves_over(
     crawl: Any, url: str, name: str, client: redis.Redis, tmp_path: Path, *, source: str
@@ -153,7 +145,7 @@ def test_a_crawl_moves_over(
     halt = {"CLOSESPIDER_PAGECOUNT": 15, "CONCURRENT_REQUESTS": 2}
     first = crawl("pages", {**old, **halt}, pages)["fetched"]
     left = read()
-    done = tbloom("import", "--url", url, name, *SMALL, *option)
+    done = tbloom("import", "--url", url, name, "--create", "--capacity", "1000", *option)
     assert done.returncode == 0, done.stderr
     second = crawl("pages", {**old, **new}, pages)["fetched"]
     assert 15 <= len(first) < 40
@@ -161,20 +153,3 @@ def test_a_crawl_moves_over(
     assert left
     assert left == read()
     client.delete(key)
-
-
-def test_a_set_of_another_server_is_imported(
-    url: str, name: str, own: redis.Redis, own_url: str, client: redis.Redis
-) -> None:
-    """The filter's own server is not asked for the set."""
-    own.sadd("old", fingerprint(1).hex())
-    command = ["import", "--url", url, name, *SMALL, "--from-set", "old"]
-    refused(tbloom(*command), "'old'", "no key", "SCHEDULER_PERSIST")
-    assert tbloom(*command, "--from-url", own_url).returncode == 0
-    with TimeBloom.from_url(url, name, capacity=1000) as seen:
-        assert fingerprint(1) in seen
-    assert not client.exists("old")
-    # The server that does not answer is the one that is named.
-    away = "redis://127.0.0.1:1"
-    for to, source, named in ((away, own_url, "(--url, or"), (url, away, "(--from-url names")):
-        refused(tbloom("import", "--url", to, name, *command[4:], "--from-url", source), named)

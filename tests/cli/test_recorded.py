@@ -3,7 +3,7 @@
 A line that begins with ``$`` is a command, ``&`` another one that prints the same, ``<`` what they read (``{1..9}`` in it
 stands for nine lines, ``{a,b}`` for two), ``!`` what they print on standard error, ``=`` their exit code if that is not 0; ``x`` is what
 refuses them, on standard error and with exit code 2. Other lines are their output, in which ``...`` stands for anything.
-``@`` sets the server's clock; ``>`` is Python, for what has no command.
+``OTHER`` in a command is the URL of another database. ``@`` sets the server's clock; ``>`` is Python, for what has no command.
 
 And the commands' help, in docs/reference/commands.md.
 """
@@ -103,6 +103,7 @@ def test_a_session_prints_what_was_recorded(
     url = clockwork.server.url if clockwork else request.getfixturevalue("own_url")
     monkeypatch.setenv("TBLOOM_URL", url)
     monkeypatch.chdir(tmp_path)
+    other = f"{url.removesuffix('/0')}/1"
     with redis.Redis.from_url(url) as client:
         names = {"client": client, "Path": Path, "TimeBloom": TimeBloom, "PageStore": PageStore}
         names |= {"ExactFilter": ExactFilter, "DistinctCounter": DistinctCounter}
@@ -114,7 +115,7 @@ def test_a_session_prints_what_was_recorded(
                     exec(given, names)  # noqa: S102 - our own sessions
                 else:
                     before = stored(client)
-                    got = answer(given, step.stdin).replace(url, "URL")
+                    got = answer(given.replace("OTHER", other), step.stdin).replace(url, "URL")
                     got = got.replace(str(tmp_path), "FOLDER")
                     is_right = OutputChecker().check_output(step.expected, got, FLAGS)
                     assert is_right, f"$ {given}\n{got}"
