@@ -22,16 +22,6 @@ NOON = datetime(2019, 6, 10, 12, tzinfo=timezone.utc)
 DAY = timedelta(days=1)
 
 
-class Clock:
-    """The machine's clock, as the store sees it."""
-
-    def __init__(self) -> None:
-        self.now = NOON
-
-    def __call__(self) -> datetime:
-        return self.now
-
-
 def url(name: object) -> str:
     return f"https://example.com/{name}"
 

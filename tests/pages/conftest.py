@@ -7,11 +7,12 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 
 import pytest
 
 from tbloom.pages import calendar
-from tests.helpers.pagestores import Clock
+from tests.helpers.pagestores import NOON
 
 #: A folder in memory (Linux).
 MEMORY = Path("/dev/shm")  # noqa: S108 - the folders in it have names of their own
@@ -33,8 +34,8 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """It is noon until the test says otherwise."""
-    clock = Clock()
-    monkeypatch.setattr(calendar, "now", clock)
+    clock = SimpleNamespace(now=NOON)
+    monkeypatch.setattr(calendar, "now", lambda: clock.now)
     return clock

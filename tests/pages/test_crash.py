@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import count, cycle
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,7 +22,6 @@ from tests.helpers.making import Child
 from tests.helpers.pagestores import (
     DAY,
     NOON,
-    Clock,
     bodies,
     body_of,
     copied,
@@ -336,7 +336,7 @@ def test_a_record_within_a_body_is_no_page(tmp_path: Path, codec: str) -> None:
         assert {BANK: b"the real one", "http://last/": b"last"} == bodies(store)
 
 
-def test_a_deleted_page_does_not_come_back(path: Path, clock: Clock) -> None:
+def test_a_deleted_page_does_not_come_back(path: Path, clock: SimpleNamespace) -> None:
     """Though one of the two records of the deletion is damaged; nor does one that was replaced, in an older slice which has
     left since."""
     with PageStore(path, "d", 3) as store:

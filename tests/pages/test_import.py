@@ -3,7 +3,6 @@ finds, and stays small."""
 
 from __future__ import annotations
 
-import base64
 import bz2
 import gzip
 import hashlib
@@ -21,7 +20,6 @@ from http.server import BaseHTTPRequestHandler
 from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NamedTuple
 
 import pytest
 from warcio.statusandheaders import StatusAndHeaders
@@ -59,30 +57,27 @@ def response(target: str, body: bytes, head: bytes = HEAD, **fields: str) -> byt
     return record("response", target, head + body, **fields)
 
 
-class Form(NamedTuple):
-    """A form of WARC files."""
-
-    name: str
-    #: Makes a file of its records.
-    packed: Callable[[Iterable[bytes]], bytes]
-
-    def __str__(self) -> str:
-        return self.name
-
-
-def _in_pieces(records: Iterable[bytes]) -> bytes:
+def in_pieces(records: Iterable[bytes]) -> bytes:
     """Members of any length, as bgzip makes them."""
     whole = b"".join(records)
-    return b"".join(
-        gzip.compress(whole[at : at + 1_000]) for at in range(0, len(whole), 1_000)
-    ) + gzip.compress(b"")
+    pieces = [whole[at : at + 1_000] for at in range(0, len(whole), 1_000)]
+    return b"".join(map(gzip.compress, [*pieces, b""]))
 
 
-PLAIN = Form("plain", b"".join)
-MEMBERS = Form("members", lambda records: b"".join(gzip.compress(one) for one in records))
-ONE_GZIP = Form("one gzip", lambda records: gzip.compress(b"".join(records)))
-ZSTD = Form("zstd", lambda records: b"".join(zstd.compress(one) for one in records))
-FORMS = [PLAIN, MEMBERS, ONE_GZIP, ZSTD, Form("pieces", _in_pieces)]
+Form = Callable[[Iterable[bytes]], bytes]
+#: Makes a file of its records.
+FORMS: dict[str, Form] = {
+    "plain": b"".join,
+    "members": lambda records: b"".join(map(gzip.compress, records)),
+    "one gzip": lambda records: gzip.compress(b"".join(records)),
+    "zstd": lambda records: b"".join(map(zstd.compress, records)),
+    "pieces": in_pieces,
+}
+PLAIN, MEMBERS, ONE_GZIP, ZSTD, _ = FORMS.values()
+
+
+def in_forms(*names: str) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("form", [pytest.param(FORMS[name], id=name) for name in names])
 
 
 @pytest.fixture
@@ -92,7 +87,7 @@ def store(path: Path) -> PageStore:
 
 def taken(store: PageStore, *records: bytes, form: Form = MEMBERS) -> PagesImported:
     """The result of importing a file of these records."""
-    return import_warc(store, BytesIO(form.packed(records)))
+    return import_warc(store, BytesIO(form(records)))
 
 
 HTML = b"<html><title>page</title>\r\n\r\n5\r\n</html>\n" * 100
@@ -178,7 +173,7 @@ def test_what_wget_fetched_is_what_the_server_sent(
             assert dict(page.fields)["WARC-IP-Address"] == "127.0.0.1"
 
 
-@pytest.mark.parametrize("form", FORMS, ids=str)
+@in_forms(*FORMS)
 def test_every_form_has_the_same_pages(store: PageStore, form: Form) -> None:
     chance = random.Random(3)
     pages = {url(n): chance.randbytes(n * n) for n in range(60)}
@@ -233,13 +228,16 @@ DATES = [
 ]
 
 
+def sha1(data: bytes) -> str:
+    return hashlib.sha1(data, usedforsecurity=False).hexdigest()
+
+
 def chunked(body: bytes, digested: bytes | None = None) -> bytes:
     """A response whose header says that its body is chunked."""
     head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: Chunked\r\n\r\n"
     if digested is None:
         return response(url("a"), body, head)
-    digest = f"sha1:{hashlib.sha1(digested, usedforsecurity=False).hexdigest()}"
-    return response(url("a"), body, head, WARC_Payload_Digest=digest)
+    return response(url("a"), body, head, WARC_Payload_Digest=f"sha1:{sha1(digested)}")
 
 
 @pytest.mark.parametrize(
@@ -266,24 +264,18 @@ def test_responses_as_servers_send_them_and_tools_store_them(
     assert expected == {name: getattr(page, name) for name in expected}
 
 
-@pytest.mark.parametrize("order", ["request first", "request last", "between others"])
+@pytest.mark.parametrize("is_first", [False, True])
 @pytest.mark.parametrize("method", [b"GET", b"HEAD", b"POST", b"PROPFIND"])
 def test_an_answer_to_another_method_is_no_page(
-    store: PageStore, method: bytes, order: str
+    store: PageStore, method: bytes, is_first: bool
 ) -> None:
-    """It does not take the place of the page; the request stands before it, or behind it."""
-    first, second = "<urn:uuid:a>", "<urn:uuid:b>"
-    answer = {"WARC_Record_ID": first}
-    asked = {"WARC_Record_ID": second}
-    if order == "request first":
-        answer["WARC_Concurrent_To"] = second
-    else:
-        asked["WARC_Concurrent_To"] = first
-    request = record("request", url(1), method + b" /1 HTTP/1.1\r\n\r\n" + bytes(100), **asked)
-    response_ = response(url(1), b"answer", WARC_Date="2019-06-04T04:05:06Z", **answer)
-    pair = [request, response_] if order == "request first" else [response_, request]
-    if order == "between others":
-        pair.insert(1, record("metadata", url(1), b"a: b\r\n"))
+    """It does not take the place of the page; the request stands before it, or behind it and another record."""
+    first, second = {"WARC_Record_ID": "<urn:uuid:a>"}, {"WARC_Record_ID": "<urn:uuid:b>"}
+    (first if is_first else second)["WARC_Concurrent_To"] = f"<urn:uuid:{'b' if is_first else 'a'}>"
+    request = record("request", url(1), method + b" /1 HTTP/1.1\r\n\r\n" + bytes(100), **second)
+    answer = response(url(1), b"answer", WARC_Date="2019-06-04T04:05:06Z", **first)
+    other = record("metadata", url(1), b"a: b\r\n")
+    pair = [request, answer] if is_first else [answer, other, request]
     done = taken(store, response(url(1), b"page"), *pair, response(url(2), b"2"))
     is_get = method == b"GET"
     assert {url(1): b"answer" if is_get else b"page", url(2): b"2"} == bodies(store)
@@ -323,13 +315,13 @@ def test_what_is_no_page_of_a_store_is_counted(store: PageStore, given: bytes, k
 PAGES = [response(url(n), random.Random(n).randbytes(700)) for n in range(6)]
 
 
-@pytest.mark.parametrize("form", [PLAIN, MEMBERS, ZSTD], ids=str)
+@in_forms("plain", "members", "zstd")
 @pytest.mark.parametrize(
     "damage", [b"garbage", b"\1" * 100_000, 1, 40, 500], ids=lambda damage: str(damage)[:9]
 )
 def test_a_file_is_read_up_to_the_damage(store: PageStore, form: Form, damage: bytes | int) -> None:
     """Its place is named: where a record is cut, or something else stands between two. The next file is read."""
-    parts = [form.packed([page]) for page in PAGES]
+    parts = [form([page]) for page in PAGES]
     wrong = parts[3][:damage] if isinstance(damage, int) else damage + parts[3]
     done = import_warc(store, BytesIO(b"".join([*parts[:3], wrong, parts[4]])), BytesIO(parts[5]))
     assert {url(0), url(1), url(5)} <= set(store) <= {url(n) for n in (0, 1, 2, 5)}
@@ -343,26 +335,24 @@ def test_a_file_is_read_up_to_the_damage(store: PageStore, form: Form, damage: b
     assert {"damaged": 1} == done.skipped
 
 
-@pytest.mark.parametrize("form", [PLAIN, MEMBERS, ONE_GZIP], ids=str)
+@in_forms("plain", "members", "one gzip")
 def test_a_page_before_other_bytes_is_stored(store: PageStore, form: Form) -> None:
     """They stand behind the last member, and their place is named."""
-    data = form.packed(PAGES)
+    data = form(PAGES)
     done = import_warc(store, BytesIO(data + b"other bytes"))
     assert {url(n) for n in range(6)} == set(store)
     assert [done.damaged[0].partition(":")[0]] == ["the file"] * len(done.damaged)
     assert f" at {len(b''.join(PAGES))}" in done.damaged[0]
 
 
-@pytest.mark.parametrize("form", [PLAIN, ZSTD], ids=str)
+@in_forms("plain", "zstd")
 def test_a_page_with_a_wrong_digest_is_not_stored(store: PageStore, form: Form) -> None:
     """Nothing else tells that a body has changed, in a plain file or where zstd's checksums were left out."""
-    pages = []
-    for n in range(3):
-        digest = base64.b32encode(
-            hashlib.sha1(HEAD + b"body %d" % n, usedforsecurity=False).digest()
-        )
-        page = response(url(n), b"body %d" % n, HEAD, WARC_Block_Digest=f"sha1:{digest.decode()}")
-        pages.append(page.replace(b"body 1", b"bodY 1"))
+    pages = [
+        response(url(n), body, WARC_Block_Digest=f"sha1:{sha1(HEAD + body)}")
+        for n, body in enumerate([b"body 0", b"body 1", b"body 2"])
+    ]
+    pages[1] = pages[1].replace(b"body 1", b"bodY 1")
     done = taken(store, *pages, form=form)
     assert {url(0): b"body 0", url(2): b"body 2"} == bodies(store)
     assert len(done.damaged) == 1
@@ -374,14 +364,14 @@ def test_a_page_with_a_wrong_digest_is_not_stored(store: PageStore, form: Form) 
     [
         *((data, "") for data in (b"", b"<html>", gzip.compress(b"<html>", mtime=0), b"\x1f\x8b\x08", b"WARC")),
         (b"filedesc://IA.arc 0.0.0.0 2019 text/plain 9\n", "ARC"), (bz2.compress(PAGES[0]), "bzip2"), (lzma.compress(PAGES[0]), "xz"),
-        ("WARC/1.0\r\n".encode("utf-16"), "UTF-16"), (bytes.fromhex("5d2a4d18 04000000") + b"dict" + ZSTD.packed(PAGES), "frame 0x184D2A5D"),
+        ("WARC/1.0\r\n".encode("utf-16"), "UTF-16"), (bytes.fromhex("5d2a4d18 04000000") + b"dict" + ZSTD(PAGES), "frame 0x184D2A5D"),
     ],
 )  # fmt: skip
 def test_a_file_that_is_no_warc_file_is_refused(
     store: PageStore, tmp_path: Path, data: bytes, why: str
 ) -> None:
     """Nothing is stored, not even of the files before it; compression and encoding are named."""
-    (tmp_path / "good").write_bytes(MEMBERS.packed(PAGES))
+    (tmp_path / "good").write_bytes(MEMBERS(PAGES))
     (tmp_path / "bad").write_bytes(data)
     with pytest.raises(ConfigError, match=rf"a WARC file.*{why}.*bad"):
         import_warc(store, tmp_path / "good", tmp_path / "bad")
@@ -394,11 +384,11 @@ def test_a_small_file_of_much_takes_little_memory(store: PageStore, what: str) -
     form = ZSTD if "zstd" in what else MEMBERS
     if what == "many headers":
         many = HEAD[:-2] + b"A:\n" * 80_000 + b"\r\n"
-        file = BytesIO(form.packed(response(url(n), b"", many) for n in range(6)))
+        file = BytesIO(form(response(url(n), b"", many) for n in range(6)))
         most, expected = 100 << 20, PagesImported(6, 0, {}, ())
     else:
         sizes = (1 << 20, (1 << 20) + 1, 64 << 20)
-        file = BytesIO(form.packed(response(url(size), bytes(size)) for size in sizes))
+        file = BytesIO(form(response(url(size), bytes(size)) for size in sizes))
         most, expected = 16 << 20, PagesImported(1, 0, {"longer than max_body": 2}, ())
     tracemalloc.start()
     assert expected == import_warc(store, file, max_body=1 << 20)
@@ -475,11 +465,11 @@ def archives(data: bytes, seed: str) -> Iterator[bytes]:
     chance = random.Random(seed)
     records = re.split(rb"(?=WARC/1\.\d\r\n)", data)[1:]
     for _ in range(EACH):
-        form = chance.choice(FORMS)
+        form = chance.choice([*FORMS.values()])
         if chance.random() < 0.7:
-            yield form.packed([changed(chance, b"".join(records))])
+            yield form([changed(chance, b"".join(records))])
         else:
-            yield changed(chance, form.packed(records))
+            yield changed(chance, form(records))
 
 
 def outcomes(data: bytes, seed: str) -> tuple[Counter[str], int]:
