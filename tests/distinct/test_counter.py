@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import redis
 
-from tbloom import ConfigError, ConfigMismatch, ExactFilter, TimeBloom
+from tbloom import ConfigError, ExactFilter, TimeBloom
 from tbloom.distinct import DistinctCounter, MappingFull
 from tbloom.engine.keys import name_of
 from tests.helpers import servers
@@ -23,18 +23,6 @@ from tests.helpers.localredis import LocalRedis
 from tests.helpers.making import Make
 
 DAILY = {"granularity": "d", "slices": 7}
-
-
-async def test_clear_works_whatever_parameters_are_stored(make_counter: Make, url: str) -> None:
-    for stored, ours in (({}, DAILY), (DAILY, {}), (DAILY, {**DAILY, "slices": 3})):
-        await make_counter(**stored).add_many(map(str, range(4500)))
-        users = make_counter(url=f"{url}?decode_responses=true", **ours)
-        with pytest.raises(ConfigMismatch):
-            await users.count()
-        await users.clear()
-        assert 0 == await users.count() == await make_counter(**stored).count()
-        assert await users.add("0") is True
-        await users.clear()
 
 
 _INTEGERS = {"mapping": None}

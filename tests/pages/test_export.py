@@ -13,7 +13,6 @@ import fastwarc
 import pytest
 from warcio.archiveiterator import ArchiveIterator
 
-from tbloom.errors import ConfigError
 from tbloom.pages import PagesExported, PageStore, export_warc, import_warc, record
 from tbloom.pages.members import zstd
 from tests.helpers.pagestores import NOON, files, run_tool, url
@@ -105,36 +104,6 @@ def test_the_content_is_what_a_browser_shows(warcs: list[Path]) -> None:
     assert [f"X-Archive-Orig-{header}" for header in expected] == headers[
         "https://example.com/decoded"
     ]
-
-
-def exported(
-    store: PageStore, *arguments: object, **options: object
-) -> tuple[PagesExported, set[str]]:
-    """The result, and the URLs of the pages in the file."""
-    out = BytesIO()
-    done = export_warc(store, out, *arguments, **options)
-    records = [
-        one.rec_headers
-        for one in ArchiveIterator(BytesIO(out.getvalue()))
-        if one.rec_type == "response"
-    ]
-    return done, {record.get_header("WARC-Target-URI") for record in records}
-
-
-def test_pages_of_a_time_or_with_addresses(path: Path) -> None:
-    """From the first instant on, and without the last one. Addresses that are not there are named."""
-    store = PageStore(path)
-    for n in range(10):
-        key = b"key" if n == 9 else None
-        store.put(url(n), b"page %d" % n, at=NOON + timedelta(hours=n), key=key)
-    done, found = exported(store, since=NOON + timedelta(hours=2), until=NOON + timedelta(hours=5))
-    assert (PagesExported(3, (), ()), {url(2), url(3), url(4)}) == (done, found)
-    assert 2 == exported(store, since=NOON + timedelta(hours=8))[0].pages
-    assert 1 == exported(store, until=NOON + timedelta(microseconds=1))[0].pages
-    done, found = exported(store, [url(3), url("none"), b"key", url(9)])
-    assert (PagesExported(2, (url("none"), url(9)), ()), {url(3), url(9)}) == (done, found)
-    with pytest.raises(ConfigError, match="urls"):
-        exported(store, [url(1)], since=NOON)
 
 
 def test_other_tools_read_pages_with_long_heads(path: Path) -> None:

@@ -12,8 +12,6 @@ from bench import results
 from bench.__main__ import SECTIONS
 from bench.paper import __main__ as paper
 from bench.paper import full
-from bench.results import Result
-from bench.tables import Table
 from tbloom.bloom.config import configure
 from tbloom.cli.commands.plan import _KEY_BYTES, _SET_BYTES, _plan
 
@@ -43,23 +41,6 @@ def test_each_table_has_its_command_beside_it() -> None:
                 assert command == table.partition("-")[0]
                 named.add(command)
     assert SECTIONS.keys() == named
-
-
-def test_places_for_tables_and_figures_are_filled_and_all_else_is_left() -> None:
-    speed = Table("speed", {"": "", "per second": ",.0f"}, [["`add`", 1234.5], ["`get`", None]])
-    measured = {**results.read(), "speed": Result(speed, {"date": "2026-11-24", "idle": False})}
-    page = (
-        "a <!--table:speed-->old<!--end--> b <!--figure:speed; add; per second-->1<!--end--> c "
-        "<!--figure:speed; add; per second; .1e--><!--end--> d"
-    )
-    filled = results.filled(page, measured)
-    assert filled == (
-        "a <!--table:speed-->\n\n"
-        "|  | per second |\n|---|---:|\n| `add` | 1,234 |\n| `get` |  |\n\n*2026-11-24, busy.*\n\n"
-        "<!--end--> b <!--figure:speed; add; per second-->1,234<!--end--> c "
-        "<!--figure:speed; add; per second; .1e-->1.2e+03<!--end--> d"
-    )
-    assert results.filled(filled, measured) == filled
 
 
 def test_plan_says_and_compares_with_what_was_measured() -> None:

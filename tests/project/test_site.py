@@ -13,8 +13,6 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 import tbloom.scrapy
-from tbloom.cli.kit.entries import COMMANDS
-from tests.helpers.commands import VERBS
 from tests.helpers.making import made_once, missing
 
 pytestmark = pytest.mark.check
@@ -80,15 +78,6 @@ def test_the_search_works_from_a_folder(site: Path, tmp_path: Path) -> None:
         stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert len(re.findall(r'<li class="md-search-result__item"', done.stdout)) > 3
-
-
-def test_every_command_has_its_help(pages: dict[Path, str]) -> None:
-    """And those with sub-commands the help of these."""
-    text = " ".join(
-        unescape(re.sub(r"<[^>]*>", "", pages[Path("reference/commands.html")])).split()
-    )
-    said = [*COMMANDS, *(" ".join(words) for words in VERBS)]
-    assert [] == [name for name in said if f"Usage: tbloom {name} " not in text]
 
 
 def test_every_public_name_is_in_the_reference(pages: dict[Path, str]) -> None:
