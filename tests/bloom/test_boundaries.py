@@ -19,9 +19,7 @@ from tbloom.bloom.config import configure
 from tbloom.bloom.layout import Layout
 from tests.helpers.commands import tbloom
 from tests.helpers.contents import keys_of
-from tests.helpers.flows import flow_of, replies_to, run, script_of
 
-MIDNIGHT = "2019-06-{:02} 00:00:00"
 NOON = "2019-06-{:02} 12:00:00"
 
 
@@ -81,22 +79,6 @@ def test_a_layout_that_a_client_makes_has_the_live_slices_only(name: str) -> Non
     layout = Layout(config, Layout(config).grown("20190608", ["20190608", "20190607"]))
     grown = layout.grown("20190610", ["20190610", "20190609"])
     assert ["20190610"] == [entry.partition("=")[0] for entry in grown.split(";")]
-
-
-def test_a_slice_that_begins_during_a_clear_is_cleared(
-    clockwork: Any, open_one: Callable[..., TimeBloom], server: redis.Redis
-) -> None:
-    """The client has looked which parts there are, another one adds to the slice that begins, and then it clears."""
-    seen, other = open_one(), open_one()
-    seen.add("a")
-    flow = flow_of(seen, "clear")
-    calls = next(flow)
-    while script_of(calls[0]) != "bloom/clear":
-        calls = flow.send(replies_to(server, calls))
-    clockwork.set(MIDNIGHT.format(4))
-    other.add("b")
-    run(server, flow, replies_to(server, calls))
-    assert not other.contains("b")
 
 
 def test_shards_of_a_slice_leave_one_after_another(

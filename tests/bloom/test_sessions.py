@@ -19,7 +19,6 @@ from tests.helpers.making import needed
 
 NEW, SEEN, BUSY = Claim.NEW, Claim.SEEN, Claim.BUSY
 A_DAY = 86_400.0
-LIFE = 1.0  # seconds: the shortest that a session may have
 
 
 def test_what_was_handed_over_is_had_by_who_names_its_giver(
@@ -106,10 +105,6 @@ def test_work_is_taken_over_after_a_reconfigure_to_fewer_slices(url: str, name: 
         assert BUSY is ours.claim("a")
 
 
-def sync(url: str, name: str, **arguments: Any) -> TimeBloom:
-    return TimeBloom.from_url(url, name, capacity=1000, **arguments)
-
-
 async def test_what_is_abandoned_while_others_search_is_found(make: Any) -> None:
     """The search began before; who has died since then is not forgotten at its end."""
     first, second, ours = make(capacity=5000), make(capacity=5000), make(capacity=5000)
@@ -127,7 +122,7 @@ async def test_what_is_abandoned_while_others_search_is_found(make: Any) -> None
 def test_closing_does_not_wait_for_a_server_that_is_gone(name: str) -> None:
     with servers.local(needed("redis-server")) as client:
         port = client.connection_pool.connection_kwargs["port"]
-        seen = sync(f"redis://127.0.0.1:{port}", name, retry_for=3600)
+        seen = TimeBloom.from_url(f"redis://127.0.0.1:{port}", name, retry_for=3600)
         seen.claim("a")
     seen.close()  # pytest's time-out would end it
 
@@ -140,7 +135,7 @@ def test_threads_that_make_their_first_claims_at_once_start_one_heartbeat(
     try:
         with ThreadPoolExecutor(8) as threads:
             for turn in range(20):
-                with sync(url, f"{name}:{turn}") as seen:
+                with TimeBloom.from_url(url, f"{name}:{turn}") as seen:
                     assert 1 == [*threads.map(seen.claim, ["a"] * 8)].count(NEW)
                     names = [thread.name for thread in threading.enumerate()]
                     assert 1 == sum(thread.endswith("(run_in_thread)") for thread in names)
@@ -151,19 +146,18 @@ def test_threads_that_make_their_first_claims_at_once_start_one_heartbeat(
 
 
 def test_a_claim_that_the_caller_assumed_new_stays_claimed(
-    clockwork: servers.Clockwork, name: str
+    clockwork: servers.Clockwork, open_one: Any
 ) -> None:
     """The claim reached the server, the reply did not, and the caller begins the work: no other process gets it."""
-    url = clockwork.server.url
-    with sync(url, name, session_ttl=2 * LIFE) as ours, sync(url, name) as theirs:
-        ours.add("before")
-        lose(ours.client, flow_of(ours, "claim", "a", None, "the work"))
-        ours.assume_new(["a"])
-        for _ in range(5):
-            clockwork.go_on(1)
-            ours._send_heartbeat()
-            assert BUSY is theirs.claim("a")
-            assert [] == theirs.take_over()
+    ours, theirs = open_one(session_ttl=2), open_one()
+    ours.add("before")
+    lose(ours.client, flow_of(ours, "claim", "a", None, "the work"))
+    ours.assume_new(["a"])
+    for _ in range(5):
+        clockwork.go_on(1)
+        ours._send_heartbeat()
+        assert BUSY is theirs.claim("a")
+        assert [] == theirs.take_over()
 
 
 def test_what_can_not_be_made_up_for_does_not_end_the_session(

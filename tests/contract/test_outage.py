@@ -7,9 +7,9 @@ from __future__ import annotations
 import socketserver
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 import redis
@@ -41,61 +41,56 @@ async def test_an_item_that_the_caller_assumed_new_is_not_new_again(
     assert [False, True] == await seen.add_many(["a", "b"])
 
 
-async def test_an_address_that_leads_to_a_new_master_is_asked_anew(
-    store: Store, driver: str, binary: str, name: str
-) -> None:
-    """The old one lives on as a replica, which refuses to write over the connections that are left."""
-    with (
-        LocalRedis(binary) as old,
-        LocalRedis(binary) as new,
-        redis.Redis.from_url(old.url) as demoted,
-        Proxy(old.url, lambda _: None) as proxy,
-    ):
-        seen = store.awaited(proxy.url, name, driver=driver)
-        assert await seen.add("before")
-        assert await seen.add_many(["one", "more"]) == [True, True]
-        demoted.replicaof("127.0.0.1", new.port)
-        proxy.lead_to(new.url)
-        assert await seen.add("after")
-        assert not await seen.add("after")
-        assert store.held(store.open(new.url, name)) == 1
-
-
-class Moving(NamedTuple):
-    """An address that leads to a master, and then to another one: the old one goes on as a replica, with what it holds."""
-
-    proxy: Proxy
-    old: LocalRedis
-    new: LocalRedis
-
-    def move(self) -> None:
-        with redis.Redis.from_url(self.old.url) as demoted:
-            demoted.replicaof("127.0.0.1", free_port())  # nobody is there
-        self.proxy.lead_to(self.new.url)
-
-
 @pytest.fixture
-def moving(monkeypatch: pytest.MonkeyPatch) -> Iterator[Moving]:
-    """Connections are renewed fifty times a second, not once a minute."""
-    monkeypatch.setattr(sending, "_RENEWAL_NS", 20_000_000)
-    binary = needed(servers.OLDEST)
+def masters(binary: str) -> Iterator[tuple[Proxy, Callable[[], str]]]:
+    """An address that leads to a master; and what lets it lead to another one, and returns that one's. The old one goes on as a
+    replica, with what it holds."""
     with (
         LocalRedis(binary) as old,
         LocalRedis(binary) as new,
         Proxy(old.url, lambda _: None) as proxy,
     ):
-        yield Moving(proxy, old, new)
+
+        def move() -> str:
+            with redis.Redis.from_url(old.url) as demoted:
+                demoted.replicaof("127.0.0.1", free_port())  # nobody is there
+            proxy.lead_to(new.url)
+            return new.url
+
+        yield proxy, move
+
+
+async def test_an_address_that_leads_to_a_new_master_is_asked_anew(
+    store: Store, driver: str, masters: Any, name: str
+) -> None:
+    """The old one refuses to write over the connections that are left."""
+    proxy, move = masters
+    seen = store.awaited(proxy.url, name, driver=driver)
+    assert await seen.add("before")
+    assert await seen.add_many(["one", "more"]) == [True, True]
+    new = move()
+    assert await seen.add("after")
+    assert not await seen.add("after")
+    assert store.held(store.open(new, name)) == 1
 
 
 @pytest.mark.parametrize("own", [False, True], ids=["from_url", "a client of the caller's"])
 async def test_who_only_looks_finds_the_new_master_though_the_old_one_answers(
-    store: Store, driver: str, moving: Moving, name: str, *, own: bool
+    store: Store,
+    driver: str,
+    masters: Any,
+    name: str,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    own: bool,
 ) -> None:
-    seen = store.awaited(moving.proxy.url, name, driver=driver, callers=own)
+    """Here connections are renewed fifty times a second, not once a minute."""
+    monkeypatch.setattr(sending, "_RENEWAL_NS", 20_000_000)
+    proxy, move = masters
+    seen = store.awaited(proxy.url, name, driver=driver, callers=own)
     assert await seen.add("before")
     assert await seen.contains("before")
-    moving.move()
-    store.open(moving.new.url, name).add("after")
+    store.open(move(), name).add("after")
     while not await seen.contains("after"):
         pass
     assert not await seen.contains("before")
@@ -160,23 +155,20 @@ async def test_what_a_server_forgets_is_new_once_more(
                 killable.restart()
 
 
+#: A server with 8 MB, which drops keys beyond that.
+DROPS = "--maxmemory", "8mb", "--maxmemory-policy", "allkeys-random"
 POLICY = "the server drops keys once it uses"
 DROPPED = "early: what it held is forgotten"
 
 
-@pytest.fixture
-def small() -> Any:
-    """A server with 8 MB, which drops keys beyond that."""
-    options = ("--maxmemory", "8mb", "--maxmemory-policy", "allkeys-random")
-    with servers.local(needed("redis-server"), *options) as client:
-        yield client
-
-
 def test_slices_that_the_server_has_dropped_are_reported(
-    small: redis.Redis, name: str, caplog: pytest.LogCaptureFixture
+    name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Another program's keys fill the memory until the filter's are dropped, which are among the oldest."""
-    with TimeBloom(small, name, capacity=100_000, granularity="1s", slices=600) as seen:
+    with (
+        servers.local(needed("redis-server"), *DROPS) as small,
+        TimeBloom(small, name, capacity=100_000, granularity="1s", slices=600) as seen,
+    ):
         assert [POLICY in warning for warning in seen.warnings()] == [True]
         seen.add("a")
         [key] = small.keys(f"{{{name}}}:2*")
@@ -189,10 +181,10 @@ def test_slices_that_the_server_has_dropped_are_reported(
     assert [] == caplog.records
 
 
-def test_scrapy_says_so_at_the_start(crawl: Any, small: redis.Redis) -> None:
-    port = small.connection_pool.connection_kwargs["port"]
-    settings = {"ADDONS": {"tbloom.scrapy.Addon": 500}, "REDIS_URL": f"redis://127.0.0.1:{port}"}
-    result = crawl("pages", settings, ["a"])
+def test_scrapy_says_so_at_the_start(crawl: Any) -> None:
+    with servers.local(needed("redis-server"), *DROPS) as small:
+        url = f"redis://127.0.0.1:{small.connection_pool.connection_kwargs['port']}"
+        settings = {"ADDONS": {"tbloom.scrapy.Addon": 500}, "REDIS_URL": url}
+        result = crawl("pages", settings, ["a"])
     assert POLICY in result["log"]
-    assert 1 == result["stats"]["tbloom/warnings"]
-    assert ["a"] == result["fetched"]
+    assert (1, ["a"]) == (result["stats"]["tbloom/warnings"], result["fetched"])

@@ -58,11 +58,10 @@ class Planted:
     #: A client, by a connection and a number of shards.
     open: Callable[[Any, int], Any]
     verbs: dict[str, Callable[[Any], Any]]
-    #: The pattern of the keys of each part; and the verbs that need not read them.
-    parts: dict[str, tuple[str, set[str]]]
-    #: What is no layout; and the verbs that answer nevertheless.
+    #: The pattern of the keys of each part.
+    parts: dict[str, str]
+    #: What is no layout.
     no_layouts: list[str | bytes]
-    without_layout: set[str]
 
     def __str__(self) -> str:
         return str(self.store)
@@ -77,7 +76,7 @@ class Planted:
 
     def keys(self, own: redis.Redis, part: str) -> list[str]:
         """The keys of a part, of every shard; also one that is not there now."""
-        pattern = self.parts[part][0]
+        pattern = self.parts[part]
         return [key.decode() for key in own.scan_iter(pattern)] or [pattern]
 
 
@@ -97,7 +96,6 @@ _ADDS: dict[str, Callable[[Any], Any]] = {
     "info": lambda seen: seen.info(),
     "clear": lambda seen: seen.clear(),
 }
-_CLEARS = {"clear", "clear_mapping"}
 _KEYS = MappingKeys("planted")
 _OF_COUNTERS: dict[str, Callable[[Any], Any]] = {
     **{verb: call for verb, call in _ADDS.items() if verb != "contains_many"},
@@ -115,26 +113,13 @@ PLANTED = {
         _filter,
         _ADDS
         | {
-            "keys": lambda seen: seen.keys(),
-            "reconfigure": lambda seen: _filter(
-                seen.client, seen.config.shards, 5000
-            ).reconfigure(),
+            "reconfigure": lambda seen: _filter(seen.client, seen.config.shards, 5000).reconfigure()
         },
-        {
-            "config": ("*}:config", set()),
-            "state": ("*}:state", {"keys"}),
-            "slice": (f"*}}:{LABEL}", {"keys"}),
-        },
+        {"config": "*}:config", "state": "*}:state", "slice": f"*}}:{LABEL}"},
         [
-            "garbage",
-            "{}=1:2",
-            "{}=a:b:c",
-            "{}=0:1024:5",
-            "{}=1:1024:65",
-            b"\xff",
+            *("garbage", "{}=1:2", "{}=a:b:c", "{}=0:1024:5", "{}=1:1024:65", b"\xff"),
             "{}=5:1024:5;" * 70_000,
         ],
-        {"keys"},
     ),
     EXACT: Planted(
         EXACT,
@@ -144,29 +129,23 @@ PLANTED = {
             "discard": lambda seen: seen.discard("new"),
             "discard_many": lambda seen: seen.discard_many(["new 1", "new 2"]),
         },
-        {
-            "config": ("*}:config", set()),
-            "layout": ("*}:layout", set()),
-            "bucket": ("*}:exact:*", {"clear"}),
-        },
+        {"config": "*}:config", "layout": "*}:layout", "bucket": "*}:exact:*"},
         ["garbage that is none", "-000000000000001", b"0" * 16 + b"\xff" * (9 << 20)],
-        {"clear"},
     ),
     DISTINCT: Planted(
         DISTINCT,
         lambda own, _: DistinctCounter(own, "one", "planted"),
         _OF_COUNTERS,
         {
-            "config": ("*}:config", set()),
-            "counters": ("*}:counters", set()),
-            "piece": (_KEYS.piece("one", "all"), set()),
-            "layout": ("*}:layout", {"clear"}),
-            "members": ("*}:members", {"clear"}),
-            "bucket": ("*}:ids:*", {"merge", "count", "count_and", "info", *_CLEARS}),
-            "forgotten": (_KEYS.forgotten(), {*_OF_COUNTERS} - {"clear_mapping"}),
-            "forgotten counters": (_KEYS.forgotten_counters(), {*_OF_COUNTERS} - {"clear_mapping"}),
+            "config": "*}:config",
+            "counters": "*}:counters",
+            "piece": _KEYS.piece("one", "all"),
+            "layout": "*}:layout",
+            "members": "*}:members",
+            "bucket": "*}:ids:*",
+            "forgotten": _KEYS.forgotten(),
+            "forgotten counters": _KEYS.forgotten_counters(),
         },
         ["garbage that is none", b"\xff" * 16],
-        _CLEARS,
     ),
 }

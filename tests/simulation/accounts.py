@@ -519,13 +519,17 @@ class WindowAccount(Account):
         return state
 
     def echo(self, op: Op) -> None:
-        if op.verb == "claim":
-            self._begin_copy(op, op.store, "late_claim")
+        if op.verb in ("claim", "end_session"):
+            self._begin_copy(op, op.store, f"late_{op.verb}")
 
     def late_claim(self, op: Op, item: str, state: Window, note: bool = False) -> Outcomes:
         """A late copy of a ``claim``."""
         if not self.is_seen(state) and self._may_have(op, item, state)[0]:
             yield None, state._replace(holder=(op.store, _UNKNOWN, note))
+
+    def late_end_session(self, op: Op, _: str, state: Window) -> Outcomes:
+        """The same of an ``end_session``."""
+        return [(None, self._left_to_others(op, state))]
 
     def begins(self, store: int, verb: str, arguments: dict[str, Any]) -> Op:
         self.noted |= {item for item, how in arguments.items() if how.get("note")}
