@@ -8,7 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from time import sleep, time
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 import redis
@@ -24,27 +24,17 @@ from tests.helpers.making import Make, cluster_needed, missing
 
 # (Error rate 1e-9, so that a false positive doesn't pass for a lost item.)
 PARAMETERS: Any = {"capacity": 250_000, "error_rate": 1e-9, "slices": 2, "shards": 12}
-MOVING_SLOTS = 40
 
 
-class _Claim(NamedTuple):
-    """An item that was new, and the time of the call."""
-
-    item: int
-    began: float
-    ended: float
-
-
-def _offer(seen: TimeBloom, order: list[int], size: int) -> list[_Claim]:
-    """Adds the items, some singly, most in batches of about ``size``."""
-    claims = []
-    for start in range(0, len(order), size):
-        some, began = order[start : start + size], time()
+def _offer(seen: TimeBloom, order: list[int]) -> list[tuple[int, float]]:
+    """Adds the items, some singly, most in batches of about 50; returns those that were new, with when their calls ended."""
+    new = []
+    for start in range(0, len(order), 50):
+        some = order[start : start + 50]
         answers = [seen.add(f"item {n}") for n in some[:5]]
         answers += seen.add_many(f"item {n}" for n in some[5:])
-        ended = time()
-        claims += [_Claim(n, began, ended) for n, new in zip(some, answers, strict=True) if new]
-    return claims
+        new += [(n, time()) for n, is_new in zip(some, answers, strict=True) if is_new]
+    return new
 
 
 def _replicated(port: int) -> float:
@@ -56,25 +46,34 @@ def _replicated(port: int) -> float:
     return moment
 
 
-def _assert_only_unreplicated_items_were_new_twice(
-    claims: list[_Claim], items: int, replicated: float, shards: range = range(1)
+def _offer_while_a_master_dies(
+    seen: TimeBloom, port: int, kill: Callable[[], None], shards: range
 ) -> None:
-    """Each item was new once, but for those whose writes died with the master.
+    """4 threads offer 8,000 items each; half-way the master at this port is killed, and its replica is put in its place.
 
-    Redis replicates asynchronously: an answer may get out before the write behind it reaches the
-    replica. So an item may be new again that the dead master (of these shards) called new after
-    ``replicated``.
+    Each item was new once, but for those whose writes died with the master: Redis replicates asynchronously, so an answer may
+    get out before the write behind it reaches the replica. Such an item, of this master's shards, may be new twice.
     """
-    by_item = defaultdict(list)
-    for claim in claims:
-        by_item[claim.item].append(claim)
-    assert set(range(items)) == by_item.keys()
-    twice = [sorted(some, key=lambda claim: claim.ended) for some in by_item.values() if some[1:]]
-    print(f"{len(twice)} of {items} items were new to the master that died, and once more")
-    for first, *_ in twice:
-        assert first.ended >= replicated
-        assert shard_of(digest(b"item %d" % first.item), shards.stop) in shards
-    assert max(map(len, twice), default=1) <= 2
+    items = range(8000)
+    seen._retry_for = 600  # a machine may stand still for longer
+    with ThreadPoolExecutor(4) as threads:
+        orders = [random.Random(seed).sample(items, len(items)) for seed in range(4)]
+        offers = [threads.submit(_offer, seen, order) for order in orders]
+        while seen.info().items < len(items) / 2:
+            sleep(0.01)
+        replicated = _replicated(port)
+        kill()
+        new = [each for offer in offers for each in offer.result()]
+    ends = defaultdict[int, list[float]](list)
+    for item, ended in new:
+        ends[item].append(ended)
+    assert {*items} == ends.keys()
+    twice = {item: times for item, times in ends.items() if times[1:]}
+    print(f"{len(twice)} of {len(items)} items were new to the master that died, and once more")
+    for item, times in twice.items():
+        assert len(times) == 2
+        assert min(times) >= replicated
+        assert shard_of(digest(b"item %d" % item), PARAMETERS["shards"]) in shards
 
 
 def test_a_batch_is_one_trip_per_node(cluster: servers.Cluster, name: str) -> None:
@@ -106,21 +105,6 @@ async def test_without_a_number_the_shards_are_a_multiple_of_the_masters(
     assert await make(url=cluster.url).add("a") is False
 
 
-def _offers(seen: TimeBloom, kill: Callable[[], None], replicated: Callable[[], float]) -> Any:
-    """4 threads offer 8,000 items each; half-way the master is killed, and a replica is put in its place."""
-    items = range(8000)
-    seen._retry_for = 600  # a machine may stand still for longer
-    with ThreadPoolExecutor(4) as threads:
-        orders = [random.Random(seed).sample(items, len(items)) for seed in range(4)]
-        offers = [threads.submit(_offer, seen, order, 50) for order in orders]
-        while seen.info().items < len(items) / 2:
-            sleep(0.01)
-        moment = replicated()
-        kill()
-        claims = [claim for each in offers for claim in each.result()]
-    return claims, len(items), moment
-
-
 def test_each_item_is_new_once_though_a_sentinels_master_dies(name: str) -> None:
     binary = cluster_needed()
     with (
@@ -131,10 +115,8 @@ def test_each_item_is_new_once_though_a_sentinels_master_dies(name: str) -> None
     ):
         seen = TimeBloom(client, name, **{**PARAMETERS, "shards": 1})
         assert seen._retry_for == RETRY_FOR_FAILOVER
-        replicated = partial(_replicated, master.port)
-        offers = _offers(seen, master.process.kill, replicated)
+        _offer_while_a_master_dies(seen, master.port, master.process.kill, range(12))
         assert replica.info("replication")["role"] == "master"
-        _assert_only_unreplicated_items_were_new_twice(*offers)
 
 
 @pytest.mark.check
@@ -142,10 +124,9 @@ def test_each_item_is_new_once_though_a_master_of_a_cluster_dies(name: str) -> N
     """The third one, of 12 shards' last four. (Slots that move: contract/test_servers.py.)"""
     with servers.Cluster(cluster_needed(), replicas=True) as cluster:
         third = cluster.masters()[2]
-        replicated = partial(_replicated, third.get_connection_kwargs()["port"])
+        port, kill = third.get_connection_kwargs()["port"], partial(cluster.kill, third)
         with TimeBloom.from_url(cluster.url, name, **PARAMETERS) as seen:
-            offers = _offers(seen, partial(cluster.kill, third), replicated)
-        _assert_only_unreplicated_items_were_new_twice(*offers, range(8, 12))
+            _offer_while_a_master_dies(seen, port, kill, range(8, 12))
 
 
 def test_a_server_older_than_redis_6_2_is_refused(name: str) -> None:
