@@ -160,28 +160,15 @@ async def test_a_second_item_does_not_wait_for_the_first(store: Any, url: str, n
             assert not await first
 
 
-@each_store
-async def test_an_item_that_can_t_be_right_is_its_caller_s_alone(
-    store: Any, url: str, name: str
-) -> None:
-    async with store.from_url(url, name) as seen:
-        answers = await asyncio.gather(
-            *[seen.add(item) for item in ("a", "", "b", None, "c")], return_exceptions=True
-        )
-    assert [True, True, True] == answers[::2]
-    assert all(isinstance(error, ConfigError) for error in answers[1::2])
-
-
-async def test_a_full_slice_refuses_new_items_only(url: str, name: str) -> None:
+async def test_a_refusal_is_that_of_its_item_alone(url: str, name: str) -> None:
+    """Of what is no item; and of items that are new to a full slice."""
     async with AsyncTimeBloom.from_url(url, name, capacity=10, grow=False) as seen:
-        items = [f"item {i}" for i in range(15)]
-        answers = await asyncio.gather(*map(seen.add, items), return_exceptions=True)
-        new = [item for item, answer in zip(items, answers, strict=True) if answer is True]
-        assert len(new) == 10
-        assert all(isinstance(answer, FilterFull) for answer in answers if answer is not True)
-        again = await asyncio.gather(*map(seen.add, items), return_exceptions=True)
-        seen_now = [item for item, answer in zip(items, again, strict=True) if answer is False]
-        assert new == seen_now
+        items = ["", None, *(f"item {i}" for i in range(15))]
+        for is_new in True, False:
+            answers = await asyncio.gather(*map(seen.add, items), return_exceptions=True)
+            assert {ConfigError} == {*map(type, answers[:2])}
+            assert 10 == answers.count(is_new)
+            assert all(isinstance(answer, FilterFull) for answer in answers[12:])
 
 
 async def test_an_answer_that_comes_as_its_caller_leaves_is_kept() -> None:
