@@ -80,19 +80,6 @@ class Account:
         for history in self._of(op):
             history.failed(op)
 
-    def had_to_write(self, op: Op) -> None:
-        """A server that answers, and refuses to write, has refused the call: the items are not known to be seen."""
-        if any(
-            o.store == op.store and o.failed is not None
-            for h in self._of(op)
-            for o in h.open.values()
-        ):
-            return  # it has sent those first
-        answers = {a for h in self._of(op) for a in h.answers_to(op)}
-        is_read = kind_of(op) in ("contains", "last_seen")
-        assert not is_read, f"{op} has nothing to write"
-        assert kind_of(op) != "add" or answers != {False}, f"{op} has nothing to write"
-
     def refused(self, op: Op) -> None:
         """A caller got an error that says that nothing was changed."""
         for history in self._of(op):

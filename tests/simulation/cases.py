@@ -152,7 +152,6 @@ class Case:
         try:
             numbers = range(1 + max(number for number, *_ in self.callers))
             world.stores = [self.store(world, number) for number in numbers]
-            world.has_shards = "shards" in self.arguments
             world.may_refuse = (ConfigMismatch,) if self.others else self.may_refuse
             for number in self.others:
                 world.account.parameters[number] = number

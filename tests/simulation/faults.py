@@ -9,7 +9,7 @@ The moves, by the names under which schedules have them ("A" is a caller, or a c
   late; then the driver sends the call again, or raises an error
 - ``A: interrupted, ...``: the caller gives up by a signal, or its task is cancelled
 - ``A: refused, OOM, ...``: the server executes the request while its memory is full; or READONLY, NOREPLICAS, LOADING, BUSY,
-  MOVED. What has nothing to write is answered by a server that refuses to write.
+  MOVED
 - ``a late request arrives``
 - what else happens, each once: ``EVENTS``
 """
@@ -140,11 +140,6 @@ def _refuse(world: World, link: Link, code: str, then: str) -> None:
     else:
         with world.server.refusing(code):
             world.execute(request)
-        is_refused = isinstance(request.reply, redis.ResponseError)
-        is_refused &= not isinstance(request.reply, redis.exceptions.NoScriptError)
-        if is_refused and not world.has_shards:  # these agree on more, which is prolonged
-            for op in [c.op for c in world.callers if c.op and c.thread and c.name == link.name]:
-                world.account.had_to_write(op)
     world.tries_again = then == "again"
     try:
         world.answer(link)

@@ -70,11 +70,6 @@ class History:
         """The states that are possible now."""
         return {state for state, _ in self._reached()}
 
-    def answers_to(self, op: Op) -> set[Any]:
-        """What a call may be answered that has not taken effect."""
-        cases = [case for case in self._reached() if all(n != op.number for n, _ in case[1])]
-        return {answer for state, _ in cases for answer, _ in self._outcomes(op, state)}
-
     def begin(self, op: Op) -> None:
         """A call begins."""
         self.open[op.number] = op

@@ -56,7 +56,6 @@ class World:
         self.log: list[str] = []
         #: The errors of tbloom's own that callers may get.
         self.may_refuse: tuple[type[TBloomError], ...] = ()
-        self.has_shards = False
         #: Whether a driver tries again, where it asks how long it may.
         self.tries_again = False
 
