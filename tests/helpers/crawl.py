@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import io
 import logging
-import threading
 from collections.abc import AsyncIterator, Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -16,7 +14,6 @@ import scrapy
 import scrapy.exceptions
 from scrapy.core.engine import ExecutionEngine
 from scrapy.crawler import Crawler, CrawlerProcess
-from scrapy.dupefilters import RFPDupeFilter
 from scrapy.extensions.feedexport import BlockingFeedStorage
 from scrapy.http import Response
 from scrapy.utils.request import RequestFingerprinter
@@ -121,8 +118,6 @@ class Outcomes(Pages):
             kwargs = meta.pop("request", {})
             if meta.pop("can't be noted", False):
                 meta["client"] = RequestFingerprinter()
-            if meta.pop("closes", False):
-                self.close_while_redis_waits()
             yield scrapy.Request(f"{self.site}{page}", self.parse, meta=meta, **kwargs)
 
     def parse(self, response: Response, end: str = "", fates: Any = ()) -> Any:
@@ -156,34 +151,12 @@ class Outcomes(Pages):
         feed = self.settings.get("FEED_READ")
         return Path(feed).read_text(encoding="utf-8").count("stored") if feed else 0
 
-    def close_while_redis_waits(self) -> None:
-        """The crawl is closed, and Redis answers 0.3 s later."""
-        closing = self.crawler.engine.close_spider_async(reason="shutdown")
-        self.closing = asyncio.ensure_future(closing)
-        redis.Redis.from_url(self.settings["REDIS_URL"]).client_pause(300, all=False)
-
     def links_while_redis_waits(self, response: Response) -> Iterator[scrapy.Request]:
         """Redis does not answer from now on until the event loop says so."""
         client = redis.Redis.from_url(self.settings["REDIS_URL"])
         client.client_pause(60_000, all=False)
         asyncio.get_running_loop().call_later(0.1, client.client_unpause)
         yield from response.follow_all(["/b", "/child"], self.note)
-
-
-class Raced(RFPDupeFilter):
-    """Right after it has answered, another crawler adds the request to tbloom's filter."""
-
-    @classmethod
-    def from_crawler(cls, crawler: Any) -> Any:
-        raced = super().from_crawler(crawler)
-        url, name = crawler.settings["REDIS_URL"], crawler.settings["TBLOOM_KEY"]
-        raced.other = TimeBloom.from_url(url, name, capacity=1000)
-        return raced
-
-    def request_seen(self, request: scrapy.Request) -> bool:
-        seen = super().request_seen(request)
-        self.other.add(self.fingerprinter.fingerprint(request))
-        return seen
 
 
 class Uploads(BlockingFeedStorage):
@@ -277,20 +250,14 @@ def run(
     ]
 
 
-def one(
-    spider: str, site: str, settings: dict[str, Any], *, leftovers: bool = False, **arguments: Any
-) -> dict[str, Any]:
-    """Crawls in a process of its own; the pages fetched, the stats, the log, and which crawlers and threads are left."""
+def one(spider: str, site: str, settings: dict[str, Any], **arguments: Any) -> dict[str, Any]:
+    """Crawls in a process of its own; the pages fetched, the stats, and the log."""
     if spider == "tree":  # an idle engine looks into its queue every 5 s
         ExecutionEngine._SLOT_HEARTBEAT_INTERVAL = 0.1
     log, fetched = io.StringIO(), list[str]()
     logging.basicConfig(stream=log, level=logging.DEBUG)
     given = {"site": site, "fetched": fetched, **arguments}
     [result] = run([[(SPIDERS[spider], given)]], **settings)
-    if leftovers:
-        gc.collect()
-        result["left"] = [repr(one) for one in gc.get_objects() if isinstance(one, Crawler)]
-        result["left"] += [thread.name for thread in threading.enumerate()]
     return {**result, "fetched": fetched, "log": log.getvalue()}
 
 

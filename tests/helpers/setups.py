@@ -233,11 +233,6 @@ def recovers(_: Part, response: Any, exception: Any) -> list[Any]:
     return [{"page": "recovered"}]
 
 
-def recovers_with_retry(part: Part, response: Any, exception: Any) -> list[Any]:
-    retry = get_retry_request(response.request, spider=part.crawler.spider, reason="recovered")
-    return [retry or {"page": "given up"}]
-
-
 # What spiders do with the target.
 def raises_midway(of: Follows, response: Response) -> Output:
     yield from of.page(response)
@@ -377,7 +372,6 @@ FILES = {"ITEM_PIPELINES": {FilesPipeline: 1}, "FILES_STORE": "FOLDER/files"}
 # Scrapy before 2.16 can't recover where a middleware makes a callback's output asynchronous.
 RAISES = part(process_spider_output=check, process_spider_output_async=check_async)
 RECOVERS = part(process_spider_exception=recovers)
-RETRYING = around_spider(process_spider_exception=recovers_with_retry)
 THROTTLED = {"AUTOTHROTTLE_ENABLED": True, "AUTOTHROTTLE_START_DELAY": 0.01, "AUTOTHROTTLE_MAX_DELAY": 0.02}  # fmt: skip
 CACHED = {"HTTPCACHE_ENABLED": True, "HTTPCACHE_DIR": "FOLDER/cache", "HTTPCACHE_IGNORE_HTTP_CODES": [500]}  # fmt: skip
 GATES = {"SCHEDULER": OwnScheduler, "DOWNLOADER": OwnDownloader}
@@ -431,7 +425,6 @@ MIDDLEWARES = {
 SPIDERS = {
     "raises midway": at_target(raises_midway, left=T),
     "raises, recovered": Setup({"SPIDER_MIDDLEWARES": {RECOVERS: 400}}, spider(target=raises_midway), left=T),
-    "raises, recovered with a retry": Setup(RETRYING, spider(target=raises_midway), left=T),
     "asks again by get_retry_request": at_target(retries),
     "asks again by replace": at_target(retries_by_hand),
     "asks again and yields an item, which fails": at_target(retries_with_item, settings=pipeline(raises_for_target), unstored=T),

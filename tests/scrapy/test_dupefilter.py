@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import redis
-from scrapy import Request
-from scrapy.utils.test import get_crawler
 
 from tbloom import ExactFilter, LocalBloom, TimeBloom
-from tbloom.scrapy import DupeFilter
-from tests.helpers.crawl import start
 from tests.helpers.schedulers import (
     ADDON,
     DONE,
@@ -56,18 +52,15 @@ def test_a_redis_spider_fetches_each_page_once(
     assert sorted([*map(str, range(1, 16)), "1"]) == sorted(result["fetched"])
 
 
-def test_a_request_may_ask_for_fewer_slices(crawl: Any) -> None:
-    result = crawl("pages", ADDON, ["a", ["a", {"tbloom_within": 1}]])
-    assert ["a"] == result["fetched"]
-
-
 @pytest.mark.parametrize("store", ["bloom", "local"])
-def test_a_request_may_be_kept_for_fewer_slices(
+def test_a_request_may_be_kept_and_looked_for_in_fewer_slices(
     crawl: Any, tmp_path: Path, url: str, name: str, store: str
 ) -> None:
+    """(Only a filter on Redis looks into fewer.)"""
     path = {"TBLOOM_PATH": str(tmp_path / "seen")} if store == "local" else {}
-    settings = {**ADDON, "TBLOOM_STORE": store, **path}
-    result = crawl("pages", settings, [["a", {"tbloom_keep": 2}], ["a", {}], ["b", {}]])
+    within = {} if path else {"tbloom_within": 1}
+    pages = [["a", {"tbloom_keep": 2}], ["a", {}], ["b", {}], ["b", within]]
+    result = crawl("pages", {**ADDON, "TBLOOM_STORE": store, **path}, pages)
     assert ["a", "b"] == sorted(result["fetched"])
     opened: Any = (
         LocalBloom(capacity=1000, path=path["TBLOOM_PATH"])
@@ -158,53 +151,24 @@ def test_an_error_leaves_scrapy_rediss_queue_to_other_crawlers(
     assert client.delete(key)
 
 
-def test_the_log_says_when_the_project_overrules_the_add_on(crawl: Any) -> None:
-    overruled = {**ADDON, "DUPEFILTER_CLASS": "scrapy.dupefilters.RFPDupeFilter"}
-    result = crawl("pages", overruled, ["a", "a"])
-    assert ["a"] == result["fetched"]
-    assert "tbloom/new" not in result["stats"]
-    disabled = "Disabled tbloom.scrapy.Addon: the project sets DUPEFILTER_CLASS to 'scrapy."
-    assert disabled in result["log"]
-
-
-@pytest.mark.parametrize("settings", [SCRAPY, DONE], ids=["no add-on", "done"])
-@pytest.mark.parametrize("reason", ["finished", "tbloom_error"])
-def test_nothing_is_left_of_a_crawl(
-    site: str, url: str, name: str, *, settings: dict[str, Any], reason: str
-) -> None:
-    server = url if reason == "finished" else UNREACHABLE
-    own = {"REDIS_URL": server, "TBLOOM_KEY": name, "TBLOOM_RETRY_FOR": 0.1}
-    crawl = start("pages", site, {**settings, **own}, pages=[["a", {}]], leftovers=True)
-    ended = crawl.result()
-    assert (reason, ["MainThread"]) == (ended["finish_reason"], ended["left"])
-
-
 # Other stores
 
 BLOOM = {"TBLOOM_STORE": "bloom"}
 
 
-def test_a_request_limits_how_long_it_is_remembered(
+def test_a_setting_or_a_request_says_how_long_it_is_remembered(
     crawl: Any, client: redis.Redis, name: str
 ) -> None:
-    """Half a second in place of an hour."""
-    settings = {**SCRAPY, **STORES["exact"]}
+    """A day in place of an hour, or half a second."""
+    settings = {**SCRAPY, **STORES["exact"], "TBLOOM_TTL": "86400"}
     pages = [["short", {"tbloom_ttl": 0.5}], "long"]
     assert ["long", "short"] == sorted(crawl("pages", settings, pages)["fetched"])
     seen = ExactFilter(client, name)
     while seen.info().items > 1:
         time.sleep(0.05)
     assert ["short"] == crawl("pages", settings, ["short", "long"])["fetched"]
-
-
-def test_the_lifetime_of_all_requests_is_a_setting(
-    crawl: Any, client: redis.Redis, name: str
-) -> None:
-    settings = {**SCRAPY, **STORES["exact"], "TBLOOM_TTL": "86400", "TBLOOM_SHARDS": 2}
-    crawl("pages", settings, ["a"])
-    buckets = [*client.scan_iter(f"{{{name}:*}}:exact:*")]
-    assert len(buckets) == 1
-    assert 86_000_000 < client.pttl(buckets[0]) <= 86_401_000  # a second more
+    [bucket] = client.scan_iter(f"{{{name}}}:exact:*")
+    assert 86_000_000 < client.pttl(bucket) <= 86_401_000  # a second more
 
 
 @pytest.mark.parametrize(
@@ -219,24 +183,10 @@ def test_the_lifetime_of_all_requests_is_a_setting(
     ],
 )
 def test_wrong_meta_is_named_and_ends_the_crawl(
-    *,
-    url: str,
-    name: str,
-    settings: dict[str, Any],
-    meta: dict[str, Any],
-    expected: str,
-    caplog: pytest.LogCaptureFixture,
+    crawl: Any, site: str, settings: dict[str, Any], meta: dict[str, Any], expected: str
 ) -> None:
-    own = {"REDIS_URL": url, "TBLOOM_KEY": name, **settings}
-    crawler = get_crawler(None, own)
-    crawler.engine = SimpleNamespace(spider=None)  # before the crawl begins
-    dupefilter = DupeFilter(crawler)
+    result = crawl("pages", {**SCRAPY, **settings}, [["a", meta]])
+    assert ([], "tbloom_error") == (result["fetched"], result["finish_reason"])
     [(key, value)] = meta.items()
-    request = Request("https://a.example/", meta=meta)
-    assert dupefilter.request_seen(request)
-    [said] = caplog.messages
-    assert said.startswith(
-        f"The crawl ends: meta[{key!r}] of <GET https://a.example/>: expected {expected}"
-    )
-    assert said.endswith(f", got {value}")
-    assert dupefilter.request_seen(Request("https://b.example/"))  # it has ended
+    said = f"The crawl ends: meta[{key!r}] of <GET {site}a>: expected {expected}"
+    assert re.search(f"{re.escape(said)}.*, got {value}\n", result["log"])

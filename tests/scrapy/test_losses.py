@@ -89,17 +89,6 @@ def test_a_page_is_done_once_its_items_are_stored(
     assert ([] if is_marked else ["a"]) == crawl("outcomes", DONE, ["a"])["fetched"]
 
 
-@pytest.mark.parametrize("mark", ["scheduled", "parsed", "done"])
-def test_a_start_request_that_is_asked_for_as_the_crawl_ends(
-    crawl: Any, mark: str, tmp_path: Path
-) -> None:
-    """Scrapy's own filter does not know it either: the next crawl fetches it."""
-    settings = {**ADDON, "TBLOOM_MARK": mark, "JOBDIR": str(tmp_path)}
-    stopped = crawl("outcomes", settings, [["a", {"closes": True}]])
-    assert ([], "shutdown") == (stopped["fetched"], stopped["finish_reason"])
-    assert ["a"] == crawl("outcomes", settings, ["a"])["fetched"]
-
-
 # Links wait in the scheduler, are asked about together, and are handed on in order
 
 

@@ -11,6 +11,7 @@ from scrapy.settings import Settings
 
 from tbloom import ConfigError, TimeBloom
 from tbloom.bloom.config import configure
+from tbloom.scrapy.counts import make_counters
 from tbloom.scrapy.options import read_options
 from tbloom.scrapy.settings import KNOWN
 from tests.helpers.hostile import anything, refused
@@ -27,7 +28,7 @@ _REDIS = ["REDIS_URL", "REDIS_HOST", "REDIS_PORT", "REDIS_DB", "REDIS_ENCODING",
 def message(wrong: dict[str, Any]) -> str:
     """The error that the settings raise."""
     with pytest.raises(ConfigError) as error:
-        read_options(Settings(wrong), "spider")
+        [read(Settings(wrong), "spider") for read in (read_options, make_counters)]
     return str(error.value)
 
 
@@ -40,7 +41,6 @@ def message(wrong: dict[str, Any]) -> str:
         ({"TBLOOM_ERROR_RATE": 1}, "TBLOOM_ERROR_RATE: expected a float from 1e-15"),
         ({"TBLOOM_TIMEZONE": "Mars/Olympus"}, "TBLOOM_TIMEZONE: expected an IANA time zone"),
         ({"TBLOOM_ON_ERROR": "panic"}, "TBLOOM_ON_ERROR: expected 'raise' or 'schedule' or 'drop'"),
-        ({"TBLOOM_ON_ERROR": ["drop"]}, "TBLOOM_ON_ERROR: expected 'raise' or 'schedule' or 'drop'"),
         ({"TBLOOM_MARK": "never"}, "TBLOOM_MARK: expected 'scheduled' or 'done' or 'parsed'"),
         ({"TBLOOM_KEY": "{a}"}, "TBLOOM_KEY: expected a str that is not empty and has no braces"),
         ({"TBLOOM_GROW": "maybe"}, "TBLOOM_GROW: expected True or False, got 'maybe'"),
@@ -57,29 +57,26 @@ def message(wrong: dict[str, Any]) -> str:
         ({**LOCAL, "TBLOOM_SHADOW": True}, "TBLOOM_SHADOW: expected to be left out with TBLOOM_STORE"),
         ({"TBLOOM_PATH": "seen.tbloom"}, "TBLOOM_PATH: expected to be left out with TBLOOM_STORE = 'bl"),
         *(({"TBLOOM_ATTEMPTS": wrong}, "TBLOOM_ATTEMPTS: expected a whole number from 1 on, got ")
-          for wrong in (0, -1, "many", True, 1.5)),
-        *(({"TBLOOM_KEY": key}, _FORMAT) for key in (
-            "%", "%s", "%(spider)s%", "%(other)s", "%(spider", "%(spider)9999999999s", b"a", 5,
-        )),
-        ({"TBLOOM_SECERT": SECRET}, "unknown setting TBLOOM_SECERT; did you mean TBLOOM_SECRET?"),
+          for wrong in (0, "many", True)),
+        *(({"TBLOOM_KEY": key}, _FORMAT) for key in ("%", "%(other)s", "%(spider)9999999999s", b"a")),
         ({**EXACT, "TBLOOM_SECRET": SECRET}, "TBLOOM_SECRET: expected to be left out"),
-        ({"TBLOOM_SECRET": 3 * SECRET}, "TBLOOM_SECRET: expected 16 to 64 bytes"),
-        ({"REDIS_URL": "http://127.0.0.1"}, "REDIS_URL: expected a URL that starts with redis://"),
         ({"REDIS_URL": "reddis://crawler:secret@127.0.0.1"}, "REDIS_URL: expected a URL that starts"),
         ({"REDIS_URL": "redis://:secret@h:99999/0?password=secret"}, "REDIS_URL: expected what redis-py"),
         ({"REDIS_URL": "redis://:secret/y@h"}, "REDIS_URL: expected the number of a database after"),
         ({"REDIS_URL": "redis://u:secret@h?pasword=secret"}, "REDIS_URL: expected what redis-py takes"),
-        ({"REDIS_URL": b"redis://:secret@127.0.0.1"}, "REDIS_URL: expected a URL that starts with"),
         ({"REDIS_PORT": "six", "REDIS_PARAMS": {"password": "secret"}}, f"REDIS_PARAMS, REDIS_PORT: {TAKES}invalid"),
         ({"REDIS_PARAMS": '{"password": "secret"'}, "REDIS_PARAMS: expected a dict, or one as JSON, got <class 'str'>"),
-        ({"REDIS_PARAMS": ["secret"]}, "REDIS_PARAMS: expected a dict, or one as JSON, got <class 'list'>"),
         ({"REDIS_PARAMS": {"pasword": "secret"}}, f"REDIS_PARAMS: {TAKES}Redis.__init__() got an"),
         ({"REDIS_PARAMS": {"pasword": 1}, "REDIS_URL": "redis://:secret@h"}, f"REDIS_PARAMS: {TAKES}Abstract"),
         ({"REDIS_PARAMS": {"url": "redis://:secret/y@h"}}, "REDIS_PARAMS: expected the number of a database after"),
         ({"REDIS_PARAMS": {"redis_cls": "no.such", "password": "secret"}}, f"REDIS_PARAMS: {TAKES}No module"),
-        ({"REDIS_PARAMS": {"redis_cls": "redis.asyncio.Redis"}}, f"REDIS_PARAMS: {TAKES}redis_cls must be redis."),
-        ({"REDIS_PARAMS": {"port": "six"}}, f"REDIS_PARAMS: {TAKES}invalid literal for int"),
         ({"REDIS_PARAMS": {1: 2, "password": "secret"}}, f"REDIS_PARAMS: {TAKES}"),
+        # Of the distinct counts:
+        ({"TBLOOM_COUNT_KEY": ""}, "TBLOOM_COUNT_KEY: expected a str that is not empty"),
+        ({"TBLOOM_COUNT_MAPPING": "%d"}, "TBLOOM_COUNT_MAPPING: expected a str in which only"),
+        ({"TBLOOM_COUNT_GRANULARITY": "y"}, "TBLOOM_COUNT_GRANULARITY: expected 'h', 'd', 'w'"),
+        ({"TBLOOM_COUNT_SLICES": "many"}, "TBLOOM_COUNT_SLICES: expected a whole number from 1"),
+        ({"TBLOOM_COUNT_MAX_MEMBERS": 0}, "TBLOOM_COUNT_MAX_MEMBERS: expected a whole number from"),
     ],
 )  # fmt: skip
 def test_a_wrong_setting_is_named_without_a_secret_or_a_password(
@@ -89,8 +86,7 @@ def test_a_wrong_setting_is_named_without_a_secret_or_a_password(
     assert "secret" not in message(wrong)
 
 
-@pytest.mark.parametrize("secret", [SECRET, SECRET.decode()])
-@pytest.mark.parametrize("store", ["bloom", "local"])
+@pytest.mark.parametrize(("store", "secret"), [("bloom", SECRET), ("local", SECRET.decode())])
 def test_crawlers_share_a_secret(url: str, name: str, store: str, secret: Any) -> None:
     """Bytes in the settings and a text of the command line are the same one."""
     known = {"REDIS_URL": url, "TBLOOM_KEY": name, "TBLOOM_STORE": store, "TBLOOM_SECRET": secret}
@@ -112,17 +108,14 @@ _EXACT = "TBLOOM_SHADOW: expected True, False or an exact dupefilter's class"
     [
         ({**SCRAPY, "TBLOOM_SLICES": "many"}, "TBLOOM_SLICES: expected a whole number from 1 to 1024, got 'many'"),
         ({**SCRAPY, "REDIS_PARAMS": {"socket_timeout": "soon"}}, f"REDIS_PARAMS: {TAKES}"),
-        ({**SHARED, "REDIS_PARAMS": {"pasword": "s3cret"}}, f"REDIS_PARAMS: {TAKES}"),
         ({**SHARED, "SCHEDULER_FLUSH_ON_START": "s3"}, "SCHEDULER_FLUSH_ON_START: expected True or False"),
         ({**SCRAPY, **DEAD}, f"{_DEAD}the server does not answer, so the crawl ends (TBLOOM_ON_ERROR ="),
         # It needs the add-on: scrapy-redis asks Redis before other code of tbloom's runs.
         ({**SHARED, **DEAD}, f"{_DEAD}Error 111 connecting to 127"),
-        ({**SHARED, **DEAD, "TBLOOM_SHADOW": True}, f"{_DEAD}Error 111 connecting to 127"),
         ({**SCRAPY, "TBLOOM_MARK": "done"}, "TBLOOM_MARK: expected 'scheduled', or tbloom's add-on"),
         ({**DONE, "SCHEDULER": "tests.helpers.schedulers.Plain"},
          "TBLOOM_MARK: expected 'scheduled', because tests.helpers.schedulers.Plain does not ask"),
         ({**ADDON, "TBLOOM_SHADOW": "no.such.Class"}, _EXACT),
-        ({**ADDON, "TBLOOM_SHADOW": "tbloom.scrapy.DupeFilter"}, _EXACT),
         ({**ADDON, "TBLOOM_SHADOW": "scrapy.Spider"}, _EXACT),
     ],
 )  # fmt: skip
@@ -176,18 +169,12 @@ def test_settings_of_the_command_line_are_strings(url: str, name: str) -> None:
         assert seen.config == given_.seen.config
 
 
-@pytest.mark.parametrize("store", ["bloom", "local"])
-@pytest.mark.parametrize("none", [None, "None", ""])
+@pytest.mark.parametrize(("store", "none"), [("bloom", None), ("bloom", "None"), ("local", "")])
 def test_a_crawl_may_never_forget(url: str, name: str, store: str, none: str | None) -> None:
-    settings = {"REDIS_URL": url, "TBLOOM_KEY": name, "TBLOOM_STORE": store}
-    seen = read_options(Settings({**settings, "TBLOOM_GRANULARITY": none}), "spider").seen
+    own = {"REDIS_URL": url, "TBLOOM_KEY": name, "TBLOOM_STORE": store, "TBLOOM_GRANULARITY": none}
+    seen = read_options(Settings(own), "spider").seen
     assert (None, 1) == (seen.config.granularity, seen.config.slices)
-    refused_ = refused(
-        lambda: read_options(
-            Settings({**settings, "TBLOOM_GRANULARITY": none, "TBLOOM_SLICES": 7}), "spider"
-        )
-    )
-    assert refused_ == "TBLOOM_SLICES"
+    assert message({**own, "TBLOOM_SLICES": 7}).startswith("TBLOOM_SLICES: ")
 
 
 def test_scrapy_redis_bloomfilters_size_settings_are_understood(url: str, name: str) -> None:

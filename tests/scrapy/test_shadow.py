@@ -97,15 +97,6 @@ def test_tbloom_forgets_after_the_crawl_if_the_exact_filter_does(
         assert [] == keys_of(client, f"{{{name}:shadow")  # (answers go after an hour)
 
 
-def test_flush_on_start_makes_both_forget(shadowed: Any) -> None:
-    settings = {**SCRAPY_REDIS, **ADDON}
-    shadowed("pages", settings, ["a"])
-    flushing = {"SCHEDULER_FLUSH_ON_START": True, "TBLOOM_SLICES": 3}  # other parameters, too
-    result = shadowed("pages", {**settings, **flushing}, ["a"])
-    assert ["a"] == result["fetched"]
-    assert {"asked": 1, "agreed": 1, "new": 1} == result["shadow"]
-
-
 @pytest.mark.parametrize(
     ("settings", "answered", "said"),
     [
@@ -124,11 +115,3 @@ def test_a_filter_that_fails_costs_nothing(
     assert 1 == result["log"].count("the crawl goes on without it")
     assert said in result["log"]
     assert "TBLOOM_ON_ERROR" not in result["log"]
-
-
-def test_another_crawler_in_between_is_no_loss(shadowed: Any, tmp_path: Path) -> None:
-    """It adds the page after the exact filter here has called it new: not an error of tbloom."""
-    raced = {"TBLOOM_SHADOW": "tests.helpers.crawl.Raced", "JOBDIR": str(tmp_path)}
-    result = shadowed("pages", {**schedulers.SCRAPY, **raced}, ["a", "b", "a"])
-    assert ["a", "b"] == sorted(result["fetched"])
-    assert {"asked": 3, "agreed": 3, "new": 2, "seen": 1} == result["shadow"]
