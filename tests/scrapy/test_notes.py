@@ -8,9 +8,9 @@ import math
 import sys
 from collections import OrderedDict
 from dataclasses import InitVar, dataclass, field, make_dataclass
-from datetime import date, datetime, time, timedelta, timezone, tzinfo
+from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
-from enum import Enum, Flag, IntEnum
+from enum import Enum, Flag
 from types import ModuleType
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -35,14 +35,6 @@ HERE = __name__
 
 class Book(Item):
     title = Field()
-
-
-class SignedBook(Book):
-    signature = Field()
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        kwargs.setdefault("signature", "by default")
-        super().__init__(*args, **kwargs)
 
 
 @dataclass
@@ -101,28 +93,13 @@ class Color(Enum):
     CRIMSON = "r"  # noqa: PIE796 - a second name
 
 
-class Size(IntEnum):
-    SMALL = 1
-
-
 class Access(Flag):
     READ = 1
     WRITE = 2
 
 
-class Outer:
-    @dataclass
-    class Inner:
-        x: Any
-
-
 class Text(str):
     __slots__ = ()
-
-
-class Zone(tzinfo):
-    def utcoffset(self, _: datetime | None) -> timedelta:
-        raise RuntimeError
 
 
 class Raising:
@@ -144,14 +121,6 @@ class PageRequest(Request):
     def __init__(self, *args: Any, page: int = 1, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.page = page
-
-
-class HeaderRequest(Request):
-    """A class that changes what it is given."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.headers.appendlist("X-Times", "once")  # type: ignore[arg-type]
 
 
 class NumberRequest(Request):
@@ -256,34 +225,49 @@ def refusal(request: Request) -> NotNotable:
     return error
 
 
-def zoned(*zones: tzinfo) -> list[datetime]:
-    return [datetime(2026, 10, 25, 2, tzinfo=zone, fold=1) for zone in zones]
-
-
-EXACT: dict[str, Any] = {
+BERLIN = ZoneInfo("Europe/Berlin")
+VALUES: dict[str, Any] = {
     "letters": ['ßéж漢🕷\x00\n"\\', link_text()],
     "integers": [2**63, -(2**63), 10**5000, -(10**5000)],
     "floats and decimals": [-0.0, math.nan, -math.inf, Decimal("1.00"), Decimal("NaN")],
     "dates": [date(2026, 1, 2), timedelta(-1, 2, 3), timedelta.max, datetime.max],  # noqa: DTZ901
     "times": [time(1, 2, 3, 4), time(1, fold=1), time(1, tzinfo=timezone.utc)],
-    "moments": zoned(timezone(timedelta(0), "X"), timezone.utc, ZoneInfo("Europe/Berlin")),
+    "the second of two hours": datetime(2026, 10, 25, 2, tzinfo=BERLIN, fold=1),
+    "other zones": [datetime(2026, 1, 2, tzinfo=timezone(timedelta(0), name)) for name in "XY"],
     "sets": [set(), {1, "a", None}, frozenset({(1, b"x"), frozenset({2})})],
     "keys": [{2: "a", None: "b", 1.5: "d", b"x": "e", (1, 2): "f"}, {1: 0}, {True: 0}, {1.0: 0}],
     "dicts that look like a note's": [{"!": 1}, {"!dict": []}, {"!tuple": [1]}, {"a!": 1, "": 2}],
-    "items": [Book(), Book(title=Book(title=(1,))), SignedBook(title="x", signature=None)],
-    "dataclasses": [Point(2, scale=[3]), Frozen((1,)), {Frozen(1): Frozen(2)}, Outer.Inner(1)],
+    "items": [Book(), Book(title=Book(title=(1,)))],
+    "dataclasses": [Point(2, scale=[3]), Frozen((1,)), {Frozen(1): Frozen(2)}],
     "attrs classes": [Slotted(1, 2, 3), OldAttrs(1)],
     "other attributes": [extended(Point(1)), extended(OldAttrs(1))],
-    "members of an Enum": [Color.RED, Color.CRIMSON, Size.SMALL, Access.READ, {Color.RED: 1}],
+    "members of an Enum": [Color.RED, Color.CRIMSON, Access.READ, {Color.RED: 1}],
     "lists and tuples in each other": [deep(100), deep(100, tuple), [[1]] * 2],
+}  # fmt: skip
+REQUESTS: dict[str, Request] = {
+    **{name: Request(URL, meta={"x": v}, cb_kwargs={"x": v}) for name, v in VALUES.items()},
+    "everything": Request(
+        URL, callback=SPIDER.parse_book, errback=SPIDER.failed, method="put", body="é",
+        headers={"A": ["1", "2"], "B": b"\xff", "C": []}, cookies={"c": "d"}, encoding="latin-1",
+        priority=-3, dont_filter=True, flags=["f"], meta={"depth": 1}, cb_kwargs={"x": b"\xe9"},
+    ),
+    "a body of bytes": Request(URL, method="POST", body=bytes(range(256))),
+    "cookies with paths": Request(URL, cookies=[{"name": "a", "value": "b", "path": "/"}]),
+    "an encoding": Request("https://example.com/é?é", encoding="latin-1", headers={"É": "é"}),
+    "a URL as it is": Request("https://example.com/a b|c", meta={"verbatim_url": True}),
+    "a private method": Request(URL, callback=SPIDER.private()),
+    "a form in the URL": FormRequest(URL, formdata={"a": "b c"}, method="GET"),
+    "JSON": JsonRequest(URL, data={"a": [1]}, dumps_kwargs={"indent": 1}),
+    "an XML call against its defaults": XmlRpcRequest(URL, body=b"", method="GET", dont_filter=False),
+    "a project's class": PageRequest(URL, page=2, callback=SPIDER.parse_book),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("place", ["meta", "cb_kwargs"])
-@pytest.mark.parametrize("value", EXACT.values(), ids=EXACT)
-def test_values_come_back_as_what_they_were(value: Any, place: str) -> None:
-    other = restored(Request(URL, **{place: {"key": value}}))
-    assert shape({"key": value}) == shape(getattr(other, place))
+@pytest.mark.parametrize("request_", REQUESTS.values(), ids=REQUESTS)
+def test_a_request_comes_back_with_its_class_and_all_attributes(request_: Request) -> None:
+    """And the values in its meta and cb_kwargs as what they were."""
+    before, after = (each.to_dict(spider=SPIDER) for each in (request_, restored(request_)))
+    assert shape(before) == shape(after)
 
 
 REFUSED: dict[str, tuple[Any, str]] = {
@@ -300,7 +284,6 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "an object that equals only itself": (Unequal(), f"{HERE}.Unequal"),
     "a class with a finalizer": (Closed(), f"{HERE}.Closed"),
     "a hash of this process": (hashed(Hashed("x")), f"{HERE}.Hashed"),
-    "a zone that raises": (datetime(2026, 1, 1, tzinfo=Zone()), f"{HERE}.Zone"),
     "a zone of nowhere": (ZoneInfo.no_cache("Europe/Berlin"), "zoneinfo.ZoneInfo"),
 }  # fmt: skip
 
@@ -329,7 +312,7 @@ scalars = st.one_of(
     st.none() | st.booleans() | st.integers() | st.floats() | st.decimals(),
     st.text() | st.binary() | st.characters(categories=["Cs"]),
     st.dates() | st.datetimes(timezones=st.none() | st.just(timezone.utc)) | st.timedeltas(),
-    st.sampled_from([*Color, *Size, *Access, Access.READ | Access.WRITE, Text("x")]),
+    st.sampled_from([*Color, *Access, Access.READ | Access.WRITE, Text("x")]),
 )
 keys = st.recursive(
     scalars.filter(lambda value: "nan" not in str(value).lower()),  # some have no hash
@@ -363,39 +346,6 @@ def test_any_meta_comes_back_or_is_refused(meta: dict[Any, Any], kind: type[Requ
         assert shape(meta) == shape(restore_request(text, SPIDER).meta)
 
 
-REQUESTS: dict[str, Request] = {
-    "everything": Request(
-        URL, callback=SPIDER.parse_book, errback=SPIDER.failed, method="put", body="é",
-        headers={"A": ["1", "2"], "B": b"\xff", "C": []}, cookies={"c": "d"}, encoding="latin-1",
-        priority=-3, dont_filter=True, flags=["f"], meta={"depth": 1}, cb_kwargs={"x": b"\xe9"},
-    ),
-    "a body of bytes": Request(URL, method="POST", body=bytes(range(256))),
-    "cookies with paths": Request(URL, cookies=[{"name": "a", "value": "b", "path": "/"}]),
-    "an encoding": Request("https://example.com/é?é", encoding="latin-1", headers={"É": "é"}),
-    "a URL as it is": Request("https://example.com/a b|c", meta={"verbatim_url": True}),
-    "a private method": Request(URL, callback=SPIDER.private()),
-    "a form in the URL": FormRequest(URL, formdata={"a": "b c"}, method="GET"),
-    "JSON": JsonRequest(URL, data={"a": [1]}, dumps_kwargs={"indent": 1}),
-    "an XML call against its defaults": XmlRpcRequest(URL, body=b"", method="GET", dont_filter=False),
-    "a project's class": PageRequest(URL, page=2, callback=SPIDER.parse_book),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("request_", REQUESTS.values(), ids=REQUESTS)
-def test_a_request_comes_back_with_its_class_and_all_attributes(request_: Request) -> None:
-    other = restored(request_)
-    assert type(request_) is type(other)
-    for name in request_.attributes:
-        before, after = getattr(request_, name), getattr(other, name)
-        if name in {"callback", "errback"}:
-            assert before == after
-        elif name == "headers":
-            assert before.encoding == after.encoding
-            assert shape(dict(before)) == shape(dict(after))
-        else:
-            assert shape(before) == shape(after)
-
-
 def changed(name: str, value: Any, request: Request | None = None) -> Request:
     """A request one attribute of which has been set after it was made."""
     request = request or Request(URL)
@@ -414,7 +364,7 @@ def changed(name: str, value: Any, request: Request | None = None) -> Request:
         # Its class would change these.
         (changed("method", "post"), "method"), (changed("flags", ("a",)), "flags"), (changed("cookies", []), "cookies"),
         (changed("dont_filter", Text("x")), "dont_filter"), (changed("more", 1, PageRequest(URL)), "more"),
-        (HeaderRequest(URL), "headers"), (NumberRequest(1, URL), "request"), (type("Made", (Request,), {})(URL), "request"),
+        (NumberRequest(1, URL), "request"), (type("Made", (Request,), {})(URL), "request"),
     ],
     ids=lambda value: f"{type(value).__name__} {value}",
 )  # fmt: skip
