@@ -100,7 +100,7 @@ def _open(
 def _is_foreign(root: Path) -> bool:
     """True: the folder has files that no writer of a store leaves when it is killed at its start."""
     names = {path.name for path in root.iterdir() if not INDEX_NAME.fullmatch(path.name)}
-    if "lock" in names:
+    if "lock" in names and not (root / "lock").read_bytes().strip(b"0123456789 "):  # a process ID
         names -= {"lock", *(path.name for path in segments.stored(root).values())}
     return bool(names)
 

@@ -77,50 +77,37 @@ def test_a_wrong_argument_is_named(store: PageStore, argument: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("argument", "arguments"),
+    ("argument", "given"),
     [
-        ("granularity", {"granularity": "day", "slices": 7}),
-        ("granularity", {"slices": 7}),
+        *(("granularity", {"granularity": g, "slices": 7}) for g in ("day", None)),
         ("slices", {"granularity": "d"}),
         ("tz", {"granularity": "d", "slices": 7, "tz": "Europe/Bonn"}),
         *(("segment_bytes", {"segment_bytes": n}) for n in (0, True, 1e6)),
         ("readonly", {"readonly": 1}),
-        ("path", {"path": "a\0b"}),
-        ("path", {"path": ""}),
+        *(("path", {"path": path}) for path in ("a\0b", "")),
     ],
 )
-def test_a_wrong_parameter_is_named(
-    tmp_path: Path, argument: str, arguments: dict[str, Any]
-) -> None:
+def test_a_wrong_parameter_is_named(tmp_path: Path, argument: str, given: dict[str, Any]) -> None:
     """No store is begun."""
-    with pytest.raises(ConfigError, match=rf"^{argument}: expected ") as caught:
-        PageStore(**{"path": tmp_path / "store", **arguments})
-    assert argument == caught.value.argument
+    with pytest.raises(ConfigError, match=rf"^{argument}: expected "):
+        PageStore(**{"path": tmp_path / "store", **given})
     assert [] == list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(
-    "names",
-    [
-        ["notes.txt"],
-        ["crawl-00000001.warc.gz"],
-        ["index-1.bak/page.html", "lock"],
-    ],
-    ids=lambda names: names[0],
-)
-def test_a_foreign_folder_is_refused_and_left_as_it_is(tmp_path: Path, names: list[str]) -> None:
+@pytest.mark.parametrize("name", ["notes.txt", "crawl-00000001.warc.gz", "index-1.bak/page.html"])
+def test_a_foreign_folder_is_refused_and_left_as_it_is(tmp_path: Path, name: str) -> None:
     """It is refused, and left as it is, though its files may have names like a store's; so is a file."""
-    content = b"precious"
-    for name in names:
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_bytes(content)
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    for file in (name, "lock"):
+        (tmp_path / file).write_bytes(b"precious")
+    before = files(tmp_path)
     for call in (PageStore, PageStore.rebuild, lambda path: PageStore(path, readonly=True)):
-        for path in (tmp_path, tmp_path / names[0]):
+        for path in (tmp_path, tmp_path / name):
             with pytest.raises(ConfigError, match=r"^path: expected a .*folder"):
                 call(path)
     with pytest.raises(NotADirectoryError):
-        PageStore(tmp_path / names[0] / "store")
-    assert dict.fromkeys(names, content) == files(tmp_path)
+        PageStore(tmp_path / name / "store")
+    assert before == files(tmp_path)
 
 
 VERBS: dict[str, Callable[[PageStore], object]] = {
