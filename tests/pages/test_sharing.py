@@ -28,7 +28,7 @@ def filled(path: Path, pages: int = 50) -> None:
 
 
 def test_what_is_acknowledged_is_there_for_readers(path: Path) -> None:
-    """At once, in other processes and in the writer's, also where they were opened before the writer."""
+    """At once, in another process, which has opened it before the writer."""
     filled(path, 1)
 
     def read(writer: Connection) -> None:
@@ -36,18 +36,15 @@ def test_what_is_acknowledged_is_there_for_readers(path: Path) -> None:
             writer.send("opened")
             while number := writer.recv():
                 assert b"%d" % number == body_of(store, url(number))
+                assert number + 1 == len(store)
                 writer.send(number)
 
-    before = PageStore(path, readonly=True)
     with Partner(read) as child:
         assert "opened" == child.connection.recv()
-        with PageStore(path) as store, PageStore(path, readonly=True) as after, before:
+        with PageStore(path) as store:
             for number in range(1, 100):
-                body = b"%d" % number
-                store.put(url(number), body)
+                store.put(url(number), b"%d" % number)
                 child.connection.send(number)
-                assert body == body_of(before, url(number)) == body_of(after, url(number))
-                assert number + 1 == len(before) == len(after)
                 assert number == child.connection.recv()
         child.connection.send(0)
         assert 0 == child.wait()
