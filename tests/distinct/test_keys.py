@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import takewhile
 from pathlib import Path
@@ -135,14 +134,10 @@ def test_every_key_of_a_call_is_declared_and_in_the_mapping_s_slot(
     own.flushall()
     own.script_flush()
     url = f"redis://127.0.0.1:{own.connection_pool.connection_kwargs['port']}/0"
-    with own.monitor() as monitor, ThreadPoolExecutor(1) as thread:
-        heard = thread.submit(
-            lambda: [*takewhile(lambda each: "ECHO" != each["command"][:4], monitor.listen())]
-        )
-        with redis.Redis.from_url(url) as client:
-            verbs_of_counters(client, name)
+    with own.monitor() as monitor, redis.Redis.from_url(url) as client:
+        verbs_of_counters(client, name)
         own.echo("the end")
-        commands = heard.result()
+        commands = [*takewhile(lambda each: "ECHO" != each["command"][:4], monitor.listen())]
     declared: set[str] = set()
     touched, called = set(), " ".join(each["command"] for each in commands)
     for path in (Path(__file__).parents[2] / "lua" / "distinct").glob("*.lua"):

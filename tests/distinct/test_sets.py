@@ -55,12 +55,6 @@ _tree = st.recursive(
 _numbers = count()
 
 
-@pytest.fixture
-def integers(url: str, name: str) -> Any:
-    """Makes counters of integers."""
-    return lambda own="a": DistinctCounter.from_url(url, f"{name}-{own}", None)
-
-
 def value(tree: Any, leaves: list[Any]) -> Any:
     """The value of an expression."""
     if isinstance(tree, int):
@@ -206,10 +200,11 @@ def test_only_sets_of_one_mapping_can_be_combined(url: str, name: str) -> None:
 
 @pytest.mark.parametrize("runs", [2048, 32_768])
 def test_bitmaps_of_many_runs_can_be_changed_once_they_are_imported(
-    integers: Any, runs: int
+    url: str, name: str, runs: int
 ) -> None:
     """The format allows runs also where a bitmap is smaller; tbloom's containers have at most 2,047."""
-    counter, ids = integers(), BitMap(range(0, 2 * runs, 2))
+    counter = DistinctCounter.from_url(url, name, None)
+    ids = BitMap(range(0, 2 * runs, 2))
     pairs = [half for first in ids for half in (first, 0)]
     head = struct.pack("<HHBHHH", 12347, 0, 1, 0, runs - 1, runs)
     data = head + struct.pack(f"<{2 * runs}H", *pairs)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -70,14 +69,6 @@ def run_tool(tool: str, *arguments: object) -> str:
 def die(*_: object, **__: object) -> None:
     """Kills this process."""
     os.kill(os.getpid(), signal.SIGKILL)
-
-
-def copied(path: Path, to: Path) -> Path:
-    """A copy of a folder, in the place of an earlier one; a folder that is not there has none."""
-    shutil.rmtree(to, ignore_errors=True)
-    if path.exists():
-        shutil.copytree(path, to)
-    return to
 
 
 @contextmanager

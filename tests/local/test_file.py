@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from datetime import datetime, timezone
 from functools import partial
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -38,13 +39,11 @@ def at(now: int, path: Path, **parameters: Any) -> LocalBloom:
 
 def offer(seen: LocalBloom, items: list[str], seed: int) -> list[str]:
     """Adds the items in an order of its own, half one by one, half in batches; returns the new ones."""
-    own = items[:]
-    random.Random(seed).shuffle(own)
+    own = random.Random(seed).sample(items, len(items))
     half = len(own) // 2
     new = [item for item in own[:half] if seen.add(item)]
     for start in range(half, len(own), 100):
-        some = own[start : start + 100]
-        new += [item for item, is_new in zip(some, seen.add_many(some), strict=True) if is_new]
+        new += compress(own[start : start + 100], seen.add_many(own[start : start + 100]))
     return new
 
 

@@ -6,8 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import subprocess
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta, timezone
 from functools import partial
@@ -154,29 +152,6 @@ def test_answers_are_those_of_redis(
             assert other == own, step[:1]
 
 
-WITHOUT_LOCKS = """
-import os, sys
-sys.modules["fcntl"] = None
-del os.fork, os.register_at_fork
-from tbloom import ConfigError, LocalBloom
-seen = LocalBloom(capacity=1000)
-assert seen.add_many(["a", "b"]) == [True, True] and not seen.add("a") and seen.info().items == 2
-try:
-    LocalBloom(path="filter")
-except ConfigError as error:
-    assert "file locks" in str(error)
-    print("refused")
-"""
-
-
-def test_without_file_locks_a_filter_works_in_memory_only(tmp_path: Path) -> None:
-    """As on Windows: a filter in memory works, and a path is refused."""
-    command = [sys.executable, "-c", WITHOUT_LOCKS]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
-    assert done.stdout == "refused\n"
-    assert [] == list(tmp_path.iterdir())
-
-
 def test_a_batch_that_is_interrupted_loses_no_item(monkeypatch: pytest.MonkeyPatch) -> None:
     """A signal comes while bits are set: items whose bits are set already are new to the next call."""
     with LocalBloom(capacity=1000) as seen:
@@ -243,6 +218,7 @@ def test_two_full_filters_keep_the_promised_rate() -> None:
 
 
 def test_what_does_not_fit_is_refused_and_changes_nothing(tmp_path: Path) -> None:
+    """Too many items, where the filter may not grow; other parameters, by the name of their filter; and what is no filter."""
     one = opened(tmp_path / "one", grow=False)
     others = [opened(grow=False) for _ in range(2)]
     one.add_many(words("one", 200))
@@ -251,19 +227,12 @@ def test_what_does_not_fit_is_refused_and_changes_nothing(tmp_path: Path) -> Non
     before = one.info()
     with pytest.raises(FilterFull):
         one.merge(*others)
+    for bad in (opened(name="bad", capacity=400), opened(name="bad", tz="Europe/Berlin")):
+        with pytest.raises(ConfigMismatch, match="'bad' is stored with other parameters"):
+            one.merge(others[0], bad)
+    for wrong in (tmp_path / "one", 5, None):
+        with pytest.raises(ConfigError, match=r"^others\[1\]: expected a LocalBloom"):
+            one.merge(others[0], wrong)  # type: ignore[arg-type]
     assert before == one.info()
     one.merge(others[0])
     assert all(one.contains_many([*words("one", 200), *words("other 0", 70)]))
-
-
-def test_other_parameters_are_refused_by_name_and_change_nothing(tmp_path: Path) -> None:
-    one, good = opened(tmp_path / "one"), opened()
-    good.add("a")
-    for bad in (opened(name="bad", capacity=400), opened(name="bad", tz="Europe/Berlin")):
-        bad.add("b")
-        with pytest.raises(ConfigMismatch, match="'bad' is stored with other parameters"):
-            one.merge(good, bad)
-    for wrong in (tmp_path / "one", 5, None):
-        with pytest.raises(ConfigError, match=r"^others\[1\]: expected a LocalBloom"):
-            one.merge(good, wrong)  # type: ignore[arg-type]
-    assert [False, False] == one.contains_many(["a", "b"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import random
+import shutil
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -24,7 +25,6 @@ from tests.helpers.pagestores import (
     NOON,
     bodies,
     body_of,
-    copied,
     die,
     files,
     flip,
@@ -76,7 +76,10 @@ def killed_at_each_step(path: Path, work: Callable[[Path], object], every: int) 
     The last copy is that of a child that came to its end.
     """
     for number in count(1, every):
-        copy = copied(path, path.with_name("copy"))
+        copy = path.with_name("copy")
+        shutil.rmtree(copy, ignore_errors=True)
+        if path.exists():
+            shutil.copytree(path, copy)
         code = Child(partial(_killed_at, number, copy, work)).wait()
         assert code in {0, -signal.SIGKILL}
         yield copy

@@ -16,7 +16,6 @@ import tracemalloc
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timezone
-from http.server import BaseHTTPRequestHandler
 from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -120,13 +119,13 @@ def sent(name: str) -> tuple[int, list[tuple[str, str]], bytes]:
     return status, [*headers, *length], body
 
 
-class Site(BaseHTTPRequestHandler):
+class Site(website.Handler):
     """Sends the answers."""
 
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True  # else each body waits for 40 ms
 
-    def do_GET(self) -> None:
+    def get(self) -> None:
         status, headers, body = sent(self.path)
         self.send_response(status)
         for name, value in headers:
@@ -137,9 +136,6 @@ class Site(BaseHTTPRequestHandler):
             body += b"0\r\nX-Trailer: 1\r\n\r\n"
         self.end_headers()
         self.wfile.write(body)
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
 
 
 def by_wget(folder: Path, names: Iterable[str], *options: str) -> tuple[str, Path]:
@@ -185,7 +181,6 @@ BODY = b"\r\n\r\nbody\n\n"
 HEADS = [
     (b"HTTP/1.0 404\r\n\r\n", 404, ()),
     (b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 X\r\nA: 1\r\n\r\nHTTP/1.1 200 OK\r\n\r\n", 200, ()),
-    (b"HTTP/1.1 101 Switching Protocols\r\n\r\n", 101, ()),
     (b"HTTP/2 200 \r\nA:1\r\n\r\n", 200, (("A", "1"),)),
     (b"HTTP/1.1 200 OK\nA: 1\nB:\t2 \n\n", 200, (("A", "1"), ("B", "2"))),
     (b"HTTP/1.1 200 OK\r\nA: 1\r\n  2\r\n\t3\r\nB: 4\r\n\r\n", 200, (("A", "1 2 3"), ("B", "4"))),
@@ -197,12 +192,9 @@ CHUNKED = [
     (b"5\r\nhello\r\n0\r\n\r\n", b"hello"),
     (b"005;a=b\r\nhello\r\nA \r\n0123456789\r\n0\r\nTrailer: 1\r\n\r\n", b"hello0123456789"),
     (b"5\nhello\n0\n\n", b"5\nhello\n0\n\n"),
-    (b"10\nbeans\n20\ncorn\n", b"10\nbeans\n20\ncorn\n"),
     (b"5\r\nbeans\r\n4\r\ncorn\r\n", b"beanscorn"),
     (b"0\r\n\r\n", b""),
-    (b"", b""),
     (b"5\r\nhello\r\nff\r\ncut he", b"hellocut he"),
-    (b"5\r\nhello", b"hello"),
     (b"<html>the tool has removed them</html>", b"<html>the tool has removed them</html>"),
     (b"5\r\nhello, no chunk", b"5\r\nhello, no chunk"),
 ]
@@ -216,7 +208,6 @@ DIGESTED = [
 DATES = [
     ("2019-06-03", AT.replace(hour=0, minute=0, second=0)),
     ("2019-06-03T04:05Z", AT.replace(second=0)),
-    ("2019-06-03T04:05:06", AT),
     ("2019-06-03T04:05:06.5Z", AT.replace(microsecond=500_000)),
     ("2019-06-03T04:05:06.123456789Z", AT.replace(microsecond=123_456)),
     ("2019-06-03t06:05:06.5+02:00", AT.replace(microsecond=500_000)),
@@ -224,7 +215,6 @@ DATES = [
     ("20190603040506", AT),
     ("2019-06", AT.replace(day=1, hour=0, minute=0, second=0)),
     ("2009-03-65T08:43:19-0800", datetime(2009, 3, 6, 16, 43, 19, tzinfo=timezone.utc)),
-    ("2009-12-365T08:43:19-0800", datetime(2009, 12, 31, 16, 43, 19, tzinfo=timezone.utc)),
 ]
 
 

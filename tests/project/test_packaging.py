@@ -52,7 +52,6 @@ needs arrow "count export $NAME --members a.arrow --mapping $NAME-plain"
     "cli": """
 echo a | tbloom add --create $NAME
 tbloom report $NAME
-tbloom completion bash
 """,
     "scrapy": """
 cat > pages.py <<END
@@ -142,15 +141,8 @@ def test_each_extra_works_alone(
     [wheel] = dist.glob("*.whl")
     done = uv(
         *("run", "--quiet", "--isolated", "--no-project", "--python", sys.executable),
-        *(
-            "--with",
-            f"tbloom[{extra}] @ {wheel.as_uri()}",
-            "bash",
-            "-euo",
-            "pipefail",
-            "-c",
-            STEPS[extra],
-        ),
+        *("--with", f"tbloom[{extra}] @ {wheel.as_uri()}"),
+        *("bash", "-euo", "pipefail", "-c", STEPS[extra]),
         cwd=tmp_path,
         env={**os.environ, "TBLOOM_URL": url, "NAME": name},
     )

@@ -52,15 +52,6 @@ def shown(error: BaseException) -> Iterator[str]:
             yield from shown(other)
 
 
-def added(ours: Any, url: Any) -> None:
-    """Adds an item to a filter at this URL."""
-    seen = ours.from_url(url, "news", retry_for=0)
-    if ours is TimeBloom:
-        seen.add("a")
-    else:
-        asyncio.run(seen.add("a"))
-
-
 def crawled(url: Any) -> None:
     """Does what Scrapy's scheduler does at the start of a crawl."""
     read_options(Settings({"REDIS_URL": url, "TBLOOM_RETRY_FOR": 0}), "spider").seen.add("a")
@@ -76,9 +67,9 @@ def test_no_error_shows_a_password(url: str) -> None:
     """Nor do its cause and context, of any of the ways to give a URL."""
     assert WORD not in without_secrets(url)
     for call in (
-        lambda: added(TimeBloom, url),
-        lambda: added(TimeBloom, url.encode()),
-        lambda: added(AsyncTimeBloom, url),
+        lambda: TimeBloom.from_url(url, "news", retry_for=0).add("a"),
+        lambda: TimeBloom.from_url(url.encode(), "news", retry_for=0).add("a"),  # type: ignore[arg-type]
+        lambda: asyncio.run(AsyncTimeBloom.from_url(url, "news", retry_for=0).add("a")),
         lambda: TimeBloom(url, "news"),  # type: ignore[arg-type]
         lambda: crawled(url),
         lambda: crawled(url.encode()),
