@@ -1,5 +1,5 @@
-"""What holds for every command: help, completion, wrong servers and names, output that can't be written, Ctrl-C, 80 columns; and the
-figures of ``tbloom demo``."""
+"""What holds for every command: examples, completion, output that can't be written, 80 columns, the server; and the figures of
+``tbloom demo``. (Wrong servers and names: recorded/refused.txt.)"""
 
 from __future__ import annotations
 
@@ -40,22 +40,18 @@ TABLES = [
 
 @pytest.fixture
 def place(own_url: str, tmp_path: Path) -> dict[str, str]:
-    """A server with a filter, an exact one and a counter; the paths of a page store and of a file with lines."""
+    """A server with a filter, an exact one and a counter; the path of a page store."""
     with (
         redis.Redis.from_url(own_url) as client,
         TimeBloom(client, "news", capacity=10**6) as news,
         DistinctCounter(client, "urls", granularity="d", slices=30) as urls,
-        DistinctCounter(client, "numbers", None) as numbers,
         PageStore(tmp_path / "pages", "15min", 30) as store,
     ):
         news.add_many(map(str, range(20)))
         ExactFilter(client, "exact").add("a")
         urls.add("a")
-        numbers.add(1)
         store.put("https://example.com/", b"a page")
-    (tmp_path / "lines").write_text("1\n2\n")
-    paths = {"urls": str(tmp_path / "lines"), "pages": str(tmp_path / "pages")}
-    return {"TBLOOM_URL": own_url, **paths}
+    return {"TBLOOM_URL": own_url, "pages": str(tmp_path / "pages")}
 
 
 def words_of(line: str, place: dict[str, str]) -> list[str]:

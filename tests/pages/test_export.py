@@ -26,7 +26,7 @@ def content() -> dict[str, dict[str, Any]]:
     """Pages of all kinds, by URL.
 
     None has a Content-Encoding of "br": where Google's package brotli is installed, `warcio check` fails at each of
-    those, whatever wrote it (webrecorder/warcio#73). ``test_store`` has some.
+    those, whatever wrote it (webrecorder/warcio#73). ``test_model`` has some.
     """
     pages: dict[str, dict[str, Any]] = {
         "plain": {"body": HTML, "headers": {"Content-Type": "text/html", "Content-Length": f"{len(HTML)}"}},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import nullcontext
 from itertools import count
 from multiprocessing.connection import Connection
@@ -21,10 +21,10 @@ from tests.helpers.making import Child, Partner, missing
 from tests.helpers.pagestores import bodies, body_of, die, mounted, url
 
 
-def filled(path: Path, pages: int = 50) -> None:
+def filled(path: Path, pages: int = 50, body: bytes = b"%d") -> None:
     with PageStore(path) as store:
         for number in range(pages):
-            store.put(url(number), b"%d" % number)
+            store.put(url(number), body.replace(b"%d", b"%d" % number))
 
 
 def test_what_is_acknowledged_is_there_for_readers(path: Path) -> None:
@@ -123,14 +123,6 @@ def open_path() -> Iterator[Path]:
         yield Path(folder) / "store"
 
 
-def put_all(path: Path, body: bytes, end: Callable[[], object] = lambda: None) -> None:
-    """Puts 50 pages with this body, and then does something before the store is closed."""
-    with PageStore(path) as store:
-        for number in range(50):
-            store.put(url(number), body)
-        end()
-
-
 @pytest.mark.parametrize("is_mount", [False, True], ids=["another user", "read-only mount"])
 @pytest.mark.parametrize("ends", ["closed", "killed", "rebuilt"])
 def test_a_reader_needs_no_write_permission(open_path: Path, ends: str, *, is_mount: bool) -> None:
@@ -138,11 +130,14 @@ def test_a_reader_needs_no_write_permission(open_path: Path, ends: str, *, is_mo
     if not is_mount and os.geteuid():
         missing("The right to become another user")
     path = open_path
-    put_all(path, b"0")
+    filled(path)
     fingerprints = [fingerprint_of(url(number)) for number in range(50)]
 
     def write() -> None:
-        put_all(path, b"1", die if ends == "killed" else lambda: None)
+        store = PageStore(path)
+        for number in range(50):
+            store.put(url(number), b"1")
+        die() if ends == "killed" else store.close()
 
     Child(write).wait()
     if ends == "rebuilt":
@@ -168,6 +163,6 @@ def test_a_reader_needs_no_write_permission(open_path: Path, ends: str, *, is_mo
 
         with Partner(read) as child:
             assert "read" == child.connection.recv()
-            put_all(path, b"2")
+            filled(path, body=b"2")
             child.connection.send("written")
             assert 0 == child.wait()
