@@ -167,13 +167,9 @@ def test_a_change_that_is_killed_is_made_or_not(
     assert changed == there
 
 
-@pytest.mark.parametrize("was_killed", [False, True])
 @pytest.mark.parametrize("how", [PageStore.flush, PageStore.close])
 def test_what_is_flushed_is_on_the_disk(
-    path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    how: Callable[[PageStore], None],
-    was_killed: bool,
+    path: Path, monkeypatch: pytest.MonkeyPatch, how: Callable[[PageStore], None]
 ) -> None:
     """All segments, also those of a killed writer; the folder with their names; and the index."""
     synced, fsync = set[int](), os.fsync  # inodes
@@ -183,17 +179,14 @@ def test_what_is_flushed_is_on_the_disk(
         fsync(fd)
 
     def be_killed() -> None:
-        store = PageStore(path, "d", 3, segment_bytes=1)
-        _fill(store)
+        _fill(PageStore(path, "d", 3, segment_bytes=1))
         die()
 
-    if was_killed:
-        assert -signal.SIGKILL == Child(be_killed).wait()
+    assert -signal.SIGKILL == Child(be_killed).wait()
     with PageStore(path, "d", 3, segment_bytes=1) as store:
-        if not was_killed:
-            _fill(store)
-        assert 12 == len(files(path))
         monkeypatch.setattr(os, "fsync", note)
+        _fill(store)
+        assert 24 == len(files(path))
         how(store)
         log = path / "index-1.sqlite-wal"
         assert {each.stat().st_ino for each in (path, log, *files(path))} <= synced
