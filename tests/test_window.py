@@ -60,54 +60,44 @@ def test_live_labels(granularity: str, at: str, labels: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("tz", "label", "start", "hours"),
+    ("granularity", "tz", "start", "lengths"),
     [
-        ("Europe/Berlin", "20190331", "2019-03-30T23:00", 23),
-        ("Europe/Berlin", "20191027", "2019-10-26T22:00", 25),
-        ("America/Sao_Paulo", "20181104", "2018-11-04T03:00", 23),  # begins at one o'clock
-        ("America/Sao_Paulo", "20180217", "2018-02-17T02:00", 25),  # its last hour comes twice
-        ("America/St_Johns", "20061029", "2006-10-29T02:30", 25),  # its midnight comes twice
-        ("Australia/Lord_Howe", "20190407", "2019-04-06T13:00", 24.5),
-        ("Australia/Lord_Howe", "20191006", "2019-10-05T13:30", 23.5),
-        ("Antarctica/Troll", "20190331", "2019-03-31T00:00", 22),
-        ("Antarctica/Troll", "20191027", "2019-10-26T22:00", 26),
-        ("Asia/Kathmandu", "20190508", "2019-05-07T18:15", 24),
-    ],
-)
-def test_day_in_zone(tz: str, label: str, start: str, hours: float) -> None:
-    """A day begins at the zone's (first) midnight and is as long as its clocks make it."""
-    day = Slice(label, ms(start), ms(start) + int(hours * HOUR))
-    window = Window("d", 1, tz)
-    assert [day] * 3 == [
-        window.slice_at(at) for at in (day.start, day.start + HOUR // 2, day.end - 1)
-    ]
-
-
-@pytest.mark.parametrize(
-    ("tz", "start", "hours"),
-    [
-        ("Asia/Kolkata", "2019-05-08T07:30", [("2019050813", 60), ("2019050814", 60)]),
-        ("Asia/Kathmandu", "2019-05-08T07:15", [("2019050813", 60), ("2019050814", 60)]),
-        ("Europe/Berlin", "2019-03-31T00:00", [("2019033101", 60), ("2019033103", 60)]),
-        ("Europe/Berlin", "2019-10-27T00:00",
+        ("d", "Europe/Berlin", "2019-03-30T23:00", [("20190331", 23 * 60)]),
+        ("d", "Europe/Berlin", "2019-10-26T22:00", [("20191027", 25 * 60)]),
+        # It begins at one o'clock; its last hour comes twice; its midnight comes twice.
+        ("d", "America/Sao_Paulo", "2018-11-04T03:00", [("20181104", 23 * 60)]),
+        ("d", "America/Sao_Paulo", "2018-02-17T02:00", [("20180217", 25 * 60)]),
+        ("d", "America/St_Johns", "2006-10-29T02:30", [("20061029", 25 * 60)]),
+        ("d", "Australia/Lord_Howe", "2019-04-06T13:00", [("20190407", 24 * 60 + 30)]),
+        ("d", "Australia/Lord_Howe", "2019-10-05T13:30", [("20191006", 23 * 60 + 30)]),
+        ("d", "Antarctica/Troll", "2019-03-31T00:00", [("20190331", 22 * 60)]),
+        ("d", "Antarctica/Troll", "2019-10-26T22:00", [("20191027", 26 * 60)]),
+        ("d", "Asia/Kathmandu", "2019-05-07T18:15", [("20190508", 24 * 60)]),
+        ("h", "Asia/Kolkata", "2019-05-08T07:30", [("2019050813", 60), ("2019050814", 60)]),
+        ("h", "Asia/Kathmandu", "2019-05-08T07:15", [("2019050813", 60), ("2019050814", 60)]),
+        ("h", "Europe/Berlin", "2019-03-31T00:00", [("2019033101", 60), ("2019033103", 60)]),
+        ("h", "Europe/Berlin", "2019-10-27T00:00",
          [("2019102702", 60), ("2019102702b", 60), ("2019102703", 60)]),
-        ("Australia/Lord_Howe", "2019-04-06T14:00",
+        ("h", "Australia/Lord_Howe", "2019-04-06T14:00",
          [("2019040701", 60), ("2019040701b", 30), ("2019040702", 60)]),
-        ("Australia/Lord_Howe", "2019-10-05T14:30",
+        ("h", "Australia/Lord_Howe", "2019-10-05T14:30",
          [("2019100601", 60), ("2019100602", 30), ("2019100603", 60)]),
-        ("Antarctica/Troll", "2019-10-27T00:00",
+        ("h", "Antarctica/Troll", "2019-10-27T00:00",
          [("2019102702", 60), ("2019102702b", 60), ("2019102702c", 60), ("2019102703", 60)]),
-        ("America/St_Johns", "2006-10-29T02:30",
+        ("h", "America/St_Johns", "2006-10-29T02:30",
          [("2006102900", 1), ("2006102900b", 59), ("2006102900c", 60), ("2006102901", 60)]),
         # From 0:01 to 0:26: no hour comes twice, but the one that is cut needs two labels.
-        ("Europe/Athens", "1916-07-27T22:25:08",
+        ("h", "Europe/Athens", "1916-07-27T22:25:08",
          [("1916072800", 1), ("1916072800b", 33), ("1916072801", 60)]),
     ],
 )  # fmt: skip
-def test_hours_across_clock_change(tz: str, start: str, hours: list[tuple[str, int]]) -> None:
-    """An hour is cut where the clocks change, and one lived through again has its own label."""
-    slices = run(Window("h", 1, tz), ms(start), len(hours))
-    assert hours == [(slice.label, (slice.end - slice.start) // MINUTE) for slice in slices]
+def test_days_and_hours_across_clock_changes(
+    granularity: str, tz: str, start: str, lengths: list[tuple[str, int]]
+) -> None:
+    """In minutes. A day begins at the zone's (first) midnight, and is as long as its clocks make it. An hour is cut where they
+    change, and one lived through again has its own label."""
+    slices = run(Window(granularity, 1, tz), ms(start), len(lengths))
+    assert lengths == [(slice.label, (slice.end - slice.start) // MINUTE) for slice in slices]
     assert ms(start) == slices[0].start
 
 

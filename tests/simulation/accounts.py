@@ -98,29 +98,18 @@ class Account:
     def echo(self, op: Op) -> None:
         """A copy of a call is late: where it may take effect once more, whatever its caller is answered, that is allowed."""
 
-    def _begin_copy(self, op: Op, store: int, verb: str, sent_by: Iterable[Op] = ()) -> None:
+    def _begin_copy(self, op: Op, store: int, verb: str) -> None:
         self._calls += 1
         copy = Op(self._calls, store, verb, op.arguments, self.moves, self.moves, is_copy=True)
-        copy.sent_by += sent_by
         for history in self._of(op):
             history.begin(copy)
 
     def nothing_is_late(self) -> None:
         """No request is on its way that its caller does not wait for."""
         for history in self.histories.values():
-            copies = [
-                op
-                for op in history.open.values()
-                if op.is_copy and all(self._has_ended(sender) for sender in op.sent_by)
-            ]
-            if copies:
+            if copies := [op for op in history.open.values() if op.is_copy]:
                 history.look_ahead()
                 history.settle(copies)
-
-    def _has_ended(self, op: Op) -> bool:
-        return op.failed is not None or not any(
-            op.number in h.open for h in self.histories.values()
-        )
 
     def _of(self, op: Op) -> list[History]:
         return [history for item, history in self.histories.items() if item in op.arguments]
@@ -264,20 +253,6 @@ class ExactAccount(Account):
     def echo(self, op: Op) -> None:
         if op.verb not in _CLEARS:  # a late one forgets nothing that was added since
             self._begin_copy(op, NOBODY, op.verb)
-
-    def answered(self, op: Op, answers: dict[str, Any]) -> None:
-        # Other calls of the object that fetch the answers of a lost call may still send it.
-        all_ = {o.number: o for h in self.histories.values() for o in h.open.values()}
-        lost = {o.number: o for h in self.histories.values() for o in self.over(op, h)}
-        super().answered(op, answers)
-        for call in lost.values():
-            fetching = [
-                other
-                for other in all_.values()
-                if other is not op and other.store == op.store and other.failed is None
-            ]
-            if fetching and kind_of(call) == "add":
-                self._begin_copy(call, NOBODY, call.verb, fetching)
 
     def lose(self, op: Op, item: str, state: Entry, answer: Any) -> Entry:
         return state if op.is_copy else super().lose(op, item, state, answer)

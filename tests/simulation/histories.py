@@ -43,8 +43,6 @@ class Op:
     is_cleared: bool = False
     #: It is a late copy, for which nobody waits.
     is_copy: bool = False
-    #: Calls of the same object that may send the copy, until they end.
-    sent_by: list[Op] = field(default_factory=list)
 
     def __str__(self) -> str:
         return f"{self.verb} of store {self.store}"
