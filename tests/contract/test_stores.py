@@ -15,11 +15,7 @@ from typing import Any
 
 import pytest
 
-from tbloom import (
-    AsyncLocalBloom,
-    ConfigError,
-    LocalBloom,
-)
+from tbloom import AsyncLocalBloom, ConfigError, LocalBloom
 from tbloom.distinct import AsyncMemberSet, MemberSet
 from tbloom.engine.verbs import verb
 from tests.helpers.making import Awaited
@@ -168,19 +164,18 @@ def verbs_of(cls: type) -> set[str]:
 @pytest.mark.parametrize(("sync", "aio"), PAIRS)
 def test_both_classes_of_a_store_have_the_same_verbs(sync: Any, aio: Any) -> None:
     """A verb that is declared once is a method of one class and a coroutine of the other, as if each were written by hand."""
-    declared, ours, theirs = verbs_of(sync), vars(sync), vars(aio)
+    declared = verbs_of(sync)
     assert declared == verbs_of(aio)
     assert len(declared) > 5
     for name in declared:
-        for cls in (sync, aio):
-            method = vars(cls)[name]
-            assert (f"{cls.__name__}.{name}", cls.__module__) == (
-                method.__qualname__,
-                method.__module__,
-            )
-            assert "Flow" not in str(inspect.signature(method))
-        assert inspect.signature(ours[name]) == inspect.signature(theirs[name])
-        assert inspect.iscoroutinefunction(theirs[name])
-        assert not inspect.iscoroutinefunction(ours[name])
-        assert ours[name].__doc__ == theirs[name].__doc__
-        assert ours[name].__doc__ or name.startswith("_")
+        ours, theirs = vars(sync)[name], vars(aio)[name]
+        assert (f"{aio.__name__}.{name}", aio.__module__) == (
+            theirs.__qualname__,
+            theirs.__module__,
+        )
+        assert inspect.signature(ours) == inspect.signature(theirs)
+        assert "Flow" not in str(inspect.signature(ours))
+        are_coroutines = [*map(inspect.iscoroutinefunction, (ours, theirs))]
+        assert [False, True] == are_coroutines
+        assert ours.__doc__ == theirs.__doc__
+        assert ours.__doc__ or name.startswith("_")

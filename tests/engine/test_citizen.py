@@ -6,7 +6,7 @@ import json
 import logging
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,6 @@ from tests.helpers.stores import BLOOM, EXACT, Store
 
 #: Enough for several calls at once.
 MANY = [f"item {i}" for i in range(1000)]
-PASSWORDS = "first", "second"
 
 
 @pytest.mark.parametrize("store", [BLOOM, EXACT], ids=str)
@@ -161,38 +160,26 @@ def test_redis_py_s_own_metrics_count_each_call(
 class Rotating(CredentialProvider):
     """Gives the password that is valid now."""
 
-    def __init__(self) -> None:
-        self.password, self.asked = PASSWORDS[0], 0
+    password, asked = "first", 0
 
-    def get_credentials(self) -> tuple[str]:
+    def get_credentials(self) -> tuple[str, str]:
         self.asked += 1
-        return (self.password,)
-
-    async def get_credentials_async(self) -> tuple[str]:
-        return self.get_credentials()
-
-
-@pytest.fixture
-def guarded(own: redis.Redis) -> Iterator[redis.Redis]:
-    """A server with the password ``first``."""
-    own.config_set("requirepass", PASSWORDS[0])
-    yield own
-    own.config_set("requirepass", "")
+        return "crawler", self.password
 
 
 def test_a_password_that_changes_is_asked_for(
-    guarded: redis.Redis, own_server: LocalRedis, name: str
+    own: redis.Redis, own_server: LocalRedis, name: str
 ) -> None:
     """By each connection that opens: calls go on as the password changes and connections break."""
-    provider, port = Rotating(), int(own_server.url.rpartition(":")[2].partition("/")[0])
-    with redis.Redis(port=port, credential_provider=provider) as client:
+    provider, user = Rotating(), ["ACL", "SETUSER", "crawler", "on", "~*", "+@all", "resetpass"]
+    own.execute_command(*user, ">first")
+    with redis.Redis(port=own_server.port, credential_provider=provider) as client:
         seen = TimeBloom(client, name, capacity=1000, retry_for=5)
         assert seen.add("a")
-        guarded.config_set("requirepass", PASSWORDS[1])
-        provider.password = PASSWORDS[1]
-        guarded.client_kill_filter(_type="normal", skipme=True)
-        assert not seen.add("a")
-        assert seen.add("b")
+        own.execute_command(*user, ">second")
+        provider.password = "second"  # noqa: S105 - no secret
+        own.client_kill_filter(_type="normal", skipme=True)
+        assert [False, True] == [seen.add("a"), seen.add("b")]
         assert provider.asked >= 2
 
 

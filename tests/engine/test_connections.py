@@ -7,10 +7,9 @@ import random
 import signal
 import threading
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from functools import partial
 from itertools import count
+from time import sleep
 from typing import Any
 
 import pytest
@@ -18,7 +17,7 @@ import redis
 import redis.asyncio
 
 from tbloom import TimeBloom
-from tests.helpers.localredis import LocalRedis
+from tests.helpers.localredis import LocalRedis, again_and_again
 from tests.helpers.making import in_child, needs_fork
 from tests.helpers.proxy import Fault, Proxy
 from tests.helpers.stores import BLOOM
@@ -68,30 +67,23 @@ def test_pool_that_is_disconnected_in_the_middle_of_a_batch(
     """By another thread or the server: the calls are sent again; none gets another one's reply."""
     parameters = {"capacity": 100_000, "error_rate": 1e-9, "retry_for": 60.0}
     with TimeBloom.from_url(named(url, name), name, **parameters) as seen:
-        done, cuts = threading.Event(), Counter()
+        cuts, batches = Counter[str](), 0
 
         def disconnect() -> None:
             # Now and then late enough for a whole batch, on a machine that is busy too.
-            while not done.wait(random.uniform(0.01, 0.2)):
-                if cuts["by the server"] < cuts["by a thread"]:
-                    for connection in connections(client, name):
-                        cuts["by the server"] += client.client_kill_filter(_id=connection)
-                else:
-                    seen.client.connection_pool.disconnect()
-                    cuts["by a thread"] += 1
+            sleep(random.uniform(0.01, 0.2))
+            for connection in connections(client, name):
+                cuts["by the server"] += client.client_kill_filter(_id=connection)
+            sleep(random.uniform(0.01, 0.2))
+            seen.client.connection_pool.disconnect()
+            cuts["by a thread"] += 1
 
-        with ThreadPoolExecutor(1) as threads, ExitStack() as ending:
-            ending.callback(done.set)
-            disconnecting = threads.submit(disconnect)
-            batches = 0
+        with again_and_again(disconnect):
             # Each batch is half new, and half of the one before.
             while batches < 20 or min(cuts["by a thread"], cuts["by the server"]) < 3:
                 items = [f"item {i}" for i in range(1000 * batches - 1000, 1000 * batches + 1000)]
-                answers = seen.add_many(items)
-                assert answers == [batches == 0] * 1000 + [True] * 1000
+                assert seen.add_many(items) == [batches == 0] * 1000 + [True] * 1000
                 batches += 1
-            done.set()
-            disconnecting.result()
         assert seen.info().items == 1000 * batches + 1000
 
 
