@@ -52,11 +52,14 @@ def test_a_lost_call_is_not_executed_once_its_answer_is_forgotten(
     *,
     was_executed: bool,
 ) -> None:
-    """By a call for other items, long after its caller has given up: the items would be seen, and nobody have them."""
+    """After an hour; by a call for other items, long after its caller has given up: the items would be seen, and nobody have them."""
     monkeypatch.setattr(pending, "MAX_LOST", 0)
     url, own = clockwork.server.url, {"ttl": 86_400} if store is ExactFilter else {}
     with store.from_url(url, name, **own) as seen, store.from_url(url, name, **own) as other:
         seen.add("before")
+        lose(seen.client, flow_of(seen, "add", "within the hour"))
+        wait(minutes=50)
+        assert seen.add("within the hour")
         lost = flow_of(seen, "add", "x")
         if was_executed:
             lose(seen.client, lost)
