@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import logging
 import subprocess
 import sys
-from collections.abc import Callable
-from pathlib import Path
+from collections import Counter
+from itertools import chain
 from typing import Any
 
 import fakeredis
@@ -21,7 +19,7 @@ from redis.credentials import CredentialProvider
 
 from tbloom import AsyncTimeBloom, Claim, TimeBloom
 from tests.helpers.localredis import LocalRedis
-from tests.helpers.making import awaited
+from tests.helpers.making import awaited, in_child, needs_fork
 from tests.helpers.stores import BLOOM, EXACT, Store
 
 #: Enough for several calls at once.
@@ -80,50 +78,6 @@ def test_a_subclass_sees_each_call(url: str, name: str, monkeypatch: pytest.Monk
             assert {"pipeline"} == {*client.seen}
 
 
-_MEASURED = """
-import json, sys
-from opentelemetry import metrics
-from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import InMemoryMetricReader
-
-reader = InMemoryMetricReader()
-metrics.set_meter_provider(MeterProvider(metric_readers=[reader]))
-from redis.observability import MetricGroup, OTelConfig, get_observability_instance
-
-get_observability_instance().init(OTelConfig(metric_groups=[MetricGroup.COMMAND]))
-
-from tbloom import TimeBloom
-
-url, name = sys.argv[1:]
-with TimeBloom.from_url(url, name, capacity=10_000) as seen:
-    for item in range(20):
-        seen.add(item)
-counted = {}
-for resource in reader.get_metrics_data().resource_metrics:
-    for scope in resource.scope_metrics:
-        for metric in scope.metrics:
-            for point in metric.data.data_points:
-                command = dict(point.attributes).get("db.operation.name")
-                counted[command] = counted.get(command, 0) + point.count
-print(json.dumps(counted))
-"""
-
-
-@pytest.fixture
-def in_child(tmp_path: Path) -> Callable[..., Any]:
-    """What a program prints, as JSON: what it measures, or imports, is of the whole process."""
-
-    def run(program: str, *arguments: str) -> Any:
-        file = tmp_path / "program.py"
-        file.write_text(program)
-        command = [sys.executable, str(file), *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout)
-
-    return run
-
-
 @pytest.mark.parametrize("kind", [TimeBloom, AsyncTimeBloom])
 async def test_opentelemetry_has_a_span_for_each_call(url: str, name: str, kind: Any) -> None:
     """Named EVALSHA, or by what the batch's pipeline has."""
@@ -147,14 +101,31 @@ async def test_opentelemetry_has_a_span_for_each_call(url: str, name: str, kind:
         redis_spans.uninstrument()
 
 
-def test_redis_py_s_own_metrics_count_each_call(
-    in_child: Callable[..., Any], url: str, name: str
-) -> None:
-    pytest.importorskip("redis.observability", reason="redis-py is older than 8")
-    pytest.importorskip("opentelemetry.sdk.metrics")
-    counted = in_child(_MEASURED, url, name)
+@needs_fork
+def test_redis_py_s_own_metrics_count_each_call(url: str, name: str) -> None:
+    observability = pytest.importorskip("redis.observability", reason="redis-py is older than 8")
+    metrics, sdk, export = (
+        pytest.importorskip(f"opentelemetry.{module}")
+        for module in ("metrics", "sdk.metrics", "sdk.metrics.export")
+    )
+
+    def measured() -> Counter[str]:
+        reader, counted = export.InMemoryMetricReader(), Counter[str]()
+        metrics.set_meter_provider(sdk.MeterProvider(metric_readers=[reader]))
+        config = observability.OTelConfig(metric_groups=[observability.MetricGroup.COMMAND])
+        observability.get_observability_instance().init(config)
+        with TimeBloom.from_url(url, name) as seen:
+            for item in range(20):
+                seen.add(item)
+        [resource] = reader.get_metrics_data().resource_metrics
+        for metric in chain(*(scope.metrics for scope in resource.scope_metrics)):
+            for point in metric.data.data_points:
+                counted[point.attributes.get("db.operation.name")] += point.count
+        return counted
+
+    counted = in_child(measured)  # what measures is of the whole process
     # The first one may meet no filter, and no script.
-    assert 20 <= counted["EVALSHA"] + counted.get("EVAL", 0) <= 23
+    assert 20 <= counted["EVALSHA"] + counted["EVAL"] <= 23
 
 
 class Rotating(CredentialProvider):
@@ -183,20 +154,19 @@ def test_a_password_that_changes_is_asked_for(
         assert provider.asked >= 2
 
 
-def test_nobody_s_logger_is_touched(in_child: Callable[..., Any]) -> None:
+def test_nobody_s_logger_is_touched() -> None:
     """Nor any global of redis-py."""
-    assert logging.NOTSET == logging.getLogger("redis").level
     program = """
-import json, logging, redis, redis.asyncio
+import logging, redis, redis.asyncio
 before = {module.__name__: dict(vars(module)) for module in (redis, redis.client, redis.asyncio)}
 levels = {name: logging.getLogger(name).level for name in ("redis", "push_response", "")}
 import tbloom
 tbloom.TimeBloom, tbloom.AsyncTimeBloom
 after = {module.__name__: dict(vars(module)) for module in (redis, redis.client, redis.asyncio)}
 same = all(before[name][key] is after[name][key] for name in before for key in before[name])
-print(json.dumps(same and levels == {name: logging.getLogger(name).level for name in levels}))
+assert same and levels == {name: logging.getLogger(name).level for name in levels}
 """
-    assert in_child(program) is True
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 def test_a_client_with_a_cache_of_its_own(
