@@ -87,19 +87,11 @@ async def test_stores_of_other_kinds_refuse_each_other(
         seen, other = first(), second()
         await seen.add("a")
         before = snapshot(client, name)
-        if second is make_counter:
-            verbs = [other.count, other.info, other.clear, partial(other.clear, mapping=True)]
-        else:
-            verbs = [partial(other.contains, "a")]
-            others = [other.reconfigure] if second is makes[0] else []
-            for refused in [other.info, other.clear, *others]:
-                with pytest.raises((ConfigMismatch, ConfigError), match=r"exact|mapping|kind"):
-                    await refused()
-        for refused in [partial(other.add, "a"), *verbs]:
-            with pytest.raises(ConfigMismatch, match="kind is ") as caught:
-                await refused()
-            assert "kind" in caught.value.differences
-            assert name == caught.value.name
+        is_counter = second is make_counter
+        looks = [other.count, other.info] if is_counter else [partial(other.contains, "a")]
+        for verb in partial(other.add, "a"), *looks, other.clear:
+            with pytest.raises((ConfigMismatch, ConfigError), match=r"kind|exact|mapping"):
+                await verb()
         assert before == snapshot(client, name)
         assert not await seen.add("a")
         await (seen.clear(mapping=True) if first is make_counter else seen.clear())

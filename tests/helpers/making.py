@@ -107,11 +107,6 @@ class Awaited:
 awaited = Awaited
 
 
-def session_of(seen: Any) -> str:
-    """The session of a filter whose verbs are awaited."""
-    return str(getattr(seen, "_seen", seen).session)
-
-
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system can't fork")
 
 
