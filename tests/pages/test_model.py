@@ -41,8 +41,8 @@ BODIES = st.binary() | st.sampled_from(
     [
         b"\r\n\r\nHTTP/1.1 200 OK\r\n\r\nWARC/1.1\r\n\r\n",
         members.GZIP_MAGIC * 3 + members.ZSTD_MAGIC * 3,
-        bytes(range(256)) * 8,
-        b"<p>page</p>\n" * 1_000,
+        bytes(range(256)) * 2,
+        b"<p>page</p>\n" * 100,
         record.of_page(Page(URLS[0], 200, (), b"x", AT), 99, record.new_id(), "gzip"),
     ]
 )
@@ -54,7 +54,7 @@ NAMES = st.text(LATIN, min_size=1) | st.sampled_from(
         *("X-Archive-Orig-Content-Length", "x-archive-orig-x", "X-Archive-Orig-", "X-Tbloom-Sequence"),
     ]
 )  # fmt: skip
-VALUES = st.text(LATIN) | st.sampled_from(["", "0", "gzip", "gzip, br", "a: b;\tc", "x" * 9_000])
+VALUES = st.text(LATIN) | st.sampled_from(["", "0", "gzip", "gzip, br", "a: b;\tc", "x" * 2_000])
 HEADERS = st.lists(st.tuples(NAMES, VALUES), max_size=3).map(tuple)
 #: Further fields of a page's record.
 FIELDS = st.sampled_from([(), (("WARC-IP-Address", "::1"), ("X!#$%&'*+.^_`|~9-", "a: b"))])
