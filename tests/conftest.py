@@ -258,7 +258,11 @@ def clockwork(tmp_path: Path) -> Iterator[servers.Clockwork]:
     clock_needed()
     needed(servers.OLDEST)
     clockwork = servers.Clockwork(tmp_path)
-    with clockwork.server:
+    with (
+        clockwork.server,
+        redis.Redis.from_url(clockwork.server.url, decode_responses=True) as client,
+    ):
+        clockwork.client = client
         yield clockwork
 
 

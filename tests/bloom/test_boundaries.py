@@ -29,12 +29,6 @@ def open_one(open_one: Callable[..., TimeBloom]) -> Callable[..., TimeBloom]:
     return partial(open_one, slices=2)
 
 
-@pytest.fixture
-def server(clockwork: Any) -> Any:
-    with redis.Redis.from_url(clockwork.server.url, decode_responses=True) as client:
-        yield client
-
-
 #: The verbs that put an item into the current slice.
 WRITES: dict[str, Callable[[TimeBloom, str], Any]] = {
     "add": TimeBloom.add,
@@ -62,13 +56,15 @@ def test_an_item_goes_into_the_slice_that_is_current_on_the_server(
 
 
 def test_the_state_counts_few_parts_that_have_left(
-    clockwork: Any, open_one: Callable[..., TimeBloom], server: redis.Redis, name: str
+    clockwork: Any, open_one: Callable[..., TimeBloom], name: str
 ) -> None:
     seen = open_one()
     for day in range(3, 20):
         clockwork.set(NOON.format(day))
         seen.add(f"item of {day}")
-    counted = {field for field in server.hkeys(f"{{{name}}}:state") if field.startswith("2019")}
+    counted = {
+        field for field in clockwork.client.hkeys(f"{{{name}}}:state") if field.startswith("2019")
+    }
     assert {"20190618", "20190619"} <= counted
     assert len(counted) <= 10
 
@@ -82,9 +78,10 @@ def test_a_layout_that_a_client_makes_has_the_live_slices_only(name: str) -> Non
 
 
 def test_shards_of_a_slice_leave_one_after_another(
-    open_one: Callable[..., TimeBloom], server: redis.Redis, name: str
+    clockwork: Any, open_one: Callable[..., TimeBloom], name: str
 ) -> None:
     """So that the server never has all of them to drop at once; what they agree on comes last."""
+    server = clockwork.client
     open_one(shards=20).add_many(map(str, range(1000)))
     [*shards, agreement] = sorted(
         server.pttl(key) for key in [*server.keys("*:201906*"), f"{{{name}}}:config"]
@@ -97,39 +94,31 @@ FOREVER: dict[str, Any] = {"granularity": None, "capacity": 100}
 ITEMS = [f"item {i}" for i in range(1000)]
 
 
-def lasting(client: redis.Redis, name: str) -> dict[Any, int]:
-    """The TTL of each of the filter's keys (ms); calls' answers left out."""
-    return {key: client.pttl(key) for key in keys_of(client, name)}
-
-
 @pytest.mark.parametrize("shards", [1, 3])
 def test_no_key_but_lanes_has_a_ttl(
     client: redis.Redis, name: str, url: str, shards: int, tmp_path: Path
 ) -> None:
     """At any moment of its life: where it grows, is claimed from, restored and reconfigured."""
+
+    def ttls(name: str) -> set[int]:
+        return {client.pttl(key) for key in keys_of(client, name)}
+
     seen = TimeBloom(client, name, shards=shards, **FOREVER)
-    for verb in (
-        lambda: seen.add("a"),
-        lambda: seen.add_many(ITEMS),
-        lambda: seen.claim("b"),
-        lambda: seen.commit("b"),
-        lambda: seen.import_many(["c"]),
-        lambda: TimeBloom(
-            client, name, shards=shards, granularity=None, capacity=500
-        ).reconfigure(),
+    larger = TimeBloom(client, name, shards=shards, **{**FOREVER, "capacity": 500})
+    for verb, *items in (
+        *((seen.add, "a"), (seen.add_many, ITEMS), (seen.claim, "b"), (seen.commit, "b")),
+        *((seen.import_many, ["c"]), (larger.reconfigure,)),
     ):
-        verb()
-        ttls = lasting(client, name)
-        assert len(ttls) > 2
-        assert {-1} == {*ttls.values()}, ttls
-    file = str(tmp_path / "filter")
+        verb(*items)
+        assert {-1} == ttls(name)
+    file, copy = str(tmp_path / "filter"), f"{name}-copy"
     assert tbloom("export", "--url", url, name, file).returncode == 0
-    assert tbloom("restore", "--url", url, file, "--name", f"{name}-copy").returncode == 0
-    copy = TimeBloom(client, f"{name}-copy", shards=shards, granularity=None, capacity=500)
-    assert not any(copy.add_many([*ITEMS, "a", "b", "c"]))
-    assert {-1} == {*lasting(client, f"{name}-copy").values()}
-    copy.clear()
-    assert {} == lasting(client, f"{name}-copy")
+    assert tbloom("restore", "--url", url, file, "--name", copy).returncode == 0
+    with TimeBloom.open(client, copy) as restored:
+        assert not any(restored.add_many([*ITEMS, "a", "b", "c"]))
+        assert {-1} == ttls(copy)
+        restored.clear()
+        assert set() == ttls(copy)
 
 
 def test_it_forgets_nothing_in_a_lifetime(clockwork: Any, name: str) -> None:

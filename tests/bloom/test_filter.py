@@ -146,10 +146,8 @@ async def test_without_a_number_the_stored_one_is_taken(make: Make, stored: int)
 
 def test_the_root_lives_as_long_as_the_newest_slice(clockwork: Any, name: str) -> None:
     """A client that goes on from day to day keeps its agreement alive."""
-    with (
-        TimeBloom.from_url(clockwork.server.url, name, slices=3, shards=2) as seen,
-        redis.Redis.from_url(clockwork.server.url, decode_responses=True) as client,
-    ):
+    client = clockwork.client
+    with TimeBloom.from_url(clockwork.server.url, name, slices=3, shards=2) as seen:
         for day in range(3, 9):
             clockwork.set(f"2019-06-{day:02} 12:00:00")
             assert all(seen.add_many(f"{day} {i}" for i in range(20)))

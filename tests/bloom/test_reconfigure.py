@@ -58,8 +58,7 @@ async def test_a_live_filter_changes_without_forgetting(
     assert await new.add("of the next day") is True
     clockwork.set("2019-06-08 12:00:00")
     assert await new.add("of another day")
-    with redis.Redis.from_url(clockwork.server.url, decode_responses=True) as client:
-        assert not client.keys("*}:20190603*")
+    assert not clockwork.client.keys("*}:20190603*")
 
 
 @pytest.mark.parametrize("fixed", [{"granularity": "h"}, {"tz": "Europe/Berlin"}, {"shards": 2}])

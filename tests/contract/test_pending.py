@@ -129,10 +129,8 @@ def test_a_repeat_after_its_window_is_answered_like_any_other_call(
 
 def test_an_answer_is_kept_for_an_hour_or_until_its_slice_leaves(clockwork: Any, name: str) -> None:
     """Also where the clock is set back over a minute's beginning."""
-    with (
-        TimeBloom.from_url(clockwork.server.url, name, slices=1, capacity=10) as seen,
-        redis.Redis.from_url(clockwork.server.url, decode_responses=True) as server,
-    ):
+    server = clockwork.client
+    with TimeBloom.from_url(clockwork.server.url, name, slices=1, capacity=10) as seen:
         clockwork.set("2019-06-03 12:00:10")
         seen.add("a")
         [lane] = lanes_of(server, name)
@@ -187,13 +185,12 @@ def test_a_copy_that_arrives_after_a_clear_changes_nothing(
 
 def test_the_lanes_of_clients_that_come_and_go_stay_few(clockwork: Any, name: str) -> None:
     """Of a hundred an hour, those of the last hour are left, and at most half as many idle ones."""
-    with redis.Redis.from_url(clockwork.server.url, decode_responses=True) as server:
-        for hour in range(10):
-            clockwork.go_on(62 * 60)
-            for number in range(100):
-                TimeBloom(server, name, capacity=20_000).add(f"{hour} {number}")
-            # (An item that is wrongly called seen leaves none.)
-            assert 90 < len(lanes_of(server, name)) <= 150
+    for hour in range(10):
+        clockwork.go_on(62 * 60)
+        for number in range(100):
+            TimeBloom(clockwork.client, name, capacity=20_000).add(f"{hour} {number}")
+        # (An item that is wrongly called seen leaves none.)
+        assert 90 < len(lanes_of(clockwork.client, name)) <= 150
 
 
 def test_new_items_of_another_generation_are_dropped_also_if_they_are_kept_later() -> None:

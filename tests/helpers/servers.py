@@ -95,7 +95,9 @@ class ServerClock:
 
 
 class Clockwork:
-    """A Redis whose wall clock stands still until the test sets it."""
+    """A Redis whose wall clock stands still until the test sets it, and a client of it."""
+
+    client: redis.Redis
 
     def __init__(self, folder: Path) -> None:
         self._clock = ServerClock(folder)

@@ -15,8 +15,8 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from queue import SimpleQueue
 
 ROOT = Path(__file__).parents[2]
 LIST = Path(__file__).with_name("mutants.txt")
@@ -75,16 +75,14 @@ def faults(mutants: list[Mutant]) -> Iterator[str]:
                 yield f"{mutant.id}: there is no {test}"
 
 
-def copy_tree() -> Path:
-    """A copy of what the tests need, in a new directory."""
-    copy = Path(tempfile.mkdtemp(prefix="tbloom-mutants-"))
+def copy_tree(copy: Path) -> None:
+    """Copies what the tests need into a directory."""
     for name in COPIED:
         if (ROOT / name).is_dir():
             ignored = shutil.ignore_patterns("__pycache__")
             shutil.copytree(ROOT / name, copy / name, ignore=ignored)
         else:
             shutil.copy(ROOT / name, copy / name)
-    return copy
 
 
 def run_tests(copy: Path, tests: list[str]) -> tuple[int, str]:
@@ -103,44 +101,23 @@ def run_tests(copy: Path, tests: list[str]) -> tuple[int, str]:
     return done.returncode, "\n".join((done.stdout + done.stderr).splitlines()[-15:])
 
 
-def judge(copy: Path, mutant: Mutant, healthy: set[tuple[str, ...]]) -> str:
+def judge(mutant: Mutant, healthy: set[tuple[str, ...]]) -> str:
     """``killed``, ``survived``, or ``error`` with what pytest printed; ``healthy``: tests that pass without a mutant."""
-    tests = tuple(mutant.tests)
-    if tests not in healthy:  # in the same order: a test may need what the one before it has left
+    with tempfile.TemporaryDirectory(prefix="tbloom-mutants-") as folder:
+        copy, tests = Path(folder), tuple(mutant.tests)
+        copy_tree(copy)
+        if (
+            tests not in healthy
+        ):  # in the same order: a test may need what the one before it has left
+            code, output = run_tests(copy, mutant.tests)
+            if code:
+                return f"error: the tests fail without the mutant\n{output}"
+            healthy.add(tests)
+        path = copy / mutant.file
+        code_of = path.read_text(encoding="utf-8")
+        path.write_text(code_of.replace(mutant.old, mutant.new), encoding="utf-8")
         code, output = run_tests(copy, mutant.tests)
-        if code:
-            return f"error: the tests fail without the mutant\n{output}"
-        healthy.add(tests)
-    path = copy / mutant.file
-    original = path.read_text(encoding="utf-8")
-    path.write_text(original.replace(mutant.old, mutant.new), encoding="utf-8")
-    try:
-        code, output = run_tests(copy, mutant.tests)
-    finally:
-        path.write_text(original, encoding="utf-8")
     return {0: "survived", 1: "killed"}.get(code, f"error: pytest ended with {code}\n{output}")
-
-
-def verdicts(mutants: list[Mutant]) -> Iterator[tuple[Mutant, str]]:
-    """Judges some mutants at once, each in a copy that no other uses."""
-    copies, healthy = SimpleQueue[Path](), set[tuple[str, ...]]()
-    paths = [copy_tree() for _ in range(AT_ONCE)]
-    for path in paths:
-        copies.put(path)
-
-    def judge_one(mutant: Mutant) -> str:
-        copy = copies.get()
-        try:
-            return judge(copy, mutant, healthy)
-        finally:
-            copies.put(copy)
-
-    try:
-        with ThreadPoolExecutor(AT_ONCE) as pool:
-            yield from zip(mutants, pool.map(judge_one, mutants), strict=True)
-    finally:
-        for path in paths:
-            shutil.rmtree(path)
 
 
 def main(words: list[str]) -> int:
@@ -151,14 +128,16 @@ def main(words: list[str]) -> int:
         return 2
     mutants = [one for one in mutants if not words or any(word in one.id for word in words)]
     counts, unexplained = Counter[str](), 0
-    for mutant, verdict in verdicts(mutants):
-        kind, _, details = verdict.partition(":")
-        counts[kind] += 1
-        print(f"{kind:9} {mutant.id:30} {mutant.meaning}{details}", flush=True)
-        if kind == "survived" and mutant.excuse:
-            print(f"{'':9} Explained: {mutant.excuse}")
-        elif kind != "killed":
-            unexplained += 1
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        verdicts = pool.map(partial(judge, healthy=set()), mutants)
+        for mutant, verdict in zip(mutants, verdicts, strict=True):
+            kind, _, details = verdict.partition(":")
+            counts[kind] += 1
+            print(f"{kind:9} {mutant.id:30} {mutant.meaning}{details}", flush=True)
+            if kind == "survived" and mutant.excuse:
+                print(f"{'':9} Explained: {mutant.excuse}")
+            elif kind != "killed":
+                unexplained += 1
     found = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
     print(f"{len(mutants)} mutants: {found}; {unexplained} without an explanation")
     return int(unexplained > 0)

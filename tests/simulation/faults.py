@@ -23,7 +23,9 @@ from typing import TYPE_CHECKING, Any
 import redis
 
 from tbloom.bloom.layout import Layout
-from tbloom.cli.commands.restore import Part, Upload
+from tbloom.cli.commands import export
+from tbloom.cli.commands.export import Part
+from tbloom.cli.commands.restore import Upload
 from tests.simulation.accounts import LENGTH, SLICES
 from tests.simulation.callers import Caller, add_many, clear
 from tests.simulation.network import LOST, Link
@@ -214,25 +216,20 @@ def _clear_and_add(world: World, case: Case) -> None:
 
 
 def _export(world: World, case: Case) -> None:
-    """Another client makes a copy of a filter of one shard, as ``tbloom export`` does."""
-    config, do = world.stores[0].config, world.server.do
-    layout = Layout(config, (do("HGET", config.keys.state(0), "layout") or b"").decode())
-    parts = {}
-    for slice_ in config.window.live(world.account.now):
-        for number, _ in enumerate(layout.parts(slice_.label)):
-            data = do("GET", config.keys.slice(slice_.label, 0, number))
-            if data is not None:
-                leaves = config.window.expires(slice_)
-                count = int(
-                    do("HGET", config.keys.state(0), config.keys.field(slice_.label, number))
-                )
-                parts[Part(slice_.label, 0, number, leaves, len(data), count)] = data
+    """Another client makes a copy of a filter, as ``tbloom export`` does."""
+    config, client = world.stores[0].config, world.server.client
+    layouts = export._layouts(client, config)
+    parts = {
+        part._replace(items=export._items(client, config, part)): data
+        for part in export.parts_at(config, layouts, world.account.now).values()
+        if (data := export._read(client, config, part))
+    }
     world.account.is_saved()
-    restore = partial(_restore, world, case, layout, parts)
+    restore = partial(_restore, world, case, layouts, parts)
     world.events["another client restores the copy"] = restore
 
 
-def _restore(world: World, case: Case, layout: Layout, parts: dict[Part, bytes]) -> None:
+def _restore(world: World, case: Case, layouts: list[Layout], parts: dict[Part, bytes]) -> None:
     """The same client restores it, as ``tbloom restore --replace`` does."""
     live = {part: data for part, data in parts.items() if part.expires > world.account.now}
     world.through(_other(world, case), clear(world.account.histories))
@@ -240,7 +237,7 @@ def _restore(world: World, case: Case, layout: Layout, parts: dict[Part, bytes])
         upload = Upload(world.server.client, world.stores[0].config)
         for part, data in live.items():
             upload.send(part, data)
-        upload.install([layout], "")
+        upload.install(layouts, "")
         world.account.is_restored()
 
 
