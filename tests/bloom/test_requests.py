@@ -14,7 +14,7 @@ import pytest
 import redis
 
 from tbloom import TimeBloom
-from tbloom.bloom.config import Config, configure
+from tbloom.bloom.config import configure
 from tbloom.bloom.hasher import digest
 from tbloom.bloom.layout import Layout
 from tbloom.bloom.script_calls import SliceCalls
@@ -81,20 +81,14 @@ SLICES = 672
 PARAMETERS: dict[str, Any] = {"granularity": "15min", "slices": SLICES, "capacity": 50}
 
 
-def grown(config: Config, now: int, parts: int) -> SliceCalls:
-    """The calls of a client that knows that each slice has so many parts."""
-    labels, entries = SliceCalls(config, now, {}).labels, ""
-    for label in labels[::-1]:
-        for _ in range(parts - 1):
-            entries = Layout(config, entries).grown(label, [label, labels[-1]])
-    return SliceCalls(
-        config, now, {0: Layout(config, f"1557273600000000.1557277200123456;{entries}")}
-    )
-
-
 def test_the_request_of_an_add_is_small() -> None:
     """Where each slice has two parts: less than 40 KB; what is not the names of keys has at most 1 KB."""
-    calls = grown(configure("news", **PARAMETERS), 1557273600000, 2)
+    config, now, layout = configure("news", **PARAMETERS), 1557273600000, ""
+    labels = SliceCalls(config, now, {}).labels
+    for label in labels[::-1]:
+        layout = Layout(config, layout).grown(label, [label, labels[-1]])
+    layouts = {0: Layout(config, f"1557273600000000.1557277200123456;{layout}")}
+    calls = SliceCalls(config, now, layouts)
     call = calls.add(SLICES, Batch([digest("a")], lane=LanePool().take()))
     assert len(keys_of(call)) == 2 + 2 * SLICES
     packed = b"".join(redis.Connection().pack_command(*call.words))

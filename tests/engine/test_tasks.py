@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
@@ -27,27 +26,20 @@ TASKS, TURNS = 100, 10
 PATIENT = "?socket_timeout=60&socket_connect_timeout=60"
 
 
-@pytest.fixture
-async def seen(url: str, name: str) -> AsyncIterator[AsyncTimeBloom]:
-    """Its connections are found by the name."""
-    async with AsyncTimeBloom.from_url(named(url, name), name, error_rate=1e-9) as seen:
-        yield seen
-
-
-async def test_few_connections_serve_all_tasks(
-    seen: AsyncTimeBloom, name: str, client: redis.Redis
-) -> None:
+async def test_few_connections_serve_all_tasks(url: str, name: str, client: redis.Redis) -> None:
     """Calls of one and of many commands, in any order."""
-    for item in "ab":
-        assert await seen.add(item)
-    assert len(connections(client, name)) == 1
     items = [f"item {i}" for i in range(1000)]
-    adds, looks = map(seen.add, 2 * items), (seen.contains_many(items[::7]) for _ in range(10))
-    answers, *_ = await asyncio.gather(asyncio.gather(*adds), *looks)
-    assert 1000 == sum(answers)
-    assert [None] * 500 == await asyncio.gather(*(seen.last_seen("other") for _ in range(500)))
-    assert len(connections(client, name)) <= 50
-    assert 1002 == (await seen.info()).items
+    async with AsyncTimeBloom.from_url(named(url, name), name, error_rate=1e-9) as seen:
+        for item in "ab":
+            assert await seen.add(item)
+        assert len(connections(client, name)) == 1
+        adds, looks = map(seen.add, 2 * items), (seen.contains_many(items[::7]) for _ in range(10))
+        answers, *_ = await asyncio.gather(asyncio.gather(*adds), *looks)
+        assert 1000 == sum(answers)
+        others = (seen.last_seen("other") for _ in range(500))
+        assert [None] * 500 == await asyncio.gather(*others)
+        assert len(connections(client, name)) <= 50
+        assert 1002 == (await seen.info()).items
 
 
 @pytest.mark.parametrize("callers", [False, True], ids=["from_url", "a caller's client"])
@@ -119,33 +111,28 @@ STORES = [AsyncTimeBloom, AsyncExactFilter]
 each_store = pytest.mark.parametrize("store", STORES)
 
 
-@pytest.fixture
-def counted(url: str) -> Iterator[Proxy]:
-    with Proxy(url, lambda _: None) as proxy:
-        yield proxy
-
-
 @each_store
 @pytest.mark.parametrize(
     "query", ["protocol=2", "protocol=3", "decode_responses=True", "no hiredis"]
 )
 async def test_items_of_many_tasks_go_in_few_calls(
-    store: Any, counted: Proxy, name: str, query: str
+    store: Any, url: str, name: str, query: str
 ) -> None:
     """By every protocol. And a lone item goes at once."""
-    address = counted.url if query == "no hiredis" else f"{counted.url}?{query}"
-    async with store.from_url(address, name) as seen:
-        if query == "no hiredis":  # as where it is not installed
-            seen.client.connection_pool.connection_kwargs["parser_class"] = _AsyncRESP2Parser
-        await seen.add("the store begins")
-        items, before = [f"item {i}" for i in range(1000)], counted.calls
-        for verb in (seen.add, seen.contains):
-            assert all(await asyncio.gather(*map(verb, items)))
-            assert counted.calls - before <= 1000 / 50
-            before = counted.calls
-        for i in range(20):
-            assert await seen.add(f"lone {i}")
-        assert counted.calls - before == 20
+    query, has_hiredis = ("", False) if query == "no hiredis" else (f"?{query}", True)
+    with Proxy(url, lambda _: None) as counted:
+        async with store.from_url(counted.url + query, name) as seen:
+            if not has_hiredis:  # as where it is not installed
+                seen.client.connection_pool.connection_kwargs["parser_class"] = _AsyncRESP2Parser
+            await seen.add("the store begins")
+            items, before = [f"item {i}" for i in range(1000)], counted.calls
+            for verb in (seen.add, seen.contains):
+                assert all(await asyncio.gather(*map(verb, items)))
+                assert counted.calls - before <= 1000 / 50
+                before = counted.calls
+            for i in range(20):
+                assert await seen.add(f"lone {i}")
+            assert counted.calls - before == 20
 
 
 @each_store
