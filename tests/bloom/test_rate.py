@@ -42,22 +42,14 @@ def _rate_of_part(data: bytes | None, hashes: int) -> float:
 
 def _rate_of_window(url: str, seen: TimeBloom) -> float:
     """The exact rate of a window whose slices are all like the current one."""
-    config, label = seen.config, seen.info().slices[-1].label
+    config, label, shards = seen.config, seen.info().slices[-1].label, []
     with redis.Redis.from_url(url) as client:
-        shards = []
         for shard in range(config.shards):
             layout = client.hget(config.keys.state(shard), "layout") or b""
-            parts = enumerate(Layout(config, layout.decode()).parts(label))
-            shards.append(
-                window_rate(
-                    [
-                        _rate_of_part(
-                            client.get(config.keys.slice(label, shard, number)), part.hashes
-                        )
-                        for number, part in parts
-                    ]
-                )
-            )
+            parts = Layout(config, layout.decode()).parts(label)
+            keys = [config.keys.slice(label, shard, number) for number in range(len(parts))]
+            hashes = [part.hashes for part in parts]
+            shards.append(window_rate([*map(_rate_of_part, client.mget(keys), hashes)]))
     return window_rate([fmean(shards)] * config.slices)
 
 
