@@ -7,7 +7,6 @@ which forgets nothing.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +20,6 @@ from tests.helpers.commands import tbloom
 from tests.helpers.contents import keys_of
 
 NOON = "2019-06-{:02} 12:00:00"
-
-
-@pytest.fixture
-def open_one(open_one: Callable[..., TimeBloom]) -> Callable[..., TimeBloom]:
-    """Opens one more client of the filter, which remembers two days by default."""
-    return partial(open_one, slices=2)
 
 
 #: The verbs that put an item into the current slice.
@@ -45,7 +38,7 @@ def test_an_item_goes_into_the_slice_that_is_current_on_the_server(
     clockwork: Any, open_one: Callable[..., TimeBloom], verb: str, before: str, now: str
 ) -> None:
     """The client believes that another one is: a slice begins at this moment, or the clock was set back."""
-    seen = open_one()
+    seen = open_one(slices=2)
     clockwork.set(f"2019-06-{before}:00")
     seen.add("shows the client the time")
     clockwork.set(f"2019-06-{now}:00")
@@ -58,7 +51,7 @@ def test_an_item_goes_into_the_slice_that_is_current_on_the_server(
 def test_the_state_counts_few_parts_that_have_left(
     clockwork: Any, open_one: Callable[..., TimeBloom], name: str
 ) -> None:
-    seen = open_one()
+    seen = open_one(slices=2)
     for day in range(3, 20):
         clockwork.set(NOON.format(day))
         seen.add(f"item of {day}")
@@ -82,7 +75,7 @@ def test_shards_of_a_slice_leave_one_after_another(
 ) -> None:
     """So that the server never has all of them to drop at once; what they agree on comes last."""
     server = clockwork.client
-    open_one(shards=20).add_many(map(str, range(1000)))
+    open_one(slices=2, shards=20).add_many(map(str, range(1000)))
     [*shards, agreement] = sorted(
         server.pttl(key) for key in [*server.keys("*:201906*"), f"{{{name}}}:config"]
     )
