@@ -73,6 +73,7 @@ def test_what_another_program_has_written_is_named_and_left_alone(
             error = str(raised)
         if error:
             assert "planted" in error
+            assert len(keys) == own.exists(*keys)
             assert verb in _IN_STEPS or before == snapshot(own, lanes=False)
             refused.add(verb)
     assert ("clear_mapping" if part.startswith("forgotten") else "add") in refused

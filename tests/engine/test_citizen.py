@@ -70,7 +70,8 @@ def test_a_subclass_sees_each_call(url: str, name: str, monkeypatch: pytest.Monk
             for turn in "warm-up", "then":
                 for verb in verbs:
                     client.seen.clear()
-                    getattr(seen, verb)(f"{turn}, {verb == 'add'}")
+                    item = "added" if verb == "add" else "worked on"
+                    getattr(seen, verb)(f"{turn}: {item}")
                     assert turn == "warm-up" or ["EVALSHA"] == client.seen
             assert all(seen.add_many(MANY))
             client.seen.clear()
