@@ -91,8 +91,6 @@ class Tree(scrapy.Spider):
         yield {"page": f"page {number}"}
         with Path(self.log_file).open("a", encoding="utf-8") as log:
             log.write(f"{number}\n")
-        if number == 0 and self.settings.getbool("TREE_START_FAILS"):
-            raise ZeroDivisionError
 
 
 class FromRedis(Fetching, RedisSpider):

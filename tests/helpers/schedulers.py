@@ -8,11 +8,7 @@ import pytest
 from scrapy.core.scheduler import BaseScheduler
 
 SCRAPY = {"DUPEFILTER_CLASS": "tbloom.scrapy.DupeFilter"}
-SCRAPY_REDIS = {
-    **SCRAPY,
-    "SCHEDULER": "scrapy_redis.scheduler.Scheduler",
-    "SCHEDULER_QUEUE_KEY": "%(spider)s:requests",
-}
+SCRAPY_REDIS = {**SCRAPY, "SCHEDULER": "scrapy_redis.scheduler.Scheduler"}
 ADDON = {"ADDONS": {"tbloom.scrapy.Addon": 500}}
 DONE = {**ADDON, "TBLOOM_MARK": "done"}
 SETTINGS = {

@@ -285,9 +285,9 @@ def links_offsite(of: Follows, response: Response) -> Output:
 
 
 def with_files(of: Follows, response: Response) -> Output:
-    for output in Follows.page(of, response):
-        is_item = isinstance(output, dict)
-        yield {**output, "file_urls": [f"{of.site}/file{output['page']}"]} if is_item else output
+    path = response.url.removeprefix(of.site)
+    yield {"page": path, "file_urls": [f"{of.site}/file{path}"]}
+    yield from of.links(response)
 
 
 async def parses_later(of: Follows, response: Response) -> AsyncIterator[Any]:

@@ -129,26 +129,19 @@ def test_a_crawl_that_does_not_begin_clears_nothing(
 
 @pytest.mark.parametrize(
     "settings",
-    [SCRAPY, DONE, {**DONE, "TBLOOM_ON_ERROR": "schedule"}],
+    [SCRAPY_REDIS, DONE, {**DONE, "TBLOOM_ON_ERROR": "schedule"}],
     ids=["scheduled", "done", "done, schedule"],
 )
-def test_a_full_filter_closes_the_spider(crawl: Any, settings: dict[str, Any]) -> None:
-    full = {"TBLOOM_GROW": False, "TBLOOM_CAPACITY": 10, "CONCURRENT_REQUESTS": 1}
+def test_a_full_filter_closes_the_spider(
+    crawl: Any, client: redis.Redis, name: str, settings: dict[str, Any]
+) -> None:
+    """scrapy-redis' queue is left to other crawlers, without the add-on and SCHEDULER_PERSIST, too."""
+    full = {"TBLOOM_GROW": False, "TBLOOM_CAPACITY": 80, "CONCURRENT_REQUESTS": 1}
     result = crawl("ten_and_hundred", {**settings, **full})
     assert "tbloom_error" == result["finish_reason"]
     assert "the current slice is full" in result["log"]
     assert "Traceback" not in result["log"]
-
-
-def test_an_error_leaves_scrapy_rediss_queue_to_other_crawlers(
-    crawl: Any, client: redis.Redis, name: str
-) -> None:
-    """Also without the add-on, and without SCHEDULER_PERSIST."""
-    full = {"TBLOOM_GROW": False, "TBLOOM_CAPACITY": 80, "CONCURRENT_REQUESTS": 1}
-    key = f"{name}:requests"
-    result = crawl("ten_and_hundred", {**SCRAPY_REDIS, "SCHEDULER_QUEUE_KEY": key, **full})
-    assert "tbloom_error" == result["finish_reason"]
-    assert client.delete(key)
+    assert client.delete(f"{name}:requests") == (settings is SCRAPY_REDIS)
 
 
 # Other stores

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -79,21 +78,6 @@ def test_what_failed_is_fetched_by_the_next_crawl(crawl: Any, claims: Any, name:
     assert ([], 1) == (first["fetched"], first["stats"]["tbloom/left"])
     assert [page] == crawl("pages", DONE, [])["fetched"]
     assert [] == crawl("pages", DONE, [page])["fetched"]
-    assert 0 == claims()
-
-
-def test_a_crawl_with_a_disk_queue_goes_on_where_it_stopped(
-    crawl: Any, claims: Any, tmp_path: Path
-) -> None:
-    """It fetches what is in its queue, unless another crawl has done so meanwhile."""
-    settings = {**DONE, "JOBDIR": str(tmp_path)}
-    first = crawl("ten_and_hundred", {**settings, "CLOSESPIDER_PAGECOUNT": 30})
-    assert 30 <= len(first["fetched"]) < 100
-    other = crawl("pages", {**DONE, "CLOSESPIDER_PAGECOUNT": 20}, [str(i) for i in range(100)])
-    assert claims()
-    last = crawl("ten_and_hundred", settings)
-    every = first["fetched"] + other["fetched"] + last["fetched"]
-    assert sorted(map(str, range(100))) == sorted(every)
     assert 0 == claims()
 
 

@@ -287,21 +287,15 @@ def test_every_order_of_moves(
     print(f"{played:,} sequences")
 
 
-def a_page(at_end: Callable[[Page], None]) -> tuple[module.Pages, Request]:
-    """A page that has been taken out of the queue, by its request."""
-    request = Request(URL)
-    pages = module.Pages(SETTINGS, at_end, pytest.fail)
-    pages.taken(Token("session", 1, ("aa",)), request, "")
-    return pages, request
-
-
 def test_a_page_ends_after_the_engine_has_scheduled_its_links(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Scrapy pulls a callback's output ahead: it may have ended while links wait behind items in slow pipelines."""
     monkeypatch.setattr(module, "call_later", lambda _, call: call())
     ended, link = list[State](), Request(f"{URL}/link")
-    pages, request = a_page(lambda page: ended.append(page.state))
+    pages = module.Pages(SETTINGS, lambda page: ended.append(page.state), pytest.fail)
+    request = Request(URL)
+    pages.taken(Token("session", 1, ("aa",)), request, "")
     response = pages.fetched(Response(URL, request=request), pages.fetching(request))
     with pages.following(response) as tell:
         for found in (link, link, Request(URL)):
@@ -312,15 +306,3 @@ def test_a_page_ends_after_the_engine_has_scheduled_its_links(
         assert [] == ended
     pages.end_all()
     assert [State.FAILED] == ended
-
-
-def test_a_redirect_that_a_signal_drops_as_the_crawl_becomes_idle(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The page is marked: it was dropped on purpose, though the crawl is idle before the event loop's next turn."""
-    monkeypatch.setattr(module, "call_later", lambda *_: None)
-    ended = list[State]()
-    pages, request = a_page(lambda page: ended.append(page.state))
-    pages.fetched(Request(URL), pages.fetching(request))
-    pages.end_all()
-    assert [State.MARKED] == ended

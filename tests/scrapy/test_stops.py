@@ -38,9 +38,6 @@ STOPPED_BY: dict[str, dict[str, Any]] = {
     "SIGTERM": {},
     "SIGKILL": {},
     "pages": {"CLOSESPIDER_PAGECOUNT": BETWEEN},
-    "items": {"CLOSESPIDER_ITEMCOUNT": BETWEEN},
-    "time": {"CLOSESPIDER_TIMEOUT": 1},
-    "errors": {"CLOSESPIDER_ERRORCOUNT": 1, "TREE_START_FAILS": True},
 }
 #: These may damage the files of Scrapy's queue, and end pages in work.
 KILLS = ("SIGINT twice", "SIGKILL")
@@ -48,9 +45,6 @@ GZIPPED = ["scrapy.extensions.postprocessing.GzipPlugin"]
 #: The feed's name and options; %(time)s: each crawl writes a file of its own.
 FEEDS: dict[str, tuple[str, dict[str, Any]]] = {
     "jsonlines": ("items.jl", {"format": "jsonlines"}),
-    "csv": ("items.csv", {"format": "csv"}),
-    "json": ("items-%(time)s.json", {"format": "json"}),
-    "batches": ("items-%(time)s-%(batch_id)d.json", {"format": "json", "batch_item_count": 3}),
     "gzip": ("items-%(time)s.jl.gz", {"format": "jsonlines", "postprocessing": GZIPPED}),
 }
 
@@ -155,8 +149,7 @@ LONG = [
     *(Row("done", how) for how in STOPPED_BY if how != "pages"),
     *(Row("done", how, "scrapy-redis") for how in ("SIGINT", "SIGKILL")),
     *(Row("done", how, "disk") for how in ("pages", "SIGKILL")),
-    *(Row("done", "SIGKILL", feed=feed) for feed in FEEDS if feed != "jsonlines"),
-    Row("done", "SIGINT", feed="gzip"),
+    *(Row("done", how, feed="gzip") for how in ("SIGINT", "SIGKILL")),
     Row("parsed", "SIGKILL", items=None),
     Row("scheduled", "SIGTERM", "scrapy-redis"),
     Row("scheduled", "SIGINT", pages=True, items=True),
