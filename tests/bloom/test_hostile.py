@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import pickle
-from collections.abc import Iterator
 from functools import partial
 from itertools import count, product
 from typing import Any
@@ -101,20 +100,6 @@ def test_every_item_is_new_once_and_only_the_filters_keys_exist(
     assert all(key.startswith(f"{{{name}}}:".encode()) for key in keys), keys
 
 
-def test_a_str_counts_by_its_text(url: str, name: str) -> None:
-    """Whatever a subclass encodes itself as."""
-
-    class Link(str):
-        __slots__ = ()
-
-        def encode(self, *_: Any, **__: Any) -> bytes:
-            return b"another one"
-
-    with TimeBloom.from_url(url, name) as seen:
-        assert [True, False] == [seen.add(Link("a")), seen.add("a")]
-        assert [False] == seen.add_many([Link("a")])
-
-
 @pytest.mark.skipif(not hasattr(asyncio, "eager_task_factory"), reason="Python before 3.12")
 def test_eager_tasks_get_their_answers(url: str, name: str) -> None:
     """A batch's task may run before ``create_task`` returns."""
@@ -131,16 +116,6 @@ def test_eager_tasks_get_their_answers(url: str, name: str) -> None:
     assert 100 == sum(answers)
 
 
-class Once:
-    """An iterable that can be read once, and is no iterator."""
-
-    def __init__(self, items: list[Any]) -> None:
-        self._left = iter(items)
-
-    def __iter__(self) -> Iterator[Any]:
-        yield from self._left
-
-
 @pytest.mark.parametrize("items", [["a", "b"], [b"a", b"b"], ["a", b"b"], [1, "b"], [2**70, b"c"]])
 @pytest.mark.parametrize("kind", [TimeBloom, ExactFilter, LocalBloom, DistinctCounter])
 def test_what_can_be_read_once_is_read_once(url: str, name: str, kind: Any, items: Any) -> None:
@@ -150,7 +125,7 @@ def test_what_can_be_read_once_is_read_once(url: str, name: str, kind: Any, item
     else:
         opened = kind.from_url(url, name, *(["ids"] if kind is DistinctCounter else []))
     with opened as seen:
-        assert [True, True] == [*seen.add_many(Once(items))]
+        assert [True, True] == [*seen.add_many(iter(items))]
         assert [False, False] == [*seen.add_many(iter(items))]
 
 

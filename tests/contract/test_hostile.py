@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import redis
+import redis.asyncio
 
 from tbloom import AsyncTimeBloom, ConfigError, ConfigMismatch, ExactFilter, TBloomError, TimeBloom
 from tbloom.distinct import DistinctCounter
@@ -129,6 +130,10 @@ _NO_TTLS = (
 )
 #: A class, an argument of it, and values that it can't have; a fourth thing is what else is given.
 CLASSES: list[tuple[Any, str, tuple[Any, ...], dict[str, Any]]] = [
+    (TimeBloom, "client", (redis.asyncio.Redis(), object(), "redis://localhost"), {}),
+    (AsyncTimeBloom, "client", (redis.Redis(),), {}),
+    (ExactFilter, "client", (redis.asyncio.Redis(),), {}),
+    (DistinctCounter, "client", (redis.asyncio.RedisCluster("127.0.0.1", 1),), {}),
     (TimeBloom, "name", ("", "a{b", "a}b", "{news}", b"news", None, "\ud800"), {}),
     (TimeBloom, "capacity", (0, -1, True, 1e6, "1000", 10**16), {}),
     (TimeBloom, "error_rate", (0, 1.0, 2, -1, "x", math.nan, math.inf, True), {}),
@@ -201,8 +206,8 @@ CALLS: dict[str, list[Callable[[Any], Any]]] = {
 def test_a_bad_argument_of_a_class_is_named(
     kind: Any, argument: str, value: Any, given: dict[str, Any]
 ) -> None:
-    arguments = {"name": "news", **given, argument: value}
-    assert refused(lambda: kind(redis.Redis(), **arguments)) == argument
+    arguments = {"client": redis.Redis(), "name": "news", **given, argument: value}
+    assert refused(lambda: kind(**arguments)) == argument
 
 
 @pytest.mark.parametrize(

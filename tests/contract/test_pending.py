@@ -181,9 +181,12 @@ def test_a_copy_that_arrives_after_a_clear_changes_nothing(
     assert theirs.add("a")
 
 
-def test_the_lanes_of_clients_that_come_and_go_stay_few(clockwork: Any, name: str) -> None:
+@pytest.mark.parametrize("hours", [10, pytest.param(100, marks=pytest.mark.check)])
+def test_the_lanes_of_clients_that_come_and_go_stay_few(
+    clockwork: Any, name: str, hours: int
+) -> None:
     """Of a hundred an hour, those of the last hour are left, and at most half as many idle ones."""
-    for hour in range(10):
+    for hour in range(hours):
         clockwork.go_on(62 * 60)
         for number in range(100):
             TimeBloom(clockwork.client, name, capacity=20_000).add(f"{hour} {number}")

@@ -112,23 +112,6 @@ async def test_it_takes_one_round_trip(store: str, pair: Any, name: str) -> None
         await seen.aclose()
 
 
-def test_an_answer_is_not_lost_where_only_wait_fails(pair: Any, name: str) -> None:
-    """As where the user has no right to it: the call before it was executed."""
-    master, _ = pair
-    with redis.Redis.from_url(master.url) as admin:
-        admin.execute_command("ACL", "SETUSER", "user", "on", ">pw", "~*", "+@all")
-        url = master.url.replace("//", "//user:pw@")
-        with TimeBloom.from_url(url, name, replicas=1, retry_for=0) as seen:
-            admin.execute_command("ACL", "SETUSER", "user", "+wait")
-            assert seen.add("before")
-            admin.execute_command("ACL", "SETUSER", "user", "-wait")
-            for _ in range(2):
-                with pytest.raises(redis.exceptions.NoPermissionError, match="wait"):
-                    seen.add("a")
-            admin.execute_command("ACL", "SETUSER", "user", "+wait")
-            assert [seen.add("a"), seen.add("a")] == [True, False]
-
-
 async def test_claims_and_commits_wait_too(pair: Any, name: str) -> None:
     master, replica = pair
     seen = BLOOM.awaited(master.url + SOON, name, replicas=1)

@@ -14,9 +14,8 @@ import pytest
 import redis
 from redis.sentinel import Sentinel
 
-from tbloom import AsyncTimeBloom, ConfigError, ExactFilter, ServerTooOld, TimeBloom
+from tbloom import ServerTooOld, TimeBloom
 from tbloom.bloom.hasher import digest, shard_of
-from tbloom.distinct import DistinctCounter
 from tbloom.engine.client import RETRY_FOR_FAILOVER
 from tests.helpers import servers
 from tests.helpers.localredis import LocalRedis
@@ -138,22 +137,3 @@ def test_a_server_older_than_redis_6_2_is_refused(name: str) -> None:
         ):
             TimeBloom(client, name).add("a")
         assert [] == client.keys()
-
-
-@pytest.mark.parametrize(
-    ("ours", "client"),
-    [
-        (TimeBloom, redis.asyncio.Redis),
-        (TimeBloom, redis.asyncio.RedisCluster),
-        (AsyncTimeBloom, redis.Redis),
-        (ExactFilter, redis.asyncio.Redis),
-        (DistinctCounter, redis.asyncio.Redis),
-        (TimeBloom, object),
-    ],
-)
-def test_a_client_of_the_wrong_kind_is_refused(ours: Any, client: Any, name: str) -> None:
-    instance = client(host="127.0.0.1", port=1) if client is not object else object()
-    with pytest.raises(
-        ConfigError, match=f"^client: expected a redis-py client for {ours.__name__}"
-    ):
-        ours(instance, name)

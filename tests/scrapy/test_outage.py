@@ -18,8 +18,8 @@ import redis
 from scrapy import Request
 from scrapy.utils.request import fingerprint
 
-from tbloom import TimeBloom
-from tbloom.scrapy.outage import NEW, Answers, CrawlBloom, CrawlExact
+from tbloom import Claim, TimeBloom
+from tbloom.scrapy.outage import NEW, Answers, CrawlBloom, CrawlExact, Guess
 from tests.helpers import crawl as crawls
 from tests.helpers.forked import Forked
 from tests.helpers.localredis import LocalRedis
@@ -252,6 +252,16 @@ def test_the_policy_answers_while_the_server_is_down_and_the_server_after(
     assert 2 == len(lines)
     assert "does not answer, so" in lines[0]
     assert "answers again" in lines[1]
+
+
+def test_a_claim_that_can_not_be_released_now_is_no_claim_here(server: Any, name: str) -> None:
+    with asking(server.url, name, "schedule") as answers:
+        assert [Claim.NEW] == answers.ask([b"a"], [""])
+        server.kill()
+        with pytest.raises(redis.ConnectionError):
+            answers.seen.release_many([b"a"])
+        answers.forget([b"a"])
+        assert [Guess.SCHEDULED] == answers.ask([b"a"], [""])
 
 
 @STORES
