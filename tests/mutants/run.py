@@ -106,9 +106,8 @@ def judge(mutant: Mutant, healthy: set[tuple[str, ...]]) -> str:
     with tempfile.TemporaryDirectory(prefix="tbloom-mutants-") as folder:
         copy, tests = Path(folder), tuple(mutant.tests)
         copy_tree(copy)
-        if (
-            tests not in healthy
-        ):  # in the same order: a test may need what the one before it has left
+        # In the same order: a test may need what the one before it has left.
+        if tests not in healthy:
             code, output = run_tests(copy, mutant.tests)
             if code:
                 return f"error: the tests fail without the mutant\n{output}"
