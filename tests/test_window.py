@@ -112,7 +112,7 @@ instants = st.integers(0, ms("2100-01-01"))
 
 @given(windows, instants)
 @example(Window("d", 1, "America/Toronto"), ms("1919-03-31T04:45"))  # 23:30 became 0:30
-def test_slices_tile_time(window: Window, at: int) -> None:
+def test_each_instant_is_in_one_slice(window: Window, at: int) -> None:
     """Every instant lies in one slice, and slices leave no gap."""
     slice = window.slice_at(at)
     assert slice.start <= at < slice.end
@@ -124,7 +124,7 @@ def test_slices_tile_time(window: Window, at: int) -> None:
 @given(windows, instants)
 @example(Window("h", 1, "Antarctica/Casey"), ms("2010-03-04T10:00"))  # clocks change by three hours
 @example(Window("h", 1, "Pacific/Apia"), ms("2011-12-29T10:00"))  # a day is skipped
-def test_labels_rise(window: Window, at: int) -> None:
+def test_labels_sort_by_time(window: Window, at: int) -> None:
     """Labels sort as their slices do, and none comes twice; no hour is longer than one."""
     slices = run(window, at, 40)
     assert sorted({slice.label for slice in slices}) == [slice.label for slice in slices]
@@ -132,7 +132,7 @@ def test_labels_rise(window: Window, at: int) -> None:
 
 
 @given(windows, instants, st.floats(0, 1, exclude_max=True))
-def test_live_until_it_expires(window: Window, at: int, part: float) -> None:
+def test_a_slice_is_live_until_it_expires(window: Window, at: int, part: float) -> None:
     """A slice is live from its start until it expires, at the end of the ``slices``-th from it."""
     slice = window.slice_at(at)
     expires = window.expires(slice)

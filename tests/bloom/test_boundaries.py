@@ -114,7 +114,7 @@ def test_no_key_but_lanes_has_a_ttl(
         assert set() == ttls(copy)
 
 
-def test_it_forgets_nothing_in_a_lifetime(clockwork: Any, name: str) -> None:
+def test_a_filter_without_a_window_forgets_nothing(clockwork: Any, name: str) -> None:
     clockwork.set("2019-06-03 12:00:00")
     with TimeBloom.from_url(clockwork.server.url, name, **FOREVER) as seen:
         assert all(seen.add_many(ITEMS))
@@ -127,7 +127,7 @@ def test_it_forgets_nothing_in_a_lifetime(clockwork: Any, name: str) -> None:
         assert seen.warnings() == []
 
 
-def test_it_grows_and_keeps_the_error_rate(client: redis.Redis, name: str) -> None:
+def test_a_filter_without_a_window_grows(client: redis.Redis, name: str) -> None:
     """It was made 100 times too small."""
     seen = TimeBloom(client, name, granularity=None, capacity=200, error_rate=0.01)
     batches = ([f"item {start + i}" for i in range(100)] for start in range(0, 20_000, 100))

@@ -50,7 +50,7 @@ def test_bits_are_rounded_up_to_whole_blocks(bits: int) -> None:
     assert 1 < config.capacity
 
 
-def test_the_most_bits() -> None:
+def test_more_bits_than_the_most_are_refused() -> None:
     """Bits that were rounded up beyond the most are refused here, not when they are read."""
     assert configure("news", bits=2**42, hashes=64).shards == 2**14
     with pytest.raises(ConfigError, match=r"^bits: expected .* got 4398046511296"):

@@ -204,7 +204,7 @@ async def test_a_clear_here_is_noticed_at_once_and_one_elsewhere_in_time(make: A
     assert not await later.add("a")  # not noticed yet
 
 
-async def test_the_size_is_kept(make: Any) -> None:
+async def test_the_cache_keeps_its_size(make: Any) -> None:
     ours = make(cache_size=100, capacity=10_000)
     await ours.add_many(map(str, range(5000)))
     bloom = ours._seen if hasattr(ours, "_seen") else ours
@@ -222,7 +222,7 @@ def test_a_pending_answer_comes_from_the_server(client: redis.Redis, name: str) 
         assert [True, False] == [ours.add("a"), ours.add("a")]
 
 
-def test_it_serves_the_slice_that_begins(clockwork: Any, open_one: Any) -> None:
+def test_the_cache_serves_a_slice_that_begins(clockwork: Any, open_one: Any) -> None:
     """It knows nothing of what an older slice's answers were, and keeps the new one's."""
     ours = open_one(cache_size=1000, slices=1)
     ours.add("shows our client the time")
@@ -237,7 +237,7 @@ def test_it_serves_the_slice_that_begins(clockwork: Any, open_one: Any) -> None:
     assert 4 == ours.cache_hits
 
 
-def test_it_says_nothing_of_fewer_slices(clockwork: Any, open_one: Any) -> None:
+def test_the_cache_says_nothing_about_fewer_slices(clockwork: Any, open_one: Any) -> None:
     """The item is known to be seen, but was seen the day before."""
     ours = open_one(cache_size=1000)
     ours.add("a")

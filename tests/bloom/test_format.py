@@ -177,7 +177,7 @@ def _stored_vectors() -> dict[str, Any]:
     return found
 
 
-def test_the_examples_are_pythons() -> None:
+def test_the_examples_are_what_python_computes() -> None:
     """If this fails, filters that are stored now are read wrongly: raise ``LAYOUT`` in bloom/config.py."""
     assert VECTORS.read_text(encoding="utf-8") == _text(vectors(_stored_vectors()))
 

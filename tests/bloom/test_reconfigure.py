@@ -74,7 +74,7 @@ async def test_what_items_are_found_by_cant_change_in_place(
 
 
 @pytest.mark.parametrize("then", ["again", "another", "clear", "old clear"])
-def test_one_that_ends_half_way_can_be_called_again(
+def test_a_reconfigure_that_ends_half_way_can_be_called_again(
     name: str, client: redis.Redis, then: str
 ) -> None:
     """Stopped after each of its steps, as by a crash. Until then nobody gets a wrong answer; clear() works as ever."""

@@ -21,7 +21,7 @@ NEW, SEEN, BUSY = Claim.NEW, Claim.SEEN, Claim.BUSY
 A_DAY = 86_400.0
 
 
-def test_what_was_handed_over_is_had_by_who_names_its_giver(
+def test_who_names_the_previous_owner_gets_what_it_handed_over(
     ours: TimeBloom, theirs: TimeBloom
 ) -> None:
     """The giver itself finds it busy, because it asks by another call; of others it says nothing."""
@@ -66,7 +66,7 @@ def test_a_session_is_dead_once_its_time_is_up(clockwork: Any, open_one: Any) ->
     assert [NEW, NEW] == theirs.claim_many(["a", "b"])
 
 
-def test_only_claims_of_the_dead_are_buried(
+def test_only_claims_of_dead_sessions_are_removed(
     ours: TimeBloom, theirs: TimeBloom, client: redis.Redis
 ) -> None:
     """An item that was seen when its claim was looked at may be claimed by a living session by now."""
@@ -160,7 +160,7 @@ def test_a_claim_that_the_caller_assumed_new_stays_claimed(
         assert [] == theirs.take_over()
 
 
-def test_what_can_not_be_made_up_for_does_not_end_the_session(
+def test_a_commit_that_can_not_be_repeated_does_not_end_the_session(
     url: str, name: str, client: redis.Redis
 ) -> None:
     """A commit has failed; made up for, it finds the slice full."""

@@ -75,7 +75,7 @@ async def test_an_address_that_leads_to_a_new_master_is_asked_anew(
 
 
 @pytest.mark.parametrize("own", [False, True], ids=["from_url", "a client of the caller's"])
-async def test_who_only_looks_finds_the_new_master_though_the_old_one_answers(
+async def test_readers_find_the_new_master_while_the_old_one_answers(
     store: Store,
     driver: str,
     masters: Any,
@@ -133,7 +133,7 @@ async def test_each_of_two_tries_asks_each_sentinel_once(
     indirect=["store"],
     ids=["bloom", "exact", "distinct", "bloom, shards", "exact, shards", "bloom, grown"],
 )
-async def test_what_a_server_forgets_is_new_once_more(
+async def test_items_that_a_server_has_lost_are_new_once_more(
     store: Store, driver: str, name: str, parameters: dict[str, Any]
 ) -> None:
     """Each of the server's two lives has an exact account, with the same objects: one that adds, and one that only looks."""

@@ -99,7 +99,7 @@ class Recorder(Proxy):
 
 
 @pytest.mark.parametrize("store", STORES)
-async def test_it_takes_one_round_trip(store: str, pair: Any, name: str) -> None:
+async def test_waiting_for_replicas_takes_one_round_trip(store: str, pair: Any, name: str) -> None:
     with Recorder(pair[0].url) as proxy:
         seen = STORES[store](proxy.url, name, replicas=1)
         assert await seen.add("a")  # loads the script
@@ -112,7 +112,7 @@ async def test_it_takes_one_round_trip(store: str, pair: Any, name: str) -> None
         await seen.aclose()
 
 
-async def test_claims_and_commits_wait_too(pair: Any, name: str) -> None:
+async def test_claims_and_commits_wait_for_replicas_too(pair: Any, name: str) -> None:
     master, replica = pair
     seen = BLOOM.awaited(master.url + SOON, name, replicas=1)
     assert await until_replicated(partial(seen.claim, "a")) is Claim.NEW

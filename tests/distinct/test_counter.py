@@ -51,7 +51,7 @@ async def test_a_wrong_argument_is_named(
             await counter.count(within=argument)
 
 
-async def test_those_that_have_ids_are_counted_where_the_mapping_is_full(
+async def test_a_full_mapping_still_counts_members_that_have_ids(
     make_counter: Make,
 ) -> None:
     """And answered so when they are asked for again, once."""

@@ -69,7 +69,7 @@ def value(tree: Any, leaves: list[Any]) -> Any:
     more=st.sets(st.sampled_from(_CHUNKS).flatmap(lambda n: _low.map(lambda low: n * CHUNK + low))),
     trees=st.lists(_tree, min_size=2, max_size=4),
 )
-def test_sets_are_pythons(
+def test_sets_answer_as_sets_of_python(
     url: str, name: str, counted: tuple[set[int], ...], more: set[int], trees: list[Any]
 ) -> None:
     """Few ids, runs, dense chunks, also after adds and discards, in any expression."""

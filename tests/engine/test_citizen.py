@@ -155,7 +155,7 @@ def test_a_password_that_changes_is_asked_for(
         assert provider.asked >= 2
 
 
-def test_nobody_s_logger_is_touched() -> None:
+def test_the_loggers_of_a_program_stay_as_they_are() -> None:
     """Nor any global of redis-py."""
     program = """
 import logging, redis, redis.asyncio

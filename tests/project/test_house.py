@@ -64,7 +64,7 @@ def test_modules_are_short() -> None:
     assert [] == [module for module, length in lines.items() if length > 300]
 
 
-def test_all_is_the_truth() -> None:
+def test_the_packages_all_names_what_it_imports() -> None:
     """``__all__`` is what the package imports, at once or when it is first used, and type checkers see the same."""
     tree = ast.parse(MODULES["tbloom"].read_text(encoding="utf-8"))
     homes = {

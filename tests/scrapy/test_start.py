@@ -250,7 +250,7 @@ def write_project(folder: Path, *lines: str) -> None:
     (folder / "settings.py").write_text("\n".join(lines))
 
 
-def test_it_reads_the_project_in_the_folder(tmp_path: Path) -> None:
+def test_doctor_reads_the_project_in_the_folder(tmp_path: Path) -> None:
     def doctor() -> tuple[int, str]:
         words = [*TBLOOM, "doctor"]
         done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
