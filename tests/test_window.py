@@ -96,9 +96,11 @@ def test_days_and_hours_across_clock_changes(
 ) -> None:
     """In minutes. A day begins at the zone's (first) midnight, and is as long as its clocks make it. An hour is cut where they
     change, and one lived through again has its own label."""
-    slices = run(Window(granularity, 1, tz), ms(start), len(lengths))
+    window = Window(granularity, 1, tz)
+    slices = run(window, ms(start), len(lengths))
     assert lengths == [(slice.label, (slice.end - slice.start) // MINUTE) for slice in slices]
     assert ms(start) == slices[0].start
+    assert slices == [window.slice_at(one.start + (one.end - one.start) // 50) for one in slices]
 
 
 windows = st.builds(

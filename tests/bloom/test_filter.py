@@ -145,14 +145,14 @@ async def test_without_a_number_the_stored_one_is_taken(make: Make, stored: int)
 
 
 def test_the_root_lives_as_long_as_the_newest_slice(clockwork: Any, name: str) -> None:
-    """A client that goes on from day to day keeps its agreement alive."""
+    """A client that goes on from day to day keeps its agreement alive, also where the clock is set back."""
     client = clockwork.client
     with TimeBloom.from_url(clockwork.server.url, name, slices=3, shards=2) as seen:
-        for day in range(3, 9):
+        for number, day in enumerate((3, 4, 5, 6, 7, 8, 7)):
             clockwork.set(f"2019-06-{day:02} 12:00:00")
-            assert all(seen.add_many(f"{day} {i}" for i in range(20)))
+            assert all(seen.add_many(f"{number} {i}" for i in range(20)))
             assert client.pttl(f"{{{name}}}:config") == max(map(client.pttl, client.keys("*")))
-            assert client.pttl(f"{{{name}}}:config") < 3 * 86_400_000
+            assert client.pttl(f"{{{name}}}:config") < (3 + (number == 6)) * 86_400_000
 
 
 NEW, SEEN, BUSY = Claim.NEW, Claim.SEEN, Claim.BUSY

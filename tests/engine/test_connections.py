@@ -126,16 +126,6 @@ def test_forked_child_leaves_the_connection_to_its_parent(
         assert kept[0] in connections(client, name)
 
 
-def test_only_our_own_client_s_are_kept(url: str, name: str) -> None:
-    """A caller's client keeps its pool to itself, even one of a single connection."""
-    pool = redis.BlockingConnectionPool.from_url(url, max_connections=1, timeout=1)
-    with redis.Redis(connection_pool=pool) as client, TimeBloom(client, name) as seen:
-        assert seen.add("a")
-        assert client.ping()
-        assert not seen.add("a")
-        assert client.ping()
-
-
 @pytest.mark.parametrize("size", [1, 3], ids=["add", "add_many"])
 @each_client
 def test_the_reply_to_a_call_that_was_interrupted_is_not_the_next_call_s(
