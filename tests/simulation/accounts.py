@@ -57,7 +57,7 @@ class Account:
     def begins(self, store: int, verb: str, arguments: dict[str, Any]) -> Op:
         """A caller asks; ``arguments``: by item."""
         self._calls += 1
-        op = Op(self._calls, store, verb, arguments, self.moves)
+        op = Op(self._calls, store, verb, arguments, self.moves, self.now)
         for history in self._of(op):
             for other in history.open.values():
                 op.is_cleared |= other.verb in _CLEARS
@@ -100,7 +100,9 @@ class Account:
 
     def _begin_copy(self, op: Op, store: int, verb: str) -> None:
         self._calls += 1
-        copy = Op(self._calls, store, verb, op.arguments, self.moves, self.moves, is_copy=True)
+        copy = Op(
+            self._calls, store, verb, op.arguments, self.moves, self.now, self.moves, is_copy=True
+        )
         for history in self._of(op):
             history.begin(copy)
 
@@ -168,13 +170,14 @@ class Account:
     def lose(self, op: Op, item: str, state: Any, answer: Any) -> Any:
         """What is remembered once a call has taken effect, and its caller has got an error."""
         if kind_of(op) == "add" and answer is True:
-            until = self.lasts(op.arguments[item])
+            # It may have taken effect as soon as it began.
+            until = self.lasts(min(op.at, self.now), op.arguments[item])
             since = _NEVER if op.is_cleared else op.failed
             return state._replace(pending=state.pending | {(op.store, since, until)})
         return state
 
-    def lasts(self, arguments: Any) -> int:  # noqa: ARG002
-        """Until when an answer "new" is pending (ms, by the server's clock)."""
+    def lasts(self, since: int, arguments: Any) -> int:  # noqa: ARG002
+        """Until when an answer "new" of then is pending (ms, by the server's clock)."""
         return _NEVER
 
     def _added(self, op: Op, state: Any, added: Any, *, is_new: bool) -> Outcomes:
@@ -231,13 +234,13 @@ class ExactAccount(Account):
     def at_another_time(self, state: Entry) -> Iterable[Entry]:
         return [state._replace(pending=still) for still in self._pending_later(state)]
 
-    def lasts(self, arguments: Any) -> int:
+    def lasts(self, since: int, arguments: Any) -> int:
         ttl = arguments.get("ttl")
-        return self.now + 1000 * ttl if ttl else _NEVER
+        return since + 1000 * ttl if ttl else _NEVER
 
     def add(self, op: Op, _: str, state: Entry, ttl: int | None = None) -> Outcomes:
         seen = self._is_seen(state)
-        added = state if seen else state._replace(until=self.lasts({"ttl": ttl}))
+        added = state if seen else state._replace(until=self.lasts(self.now, {"ttl": ttl}))
         return self._added(op, state, added, is_new=not seen)
 
     def contains(self, _op: Op, _: str, state: Entry) -> Outcomes:
@@ -302,8 +305,6 @@ class WindowAccount(Account):
         super().__init__(clock, items)
         #: Items that were claimed with a note.
         self.noted = set[str]()
-        #: The slice that was current when a call began, by the call's number.
-        self.begun = dict[int, int]()
         #: Objects that have left a session without a word, because ``end_session`` has failed.
         self.silent = set[int]()
 
@@ -318,8 +319,7 @@ class WindowAccount(Account):
             over = {
                 op.number
                 for op in history.open.values()
-                if self.current - self.begun.get(op.number, self.current)
-                >= self._periods(op, history.item)
+                if self.current - op.at // LENGTH >= self._periods(op, history.item)
             }
             if over:
                 history.change_cases(partial(_made_anew, over))
@@ -360,8 +360,8 @@ class WindowAccount(Account):
     def reconfigure(self, _op: Op, _: str, state: Window) -> Outcomes:
         return [(None, state)]
 
-    def lasts(self, arguments: Any) -> int:
-        return (self.current + (arguments.get("keep") or SLICES)) * LENGTH
+    def lasts(self, since: int, arguments: Any) -> int:
+        return (since // LENGTH + (arguments.get("keep") or SLICES)) * LENGTH
 
     def is_seen(self, state: Window, within: int | None = None) -> bool:
         """Whether one of the newest slices holds the item."""
@@ -495,9 +495,7 @@ class WindowAccount(Account):
 
     def begins(self, store: int, verb: str, arguments: dict[str, Any]) -> Op:
         self.noted |= {item for item, how in arguments.items() if how.get("note")}
-        op = super().begins(store, verb, arguments)
-        self.begun[op.number] = self.current
-        return op
+        return super().begins(store, verb, arguments)
 
     def failed(self, op: Op) -> None:
         super().failed(op)

@@ -34,8 +34,9 @@ class Op:
     verb: str
     #: By item; an item that is not named is not touched.
     arguments: dict[str, Any]
-    #: When it began, and when its caller got an error, as numbers of moves.
+    #: When it began, as the number of a move and by the server's clock (ms); and the move when its caller got an error.
     begun: int
+    at: int
     failed: int | None = None
     #: Other calls of the same object that were open at once.
     beside: set[str] = field(default_factory=set)
