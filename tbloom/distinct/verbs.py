@@ -93,6 +93,8 @@ class CounterVerbs(Store[Client, CounterConfig], Generic[Client, Sets]):
         self.config = CounterConfig(name, mapping, granularity, slices, tz, keep_members)
         if type(max_members) is not int or not 1 <= max_members <= MAX_MEMBERS:
             raise ConfigError("max_members", max_members, "a whole number from 1 to 2^32")
+        if mapping is None and max_members != MAX_MEMBERS:
+            raise ConfigError("max_members", max_members, "none, because there is no mapping")
         self._dispatcher = CountDispatcher(self.config, max_members)
         self.reader: Reader = Reader(self._dispatcher.clock)
         self._begin()
@@ -229,6 +231,10 @@ class CounterVerbs(Store[Client, CounterConfig], Generic[Client, Sets]):
         :param mapping: True: forgets all counters of the mapping, one after another, and then its ids. After an error,
             call it again.
         """
+        if (
+            type(mapping) is not bool
+        ):  # no name: it is that of this counter which would be forgotten
+            raise ConfigError("mapping", mapping, "True or False")
         flow = clear_mapping if mapping and self.config.mapping is not None else clear_counter
         return flow(self._dispatcher)
 

@@ -151,6 +151,7 @@ CLASSES: list[tuple[Any, str, tuple[Any, ...], dict[str, Any]]] = [
     (DistinctCounter, "slices", (None,), {"granularity": "d"}),
     (DistinctCounter, "tz", ("Europe/Berlin",), {}),
     (DistinctCounter, "max_members", (0, True, "9", 2**32 + 1), {}),
+    (DistinctCounter, "max_members", (2,), {"mapping": None}),
     (DistinctCounter, "name", ("", "{a}", "a}", None, 7, "\ud800"), {}),
     (DistinctCounter, "mapping", ("", "{a}", "a}", 7, "\ud800"), {}),
     (DistinctCounter, "keep_members", (1,), {}),

@@ -28,6 +28,7 @@ _INTEGERS = {"mapping": None}
 #: A counter's parameters, a verb, an argument that is wrong for it, and the error.
 _WRONG: list[tuple[dict[str, Any], str, Any, str]] = [
     *((DAILY, "within", n, "within: expected .* from 1 to 7") for n in (0, 8, -1, 1.5, True, "2")),
+    (DAILY, "count", 8, "within: expected .* from 1 to 7"),
     ({}, "within", 1, "within: expected none: the counter has no slices"),
     ({}, "slice", "20190603", "at: expected none: the counter has no slices"),
     *((DAILY, "slice", at, "at: expected .*a slice's label") for at in ("", "2019060\u00b3", None)),
@@ -46,9 +47,6 @@ async def test_a_wrong_argument_is_named(
     counter = make_counter(**given)
     with pytest.raises(ConfigError, match=f"^{error}"):
         await getattr(counter, verb)(argument)
-    if verb == "within":
-        with pytest.raises(ConfigError, match=f"^{error}"):
-            await counter.count(within=argument)
 
 
 async def test_a_full_mapping_still_counts_members_that_have_ids(

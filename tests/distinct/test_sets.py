@@ -196,6 +196,8 @@ def test_only_sets_of_one_mapping_can_be_combined(url: str, name: str) -> None:
         a.count_or(a, b)
     with pytest.raises(ConfigError, match=r"^keep_members: expected True"):
         [*a.members()]
+    with pytest.raises(ConfigError, match=r"^mapping: expected True or False, got 'ids'"):
+        a.clear(mapping="ids")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("runs", [2048, 32_768])
