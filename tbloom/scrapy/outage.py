@@ -30,6 +30,12 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 #: The time between two tries of a server that does not answer (s).
 HOLD_OFF = 10.0
+#: What a server does that answers, by its error.
+_FAILS: dict[type[Exception], str] = {
+    OutOfMemoryError: "refuses to write",
+    ReadOnlyError: "refuses to write",
+    NotReplicated: "has too few replicas (TBLOOM_REPLICAS)",
+}
 #: What happens during an outage.
 _EFFECTS = {
     "raise": "the crawl ends",
@@ -78,8 +84,7 @@ class CircuitBreaker:
         """Counts an error, and opens the circuit."""
         self.errors += 1
         if self._next_try is None:
-            refuses = isinstance(error, OutOfMemoryError | ReadOnlyError)
-            does = "refuses to write" if refuses else "does not answer"
+            does = _FAILS.get(type(error), "does not answer")
             logger.error("%s: the server %s, so %s: %s", self.place, does, self.effect, error)
         self._next_try = time.monotonic() + HOLD_OFF
 
@@ -109,9 +114,8 @@ class CrawlStore(SyncDriver):
         try:
             answer = super().run(flow)
         except NotReplicated as error:  # an outage too: the answer may be lost
-            lost = RedisConnectionError(str(error))
-            self.circuit.failed(lost)
-            raise lost from error
+            self.circuit.failed(error)
+            raise RedisConnectionError(str(error)) from error
         except RedisError as error:
             if is_outage(error):
                 self.circuit.failed(error)

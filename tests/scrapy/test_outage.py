@@ -248,10 +248,9 @@ def test_the_policy_answers_while_the_server_is_down_and_the_server_after(
         circuit.try_again()  # the time is over
         assert [False, not is_scheduled] == ask(answers, b"before", b"new")
         assert not circuit.is_open
-    lines = [record.getMessage() for record in caplog.records if "server" in record.getMessage()]
-    assert 2 == len(lines)
-    assert "does not answer, so" in lines[0]
-    assert "answers again" in lines[1]
+    lost, back = (each.getMessage() for each in caplog.records if "server" in each.getMessage())
+    assert "does not answer, so" in lost
+    assert "answers again" in back
 
 
 def test_a_claim_that_can_not_be_released_now_is_no_claim_here(server: Any, name: str) -> None:
@@ -265,10 +264,11 @@ def test_a_claim_that_can_not_be_released_now_is_no_claim_here(server: Any, name
 
 
 @STORES
-def test_too_few_replicas_are_an_outage(url: str, name: str, store: Any) -> None:
+def test_too_few_replicas_are_an_outage(url: str, name: str, store: Any, caplog: Any) -> None:
     with asking(f"{url}?socket_timeout=2", name, "schedule", store, replicas=1) as answers:
         assert [[True], [False]] == [ask(answers, b"a"), ask(answers, b"a")]
         assert answers.circuit.is_open
+    assert "the server has too few replicas (TBLOOM_REPLICAS), so this crawler" in caplog.text
 
 
 @POLICIES
