@@ -250,6 +250,9 @@ def from_stored(name: str, stored: str, key: str = "") -> Config:
         f"the parameters of a filter that this version of tbloom can read in {key!r} "
         "(delete what another program made)"
     )
+    if kind := values.get("kind"):
+        expected = f"the name of a filter with slices (a store of the kind {kind!r} has it)"
+        raise ConfigError("name", name, expected)
     layout = [values.pop(name, None) for name in ("layout", "hash")]
     if layout not in ([LAYOUT, HASH_NAME], [LAYOUT, SECRET_HASH_NAME]):
         raise ConfigError("stored", shown, expected)

@@ -58,7 +58,7 @@ class Store(Generic[Client, Config]):
         """Raises TypeError for an argument that the class does not take; it names the nearest one that it takes."""
         taken = ("client", "name", *cls._ARGUMENTS.__annotations__)
         for given in arguments.keys() - {*taken}:
-            nearest = get_close_matches(given, (*taken, "client_options"), 1, 0.5)
+            nearest = get_close_matches(given, (*taken, "client_options"), 1)
             hint = f"did you mean {nearest[0]!r}?" if nearest else f"it takes {', '.join(taken)}"
             if given in nearest:  # client_options
                 hint = "from_url() and open() do"

@@ -18,7 +18,7 @@ def differences(stored: str, ours: str) -> dict[str, tuple[Any, Any]]:
     theirs, expected = read_stored(stored), read_stored(ours)
     if theirs.keys() == {"stored"}:
         return {"stored": (stored, ours)}  # another program's text
-    kinds = theirs.get("kind"), expected.get("kind")
+    kinds = theirs.get("kind", "filter"), expected.get("kind", "filter")
     if kinds[0] != kinds[1]:
         return {"kind": kinds}  # two kinds of stores have no parameters in common
     differing = {
