@@ -208,5 +208,7 @@ class Protocol:
             parts = parts_of(self.store, current, last, shard)
             held = sum(part.items for _, part in parts if part)
             text = layout.with_parts({labels[0]: [layout.beginning(held)]}, labels)
-        contents.keep_layout(shard, text, current.expires_at(shard))
+        expires = current.expires_at(shard)
+        contents.keep(self.config.stored, expires)  # without them, a layout means nothing
+        contents.keep_layout(shard, text, expires)
         self.store.save(contents)

@@ -138,7 +138,7 @@ def test_answers_are_those_of_redis(
     """False positives, growth, slices that change, and what a full slice takes."""
     (time, parameters), name = case, "filter"
     ours = local(name=name, **{"capacity": None, **parameters})
-    sequence = [*steps(1, time)]
+    sequence = [*steps(4, time)]
     with TimeBloom.from_url(clockwork.server.url, name, slices=3, **parameters) as theirs:
 
         def set_time(day: float) -> None:
