@@ -72,7 +72,7 @@ class Links:
         self._line = deque[Link]()
         #: Those that have their answers, and are not handed on yet.
         self._known = deque[Link]()
-        self._is_asking = False
+        self._is_asking = self._is_closed = False
         #: The number of links that were met, and how many of them are handed on.
         self.met: int = 0
         self.answered: int = 0
@@ -119,6 +119,7 @@ class Links:
             self._ask()
             self._hand_on_some()
             await self.crawl.calls.run(lambda: None)
+        self._is_closed = True
 
     def _link(self, request: Request, *, is_asked: bool = False) -> Link:
         """The link; with an answer where there is nothing to ask. A wrong value in the request's meta ends the crawl.
@@ -127,7 +128,7 @@ class Links:
         """
         if request.dont_filter and not is_asked:
             return Link(request)
-        if self.crawl.is_ending:
+        if self.crawl.is_ending or self._is_closed:
             return Link(request, answer=Guess.DROPPED)
         settings, seen = self.crawl.crawler.settings, self.crawl.answers.seen
         try:

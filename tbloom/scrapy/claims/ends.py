@@ -72,6 +72,7 @@ class Ends:
         self._timer: Any = None
         self._is_sending = False
         self.attempts: int = ATTEMPTS.value(crawl.crawler.settings)
+        self._is_closed = False
         #: Pages that wait for another attempt, with their timers.
         self.waiting: dict[Page, Any] = {}
         #: The failed attempts of pages that may be tried again, by the fingerprints of their first URLs.
@@ -94,7 +95,8 @@ class Ends:
             return
         self._failed[first] += 1
         tries = self._failed[first]
-        if tries < self.attempts and not (self._broken or self._crawl.is_ending):
+        ends = self._broken or self._is_closed or self._crawl.is_ending
+        if tries < self.attempts and not ends:
             pause = min(2.0 ** (tries - 1), _MAX_PAUSE)
             self.waiting[page] = call_later(pause, self._pause_ends, page)
         else:
@@ -152,7 +154,7 @@ class Ends:
 
     def close(self) -> None:
         """No page is tried again any more."""
-        self.attempts = 0
+        self._is_closed = True
         for page, timer in [*self.waiting.items()]:
             timer.cancel()
             self._leave(page)

@@ -11,10 +11,11 @@ from typing import Any
 
 from scrapy import Request, signals
 from scrapy.exceptions import DontCloseSpider
+from scrapy.utils.asyncio import call_later
 
 from tbloom import Claim
 from tbloom.scrapy.claims.ends import Ends
-from tbloom.scrapy.claims.page import LEFT, RUNNING, Note, Page, Token, without_token
+from tbloom.scrapy.claims.page import LEFT, RETRIES, RUNNING, Note, Page, Token, without
 from tbloom.scrapy.claims.pages import Pages
 from tbloom.scrapy.claims.states import Event, State
 from tbloom.scrapy.claims.takeover import TakeOver
@@ -23,7 +24,7 @@ from tbloom.scrapy.crawler import Crawl
 from tbloom.scrapy.links import Link, Links
 from tbloom.scrapy.notes import NotNotable, note_request
 from tbloom.scrapy.outage import NEW, CrawlBloom
-from tbloom.scrapy.settings import TAKE_OVER
+from tbloom.scrapy.settings import CLAIM, TAKE_OVER
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -56,6 +57,8 @@ class ClaimedLinks(Links):
         #: The number of requests out of a queue that are being claimed, and those that were.
         self._adopting = 0
         self._adopted = deque[tuple[Request, Token]]()
+        #: Notes to be written, by their items.
+        self._notes = dict[bytes, str]()
         self.pages.connect(crawler.signals.connect)
         crawler.signals.connect(self._take_over.begin, signals.engine_started)
         crawler.signals.connect(self._idle, signals.spider_idle)
@@ -93,7 +96,7 @@ class ClaimedLinks(Links):
         self._take_over.moves += 1
         page = self.pages.returning(request)
         if page is None:
-            request = without_token(request)
+            request = without(CLAIM, request)  # which came with a copied meta
         link = super()._link(request, is_asked=is_asked and page is None)
         link.page, link.token = page, page.token if page else None
         if link.item is None:
@@ -102,13 +105,14 @@ class ClaimedLinks(Links):
         token = page.token if page else self._token()
         link.token = token._replace(fingerprints=(hexed, *before))
         if hexed in before:  # to itself, once, as for a new cookie; or in a circle
-            link.item, link.answer = None, Claim.NEW if before == (hexed,) else Claim.BUSY
+            is_first = before[0] == hexed and before.count(hexed) == 1
+            link.item, link.answer = None, Claim.NEW if is_first else Claim.BUSY
         elif hexed in self.ends.left_pages:
             link.answer = Claim.BUSY
         if link.answer is not None:
             return link
         try:
-            link.note = self._note(request, link.token)
+            link.note = self._note(request, link.token.in_queue)
         except NotNotable as error:
             self.crawl.count("tbloom/not_noted")
             self.crawl.log_once(logger.warning, _NOT_NOTED, request, error)
@@ -159,6 +163,8 @@ class ClaimedLinks(Links):
             elif token is not None and not queued:
                 self.ends.leave(token.items, "")
         if token is not None and queued:
+            if token.deaths:
+                self._note_soon(link.request, token.in_queue)
             self._hand_over(token)
         elif page is not None and token is None:
             self._leads_elsewhere(page, link)
@@ -191,13 +197,14 @@ class ClaimedLinks(Links):
     def _go_on(self, page: Page, request: Request) -> None:
         """The page has ended that was asked for again. If it has failed, the request is no page's."""
         is_page = page.state is State.PASSED_ON
-        self._give(request if is_page else without_token(request), page.token if is_page else None)
+        request = request if is_page else without(CLAIM, request)
+        self._give(request, page.token if is_page else None)
 
     def _schedule_again(self, request: Request, dead: Token) -> None:
         """Queues a request whose claims this session has taken over."""
         engine = self.crawl.crawler.engine
         if engine is not None and engine.spider is not None:  # else the next crawl takes it over
-            token = self._token(*dead.fingerprints)
+            token = self._token(*dict.fromkeys(dead.fingerprints))
             self._give(request, token._replace(deaths=dead.deaths + 1))
 
     # Out of the queue
@@ -219,22 +226,32 @@ class ClaimedLinks(Links):
     def _take(self, request: Request, token: Token) -> Request:
         """The request is to be fetched, as a page."""
         self._take_over.moves += 1
-        try:
-            left = self._note(request, token._replace(deaths=0), LEFT)
-            if token.deaths:  # which its note counts from now on: this crawler may die of it, too
-                running = {token.items[0]: self._note(request, token)}
-                self.crawl.later("noted", partial(self.seen.note_again, running))
-        except NotNotable:  # a middleware's object: the note of its claim stays
-            left = ""
+        left = ""
+        with suppress(NotNotable):  # a middleware's object: the note of its claim stays
+            left = self._note(without(RETRIES, request), token._replace(deaths=0), LEFT)
+        if token.deaths:  # this crawler may die of it, too
+            self._note_soon(request, token)
         self.pages.taken(token, request, left)
         return request
+
+    def _note_soon(self, request: Request, token: Token) -> None:
+        """Notes the request anew, together with others of this turn of the event loop."""
+        with suppress(NotNotable):
+            text = self._note(request, token)
+            if not self._notes:
+                call_later(0, self._send_notes)
+            self._notes[token.items[0]] = text
+
+    def _send_notes(self) -> None:
+        notes, self._notes = self._notes, {}
+        self.crawl.later("noted", partial(self.seen.note_again, notes))
 
     def _adopt(self, request: Request, token: Token) -> None:
         """Claims a request that perhaps another process has put into the queue, in the place of that one's session."""
         owner = (("previous_owner", token.session),)
         link = Link(request, token.items[0], owner, token=token, owner=token.session)
         with suppress(NotNotable):
-            link.note = self._note(request, token)
+            link.note = self._note(request, token.in_queue)
         self._adopting += 1
         self._enter(link)
 
@@ -263,8 +280,7 @@ class ClaimedLinks(Links):
     # The end of a page, and of the crawl
 
     def _try_again(self, page: Page) -> None:
-        meta = {key: value for key, value in page.request.meta.items() if key != "retry_times"}
-        self._give(page.request.replace(meta=meta), page.token)
+        self._give(without(RETRIES, page.request.copy()), page.token)
         look_again(self.crawl.crawler.engine)
 
     async def close(self) -> None:

@@ -16,6 +16,8 @@ from tbloom.scrapy.settings import CLAIM
 #: The kinds of notes: of a request that is queued or running, which any crawler takes over once its own has died; and of
 #: a page that has failed, which the next crawl takes over as it begins.
 RUNNING, LEFT = "running", "left"
+#: Where Scrapy counts the retries of one attempt.
+RETRIES = "retry_times"
 
 _TOKEN = re.compile(r"([0-9a-f]+) (\d{1,18}) (\d{1,9})((?: (?:[0-9a-f]{2})+)+)", re.ASCII)
 
@@ -52,6 +54,11 @@ class Token(NamedTuple):
         request.meta[CLAIM] = self.text()
 
     @property
+    def in_queue(self) -> Self:
+        """The token for the note of a queued request, of which no crawler dies."""
+        return self._replace(deaths=max(0, self.deaths - 1))
+
+    @property
     def items(self) -> list[bytes]:
         """The fingerprints as items of the filter."""
         return [bytes.fromhex(fingerprint) for fingerprint in self.fingerprints]
@@ -82,11 +89,11 @@ def prefix(spider: Spider, kind: str = RUNNING) -> str:
     return f"{kind} {spider.name}\n"
 
 
-def without_token(request: Request) -> Request:
-    """The request, or a copy without the token that came with a copied meta: the original may be in a queue."""
-    if CLAIM not in request.meta:
+def without(key: str, request: Request) -> Request:
+    """The request, or a copy without this key in its meta: the original may be in a queue."""
+    if key not in request.meta:
         return request
-    return request.replace(meta={k: v for k, v in request.meta.items() if k != CLAIM})
+    return request.replace(meta={k: v for k, v in request.meta.items() if k != key})
 
 
 @dataclass(slots=True, eq=False)

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from scrapy import Request, signals
-from scrapy.exceptions import IgnoreRequest
+from scrapy.exceptions import CloseSpider, IgnoreRequest
 from scrapy.http import Response
 from scrapy.settings import BaseSettings
 from scrapy.spidermiddlewares.httperror import HttpError
@@ -160,7 +160,9 @@ class Pages:
     def callback_raised(self, response: Response, error: Exception) -> None:
         """The page fails, unless it is asked for again."""
         page = self.page_of(response)
-        if page and not isinstance(error, HttpError):  # the status decides
+        if page and isinstance(error, CloseSpider):  # it has done what it was to do
+            self.output_may_have_ended(page)
+        elif page and not isinstance(error, HttpError):  # the status decides
             page.would_fail = page.would_fail or reason(error)
 
     @contextmanager
@@ -176,7 +178,7 @@ class Pages:
             yield partial(self._yielded, page)
             failed = ""
         except Exception as error:
-            failed = reason(error)
+            failed = "" if isinstance(error, CloseSpider) else reason(error)
             raise
         finally:
             page.failed = page.failed or failed
@@ -225,6 +227,13 @@ class Pages:
             if others:  # the same object once more
                 self._links[id(request)] = others
             self._one_less(page)
+        elif id(request) in self._by_id:
+            call_later(0, self._check_retry, self._by_id[id(request)], request)
+
+    def _check_retry(self, page: Page, request: Request) -> None:
+        """The engine has scheduled a retry by now, unless a handler of ``request_scheduled`` has dropped it."""
+        if self.keep_retry(request):
+            page.retry = None
 
     def item_ended(self, response: Any, signal: object, failure: Failure | None = None) -> None:
         """An item has passed the pipelines, or one of them has dropped it, or raised an exception."""

@@ -129,9 +129,6 @@ class TakeOver:
         taken = [found for text in texts if (found := self._request_of(text))]
         if not taken:
             return
-        spider = self._crawl.spider
-        again = {note.token.items[0]: note.text(spider) for _, note in taken}
-        self._crawl.later("noted", partial(self._seen.note_again, again))
         logger.info("took over %d requests of crawlers that have ended", len(taken))
         for request, note in taken:
             self._crawl.count("tbloom/taken_over")
