@@ -3,6 +3,7 @@ rest: recorded/changing.txt, import.txt.)"""
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pty
 import re
@@ -13,6 +14,7 @@ import sys
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from termios import TIOCSCTTY
 from typing import Any
 
 import pytest
@@ -20,38 +22,38 @@ import redis
 
 from tbloom import TimeBloom
 from tbloom.pages import PageStore
-from tests.helpers.commands import process, refused, tbloom
+from tests.helpers.commands import refused, started, tbloom
 
 
 def _answered(answer: str, *arguments: str) -> tuple[int, str]:
-    """Exit code and stderr of a command whose standard input is a terminal, on which a user answers."""
+    """Exit code and stderr of a command that asks on its terminal, where a user answers."""
     ours, terminal = pty.openpty()
+    own: Any = {"start_new_session": True, "preexec_fn": partial(fcntl.ioctl, 0, TIOCSCTTY)}
     with os.fdopen(ours, "wb", 0) as user, os.fdopen(terminal, "rb") as stdin:
+        running, said = started(*arguments, stdin=stdin, **own), b""
+        while not said.endswith(b"[y/N]: ") and (more := running.stderr.read(1)):
+            said += more
         user.write(answer.encode())
-        done = process(*arguments, stdin=stdin)
-    return done.returncode, done.stderr.decode()
+        said += running.communicate()[1]
+    return running.returncode, said.decode()
 
 
 @pytest.mark.parametrize(
     ("command", "asked", "not_done", "then"),
     [
         ("clear --url {} {}", "the 250 items", "deleted", "no filter"),
-        (
-            "reconfigure --url {} {} --slices 2",
-            "the oldest 5 slices",
-            "changed",
-            "2 slices of a day",
-        ),
+        ("reconfigure --url {} {} --slices 2", "the oldest 5 slices", "changed", "2 slices of a day"),
     ],
-)
+)  # fmt: skip
 def test_what_is_forgotten_is_asked_about(
     url: str, filled: TimeBloom, *, command: str, asked: str, not_done: str, then: str
 ) -> None:
-    """Without an answer, nothing changes."""
+    """Without an answer (Ctrl-D), or after Ctrl-C, nothing changes."""
     words = command.format(url, filled.name).split()
     question = f"Forget {asked} of '{filled.name}' on {url}? [y/N]: "
-    for no in ("\n", "n\n"):
+    for no in ("\n", "n\n", "\x04"):
         assert _answered(no, *words) == (1, f"{question}tbloom: nothing was {not_done}\n")
+    assert _answered("\x03", *words) == (130, f"{question}tbloom: interrupted\n")
     assert 250 == filled.info().items
     code, said = _answered("y\n", *words)
     assert (0, True) == (code, said.startswith(question))

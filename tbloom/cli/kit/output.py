@@ -46,7 +46,9 @@ def confirm(question: str, failed: str) -> None:
         return
     if not sys.stdin.isatty():
         raise CommandError("--yes: needed where standard input is no terminal")
-    if not click.confirm(printable(question), err=True):
+    click.echo(f"{printable(question)} [y/N]: ", nl=False, err=True)
+    answer = sys.stdin.readline()  # "" after Ctrl-D
+    if answer.strip().lower() not in {"y", "yes"}:
         raise CommandFailed(failed)
 
 
