@@ -25,8 +25,8 @@ from tbloom.engine.flow import text
 _SCRAPY_REDIS = "tbloom.scrapy.dupefilter.fingerprinter.ScrapyRedisFingerprinter"
 #: Fingerprints per batch; per SSCAN, they take less than a millisecond of the server's time.
 _AT_ONCE = 1000
-#: The length in front of each fingerprint in the requests.seen of Scrapy 2.19 and later.
-_LENGTH_BYTES = 2
+#: The length in front of each fingerprint in the requests.seen of Scrapy 2.19 and later; what is longer is none (bytes).
+_LENGTH_BYTES, _LONGEST = 2, 1024
 _HEX_DIGITS = b"0123456789abcdefABCDEF"
 _HEX = re.compile(rb"([0-9a-fA-F]{2})*")
 
@@ -139,27 +139,38 @@ def _seen_file(stack: ExitStack, path: str) -> Batches:
     A last fingerprint that was cut off is left out, as by Scrapy.
     """
     found = Path(path) / "requests.seen" if Path(path).is_dir() else Path(path)
+    if not found.exists():
+        raise CommandError(
+            f"--from-seen {path}: expected the JOBDIR of a crawl, with requests.seen"
+        )
     file = stack.enter_context(found.open("rb"))
     # As the first byte of a length, a hex digit would mean a fingerprint of 12 KB.
-    return _hex_lines(file) if file.peek(1)[:1] in _HEX_DIGITS else _records(file)
+    return _batched(_hex_lines(file) if file.peek(1)[:1] in _HEX_DIGITS else _records(file))
 
 
-def _hex_lines(file: BinaryIO) -> Batches:
-    whole = (line.rstrip() for line in file if line.endswith(b"\n"))
-    for lines in _batched(whole):
-        yield _fingerprints(f"--from-seen {file.name}", lines)
+def _hex_lines(file: BinaryIO) -> Iterator[bytes]:
+    for number, line in enumerate(file, 1):
+        digits = line.rstrip()
+        if digits.strip(_HEX_DIGITS) or ((is_whole := line.endswith(b"\n")) and len(digits) % 2):
+            raise _no_seen_file(file, f"line {number:,} is {text(digits)[:100]!r}")
+        if is_whole:
+            yield unhexlify(digits)
 
 
-def _records(file: BinaryIO) -> Batches:
+def _records(file: BinaryIO) -> Iterator[bytes]:
     """Fingerprints, each with its length in front of it."""
+    number = 0
+    while len(head := file.read(_LENGTH_BYTES)) == _LENGTH_BYTES:
+        size, number = int.from_bytes(head, "big"), number + 1
+        if not 0 < size <= _LONGEST:
+            raise _no_seen_file(file, f"fingerprint {number:,} would have {size:,} bytes")
+        if len(found := file.read(size)) == size:
+            yield found
 
-    def fingerprints() -> Iterator[bytes]:
-        while len(head := file.read(_LENGTH_BYTES)) == _LENGTH_BYTES:
-            size = int.from_bytes(head, "big")
-            if len(found := file.read(size)) == size > 0:
-                yield found
 
-    return _batched(fingerprints())
+def _no_seen_file(file: BinaryIO, why: str) -> CommandError:
+    kinds = "lines of 40 (or 64) hex digits, or since Scrapy 2.19 fingerprints behind their lengths"
+    return CommandError(f"{file.name}: expected Scrapy's requests.seen ({kinds}): {why}")
 
 
 def _batched(items: Iterator[bytes]) -> Batches:
