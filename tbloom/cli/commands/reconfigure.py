@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from tbloom.bloom.config import Config, configure
-from tbloom.bloom.reconfigure import FIXED, reconfigure
+from tbloom.bloom.reconfigure import reconfigure
 from tbloom.cli.commands.plan import slice_bytes
 from tbloom.cli.kit import filters, formats, options, output, progress
 from tbloom.cli.kit.command import Command
@@ -15,19 +15,19 @@ from tbloom.cli.kit.errors import CommandError
 from tbloom.cli.kit.filters import Server
 from tbloom.engine.server import ServerClock
 from tbloom.errors import ConfigError
-from tbloom.window import parse_granularity
 
 
 @click.command(cls=Command, example="tbloom reconfigure news --capacity 5M --slices 14")
 @options.name
 @options.server
-@options.parameters
+@options.changeable
 @options.yes
 def command(name: str, server: Server, **parameters: Any) -> None:
     """Gives a filter other parameters, and keeps what it has seen.
 
     Stop the crawlers first, and start them with the new parameters: with the old ones they get ConfigMismatch. What is
     not given stays; in brackets: the default of a new filter. Fewer slices forget the oldest ones, so it asks first.
+    Granularity, time zone and shards can't change: create a filter of another name.
     """
     given = options.given(parameters)
     if not given:
@@ -46,11 +46,6 @@ def command(name: str, server: Server, **parameters: Any) -> None:
 
 def _changed(old: Config, given: dict[str, Any]) -> Config:
     """The old parameters with the ``given`` ones in their place."""
-    if granularity := given.get("granularity"):
-        given = {**given, "granularity": parse_granularity(granularity)}
-    for name in given.keys() & FIXED:
-        if given[name] != getattr(old, name):
-            raise _fixed(f"--{name}")
     known: dict[str, Any] = {**filters.parameters_of(old)}
     del known["bits"], known["hashes"]
     # A size that follows from the old parameters gives way to that of the new ones.
@@ -64,13 +59,11 @@ def _changed(old: Config, given: dict[str, Any]) -> Config:
     try:
         return configure(old.name, **{**known, **given})
     except ConfigError as error:
-        raise (_fixed(f"{error}") if error.argument in FIXED else error) from None
-
-
-def _fixed(what: str) -> CommandError:
-    return CommandError(
-        f"{what}: it can't change, because items are found by it; create a filter of another name"
-    )
+        if error.argument != "shards":
+            raise
+        raise CommandError(
+            f"{error}: it can't change, because items are found by it; create a filter of another name"
+        ) from None
 
 
 def _table(old: Config, new: Config) -> str:

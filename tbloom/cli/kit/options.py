@@ -159,13 +159,8 @@ def all_of(*decorators: Any) -> Callable[[Any], Any]:
 
 
 _parameter = partial(click.option, cls=Parameter)
-#: An option for each parameter of a filter.
-parameters = all_of(
-    _parameter(
-        "--granularity",
-        metavar="PERIOD",
-        help="length of a slice: h, d, w, m, or 15min, 3d ... (d); none: no window, the filter never forgets",
-    ),
+#: An option for each parameter of a filter that can change.
+changeable = all_of(
     _parameter("--slices", type=int, metavar="N", help="number of slices (7)"),
     _parameter(
         "--capacity",
@@ -175,9 +170,18 @@ parameters = all_of(
     _parameter("--error-rate", type=float, metavar="RATE", help="over the whole window (1e-4)"),
     _parameter("--bits", type=numbers.bits, help="bits per slice, such as 2^30 (by capacity)"),
     _parameter("--hashes", type=int, metavar="N", help="bits that an item sets (by error rate)"),
+    _parameter("--grow/--no-grow", default=None, help="a full slice grows (yes), or refuses items"),
+)
+#: An option for each parameter.
+parameters = all_of(
+    _parameter(
+        "--granularity",
+        metavar="PERIOD",
+        help="length of a slice: h, d, w, m, or 15min, 3d ... (d); none: no window, the filter never forgets",
+    ),
+    changeable,
     _parameter("--tz", metavar="ZONE", help="time zone, such as Europe/Berlin (UTC)"),
     _parameter("--shards", type=int, metavar="N", help="shards, for a cluster (by size)"),
-    _parameter("--grow/--no-grow", default=None, help="a full slice grows (yes), or refuses items"),
 )
 #: --create, and the parameters of the new filter.
 creation = all_of(
