@@ -130,7 +130,12 @@ def _stored_set(server: Server, key: str) -> Batches:
 def _members(server: Server, key: str) -> Batches:
     with server.named():
         for members in _batched(server.client.sscan_iter(key, count=_AT_ONCE)):
-            yield _fingerprints(f"--from-set {key}", members)
+            wrong = next((each for each in members if not _HEX.fullmatch(each)), None)
+            if wrong is not None:
+                raise CommandError(
+                    f"--from-set {key}: expected fingerprints in hex, as scrapy-redis writes them, got {text(wrong)[:100]!r}"
+                )
+            yield [unhexlify(member) for member in members]
 
 
 def _seen_file(stack: ExitStack, path: str) -> Batches:
@@ -140,9 +145,7 @@ def _seen_file(stack: ExitStack, path: str) -> Batches:
     """
     found = Path(path) / "requests.seen" if Path(path).is_dir() else Path(path)
     if not found.exists():
-        raise CommandError(
-            f"--from-seen {path}: expected the JOBDIR of a crawl, with requests.seen"
-        )
+        raise CommandError(f"--from-seen {path}: expected Scrapy's JOBDIR, with requests.seen")
     file = stack.enter_context(found.open("rb"))
     # As the first byte of a length, a hex digit would mean a fingerprint of 12 KB.
     return _batched(_hex_lines(file) if file.peek(1)[:1] in _HEX_DIGITS else _records(file))
@@ -176,14 +179,3 @@ def _no_seen_file(file: BinaryIO, why: str) -> CommandError:
 def _batched(items: Iterator[bytes]) -> Batches:
     while batch := [*islice(items, _AT_ONCE)]:
         yield batch
-
-
-def _fingerprints(name: str, members: list[bytes]) -> list[bytes]:
-    """The fingerprints as bytes, as ``tbloom.scrapy.DupeFilter`` adds them."""
-    try:
-        return [unhexlify(member) for member in members]
-    except ValueError:
-        wrong = next(member for member in members if not _HEX.fullmatch(member))
-        raise CommandError(
-            f"{name}: expected fingerprints in hex, as Scrapy and scrapy-redis write them, got {text(wrong)[:100]!r}"
-        ) from None
