@@ -70,14 +70,11 @@ def test_an_outage_is_waited_for_aloud_and_the_lost_answers_are_counted(
 def test_lines_are_answered_as_they_come(url: str, filled: TimeBloom) -> None:
     """``tail -f urls.txt | tbloom add ...``, until Ctrl-C."""
     with started("add", "--url", url, filled.name, text=True, bufsize=1) as running:
-        assert running.stdin
-        assert running.stdout
         for line in ("new a\n", "new b\n"):
             running.stdin.write(line)
             assert running.stdout.readline() == line
         running.send_signal(signal.SIGINT)
         assert running.wait() == 130
-        assert running.stderr
         assert running.stderr.read().endswith("tbloom: interrupted: 2 lines answered\n")
 
 
@@ -231,9 +228,8 @@ def test_wide_characters_keep_columns_aligned() -> None:
 def test_styles_are_for_terminals_that_take_them(
     terminal: dict[str, str] | None, *, is_styled: bool
 ) -> None:
-    done = tbloom_bytes(
-        "plan", is_terminal=terminal is not None, **{"TERM": "xterm", **(terminal or {})}
-    )
+    given = {"TERM": "xterm", **(terminal or {})}
+    done = tbloom_bytes("plan", is_terminal=terminal is not None, **given)
     assert is_styled is (b"\x1b" in done.stdout)
 
 
@@ -255,12 +251,9 @@ def test_rate_measures_what_is_predicted(url: str, name: str, client: redis.Redi
 
 def test_the_interval_is_wilsons() -> None:
     """Newcombe 1998 (Statistics in Medicine 17), table I."""
-    for found, sample, expected in (
-        (81, 263, (0.2553, 0.3662)),
-        (0, 20, (0, 0.1611)),
-        (1, 29, (0.0061, 0.1718)),
-    ):
-        assert expected == pytest.approx(interval(found, sample), abs=0.0001)
+    rows = {(81, 263): (0.2553, 0.3662), (0, 20): (0, 0.1611), (1, 29): (0.0061, 0.1718)}
+    for counts, expected in rows.items():
+        assert expected == pytest.approx(interval(*counts), abs=0.0001)
 
 
 def test_ids_and_members_are_a_table(own_url: str, tmp_path: Path) -> None:

@@ -148,10 +148,7 @@ def test_without_names_all_filters_are_served(own: redis.Redis, own_url: str) ->
 
 @pytest.mark.parametrize(
     ("names", "lines"),
-    [
-        ([], []),
-        (["news", "blog"], ["'news' .*no filter", "'blog' .*no filter"]),
-    ],
+    [([], []), (["news", "blog"], ["'news' .*no filter", "'blog' .*no filter"])],
 )
 def test_a_redis_that_goes_away_is_logged_and_survived(names: list[str], lines: list[str]) -> None:
     """And that it is back, without its filters, as it had no persistence."""
