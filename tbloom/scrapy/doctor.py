@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
+from inspect import isclass
+from typing import Any
 
-from redis import RedisError
+from redis import Redis, RedisError
 from redis.exceptions import RedisClusterException
 from scrapy.exceptions import NotConfigured
 from scrapy.settings import BaseSettings
@@ -13,11 +15,21 @@ from scrapy.utils.misc import load_object
 from scrapy.utils.project import get_project_settings, inside_project
 
 from tbloom import LocalBloom
-from tbloom.errors import ConfigError
+from tbloom.errors import TBloomError
+from tbloom.scrapy.counts import KINDS, DistinctCounts, make_counters
 from tbloom.scrapy.dupefilter.dupefilter import DupeFilter
 from tbloom.scrapy.gates import Addon
 from tbloom.scrapy.options import error_line, naming_redis, read_options
-from tbloom.scrapy.settings import MARK, MARKS_DONE
+from tbloom.scrapy.settings import (
+    FILTER,
+    MARK,
+    MARKS_DONE,
+    PAGES,
+    SHADOW,
+    arguments,
+    expand,
+    naming_settings,
+)
 
 _PERSIST = "SCHEDULER_PERSIST"
 _OFF = (
@@ -34,18 +46,20 @@ def project_settings() -> BaseSettings | None:
 def faults(settings: BaseSettings) -> Iterator[str]:
     """A line for each fault, until one that hides others."""
     try:
-        has_addon = Addon in [
-            load_object(path) for path, on in settings.getdict("ADDONS").items() if on is not None
-        ]
-    except (ImportError, NameError, ValueError) as error:
-        yield f"ADDONS names what can't be imported: {error}"
-        return
-    try:
-        if has_addon:
-            Addon().update_settings(settings)
+        yield from _faults(settings)
+    except (ImportError, ValueError) as error:  # a class, a bool of Scrapy's
+        yield str(error)
     except NotConfigured as error:
         yield f"tbloom's add-on is off: {error}"
-        return
+    except (TBloomError, RedisError, RedisClusterException) as error:
+        yield error_line(error, settings)
+
+
+def _faults(settings: BaseSettings) -> Iterator[str]:
+    _check_classes(settings)
+    has_addon = Addon in _components("ADDONS", settings)
+    if has_addon:
+        Addon().update_settings(settings)
     if not issubclass(load_object(settings["DUPEFILTER_CLASS"]), DupeFilter):
         names = sorted(name for name in settings if name.startswith("TBLOOM_"))
         yield _OFF.format(f" (without effect: {', '.join(names)})" if names else "")
@@ -59,10 +73,60 @@ def faults(settings: BaseSettings) -> Iterator[str]:
             f"{_PERSIST}: without it, scrapy-redis deletes the queue where a crawl is stopped, and its pages count as seen for "
             f"the whole window: set it to True, or {MARK.name} = 'done'"
         )
+    if DistinctCounts in _components("EXTENSIONS", settings):
+        make_counters(settings, "spider")[KINDS[0]].client.close()
+    if settings.getbool("HTTPCACHE_ENABLED"):
+        _check_pages(settings)
+    with naming_redis(settings), closing(read_options(settings, "spider")) as answers:
+        if not isinstance(answers.seen, LocalBloom):
+            answers.seen.client.ping()
+            yield from answers.seen.warnings()
+            yield from _missing_replicas(answers.seen.client, settings)
+
+
+def _check_classes(settings: BaseSettings) -> None:
+    """Raises ImportError where a setting names no class, so that Scrapy could not start."""
+    names = ["DUPEFILTER_CLASS", "SCHEDULER", "DOWNLOADER"]
+    if isinstance(SHADOW.value(settings), str):
+        names.append(SHADOW.name)
+    for name in names:
+        if not isclass(_loaded(f"tbloom can't start: {name}", settings[name])):
+            raise ImportError(f"tbloom can't start: {name} is no class, but {settings[name]!r}")
+
+
+def _loaded(place: str, value: Any) -> Any:
+    """What the value names. Raises ImportError, which begins with the place."""
     try:
-        with naming_redis(settings), closing(read_options(settings, "spider")) as answers:
-            if not isinstance(answers.seen, LocalBloom):
-                answers.seen.client.ping()
-                yield from answers.seen.warnings()
-    except (ConfigError, RedisError, RedisClusterException) as error:
-        yield error_line(error, settings)
+        return load_object(value)
+    except Exception as error:  # noqa: BLE001 - whatever the project's own module raises
+        why = f"{type(error).__name__}: {error}"
+        raise ImportError(f"{place} names what can't be imported: {why}") from None
+
+
+def _components(name: str, settings: BaseSettings) -> list[Any]:
+    """Those that the setting switches on. Raises ImportError."""
+    return [_loaded(name, path) for path, on in settings.getdict(name).items() if on is not None]
+
+
+def _check_pages(settings: BaseSettings) -> None:
+    """Raises ConfigError for parameters of the page store that can't be right; the store is not made."""
+    storage = _loaded("HTTPCACHE_STORAGE", settings["HTTPCACHE_STORAGE"])
+    if storage.__module__ != "tbloom.scrapy.storage":
+        return
+    from tbloom.pages.config import given  # noqa: PLC0415 - needs what the storage has imported
+    from tbloom.pages.members import check_codec  # noqa: PLC0415 - the same
+
+    found = arguments(settings, PAGES)
+    period, slices = found.get("granularity"), found.get("slices")
+    is_window = period is not None or slices is not None
+    expand(PAGES["path"], f"{found.get('path', '')}", spider="spider")
+    with naming_settings(PAGES):
+        check_codec(found.get("codec", "gzip"))
+        given(period, slices, found.get("tz") if is_window else None)
+
+
+def _missing_replicas(client: Any, settings: BaseSettings) -> Iterator[str]:
+    """Of a cluster, nothing is known."""
+    wanted = FILTER["replicas"].value(settings)
+    if wanted and isinstance(client, Redis) and (there := client.wait(wanted, 1)) < wanted:
+        yield f"{FILTER['replicas'].name}: expected at most the {there} replicas that the server has, got {wanted}"

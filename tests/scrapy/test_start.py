@@ -41,9 +41,8 @@ def said(result: dict[str, Any], level: str) -> list[str]:
 
 def test_an_import_without_scrapy_names_the_extra() -> None:
     script = "import sys; sys.modules['scrapy'] = None; import tbloom.scrapy"
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=False
-    )
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert "tbloom.scrapy needs Scrapy: pip install 'tbloom[scrapy]'" in done.stderr
 
 
@@ -208,6 +207,8 @@ def test_an_import_of_scrapy_rediss_set_is_known(url: str, client: redis.Redis, 
 
 OFF = "tbloom is off: neither ADDONS nor DUPEFILTER_CLASS names it"
 SHARED = {"SCHEDULER": "scrapy_redis.scheduler.Scheduler"}
+CACHED = {"HTTPCACHE_ENABLED": True, "HTTPCACHE_STORAGE": "tbloom.scrapy.PageCacheStorage"}
+COUNTED = {"EXTENSIONS": {"tbloom.scrapy.DistinctCounts": 500}}
 THEIRS = {"DUPEFILTER_CLASS": "scrapy.dupefilters.RFPDupeFilter"}
 
 
@@ -219,13 +220,21 @@ THEIRS = {"DUPEFILTER_CLASS": "scrapy.dupefilters.RFPDupeFilter"}
         ({**ADDON, "TBLOOM_STORE": "local", "REDIS_URL": UNREACHABLE}, ""),
         ({}, f"{OFF}. Set ADDONS"),
         ({"TBLOOM_SLICES": 3, "TBLOOM_KEY": "a"}, f"{OFF} (without effect: TBLOOM_KEY, TBLOOM_SL"),
-        ({"ADDONS": {"tbloom.scrapy.AddOn": 500}}, "ADDONS names what can't be imported: Module 'tb"),
+        ({"ADDONS": {"tbloom.scrapy.AddOn": 500}}, "ADDONS names what can't be imported: NameError: M"),
         ({**ADDON, **THEIRS}, "tbloom's add-on is off: the project sets DUPEFILTER_CLASS"),
         ({**SCRAPY, "TBLOOM_MARK": "done"}, "TBLOOM_MARK: 'done' and 'parsed' need ADDONS ="),
         ({**ADDON, "TBLOOM_SLCES": 3}, "unknown setting TBLOOM_SLCES; did you mean TBLOOM_SLICES?"),
         ({**ADDON, **SHARED}, "SCHEDULER_PERSIST: without it, scrapy-redis deletes the queue"),
         ({**ADDON, **SHARED, "SCHEDULER_PERSIST": True}, ""),
         ({**ADDON, "REDIS_URL": UNREACHABLE}, "REDIS_URL is redis://127.0.0.1:1/0: Error 111"),
+        ({"DUPEFILTER_CLASS": "x.y.Z"}, "tbloom can't start: DUPEFILTER_CLASS names what can't be imported: M"),
+        ({**ADDON, "SCHEDULER": "os.path"}, "tbloom can't start: SCHEDULER is no class, but"),
+        ({**ADDON, **THEIRS, "TBLOOM_SHADOW": "x.Y"}, "tbloom can't start: TBLOOM_SHADOW names what can't be imported"),
+        ({**ADDON, "TBLOOM_REPLICAS": 2}, "TBLOOM_REPLICAS: expected at most the 0 replicas that"),
+        ({**ADDON, **COUNTED, "TBLOOM_COUNT_SLICES": 0}, "TBLOOM_COUNT_SLICES: expected a whole"),
+        ({**ADDON, **CACHED, "TBLOOM_PAGES_CODEC": "zip"}, "TBLOOM_PAGES_CODEC: expected gzip"),
+        ({**ADDON, **CACHED, "TBLOOM_PAGES_SLICES": 2}, "TBLOOM_PAGES_GRANULARITY: expected a period"),
+        ({**ADDON, **CACHED, **COUNTED, "TBLOOM_TIMEZONE": "Europe/Berlin"}, ""),
     ],
 )  # fmt: skip
 def test_a_fault_is_one_line(url: str, settings: dict[str, Any], expected: str) -> None:
@@ -257,8 +266,12 @@ def test_doctor_reads_the_project_in_the_folder(tmp_path: Path) -> None:
         return done.returncode, done.stdout or done.stderr
 
     code, line = doctor()
-    assert 2 == code
-    assert "expected the folder of a Scrapy project" in line
+    assert (2, True) == (code, "expected the folder of a Scrapy project" in line)
+    for wrong, why in (("import gone", "gone"), ("a =", "SyntaxError"), ("ADDONS = 5", "int")):
+        write_project(tmp_path, wrong)
+        code, line = doctor()
+        assert (2, True) == (code, why in line)
+        assert line.startswith("tbloom: the project's settings can't be imported: ")
     lines = "ADDONS = {'tbloom.scrapy.Addon': 500}", "TBLOOM_STORE = 'local'"
     write_project(tmp_path, *lines)
     code, text = doctor()
@@ -317,12 +330,9 @@ def test_scrapys_commands_that_try_a_spider_leave_redis_alone(
         (tmp_path / page).write_text('<a href="a.html">a</a> <a href="b.html">b</a>')
     done = subprocess.run(
         [sys.executable, "-m", "scrapy", command, *options, (tmp_path / "a.html").as_uri()],
-        check=False,
-        cwd=tmp_path,
+        check=False, cwd=tmp_path, capture_output=True, text=True,
         env={**os.environ, "PYTHONPATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-    )
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "tbloom's filter is neither asked nor filled" in done.stderr
     assert "ERROR" not in done.stderr

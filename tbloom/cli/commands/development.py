@@ -16,7 +16,7 @@ from tbloom.cli.kit.errors import FAILED, CommandError
 _LOOKED_AT = {
     ("ADDONS", "tbloom"): "ADDONS and DUPEFILTER_CLASS: tbloom is on",
     ("TBLOOM_MARK",): "TBLOOM_MARK: pages can be marked as it says",
-    ("SCHEDULER_PERSIST",): "SCHEDULER_PERSIST: a stopped crawl keeps its queue",
+    ("SCHEDULER_PERSIST",): "SCHEDULER_PERSIST: scrapy-redis deletes no queue of a stopped crawl",
     ("",): "other settings can be read, and the server keeps what it is given",
 }
 
@@ -29,7 +29,11 @@ def doctor() -> int:
     """
     from tbloom.scrapy import doctor as project  # noqa: PLC0415 - needs Scrapy
 
-    settings = project.project_settings()
+    try:
+        settings = project.project_settings()
+    except Exception as error:  # noqa: BLE001 - whatever the project's own modules raise
+        why = f"{type(error).__name__}: {error}"
+        raise CommandError(f"the project's settings can't be imported: {why}") from None
     if settings is None:
         raise CommandError("expected the folder of a Scrapy project, with a scrapy.cfg")
     found = [*project.faults(settings)]
