@@ -275,8 +275,7 @@ def test_doctor_reads_the_project_in_the_folder(tmp_path: Path) -> None:
     lines = "ADDONS = {'tbloom.scrapy.Addon': 500}", "TBLOOM_STORE = 'local'"
     write_project(tmp_path, *lines)
     code, text = doctor()
-    assert (0, "✓ ADDONS") == (code, text[:8])
-    assert text.endswith("tbloom filters the requests of this project\n")
+    assert (0, True) == (code, text.startswith("✓ tbloom filters the requests of this project"))
     write_project(tmp_path, *lines, "ADDONS = {}")
     code, text = doctor()
     assert (1, f"✗ {OFF}") == (code, text[: len(OFF) + 2])

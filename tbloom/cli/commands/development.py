@@ -5,20 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import click
-from click.shell_completion import get_completion_class
+from click.shell_completion import shell_complete
 
 from tbloom.cli.kit import formats, options, output
 from tbloom.cli.kit.command import Command
 from tbloom.cli.kit.errors import FAILED, CommandError
-
-#: What is looked at, in this order, by what a fault of it begins with; the last one has all others. If tbloom is off, nothing
-#: else is looked at.
-_LOOKED_AT = {
-    ("ADDONS", "tbloom"): "ADDONS and DUPEFILTER_CLASS: tbloom is on",
-    ("TBLOOM_MARK",): "TBLOOM_MARK: pages can be marked as it says",
-    ("SCHEDULER_PERSIST",): "SCHEDULER_PERSIST: scrapy-redis deletes no queue of a stopped crawl",
-    ("",): "other settings can be read, and the server keeps what it is given",
-}
 
 
 @click.command(cls=Command, example="tbloom doctor")
@@ -37,18 +28,14 @@ def doctor() -> int:
     if settings is None:
         raise CommandError("expected the folder of a Scrapy project, with a scrapy.cfg")
     found = [*project.faults(settings)]
-    left = found
-    for begins, sound in _LOOKED_AT.items():
-        faults = [fault for fault in left if fault.startswith(begins)]
-        left = [fault for fault in left if fault not in faults]
-        for each in [f"✗ {fault}" for fault in faults] or [f"✓ {sound}"]:
-            output.line(formats.printable(each))
-        if faults and "tbloom" in begins:
-            break
+    for fault in found:
+        output.line(formats.printable(f"✗ {fault}"))
     if found:
         output.line(f"{formats.counted(len(found), 'fault')}: change what the ✗ says")
         return FAILED
-    output.line("tbloom filters the requests of this project")
+    output.line(
+        "✓ tbloom filters the requests of this project; no fault in its settings, or at the server"
+    )
     return 0
 
 
@@ -76,6 +63,4 @@ def completion(context: click.Context, shell: str) -> None:
 
     In bash: eval "$(tbloom completion bash)".
     """
-    script = get_completion_class(shell)
-    assert script is not None  # noqa: S101 - click knows these three
-    output.line(script(context.find_root().command, {}, "tbloom", "_TBLOOM_COMPLETE").source())
+    shell_complete(context.find_root().command, {}, "tbloom", "_TBLOOM_COMPLETE", f"{shell}_source")
