@@ -14,7 +14,6 @@ from tbloom.cli.kit.command import Command
 from tbloom.cli.kit.errors import CommandError
 from tbloom.cli.kit.filters import Server
 from tbloom.engine.server import ServerClock
-from tbloom.errors import ConfigError
 
 
 @click.command(cls=Command, example="tbloom reconfigure news --capacity 5M --slices 14")
@@ -56,14 +55,7 @@ def _changed(old: Config, given: dict[str, Any]) -> Config:
             known["bits"] = old.bits  # without a capacity, each slice has a size of its own
     elif "bits" in given:
         known["hashes"] = old.hashes
-    try:
-        return configure(old.name, **{**known, **given})
-    except ConfigError as error:
-        if error.argument != "shards":
-            raise
-        raise CommandError(
-            f"{error}: it can't change, because items are found by it; create a filter of another name"
-        ) from None
+    return configure(old.name, **{**known, **given})
 
 
 def _table(old: Config, new: Config) -> str:
