@@ -68,7 +68,7 @@ def test_a_password_that_is_wrong_or_missing_is_named(
     own.config_set("requirepass", "right")
     try:
         done = tbloom("list", "--url", own_url.replace("redis://", f"redis://{user}"))
-        said = refused(done, "--url and REDIS_URL", "redis://:PASSWORD@host:6379/0")
+        said = refused(done, "--url, or TBLOOM_URL,", "redis://:PASSWORD@host:6379/0")
         assert ("refuses the password" if user else "wants a password") in said
         assert "wrong" not in said
     finally:

@@ -18,7 +18,7 @@ from tbloom.distinct.config import CounterConfig, from_stored
 from tbloom.distinct.keys import MappingKeys
 from tbloom.distinct.selection import At
 from tbloom.engine.flow import text
-from tbloom.engine.keys import DEFAULT_MAPPING
+from tbloom.engine.keys import DEFAULT_MAPPING, check_name
 from tbloom.engine.parameters import read_stored
 
 #: The parameters of a counter with slices.
@@ -42,6 +42,8 @@ class Counters:
     def __init__(self, server: Server, mapping: str) -> None:
         self.server: Server = server
         self.mapping: str = mapping
+        if mapping != DEFAULT_MAPPING:
+            check_name(mapping, "mapping")
         self._keys = MappingKeys(mapping)
         #: The mapping exists.
         self.exists: bool = (kind := server.kind(mapping)) is not None

@@ -43,6 +43,7 @@ Batches = Iterator[list[bytes]]
 @click.option("--from-url", metavar="URL", help="the server of --from-set (--url)")
 @click.option(
     "--slice",
+    "label",
     metavar="LABEL",
     help="the slice to import into, by its label in 'tbloom info' (the current one)",
 )
@@ -58,7 +59,7 @@ def command(
     from_seen: str | None,
     from_lines: BinaryIO | None,
     from_url: str | None,
-    slice: str | None,
+    label: str | None,
     **parameters: Any,
 ) -> None:
     """Imports what scrapy-redis or Scrapy has seen, or a file.
@@ -83,14 +84,14 @@ def command(
             batches, expected = streams.batches(from_lines), streams.lines_in([from_lines])
         own = {"retry_for": filters.RETRY_FOR, "secret": secret}
         target = server.open_or_create(name, given, **own)
-        target.import_many([], slice)  # raises if there is no such slice
+        target.import_many([], label)  # raises if there is no such slice
         is_new = not target.client.exists(target.config.keys.root)
         target.expect(expected)
         read = new = 0
         advance = stack.enter_context(progress.bar("items", expected))
         for items in batches:
             with filters.announcing_waits():
-                new += target.import_many(items, slice)
+                new += target.import_many(items, label)
             read += len(items)
             advance(len(items))
         if from_set is not None and read:

@@ -60,16 +60,16 @@ def connect(url: str, option: str) -> Iterator[Server]:
 
 @contextmanager
 def _named(url: str, option: str) -> Iterator[None]:
+    names = f"{option}, or {VARIABLES[0]}," if option == "--url" else option
     try:
         yield
     except redis.AuthenticationError as error:
         has = "refuses the password" if "@" in url else "wants a password"
         raise CommandError(
-            f"{without_secrets(url)} {has} ({error}); {option} and {VARIABLES[1]} may have one: "
+            f"{without_secrets(url)} {has} ({error}); {names} may have one: "
             "redis://:PASSWORD@host:6379/0, or redis://USER:PASSWORD@host:6379/0"
         ) from None
     except OUTAGES as error:
-        names = f"{option}, or {VARIABLES[0]}," if option == "--url" else option
         raise CommandError(f"{error} ({names} names the server)") from None
 
 

@@ -19,7 +19,9 @@ def count(text: str) -> int:
     with suppress(ValueError):
         if (number := float(digits + power if power else text)).is_integer() and number >= 1:
             return int(number)
-    raise click.BadParameter(f"expected a whole number such as 1000000, 1e6 or 1M, got {text!r}")
+    raise click.BadParameter(
+        f"expected a whole number from 1 on, such as 1000000, 1e6 or 1M, got {text!r}"
+    )
 
 
 def capacity(text: str) -> int | str:

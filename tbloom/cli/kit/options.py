@@ -14,12 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
+from click.core import ParameterSource
 
 from tbloom.bloom.config import Parameters
 from tbloom.bloom.hasher import Secret
 from tbloom.cli.kit import numbers
 from tbloom.cli.kit.errors import VARIABLES, CommandError
 from tbloom.engine.keys import DEFAULT_MAPPING
+from tbloom.errors import ConfigError
 
 if TYPE_CHECKING:
     from tbloom.cli.kit.filters import Server
@@ -84,7 +86,10 @@ def _connected(context: click.Context, option: click.Option, url: str) -> Server
         return url
     from tbloom.cli.kit.filters import connect  # noqa: PLC0415 - the help does without redis-py
 
-    found = context.with_resource(connect(url, option.opts[0]))
+    place = option.opts[0]
+    if context.get_parameter_source("server") is ParameterSource.ENVIRONMENT:
+        place = next(filter(os.environ.get, VARIABLES))
+    found = context.with_resource(connect(url, place))
     context.with_resource(found.named())
     return found
 
@@ -96,7 +101,10 @@ def _note(context: click.Context, option: click.Parameter, value: object) -> Non
 
 def _secret_in(_context: object, _option: object, file: BinaryIO | None) -> Secret | None:
     """The secret that is in a file."""
-    return None if file is None else Secret(file.read(_LONGEST_SECRET))
+    try:
+        return None if file is None else Secret(file.read(_LONGEST_SECRET))
+    except ConfigError as error:
+        raise click.BadParameter(f"expected {error.expected}, got {error.value}") from None
 
 
 def _or_stdin(
