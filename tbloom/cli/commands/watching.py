@@ -30,7 +30,9 @@ _MAX_ROWS = 31
 @click.command(cls=Command, example="tbloom metrics news --port 9185")
 @options.some_names
 @options.server
-@click.option("--port", type=click.IntRange(0, 65535), default=PORT, help=f"({PORT}); 0: any free")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=PORT, help=f"0: any free port ({PORT})"
+)
 @click.option("--host", default="127.0.0.1", help="to listen at (127.0.0.1, this machine)")
 @click.option(
     "--every",
@@ -87,19 +89,21 @@ def metrics(names: tuple[str, ...], server: Server, port: int, host: str, every:
     default="report.html",
     help="where to write it; -: standard output (report.html)",
 )
-def report(names: tuple[str, ...], server: Server, file: str) -> None:
+def report(names: tuple[str, ...], server: Server, file: str) -> int:
     """Writes an HTML page about filters.
 
-    Without names, about all filters with slices.
+    Without names, about all filters with slices. Exit code 1: one of them can't be read.
     """
-    names = names or (*server.names(filters.WITH_SLICES),)
-    if not names:
-        raise CommandError(f"no filters on {server.place}")
-    infos = []
-    for name, info in server.infos(names):
-        if not isinstance(info, FilterInfo):
+    infos, code = list[FilterInfo](), 0
+    for name, info in server.infos(names or server.names(filters.WITH_SLICES)):
+        if isinstance(info, FilterInfo):
+            infos.append(info)
+        elif names:
             raise info if isinstance(info, Exception) else server.exact(name)
-        infos.append(info)
+        else:  # it was not asked for
+            _, code = output.readable([(name, info)])
+    if not infos:
+        raise CommandError(f"no filters on {server.place}")
     page = output.page(
         "report.html",
         filters=infos,
@@ -114,7 +118,8 @@ def report(names: tuple[str, ...], server: Server, file: str) -> None:
     with streams.writing(file) as opened:
         opened.write(page)
     if file != "-":
-        output.say(f"{file}: {', '.join(names)}")
+        output.say(f"{file}: {', '.join(info.name for info in infos)}")
+    return code
 
 
 class Chart(NamedTuple):
