@@ -64,7 +64,7 @@ def test_an_outage_is_waited_for_aloud_and_the_lost_answers_are_counted(
     assert (2, "") == (done.returncode, done.stdout)
     waiting, lost = done.stderr.splitlines()
     assert "the server does not answer; waiting up to 0.5 s" in waiting
-    assert "nobody got the answers to 2 lines" in lost
+    assert "the answers to 2 lines could not be printed" in lost
 
 
 def test_lines_are_answered_as_they_come(url: str, filled: TimeBloom) -> None:
@@ -106,7 +106,7 @@ def test_a_signal_leaves_no_line_added_and_unprinted(
         added = seen.info().items
     assert added < 500_000
     assert "" != said
-    [(answered, lost)] = re.findall(r": ([\d,]+) lines answered|nobody got ([\d,]+) answers", said)
+    [(answered, lost)] = re.findall(r": ([\d,]+) lines answered|([\d,]+) answers could not", said)
     if lost:
         assert ("closed", 1) == (reader, code)
         assert printed <= added - int(lost.replace(",", ""))
@@ -130,7 +130,7 @@ def test_answers_that_nobody_gets_are_counted(url: str, name: str) -> None:
     words = ["add", "--url", url, name, "--create", "--quiet"]
     with Path("/dev/full").open("wb") as full:
         done = process(*words, input=b"a\nb\n", stdout=full)
-    lost = b"tbloom: standard output: No space left on device: nobody got 2 answers\n"
+    lost = b"tbloom: standard output: No space left on device: 2 answers could not be printed\n"
     assert lost == done.stderr
     with TimeBloom.from_url(url, name) as seen:
         assert [False, False] == seen.add_many(["a", "b"])

@@ -75,7 +75,7 @@ def _add(seen: TimeBloom, items: list[bytes], within: int | None) -> Iterator[tu
         if not has_room:
             raise
     except filters.OUTAGES as error:
-        lost = f"nobody got the answers to {formats.counted(len(items), 'line')}, which may be seen now"
+        lost = f"the answers to {formats.counted(len(items), 'line')} could not be printed; they may be seen now"
         raise CommandError(f"{error}; {lost}") from None
 
 

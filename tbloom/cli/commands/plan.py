@@ -48,7 +48,10 @@ _NOTE = (
 )
 @options.as_json
 def command(memory: int | None, *, table: bool, **parameters: Any) -> None:
-    """Computes a filter's memory, or what fits into a given memory."""
+    """Computes a filter's memory, or what fits into a given memory.
+
+    Without --capacity, --bits and --memory, each slice is for 1,000,000 items.
+    """
     if table:
         rows = error_rates()
         output.show(rows, lambda: _table(rows))

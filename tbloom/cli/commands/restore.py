@@ -45,7 +45,7 @@ _FAILURES = (redis.RedisError, redis.exceptions.RedisClusterException, TBloomErr
 def command(file: str, server: Server, name: str | None, *, replace: bool) -> None:
     """Restores a filter from an exported file.
 
-    - is standard input. Each slice expires at its old time. Don't crawl with the filter meanwhile: items that are added
+    Each slice expires at its old time. The file - is standard input. Don't crawl with the filter meanwhile: items that are added
     are forgotten, or make the restore fail, when --replace has deleted the old filter already. Needs room for the whole filter in the folder of temporary files.
     """
     with ExitStack() as stack:

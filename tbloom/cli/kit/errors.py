@@ -27,6 +27,8 @@ def one_line(error: object, words: Iterable[str] = ()) -> str:
     ``words``: those of the command line; URLs in them, and in the environment, are shown without passwords.
     """
     text = str(error)
+    if isinstance(error, OSError) and error.strerror:
+        text = f"{error.filename or 'standard output, or a file'}: {error.strerror}"
     for word in (*words, *(os.environ.get(name, "") for name in VARIABLES)):
         url = re.sub("^--?[a-z-]+=", "", word)
         if _MAY_HAVE_SECRETS.match(url):

@@ -21,12 +21,8 @@ _READ_BYTES = 1 << 16
 _LONGEST = 64 << 20
 #: How the name of an output file ends until it is complete; and how old it is (s) when its writer must have been killed.
 _UNFINISHED, _LEFT = ".tbloom-unfinished", 86_400.0
-#: How files begin that have no lines yet, and what makes lines of them.
-_OTHERS = {
-    b"\x1f\x8b": "a gzip file (see zcat; 'tbloom restore' takes what 'tbloom export' wrote)",
-    b"\xfd7zXZ": "an xz file (see xzcat)",
-    b"\x28\xb5\x2f\xfd": "a zstd file (see zstdcat)",
-}
+#: How files of gzip, xz and zstd begin.
+_COMPRESSED = (b"\x1f\x8b", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd")
 
 
 def batches(*files: BinaryIO) -> Iterator[list[bytes]]:
@@ -38,9 +34,9 @@ def batches(*files: BinaryIO) -> Iterator[list[bytes]]:
         rest: list[bytes] = []
         size, number = 0, 1
         while data := file.read1(_READ_BYTES):  # type: ignore[attr-defined] # of a file, and of standard input
-            if number == 1 and not rest and data.startswith((*_OTHERS,)):
-                kind = next(kind for start, kind in _OTHERS.items() if data.startswith(start))
-                raise CommandError(f"{file.name}: expected lines, got {kind}")
+            if number == 1 and not rest and data.startswith(_COMPRESSED):
+                see = "see zcat, xzcat, zstdcat; 'tbloom restore' takes what 'tbloom export' wrote"
+                raise CommandError(f"{file.name}: expected lines, got a compressed file ({see})")
             ended, end, data = data.rpartition(b"\n")
             if end:
                 whole = b"".join([*rest, ended])
@@ -113,7 +109,7 @@ def _remove_left_by_others(target: Path) -> None:
 
 
 def write(data: bytes, line: str = "") -> None:
-    """Writes all of the bytes at once; raises CommandError. ``line``: what each line is, to count those that nobody got."""
+    """Writes all of the bytes at once; raises CommandError. ``line``: what each line is, to count those that get lost."""
     sys.stdout.flush()
     raw = getattr(sys.stdout.buffer, "raw", sys.stdout.buffer)
     written = 0
@@ -125,6 +121,6 @@ def write(data: bytes, line: str = "") -> None:
         if is_closed and not line:
             raise
         left = data.count(b"\n", written)
-        lost = f": nobody got {counted(left, line)}" if line else ""
+        lost = f": {counted(left, line)} could not be printed" if line else ""
         kind = CommandFailed if is_closed else CommandError
         raise kind(f"standard output: {error.strerror}{lost}") from None
