@@ -24,7 +24,6 @@ from tbloom.items import Item
 _MOST = 8
 PERIODS = {"h": "hours", "d": "days", "w": "weeks", "m": "months"}
 Pairs = Iterator[tuple[int, Item]]
-_COLUMNS = ("id", "member")
 #: The files that pyarrow writes.
 _PYARROWS = {".arrow", ".parquet"}
 #: The rows that are written together.
@@ -109,7 +108,7 @@ def _write_csv(out: BinaryIO, pairs: Pairs) -> None:
     # Members that are not UTF-8 are written as the bytes that they are.
     file = SimpleNamespace(write=lambda row: out.write(row.encode(errors="surrogateescape")))
     table = csv.writer(file, lineterminator="\n")
-    table.writerow(_COLUMNS)
+    table.writerow(("id", "member"))
     for id, member in pairs:
         if isinstance(member, bytes):
             member = member.decode(errors="surrogateescape")  # noqa: PLW2901

@@ -1,8 +1,7 @@
 """``tbloom export``: writes a filter into a file.
 
-The file has all items that were added before the export began: bits are only ever set, and a part is
-read after the layout that names it. Claims are left out: they belong to running processes. Kept answers
-are left out too: their requests will never be sent to another server.
+The file has all items that were added before the export began: bits are only ever set, and a part is read after the layout
+that names it. Claims and kept answers are left out: they belong to running processes, and to this server.
 
 The file is a tar, compressed with gzip. Its members are the filter's parts, each under ``SHARD/LABEL/NUMBER`` with the
 bytes of Redis' string, and at the end ``manifest.json``::

@@ -131,11 +131,9 @@ def _stored_set(server: Server, key: str) -> Batches:
 def _members(server: Server, key: str) -> Batches:
     with server.named():
         for members in _batched(server.client.sscan_iter(key, count=_AT_ONCE)):
-            wrong = next((each for each in members if not _HEX.fullmatch(each)), None)
+            wrong = next((text(each)[:100] for each in members if not _HEX.fullmatch(each)), None)
             if wrong is not None:
-                raise CommandError(
-                    f"--from-set {key}: expected fingerprints in hex, as scrapy-redis writes them, got {text(wrong)[:100]!r}"
-                )
+                raise CommandError(f"--from-set {key}: expected fingerprints in hex, got {wrong!r}")
             yield [unhexlify(member) for member in members]
 
 

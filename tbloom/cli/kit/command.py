@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import date
 from typing import Any
 
 import click
@@ -49,15 +50,16 @@ class Command(_WithExample):
         try:
             return super().invoke(ctx)
         except ConfigError as error:
-            shown = {param.name: param for param in self.params}
-            param, argument = shown.get(error.argument), error.argument
-            if isinstance(param, click.Option):
-                argument = max(param.opts, key=len)
-            elif param is not None:
+            param = next((each for each in self.params if each.name == error.argument), None)
+            argument = max(param.opts, key=len) if param else error.argument
+            if isinstance(param, click.Argument):
                 argument = argument.upper()
-            if error.value is None:
-                raise CommandError(f"{argument}: expected {error.expected}") from None
-            raise ConfigError(argument, error.value, error.expected) from None
+            value, expected = error.value, error.expected.replace("a str ", "text ")
+            expected = expected.removesuffix(", or a timedelta of whole seconds")
+            if value is None or repr(value).startswith("<"):  # an object of ours
+                raise CommandError(f"{argument}: expected {expected}") from None
+            value = value.isoformat() if isinstance(value, date) else value
+            raise ConfigError(argument, value, expected) from None
 
 
 class Group(_WithExample, click.Group):

@@ -14,11 +14,10 @@ from tbloom.cli.kit.output import is_on
 
 #: The bar of what is over sooner would only flicker (s).
 _SHOWN_AFTER = 2.0
-Advance = Callable[[int], None]
 
 
 @contextmanager
-def bar(unit: str, total: int, *, prints: bool = False) -> Iterator[Advance]:
+def bar(unit: str, total: int, *, prints: bool = False) -> Iterator[Callable[[int], None]]:
     """Yields a function that takes the number of units that were done; ``total``: about how many there are, 0: nobody knows.
 
     No bar comes without a terminal, with --quiet, or where the command ``prints`` lines on the same terminal.
