@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from contextlib import ExitStack
 from datetime import datetime
+from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import click
@@ -50,11 +53,12 @@ def import_pages(
 
     total = sum(Path(word).stat().st_size for word in sources if Path(word).is_file())
     given = [sys.stdin.buffer if word == "-" else word for word in sources]
-    limits = {"max_body": max_body, "max_head": max_head}
-    with PageStore(path, **like) as store, progress.bar("bytes", total) as advance:
-        done = import_warc(store, *given, **limits, progress=advance)
-    names = ("stored", "present", "skipped", "damaged")
-    found = {name: getattr(done, name) for name in names}
+    with progress.bar("bytes", total) as advance, ExitStack() as stack:
+        # Opened for the first page: where a source is none, no new store is left.
+        opened = cache(lambda: stack.enter_context(PageStore(path, **like)))
+        store: Any = SimpleNamespace(put_many=lambda batch, **own: opened().put_many(batch, **own))
+        done = import_warc(store, *given, max_body=max_body, max_head=max_head, progress=advance)
+    found = {name: getattr(done, name) for name in ("stored", "present", "skipped", "damaged")}
     output.show(found, lambda: output.lines(done.damaged))
     kinds = Counter(done.skipped).most_common()
     skipped = ", ".join(f"{number:,} {kind}" for kind, number in kinds) or "nothing"
