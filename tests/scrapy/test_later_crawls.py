@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
-from scrapy import Request, Spider, signals
-from scrapy.downloadermiddlewares.retry import get_retry_request
-from scrapy.exceptions import CloseSpider, IgnoreRequest
+from scrapy import Request, Spider
+from scrapy.exceptions import CloseSpider
 from scrapy.http import Response, TextResponse
 
 from tests.helpers import crawl as crawls
@@ -25,11 +23,11 @@ class Case:
     """A site, a spider, and which pages three crawls fetch."""
 
     fetched: list[str]
-    #: How a page is answered, time after time, and then with 200: a status, or the path that it redirects to.
-    answers: Mapping[str, Iterable[int | str]] = field(default_factory=dict)
-    #: How its callback ends: with an error, or "again" if it asks for the page again; and then well.
-    ends: Mapping[str, Iterable[Any]] = field(default_factory=dict)
-    #: The pages that the first crawl asks for, one after another; and the crawl whose start raises CloseSpider then.
+    #: How a page is answered, time after time, and then with 200: a status, or the page that it redirects to.
+    answers: dict[str, list[int | str]] = field(default_factory=dict)
+    #: The errors that its callback raises, time after time.
+    errors: dict[str, list[type[Exception]]] = field(default_factory=dict)
+    #: The pages that the first crawl asks for, with pauses (s); and the crawl whose start raises CloseSpider.
     pages: str = "a"
     pause: float = 0.0
     closes: int | None = None
@@ -38,70 +36,60 @@ class Case:
 
 
 class Site(crawls.Part):
-    """A download handler; and an extension that drops what is asked for again, and takes its time at the end."""
+    """A download handler."""
 
     lazy = False
 
-    def __init__(self, crawler: Any) -> None:
-        super().__init__(crawler)
-        crawler.signals.connect(self.scheduled, signals.request_scheduled)
-        crawler.signals.connect(self.close, signals.spider_closed)
-
     async def download_request(self, request: Request) -> Response:
-        spider, path = self.crawler.spider, urlsplit(request.url).path[1:]
-        spider.fetched.append(path)
-        answer = next(spider.answers.get(path, iter(())), 200)
+        spider: Any = self.crawler.spider
+        page = request.url[-1]
+        spider.fetched.append(page)
+        left = spider.case.answers.get(page)
+        answer = left.pop(0) if left else 200
         status, headers = (answer, {}) if isinstance(answer, int) else (302, {"Location": answer})
         return TextResponse(request.url, status, headers)
 
-    def scheduled(self, request: Request) -> None:
-        if request.meta.get("is_dropped"):
-            raise IgnoreRequest
-
     async def close(self) -> None:
-        await asyncio.sleep(0.05)
+        pass
 
 
 class Later(Spider):
     """The spider of a case."""
 
     name = "later"
+    case: Case
+    number: int
 
     async def start(self) -> AsyncIterator[Request]:
-        for page in self.pages:
+        for page in "" if self.number else self.case.pages:
             await asyncio.sleep(self.case.pause)
             yield Request(f"http://site/{page}", priority=-ord(page))
-        if self.closes:
+        if self.number == self.case.closes:
             raise CloseSpider
 
     def parse(self, response: Response) -> Iterator[Any]:
         yield {"page": response.url}
-        end = next(self.ends.get(urlsplit(response.url).path[1:], iter(())), None)
-        if end == "again":
-            again = get_retry_request(response.request, spider=self, reason=end)
-            yield again.replace(meta={**again.meta, "is_dropped": True})
-        elif end:
-            raise end
+        if errors := self.case.errors.get(response.url[-1]):
+            raise errors.pop(0)
+
+    async def closed(self, reason: str) -> None:  # noqa: ARG002 - Scrapy gives it
+        """Takes its time."""
+        await asyncio.sleep(0.05)
 
 
 def crawl_all(case: Case, settings: Mapping[str, Any]) -> tuple[list[str], list[str]]:
     """What each crawl has fetched; and the errors in the log that are not about a page."""
     errors, log = list[str](), logging.Handler(logging.ERROR)
-    log.emit = lambda record: errors.append(f"{record.name}: {record.getMessage()}")
+    log.emit = lambda record: errors.append(f"{record.name}: {record.getMessage()}")  # type: ignore[method-assign]
     logging.getLogger().addHandler(log)
-    answers, ends = ({p: iter(each) for p, each in of.items()} for of in (case.answers, case.ends))
-    given = {"case": case, "answers": answers, "ends": ends}
-    rounds = [
-        {**given, "fetched": [], "pages": "" if i else case.pages, "closes": i == case.closes}
-        for i in range(3)
-    ]
     stop = {"CLOSESPIDER_PAGECOUNT": 1, "CONCURRENT_REQUESTS": 1, "RETRY_PRIORITY_ADJUST": -1000}
     stopping = type("Stopping", (Later,), {"custom_settings": stop}) if case.stops else Later
-    kinds = (stopping, stopping, Later)
-    crawls.run([[each] for each in zip(kinds, rounds, strict=True)], **settings)
-    return ["".join(each["fetched"]) for each in rounds], [
-        error for error in errors if not error.startswith("scrapy.")
-    ]
+    given: list[Any] = [{"case": case, "number": i, "fetched": []} for i in range(3)]
+    crawls.run(
+        [[each] for each in zip((stopping, stopping, Later), given, strict=True)], **settings
+    )
+    fetched = ["".join(each["fetched"]) for each in given]
+    return fetched, [error for error in errors if not error.startswith("scrapy.")]
 
 
 CASES = {
@@ -112,19 +100,21 @@ CASES = {
     "redirected to one that is redirected to itself": Case(
         ["abb", "", ""], {"a": ["b"], "b": ["b"]}
     ),
-    "ends the crawl on purpose": Case(["a", "", ""], ends={"a": [CloseSpider] * 3}),
+    "ends the crawl on purpose": Case(["a", "", ""], errors={"a": [CloseSpider] * 3}),
     "stopped while one waits to be tried again": Case(
         ["a", "bc", "db"], {"b": [503]}, pages="abcd", stops=True
     ),
     "closed while it takes requests over": Case(["a", "", "bc"], pages="abc", closes=1, stops=True),
-    "asks again, and that is dropped": Case(["a", "", ""], ends={"a": ["again"] * 3}),
     "asks for pages while it closes": Case(["a", "", ""], pages="ab", pause=0.03, stops=True),
 }
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_what_a_crawl_leaves_is_fetched_by_the_next_one(url: str, name: str, case: str) -> None:
-    """No page closes all later crawls, or is fetched once by each of them; and no crawl that was stopped has died."""
+def test_what_a_crawl_leaves_is_fetched_by_the_next_one(
+    url: str, name: str, claims: Any, case: str
+) -> None:
+    """Without a link to it. No page closes all later crawls, or is fetched once by each of them; and no crawl that was stopped has died."""
     settings = {**DONE, "REDIS_URL": url, "TBLOOM_KEY": name, "RETRY_ENABLED": True}
-    settings |= {"DOWNLOAD_HANDLERS": {"http": Site}, "EXTENSIONS": {Site: 1}}
+    settings |= {"DOWNLOAD_HANDLERS": {"http": Site}}
     assert (CASES[case].fetched, []) == Forked(crawl_all, CASES[case], settings).result()
+    assert 0 == claims()

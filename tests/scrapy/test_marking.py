@@ -71,16 +71,6 @@ def test_a_crawl_ends_without_asyncio_too(crawl: Any, marked: Any, mark: str) ->
     assert ["a", "b"] == marked("a", "b")
 
 
-def test_what_failed_is_fetched_by_the_next_crawl(crawl: Any, claims: Any, name: str) -> None:
-    """No page leads to it any more. With "scheduled" it would not be fetched, for the whole window."""
-    page = f"cut/once/{name}"
-    first = crawl("pages", DONE, [page])
-    assert ([], 1) == (first["fetched"], first["stats"]["tbloom/left"])
-    assert [page] == crawl("pages", DONE, [])["fetched"]
-    assert [] == crawl("pages", DONE, [page])["fetched"]
-    assert 0 == claims()
-
-
 # How often a page that fails is tried, and what the log says of it
 
 

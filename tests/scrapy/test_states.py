@@ -59,6 +59,7 @@ class Try:
         yield from self.downloads() if state is State.DOWNLOADING else ()
         if self.retries:
             yield "retry queued", self.is_asked_for
+            yield "retry dropped", self.is_dropped
             yield "retry unscheduled", partial(self.loses, self.retries)
         if self.back:
             yield from (("queued", self.enters), ("refused", partial(self.enters, queued=False)))
@@ -121,6 +122,10 @@ class Try:
     def is_asked_for(self) -> None:
         self.is_retried = True
         assert self.pages.keep_retry(self.retries.pop())
+
+    def is_dropped(self) -> None:
+        """A handler of ``request_scheduled`` drops the retry."""
+        self.pages.request_scheduled(self.retries.pop())
 
     def leads(self, tell: Callable[[Page, Any], Any], to: Any) -> None:
         self.back.clear()
@@ -186,7 +191,7 @@ class Try:
         self.pages.item_ended(self.result, signals.item_error, Failure(ValueError()))
 
     def loses(self, things: list[Any]) -> None:
-        """A middleware nearer to the engine, or a handler of ``request_scheduled``, drops it without an event."""
+        """A middleware nearer to the engine drops it without an event."""
         things.pop()
         self.is_lost = self.has_failed = True
 
