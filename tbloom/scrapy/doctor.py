@@ -20,16 +20,7 @@ from tbloom.scrapy.counts import KINDS, DistinctCounts, make_counters
 from tbloom.scrapy.dupefilter.dupefilter import DupeFilter
 from tbloom.scrapy.gates import Addon
 from tbloom.scrapy.options import error_line, naming_redis, read_options
-from tbloom.scrapy.settings import (
-    FILTER,
-    MARK,
-    MARKS_DONE,
-    PAGES,
-    SHADOW,
-    arguments,
-    expand,
-    naming_settings,
-)
+from tbloom.scrapy.settings import FILTER, MARK, MARKS_DONE, SHADOW
 
 _PERSIST = "SCHEDULER_PERSIST"
 _OFF = (
@@ -75,8 +66,6 @@ def _faults(settings: BaseSettings) -> Iterator[str]:
         )
     if DistinctCounts in _components("EXTENSIONS", settings):
         make_counters(settings, "spider")[KINDS[0]].client.close()
-    if settings.getbool("HTTPCACHE_ENABLED"):
-        _check_pages(settings)
     with naming_redis(settings), closing(read_options(settings, "spider")) as answers:
         if not isinstance(answers.seen, LocalBloom):
             answers.seen.client.ping()
@@ -106,23 +95,6 @@ def _loaded(place: str, value: Any) -> Any:
 def _components(name: str, settings: BaseSettings) -> list[Any]:
     """Those that the setting switches on. Raises ImportError."""
     return [_loaded(name, path) for path, on in settings.getdict(name).items() if on is not None]
-
-
-def _check_pages(settings: BaseSettings) -> None:
-    """Raises ConfigError for parameters of the page store that can't be right; the store is not made."""
-    storage = _loaded("HTTPCACHE_STORAGE", settings["HTTPCACHE_STORAGE"])
-    if storage.__module__ != "tbloom.scrapy.storage":
-        return
-    from tbloom.pages.config import given  # noqa: PLC0415 - needs what the storage has imported
-    from tbloom.pages.members import check_codec  # noqa: PLC0415 - the same
-
-    found = arguments(settings, PAGES)
-    period, slices = found.get("granularity"), found.get("slices")
-    is_window = period is not None or slices is not None
-    expand(PAGES["path"], f"{found.get('path', '')}", spider="spider")
-    with naming_settings(PAGES):
-        check_codec(found.get("codec", "gzip"))
-        given(period, slices, found.get("tz") if is_window else None)
 
 
 def _missing_replicas(client: Any, settings: BaseSettings) -> Iterator[str]:

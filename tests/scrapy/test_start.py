@@ -207,7 +207,6 @@ def test_an_import_of_scrapy_rediss_set_is_known(url: str, client: redis.Redis, 
 
 OFF = "tbloom is off: neither ADDONS nor DUPEFILTER_CLASS names it"
 SHARED = {"SCHEDULER": "scrapy_redis.scheduler.Scheduler"}
-CACHED = {"HTTPCACHE_ENABLED": True, "HTTPCACHE_STORAGE": "tbloom.scrapy.PageCacheStorage"}
 COUNTED = {"EXTENSIONS": {"tbloom.scrapy.DistinctCounts": 500}}
 THEIRS = {"DUPEFILTER_CLASS": "scrapy.dupefilters.RFPDupeFilter"}
 
@@ -232,9 +231,7 @@ THEIRS = {"DUPEFILTER_CLASS": "scrapy.dupefilters.RFPDupeFilter"}
         ({**ADDON, **THEIRS, "TBLOOM_SHADOW": "x.Y"}, "tbloom can't start: TBLOOM_SHADOW names what can't be imported"),
         ({**ADDON, "TBLOOM_REPLICAS": 2}, "TBLOOM_REPLICAS: expected at most the 0 replicas that"),
         ({**ADDON, **COUNTED, "TBLOOM_COUNT_SLICES": 0}, "TBLOOM_COUNT_SLICES: expected a whole"),
-        ({**ADDON, **CACHED, "TBLOOM_PAGES_CODEC": "zip"}, "TBLOOM_PAGES_CODEC: expected gzip"),
-        ({**ADDON, **CACHED, "TBLOOM_PAGES_SLICES": 2}, "TBLOOM_PAGES_GRANULARITY: expected a period"),
-        ({**ADDON, **CACHED, **COUNTED, "TBLOOM_TIMEZONE": "Europe/Berlin"}, ""),
+        ({**ADDON, **COUNTED, "TBLOOM_TIMEZONE": "Europe/Berlin"}, ""),
     ],
 )  # fmt: skip
 def test_a_fault_is_one_line(url: str, settings: dict[str, Any], expected: str) -> None:
