@@ -9,6 +9,7 @@ from typing import Any
 
 from scrapy.crawler import Crawler
 from scrapy.extensions.feedexport import FeedExporter
+from scrapy.pipelines import ItemPipelineManager
 from scrapy.utils.asyncio import is_asyncio_available
 
 
@@ -29,6 +30,14 @@ def look_again(engine: Any) -> None:
 def feed_slots(crawler: Crawler) -> list[Any]:
     """The feeds that are open, each with its file; without it, pages are marked before their items are flushed to the file."""
     return getattr(crawler.get_extension(FeedExporter), "slots", [])
+
+
+def is_asked_async(processor: Any) -> bool:
+    """Whether Scrapy calls the item processor's ``process_item_async``, not the ``process_item`` of earlier versions."""
+    usual = ItemPipelineManager
+    is_own = getattr(processor, "process_item", None) not in (None, usual.process_item)
+    asynchronous = getattr(processor, "process_item_async", None)
+    return asynchronous is not None and not (is_own and asynchronous is usual.process_item_async)
 
 
 def is_trial(crawler: Crawler) -> bool:

@@ -74,6 +74,8 @@ class Crawl:
         #: Its scheduler, if it runs with the add-on, and what links wait in there.
         self.gate: Any = None
         self.links: Any = None
+        #: Its item processor tells what becomes of each item.
+        self.knows_items: bool = False
         #: The pages that it follows: none, unless "done" or "parsed" are marked.
         self.pages: Pages = Pages(crawler.settings, lambda _: None, lambda *_: None)
         self._logged = set[str]()

@@ -29,7 +29,7 @@ from typing_extensions import Self
 from tbloom.errors import ConfigError
 from tbloom.scrapy.claims.page import Page
 from tbloom.scrapy.claims.pages import Pages
-from tbloom.scrapy.compat import is_trial
+from tbloom.scrapy.compat import is_asked_async, is_trial
 from tbloom.scrapy.crawler import Crawl, crawl_of, ending_at_an_error
 from tbloom.scrapy.dupefilter.dupefilter import DupeFilter
 from tbloom.scrapy.links import Links
@@ -154,6 +154,25 @@ class DownloaderGate(_Project):  # type: ignore[misc] # known at run time only
         return bool(links and links.is_full) or bool(super().needs_backout())
 
 
+class ItemGate(_Project):  # type: ignore[misc] # known at run time only
+    """A project's item processor, which tells what pipelines make of an item."""
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Any:
+        """Scrapy's constructor."""
+        below: Any = super()
+        processor = below.from_crawler(crawler) if hasattr(below, "from_crawler") else cls()
+        processor._of_crawl = crawl_of(crawler)  # noqa: SLF001 - its own
+        processor._of_crawl.knows_items = True  # noqa: SLF001 - the same
+        return processor
+
+    async def process_item_async(self, item: Any) -> Any:
+        """The item behind the pipelines. (A pipeline may hand on items of its own, too, with the page's response.)"""
+        output = await super().process_item_async(item)
+        self._of_crawl.pages.processed(item, output)
+        return output
+
+
 def _ended(pages: Pages, page: Page, result: Any) -> Any:
     """The downloader gives this for the page; returns what the engine gets."""
     result = pages.fetched(result, page)
@@ -268,3 +287,9 @@ class Addon:
             add = settings.setdefault_in_component_priority_dict
             add("SPIDER_MIDDLEWARES", NearestToEngine, -1_000_000)
             add("SPIDER_MIDDLEWARES", NearestToSpider, 1_000_000)
+            processor = load_object(settings["ITEM_PROCESSOR"])
+            if is_asked_async(processor):
+                priority = max(
+                    settings.getpriority("ITEM_PROCESSOR") or 0, SETTINGS_PRIORITIES["addon"]
+                )
+                settings.set("ITEM_PROCESSOR", gated(ItemGate, processor), priority)

@@ -177,18 +177,22 @@ class Try:
             assert not self.pages.keep_retry(request), "it is fetched as two pages"
 
     def item(self) -> None:
-        self.items.append(object())
-        self.tell({})
+        self.items.append({})
+        self.tell(self.items[-1])
 
     def item_ends(self) -> None:
-        self.game.place = self.items.pop()
+        """A pipeline has made another one of it."""
+        self.game.place, made = object(), {"made": True}
         self.places.add(self.game.place)
-        self.pages.item_ended(self.result, signals.item_scraped)
+        self.pages.processed(self.items.pop(), made)
+        self.pages.item_ended(made, self.result, signals.item_scraped)
 
     def item_fails(self) -> None:
-        self.items.pop()
+        """After a pipeline has handed on an item of its own."""
         self.has_failed = True
-        self.pages.item_ended(self.result, signals.item_error, Failure(ValueError()))
+        self.pages.item_ended({}, self.result, signals.item_scraped)
+        error = Failure(ValueError())
+        self.pages.item_ended(self.items.pop(), self.result, signals.item_error, error)
 
     def loses(self, things: list[Any]) -> None:
         """A middleware nearer to the engine drops it without an event."""
@@ -253,7 +257,7 @@ class Game:
             t.target for t in self.tries if t.page.state not in ENDS and not t.is_lost
         } <= lost | circle
         self.pages.end_all()
-        kept = ("_by_id", "_followers", "_passed_on", "_ending", "_links")
+        kept = ("_by_id", "_followers", "_passed_on", "_ending", "_outputs")
         assert not any(vars(self.pages)[name] for name in kept), "something is left"
         states = {page.token.number: state for page, state in self.ended}
         assert len(self.ended) == len(states) == len({each.number for each in self.tries})

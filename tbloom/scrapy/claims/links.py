@@ -51,7 +51,9 @@ class ClaimedLinks(Links):
         self._most = max(1, crawler.settings.getint("CONCURRENT_REQUESTS"))
         self.ends: Ends = Ends(crawl, seen, lambda: (self.met, self.answered), self._try_again)
         places = self.ends.feeds.places
-        crawl.pages = self.pages = Pages(crawler.settings, self.ends.ended, self._go_on, places)
+        crawl.pages = self.pages = Pages(
+            crawler.settings, self.ends.ended, self._go_on, places, knows_items=crawl.knows_items
+        )
         self._take_over = TakeOver(crawl, seen, self.ends, self._schedule_again)
         self._numbers = numbers()
         #: The number of requests out of a queue that are being claimed, and those that were.

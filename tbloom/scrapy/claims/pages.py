@@ -36,7 +36,8 @@ class Pages:
     """Follows each page from the queue to its end, and calls ``ended`` with those that are marked or have failed.
 
     ``go_on`` is called with a page that has ended in whatever way and was asked for again, and that request; ``places`` says
-    where items wait that have passed the pipelines.
+    where items wait that have passed the pipelines. ``knows_items``: ``processed`` is called for each item, so one that no page
+    has yielded is a pipeline's own.
     """
 
     def __init__(
@@ -45,8 +46,11 @@ class Pages:
         ended: Callable[[Page], object],
         go_on: Callable[[Page, Request], object],
         places: Callable[[], set[object]] = set,
+        *,
+        knows_items: bool = True,
     ) -> None:
         self._ended, self._go_on, self._places = ended, go_on, places
+        self._knows_items = knows_items
         self._awaits_items = settings.get(MARK.name) == "done"
         self._try_later = {int(code) for code in settings.getlist("RETRY_HTTP_CODES")}
         #: By the id of the Request, Response or exception that is passed on now, and of a retry until it is scheduled.
@@ -55,8 +59,8 @@ class Pages:
         self._followers: dict[str, list[Page]] = {}
         #: Where items wait of pages that are in the queue again, by the pages' numbers.
         self._passed_on: dict[int, set[object]] = {}
-        #: The links that pages have yielded, until the engine schedules them, by their ids.
-        self._links: dict[int, list[tuple[Request, Page]]] = {}
+        #: What pages have yielded, until the engine schedules it, or the pipelines have ended with it; by ids.
+        self._outputs: dict[int, list[tuple[Any, Page]]] = {}
         #: Pages whose output or items have perhaps ended in this turn of the event loop.
         self._ending: list[Page] = []
 
@@ -199,14 +203,24 @@ class Pages:
 
     def _yielded(self, page: Page, found: Any) -> None:
         """The page's callback or errback yields this, and no middleware drops it any more."""
-        if not isinstance(found, Request):
-            page.items += self._awaits_items and found is not None
+        is_request = isinstance(found, Request)
+        if not is_request and (found is None or not self._awaits_items):
             return
         page.items += 1
-        if page.retry is None and self._is_retry(page, found):
+        if is_request and page.retry is None and self._is_retry(page, found):
             page.retry, self._by_id[id(found)] = found, page
         else:  # Scrapy pulls output ahead of what it has handed on
-            self._links.setdefault(id(found), []).append((found, page))
+            self._outputs.setdefault(id(found), []).append((found, page))
+
+    def _yielded_by(self, output: Any) -> Page | None:
+        """The page that has yielded it, which then waits for it no more."""
+        outputs = self._outputs.pop(id(output), None)
+        if outputs is None:
+            return None
+        (_, page), *others = outputs
+        if others:  # the same object once more
+            self._outputs[id(output)] = others
+        return page
 
     def _is_retry(self, page: Page, request: Request) -> bool:
         """``get_retry_request``, or the same request by hand: else the token came with a copied meta."""
@@ -222,10 +236,7 @@ class Pages:
 
     def request_scheduled(self, request: Request) -> None:
         """The engine takes a request, just before the scheduler does: perhaps one that a callback or errback has yielded."""
-        if links := self._links.pop(id(request), None):
-            (_, page), *others = links
-            if others:  # the same object once more
-                self._links[id(request)] = others
+        if page := self._yielded_by(request):
             self._one_less(page)
         elif id(request) in self._by_id:
             call_later(0, self._check_retry, self._by_id[id(request)], request)
@@ -235,9 +246,16 @@ class Pages:
         if self.keep_retry(request):
             page.retry = None
 
-    def item_ended(self, response: Any, signal: object, failure: Failure | None = None) -> None:
+    def processed(self, item: Any, output: Any) -> None:
+        """The pipelines have made this of an item."""
+        if output is not item and (page := self._yielded_by(item)):
+            self._outputs.setdefault(id(output), []).append((output, page))
+
+    def item_ended(
+        self, item: Any, response: Any, signal: object, failure: Failure | None = None
+    ) -> None:
         """An item has passed the pipelines, or one of them has dropped it, or raised an exception."""
-        page = self.page_of(response)
+        page = self._yielded_by(item) or (None if self._knows_items else self.page_of(response))
         if page is None:
             return
         if signal is signals.item_scraped:
@@ -247,7 +265,7 @@ class Pages:
         self._one_less(page)
 
     def _one_less(self, page: Page) -> None:
-        if page.items:  # a pipeline may add items of its own
+        if page.items:
             page.items -= 1
             self.output_may_have_ended(page)
 
@@ -261,7 +279,7 @@ class Pages:
         self._followers.clear()  # each ends once
         for page in {*self._by_id.values(), *following}:
             self.happens(page, Event.LEFT_OVER)
-        self._links.clear()
+        self._outputs.clear()
 
     def _end_outputs(self) -> None:
         ending, self._ending = self._ending, []
