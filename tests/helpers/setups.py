@@ -348,6 +348,14 @@ async def raises_for_target(_: Part, item: Any) -> Any:
     return item
 
 
+async def hands_on_another(part: Part, item: Any) -> Any:
+    """With the page's response; then that one's own item fails."""
+    if item["page"] == TARGET:
+        another, scraper = {"page": "another"}, part.crawler.engine.scraper
+        await scraper.start_itemproc_async(another, response=item["response"])
+    return await raises_for_target(part, item)
+
+
 async def downloads(part: Part, item: Any) -> Any:
     crawler = part.crawler
     media = scrapy.Request(f"{crawler.spider.site}/media{item['page']}", meta=item["meta"])
@@ -362,7 +370,8 @@ async def is_cancelled(_: Part, item: Any) -> Any:
 
 
 def with_meta(of: Follows, response: Response) -> Output:
-    yield {"page": response.url.removeprefix(of.site), "meta": dict(response.meta)}
+    page = response.url.removeprefix(of.site)
+    yield {"page": page, "meta": dict(response.meta), "response": response}
     yield from of.links(response)
 
 
@@ -437,6 +446,7 @@ PIPELINES = {
     "items are dropped": Setup(pipeline(drops)),
     "a pipeline raises": Setup(pipeline(raises), unstored=ALL),
     "a pipeline raises once": Setup(pipeline(raises_for_target), unstored=T),
+    "a pipeline hands on an item of its own": Setup(pipeline(hands_on_another), spider(page=with_meta), unstored=T),
     "a pipeline is cancelled": Setup(pipeline(is_cancelled), unstored=T),
     "a pipeline downloads": Setup(pipeline(downloads), spider(page=with_meta)),
     "FilesPipeline": Setup(FILES, spider(page=with_files)),
