@@ -1,8 +1,9 @@
-"""The add-on, and where a crawl's links and pages pass with it: its scheduler and downloader, subclasses of the classes that the
-settings SCHEDULER and DOWNLOADER name, behind which everything passes, whichever middlewares a project has; and two spider
+"""The add-on, and where a crawl's links, pages and items pass with it: subclasses of the classes that the settings SCHEDULER,
+DOWNLOADER and ITEM_PROCESSOR name, through which everything passes, whichever middlewares a project has; and two spider
 middlewares.
 
-``enqueue_request`` is where links are asked about; ``fetch`` is where an attempt to fetch a page begins and ends.
+``enqueue_request`` is where links are asked about; ``fetch`` is where an attempt to fetch a page begins and ends;
+``process_item_async`` is where an item passes the pipelines.
 """
 
 from __future__ import annotations
