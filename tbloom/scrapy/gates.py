@@ -8,7 +8,7 @@ middlewares.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from functools import partial, wraps
 from inspect import Parameter, isawaitable, signature
 from typing import Any
@@ -275,22 +275,19 @@ class Addon:
                 settings.set(SHADOW.name, chosen, settings.getpriority(SHADOW.name) or 0)
             priority = settings.getpriority("DUPEFILTER_CLASS") or 0
             settings.set("DUPEFILTER_CLASS", DupeFilter, priority)
-        for name, gate in (("SCHEDULER", SchedulerGate), ("DOWNLOADER", DownloaderGate)):
-            # With the priority that the setting has: a project's own setting would win otherwise, and no gate be there.
-            priority = max(settings.getpriority(name) or 0, SETTINGS_PRIORITIES["addon"])
-            kind = load_object(settings[name])
-            is_scheduler, is_downloader = issubclass(kind, BaseScheduler), hasattr(kind, "fetch")
-            if not (is_scheduler if gate is SchedulerGate else is_downloader):
-                continue  # Scrapy refuses it, and says why
-            settings.set(name, gated(gate, kind), priority)
+        gates: list[tuple[str, Any, Callable[[Any], bool]]] = [
+            ("SCHEDULER", SchedulerGate, lambda kind: issubclass(kind, BaseScheduler)),
+            ("DOWNLOADER", DownloaderGate, lambda kind: hasattr(kind, "fetch")),
+        ]
         # With a shadow nothing is claimed.
         if settings.get(MARK.name) in MARKS_DONE and not shadow:
+            gates.append(("ITEM_PROCESSOR", ItemGate, is_asked_async))
             add = settings.setdefault_in_component_priority_dict
             add("SPIDER_MIDDLEWARES", NearestToEngine, -1_000_000)
             add("SPIDER_MIDDLEWARES", NearestToSpider, 1_000_000)
-            processor = load_object(settings["ITEM_PROCESSOR"])
-            if is_asked_async(processor):
-                priority = max(
-                    settings.getpriority("ITEM_PROCESSOR") or 0, SETTINGS_PRIORITIES["addon"]
-                )
-                settings.set("ITEM_PROCESSOR", gated(ItemGate, processor), priority)
+        for name, gate, is_possible in gates:
+            # With the priority that the setting has: a project's own setting would win otherwise, and no gate be there.
+            priority = max(settings.getpriority(name) or 0, SETTINGS_PRIORITIES["addon"])
+            kind = load_object(settings[name])
+            if is_possible(kind):  # else Scrapy refuses it, and says why
+                settings.set(name, gated(gate, kind), priority)
