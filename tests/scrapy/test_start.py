@@ -21,7 +21,7 @@ from tbloom.scrapy.doctor import faults
 from tbloom.scrapy.dupefilter.dupefilter import summarize
 from tbloom.scrapy.options import address_of, error_line, make_client, read_options, server_settings
 from tests.helpers import crawl
-from tests.helpers.commands import TBLOOM, tbloom
+from tests.helpers.commands import TBLOOM
 from tests.helpers.contents import keys_of
 from tests.helpers.proxy import Fault, Proxy
 from tests.helpers.schedulers import ADDON, SCRAPY, UNREACHABLE
@@ -189,18 +189,6 @@ def test_the_fingerprinter_stays_with_what_is_in_the_filter(
     assert f"fingerprints of {SCRAPYS}" in finds(seen, other)
     seen.clear()
     assert [] == keys_of(client, f"{{{name}}}")
-
-
-def test_an_import_of_scrapy_rediss_set_is_known(url: str, client: redis.Redis, name: str) -> None:
-    client.sadd(f"{name}:dupefilter", "ab" * 20)
-    try:
-        done = tbloom("import", "--url", url, name, "--create", "--from-set", f"{name}:dupefilter")
-        assert done.returncode == 0, done.stderr
-    finally:
-        client.delete(f"{name}:dupefilter")
-    seen = read_options(Settings({"REDIS_URL": url, "TBLOOM_KEY": name}), "shop").seen
-    assert "" == finds(seen, ScrapyRedisFingerprinter())
-    assert "ScrapyRedisFingerprinter" in finds(seen, RequestFingerprinter())
 
 
 # ``tbloom doctor``
