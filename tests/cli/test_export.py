@@ -274,15 +274,6 @@ def test_a_restore_that_ends_in_the_middle_installs_nothing(
     client.delete(*left)
 
 
-def test_each_restore_begins_a_generation(url: str, client: Any, name: str, large: str) -> None:
-    """What clients know of the one before it is not taken for its own."""
-    layouts: list[Any] = []
-    for _ in range(2):
-        assert main(["restore", "--url", url, large, "--replace", "--quiet"]) == 0
-        layouts += [client.hget(key, "layout") for key in client.keys(f"*{name}*:state")]
-    assert len({*layouts}) == len(layouts) > 2
-
-
 def test_a_replaced_file_keeps_its_permissions(url: str, name: str, file: str) -> None:
     """And its owner, where root writes it. A new one with a secret's digest is its owner's only."""
     with TimeBloom.from_url(url, name, capacity=1000, secret=b"a secret of 24 bytes ...") as seen:
