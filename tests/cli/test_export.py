@@ -10,7 +10,6 @@ import os
 import re
 import shlex
 import signal
-import stat
 import subprocess
 import tarfile
 import threading
@@ -272,24 +271,6 @@ def test_a_restore_that_ends_in_the_middle_installs_nothing(
         assert main(["restore", "--url", url, large]) == 0
         assert all(seen.contains_many(map(str, range(100))))
     client.delete(*left)
-
-
-def test_a_replaced_file_keeps_its_permissions(url: str, name: str, file: str) -> None:
-    """And its owner, where root writes it. A new one with a secret's digest is its owner's only."""
-    with TimeBloom.from_url(url, name, capacity=1000, secret=b"a secret of 24 bytes ...") as seen:
-        seen.add("a")
-    export = ["export", "--url", url, name, file, "--quiet"]
-    path = Path(file)
-    for before, after in ((None, 0o600), (0o640, 0o640), (0o400, 0o400)):
-        if before:
-            path.chmod(before)
-        if is_root := before is not None and os.getuid() == 0:
-            os.chown(file, 1234, 1235)
-        assert main(export) == 0
-        about = path.stat()
-        assert after == stat.S_IMODE(about.st_mode)
-        assert not is_root or (1234, 1235) == (about.st_uid, about.st_gid)
-        assert main(["restore", "--url", url, file, "--replace", "--quiet"]) == 0
 
 
 @pytest.mark.parametrize("end", ["full disk", "Ctrl-C", "kill"])
