@@ -61,20 +61,6 @@ def test_what_is_forgotten_is_asked_about(
     assert then in done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("user", ["", ":wrong@", "me:wrong@"])
-def test_a_password_that_is_wrong_or_missing_is_named(
-    own: redis.Redis, own_url: str, user: str
-) -> None:
-    own.config_set("requirepass", "right")
-    try:
-        done = tbloom("list", "--url", own_url.replace("redis://", f"redis://{user}"))
-        said = refused(done, "--url, or TBLOOM_URL,", "redis://:PASSWORD@host:6379/0")
-        assert ("refuses the password" if user else "wants a password") in said
-        assert "wrong" not in said
-    finally:
-        own.config_set("requirepass", "")
-
-
 @pytest.mark.parametrize(
     ("command", "shown"),
     [
