@@ -15,7 +15,6 @@ from pathlib import Path
 
 import pytest
 import redis
-from pyarrow import feather, parquet
 
 from tbloom import TimeBloom
 from tbloom.cli.commands.lookup import interval
@@ -254,16 +253,3 @@ def test_the_interval_is_wilsons() -> None:
     rows = {(81, 263): (0.2553, 0.3662), (0, 20): (0, 0.1611), (1, 29): (0.0061, 0.1718)}
     for counts, expected in rows.items():
         assert expected == pytest.approx(interval(*counts), abs=0.0001)
-
-
-def test_ids_and_members_are_a_table(own_url: str, tmp_path: Path) -> None:
-    pages = DistinctCounter.from_url(own_url, "pages", keep_members=True)
-    pages.add_many(["plain", "ü", 'a "quoted", one', *(f"{i}" for i in range(20_000))])
-    expected = sorted(pages.members().pairs())
-    for suffix, read in (("parquet", parquet.read_table), ("arrow", feather.read_table)):
-        words = ["pages", "--members", tmp_path / f"pages.{suffix}"]
-        assert tbloom("count", "export", "--url", own_url, *words).returncode == 0
-        found = read(tmp_path / f"pages.{suffix}")
-        assert ["uint32", "string"] == [str(field.type) for field in found.schema]
-        columns = (found[column].to_pylist() for column in ("id", "member"))
-        assert expected == sorted(zip(*columns, strict=True))
