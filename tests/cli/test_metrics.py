@@ -21,7 +21,7 @@ from tbloom.bloom.info import FilterInfo
 from tbloom.cli.kit import formats
 from tbloom.cli.metrics import FilterCollector
 from tests.helpers import servers
-from tests.helpers.commands import process, refused, started, tbloom
+from tests.helpers.commands import refused, started, tbloom
 from tests.helpers.localredis import LocalRedis
 from tests.helpers.making import needed
 
@@ -288,16 +288,3 @@ def test_the_name_of_a_filter_adds_no_html(url: str, name: str) -> None:
     assert escape(name + HOSTILE, quote=False).replace('"', "&#34;").replace("'", "&#39;") in html
     assert _text(html).count(name + HOSTILE) == 2  # in the list of filters, and above its figures
     assert re.findall(r'href="#([^"]+)"', html) == re.findall(r'<section id="([^"]+)"', html)
-
-
-def test_without_names_all_filters_are_in_the_page(own_url: str) -> None:
-    refused(tbloom("report", "--url", own_url, "-o", "-"), "no filters")
-    for name in ("blog", "news"):
-        with TimeBloom.from_url(own_url, name, capacity=1000) as seen:
-            seen.add("a")
-    with ExactFilter.from_url(own_url, "exact") as exact:
-        exact.add("a")
-    assert {"blog", "news"} == {*re.findall(r'-name">(\w+)</h2>', _report(own_url))}
-    # A pipe is written to, and not replaced.
-    done = process("report", "--url", own_url, "news", "--output", "/dev/stdout")
-    assert (0, True) == (done.returncode, done.stdout.endswith(b"</html>"))
