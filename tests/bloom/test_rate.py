@@ -137,15 +137,6 @@ def test_a_given_size_keeps_the_error_rate(
         assert rate <= 1.1 * error_rate
 
 
-@pytest.mark.parametrize("items", [1000, 100_000, pytest.param(10**7, marks=check)])
-def test_an_item_takes_at_most_28_6_bits(url: str, items: int) -> None:
-    """At 1e-4 over 7 slices, header included."""
-    with TimeBloom.from_url(url, "rate", capacity=items) as seen:
-        seen.add("a")
-        with redis.Redis.from_url(url) as client:
-            assert 8 * client.strlen(seen.keys()[-1]) <= 28.6 * items + 16 * COLUMNS
-
-
 DIGESTS = [digest(f"https://example.com/{number}") for number in range(20_000)]
 BUCKETS = 256
 #: Chi-square over 256 buckets has a mean of 255 and a standard deviation of sqrt(2 * 255) = 22.6.
