@@ -19,12 +19,9 @@ from tbloom import (
     AsyncTimeBloom,
     ConfigError,
     ConfigMismatch,
-    ExactFilter,
-    LocalBloom,
     TimeBloom,
 )
 from tbloom.bloom.hasher import Secret
-from tbloom.distinct import DistinctCounter
 from tbloom.engine.keys import Keys
 from tests.helpers.contents import snapshot
 from tests.helpers.hostile import ITEMS, PLANTED
@@ -114,19 +111,6 @@ def test_eager_tasks_get_their_answers(url: str, name: str) -> None:
 
     answers = asyncio.run(asyncio.wait_for(main(), 60))
     assert 100 == sum(answers)
-
-
-@pytest.mark.parametrize("items", [["a", "b"], [b"a", b"b"], ["a", b"b"], [1, "b"], [2**70, b"c"]])
-@pytest.mark.parametrize("kind", [TimeBloom, ExactFilter, LocalBloom, DistinctCounter])
-def test_what_can_be_read_once_is_read_once(url: str, name: str, kind: Any, items: Any) -> None:
-    """Items of more than one type were lost."""
-    if kind is LocalBloom:
-        opened = LocalBloom(capacity=1000)
-    else:
-        opened = kind.from_url(url, name, *(["ids"] if kind is DistinctCounter else []))
-    with opened as seen:
-        assert [True, True] == [*seen.add_many(iter(items))]
-        assert [False, False] == [*seen.add_many(iter(items))]
 
 
 def test_the_error_of_a_lone_surrogate_says_why(url: str, name: str) -> None:
