@@ -170,7 +170,7 @@ class ItemGate(_Project):  # type: ignore[misc] # known at run time only
     async def process_item_async(self, item: Any) -> Any:
         """The item behind the pipelines. (A pipeline may hand on items of its own, too, with the page's response.)"""
         output = await super().process_item_async(item)
-        self._of_crawl.pages.processed(item, output)
+        self._of_crawl.pages.outputs.processed(item, output)
         return output
 
 

@@ -184,7 +184,7 @@ class Try:
         """A pipeline has made another one of it."""
         self.game.place, made = object(), {"made": True}
         self.places.add(self.game.place)
-        self.pages.processed(self.items.pop(), made)
+        self.pages.outputs.processed(self.items.pop(), made)
         self.pages.item_ended(made, self.result, signals.item_scraped)
 
     def item_fails(self) -> None:
@@ -257,8 +257,9 @@ class Game:
             t.target for t in self.tries if t.page.state not in ENDS and not t.is_lost
         } <= lost | circle
         self.pages.end_all()
-        kept = ("_by_id", "_followers", "_passed_on", "_ending", "_outputs")
+        kept = ("_by_id", "_followers", "_passed_on", "_ending")
         assert not any(vars(self.pages)[name] for name in kept), "something is left"
+        assert not vars(self.pages.outputs)["_by_id"], "an output is left"
         states = {page.token.number: state for page, state in self.ended}
         assert len(self.ended) == len(states) == len({each.number for each in self.tries})
         for page, state in self.ended:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from scrapy import Request, Spider
+from scrapy.http import Response
 from typing_extensions import Self
 
 from tbloom.scrapy.claims.states import State
@@ -118,6 +119,18 @@ class Page:
     would_fail: str = ""
     #: The request with which a callback or errback asks for it again: queued once this page has ended.
     retry: Request | None = None
+
+
+def is_retry(page: Page, request: Request) -> bool:
+    """Whether its callback asks for the page again (``get_retry_request``, or the same request by hand): else the token came with
+    a copied meta."""
+    token = Token.of(request)
+    if token is None or token[:2] != page.token[:2] or not request.dont_filter:
+        return False
+    last: Any = page.thing.request if isinstance(page.thing, Response) else page.request
+    is_later = request.meta.get(RETRIES, 0) > last.meta.get(RETRIES, 0)
+    is_same = (request.url, request.method, request.body) == (last.url, last.method, last.body)
+    return page.state is State.PARSING and (is_later or is_same)
 
 
 def reason(error: BaseException | None) -> str:

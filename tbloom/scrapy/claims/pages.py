@@ -19,7 +19,8 @@ from scrapy.spidermiddlewares.httperror import HttpError
 from scrapy.utils.asyncio import call_later
 from twisted.python.failure import Failure
 
-from tbloom.scrapy.claims.page import Page, Token, pipeline_of, reason
+from tbloom.scrapy.claims.outputs import Outputs
+from tbloom.scrapy.claims.page import Page, Token, is_retry, pipeline_of, reason
 from tbloom.scrapy.claims.states import ENDS, Event, State, after
 from tbloom.scrapy.settings import MARK
 
@@ -36,7 +37,7 @@ class Pages:
     """Follows each page from the queue to its end, and calls ``ended`` with those that are marked or have failed.
 
     ``go_on`` is called with a page that has ended in whatever way and was asked for again, and that request; ``places`` says
-    where items wait that have passed the pipelines. ``knows_items``: ``processed`` is called for each item, so one that no page
+    where items wait that have passed the pipelines. ``knows_items``: ``outputs.processed`` is called for each item, so one that no page
     has yielded is a pipeline's own.
     """
 
@@ -59,8 +60,7 @@ class Pages:
         self._followers: dict[str, list[Page]] = {}
         #: Where items wait of pages that are in the queue again, by the pages' numbers.
         self._passed_on: dict[int, set[object]] = {}
-        #: What pages have yielded, until the engine schedules it, or the pipelines have ended with it; by ids.
-        self._outputs: dict[int, list[tuple[Any, Page]]] = {}
+        self.outputs: Outputs = Outputs()
         #: Pages whose output or items have perhaps ended in this turn of the event loop.
         self._ending: list[Page] = []
 
@@ -207,36 +207,16 @@ class Pages:
         if not is_request and (found is None or not self._awaits_items):
             return
         page.items += 1
-        if is_request and page.retry is None and self._is_retry(page, found):
+        if is_request and page.retry is None and is_retry(page, found):
             page.retry, self._by_id[id(found)] = found, page
         else:  # Scrapy pulls output ahead of what it has handed on
-            self._outputs.setdefault(id(found), []).append((found, page))
-
-    def _yielded_by(self, output: Any) -> Page | None:
-        """The page that has yielded it, which then waits for it no more."""
-        outputs = self._outputs.pop(id(output), None)
-        if outputs is None:
-            return None
-        (_, page), *others = outputs
-        if others:  # the same object once more
-            self._outputs[id(output)] = others
-        return page
-
-    def _is_retry(self, page: Page, request: Request) -> bool:
-        """``get_retry_request``, or the same request by hand: else the token came with a copied meta."""
-        token = Token.of(request)
-        if token is None or token[:2] != page.token[:2] or not request.dont_filter:
-            return False
-        last: Any = page.thing.request if isinstance(page.thing, Response) else page.request
-        is_later = request.meta.get("retry_times", 0) > last.meta.get("retry_times", 0)
-        is_same = (request.url, request.method, request.body) == (last.url, last.method, last.body)
-        return page.state is State.PARSING and (is_later or is_same)
+            self.outputs.add(found, page)
 
     # Links and items
 
     def request_scheduled(self, request: Request) -> None:
         """The engine takes a request, just before the scheduler does: perhaps one that a callback or errback has yielded."""
-        if page := self._yielded_by(request):
+        if page := self.outputs.take(request):
             self._one_less(page)
         elif id(request) in self._by_id:
             call_later(0, self._check_retry, self._by_id[id(request)], request)
@@ -246,16 +226,11 @@ class Pages:
         if self.keep_retry(request):
             page.retry = None
 
-    def processed(self, item: Any, output: Any) -> None:
-        """The pipelines have made this of an item."""
-        if output is not item and (page := self._yielded_by(item)):
-            self._outputs.setdefault(id(output), []).append((output, page))
-
     def item_ended(
         self, item: Any, response: Any, signal: object, failure: Failure | None = None
     ) -> None:
         """An item has passed the pipelines, or one of them has dropped it, or raised an exception."""
-        page = self._yielded_by(item) or (None if self._knows_items else self.page_of(response))
+        page = self.outputs.take(item) or (None if self._knows_items else self.page_of(response))
         if page is None:
             return
         if signal is signals.item_scraped:
@@ -279,7 +254,7 @@ class Pages:
         self._followers.clear()  # each ends once
         for page in {*self._by_id.values(), *following}:
             self.happens(page, Event.LEFT_OVER)
-        self._outputs.clear()
+        self.outputs.clear()
 
     def _end_outputs(self) -> None:
         ending, self._ending = self._ending, []
