@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import pickle
 from functools import partial
-from itertools import count, product
+from itertools import product
 from typing import Any
 
 import pytest
@@ -15,12 +15,7 @@ import redis
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from tbloom import (
-    AsyncTimeBloom,
-    ConfigError,
-    ConfigMismatch,
-    TimeBloom,
-)
+from tbloom import AsyncTimeBloom, ConfigError, ConfigMismatch, TimeBloom
 from tbloom.bloom.hasher import Secret
 from tbloom.engine.keys import Keys
 from tests.helpers.contents import snapshot
@@ -72,29 +67,6 @@ def test_two_names_share_no_key(one: str, other: str) -> None:
     assume(one != other)
     for shards, others in product((1, 2, 9), repeat=2):
         assert not _all_keys(one, shards) & _all_keys(other, others)
-
-
-_unicode = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=50)
-_items = st.binary(min_size=1, max_size=200) | _unicode.map(str.encode)
-_numbers = count()
-
-
-@given(_items)
-@example(b"\0" * (1 << 20))
-@example(b"'); redis.call('FLUSHALL') --")
-@example(b"{other}:config")
-def test_every_item_is_new_once_and_only_the_filters_keys_exist(
-    own: redis.Redis, item: bytes
-) -> None:
-    name = f"items-{next(_numbers)}"
-    own.flushall()
-    seen = TimeBloom(own, name, capacity=1000)
-    assert [False, True, False] == [item in seen, seen.add(item), seen.add(item)]
-    assert [True, False] == [item in seen, b"not " + item in seen]
-    assert [False, True] == seen.add_many([item, b"not " + item])
-    keys = own.keys()
-    assert keys
-    assert all(key.startswith(f"{{{name}}}:".encode()) for key in keys), keys
 
 
 @pytest.mark.skipif(not hasattr(asyncio, "eager_task_factory"), reason="Python before 3.12")

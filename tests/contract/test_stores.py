@@ -71,8 +71,9 @@ async def test_an_integer_is_its_decimal_text(seen: Any) -> None:
 
 
 async def test_a_batch_answers_in_order_and_a_repeat_is_seen(seen: Any) -> None:
-    await seen.add("b")
-    assert [True, False, False, True] == await seen.add_many(iter(["a", "b", "a", b"c"]))
+    await seen.add("ä")
+    assert [True, False, False, True] == await seen.add_many(iter(["a", "ä", "a", b"\xff"]))
+    assert [True, True] == await seen.add_many([b"\xff\0", b"\xfe"])
     assert await seen.add_many([]) == []
 
 
