@@ -85,14 +85,6 @@ def test_eager_tasks_get_their_answers(url: str, name: str) -> None:
     assert 100 == sum(answers)
 
 
-def test_the_error_of_a_lone_surrogate_says_why(url: str, name: str) -> None:
-    with TimeBloom.from_url(url, name) as seen:
-        with pytest.raises(ConfigError, match="surrogates not allowed at 1"):
-            seen.add("a\ud800")
-        with pytest.raises(ConfigError, match=r"items\[1\].*surrogates not allowed at 0"):
-            seen.add_many(["a", "\ud800"])
-
-
 SECRET, OTHER = b"a secret of 32 bytes, for tests.", b"another one, of 32 bytes, again."
 CHOSEN = b"https://news.example/election"
 #: Another item with the same mmh3 digest: that hash has no key, and each of its steps can be undone.

@@ -105,10 +105,12 @@ async def test_info_counts_the_items(seen: Any) -> None:
     "item", ["", b"", None, True, pytest.param(10**5000, id="huge"), "\ud800", ["a"]]
 )
 async def test_an_item_that_is_none_is_refused(seen: Any, item: Any) -> None:
-    with pytest.raises(ConfigError, match=r"^(item|member): expected "):
+    with pytest.raises(ConfigError, match=r"^(item|member): expected ") as alone:
         await seen.add(item)
-    with pytest.raises(ConfigError, match=r"^(item|member)s\[1\]: expected "):
+    with pytest.raises(ConfigError, match=r"^(item|member)s\[1\]: expected ") as among:
         await seen.add_many(["a", item])
+    says_why = ["(surrogates not allowed at 0)" in str(each.value) for each in (alone, among)]
+    assert says_why == [item == "\ud800"] * 2
     assert await seen.add("a") is True  # nothing was added
 
 
