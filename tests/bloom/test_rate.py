@@ -1,5 +1,5 @@
-"""The error rate and the memory of slices on a real Redis, for any number of items; and where an item's bits are: independent,
-and computed by the client alone. (Fixed for ever: test_format.py.)
+"""The error rate of slices on a real Redis, for any number of items; and where an item's bits are: independent, and computed
+by the client alone. (Fixed for ever: test_format.py.)
 """
 
 from __future__ import annotations
