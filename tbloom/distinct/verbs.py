@@ -231,9 +231,7 @@ class CounterVerbs(Store[Client, CounterConfig], Generic[Client, Sets]):
         :param mapping: True: forgets all counters of the mapping, one after another, and then its ids. After an error,
             call it again.
         """
-        if (
-            type(mapping) is not bool
-        ):  # no name: it is that of this counter which would be forgotten
+        if type(mapping) is not bool:  # a name, of which it would forget this counter's own
             raise ConfigError("mapping", mapping, "True or False")
         flow = clear_mapping if mapping and self.config.mapping is not None else clear_counter
         return flow(self._dispatcher)

@@ -289,5 +289,6 @@ class Addon:
             # With the priority that the setting has: a project's own setting would win otherwise, and no gate be there.
             priority = max(settings.getpriority(name) or 0, SETTINGS_PRIORITIES["addon"])
             kind = load_object(settings[name])
-            if is_possible(kind):  # else Scrapy refuses it, and says why
+            # Else Scrapy refuses it, and says why, or calls an item processor as earlier versions did.
+            if is_possible(kind):
                 settings.set(name, gated(gate, kind), priority)

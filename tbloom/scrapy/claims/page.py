@@ -57,7 +57,7 @@ class Token(NamedTuple):
     @property
     def in_queue(self) -> Self:
         """The token for the note of a queued request, of which no crawler dies."""
-        return self._replace(deaths=max(0, self.deaths - 1))
+        return self._replace(deaths=self.deaths - 1) if self.deaths else self
 
     @property
     def items(self) -> list[bytes]:

@@ -240,7 +240,7 @@ class Pages:
         self._one_less(page)
 
     def _one_less(self, page: Page) -> None:
-        if page.items:
+        if page.items:  # an item of a pipeline's own may count, too, unless items are known
             page.items -= 1
             self.output_may_have_ended(page)
 
