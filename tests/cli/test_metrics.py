@@ -20,9 +20,8 @@ from tbloom import ConfigError, ExactFilter, TimeBloom
 from tbloom.bloom.info import FilterInfo
 from tbloom.cli.kit import formats
 from tbloom.cli.metrics import FilterCollector
-from tests.helpers import servers
 from tests.helpers.commands import refused, started, tbloom
-from tests.helpers.localredis import LocalRedis
+from tests.helpers.localredis import OLDEST, LocalRedis
 from tests.helpers.making import needed
 
 ROOT = Path(__file__).parents[2]
@@ -152,7 +151,7 @@ def test_without_names_all_filters_are_served(own: redis.Redis, own_url: str) ->
 )
 def test_a_redis_that_goes_away_is_logged_and_survived(names: list[str], lines: list[str]) -> None:
     """And that it is back, without its filters, as it had no persistence."""
-    with LocalRedis(needed(servers.OLDEST)) as server:
+    with LocalRedis(needed(OLDEST)) as server:
         for name in ("news", "blog"):
             with TimeBloom.from_url(server.url, name, capacity=1000) as seen:
                 seen.add("a")

@@ -15,7 +15,7 @@ from tbloom import NotReplicated, TimeBloom
 from tests.helpers import servers
 from tests.helpers.contents import snapshot
 from tests.helpers.localredis import LocalRedis
-from tests.helpers.making import cluster_needed
+from tests.helpers.making import needed
 from tests.helpers.stores import BLOOM, EVERY_VERB, STORES, Store
 
 #: What a server says to a command that a user may not give, alone or in a script.
@@ -128,7 +128,7 @@ def test_the_documented_user_has_no_other_store(
 
 
 def test_the_documented_user_of_a_cluster(name: str) -> None:
-    with servers.Cluster(cluster_needed()) as cluster:
+    with servers.Cluster(needed()) as cluster:
         for extra in ([], CLUSTER[:1], CLUSTER):
             for master in cluster.masters():
                 _set_user(master, name, BLOOM, *extra, shards=3)

@@ -22,10 +22,9 @@ from tbloom.engine import sending
 from tests.helpers import servers
 from tests.helpers.account import Account, names, pieces
 from tests.helpers.flows import flow_of, lose
-from tests.helpers.localredis import LocalRedis, free_port
+from tests.helpers.localredis import OLDEST, LocalRedis, free_port
 from tests.helpers.making import awaited, needed
 from tests.helpers.proxy import Proxy
-from tests.helpers.servers import OLDEST
 from tests.helpers.stores import BLOOM, DISTINCT, EXACT, STORES, Store
 
 
@@ -166,7 +165,7 @@ def test_slices_that_the_server_has_dropped_are_reported(
 ) -> None:
     """Another program's keys fill the memory until the filter's are dropped, which are among the oldest."""
     with (
-        servers.local(needed("redis-server"), *DROPS) as small,
+        servers.local(needed(), *DROPS) as small,
         TimeBloom(small, name, capacity=100_000, granularity="1s", slices=600) as seen,
     ):
         assert [POLICY in warning for warning in seen.warnings()] == [True]
@@ -182,7 +181,7 @@ def test_slices_that_the_server_has_dropped_are_reported(
 
 
 def test_scrapy_says_so_at_the_start(crawl: Any) -> None:
-    with servers.local(needed("redis-server"), *DROPS) as small:
+    with servers.local(needed(), *DROPS) as small:
         url = f"redis://127.0.0.1:{small.connection_pool.connection_kwargs['port']}"
         settings = {"ADDONS": {"tbloom.scrapy.Addon": 500}, "REDIS_URL": url}
         result = crawl("pages", settings, ["a"])

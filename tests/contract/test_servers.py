@@ -88,8 +88,8 @@ def test_nothing_is_lost_while_slots_move(
     with ThreadPoolExecutor(2) as threads:
         adding = [threads.submit(asyncio.run, add(seed)) for seed in range(2)]
         try:
-            cluster.reshard_all(one, two, MOVING_SLOTS)
-            cluster.reshard_all(two, one, MOVING_SLOTS)
+            cluster.reshard(one, two, MOVING_SLOTS)
+            cluster.reshard(two, one, MOVING_SLOTS)
         finally:
             done.set()
         for job in adding:

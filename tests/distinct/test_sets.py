@@ -24,7 +24,7 @@ from pyroaring import BitMap
 
 from tbloom import ConfigError, TBloomError
 from tbloom.distinct import Cohort, DistinctCounter, Retention, funnel, retention
-from tests.helpers import servers
+from tests.helpers.clock import Clockwork
 from tests.helpers.making import Make, missing
 
 CHUNK = 65_536
@@ -133,7 +133,7 @@ async def test_everyone_has_the_members_of_all_counters(make_counter: Make) -> N
     assert 0 == await everyone.count()
 
 
-def test_retention_and_funnel(clockwork: servers.Clockwork, name: str) -> None:
+def test_retention_and_funnel(clockwork: Clockwork, name: str) -> None:
     url, days = clockwork.server.url, {"granularity": "d", "slices": 5}
     with DistinctCounter.from_url(url, "a", name, **days) as pages:
         for day, some in ((3, "abcd"), (4, "abe"), (6, "aef"), (7, "dg")):

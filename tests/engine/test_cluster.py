@@ -19,7 +19,7 @@ from tbloom.bloom.hasher import digest, shard_of
 from tbloom.engine.client import RETRY_FOR_FAILOVER
 from tests.helpers import servers
 from tests.helpers.localredis import LocalRedis
-from tests.helpers.making import Make, cluster_needed, missing
+from tests.helpers.making import Make, missing, needed
 
 # (Error rate 1e-9, so that a false positive doesn't pass for a lost item.)
 PARAMETERS: Any = {"capacity": 250_000, "error_rate": 1e-9, "slices": 2, "shards": 12}
@@ -105,7 +105,7 @@ async def test_without_a_number_the_shards_are_a_multiple_of_the_masters(
 
 
 def test_each_item_is_new_once_though_a_sentinels_master_dies(name: str) -> None:
-    binary = cluster_needed()
+    binary = needed()
     with (
         LocalRedis(binary) as master,
         servers.replica(binary, master) as replica,
@@ -121,7 +121,7 @@ def test_each_item_is_new_once_though_a_sentinels_master_dies(name: str) -> None
 @pytest.mark.check
 def test_each_item_is_new_once_though_a_master_of_a_cluster_dies(name: str) -> None:
     """The third one, of 12 shards' last four. (Slots that move: contract/test_servers.py.)"""
-    with servers.Cluster(cluster_needed(), replicas=True) as cluster:
+    with servers.Cluster(needed(), replicas=True) as cluster:
         third = cluster.masters()[2]
         port, kill = third.get_connection_kwargs()["port"], partial(cluster.kill, third)
         with TimeBloom.from_url(cluster.url, name, **PARAMETERS) as seen:

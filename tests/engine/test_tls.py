@@ -26,7 +26,7 @@ async def test_only_the_right_authority_is_taken(make: Make, tmp_path: Path) -> 
         f"{tmp_path}/server.key",
     ]
     files += ["--tls-ca-cert-file", f"{tmp_path}/ca.pem", "--tls-auth-clients", "no"]
-    server = LocalRedis(needed("redis-server"), "--tls-port", str(port), *files)
+    server = LocalRedis(needed(), "--tls-port", str(port), *files)
     try:
         server.start()
     except RuntimeError as error:

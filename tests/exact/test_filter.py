@@ -13,10 +13,10 @@ import redis
 
 from tbloom import ConfigMismatch
 from tbloom.exact import ExactFilter
+from tests.helpers.clock import Clockwork
 from tests.helpers.contents import keys_of
 from tests.helpers.hostile import ITEMS, PLANTED
 from tests.helpers.making import Make
-from tests.helpers.servers import Clockwork
 from tests.helpers.stores import EXACT
 
 

@@ -14,8 +14,8 @@ from typing import Any
 from scrapy.settings import Settings
 
 from tbloom.scrapy.options import read_options
-from tests.helpers.localredis import LocalRedis, find_binary
-from tests.helpers.making import missing
+from tests.helpers.localredis import LocalRedis
+from tests.helpers.making import missing, needed
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
@@ -125,7 +125,7 @@ class Runner:
         """A server takes these lines of a redis.conf."""
         words = [line.split() for line in code.splitlines() if not line.startswith("#")]
         given = [word for name, *values in words for word in (f"--{name}", *values)]
-        with LocalRedis(find_binary() or "redis-server", *given):
+        with LocalRedis(needed(), *given):
             pass
 
 

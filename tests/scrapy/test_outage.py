@@ -23,9 +23,8 @@ from tbloom.scrapy.outage import NEW, Answers, CrawlBloom, CrawlExact, Guess
 from tests.helpers import crawl as crawls
 from tests.helpers.forked import Forked
 from tests.helpers.localredis import LocalRedis
-from tests.helpers.making import missing
+from tests.helpers.making import needed
 from tests.helpers.schedulers import ADDON, SCRAPY
-from tests.helpers.servers import BINARIES
 from tests.helpers.website import Handler, Server, served
 
 STORES = pytest.mark.parametrize("store", [CrawlBloom, CrawlExact])
@@ -41,10 +40,8 @@ MODES = pytest.mark.parametrize(
 
 @pytest.fixture
 def server() -> Iterator[LocalRedis]:
-    if "redis-server" not in BINARIES:
-        missing("redis-server")
     options = ("--appendonly", "yes", "--appendfsync", "always")
-    with LocalRedis(BINARIES["redis-server"], *options) as server:
+    with LocalRedis(needed(), *options) as server:
         yield server
 
 

