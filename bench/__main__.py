@@ -10,7 +10,7 @@ import os
 import platform
 import sys
 import time
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
@@ -67,7 +67,7 @@ def main() -> None:
                 print(f"\n{table.name}\n{table.markdown()}", flush=True)
             if not arguments.quick:
                 command = f"python -m bench --only {name}"
-                date = f"{datetime.now(timezone.utc):%Y-%m-%d}"
+                date = f"{datetime.now(UTC):%Y-%m-%d}"
                 results.store(tables, command=command, date=date, machine=machine(), idle=idle)
         if not arguments.quick:
             versions = Table("versions", {}, [])

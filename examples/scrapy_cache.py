@@ -9,7 +9,7 @@ import ast
 import gzip
 import sys
 from collections.abc import Iterator
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 
 from w3lib.http import headers_raw_to_dict
@@ -32,7 +32,7 @@ def page(folder: Path) -> Page:
         meta["status"],
         tuple((k.decode("latin-1"), v.decode("latin-1")) for k in headers for v in headers[k]),
         files["response_body"],
-        datetime.fromtimestamp(meta["timestamp"], timezone.utc),
+        datetime.fromtimestamp(meta["timestamp"], UTC),
         key or b"scrapy:" + bytes.fromhex(folder.name),
     )
 

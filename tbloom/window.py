@@ -22,7 +22,7 @@ import re
 from bisect import bisect_left
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta, timezone, tzinfo
+from datetime import UTC, date, datetime, timedelta, tzinfo
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
@@ -30,7 +30,7 @@ from tbloom.errors import ConfigError
 
 MAX_SLICES = 1024
 _MAX_WINDOW = timedelta(days=36525)  # a century
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)
 _HOUR = 3_600_000
 _UNITS = {"s": 1, "min": 60, "h": 3600, "d": 86400, "w": 604800}
@@ -74,7 +74,7 @@ def to_ms(at: datetime) -> int:
     return (at - _EPOCH) // _MS
 
 
-def from_ms(ms: int, zone: tzinfo = timezone.utc) -> datetime:
+def from_ms(ms: int, zone: tzinfo = UTC) -> datetime:
     """The aware datetime of ``ms`` milliseconds since the epoch."""
     return (_EPOCH + ms * _MS).astimezone(zone)
 
@@ -99,7 +99,7 @@ def parse_granularity(granularity: str | timedelta) -> str:
 def parse_zone(tz: str) -> tzinfo:
     """The time zone of an IANA name."""
     if tz == "UTC":  # does not need a zone database, which slim images lack
-        return timezone.utc
+        return UTC
     expected = "an IANA time zone such as 'Europe/Berlin' (on a system without a zone database: pip install tzdata)"
     try:
         return ZoneInfo(tz)
@@ -121,7 +121,7 @@ class Window:
         fixed = self._unit.endswith("s")
         self._length = int(self._unit[:-1]) * 1000 if fixed else 0
         #: The time zone that slices begin and end in.
-        self.zone: tzinfo = timezone.utc if fixed else zone
+        self.zone: tzinfo = UTC if fixed else zone
         self.tz: str = "UTC" if fixed else tz
         if not isinstance(slices, int) or isinstance(slices, bool) or not 1 <= slices <= MAX_SLICES:
             raise ConfigError("slices", slices, f"a whole number from 1 to {MAX_SLICES}")
@@ -233,7 +233,7 @@ class NoWindow(Window):
         self.granularity: str | None = None
         self.slices: int = 1
         self.tz: str = "UTC"
-        self.zone: tzinfo = timezone.utc
+        self.zone: tzinfo = UTC
         self._unit, self._live = WHOLE, []
 
     def slice_at(self, ms: int) -> Slice:  # noqa: ARG002

@@ -9,7 +9,7 @@ import argparse
 import signal
 import sys
 import time
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 
 from bench import results, serving
 from bench.paper import crawls, full, memory, plots, racing, rates
@@ -38,7 +38,7 @@ def measure(*, quick: bool) -> tuple[str, dict[str, crawls.Plan], list[Table]]:
         ]
         version = server.version
     about = (
-        f"Measured by `make paper{' ARGS=--quick' if quick else ''}` on {datetime.now(timezone.utc):%Y-%m-%d}, "
+        f"Measured by `make paper{' ARGS=--quick' if quick else ''}` on {datetime.now(UTC):%Y-%m-%d}, "
         f"in {round((time.monotonic() - begun) / 60)} minutes, on {version}. Slices are short: "
         f'an "hour" takes {plans["hours"].period} s, a "day" {plans["days"].period} s.'
     )

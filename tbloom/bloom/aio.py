@@ -6,7 +6,7 @@ import weakref
 from asyncio import Task, create_task
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self, Unpack
 
 from redis import RedisError
 
@@ -21,7 +21,6 @@ from tbloom.items import Item
 
 if TYPE_CHECKING:
     from redis import asyncio
-    from typing_extensions import Self, Unpack
 
 
 class AsyncTimeBloom(ClaimVerbs["asyncio.Redis | asyncio.RedisCluster"], AsyncDriver):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, ParamSpec, TypedDict, TypeVar
+from typing import ParamSpec, Self, TypedDict, TypeVar, Unpack
 
 from tbloom.bloom.cache import LocalCache
 from tbloom.bloom.claims.protocol import Claims
@@ -21,9 +21,6 @@ from tbloom.engine.pending import Batch
 from tbloom.engine.urls import ClientOptions
 from tbloom.engine.verbs import verb
 from tbloom.errors import ConfigError, ConfigMismatch
-
-if TYPE_CHECKING:
-    from typing_extensions import Self, Unpack
 
 P = ParamSpec("P")
 T = TypeVar("T")

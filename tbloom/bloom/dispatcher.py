@@ -85,7 +85,7 @@ class FilterDispatcher(Dispatcher):
         for shard in range(config.shards):
             try:
                 yield from self.clear(shard)
-            except ConfigMismatch as error:  # noqa: PERF203 - after a reconfigure() that did not finish
+            except ConfigMismatch as error:  # after a reconfigure() that did not finish
                 key = config.keys.config(shard)
                 other = FilterDispatcher(from_stored(config.name, error.stored, key))
                 yield from other.clear(shard)

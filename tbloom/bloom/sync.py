@@ -6,7 +6,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
+from typing import Self, Unpack
 
 import redis
 
@@ -18,9 +18,6 @@ from tbloom.engine.sync import SyncDriver
 from tbloom.engine.urls import ClientOptions
 from tbloom.errors import TBloomError
 from tbloom.items import Item
-
-if TYPE_CHECKING:
-    from typing_extensions import Self, Unpack
 
 
 class TimeBloom(ClaimVerbs["redis.Redis | redis.RedisCluster"], SyncDriver):

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 
 from redis import RedisError
 from redis.exceptions import RedisClusterException
@@ -23,9 +23,6 @@ try:
 except ModuleNotFoundError as error:
     message: str = f"tbloom.cli.metrics needs {error.name}: pip install 'tbloom[metrics]'"
     raise ModuleNotFoundError(message, name=error.name) from None
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 #: Each filter's name with its FilterInfo, or the error that it raises; none of a filter whose server is known not to answer.
 Infos = Iterator[tuple[str, Any]]

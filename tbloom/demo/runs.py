@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import redis
 
@@ -23,8 +23,6 @@ from tbloom.demo.fleet import fleet
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from typing_extensions import Self
 
     from tbloom.demo.site import Hit, Survey
 

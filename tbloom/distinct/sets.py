@@ -7,7 +7,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import reduce
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from tbloom.distinct.config import MAX_MEMBERS, CounterConfig
 from tbloom.distinct.members import MemberPages, id_of
@@ -22,7 +22,6 @@ from tbloom.items import Item, check_id
 
 if TYPE_CHECKING:
     from pyroaring import BitMap
-    from typing_extensions import Self
 
 S = TypeVar("S", bound="SetVerbs")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Generic, TypedDict, TypeVar
+from typing import Generic, Self, TypedDict, TypeVar, Unpack
 
 from tbloom.distinct.config import MAX_MEMBERS, CounterConfig
 from tbloom.distinct.dispatcher import CountDispatcher
@@ -26,9 +26,6 @@ from tbloom.engine.urls import ClientOptions
 from tbloom.engine.verbs import verb
 from tbloom.errors import ConfigError
 from tbloom.items import Item
-
-if TYPE_CHECKING:
-    from typing_extensions import Self, Unpack
 
 Sets = TypeVar("Sets")
 #: A call of the dispatcher, for the bytes of members by digest, or by id.

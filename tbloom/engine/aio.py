@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-from asyncio import Semaphore, sleep
+from asyncio import Semaphore, sleep, timeout
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from time import monotonic_ns
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from redis import asyncio
 from redis.asyncio.cluster import PipelineCommand
@@ -29,14 +28,6 @@ from tbloom.engine.sending import (
 )
 from tbloom.engine.urls import ClientOptions
 from tbloom.engine.verbs import AsyncVerbs
-
-if sys.version_info >= (3, 11):
-    from asyncio import timeout
-else:
-    from async_timeout import timeout  # redis-py needs it too
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 T = TypeVar("T")
 #: The connections of a client, at most; more would make no call faster.

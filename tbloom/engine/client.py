@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from redis.exceptions import RedisClusterException
 
@@ -19,8 +19,6 @@ from tbloom.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from typing_extensions import Self
 
 Client = TypeVar("Client")
 Config = TypeVar("Config", bound=Guarded)

@@ -114,7 +114,7 @@ def together(*flows: Flow[Any]) -> Flow[list[Any]]:
             for flow, replied in replies.items():
                 try:
                     calls[flow] = flow.send(replied)
-                except StopIteration as stop:  # noqa: PERF203 - each ends in its own time
+                except StopIteration as stop:
                     answers[flow] = stop.value
             came = iter((yield [*chain(*calls.values())]) if calls else ())
             replies = {flow: [*islice(came, len(own))] for flow, own in calls.items()}

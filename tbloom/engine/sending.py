@@ -6,7 +6,6 @@ One call is one ``execute_command``; several are a pipeline.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable
 from contextlib import suppress
 from time import monotonic_ns
@@ -23,7 +22,7 @@ from tbloom.engine.retries import as_redis_error
 #: never notice, because the old master answers it as a replica.
 _RENEWAL_NS = 60_000_000_000
 #: What redis-py's errors are made of where another thread closes the connection that it uses.
-_BROKEN = (OSError, AttributeError, RuntimeError, ValueError, asyncio.TimeoutError)
+_BROKEN = (OSError, AttributeError, RuntimeError, ValueError)
 #: Replies are bytes, whatever the client's ``decode_responses`` is.
 BYTES: dict[str, Any] = {NEVER_DECODE: True}
 
@@ -72,7 +71,7 @@ def redis_error(error: BaseException) -> Exception:
     # The traceback would refer to the caller's frame, and so to the store.
     if isinstance(error, (redis.RedisError, redis.exceptions.RedisClusterException)):
         return as_redis_error(error).with_traceback(None)
-    if isinstance(error, (TimeoutError, asyncio.TimeoutError)):  # two until Python 3.11
+    if isinstance(error, TimeoutError):
         return redis.TimeoutError("no reply in time")
     # A TypeError too, where redis-py polls a socket that is None by now; others are of wrong options.
     if isinstance(error, _BROKEN) or (isinstance(error, TypeError) and "fileno" in str(error)):

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from time import monotonic_ns, sleep
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import redis
 from redis.retry import Retry
@@ -25,9 +25,6 @@ from tbloom.engine.sending import (
 )
 from tbloom.engine.urls import ClientOptions
 from tbloom.engine.verbs import SyncVerbs
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 T = TypeVar("T")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self, Unpack
 
 from tbloom.engine.aio import AsyncDriver
 from tbloom.engine.urls import ClientOptions
@@ -10,7 +10,6 @@ from tbloom.exact.verbs import ExactArguments, ExactVerbs
 
 if TYPE_CHECKING:
     from redis import asyncio
-    from typing_extensions import Self, Unpack
 
 
 class AsyncExactFilter(ExactVerbs["asyncio.Redis | asyncio.RedisCluster"], AsyncDriver):

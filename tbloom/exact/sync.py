@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self, Unpack
 
 from tbloom.engine.sync import SyncDriver
 from tbloom.engine.urls import ClientOptions
@@ -11,7 +11,6 @@ from tbloom.items import Item
 
 if TYPE_CHECKING:
     import redis
-    from typing_extensions import Self, Unpack
 
 
 class ExactFilter(ExactVerbs["redis.Redis | redis.RedisCluster"], SyncDriver):

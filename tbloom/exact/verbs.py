@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, TypedDict
+from typing import Self, TypedDict, Unpack
 
 from tbloom.engine.batcher import Asked
 from tbloom.engine.buckets import bucket_keys
@@ -24,9 +24,6 @@ from tbloom.exact.dispatcher import ExactDispatcher
 from tbloom.exact.info import ExactInfo
 from tbloom.items import Item, check_ttl, encode, fingerprint, fingerprints_of
 from tbloom.window import from_ms
-
-if TYPE_CHECKING:
-    from typing_extensions import Self, Unpack
 
 _COUNT = Script("exact/count")
 

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from typing import TYPE_CHECKING, TypeVar
+from typing import Self, TypeVar
 
 from tbloom.engine.flow import Flow
 from tbloom.engine.verbs import AsyncVerbs
 from tbloom.local.verbs import LocalVerbs, answer_of
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 T = TypeVar("T")
 

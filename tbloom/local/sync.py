@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import Self, TypeVar
 
 from tbloom.engine.flow import Flow
 from tbloom.engine.verbs import SyncVerbs
 from tbloom.items import Item
 from tbloom.local.verbs import LocalVerbs, answer_of
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 T = TypeVar("T")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeVar, Unpack
 
 from tbloom.bloom.config import Config, Parameters, configure
 from tbloom.bloom.info import FilterInfo
@@ -21,8 +21,6 @@ from tbloom.window import Period
 
 if TYPE_CHECKING:
     from os import PathLike
-
-    from typing_extensions import Unpack
 
 T = TypeVar("T")
 

@@ -7,7 +7,7 @@ import re
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any
 
@@ -18,7 +18,7 @@ from tbloom.items import Item, check_at, encode, fingerprint
 Headers = Mapping[str, str] | Mapping[bytes, bytes] | Iterable[tuple[str | bytes, str | bytes]]
 Pairs = tuple[tuple[str, str], ...]
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _STATUSES = range(100, 1000)
 #: A record is read in one call, which no system does for 2**31 bytes; its lengths have 32 bits.
 MAX_BYTES = 2**30
@@ -117,7 +117,7 @@ def checked(page: Page) -> Page:
     if size > MAX_HEAD_BYTES:
         expected = f"at most {MAX_HEAD_BYTES} bytes, together with the key, headers and fields"
         raise ConfigError("url", f"{size} bytes", expected)
-    return Page(url, status, headers, body, page.at.astimezone(timezone.utc), given, fields)
+    return Page(url, status, headers, body, page.at.astimezone(UTC), given, fields)
 
 
 def address_of(key: bytes) -> Item:

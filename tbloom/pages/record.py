@@ -244,7 +244,7 @@ def _split(block: bytes, begin: int, encoding: str) -> tuple[Pairs, int]:
 
 
 def _parse_date(text: str) -> datetime:
-    return datetime.fromisoformat(text.replace("Z", "+00:00"))
+    return datetime.fromisoformat(text)
 
 
 def _is_compressed(page: Page) -> bool:

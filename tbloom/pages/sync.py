@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 
 from tbloom.engine.forks import in_child
 from tbloom.errors import ConfigError, TBloomError
@@ -18,9 +18,6 @@ from tbloom.pages.members import check_codec
 from tbloom.pages.page import Headers, Page, checked, fingerprint_of
 from tbloom.pages.reading import PagesInfo, PagesReport
 from tbloom.pages.writer import Writer, batches
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 _SEGMENT_BYTES = 1 << 30
 

@@ -6,7 +6,7 @@ import logging
 from collections import Counter, defaultdict
 from concurrent.futures import Future
 from functools import partial
-from typing import Any
+from typing import Any, Self
 from urllib.parse import urlsplit
 
 from redis.exceptions import RedisClusterException, RedisError
@@ -17,7 +17,6 @@ from scrapy.http import Response
 from scrapy.http.request import NO_CALLBACK
 from scrapy.settings import BaseSettings
 from scrapy.utils.asyncio import create_looping_call
-from typing_extensions import Self
 from w3lib.url import canonicalize_url
 
 from tbloom.distinct import DistinctCounter
@@ -140,7 +139,7 @@ class DistinctCounts:
         for kind, members in batch.items():
             try:
                 self._stats[f"{kind}/new"] += sum(self._counters[kind].add_many(members))
-            except Exception as error:  # noqa: BLE001, PERF203 - the crawl goes on after any error
+            except Exception as error:  # noqa: BLE001 - the crawl goes on after any error
                 self._stats[f"{kind}/lost"] += len(members)
                 self._crawl.log_once(logger.warning, _FAILED, error)
 

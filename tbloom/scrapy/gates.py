@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from functools import partial, wraps
 from inspect import Parameter, isawaitable, signature
-from typing import Any
+from typing import Any, Self
 
 from scrapy import Request, Spider
 from scrapy.core.scheduler import BaseScheduler
@@ -25,7 +25,6 @@ from scrapy.utils.defer import deferred_from_coro, maybe_deferred_to_future
 from scrapy.utils.misc import arg_to_iter, load_object
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
-from typing_extensions import Self
 
 from tbloom.errors import ConfigError
 from tbloom.scrapy.claims.page import Page

@@ -8,13 +8,13 @@ import signal
 from contextlib import ExitStack
 from html import escape, unescape
 from pathlib import Path
+from typing import Self
 from urllib.request import urlopen
 
 import pytest
 import redis
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
-from typing_extensions import Self
 
 from tbloom import ConfigError, ExactFilter, TimeBloom
 from tbloom.bloom.info import FilterInfo

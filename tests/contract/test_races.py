@@ -101,7 +101,7 @@ TIMEOUT, LATE = "?socket_timeout=0.4", 0.8
 #: Longer (s) than a server is away on a busy machine.
 RETRY_FOR = 60.0
 #: What tasks meet that are cancelled, or do not retry.
-TASKS_ASK_AGAIN = *NO_ANSWER, asyncio.TimeoutError
+TASKS_ASK_AGAIN = *NO_ANSWER, TimeoutError
 #: New items a second, and how many of them are offered at the same time.
 RATE, AT_ONCE = 200, 400
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from datetime import date, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -33,7 +33,7 @@ _WRONG: list[tuple[dict[str, Any], str, Any, str]] = [
     ({}, "slice", "20190603", "at: expected none: the counter has no slices"),
     *((DAILY, "slice", at, "at: expected .*a slice's label") for at in ("", "2019060\u00b3", None)),
     (DAILY, "slice", datetime(2019, 6, 3), "at: expected .*a time zone"),  # noqa: DTZ001
-    (DAILY, "slice", datetime(9999, 12, 31, tzinfo=timezone.utc), "at: expected .*the years"),
+    (DAILY, "slice", datetime(9999, 12, 31, tzinfo=UTC), "at: expected .*the years"),
     *((_INTEGERS, "add", id, "member: expected a whole number") for id in (-1, 2**32, "7", True)),
     (_INTEGERS, "discard", 1.0, "member: expected a whole number"),
     (_INTEGERS, "add_many", [1, None], r"members\[1\]: expected a whole number"),
@@ -146,7 +146,7 @@ def test_a_replica_that_takes_over_has_mapping_and_counters_of_one_moment(
         check_mapping(url, name, {"one": one, "two": [*two, *one[:200]]})
 
 
-MONDAY = datetime(2019, 6, 3, tzinfo=timezone.utc)  # when the server's clock begins
+MONDAY = datetime(2019, 6, 3, tzinfo=UTC)  # when the server's clock begins
 DAY = timedelta(days=1)
 
 
@@ -161,7 +161,7 @@ async def test_a_log_of_past_days_is_counted_by_day(
         await users.add("x", at="20190604"),
         await users.add("x", at="20190605"),
     ]
-    assert await users.add("late", at=datetime(2019, 6, 5, 3, 59, tzinfo=timezone.utc))
+    assert await users.add("late", at=datetime(2019, 6, 5, 3, 59, tzinfo=UTC))
     assert not await users.add("late", at=date(2019, 6, 4))
     assert [True, False] == [
         await users.add("x"),
@@ -172,7 +172,7 @@ async def test_a_log_of_past_days_is_counted_by_day(
     with redis.Redis.from_url(clockwork.server.url) as client:
         client.set(f"{{{name}}}:members", 2**28 - 1)  # the ids of two keys
         await users.add_many(["more", *(f"much more {i}" for i in range(4200))])
-        now = datetime.fromtimestamp(client.time()[0], timezone.utc)
+        now = datetime.fromtimestamp(client.time()[0], UTC)
         ends = {key.decode(): now + timedelta(seconds=client.ttl(key)) for key in keys_of(client)}
     assert {
         f"{{{name}}}:chunks:a:201906{day}": MONDAY + (int(day[:2]) + 4) * DAY + timedelta(hours=4)

@@ -5,7 +5,7 @@ alike: contract/test_stores.py. That its answers are those of a dict: ``tests/si
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from functools import partial
 
 import pytest
@@ -56,7 +56,7 @@ def test_what_the_server_has_dropped_is_new_again(own: redis.Redis, kind: str) -
         assert len(ITEMS) == seen.info().items
 
 
-START = datetime(2019, 6, 3, tzinfo=timezone.utc)
+START = datetime(2019, 6, 3, tzinfo=UTC)
 
 
 def at(seconds: int) -> datetime:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from scrapy import Request
 from scrapy.downloadermiddlewares.httpcache import HttpCacheMiddleware
 from scrapy.http import Response
 from scrapy.utils.test import get_crawler
-from typing_extensions import Self
 
 OURS = "tbloom.scrapy.PageCacheStorage"
 THEIRS = "scrapy.extensions.httpcache.FilesystemCacheStorage"

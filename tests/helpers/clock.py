@@ -9,12 +9,12 @@ import time
 from _multiprocessing import SemLock, sem_unlink  # type: ignore[attr-defined]
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Self
 
 import redis
-from typing_extensions import Self
 
 from tbloom import TimeBloom
 from tests.helpers.localredis import BINARIES, LocalRedis
@@ -94,7 +94,7 @@ class Clockwork:
     """
 
     def __init__(self) -> None:
-        self._now = datetime(2019, 6, 3, tzinfo=timezone.utc)
+        self._now = datetime(2019, 6, 3, tzinfo=UTC)
         self._clock = ServerClock(_us(self._now))
 
     def __enter__(self) -> Self:
@@ -111,7 +111,7 @@ class Clockwork:
     def set(self, when: str | datetime) -> None:
         """Set the server's clock (UTC)."""
         if isinstance(when, str):
-            when = datetime.fromisoformat(when).replace(tzinfo=timezone.utc)
+            when = datetime.fromisoformat(when).replace(tzinfo=UTC)
         self._now = when
         self._clock.show(_us(when))
 

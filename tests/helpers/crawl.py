@@ -7,7 +7,7 @@ import io
 import logging
 from collections.abc import AsyncIterator, Iterable, Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Self
 
 import redis
 import scrapy
@@ -19,7 +19,6 @@ from scrapy.http import Response
 from scrapy.utils.request import RequestFingerprinter
 from scrapy_redis.spiders import RedisSpider
 from twisted.internet.defer import DeferredList
-from typing_extensions import Self
 
 from tbloom import TimeBloom
 from tbloom.scrapy.signals import items_buffered, items_flushed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import Any
 
 import redis
@@ -47,7 +47,7 @@ def refused(call: Callable[[], object]) -> str | None:
 #: What a filled store holds.
 ITEMS = [str(i) for i in range(50)]
 #: The current slice's.
-LABEL = f"{datetime.now(timezone.utc):%Y%m}"
+LABEL = f"{datetime.now(UTC):%Y%m}"
 
 
 @dataclass(frozen=True)

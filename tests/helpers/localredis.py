@@ -16,9 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from shutil import which
 from threading import Event
-from typing import Any
-
-from typing_extensions import Self
+from typing import Any, Self
 
 from tests.helpers import guard
 

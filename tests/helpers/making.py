@@ -11,10 +11,9 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from operator import and_, or_, sub, xor
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
-from typing_extensions import Self
 
 from tests.helpers import clock
 from tests.helpers.localredis import BINARIES, MAIN

@@ -9,7 +9,7 @@ import sys
 import sysconfig
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from tbloom.items import Item
@@ -17,7 +17,7 @@ from tbloom.pages import Page, PageStore
 from tests.helpers.making import missing
 
 CODECS = ("gzip", "identity", "zstd")
-NOON = datetime(2019, 6, 10, 12, tzinfo=timezone.utc)
+NOON = datetime(2019, 6, 10, 12, tzinfo=UTC)
 DAY = timedelta(days=1)
 
 

@@ -11,10 +11,10 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from enum import Enum
+from typing import Self
 from urllib.parse import urlsplit
 
 import redis
-from typing_extensions import Self
 
 
 class Fault(Enum):

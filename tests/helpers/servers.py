@@ -9,10 +9,9 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import redis
-from typing_extensions import Self
 
 from tests.helpers import guard
 from tests.helpers.localredis import (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import redis
@@ -138,7 +138,7 @@ def verbs_of_counters(client: Any, mapping: str, _: int = 1) -> None:
     assert [False, *[True] * len(MANY)] == [not one.add("a"), *one.add_many(MANY)]
     assert all(few.add_many(FEW))
     assert all(days.add_many(MANY))
-    assert [True] == days.add_many(["7"], at=datetime.now(timezone.utc) - timedelta(days=1))
+    assert [True] == days.add_many(["7"], at=datetime.now(UTC) - timedelta(days=1))
     assert ([True, False], False) == (days.contains_many(["7", "none"]), few.contains("7"))
     assert (5001, 400, 5000) == (one.count(), few.count(), days.count())
     assert 5000 == days.count(within=1) == days.within(2).count()

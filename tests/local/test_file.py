@@ -8,7 +8,7 @@ import os
 import random
 from collections import Counter
 from collections.abc import Callable
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from functools import partial
 from itertools import compress
 from pathlib import Path
@@ -21,7 +21,7 @@ from tbloom.local import file
 from tbloom.window import to_ms
 from tests.helpers.making import Child
 
-START = to_ms(datetime(2019, 6, 3, 12, tzinfo=timezone.utc))
+START = to_ms(datetime(2019, 6, 3, 12, tzinfo=UTC))
 DAY = 86_400_000
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Iterable, Iterator
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
@@ -27,7 +27,7 @@ from tbloom.local import shard
 from tbloom.window import to_ms
 from tests.helpers.clock import Clockwork
 
-START = datetime(2019, 6, 3, tzinfo=timezone.utc)
+START = datetime(2019, 6, 3, tzinfo=UTC)
 DAY = timedelta(days=1)
 
 

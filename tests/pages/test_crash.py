@@ -207,7 +207,7 @@ def test_a_missing_or_cut_segment_is_named(path: Path) -> None:
             for address in pages:
                 try:
                     store.get(address)
-                except TBloomError as error:  # noqa: PERF203
+                except TBloomError as error:
                     assert name in str(error)  # noqa: PT017
                     lost.append(address)
             assert 1 == len(lost)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import zlib
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from tbloom.pages.members import zstd
 from tests.helpers.pagestores import NOON, files, run_tool, url
 
 pytestmark = pytest.mark.usefixtures("clock")
-AT = datetime(2019, 6, 3, 4, 5, 6, 789012, tzinfo=timezone.utc)
+AT = datetime(2019, 6, 3, 4, 5, 6, 789012, tzinfo=UTC)
 HTML = b"<html><title>page</title>\r\n\r\n</html>" * 100
 
 

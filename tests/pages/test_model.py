@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import tempfile
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from tbloom.pages import Page, PageStore, export_warc, import_warc, members, rec
 from tbloom.window import Window, to_ms
 from tests.helpers.pagestores import CODECS
 
-START = datetime(2019, 10, 25, 12, tzinfo=timezone.utc)  # before clocks are set back in Berlin
+START = datetime(2019, 10, 25, 12, tzinfo=UTC)  # before clocks are set back in Berlin
 URLS = [
     "https://example.com/a",
     "https://EXAMPLE.com/%7e/../?q=a+b#part",
@@ -122,7 +122,7 @@ class StoreMachine(RuleBasedStateMachine):
     def page(self, address: str | bytes, back: float, **more: Any) -> Page:
         at = max(
             self.now - self.period * back,
-            datetime.fromtimestamp(max(self.since(), 0) / 1000, timezone.utc),
+            datetime.fromtimestamp(max(self.since(), 0) / 1000, UTC),
         )
         url, key = (URLS[0], address) if isinstance(address, bytes) else (address, None)
         return Page(url, at=at, key=key, **more)

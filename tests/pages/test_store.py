@@ -7,7 +7,7 @@ import sqlite3
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import closing
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from tbloom.pages import Page, PageStore, members, record
 from tests.helpers.pagestores import CODECS, NOON
 
 URL = "https://example.com/a"
-AT = datetime(2019, 6, 3, 4, 5, 6, 789012, tzinfo=timezone.utc)
+AT = datetime(2019, 6, 3, 4, 5, 6, 789012, tzinfo=UTC)
 
 
 @pytest.fixture

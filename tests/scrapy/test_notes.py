@@ -8,7 +8,7 @@ import math
 import sys
 from collections import OrderedDict
 from dataclasses import InitVar, dataclass, field, make_dataclass
-from datetime import date, datetime, time, timedelta, timezone
+from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from enum import Enum, Flag
 from types import ModuleType
@@ -231,7 +231,7 @@ VALUES: dict[str, Any] = {
     "integers": [2**63, -(2**63), 10**5000, -(10**5000)],
     "floats and decimals": [-0.0, math.nan, -math.inf, Decimal("1.00"), Decimal("NaN")],
     "dates": [date(2026, 1, 2), timedelta(-1, 2, 3), timedelta.max, datetime.max],  # noqa: DTZ901
-    "times": [time(1, 2, 3, 4), time(1, fold=1), time(1, tzinfo=timezone.utc)],
+    "times": [time(1, 2, 3, 4), time(1, fold=1), time(1, tzinfo=UTC)],
     "the second of two hours": datetime(2026, 10, 25, 2, tzinfo=BERLIN, fold=1),
     "other zones": [datetime(2026, 1, 2, tzinfo=timezone(timedelta(0), name)) for name in "XY"],
     "sets": [set(), {1, "a", None}, frozenset({(1, b"x"), frozenset({2})})],
@@ -311,7 +311,7 @@ def test_what_is_endless_long_or_no_text_is_refused_at_once(value: Any) -> None:
 scalars = st.one_of(
     st.none() | st.booleans() | st.integers() | st.floats() | st.decimals(),
     st.text() | st.binary() | st.characters(categories=["Cs"]),
-    st.dates() | st.datetimes(timezones=st.none() | st.just(timezone.utc)) | st.timedeltas(),
+    st.dates() | st.datetimes(timezones=st.none() | st.just(UTC)) | st.timedeltas(),
     st.sampled_from([*Color, *Access, Access.READ | Access.WRITE, Text("x")]),
 )
 keys = st.recursive(

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from email.utils import formatdate
 from functools import partial
 from http.server import SimpleHTTPRequestHandler
@@ -78,7 +78,7 @@ def test_a_second_crawl_of_the_python_documentation_fetches_nothing(tmp_path: Pa
 
 
 LONG = {"Cache-Control": "max-age=100000"}
-OLD = formatdate(datetime.now(timezone.utc).timestamp() - 3600, usegmt=True)
+OLD = formatdate(datetime.now(UTC).timestamp() - 3600, usegmt=True)
 #: What the site's headers are besides; with the same ETag it answers 304, and with a status in place of them by it alone.
 ANSWERS: dict[str, Any] = {
     "plain": {},
@@ -279,7 +279,7 @@ def test_a_get_is_addressed_by_its_canonical_url(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("seconds", "is_there"), [("0", True), ("60", False), ("600", True)])
 def test_a_page_expires_by_its_time(tmp_path: Path, seconds: str, *, is_there: bool) -> None:
     with PageStore(tmp_path) as store:
-        store.put(URL, b"", at=datetime.now(timezone.utc) - timedelta(seconds=100))
+        store.put(URL, b"", at=datetime.now(UTC) - timedelta(seconds=100))
     with Opened(tmp_path, HTTPCACHE_EXPIRATION_SECS=seconds) as opened:
         assert is_there is (opened.retrieve(URL) is not None)
 

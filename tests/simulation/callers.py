@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from collections.abc import Callable, Generator, Iterable
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -233,4 +233,4 @@ def working(item: str, end: str, *, note: bool = False) -> Callable[[], Program]
 
 def label_of(number: int) -> str:
     """The label of a slice, by its number since the epoch."""
-    return datetime.fromtimestamp(number * LENGTH // 1000, timezone.utc).strftime("%Y%m%dT%H%M%S")
+    return datetime.fromtimestamp(number * LENGTH // 1000, UTC).strftime("%Y%m%dT%H%M%S")

@@ -9,12 +9,11 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Self
 
 import redis
 from greenlet import greenlet
 from redis import asyncio as aio
-from typing_extensions import Self
 
 from tests.simulation.server import Server
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
@@ -66,7 +66,7 @@ class _ByHour(Distinct):
 
 
 def _label(age: int) -> datetime:
-    return datetime.fromtimestamp(START_MS // 1000 - 3600 * age, timezone.utc)
+    return datetime.fromtimestamp(START_MS // 1000 - 3600 * age, UTC)
 
 
 def _of_hours(world: World, case: Case) -> None:

@@ -185,7 +185,7 @@ def _counts(server: Server, mapping: str) -> Iterator[tuple[str, dict[str, Any] 
         try:
             counter = counters.of_entry(name, entry)
             count = counter.count()
-        except (TBloomError, ResponseError) as error:  # noqa: PERF203 - each by itself
+        except (TBloomError, ResponseError) as error:
             yield text(name), error
         else:
             parameters = {key: getattr(counter.config, key) for key in PARAMETERS}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import date, datetime
@@ -132,8 +131,7 @@ def instant_of(config: CounterConfig, word: str) -> At:
     with suppress(ValueError):
         return date.fromisoformat(word) if "-" in word else word
     try:
-        # Python 3.10 knows no "Z".
-        instant = datetime.fromisoformat(re.sub("[Zz]$", "+00:00", word))
+        instant = datetime.fromisoformat(word.replace("z", "Z"))
     except ValueError:
         return word  # which the counter refuses
     if instant.tzinfo or config.window is None:

@@ -70,7 +70,7 @@ def _add(seen: TimeBloom, items: list[bytes], within: int | None) -> Iterator[tu
         for item in items:
             try:
                 yield item, seen.add(item, within)
-            except type(error):  # noqa: PERF203 - of a rare case
+            except type(error):
                 has_room = False
         if not has_room:
             raise

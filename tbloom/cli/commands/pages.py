@@ -6,7 +6,7 @@ import dataclasses
 import logging
 import os
 import sys
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -98,7 +98,7 @@ def put(
     from tbloom.pages.config import given as parameters  # noqa: PLC0415 - the help does without isal
     from tbloom.pages.page import Page, checked  # noqa: PLC0415 - the same
 
-    given: Any = (url, status, headers, body.read(_MOST_BYTES), at or datetime.now(timezone.utc))
+    given: Any = (url, status, headers, body.read(_MOST_BYTES), at or datetime.now(UTC))
     page = checked(Page(*given))  # before a store is made
     if config := parameters(like["granularity"], like["slices"], like["tz"]):
         config.slice_of(page.at)  # raises where its day has left

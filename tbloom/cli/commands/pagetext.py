@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import timezone
+from datetime import UTC
 from typing import TYPE_CHECKING
 
 import click
@@ -55,7 +55,7 @@ def as_word(address: Item) -> str:
 def as_line(page: Page) -> str:
     """Time of fetching, status, size, URL; and the address, where it is not the URL."""
     url, address = formats.printable(page.url), as_word(page.address)
-    at = page.at.astimezone(timezone.utc)
+    at = page.at.astimezone(UTC)
     line = f"{at:%Y-%m-%dT%H:%M:%SZ} {page.status} {len(page.body):>10} {url}"
     return line if address == url else f"{line} {address}"
 

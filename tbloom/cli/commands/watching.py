@@ -7,7 +7,7 @@ import logging
 import math
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 import click
@@ -108,7 +108,7 @@ def report(names: tuple[str, ...], server: Server, file: str) -> int:
         "report.html",
         filters=infos,
         server=server.place,
-        made=datetime.now(timezone.utc),
+        made=datetime.now(UTC),
         version=__version__,
         advice=advice,
         charts=charts,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 
 import click
 
@@ -48,9 +48,9 @@ def size(text: str) -> int:
 def time(text: str) -> datetime:
     """A time with its zone: ``2026-11-16T12:00:00Z``; a date alone is its midnight in UTC."""
     with suppress(ValueError):
-        at = datetime.fromisoformat(re.sub("[zZ]$", "+00:00", text))
+        at = datetime.fromisoformat(text.replace("z", "Z"))
         if at.utcoffset() is None and re.fullmatch(r"\d{4}-\d\d-\d\d", text):
-            at = at.replace(tzinfo=timezone.utc)
+            at = at.replace(tzinfo=UTC)
         if at.utcoffset() is not None:
             return at
     expected = "a time with its zone, or a date, such as 2026-11-16T12:00:00Z or 2026-11-16"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from tbloom.pages.members import Damaged
@@ -153,7 +153,7 @@ def _time(date: str) -> datetime:
         at = datetime.fromisoformat(f"{year}-01-01T{time}") + timedelta(days=int(day) - 1)
     else:
         at = datetime.fromisoformat(f"{year}-{month or '01'}-{day or '01'}T{time}")
-    return at.astimezone(timezone.utc)
+    return at.astimezone(UTC)
 
 
 def without_chunks(body: bytes, digest: str) -> bytes:

@@ -5,11 +5,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from scrapy import Request, Spider
 from scrapy.http import Response
-from typing_extensions import Self
 
 from tbloom.scrapy.claims.states import State
 from tbloom.scrapy.settings import CLAIM
