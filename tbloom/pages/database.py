@@ -217,13 +217,14 @@ def errors(root: Path) -> Iterator[None]:
 def _raised(root: Path, error: sqlite3.Error) -> Exception:
     """SQLite's error as the system's, or as TBloomError."""
     text, path = str(error), newest_of(root) or root
-    # (Before Python 3.11 an error has no code.)
-    number = {"database or disk is full": errno.ENOSPC, "disk I/O error": errno.EIO}.get(text)
+    # The module's own errors have no code; the last byte of an extended code is the primary one.
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    number = {sqlite3.SQLITE_FULL: errno.ENOSPC, sqlite3.SQLITE_IOERR: errno.EIO}.get(code)
     if number is None and not os.access(path, os.R_OK):
         number = errno.EACCES
     if number is not None:
         return OSError(number, os.strerror(number), str(path))
-    if text == "database is locked":
+    if code == sqlite3.SQLITE_BUSY:
         return TBloomError(f"another program has locked {str(path)!r} for {_TIMEOUT} seconds")
     return damaged(root, text)
 
