@@ -195,7 +195,7 @@ class Database:
 def _connect(path: Path, mode: str) -> sqlite3.Connection:
     uri = f"file:{quote(os.fsencode(path))}?mode={mode}"
     connection = sqlite3.connect(
-        uri, _TIMEOUT, isolation_level=None, check_same_thread=False, uri=True
+        uri, timeout=_TIMEOUT, isolation_level=None, check_same_thread=False, uri=True
     )
     try:
         connection.execute("PRAGMA schema_version").fetchall()  # opens the files
