@@ -83,10 +83,10 @@ def writing(file: str, *, is_secret: bool = False) -> Iterator[BinaryIO]:
     before = target.stat() if target.exists() else None
     mode = 0o600 if is_secret or before else 0o666
     try:
-        fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, file) from None
-    try:
+        try:
+            fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, file) from None
         with open(fd, "wb") as opened:  # noqa: PTH123 - of a descriptor
             yield opened
             opened.flush()
