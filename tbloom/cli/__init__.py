@@ -53,6 +53,7 @@ class _Group(click.Group):
     cls=_Group,
     commands=dict.fromkeys(COMMANDS, click.Command(None)),  # for "Did you mean"
     invoke_without_command=True,
+    subcommand_metavar="[COMMAND] [ARGS]...",  # click before 8.5 says that the command is needed
     epilog="Example: tbloom add news --create < urls.txt > new.txt",
     context_settings={"help_option_names": ["-h", "--help"]},
 )

@@ -9,6 +9,7 @@ import re
 import shlex
 import shutil
 import subprocess
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -88,6 +89,14 @@ def test_each_shell_reads_its_script(shell: str, tmp_path: Path) -> None:
         missing(f"The shell {shell}")
     (tmp_path / "script").write_text(done.stdout)
     subprocess.run([shell, "-n", tmp_path / "script"], check=True)
+
+
+@pytest.mark.skipif(
+    tuple(map(int, version("click").split(".")[:2])) < (8, 4),
+    reason="click suggests a command from 8.4 on",
+)
+def test_a_mistyped_command_is_answered_with_the_nearest() -> None:
+    refused(tbloom("lst"), "No such command 'lst'. Did you mean 'list'?")
 
 
 #: Those whose examples other tests run: of a fleet, of a project's folder, and of a server that goes on for ever.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from datetime import date
 from typing import Any
 
@@ -46,9 +47,12 @@ class Command(_WithExample):
                     formatter.write_dl(rows)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Runs it; an error about a parameter names the option or the argument."""
+        """Runs it; an error about a parameter names the option or the argument, an outage the server."""
+        server = ctx.params.get("server")
         try:
-            return super().invoke(ctx)
+            # No resource of the context, which click before 8.3 closes without telling it the error.
+            with server.named() if server else nullcontext():
+                return super().invoke(ctx)
         except ConfigError as error:
             param = next((each for each in self.params if each.name == error.argument), None)
             argument = max(param.opts, key=len) if param else error.argument

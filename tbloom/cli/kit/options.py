@@ -81,7 +81,7 @@ def text_of(word: str) -> str:
 
 
 def _connected(context: click.Context, option: click.Option, url: str) -> Server | str:
-    """The server at the URL, until the command ends. (To complete a word in a shell, the URL is enough.)"""
+    """The server at the URL, until the command ends; ``Command`` names it in errors. (To complete a word in a shell, the URL is enough.)"""
     if context.resilient_parsing:
         return url
     from tbloom.cli.kit.filters import connect  # noqa: PLC0415 - the help does without redis-py
@@ -89,9 +89,7 @@ def _connected(context: click.Context, option: click.Option, url: str) -> Server
     place = option.opts[0]
     if context.get_parameter_source("server") is ParameterSource.ENVIRONMENT:
         place = next(filter(os.environ.get, VARIABLES))
-    found = context.with_resource(connect(url, place))
-    context.with_resource(found.named())
-    return found
+    return context.with_resource(connect(url, place))
 
 
 def _note(context: click.Context, option: click.Parameter, value: object) -> None:
