@@ -1,16 +1,36 @@
-"""What tbloom needs of Scrapy beyond its documented ways, a function for each; tested with the oldest and the newest Scrapy."""
+"""What tbloom needs of Scrapy beyond its documented ways, a function for each; tested with the oldest and the newest Scrapy.
+
+And which installed versions the tests do not know.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import re
 import signal
 from collections.abc import Callable
 from typing import Any
 
+import redis
+import scrapy
 from scrapy.crawler import Crawler
 from scrapy.extensions.feedexport import FeedExporter
 from scrapy.pipelines import ItemPipelineManager
 from scrapy.utils.asyncio import is_asyncio_available
+
+from tbloom.version import NEWEST_TESTED
+
+
+def untested_versions() -> list[str]:
+    """Return a line for each of Scrapy and redis-py that is newer than tbloom's tests know."""
+    lines = []
+    for name, library in {"Scrapy": scrapy, "redis-py": redis}.items():
+        major, minor = NEWEST_TESTED[library.__name__]
+        numbers = re.findall(r"\d+", library.__version__)  # of 2.20rc1: 2, 20 and 1
+        if (*map(int, numbers[:2]),) > (major, minor):
+            newest = f"{major}.{minor}, the newest that tbloom's tests have seen"
+            lines.append(f"{name} {library.__version__} is newer than {newest}")
+    return lines
 
 
 def scheduler_of(engine: Any) -> Any:

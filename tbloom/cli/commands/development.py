@@ -16,9 +16,11 @@ from tbloom.cli.kit.errors import FAILED, CommandError
 def doctor() -> int:
     """Says what is wrong with a Scrapy project's settings.
 
-    Run it in the project's folder. Exit code 1: something is wrong, such as an add-on that is off.
+    Run it in the project's folder. Exit code 1: something is wrong, such as an add-on that is off. A note, about a Scrapy or
+    redis-py that is newer than tbloom's tests know, is no fault.
     """
     from tbloom.scrapy import doctor as project  # noqa: PLC0415 - needs Scrapy
+    from tbloom.scrapy.compat import untested_versions  # noqa: PLC0415 - the same
 
     try:
         settings = project.project_settings()
@@ -27,6 +29,8 @@ def doctor() -> int:
         raise CommandError(f"the project's settings can't be imported: {why}") from None
     if settings is None:
         raise CommandError("expected the folder of a Scrapy project, with a scrapy.cfg")
+    for note in untested_versions():
+        output.line(formats.printable(f"note: {note}"))
     found = [*project.faults(settings)]
     for fault in found:
         output.line(formats.printable(f"✗ {fault}"))

@@ -19,7 +19,7 @@ from tbloom.bloom.fingerprinter import note
 from tbloom.engine.retries import is_outage
 from tbloom.errors import ConfigError, TBloomError
 from tbloom.scrapy.claims.links import ClaimedLinks
-from tbloom.scrapy.compat import is_trial
+from tbloom.scrapy.compat import is_trial, untested_versions
 from tbloom.scrapy.crawler import crawl_of, ending_at_an_error
 from tbloom.scrapy.dupefilter.shadow import shadowed
 from tbloom.scrapy.links import Links
@@ -68,6 +68,8 @@ class DupeFilter(RFPDupeFilter):
         if is_trial(crawler):
             logger.info("tbloom's filter is neither asked nor filled by this command of Scrapy's")
             return _Trial(crawler)
+        for line in untested_versions():
+            logger.debug(line)
         with ending_at_an_error(crawler):
             # Unless the crawl ends by a mistake in another component's settings.
             if SHADOW.value(crawler.settings) and not crawl_of(crawler).is_ending:
