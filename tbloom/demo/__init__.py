@@ -1,7 +1,7 @@
 """``tbloom demo``: three crawls of a site, by several crawlers on one filter.
 
-The first crawl fetches each page once. The second, within the window, fetches none. The third, after
-the window, fetches each page again.
+The first crawl fetches each page once, but for one that fails. The second, within the window, fetches only
+that one. The third, after the window, fetches each page again.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import contextlib
 import click
 
 from tbloom.cli.kit import output
+from tbloom.cli.kit.formats import counted
 from tbloom.demo import report
 from tbloom.demo.gazette import TITLE
 from tbloom.demo.localredis import open_redis
@@ -19,7 +20,7 @@ from tbloom.demo.site import first_page, serve, survey
 
 
 def run(*, site: str | None, redis: str | None, crawlers: int, period: int | None) -> int:
-    """Runs the demo. 0: every figure is as promised; 1: one is not."""
+    """Run the demo. 0: every figure is as promised; 1: one is not."""
 
     def say(text: str) -> None:
         click.echo(text, err=output.is_on("json"))
@@ -30,7 +31,7 @@ def run(*, site: str | None, redis: str | None, crawlers: int, period: int | Non
         start = first_page(site)
         server = stack.enter_context(serve(site))
         found = survey(server, start)
-        pages = f"{len(found.pages):,} pages with {found.links:,} links"
+        pages = f"{counted(len(found.pages), 'page')} with {counted(found.links, 'link')}"
         say(f"Site: {site or TITLE}: {pages}, served on {server.url}")
         seconds = period or default_period(found, crawlers)
         runs = stack.enter_context(Runs(say, url, found, crawlers, seconds))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tbloom.cli.kit.formats import size
+from tbloom.cli.kit.formats import counted, size
 from tbloom.cli.kit.output import table
 
 
@@ -47,7 +47,7 @@ def text(figures: dict[str, Any]) -> str:
         ("Dead links", f"{figures['dead_links']:,}", ""),
         ("Links and start pages checked in the first run", f"{figures['links']:,}", ""),
         ("  duplicates", duplicates, ""),
-        (f"Redis memory for {figures['filter_items']:,} URLs", "", ""),
+        (f"Redis memory for {counted(figures['filter_items'], 'URL')}", "", ""),
         (room, size(figures["filter_bytes"]), ""),
         ("  in scrapy-redis' set", size(figures["set_bytes"]), ""),
     ]

@@ -170,11 +170,12 @@ class Runs:
                 shown += (come := len(hits) - shown)
                 advance(come)
             stats = [crawler.stats() for crawler in crawlers]
-        fetched = [hit for hit in hits if hit.path in pages]
+        asked = [hit for hit in hits if hit.path in pages]
+        fetched = sum(hit.status == HTTPStatus.OK for hit in asked)
         dead = {hit.path for hit in hits if hit.status == HTTPStatus.NOT_FOUND}
         ended = self._now()
-        self._say(f"{name}: {len(fetched):,} pages in {(ended - began) / 1000:.1f} s")
-        return Run(began, ended, stats, fetched, dead)
+        self._say(f"{name}: {counted(fetched, 'page')} fetched in {(ended - began) / 1000:.1f} s")
+        return Run(began, ended, stats, asked, dead)
 
     def _settings(self) -> list[dict[str, Any]]:
         """The settings of each crawler."""

@@ -175,6 +175,8 @@ def test_the_demo_keeps_its_promises(url: str, client: redis.Redis) -> None:
     assert 1 == figures["failed"]
     assert 300 == figures["fetched_after_window"]
     assert figures["filter_bytes"] < figures["set_bytes"]
+    said = re.findall(r"^\w+ run.*: (.*) in [\d.]+ s$", done.stderr.decode(), re.MULTILINE)
+    assert ["299 pages fetched", "1 page fetched", "300 pages fetched"] == said
     assert client.keys("*tbloom-demo*") == []
 
 
