@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from tbloom.cli.kit.errors import CommandFailed
+from tbloom.demo import guard
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -30,6 +31,7 @@ class Crawler:
             cwd=Path(sys.executable).parent,
             start_new_session=True,  # Ctrl-C goes to the parent only, which ends its children itself
         )
+        guard.watch(self.process.pid)
 
     def stats(self) -> dict[str, Any]:
         """Scrapy's stats of a crawl that has ended, its only output; raises CommandFailed where it has failed."""
@@ -51,6 +53,6 @@ def fleet(settings: Sequence[Mapping[str, Any]]) -> Iterator[list[Crawler]]:
         for each in settings:
             output = stack.enter_context(tempfile.TemporaryFile("w+", encoding="utf-8"))
             crawlers.append(Crawler(each, output))
-            stack.callback(crawlers[-1].process.wait)
+            stack.callback(guard.reap, crawlers[-1].process)
             stack.callback(crawlers[-1].process.kill)
         yield crawlers

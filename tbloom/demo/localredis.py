@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import socket
 import subprocess
 import tempfile
 import time
@@ -16,12 +17,13 @@ import redis
 from redis.retry import Retry
 
 from tbloom.cli.kit.errors import CommandError
+from tbloom.demo import guard
 from tbloom.engine.urls import make_client, parse_url, without_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_START_SECONDS = 10.0
+_START_SECONDS = 60.0
 
 
 @contextlib.contextmanager
@@ -42,15 +44,24 @@ def open_redis(url: str | None) -> Iterator[tuple[str, str]]:
             stdout=subprocess.DEVNULL,
             start_new_session=True,
         )
+        guard.watch(server.pid)
         try:
-            deadline = time.monotonic() + _START_SECONDS
-            while not path.exists() and time.monotonic() < deadline:
-                time.sleep(0.02)
+            _wait_until_it_listens(server, path)
             url = f"unix://{path}?db=0"
             yield url, f"{_version(url)}, started for this run"
         finally:
             server.terminate()
-            server.wait()
+            guard.reap(server)
+
+
+def _wait_until_it_listens(server: subprocess.Popen[bytes], path: Path) -> None:
+    """Return once the server takes connections, or has ended, or is too late: then the next connection raises."""
+    deadline = time.monotonic() + _START_SECONDS
+    while server.poll() is None and time.monotonic() < deadline:
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as probe:
+            probe.connect(str(path))
+            return
+        time.sleep(0.02)
 
 
 def _binary() -> str:

@@ -205,7 +205,9 @@ class Runs:
         return int(seconds) * 1000 + int(micros) // 1000
 
     def _set_bytes(self, items: int) -> int:
-        """Memory of scrapy-redis' set with this number of fingerprints, measured on a temporary set."""
+        """Return the memory of scrapy-redis' set with this number of fingerprints, measured on a temporary set."""
+        if not items:
+            return 0  # Redis keeps no empty set
         key = f"{self._key}:set"
         self._client.sadd(key, *(f"{i:040x}" for i in range(items)))  # as long as fingerprints
         size = int(self._client.memory_usage(key, samples=0) or 0)

@@ -18,7 +18,7 @@ from shutil import which
 from threading import Event
 from typing import Any, Self
 
-from tests.helpers import guard
+from tbloom.demo import guard
 
 _READY_SECONDS = 60.0
 #: Ports for each of eight processes of pytest-xdist: none takes another's between the look and the start.
