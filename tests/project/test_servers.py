@@ -1,4 +1,4 @@
-"""The servers that tests start."""
+"""The servers that tests and the demo start."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.helpers.commands import started
 from tests.helpers.making import needed
 
 #: Starts a server, says which, and waits; its forked child, which waits too, must not keep the server.
@@ -28,10 +30,14 @@ time.sleep(600)
 """
 
 
-def _answers(port: int) -> bool:
-    with suppress(ConnectionRefusedError), socket.create_connection(("127.0.0.1", port)):
-        return True
-    return False
+def _wait_until_refused(address: Any) -> None:
+    """Return once nothing listens at the address; pytest-timeout raises if that never happens."""
+    kind = socket.AF_INET if isinstance(address, tuple) else socket.AF_UNIX
+    with suppress(ConnectionRefusedError):
+        while True:
+            with socket.socket(kind) as probe:
+                probe.connect(address)
+            time.sleep(0.01)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
@@ -43,7 +49,15 @@ def test_a_server_ends_with_the_run_however_that_ends(number: signal.Signals) ->
         run.send_signal(number)
         run.wait()
         try:
-            while _answers(port):  # pytest-timeout
-                time.sleep(0.01)
+            _wait_until_refused(("127.0.0.1", port))
         finally:
             os.kill(child, signal.SIGKILL)
+
+
+def test_the_demos_server_ends_with_it_though_it_is_killed(tmp_path: Path) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "REDIS_URL"}
+    with started("demo", env={**environment, "TMPDIR": str(tmp_path)}) as demo:
+        assert demo.stdout.readline().endswith(b", started for this run\n")
+        [address] = tmp_path.glob("*/socket")
+        demo.kill()
+    _wait_until_refused(str(address))
