@@ -21,7 +21,8 @@ def watch(pid: int) -> None:
     if not _pipe:
         reader, writer = os.pipe()
         # In a session of its own, so that a signal to this process' group does not reach it.
-        subprocess.Popen([sys.executable, "-SE", __file__], stdin=reader, start_new_session=True)
+        words = [sys.executable, "-SE", __file__]
+        subprocess.Popen(words, stdin=reader, start_new_session=True)  # noqa: S603 - our own words
         os.close(reader)
         _pipe.append(writer)
     _tell("+", pid)
