@@ -57,10 +57,14 @@ def pytest_configure(config: pytest.Config) -> None:
 def _server(config: pytest.Config) -> str:
     url, origin = config.stash.get(_main, ("", ""))
     if not url:
-        return f"Redis for tests: none ({origin})"
+        return f"Server for tests: none ({origin})"
     with redis.Redis.from_url(url) as client:
-        version = client.info("server")["redis_version"]
-    return f"Redis for tests: {version} at {url} ({origin})"
+        about = client.info("server")
+    versions = {about.get(f"{name.lower()}_version"): name for name in ("Redis", "Valkey")}
+    version, name = [pair for pair in versions.items() if pair[0]][
+        -1
+    ]  # Valkey tells of a Redis, too
+    return f"Server for tests: {name} {version} at {url} ({origin})"
 
 
 def pytest_report_header(config: pytest.Config) -> str:
