@@ -271,7 +271,7 @@ def test_a_request_comes_back_with_its_class_and_all_attributes(request_: Reques
 
 
 #: Python 3.12 and later say in which module it was made.
-Local = make_dataclass("Local", "x")
+made = make_dataclass("Local", "x")
 REFUSED: dict[str, tuple[Any, str]] = {
     "a class of the project's": (Raising(), f"{HERE}.Raising"),
     "a key": ({Raising(): 1}, f"{HERE}.Raising"),
@@ -282,7 +282,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
                                  "lxml.etree._ElementUnicodeResult"),
     "two flags": (Access.READ | Access.WRITE, f"{HERE}.Access"),
     "a dataclass that is a dict": (Dict(), f"{HERE}.Dict"),
-    "a dataclass that can't be imported": (Local(1), f"{Local.__module__}.Local"),
+    "a dataclass that can't be imported": (made(1), f"{made.__module__}.Local"),
     "an object that equals only itself": (Unequal(), f"{HERE}.Unequal"),
     "a class with a finalizer": (Closed(), f"{HERE}.Closed"),
     "a hash of this process": (hashed(Hashed("x")), f"{HERE}.Hashed"),
