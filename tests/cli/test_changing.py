@@ -84,7 +84,7 @@ def test_a_long_command_shows_a_bar_on_a_terminal(
     line = command.format(filled.name, lines, tmp_path / "out")
     ours, terminal = pty.openpty()
     main = "from tbloom.cli import main; from tbloom.cli.kit import progress; progress._SHOWN_AFTER = 0; main()"
-    shell = f"exec {sys.executable} -c {shlex.quote(main)} {line}"
+    shell = f"exec {shlex.quote(sys.executable)} -c {shlex.quote(main)} {line}"
     with os.fdopen(ours, "rb", 0) as user:
         done = subprocess.Popen(
             ["sh", "-c", shell], stdin=subprocess.DEVNULL, stdout=terminal, stderr=terminal,

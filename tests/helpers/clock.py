@@ -44,6 +44,7 @@ class ServerClock:
 
     def __init__(self, us: int, *, step_ns: int = 1) -> None:
         """Show this instant (microseconds since 1970) first."""
+        assert LIBRARY is not None
         self._steps_a_us = 1000 // step_ns
         self._name = f"tbloom-clock-{secrets.token_hex(6)}"
         # A semaphore (kind 1) that is free (1) and has no other state (at most 1); its name stays.
@@ -53,7 +54,9 @@ class ServerClock:
             self._steps = mmap.mmap(file.fileno(), 8)
         self.show(us)
         self._env = {
-            "LD_PRELOAD": str(LIBRARY),
+            # A path in LD_PRELOAD could have no space.
+            "LD_PRELOAD": LIBRARY.name,
+            "LD_LIBRARY_PATH": str(LIBRARY.parent),
             "FAKETIME_SHARED": f"/{self._name} /{self._name}",
             "FAKETIME": f"@1970-01-01 00:00:00 i{step_ns / 1e9:.9f}",
             "FAKETIME_DONT_FAKE_MONOTONIC": "0",
