@@ -1,4 +1,4 @@
-"""Kill the servers of this process once it has ended, however it ended: by SIGKILL, too.
+"""Kill processes that this one has started, once it has ended, however it ended: by SIGKILL, too.
 
 A child process, the guard, reads a pipe. The pipe ends when its only writer, this process, has ended.
 """
@@ -17,7 +17,7 @@ _pipe: list[int] = []
 
 
 def watch(pid: int) -> None:
-    """Kill this process once the calling one has ended, unless it is reaped first."""
+    """Kill this process once the calling one has ended, unless ``forget`` comes first."""
     if not _pipe:
         reader, writer = os.pipe()
         # In a session of its own, so that a signal to this process' group does not reach it.
@@ -28,10 +28,15 @@ def watch(pid: int) -> None:
     _tell("+", pid)
 
 
+def forget(pid: int) -> None:
+    """Watch this process no longer, because it has ended: its number may be another one's now."""
+    _tell("-", pid)
+
+
 def reap(process: subprocess.Popen[Any]) -> None:
-    """Wait for the end of a process, which the guard forgets."""
+    """Wait for the end of a process that is watched."""
     process.wait()
-    _tell("-", process.pid)
+    forget(process.pid)
 
 
 def _tell(sign: str, pid: int) -> None:

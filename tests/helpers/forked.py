@@ -11,6 +11,8 @@ from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any
 
+from tbloom.demo import guard
+
 #: What a crawl imports only when it begins, too.
 _FORKS = multiprocessing.get_context("forkserver")
 _FORKS.set_forkserver_preload([
@@ -28,8 +30,18 @@ class Forked:
         call = partial(work, *arguments, **given)
         self._process = _FORKS.Process(target=_send_answer, args=(answer, call), daemon=True)
         self._process.start()
+        assert self._process.pid
+        guard.watch(self._process.pid)
         answer.close()
-        self.kill = self._process.kill
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._join()
+
+    def _join(self) -> None:
+        self._process.join()
+        assert self._process.pid
+        guard.forget(self._process.pid)
 
     @property
     def is_running(self) -> bool:
@@ -50,7 +62,7 @@ class Forked:
         except BaseException:  # pytest-timeout's
             self.kill()
             raise
-        self._process.join()
+        self._join()
         if isinstance(answer, Exception):
             raise answer
         return answer
