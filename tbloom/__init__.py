@@ -11,7 +11,6 @@ from tbloom.errors import (
     ConfigError,
     ConfigMismatch,
     FilterFull,
-    NotReplicated,
     ServerTooOld,
     TBloomError,
 )
@@ -39,7 +38,6 @@ __all__ = [
     "FilterFull",
     "FilterInfo",
     "LocalBloom",
-    "NotReplicated",
     "Period",
     "ServerTooOld",
     "SliceInfo",

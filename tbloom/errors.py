@@ -9,7 +9,6 @@ Errors of the server or the connection are redis-py's.
     ├── ConfigMismatch    what is stored has other parameters
     ├── FilterFull        the current slice is full, and growth is off
     ├── MappingFull       a distinct counter's mapping has max_members, and may have no more
-    ├── NotReplicated     too few replicas have an answer
     ├── ServerTooOld      the server lacks what the scripts need
     └── StoreLocked       another process writes to the page store
 """
@@ -123,24 +122,6 @@ class MappingFull(TBloomError):
 
     def __str__(self) -> str:
         return f"mapping {self.mapping!r}: it has {self.max_members} members, which is max_members, and may have no more"
-
-
-class NotReplicated(TBloomError):
-    """Too few replicas had new items in time, so that a failover might forget them; the server has them.
-
-    Call again on the same object, as after an error of the server's: an item that was new is answered so once enough
-    replicas have it. ``replicas`` is the number that must have it, ``copies`` that of those that had, after ``timeout`` seconds.
-    """
-
-    def __init__(self, name: str, replicas: int, copies: int, timeout: float) -> None:
-        super().__init__(name, replicas, copies, timeout)
-        self.name = name
-        self.replicas = replicas
-        self.copies = copies
-        self.timeout = timeout
-
-    def __str__(self) -> str:
-        return f"{self.name!r}: {self.copies} of {self.replicas} replicas have the answer after {self.timeout:g} s"
 
 
 class ServerTooOld(TBloomError):

@@ -37,7 +37,6 @@ class Own(TypedDict, total=False):
     """The optional arguments of both classes that are not stored, and in which clients may differ."""
 
     retry_for: float | None
-    replicas: int
     session_ttl: float
     cache_size: int
     cache_ttl: float
@@ -59,7 +58,6 @@ class Base(Store[Client, Config]):
         name: str,
         *,
         retry_for: float | None = None,
-        replicas: int = 0,
         session_ttl: float = SESSION_TTL,
         cache_size: int = 0,
         cache_ttl: float = CACHE_TTL,
@@ -94,8 +92,6 @@ class Base(Store[Client, Config]):
         :param retry_for: how long (seconds) a failed call is retried, before its error is raised. None, the
             default: 5 with a client that ``from_url`` made, 40 on a cluster or through a Sentinel, else 0,
             which leaves retries to the client.
-        :param replicas: how many replicas must have an answer "new" before it is given (0); else, after a second, or half
-            of the client's ``socket_timeout`` if that is less, ``NotReplicated`` is raised.
         :param session_ttl: how long (seconds) a process that claims items counts as alive after its last
             heartbeat (60).
         :param cache_size: the number of seen items that this process remembers, without another request
@@ -104,7 +100,7 @@ class Base(Store[Client, Config]):
             after this time at the latest.
         :raises ConfigError: if an argument can't be right.
         """
-        super().__init__(client, retry_for=retry_for, replicas=replicas)
+        super().__init__(client, retry_for=retry_for)
         #: How long (s) a session counts as alive after its last heartbeat.
         self.session_ttl: float = seconds("session_ttl", session_ttl, 1, _LONGEST_SESSION)
         #: The user gave no number of shards, so that of a stored filter is adopted.
@@ -115,7 +111,7 @@ class Base(Store[Client, Config]):
                 "cache_size", cache_size, f"a whole number from 0 to {_MAX_CACHE_SIZE}"
             )
         self._cache = LocalCache(cache_size, seconds("cache_ttl", cache_ttl, 0, _LONGEST_SESSION))
-        self._dispatcher = FilterDispatcher(self.config, self._replicas)
+        self._dispatcher = FilterDispatcher(self.config)
         self._claims = Claims(self._dispatcher, round(self.session_ttl * 1000))
         self._sessions = Sessions(self._claims)
         self._begin()
@@ -189,7 +185,7 @@ class Base(Store[Client, Config]):
     def _use(self, config: Config) -> None:
         """Switches to other parameters, before anything is claimed."""
         self.config = config
-        self._dispatcher = FilterDispatcher(self.config, self._replicas)
+        self._dispatcher = FilterDispatcher(self.config)
         self._claims.dispatcher = self._dispatcher
         self._claims.own.shards.clear()
         self._sessions = Sessions(self._claims)

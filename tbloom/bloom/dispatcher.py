@@ -16,7 +16,6 @@ from tbloom.engine.flow import Call, Flow, Status, chunks, corrected, deliver, t
 from tbloom.engine.keys import by_shard
 from tbloom.engine.parameters import refusal
 from tbloom.engine.pending import Batch
-from tbloom.engine.replicas import Replicas
 from tbloom.engine.server import ServerClock
 from tbloom.errors import ConfigMismatch, FilterFull
 
@@ -36,8 +35,8 @@ class Usual(NamedTuple):
 class FilterDispatcher(Dispatcher):
     """What a client knows of a filter, and its calls."""
 
-    def __init__(self, config: Config, replicas: Replicas | None = None) -> None:
-        super().__init__(config.name, replicas)
+    def __init__(self, config: Config) -> None:
+        super().__init__(config.name)
         self.config = config
         self.clock: ServerClock = ServerClock()
         #: The calls of the current slice, as far as known. (``current_calls`` makes them.)
@@ -67,7 +66,7 @@ class FilterDispatcher(Dispatcher):
     def prepare(self) -> Usual | None:
         """Prepares what calls are usually made from; None, where they are not usual, and before a first one has met the filter."""
         calls = self.calls
-        if calls is None or self.config.shards > 1 or self.replicas:
+        if calls is None or self.config.shards > 1:
             return None
         shard = calls.shard(0)
         if not shard.layout.version or shard.begins_after:

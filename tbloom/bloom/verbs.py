@@ -274,10 +274,7 @@ class Verbs(Base[Client]):
             dispatcher.current_calls().check_live(label)
         batches = dispatcher.batches(digests)
         yield from dispatcher.send(
-            batches,
-            lambda batch: batch.known.commit(batch, label=label),
-            store=True,
-            confirmed="01",
+            batches, lambda batch: batch.known.commit(batch, label=label), store=True
         )
         return sum((batch.answers or "").count("1") for batch in batches)
 

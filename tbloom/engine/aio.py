@@ -9,17 +9,13 @@ from time import monotonic_ns
 from typing import Any, Self, TypeVar
 
 from redis import asyncio
-from redis.asyncio.cluster import PipelineCommand
 from redis.asyncio.retry import Retry
 
 from tbloom.engine.batcher import Batcher
 from tbloom.engine.client import Store
 from tbloom.engine.flow import Call, Flow
-from tbloom.engine.replicas import without_waits
 from tbloom.engine.retries import as_redis_error
 from tbloom.engine.sending import (
-    BYTES,
-    is_cluster,
     next_renewal,
     options_of,
     plain_options,
@@ -58,21 +54,16 @@ class AsyncSender:
     async def send(self, calls: Sequence[Call]) -> list[Any]:
         """The replies to these calls, which go together, or redis-py's errors."""
         first, client = calls[0], self._client
-        commands = [*calls, *first.behind]
         async with self._room:
             if monotonic_ns() >= self._renewal:
                 await self.renew()
             try:
                 async with timeout(self._time_limit):
-                    if len(commands) == 1:
+                    if len(calls) == 1:
                         options = self._plain or options_of(client, first)
                         return [await client.execute_command(*first.words, **options)]
-                    if first.behind and is_cluster(client):  # on the connection of one node
-                        asked = [PipelineCommand(0, *each.words, **BYTES) for each in commands]
-                        await client.get_node_from_key(first.key).execute_pipeline(asked)
-                        return without_waits(first, [each.result for each in asked])
-                    replies = await queued(client, commands).execute(raise_on_error=False)
-                    return without_waits(first, replies)
+                    replies: list[Any] = await queued(client, calls).execute(raise_on_error=False)
+                    return replies
             except Exception as error:  # noqa: BLE001 - it is raised again, if it is none of redis-py's
                 return [redis_error(error)] * len(calls)
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from tbloom.engine.flow import Flow
 from tbloom.engine.pending import Answers, Batch
-from tbloom.errors import NotReplicated, TBloomError
+from tbloom.errors import TBloomError
 
 #: The items of one batch.
 MOST = 500
@@ -63,7 +63,7 @@ class Waiting:
             elif answer and self.asked.keep:
                 self.asked.keep(self.item, answer)
         elif not self.done.cancelled():
-            if isinstance(answers, NotReplicated) or not isinstance(answers, TBloomError | None):
+            if not isinstance(answers, TBloomError | None):
                 error = type(answers)(*answers.args)  # an object of its own for each task
                 error.__cause__ = answers
                 self.done.set_exception(error)

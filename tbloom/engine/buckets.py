@@ -9,7 +9,6 @@ from tbloom.engine.dispatcher import Dispatcher
 from tbloom.engine.flow import Call, Flow, chunks
 from tbloom.engine.keys import Keys
 from tbloom.engine.pending import MOVED, Answers, Batch, answers_of
-from tbloom.engine.replicas import Replicas
 
 #: Buckets that one command reads or deletes: less than a millisecond's work.
 _BUCKETS_PER_CALL = 100
@@ -20,11 +19,9 @@ class BucketDispatcher(Dispatcher):
 
     _change = "its layout changed"
 
-    def __init__(
-        self, name: str, keys: Keys, owner: str, remedy: str, replicas: Replicas | None = None
-    ) -> None:
+    def __init__(self, name: str, keys: Keys, owner: str, remedy: str) -> None:
         """``owner``, ``remedy``: whose layout it is, and what its user can do if that is damaged."""
-        super().__init__(name, replicas)
+        super().__init__(name)
         self._keys, self._owner, self._remedy = keys, owner, remedy
         self._directories: dict[int, Directory] = {}
         #: The shards whose layout must be read before the next call.

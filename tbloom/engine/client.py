@@ -11,7 +11,6 @@ from redis.exceptions import RedisClusterException
 
 from tbloom.engine.flow import Call
 from tbloom.engine.parameters import Guarded
-from tbloom.engine.replicas import Replicas
 from tbloom.engine.retries import Retries, as_redis_error
 from tbloom.engine.sending import node_of
 from tbloom.engine.urls import ClientOptions, check_options, make_client, parse_url, without_retries
@@ -63,13 +62,12 @@ class Store(Generic[Client, Config]):
             raise TypeError(f"{cls.__name__} takes no argument {given!r}; {hint}")
         return super().__new__(cls)
 
-    def __init__(self, client: Client, *, retry_for: float | None, replicas: int = 0) -> None:
+    def __init__(self, client: Client, *, retry_for: float | None) -> None:
         if not isinstance(client, self._CLIENTS):
             expected = f"a redis-py client for {type(self).__name__} (else see {self._OTHER})"
             raise ConfigError("client", type(client), expected)
         #: The redis-py client.
         self.client: Client = client
-        self._replicas = Replicas.checked(replicas, client)
         self._owned = False
         pool: Any = getattr(client, "connection_pool", None)
         sentinels: Any = getattr(pool, "sentinel_manager", None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -27,9 +28,8 @@ from tbloom.engine.pending import (
     answers_of,
     now_ms,
 )
-from tbloom.engine.replicas import Lacking, Replicas
 from tbloom.engine.tokens import LANE_TTL_MS, NO_LANE, LanePool
-from tbloom.errors import NotReplicated, TBloomError
+from tbloom.errors import TBloomError
 
 T = TypeVar("T")
 CLOCK_CHANGED = "the server's clock left the current slice"
@@ -41,9 +41,8 @@ class Dispatcher(BeginsAnew):
     #: What makes corrections necessary.
     _change = CLOCK_CHANGED
 
-    def __init__(self, name: str, replicas: Replicas | None = None) -> None:
+    def __init__(self, name: str) -> None:
         self._name = name
-        self.replicas: Replicas | None = replicas
         super().__init__()
 
     def begin(self) -> None:
@@ -51,15 +50,13 @@ class Dispatcher(BeginsAnew):
         self.pending_answers: PendingAnswers = PendingAnswers()
         self.lanes: LanePool = LanePool()
 
-    def send_once(
-        self, batches: list[Batch], call: Callable[[Batch], Call], confirmed: str = ""
-    ) -> Flow[None]:
+    def send_once(self, batches: list[Batch], call: Callable[[Batch], Call]) -> Flow[None]:
         """``send`` with a token for each batch."""
         lanes = self.lanes
         for batch in batches:
             if batch.lane is NO_LANE:
                 batch.lane = lanes.take()
-        yield from self.send(batches, call, store=True, confirmed=confirmed)
+        yield from self.send(batches, call, store=True)
         lanes.free.extend([batch.lane for batch in batches])
 
     def send(
@@ -68,13 +65,12 @@ class Dispatcher(BeginsAnew):
         call: Callable[[Batch], Call],
         *,
         store: bool | None = False,
-        confirmed: str = "",
         accept: Callable[[Batch, Any], bool] | None = None,
     ) -> Flow[None]:
         """Sends a call for each batch until each item has its answer; adds batches of items that must be sent again.
 
-        ``store``: parameters are stored where there are none; None: the parameters don't matter. ``confirmed``: the answers
-        that the replicas must have. ``accept``: takes a reply in place of ``_accept``.
+        ``store``: parameters are stored where there are none; None: the parameters don't matter. ``accept``: takes a
+        reply in place of ``_accept``.
         """
         for asked in chunks([*batches], CALLS_AT_ONCE):
             unanswered, corrections = [*asked], 0
@@ -88,10 +84,7 @@ class Dispatcher(BeginsAnew):
                 if not is_prepared:
                     continue
                 calls = {batch: call(batch) for batch in unanswered}
-                if self.replicas and confirmed:
-                    for made in calls.values():
-                        made.behind = self.replicas.behind(made.key)
-                left = yield from self._deliver(calls, accept or self._accept, confirmed)
+                left = yield from self._deliver(calls, accept or self._accept)
                 batches += [batch for batch in left if batch not in calls]
                 if any((batch.answers or "").strip(MOVED) for batch in calls):
                     corrections = 0
@@ -108,10 +101,10 @@ class Dispatcher(BeginsAnew):
                 pending.check_room(self._name, digests)
             # Those that are known to be new are sent too: the store may have forgotten them since.
             try:
-                yield from self.send_once(batches, call, confirmed="1")
-            except TBloomError as error:
+                yield from self.send_once(batches, call)
+            except TBloomError:
                 # Refused from now on, after a reconfigure() for example: this is the last time to tell.
-                if isinstance(error, NotReplicated) or not pending.knows(digests):
+                if not pending.knows(digests):
                     raise
             for batch in batches:
                 if batch.answers:  # a reply that was late may have answered an earlier one since
@@ -125,14 +118,9 @@ class Dispatcher(BeginsAnew):
         """Asks for lost answers: to these items, and the oldest where there are too many."""
         lost = self.pending_answers.lost(digests)
         asked = [Batch([], batch.shard, batch.lane) for batch in lost]
-        try:
-            yield from self.send(
-                asked, self.last_call, store=None, confirmed="1", accept=self._accept_last
-            )
-        except TBloomError as error:
-            if isinstance(error, NotReplicated):
-                raise
-            # Any other refusal, of changed parameters for example, meets the present call too.
+        # A refusal, of changed parameters for example, meets the present call too.
+        with suppress(TBloomError):
+            yield from self.send(asked, self.last_call, store=None, accept=self._accept_last)
         for batch, again in zip(lost, asked, strict=True):
             if again.answers is not None:
                 self.pending_answers.settle(batch, again.answers)
@@ -178,7 +166,7 @@ class Dispatcher(BeginsAnew):
         """A batch of the items that got no answer, if there are any."""
 
     def _deliver(
-        self, made: Mapping[Batch, Call], accept: Callable[[Batch, Any], bool], confirmed: str = ""
+        self, made: Mapping[Batch, Call], accept: Callable[[Batch, Any], bool]
     ) -> Flow[list[Batch]]:
         """Sends a call for each batch; returns the batches that must be sent next."""
         batches, calls = [*made], [*made.values()]
@@ -189,15 +177,10 @@ class Dispatcher(BeginsAnew):
         for batch, reply in zip(batches, replies, strict=True):
             if isinstance(reply, Exception):
                 continue  # an earlier copy may have been executed
-            own = reply.reply if isinstance(reply, Lacking) else reply
             try:
-                left += self._rest_of(batch) if accept(batch, own) else [batch]
+                left += self._rest_of(batch) if accept(batch, reply) else [batch]
             except TBloomError as error:  # raised after all replies were accepted
                 errors.append(error)
-            if own is not reply and set(confirmed) & set(batch.answers or ""):
-                errors.append(NotReplicated(self._name, *reply[1:]))
-                batch.answers = None  # as if the reply were lost
-                continue
             batch.sent = 0  # last, for the case of an interrupt
         yield from raise_first(calls, replies)
         if errors:

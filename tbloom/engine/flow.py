@@ -63,8 +63,6 @@ class Call:
     at: Any = ""
     #: Its ``Script`` (``engine/scripts``); None: it is a command.
     script: Any = None
-    #: What is sent right behind it, on its connection (``engine/replicas``).
-    behind: tuple[Call, ...] = ()
     #: True: an earlier copy got no reply, and may be executed late.
     is_resent: bool = False
 

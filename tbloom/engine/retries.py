@@ -111,11 +111,11 @@ class Retries:
         return random.uniform(0, self._longest)  # noqa: S311 - no secret
 
     def next_calls(self) -> list[Call]:
-        """The calls that are sent next, in order: of each node the first ones, or one behind which other commands go."""
+        """The calls that are sent next, in order: of each node the first ones."""
         of_node = defaultdict[str, list[int]](list)
         for place, call in self._waiting.items():
-            places = of_node["" if call.behind else self._node_of(call)]
-            if len(places) < (1 if call.behind else self._at_once):
+            places = of_node[self._node_of(call)]
+            if len(places) < self._at_once:
                 places.append(place)
         self._asked = sorted(chain.from_iterable(of_node.values()))
         return [self._waiting[place] for place in self._asked]

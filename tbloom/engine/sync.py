@@ -14,9 +14,7 @@ from redis.retry import Retry
 from tbloom.engine.client import Store
 from tbloom.engine.flow import Call, Flow
 from tbloom.engine.forks import BeginsAnew
-from tbloom.engine.replicas import without_waits
 from tbloom.engine.sending import (
-    is_cluster,
     next_renewal,
     options_of,
     plain_options,
@@ -57,7 +55,7 @@ class Sender(BeginsAnew):
         if monotonic_ns() >= self._renewal:
             self.renew()
         try:
-            if len(calls) == 1 and not first.behind:
+            if len(calls) == 1:
                 options = self._plain or options_of(client, first)
                 if not self.keeps:
                     return [client.execute_command(*first.words, **options)]
@@ -68,12 +66,11 @@ class Sender(BeginsAnew):
                 reply = kept.execute_command(*first.words, **options)
                 self._kept.append(kept)
                 return [reply]
-            if first.behind and is_cluster(client):  # on the connection of one node
-                client = client.get_redis_connection(client.get_node_from_key(first.key))
             with suppress(IndexError):  # its connection is open, and the pipeline's from now on
                 self._kept.pop().close()
-            with queued(client, [*calls, *first.behind]) as pipeline:
-                return without_waits(first, pipeline.execute(raise_on_error=False))
+            with queued(client, calls) as pipeline:
+                replies: list[Any] = pipeline.execute(raise_on_error=False)
+                return replies
         except BaseException as error:  # noqa: BLE001 - an interrupt is raised again
             if kept is not None:
                 kept.close()

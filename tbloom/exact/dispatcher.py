@@ -15,7 +15,6 @@ from tbloom.engine.flow import Call, Flow, Status, chunks, corrected, deliver, t
 from tbloom.engine.keys import by_shard
 from tbloom.engine.parameters import mismatch, refusal
 from tbloom.engine.pending import Answers, Batch
-from tbloom.engine.replicas import Replicas
 from tbloom.engine.scripts import Script
 from tbloom.engine.tokens import LANE_TTL_MS
 from tbloom.exact.config import ExactConfig
@@ -74,8 +73,8 @@ def _shard_of(digest: int, shards: int) -> int:
 class ExactDispatcher(BucketDispatcher):
     """What a client knows of an exact filter, and its calls."""
 
-    def __init__(self, config: ExactConfig, replicas: Replicas | None = None) -> None:
-        super().__init__(config.name, config.keys, config.name, "clear()", replicas)
+    def __init__(self, config: ExactConfig) -> None:
+        super().__init__(config.name, config.keys, config.name, "clear()")
         self.config = config
         self._sweeps: defaultdict[int, _Sweep] = defaultdict(_Sweep)
         #: The parameters are known to be stored until then (``time.monotonic``), for items of this lifetime (ms).

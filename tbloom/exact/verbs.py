@@ -37,7 +37,6 @@ class ExactArguments(TypedDict, total=False):
     ttl: float | timedelta
     shards: int
     retry_for: float | None
-    replicas: int
 
 
 class ExactVerbs(Store[Client, ExactConfig]):
@@ -54,7 +53,6 @@ class ExactVerbs(Store[Client, ExactConfig]):
         ttl: float | timedelta = DEFAULT_TTL,
         shards: int = 1,
         retry_for: float | None = None,
-        replicas: int = 0,
     ) -> None:
         """A filter that remembers each item for a time of its own.
 
@@ -64,13 +62,12 @@ class ExactVerbs(Store[Client, ExactConfig]):
             (3600). Clients may differ in it.
         :param shards: independent parts of the filter; on a cluster they spread over its nodes (1).
         :param retry_for: how long (seconds) a failed call is retried; None, the default: as in ``TimeBloom``.
-        :param replicas: how many replicas must have an answer "new" before it is given (0); see ``TimeBloom``.
         :raises ConfigError: if an argument can't be right.
         """
-        super().__init__(client, retry_for=retry_for, replicas=replicas)
+        super().__init__(client, retry_for=retry_for)
         self.config = ExactConfig(name, shards)
         self._ttl = check_ttl(ttl)
-        self._dispatcher = ExactDispatcher(self.config, self._replicas)
+        self._dispatcher = ExactDispatcher(self.config)
         self._begin()
 
     @classmethod
@@ -95,7 +92,7 @@ class ExactVerbs(Store[Client, ExactConfig]):
         config = from_stored(self.name, text(stored))
         if config is None:
             raise mismatch(self.config, stored)
-        self.config, self._dispatcher = config, ExactDispatcher(config, self._replicas)
+        self.config, self._dispatcher = config, ExactDispatcher(config)
 
     @verb
     def add(self, item: Item, ttl: float | timedelta | None = None) -> Flow[bool]:

@@ -7,7 +7,7 @@ from contextlib import closing
 from inspect import isclass
 from typing import Any
 
-from redis import Redis, RedisError
+from redis import RedisError
 from redis.exceptions import RedisClusterException
 from scrapy.exceptions import NotConfigured
 from scrapy.settings import BaseSettings
@@ -20,7 +20,7 @@ from tbloom.scrapy.counts import KINDS, DistinctCounts, make_counters
 from tbloom.scrapy.dupefilter.dupefilter import DupeFilter
 from tbloom.scrapy.gates import Addon
 from tbloom.scrapy.options import error_line, naming_redis, read_options
-from tbloom.scrapy.settings import FILTER, MARK, MARKS_DONE, SHADOW
+from tbloom.scrapy.settings import MARK, MARKS_DONE, SHADOW
 
 _PERSIST = "SCHEDULER_PERSIST"
 _OFF = (
@@ -70,7 +70,6 @@ def _faults(settings: BaseSettings) -> Iterator[str]:
         if not isinstance(answers.seen, LocalBloom):
             answers.seen.client.ping()
             yield from answers.seen.warnings()
-            yield from _missing_replicas(answers.seen.client, settings)
 
 
 def _check_classes(settings: BaseSettings) -> None:
@@ -95,10 +94,3 @@ def _loaded(place: str, value: Any) -> Any:
 def _components(name: str, settings: BaseSettings) -> list[Any]:
     """Those that the setting switches on. Raises ImportError."""
     return [_loaded(name, path) for path, on in settings.getdict(name).items() if on is not None]
-
-
-def _missing_replicas(client: Any, settings: BaseSettings) -> Iterator[str]:
-    """Of a cluster, nothing is known."""
-    wanted = FILTER["replicas"].value(settings)
-    if wanted and isinstance(client, Redis) and (there := client.wait(wanted, 1)) < wanted:
-        yield f"{FILTER['replicas'].name}: expected at most the {there} replicas that the server has, got {wanted}"

@@ -60,8 +60,8 @@ DEFAULT_KEY = "%(spider)s:tbloom"
 CACHE_SIZE = 100_000
 #: The arguments of each store's class, by the values of TBLOOM_STORE.
 _STORES = {
-    "bloom": {*Parameters.__annotations__, "retry_for", "replicas", "session_ttl", "cache_size"},
-    "exact": {"shards", "retry_for", "replicas", "ttl"},
+    "bloom": {*Parameters.__annotations__, "retry_for", "session_ttl", "cache_size"},
+    "exact": {"shards", "retry_for", "ttl"},
     "local": {*Parameters.__annotations__, "path"},
 }
 #: The settings that any store allows: counters and page store have a use for them.

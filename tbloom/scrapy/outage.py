@@ -19,7 +19,7 @@ from tbloom import Claim, ExactFilter, LocalBloom, TimeBloom
 from tbloom.engine.flow import Flow
 from tbloom.engine.retries import is_outage
 from tbloom.engine.sync import SyncDriver
-from tbloom.errors import ConfigMismatch, FilterFull, NotReplicated, TBloomError
+from tbloom.errors import ConfigMismatch, FilterFull, TBloomError
 from tbloom.items import Item
 from tbloom.scrapy.compat import is_told_to_end
 from tbloom.scrapy.settings import ON_ERROR
@@ -34,7 +34,6 @@ HOLD_OFF = 10.0
 _FAILS: dict[type[Exception], str] = {
     OutOfMemoryError: "refuses to write",
     ReadOnlyError: "refuses to write",
-    NotReplicated: "has too few replicas (TBLOOM_REPLICAS)",
 }
 #: What happens during an outage.
 _EFFECTS = {
@@ -113,9 +112,6 @@ class CrawlStore(SyncDriver):
             raise RedisConnectionError("the server did not answer, and is not asked yet")
         try:
             answer = super().run(flow)
-        except NotReplicated as error:  # an outage too: the answer may be lost
-            self.circuit.failed(error)
-            raise RedisConnectionError(str(error)) from error
         except RedisError as error:
             if is_outage(error):
                 self.circuit.failed(error)

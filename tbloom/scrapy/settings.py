@@ -67,7 +67,6 @@ FILTER = {
     "hashes": Setting("BLOOMFILTER_HASH_NUMBER", int),
     "secret": Setting("TBLOOM_SECRET", os.fsencode),
     "retry_for": Setting("TBLOOM_RETRY_FOR", float),
-    "replicas": Setting("TBLOOM_REPLICAS", int),
     "session_ttl": Setting("TBLOOM_SESSION_TTL", float),
     "cache_size": Setting("TBLOOM_CACHE_SIZE", int),
     "ttl": Setting("TBLOOM_TTL", float),

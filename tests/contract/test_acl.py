@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import redis
 
-from tbloom import NotReplicated, TimeBloom
+from tbloom import TimeBloom
 from tests.helpers import servers
 from tests.helpers.contents import snapshot
 from tests.helpers.localredis import LocalRedis
@@ -139,15 +139,3 @@ def test_the_documented_user_of_a_cluster(name: str) -> None:
             else:
                 with pytest.raises(Exception, match=REFUSED + "|cannot be connected"):
                     TimeBloom.from_url(url, name)
-
-
-def test_answers_wait_for_replicas_with_one_more_right(admin: redis.Redis, name: str) -> None:
-    """Without it, the error names the command, and SECURITY.md; the answer of the call before it is not lost."""
-    [right] = re.findall(r"`replicas=` needs `(.*?)`", TEXT)
-    url = _set_user(admin, name, BLOOM)
-    with TimeBloom.from_url(url, name, replicas=1, capacity=1000, retry_for=0) as seen:
-        with pytest.raises(redis.exceptions.NoPermissionError, match=r"wait.*SECURITY\.md"):
-            seen.add("a")
-        admin.execute_command("ACL", "SETUSER", "crawler", right)
-        with pytest.raises(NotReplicated, match="0 of 1 replicas"):  # still new
-            seen.add("a")

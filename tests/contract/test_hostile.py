@@ -123,7 +123,6 @@ async def test_a_shard_without_parameters_asks_for_them(
             await getattr(old, verb)(item)
 
 
-_REPLICAS = (-1, 1.0, "1", True, None, 1001)
 _NO_TTLS = (
     *(0, -1, 0.0004, math.nan, math.inf, -math.inf, True, "60", b"60", 10**10, 10**400),
     *(timedelta(0), timedelta(days=-1), timedelta(days=40_000), [60]),
@@ -143,7 +142,6 @@ CLASSES: list[tuple[Any, str, tuple[Any, ...], dict[str, Any]]] = [
     (TimeBloom, "granularity", ("day",), {}),
     (TimeBloom, "cache_size", (-1, 1.5), {}),
     (TimeBloom, "cache_ttl", (-1, "a"), {}),
-    (TimeBloom, "replicas", _REPLICAS, {}),
     (TimeBloom, "secret", (b"", b"15 bytes, short", 65 * b"x", "text"), {}),
     (TimeBloom, "slices", (7, True), {"granularity": None}),
     (TimeBloom, "tz", ("Europe/Berlin",), {"granularity": None}),
@@ -156,7 +154,6 @@ CLASSES: list[tuple[Any, str, tuple[Any, ...], dict[str, Any]]] = [
     (DistinctCounter, "mapping", ("", "{a}", "a}", 7, "\ud800"), {}),
     (DistinctCounter, "keep_members", (1,), {}),
     (DistinctCounter, "retry_for", (-1,), {}),
-    (ExactFilter, "replicas", _REPLICAS, {}),
     (ExactFilter, "shards", (0, -1, 1.0, True, "2", None, 10**9), {}),
     (ExactFilter, "name", ("", "{a}", "a}", None, 7, "\ud800"), {}),
     (ExactFilter, "ttl", _NO_TTLS, {}),

@@ -1,7 +1,7 @@
 """Stores used by processes, forks and threads at once: each item is new once. And everything at once: in the end the account of
 each store is exact: offered = new + seen, none lost, none twice.
 
-(What comes in any order, the simulation plays; failovers: test_replicas.py, engine/test_cluster.py.)
+(What comes in any order, the simulation plays; failovers: engine/test_cluster.py.)
 """
 
 from __future__ import annotations

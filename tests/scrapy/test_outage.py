@@ -260,14 +260,6 @@ def test_a_claim_that_can_not_be_released_now_is_no_claim_here(server: Any, name
         assert [Guess.SCHEDULED] == answers.ask([b"a"], [""])
 
 
-@STORES
-def test_too_few_replicas_are_an_outage(url: str, name: str, store: Any, caplog: Any) -> None:
-    with asking(f"{url}?socket_timeout=2", name, "schedule", store, replicas=1) as answers:
-        assert [[True], [False]] == [ask(answers, b"a"), ask(answers, b"a")]
-        assert answers.circuit.is_open
-    assert "the server has too few replicas (TBLOOM_REPLICAS), so this crawler" in caplog.text
-
-
 @POLICIES
 def test_an_error_that_does_not_pass_comes_through(
     client: redis.Redis, url: str, name: str, policy: str

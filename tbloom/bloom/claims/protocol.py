@@ -14,7 +14,7 @@ from tbloom.engine.flow import Call, Flow
 from tbloom.engine.forks import BeginsAnew
 from tbloom.engine.pending import Batch
 from tbloom.engine.scripts import Script
-from tbloom.errors import NotReplicated, TBloomError
+from tbloom.errors import TBloomError
 
 _CLAIM = Script("bloom/claims/claim")
 _RELEASE = Script("bloom/claims/release")
@@ -76,7 +76,7 @@ class Claims(BeginsAnew):
             calls.append(call)
             return call
 
-        yield from self.dispatcher.send(batches, claim_call, store=True, confirmed="1")
+        yield from self.dispatcher.send(batches, claim_call, store=True)
         for digest, answer in _answered(batches):
             answers[digest] = _CLAIMS[answer]
             if answer != "1":
@@ -93,11 +93,10 @@ class Claims(BeginsAnew):
                 batches,
                 lambda batch: batch.known.commit(batch, session.name, age),
                 store=True,
-                confirmed="01",  # seen: perhaps by a commit that was not
             )
-        except BaseException as error:  # also GeneratorExit: the driver met an error
-            if isinstance(error, TBloomError) and not isinstance(error, NotReplicated):
-                raise
+        except TBloomError:
+            raise
+        except BaseException:  # also GeneratorExit: the driver met an error
             session.to_commit |= {key: age for batch in batches for key in batch.digests}
             raise
         finally:
@@ -134,8 +133,6 @@ class Claims(BeginsAnew):
                 items = [*batch.digests]
                 try:
                     yield from self.commit(items, age)
-                except NotReplicated:  # the next heartbeat tries again
-                    pass
                 except TBloomError as error:  # it would fail the next time too
                     refused = error
                     for digest in items:
