@@ -66,8 +66,7 @@ class Base(Store[Client, Config]):
         """A filter that remembers items for the newest ``slices`` periods of ``granularity``.
 
         :param client: a redis-py client, of ``redis.asyncio`` for ``AsyncTimeBloom``; it stays yours to close.
-        :param name: the filter's name; clients with the same name share the filter. ``{blocked}:new`` has the hash
-            tags of ``blocked``, whose place it can take (``swap``).
+        :param name: the filter's name; clients with the same name share the filter.
         :param granularity: ``"h"``, ``"d"`` (the default), ``"w"`` (ISO week) or ``"m"`` in the time
             zone ``tz``; or a fixed length counted from the epoch, such as ``"15min"`` or a
             ``timedelta``. None: the filter has no window, and never forgets: it has one slice, whose keys
@@ -96,8 +95,8 @@ class Base(Store[Client, Config]):
             heartbeat (60).
         :param cache_size: the number of seen items that this process remembers, without another request
             for them (0); about 100 bytes each.
-        :param cache_ttl: how long (seconds) it remembers them (60); it notices another client's ``clear()`` or ``swap()``
-            after this time at the latest.
+        :param cache_ttl: how long (seconds) it remembers them (60); it notices another client's ``clear()`` after this
+            time at the latest.
         :raises ConfigError: if an argument can't be right.
         """
         super().__init__(client, retry_for=retry_for)

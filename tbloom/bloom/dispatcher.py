@@ -90,29 +90,16 @@ class FilterDispatcher(Dispatcher):
                 yield from other.clear(shard)
 
     def clear(self, shard: int) -> Flow[None]:
-        """Forgets what a shard holds."""
-        return self.replace(shard, lambda batch, counted: batch.known.clear(batch, counted))
-
-    def replace(
-        self,
-        shard: int,
-        call: Callable[..., Call],
-        accept: Callable[[Batch, Any], bool] | None = None,
-        *others: Config,
-    ) -> Flow[None]:
-        """Sends a call that replaces all that a shard holds; ``call`` makes it, with the parts that the state counts of this
-        filter, and of each other one: of slices too that are later than the current one, once the server's clock was set back."""
+        """Forget what a shard holds."""
         batch = Batch([], shard, self.lanes.take())
 
         def attempt() -> Flow[bool | None]:
-            # Read each time: others may have begun parts since a try that came at another time.
-            counted = list[list[str]]()
-            for config in (self.config, *others):
-                [fields] = yield from deliver([Call(("HKEYS", config.keys.state(shard)))])
-                counted.append(parts_of(config, shard, fields))
+            # Read the state each time: others may have begun parts since an earlier try. It also counts the parts of slices
+            # that are later than the current one, once the server's clock was set back.
+            [fields] = yield from deliver([Call(("HKEYS", self.config.keys.state(shard)))])
             batch.known = self.current_calls()
-            made = call(batch, *counted)
-            left = yield from self._deliver({batch: made}, accept or self._accept)
+            call = batch.known.clear(batch, parts_of(self.config, shard, fields))
+            left = yield from self._deliver({batch: call}, self._accept)
             return None if left else True
 
         yield from corrected(self._name, self._change, attempt)

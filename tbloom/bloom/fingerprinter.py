@@ -26,15 +26,6 @@ def note(key: str, ours: str, ttl_ms: int | None, *, is_new: bool = False) -> Fl
     return ours
 
 
-def move(source: str, target: str) -> Flow[None]:
-    """Gives the filter of ``target`` the fingerprinter of the one whose place it takes."""
-    [known] = yield from deliver([Call(("GET", source))])
-    # Not RENAME, which fails when it is sent again.
-    place = ("UNLINK", target) if known is None else ("COPY", source, target, "REPLACE")
-    yield from deliver([Call(place)])
-    yield from deliver([Call(("UNLINK", source))])
-
-
 def checked(known: str | bytes | None) -> str:
     """The path of a class, or nothing: the log shows no other program's text."""
     path = text(known or "")

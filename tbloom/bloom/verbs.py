@@ -11,7 +11,6 @@ from tbloom.bloom.config import from_stored
 from tbloom.bloom.dispatcher import FilterDispatcher
 from tbloom.bloom.info import FilterInfo, glance, read_info
 from tbloom.bloom.reconfigure import reconfigure
-from tbloom.bloom.swap import swap
 from tbloom.engine.batcher import Asked
 from tbloom.engine.client import Client
 from tbloom.engine.flow import Call, Flow, Status, deliver, raise_first, text
@@ -136,20 +135,6 @@ class Verbs(Base[Client]):
         finally:
             self._forget_cached()
         self._claims.own.forget()
-
-    @verb
-    def swap(self, name: str) -> Flow[None]:
-        """Puts the filter ``name`` in the place of this one, for all clients; what this one held is forgotten.
-
-        The other filter is built under a name that begins with this one's in braces, such as ``{blocked}:new``, so that
-        both are on the same node of a cluster; with the same parameters, and one shard. What both filters hold is seen at
-        any moment. Claims and sessions of this one stay. Raises TBloomError if there is no such filter, also if it has
-        taken the place already, in a call whose answer was lost.
-        """
-        try:
-            yield from self._with_stored_shards(lambda: swap(self._dispatcher, name))
-        finally:
-            self._forget_cached()
 
     @verb
     def reconfigure(self) -> Flow[None]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tbloom.engine.keys import DEFAULT_INNER, DEFAULT_MAPPING, Keys, check_name
+from tbloom.engine.keys import DEFAULT_INNER, DEFAULT_MAPPING, Keys
 
 
 class MappingKeys(Keys):
@@ -10,10 +10,11 @@ class MappingKeys(Keys):
 
     __slots__ = ()
 
-    @staticmethod
-    def place_of(name: str) -> tuple[str, str]:
-        """The name in the hash tag, and what follows that."""
-        return ("ids", DEFAULT_INNER) if name == DEFAULT_MAPPING else (check_name(name), "")
+    def __init__(self, name: str) -> None:
+        if name == DEFAULT_MAPPING:
+            super().__init__("ids", inner=DEFAULT_INNER)
+        else:
+            super().__init__(name)
 
     def ids(self, generation: str) -> str:
         """The prefix of the keys of the buckets of ids; a bucket's number follows."""

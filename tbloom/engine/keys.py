@@ -21,16 +21,13 @@ SLOTS = 1 << 14
 _SEGMENTS = 256
 # Any number of colons at the end, so that no two names have the same stem.
 _LIKE_A_SHARD = re.compile(r":[0-9]+(\.[0-9]+)?:*\Z")
-#: The mapping of counters that name none: a user's name is never all in braces.
+#: The mapping of counters that name none. No name has braces.
 DEFAULT_MAPPING = "{ids}"
 #: What follows the hash tag in its keys, and in no others.
 DEFAULT_INNER = ":_"
-#: What follows the hash tag in the keys of a filter that shares those of another one: "{news}:new".
-_INNER_NAME = ":[A-Za-z][A-Za-z0-9_-]*"
-_OF_TAG = re.compile(rf"{{([^{{}}]+)}}({_INNER_NAME})")
 #: A pattern for SCAN: the keys of all stores' parameters, and the shards' copies.
 CONFIGS = "{*}*:config"
-_CONFIG = re.compile(rf"{{([^{{}}]+)}}((?:{_INNER_NAME}|{DEFAULT_INNER})?):config")
+_CONFIG = re.compile("{([^{}]+)}:config")
 _DEFAULT_ROOT = f"{DEFAULT_MAPPING}{DEFAULT_INNER}:config"
 
 
@@ -43,28 +40,19 @@ def check_name(name: str, argument: str = "name") -> str:
 
 
 class Keys:
-    """The keys of the filter ``name``, spread over ``shards`` hash tags. The filter ``{news}:new`` has those of ``news``."""
+    """The keys of the store ``name``, spread over ``shards`` hash tags."""
 
-    __slots__ = ("_inner", "_shards", "_tags", "root", "tag")
+    __slots__ = ("_shards", "_stem", "_tag", "_tags", "root")
 
-    def __init__(self, name: str, shards: int = 1) -> None:
-        tagged, self._inner = self.place_of(name)
+    def __init__(self, name: str, shards: int = 1, inner: str = "") -> None:
+        """``inner`` follows the hash tag in each key. Raise ConfigError if the name is not valid."""
         # The filter "news:3" is not the third shard of "news".
-        stem = f"{tagged}:" if _LIKE_A_SHARD.search(tagged) else tagged
+        self._stem = f"{name}:" if _LIKE_A_SHARD.search(check_name(name)) else name
         self._shards = shards
-        self._tags: dict[int, str] = {}
-        #: The hash tag of the root.
-        self.tag: str = f"{{{stem}}}"
-        #: The store's parameters; this key follows from the name alone.
-        self.root: str = f"{self.tag}{self._inner}:config"
-        if shards == 1:
-            self._tags[0] = self.tag + self._inner
-
-    @staticmethod
-    def place_of(name: str) -> tuple[str, str]:
-        """The name in the hash tag, and what follows that."""
-        shared = _OF_TAG.fullmatch(name) if isinstance(name, str) else None
-        return (shared[1], shared[2]) if shared else (check_name(name), "")
+        self._tag = f"{{{self._stem}}}{inner}"
+        self._tags: dict[int, str] = {0: self._tag} if shards == 1 else {}
+        #: The store's parameters. This key follows from the name alone.
+        self.root: str = f"{self._tag}:config"
 
     def slice(self, label: str, shard: int = 0, part: int = 0) -> str:
         """The bitmap of one slice, or of a further part of it."""
@@ -105,7 +93,7 @@ class Keys:
 
     def fingerprinter(self) -> str:
         """What has filled the filter, if Scrapy has."""
-        return f"{self.tag}{self._inner}:fingerprinter"
+        return f"{self._tag}:fingerprinter"
 
     def lanes(self, shard: int = 0) -> str:
         """What the keys of an exact filter's or a mapping's lanes begin with: the number and the answer of a lane's last call.
@@ -116,7 +104,7 @@ class Keys:
         """What a shard's keys begin with."""
         tag = self._tags.get(shard)
         if tag is None:
-            tag = self._tags[shard] = self._even_tag(shard) + self._inner
+            tag = self._tags[shard] = self._even_tag(shard)
         return tag
 
     def _even_tag(self, shard: int) -> str:
@@ -125,12 +113,11 @@ class Keys:
         By chance, some nodes of a cluster would get twice the shards of others. A master usually has one range of slots,
         so shards in the order of the slots spread evenly over masters.
         """
-        stem = self.tag[:-1]
         segments = min(self._shards, _SEGMENTS)
         segment = shard % segments
         salt = 0
         while True:
-            tag = f"{stem}:{shard}.{salt}}}" if salt else f"{stem}:{shard}}}"
+            tag = f"{{{self._stem}:{shard}{f'.{salt}' if salt else ''}}}"
             if slot(tag[1:-1]) * segments // SLOTS == segment:
                 return tag
             salt += 1
@@ -163,9 +150,7 @@ def name_of(key: str) -> str | None:
     if key == _DEFAULT_ROOT:
         return DEFAULT_MAPPING
     if match := _CONFIG.fullmatch(key):
-        stem, inner = match.groups()
-        for tagged in (stem, stem[:-1]):
-            name = f"{{{tagged}}}{inner}" if inner else tagged
+        for name in (match[1], match[1][:-1]):
             with suppress(ConfigError):
                 if Keys(name).root == key:
                     return name

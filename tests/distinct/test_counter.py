@@ -73,13 +73,13 @@ def test_the_default_mapping_s_name_is_no_filter_s_and_no_counter_s(own: redis.R
     """Its keys are in no other store's place, and no other store is taken for it."""
     own.flushall()
     default = DistinctCounter(own, "users")
-    filters = [TimeBloom(own, "ids"), ExactFilter(own, "users"), TimeBloom(own, "{ids}:new")]
+    filters = [TimeBloom(own, "ids"), ExactFilter(own, "users")]
     counters = [DistinctCounter(own, "users", "_"), DistinctCounter(own, "all", None)]
     for seen in (*filters, *counters, default):
         assert [True, False] == seen.add_many([7, 7])
     default.clear(mapping=True)
     assert [] == [key for key in own.scan_iter("{ids}:_:*") if b":lane:" not in key]
-    assert [False] * 5 == [seen.add(7) for seen in (*filters, *counters)]
+    assert [False] * 4 == [seen.add(7) for seen in (*filters, *counters)]
     for wrong in ("{ids}", "{ids}:_", "{ids}:_:x", "ids}:_"):
         for make in (TimeBloom, ExactFilter, DistinctCounter):
             with pytest.raises(ConfigError, match=r"^name: expected "):

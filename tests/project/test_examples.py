@@ -59,6 +59,8 @@ PRINTED: dict[str, list[str | tuple[str, int]]] = {
         ("of 2,000 others, blocked: 0; looked up: ", 20),  # 2 are expected
         "bad5.example: True",
         "bad5.example, after it left the list: False",
+        "bad5.example, in a process with the last list: True",
+        "bad5.example, after this one has refreshed: False",
         "bad50.example: True",
     ],
     "recommendations.py": [

@@ -20,7 +20,6 @@ from tests.simulation.server import START_MS, Clock
 Pending = frozenset[tuple[int, int, int]]
 Outcomes = Iterable[tuple[Any, Any]]
 _NEVER = 1 << 60
-_CLEARS = ("clear", "swap")
 #: The verbs whose methods have other names.
 _METHODS = {"import": "import_", "_send_heartbeat": "send_heartbeat"}
 #: In place of an object's number.
@@ -60,8 +59,8 @@ class Account:
         op = Op(self._calls, store, verb, arguments, self.moves, self.now)
         for history in self._of(op):
             for other in history.open.values():
-                op.is_cleared |= other.verb in _CLEARS
-                other.is_cleared |= verb in _CLEARS
+                op.is_cleared |= other.verb == "clear"
+                other.is_cleared |= verb == "clear"
                 if other.store == store:
                     other.beside.add(verb)
                     op.beside.add(other.verb)
@@ -254,7 +253,7 @@ class ExactAccount(Account):
             yield seen, state._replace(until=None, pending=left)
 
     def echo(self, op: Op) -> None:
-        if op.verb not in _CLEARS:  # a late one forgets nothing that was added since
+        if op.verb != "clear":  # a late one forgets nothing that was added since
             self._begin_copy(op, NOBODY, op.verb)
 
     def lose(self, op: Op, item: str, state: Entry, answer: Any) -> Entry:
@@ -398,10 +397,6 @@ class WindowAccount(Account):
         yield None, self._left_to_others(op, state)
         if op.store in self.silent:
             yield None, state
-
-    def swap(self, _op: Op, _: str, state: Window, built: frozenset[int]) -> Outcomes:
-        """``built``: the slices of the other filter that hold the item."""
-        return [(None, state._replace(slices=built, left=frozenset(), pending=frozenset()))]
 
     def claim(self, op: Op, item: str, state: Window, note: bool = False) -> Outcomes:
         if self.is_seen(state):

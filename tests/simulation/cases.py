@@ -127,7 +127,7 @@ class Case:
     exhaustive: bool = False
     #: So many items fill a bucket of a store that has some.
     in_bucket: int = 80
-    #: What is in the store at the beginning, and how ``swap``'s other filter is built.
+    #: What is in the store at the beginning.
     before: Callable[[World, Case], None] | None = None
 
     def store(self, world: World, number: int, **more: Any) -> Any:

@@ -49,7 +49,7 @@ def of_window(world: World, case: Case) -> None:
     observer = observe(world, case)
     _check_counts(world, account, observer)
     check_ttls(world, account)
-    _check_clear(world, observer, but=(":new:",))
+    _check_clear(world, observer)
 
 
 def of_claims(world: World, case: Case) -> None:

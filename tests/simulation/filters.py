@@ -5,11 +5,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tbloom import TBloomError
 from tests.simulation import ends
-from tests.simulation.accounts import LENGTH
 from tests.simulation.callers import (
-    Question,
     add,
     add_many,
     ask,
@@ -25,7 +22,6 @@ from tests.simulation.callers import (
 )
 from tests.simulation.cases import ALL, CUTS, Case
 from tests.simulation.faults import CODES
-from tests.simulation.server import START_MS
 from tests.simulation.world import World
 
 _TIMES = ("the slice ends", "scripts are forgotten")
@@ -168,25 +164,11 @@ _NEW_PARAMETERS = [
 ]
 #: None of its calls may change the store.
 _A_STRANGER = [*_ADDING, (2, add("a"), contains("a"), claim("b"), add_many(["c"]), add("f"))]
-_BUILT = {item: [START_MS // LENGTH] if item in _LETTERS[:2] else [] for item in _LETTERS}
-_SWAP = Question(
-    "swap",
-    {item: {"built": frozenset(slices)} for item, slices in _BUILT.items()},
-    lambda store: store.swap(f"{{{store.name}}}:new"),
-    lambda _: dict.fromkeys(_LETTERS),
-)
 
 
 def _begun(world: World, _: Case) -> None:
     """The filter is stored with the first object's parameters, and holds an item."""
     world.through(0, add("f"))
-
-
-def _with_built(world: World, case: Case) -> None:
-    """Another filter holds some of the items, to be swapped in."""
-    other = case.store(world, len(world.stores), name=f"{{{world.name}}}:new")
-    world.undisturbed(other, lambda store: store.add_many(_LETTERS[:2]))
-    other._let_go()
 
 
 CHANGES = [
@@ -195,11 +177,6 @@ CHANGES = [
     Case("another client reconfigures slices that grow", _SIX, _NEW_PARAMETERS, {"capacity": 2}, before=_begun,
          others={2: {"capacity": 4}}, **_FIVE),
     Case("a client with other parameters", _SIX, _A_STRANGER, before=_begun, others={2: {"capacity": 9000}}, **_FIVE),
-    Case("another client swaps a filter in", _SIX, [*_ADDING, (2, _SWAP, add_many(_LETTERS))], before=_with_built,
-         may_refuse=(TBloomError,), **_FIVE),
-    Case("another client swaps a filter in while the clock is set", _SIX, [*_ADDING, (2, _SWAP, add_many(_LETTERS))],
-         before=_with_built, may_refuse=(TBloomError,),
-         **{**_FIVE, "events": ("the clock is set back", "the slice ends")}),
 ]  # fmt: skip
 
 
