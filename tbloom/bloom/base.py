@@ -214,18 +214,17 @@ class Base(Store[Client, Config]):
             and key not in self._dispatcher.pending_answers
         )
 
-    def _not_cached(self, digests: Iterable[bytes], within: int) -> list[bytes]:
-        """The distinct items that the local cache has not."""
-        distinct = [*dict.fromkeys(digests)]
+    def _not_cached(self, digests: list[bytes], within: int) -> list[bytes]:
+        """Return the items that are not in the local cache."""
         if not self._cache.size:
-            return distinct
-        return [key for key in distinct if not self._is_cached(key, within)]
+            return digests
+        return [key for key in dict.fromkeys(digests) if not self._is_cached(key, within)]
 
     def _keep_new(self, digest: bytes, batch: Batch) -> None:
         """Keeps a new item whose task has gone."""
         self._dispatcher.keep_new(digest, batch)
 
-    def _cache_seen(self, seen: Iterable[bytes], calls: SliceCalls) -> None:
+    def _cache_seen(self, seen: Iterable[bytes], calls: SliceCalls | None) -> None:
         # The answers may be from before: of the last slice, or of what was cleared.
         if self._cache.size and calls is self._dispatcher.current_calls():
             self._cache.keep(seen, calls)

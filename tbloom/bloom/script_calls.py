@@ -11,6 +11,7 @@ from tbloom.bloom.config import Config, leaves
 from tbloom.bloom.hasher import COLUMNS_PER_DIGEST, digests_for, packed
 from tbloom.bloom.layout import Layout, Part
 from tbloom.bloom.sizing import ROW_BYTES, block_step, key_bytes
+from tbloom.engine.dispatcher import Agreement
 from tbloom.engine.flow import Call
 from tbloom.engine.pending import Batch
 from tbloom.engine.scripts import Script
@@ -158,6 +159,10 @@ class SliceCalls:
         self._expires = config.window.expires(current)
         self._layouts = layouts
         self._shards: dict[int, ShardCalls] = {}
+        #: What is known of the stored parameters. (A client that knows a single shard's layout has compared them.)
+        self.agreement: Agreement = Agreement.NONE
+        if config.shards == 1 and layouts:
+            self.agreement = Agreement.STORED
 
     def layout(self, shard: int) -> Layout:
         """The shard's layout, as the client knows it."""
@@ -179,6 +184,8 @@ class SliceCalls:
         self._layouts.pop(shard, None)
         if layout:
             self._layouts[shard] = layout
+        if self.config.shards == 1:
+            self.agreement = Agreement.STORED if layout else Agreement.NONE
 
     def shard(self, shard: int) -> ShardCalls:
         """What all calls to a shard share."""

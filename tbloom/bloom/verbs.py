@@ -13,8 +13,9 @@ from tbloom.bloom.info import FilterInfo, glance, read_info
 from tbloom.bloom.reconfigure import reconfigure
 from tbloom.engine.batcher import Asked
 from tbloom.engine.client import Client
-from tbloom.engine.flow import Call, Flow, Status, deliver, raise_first, text
-from tbloom.engine.pending import Answers, Batch, answers_of, in_order, now_ms
+from tbloom.engine.dispatcher import Agreement
+from tbloom.engine.flow import Call, Flow, deliver, text
+from tbloom.engine.pending import Answers, answers_of, in_order
 from tbloom.engine.server import ask_time, check_stored
 from tbloom.engine.verbs import verb
 from tbloom.errors import ConfigError
@@ -156,82 +157,28 @@ class Verbs(Base[Client]):
         self, digests: list[bytes], within: int | None = None, keep: int | None = None
     ) -> Flow[Answers]:
         """Which of the items are new? One without an answer is seen."""
-        dispatcher, slices, age = self._dispatcher, self.config.slices, 0
-        is_usual = within is None and keep is None and not dispatcher.pending_answers.exist
-        if not is_usual:
-            age, slices = self._checked(within, keep)
-        cached = self._cache.size > 0
-        asked = self._not_cached(digests, slices) if cached else [*dict.fromkeys(digests)]
-        if not asked:
-            return {}
-        # The words of a first call are prepared, unless something is unusual; its reply usually has all answers.
-        usual, tried = is_usual and (dispatcher.usual or dispatcher.prepare()), []
-        if usual and len(asked) <= usual.most:
-            lane, answers = dispatcher.lanes.take(), None
-            call = usual.parts.add(lane, asked)
-            try:
-                [reply] = yield (call,)
-                if type(reply) is list and reply[0] == Status.OK and len(reply[1]) == len(asked):
-                    answers = reply[1].decode()
-                    new = (
-                        usual.batch([*asked], 0, lane, answers=answers) if "1" in answers else None
-                    )
-                    dispatcher.lanes.free.append(lane)
-                    if dispatcher.expected:
-                        dispatcher.expected = max(0, dispatcher.expected - len(asked))
-                    if cached:
-                        self._cache_seen(asked, usual.calls)
-                    if new is None:
-                        return {}
-                    return dict(zip(asked, map({"0": None, "1": new}.get, answers), strict=True))
-                yield from raise_first((call,), (reply,))
-            except BaseException:  # GeneratorExit too, after a cancellation
-                batch = usual.batch([*asked], 0, lane, answers=answers, sent=now_ms())
-                dispatcher.keep([batch])
-                raise
-            # It goes once more, for the items without an answer; until then, the others' answers may get lost.
-            tried.append(usual.batch([*asked], 0, lane, sent=now_ms()))
-            tried[0].in_hand, dispatcher.usual = max(len(asked), dispatcher.expected), None
-        calls = dispatcher.current_calls()
-        answers = yield from self._with_stored_shards(self._add_anew, asked, slices, age, tried)
+        age, slices = self._checked(within, keep)
+        asked, calls = self._not_cached(digests, slices), self._dispatcher.calls
+        answers = yield from self._with_stored_shards(self._add, asked, slices, age)
         self._cache_seen(answers, calls)
         return answers
 
-    def _add_anew(
-        self, digests: list[bytes], within: int, age: int, tried: list[Batch]
-    ) -> Flow[Answers]:
-        """The same by the stored number of shards; ``tried``: the batch whose call had another reply."""
-        batches = [tried.pop()] if tried else self._dispatcher.batches(digests)
-        return self._dispatcher.add(
-            digests, batches, lambda batch: batch.known.add(within, batch, age)
-        )
+    def _add(self, digests: list[bytes], within: int, age: int) -> Flow[Answers]:
+        dispatcher = self._dispatcher
+        batches = dispatcher.batches(digests)
+        return dispatcher.add(digests, batches, lambda batch: batch.known.add(within, batch, age))
 
     def _contains_digests(
         self, digests: list[bytes], within: int | None = None
     ) -> Flow[dict[bytes, bool]]:
         """Which of the items have been seen?"""
-        dispatcher, slices, answers = self._dispatcher, self.config.slices, None
-        if within is not None:
-            slices = check_within(within, slices)
-        cached = self._cache.size > 0
-        asked = self._not_cached(digests, slices) if cached else [*dict.fromkeys(digests)]
-        usual = dispatcher.usual or dispatcher.prepare()
-        calls = usual.calls if usual else dispatcher.current_calls()
-        if usual and within is None and 0 < len(asked) <= usual.most:
-            [reply] = yield (usual.parts.contains(asked),)
-            if type(reply) is list and reply[0] == Status.OK and len(reply[1]) == len(asked):
-                answers = dict(zip(asked, map(b"1"[0].__eq__, reply[1]), strict=True))
-            else:
-                dispatcher.usual = None
-        if answers is None:
-            answers = yield from self._with_stored_shards(self._contains_anew, asked, slices)
-        if cached:
-            self._cache_seen([key for key in asked if answers[key]], calls)
-            return dict.fromkeys(digests, True) | answers  # the others are in the local cache
-        return answers
+        slices = check_within(within, self.config.slices)
+        asked, calls = self._not_cached(digests, slices), self._dispatcher.calls
+        answers = yield from self._with_stored_shards(self._contains, asked, slices)
+        self._cache_seen([key for key in asked if answers[key]], calls)
+        return dict.fromkeys(digests, True) | answers  # the others are in the local cache
 
-    def _contains_anew(self, digests: list[bytes], within: int) -> Flow[dict[bytes, bool]]:
-        """The same by the stored number of shards."""
+    def _contains(self, digests: list[bytes], within: int) -> Flow[dict[bytes, bool]]:
         batches = self._dispatcher.batches(digests)
         yield from self._dispatcher.send(batches, lambda batch: batch.known.contains(within, batch))
         return {key: bool(batch) for key, batch in answers_of(batches).items()}
@@ -259,7 +206,7 @@ class Verbs(Base[Client]):
             dispatcher.current_calls().check_live(label)
         batches = dispatcher.batches(digests)
         yield from dispatcher.send(
-            batches, lambda batch: batch.known.commit(batch, label=label), store=True
+            batches, lambda batch: batch.known.commit(batch, label=label), Agreement.STORED
         )
         return sum((batch.answers or "").count("1") for batch in batches)
 

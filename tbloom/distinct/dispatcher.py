@@ -11,7 +11,7 @@ from tbloom.distinct.config import MAX_MEMBERS, CounterConfig, refusal
 from tbloom.distinct.selection import At, label_of
 from tbloom.engine.buckets import BucketDispatcher, keys_of_halves, packed
 from tbloom.engine.directory import LAST_BUCKET, Directory
-from tbloom.engine.dispatcher import CLOCK_CHANGED
+from tbloom.engine.dispatcher import CLOCK_CHANGED, Agreement, Learn
 from tbloom.engine.flow import Call, Flow, Status, chunks, text
 from tbloom.engine.pending import MOVED, Answers, Batch, answers_of
 from tbloom.engine.scripts import Script
@@ -69,10 +69,11 @@ class CountDispatcher(BucketDispatcher):
         self,
         batches: list[Batch],
         call: Callable[[Batch], Call],
-        **how: Any,
+        agreement: Agreement = Agreement.COMPARED,
+        learn: Learn | None = None,
     ) -> Flow[None]:
-        """Sends the batches' calls; raises MappingFull once all members that have an id are counted."""
-        yield from super().send(batches, call, **how)
+        """Send the batches' calls. Raise MappingFull once all members that have an id are counted."""
+        yield from super().send(batches, call, agreement, learn)
         if any(_REFUSED in (batch.answers or "") for batch in batches):
             raise MappingFull(self.config.mapping or self.config.name, self._max_members)
 
@@ -233,28 +234,27 @@ class CountDispatcher(BucketDispatcher):
         if not batch.known.is_left and self.config.mapping is not None:
             super()._note_moved(batch)
 
-    def _accept(self, batch: Batch, reply: Any) -> bool:
-        """Takes a script's reply; False: the call must be made anew."""
+    def _learn(self, batch: Batch, reply: Any) -> None:
+        """See ``Dispatcher._learn``."""
         status, payload, *more = reply
         if status in (Status.OK, Status.FULL):
             known: _Known = batch.known
-            batch.answers = self._answers(batch, payload, complete=True)
+            answers = self._answers(batch, payload, complete=True)
             # Those without an answer may have an id in another bucket, so they are sent once more.
-            if status == Status.FULL and known.is_full and {*batch.answers} == {MOVED}:
-                batch.answers = _REFUSED * len(batch.digests)
+            if status == Status.FULL and known.is_full and {*answers} == {MOVED}:
+                answers = _REFUSED * len(batch.digests)
+            batch.answers = answers
             splits, members, is_left = more
             known.directory.note_splits(splits)
             self._members = max(self._members, members)
             batch.known = known._replace(is_full=status == Status.FULL, is_left=bool(is_left))
-            return True
-        if status == Status.CLOCK:
+        elif status == Status.CLOCK:
             self.clock.learn(payload)
             self._change = CLOCK_CHANGED
-            return False
-        if status == Status.LAYOUT:
+        elif status == Status.LAYOUT:
             self._generation = text(more[0])
             self.pending_answers.note_generation(batch.shard, self._generation)
             if self.config.mapping is not None and text(payload) != self.directory().generation:
                 self.outdated.add(batch.shard)
-            return False
-        raise refusal(self.config, status, payload, *more)
+        else:
+            raise refusal(self.config, status, payload, *more)

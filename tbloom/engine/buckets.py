@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tbloom.engine.directory import Directory, read_directory
-from tbloom.engine.dispatcher import Dispatcher
+from tbloom.engine.dispatcher import Agreement, Dispatcher
 from tbloom.engine.flow import Call, Flow, chunks
 from tbloom.engine.keys import Keys
 from tbloom.engine.pending import MOVED, Answers, Batch, answers_of
@@ -42,13 +42,14 @@ class BucketDispatcher(Dispatcher):
         pending.drop_new(new)
         return answers_of(batches)
 
-    def _prepare(self, batches: list[Batch], *, store: bool | None) -> Flow[bool]:  # noqa: ARG002
-        """Reads the layouts that have changed."""
-        for shard in self.outdated.intersection(batch.shard for batch in batches):
-            self.outdated.discard(shard)
-            key = self._keys.layout(shard)
-            self._directories[shard] = yield from read_directory(self._owner, key, self._remedy)
-        return True
+    def _next_step(self, batch: Batch, agreement: Agreement) -> Flow[None] | None:  # noqa: ARG002
+        """Return a flow that reads the shard's layout, if it has changed."""
+        return self._read_layout(batch.shard) if batch.shard in self.outdated else None
+
+    def _read_layout(self, shard: int) -> Flow[None]:
+        self.outdated.discard(shard)
+        key = self._keys.layout(shard)
+        self._directories[shard] = yield from read_directory(self._owner, key, self._remedy)
 
     def directory(self, shard: int = 0) -> Directory:
         """The shard's directory; without a generation if the client knows of none."""
@@ -62,13 +63,13 @@ class BucketDispatcher(Dispatcher):
         """Has the layout read again before the next call, because items of this batch have moved."""
         self.outdated.add(batch.shard)
 
-    def _rest_of(self, batch: Batch) -> list[Batch]:
-        """The items that are in other buckets than the client thought."""
+    def _rest_of(self, batch: Batch) -> Batch | None:
+        """Return a batch of the items that are in other buckets than the client thought, if there are any."""
         moved = batch.items_with(MOVED)
         if not moved:
-            return []
+            return None
         self._note_moved(batch)
-        return [self._batch_of_rest(batch, moved)]
+        return self._batch_of_rest(batch, moved)
 
 
 def keys_of_halves(prefix: str, halves: list[int]) -> list[str]:

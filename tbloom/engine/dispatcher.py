@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, TypeVar
+from enum import IntEnum
+from typing import Any
 
 from tbloom.engine.flow import (
     CALLS_AT_ONCE,
@@ -17,6 +18,7 @@ from tbloom.engine.flow import (
     chunks,
     raise_first,
     text,
+    together,
     too_many_corrections,
 )
 from tbloom.engine.forks import BeginsAnew
@@ -31,8 +33,20 @@ from tbloom.engine.pending import (
 from tbloom.engine.tokens import LANE_TTL_MS, NO_LANE, LanePool
 from tbloom.errors import TBloomError
 
-T = TypeVar("T")
 CLOCK_CHANGED = "the server's clock left the current slice"
+#: Takes the reply to a batch's call: notes its answers, or corrects what the client knows of the store.
+Learn = Callable[[Batch, Any], None]
+
+
+class Agreement(IntEnum):
+    """What a call needs of the stored parameters."""
+
+    #: Nothing.
+    NONE = 0
+    #: They are the client's, if there are any.
+    COMPARED = 1
+    #: They are stored, and are the client's.
+    STORED = 2
 
 
 class Dispatcher(BeginsAnew):
@@ -51,44 +65,95 @@ class Dispatcher(BeginsAnew):
         self.lanes: LanePool = LanePool()
 
     def send_once(self, batches: list[Batch], call: Callable[[Batch], Call]) -> Flow[None]:
-        """``send`` with a token for each batch."""
-        lanes = self.lanes
+        """Send batches with a token for each."""
+        self._take_lanes(batches)
+        yield from self.send(batches, call, Agreement.STORED)
+        self._free_lanes(batches)
+
+    def _take_lanes(self, batches: list[Batch]) -> None:
         for batch in batches:
-            if batch.lane is NO_LANE:
-                batch.lane = lanes.take()
-        yield from self.send(batches, call, store=True)
-        lanes.free.extend([batch.lane for batch in batches])
+            batch.lane = self.lanes.take()
+
+    def _free_lanes(self, batches: list[Batch]) -> None:
+        """Free the lanes of batches that have their answers."""
+        self.lanes.free.extend([batch.lane for batch in batches])
 
     def send(
         self,
         batches: list[Batch],
         call: Callable[[Batch], Call],
-        *,
-        store: bool | None = False,
-        accept: Callable[[Batch, Any], bool] | None = None,
+        agreement: Agreement = Agreement.COMPARED,
+        learn: Learn | None = None,
     ) -> Flow[None]:
-        """Sends a call for each batch until each item has its answer; adds batches of items that must be sent again.
+        """Send each batch until its items have their answers.
 
-        ``store``: parameters are stored where there are none; None: the parameters don't matter. ``accept``: takes a
-        reply in place of ``_accept``.
+        Items that need a further call move to batches of their own, which are added to the list. ``learn`` is called in
+        place of ``_learn``.
         """
-        for asked in chunks([*batches], CALLS_AT_ONCE):
-            unanswered, corrections = [*asked], 0
-            while unanswered:
+        learn = learn or self._learn
+        if len(batches) == 1:
+            return self._send(batches[0], batches, call, agreement, learn)
+        return self._send_together(batches, call, agreement, learn)
+
+    def _send_together(
+        self,
+        batches: list[Batch],
+        call: Callable[[Batch], Call],
+        agreement: Agreement,
+        learn: Learn,
+    ) -> Flow[None]:
+        for some in chunks([*batches], CALLS_AT_ONCE):
+            # One batch of each shard comes first, so that not all of them begin the shard.
+            firsts = {batch.shard: batch for batch in reversed(some)}
+            yield from together(*[self._prepare(batch, agreement) for batch in firsts.values()])
+            yield from together(
+                *[self._send(batch, batches, call, agreement, learn) for batch in some]
+            )
+
+    def _send(
+        self,
+        first: Batch,
+        batches: list[Batch],
+        call: Callable[[Batch], Call],
+        agreement: Agreement,
+        learn: Learn,
+    ) -> Flow[None]:
+        """Send one batch until its items have their answers."""
+        own, corrections = [first], 0
+        for batch in own:
+            while batch.answers is None:
                 if corrections > MAX_CORRECTIONS:
                     raise too_many_corrections(self._name, self._change)
                 corrections += 1
-                known = len(unanswered)
-                is_prepared = yield from self._prepare(unanswered, store=store)
-                batches += unanswered[known:]
-                if not is_prepared:
-                    continue
-                calls = {batch: call(batch) for batch in unanswered}
-                left = yield from self._deliver(calls, accept or self._accept)
-                batches += [batch for batch in left if batch not in calls]
-                if any((batch.answers or "").strip(MOVED) for batch in calls):
-                    corrections = 0
-                unanswered = left
+                step = self._next_step(batch, agreement)
+                yield from step or self._request(batch, call(batch), learn)
+            if batch.answers.strip(MOVED):
+                corrections = 0
+            if rest := self._rest_of(batch):
+                own.append(rest)
+                batches.append(rest)
+
+    def _prepare(self, batch: Batch, agreement: Agreement) -> Flow[None]:
+        """Send what comes before a batch's call."""
+        for _ in range(MAX_CORRECTIONS):
+            step = self._next_step(batch, agreement)
+            if step is None:
+                return
+            yield from step
+        raise too_many_corrections(self._name, self._change)
+
+    def _request(self, batch: Batch, call: Call, learn: Learn) -> Flow[None]:
+        """Send a batch's call, and learn from the reply."""
+        batch.sent = batch.sent or now_ms()
+        [reply] = replies = yield (call,)
+        if isinstance(reply, Exception):  # an earlier copy may have been executed
+            yield from raise_first((call,), replies)
+        try:
+            learn(batch, reply)
+        except TBloomError:
+            batch.sent = 0
+            raise
+        batch.sent = 0  # last, for the case of an interrupt
 
     def add(
         self, digests: list[Any], batches: list[Batch], call: Callable[[Batch], Call]
@@ -101,7 +166,9 @@ class Dispatcher(BeginsAnew):
                 pending.check_room(self._name, digests)
             # Those that are known to be new are sent too: the store may have forgotten them since.
             try:
-                yield from self.send_once(batches, call)
+                self._take_lanes(batches)
+                yield from self.send(batches, call, Agreement.STORED)
+                self._free_lanes(batches)
             except TBloomError:
                 # Refused from now on, after a reconfigure() for example: this is the last time to tell.
                 if not pending.knows(digests):
@@ -120,7 +187,7 @@ class Dispatcher(BeginsAnew):
         asked = [Batch([], batch.shard, batch.lane) for batch in lost]
         # A refusal, of changed parameters for example, meets the present call too.
         with suppress(TBloomError):
-            yield from self.send(asked, self.last_call, store=None, accept=self._accept_last)
+            yield from self.send(asked, self.last_call, Agreement.NONE, self._learn_last)
         for batch, again in zip(lost, asked, strict=True):
             if again.answers is not None:
                 self.pending_answers.settle(batch, again.answers)
@@ -141,8 +208,9 @@ class Dispatcher(BeginsAnew):
         return batch.ttl or LANE_TTL_MS
 
     @abstractmethod
-    def _prepare(self, batches: list[Batch], *, store: bool | None) -> Flow[bool]:
-        """Comes before the batches' calls; False: once more. May split batches, and adds the further ones to the list."""
+    def _next_step(self, batch: Batch, agreement: Agreement) -> Flow[None] | None:
+        """Return the next step before a batch's call: a flow that brings the store, or what is known of it, closer to what
+        the call needs. Return None if the call can be made."""
 
     @abstractmethod
     def last_call(self, batch: Batch) -> Call:
@@ -150,48 +218,33 @@ class Dispatcher(BeginsAnew):
         one; else it does nothing, and will not execute any that comes late."""
 
     @abstractmethod
-    def _accept(self, batch: Batch, reply: Any) -> bool:
-        """Takes a script's reply; False: the call must be made anew."""
+    def _learn(self, batch: Batch, reply: Any) -> None:
+        """Note a batch's answers. Where the reply has none, correct what the client knows of the store."""
 
-    def _accept_last(self, batch: Batch, reply: Any) -> bool:
-        """Takes the reply to a ``last_call``."""
+    def _learn_last(self, batch: Batch, reply: Any) -> None:
+        """Take the reply to a ``last_call``."""
         status, payload, *_ = reply
         if status in (Status.OK, Status.UNKNOWN):  # unknown: no call would be executed
             batch.answers = text(payload)
-            return True
-        return self._accept(batch, reply)
+        else:
+            self._learn(batch, reply)
 
     @abstractmethod
-    def _rest_of(self, batch: Batch) -> list[Batch]:
-        """A batch of the items that got no answer, if there are any."""
-
-    def _deliver(
-        self, made: Mapping[Batch, Call], accept: Callable[[Batch, Any], bool]
-    ) -> Flow[list[Batch]]:
-        """Sends a call for each batch; returns the batches that must be sent next."""
-        batches, calls = [*made], [*made.values()]
-        for batch in batches:
-            batch.sent = batch.sent or now_ms()
-        replies = yield calls
-        left, errors = list[Batch](), list[TBloomError]()
-        for batch, reply in zip(batches, replies, strict=True):
-            if isinstance(reply, Exception):
-                continue  # an earlier copy may have been executed
-            try:
-                left += self._rest_of(batch) if accept(batch, reply) else [batch]
-            except TBloomError as error:  # raised after all replies were accepted
-                errors.append(error)
-            batch.sent = 0  # last, for the case of an interrupt
-        yield from raise_first(calls, replies)
-        if errors:
-            raise errors[0]
-        return left
+    def _rest_of(self, batch: Batch) -> Batch | None:
+        """Return a batch of the items that need a further call, if there are any."""
 
     def _batch_of_rest(self, batch: Batch, digests: list[Any]) -> Batch:
         """A batch like this one for the digests."""
         lane = NO_LANE if batch.lane is NO_LANE else self.lanes.take()
         return replace(
-            batch, digests=digests, lane=lane, answers=None, times=(), sent=0, compared=False
+            batch,
+            digests=digests,
+            lane=lane,
+            answers=None,
+            times=(),
+            sent=0,
+            compared=False,
+            rest=(),
         )
 
     def _answers(self, batch: Batch, payload: Any, *, complete: bool = False) -> str:

@@ -103,17 +103,24 @@ def deliver_all(calls: Sequence[Call], at_once: int = CALLS_AT_ONCE) -> Flow[lis
 
 
 def together(*flows: Flow[Any]) -> Flow[list[Any]]:
-    """The answers of these flows, in order; the calls that they have at the same time are sent together."""
+    """Return the answers of these flows, in order. The calls that they have at the same time are sent together.
+
+    All flows get the replies to their calls before the first error is raised.
+    """
     answers: dict[Flow[Any], Any] = {}
     replies: dict[Flow[Any], Any] = dict.fromkeys(flows)
     try:
         while replies:
-            calls = dict[Flow[Any], Sequence[Call]]()
+            calls, errors = dict[Flow[Any], Sequence[Call]](), list[Exception]()
             for flow, replied in replies.items():
                 try:
                     calls[flow] = flow.send(replied)
                 except StopIteration as stop:
                     answers[flow] = stop.value
+                except Exception as error:  # noqa: BLE001 - raised below
+                    errors.append(error)
+            if errors:
+                raise errors[0]
             came = iter((yield [*chain(*calls.values())]) if calls else ())
             replies = {flow: [*islice(came, len(own))] for flow, own in calls.items()}
         return [answers[flow] for flow in flows]

@@ -47,8 +47,10 @@ class Batch:
     generation: str = ""
     #: When its call was sent first, as long as no reply says what became of it (ms, monotonic); else 0.
     sent: int = 0
-    #: The parameters were compared after the server asked for it.
+    #: The parameters were just compared, because the server asked for it.
     compared: bool = False
+    #: Digests that its call has no room for.
+    rest: Sequence[Any] = ()
 
     # The answers.
     answers: str | None = None

@@ -11,7 +11,8 @@ from typing import Any
 
 from tbloom.engine.buckets import BucketDispatcher, keys_of_halves, packed
 from tbloom.engine.directory import BITS, LAST_BUCKET, Directory
-from tbloom.engine.flow import Call, Flow, Status, chunks, corrected, deliver, text
+from tbloom.engine.dispatcher import Agreement
+from tbloom.engine.flow import Call, Flow, Status, chunks, deliver, text
 from tbloom.engine.keys import by_shard
 from tbloom.engine.parameters import mismatch, refusal
 from tbloom.engine.pending import Answers, Batch
@@ -102,59 +103,55 @@ class ExactDispatcher(BucketDispatcher):
         self.outdated.clear()
         self._compared = (0.0, 0)
 
-    def _prepare(self, batches: list[Batch], *, store: bool | None) -> Flow[bool]:
-        """Reads changed layouts; with several shards, compares the parameters at the filter's root key, if that is due. An add
-        also stores them there, until after the last expiry of all items added before the next comparison."""
-        yield from super()._prepare(batches, store=store)
-        ttl = max(batch.ttl for batch in batches)
+    def _next_step(self, batch: Batch, agreement: Agreement) -> Flow[None] | None:
+        """Return a flow that reads a changed layout, or with several shards compares the parameters, if that is due."""
+        step = super()._next_step(batch, agreement)
         until, longest = self._compared
-        is_due = (
-            time.monotonic() >= until or ttl > longest or any(batch.compared for batch in batches)
-        )
-        if self.config.shards > 1 and is_due:  # a single shard's script does that itself
-            yield from corrected(self.config.name, "it was cleared", partial(self._compare, ttl))
-            self._compared = time.monotonic() + (ttl / 2000 or _LOOK_SECONDS), ttl
-            for batch in batches:
-                batch.compared = True
-        return True
+        is_due = time.monotonic() >= until or batch.ttl > longest
+        # A single shard's script compares the parameters itself.
+        if step is None and self.config.shards > 1 and is_due:
+            return self._compare(batch)
+        return step
 
-    def _compare(self, ttl: int) -> Flow[bool | None]:
-        """Compares the parameters at the root, and to add stores them there; None: another client has cleared them meanwhile."""
-        root, stored = self.config.keys.root, self.config.stored
+    def _compare(self, batch: Batch) -> Flow[None]:
+        """Compare the parameters at the filter's root key. Before an add, also store them there, until after the last expiry of
+        all items added before the next comparison."""
+        root, stored, ttl = self.config.keys.root, self.config.stored, batch.ttl
         first = [Call(("SET", root, stored, "PX", 2 * ttl, "NX"))] if ttl else []
         replies = yield from deliver([*first, Call(("GET", root)), Call(("PTTL", root))])
         found, left = replies[-2:]
         if found is None and ttl:
-            return None
+            return  # another client has cleared them meanwhile
         if found is not None and text(found) != stored:
             raise mismatch(self.config, found)
         if 0 <= left < 1.5 * ttl:
             yield from deliver([Call(("PEXPIRE", root, 2 * ttl))])
-        return True
+        self._compared = time.monotonic() + (ttl / 2000 or _LOOK_SECONDS), ttl
+        batch.compared = True
 
-    def _accept(self, batch: Batch, reply: Any) -> bool:
-        """Takes a script's reply; False: the call must be made anew."""
+    def _learn(self, batch: Batch, reply: Any) -> None:
+        """See ``Dispatcher._learn``."""
         status, payload, *more = reply
         if status == Status.OK:
             if batch.digests:
                 batch.answers = self._answers(batch, payload, complete=True)
-                self._learn(batch, *more)
-            return True
-        if status == Status.LAYOUT:
+                self._note_swept(batch, *more)
+            else:
+                batch.answers = ""
+        elif status == Status.LAYOUT:
             if batch.known is None:  # to clear
                 batch.generation = text(payload)
             elif payload:
                 self.outdated.add(batch.shard)
             else:
                 self._directories[batch.shard] = Directory("")
-            return False
-        if status == Status.UNKNOWN:
-            self._compared, batch.compared = (0.0, 0), True
-            return False
-        raise refusal(self.config, status, payload)
+        elif status == Status.UNKNOWN:
+            self._compared = (0.0, 0)
+        else:
+            raise refusal(self.config, status, payload)
 
-    def _learn(self, batch: Batch, splits: list[int], *more: Any) -> None:
-        """Notes what a reply says beside the answers: of a look-up the times, of an add what it has swept."""
+    def _note_swept(self, batch: Batch, splits: list[int], *more: Any) -> None:
+        """Note what a reply says beside the answers: of a look-up the times, of an add what it has swept."""
         batch.known.note_splits(splits)
         match more:
             case [times]:
@@ -176,8 +173,8 @@ class ExactDispatcher(BucketDispatcher):
             how = batch.ttl, _MAX_ENTRIES, LAST_BUCKET, *swept
         buckets = *keys_of_halves(prefix, halves), *[f"{prefix}{bucket}" for bucket in swept]
         lane, number = self.lane(batch)
-        # A single shard's script compares the parameters itself.
         is_compared = int(batch.compared or config.shards == 1)
+        batch.compared = False  # other clients may change them until a further call
         checked = verb, number, config.stored, is_compared, directory.generation
         return _CHANGE.call(
             (keys.config(shard), keys.layout(shard), lane, *buckets),

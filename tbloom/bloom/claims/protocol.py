@@ -10,6 +10,7 @@ from collections.abc import Generator, Iterable, Mapping
 
 from tbloom.bloom.claims.held import Claim, Session
 from tbloom.bloom.dispatcher import FilterDispatcher
+from tbloom.engine.dispatcher import Agreement
 from tbloom.engine.flow import Call, Flow
 from tbloom.engine.forks import BeginsAnew
 from tbloom.engine.pending import Batch
@@ -76,7 +77,7 @@ class Claims(BeginsAnew):
             calls.append(call)
             return call
 
-        yield from self.dispatcher.send(batches, claim_call, store=True)
+        yield from self.dispatcher.send(batches, claim_call, Agreement.STORED)
         for digest, answer in _answered(batches):
             answers[digest] = _CLAIMS[answer]
             if answer != "1":
@@ -92,7 +93,7 @@ class Claims(BeginsAnew):
             yield from self.dispatcher.send(
                 batches,
                 lambda batch: batch.known.commit(batch, session.name, age),
-                store=True,
+                Agreement.STORED,
             )
         except TBloomError:
             raise
@@ -149,7 +150,7 @@ class Claims(BeginsAnew):
 
         batches = self.dispatcher.batches(numbers)
         try:
-            yield from self.dispatcher.send(batches, release_call, store=None)
+            yield from self.dispatcher.send(batches, release_call, Agreement.NONE)
         finally:
             done = {digest: numbers.pop(digest) for digest, _ in _answered(batches)}
             session.end(done)
