@@ -67,8 +67,9 @@ class AsyncTimeBloom(ClaimVerbs["asyncio.Redis | asyncio.RedisCluster"], AsyncDr
         self._heartbeat = None
         await self._let_go()
         try:
-            with suppress(RedisError, TBloomError):  # without it the session ends by its TTL
-                await self.end_session()
+            if self._claims.own.is_used:
+                with suppress(RedisError, TBloomError):  # without it the session ends by its TTL
+                    await self.end_session()
             self._warn_of_uncommitted()
         finally:
             await super().aclose()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import replace
 from typing import ParamSpec, Self, TypedDict, TypeVar, Unpack
 
@@ -20,7 +21,7 @@ from tbloom.engine.parameters import mismatch
 from tbloom.engine.pending import Batch
 from tbloom.engine.urls import ClientOptions
 from tbloom.engine.verbs import verb
-from tbloom.errors import ConfigError, ConfigMismatch
+from tbloom.errors import ConfigError
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -80,8 +81,8 @@ class Base(Store[Client, Config]):
             None, the default: 1e-4.
         :param tz: an IANA time zone (UTC).
         :param shards: independent parts of the filter; on a cluster they spread over its nodes. None,
-            the default: those of the stored filter, or as few as keep each key at 8 MB or less, in
-            a multiple of the cluster's masters.
+            the default: those that the stored filter has at the first call, or as few as keep each key at 8 MB or less,
+            in a multiple of the cluster's masters.
         :param grow: what happens when a slice holds its capacity: True, the default: it gets further
             parts, and the error rate is kept; False: ``FilterFull`` is raised.
         :param bits: size of a slice, in place of the one that ``capacity`` leads to; needs ``hashes``.
@@ -102,8 +103,8 @@ class Base(Store[Client, Config]):
         super().__init__(client, retry_for=retry_for)
         #: How long (s) a session counts as alive after its last heartbeat.
         self.session_ttl: float = seconds("session_ttl", session_ttl, 1, _LONGEST_SESSION)
-        #: The user gave no number of shards, so that of a stored filter is adopted.
-        self._adopts_shards = parameters.get("shards") is None
+        #: Without a number of shards, that of the stored filter is adopted.
+        self._adopts = parameters.get("shards") is None
         self.config = configure(name, **parameters)
         if type(cache_size) is not int or not 0 <= cache_size <= _MAX_CACHE_SIZE:
             raise ConfigError(
@@ -173,7 +174,7 @@ class Base(Store[Client, Config]):
     def _spread(self, masters: int) -> None:
         """Chooses a number of shards that spreads evenly over the cluster's masters."""
         super()._spread(masters)
-        if self._adopts_shards:
+        if self._adopts:
             self._use_shards(shards_for(self.config.bits, masters))
 
     def _use_shards(self, shards: int) -> None:
@@ -189,17 +190,25 @@ class Base(Store[Client, Config]):
         self._claims.own.shards.clear()
         self._sessions = Sessions(self._claims)
 
-    def _with_stored_shards(
-        self, ask: Callable[P, Flow[T]], *args: P.args, **arguments: P.kwargs
-    ) -> Flow[T]:
-        """The answer of ``ask``; it is asked again with the stored number of shards, where the user gave none."""
+    def _adopting(self, flow: Flow[T]) -> Flow[T]:
+        """Adopt the stored number of shards, then return the flow's answer."""
         try:
-            return (yield from ask(*args, **arguments))
-        except ConfigMismatch as error:
-            if not self._adopts_shards or error.differences.keys() != {"shards"}:
-                raise
-            self._use_shards(error.differences["shards"][0])
-        return (yield from ask(*args, **arguments))
+            [stored] = yield from deliver([Call(("GET", self.config.keys.root))])
+        except BaseException:  # GeneratorExit too, after an error of the driver
+            with suppress(StopIteration):
+                next(flow)
+            flow.close()  # so that it notes that its calls were not sent
+            raise
+        if stored is not None:
+            self._adopts = False
+            differences = self.config.differences(text(stored))
+            # Where the filter can't have these shards, the flow raises ConfigMismatch.
+            with suppress(ConfigError):
+                self._use_shards(differences.get("shards", (self.config.shards,))[0])
+        answer = yield from flow
+        if self._dispatcher.has_agreed:
+            self._adopts = False
+        return answer
 
     def _forget_cached(self) -> None:
         """Empties the local cache; answers that are on their way are not kept either."""

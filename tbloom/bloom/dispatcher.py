@@ -42,6 +42,11 @@ class FilterDispatcher(Dispatcher):
         #: By shard: the slice whose newest part is full.
         self._full: dict[int, str] = {}
 
+    @property
+    def has_agreed(self) -> bool:
+        """The filter is stored with the client's parameters."""
+        return self.calls is not None and self.calls.agreement is Agreement.STORED
+
     def batches(self, digests: Iterable[bytes]) -> list[Batch]:
         """Return the distinct digests, by shard, in batches for one call each."""
         batches: list[Batch] = []

@@ -77,8 +77,11 @@ class TimeBloom(ClaimVerbs["redis.Redis | redis.RedisCluster"], SyncDriver):
         self._heartbeat = None
         self._let_go()
         try:
-            with suppress(redis.RedisError, TBloomError):  # without it the session ends by its TTL
-                self.end_session()
+            if self._claims.own.is_used:
+                with suppress(
+                    redis.RedisError, TBloomError
+                ):  # without it the session ends by its TTL
+                    self.end_session()
             self._warn_of_uncommitted()
         finally:
             super().close()

@@ -80,12 +80,12 @@ class Verbs(Base[Client]):
 
         An item counts for the slice in which it was new: a later ``add`` that finds it changes nothing.
         """
-        return (yield from self._with_stored_shards(self._last_seen, [self.config.digest(item)]))[0]
+        return (yield from self._last_seen([self.config.digest(item)]))[0]
 
     @verb
     def last_seen_many(self, items: Iterable[Item]) -> Flow[list[Period | None]]:
         """``last_seen`` for each item, in order."""
-        return self._with_stored_shards(self._last_seen, self.config.digests_of(items))
+        return self._last_seen(self.config.digests_of(items))
 
     @verb
     def import_many(self, items: Iterable[Item], label: str | None = None) -> Flow[int]:
@@ -93,12 +93,12 @@ class Verbs(Base[Client]):
 
         Items that this slice or a newer one holds are not written.
         """
-        return self._with_stored_shards(self._import, self.config.digests_of(items), label)
+        return self._import(self.config.digests_of(items), label)
 
     @verb
     def keys(self, at: datetime | None = None) -> Flow[list[str]]:
         """The Redis keys of the slices that are live now, or ``at`` another time; oldest first."""
-        return self._with_stored_shards(self._keys, check_at(at))
+        return self._keys(check_at(at))
 
     @verb
     def info(self, earlier: FilterInfo | None = None) -> Flow[FilterInfo]:
@@ -109,9 +109,7 @@ class Verbs(Base[Client]):
         """
         if not isinstance(earlier, FilterInfo | None):
             raise ConfigError("earlier", earlier, "an answer of info(), or nothing")
-        return self._with_stored_shards(
-            lambda: read_info(self.config, self._dispatcher.clock, earlier)
-        )
+        return (yield from read_info(self.config, self._dispatcher.clock, earlier))
 
     @verb
     def warnings(self) -> Flow[list[str]]:
@@ -146,7 +144,7 @@ class Verbs(Base[Client]):
         again; until then clients get ConfigMismatch. Raises ConfigMismatch where granularity, time
         zone or shards differ, because items are found by these.
         """
-        return self._with_stored_shards(lambda: reconfigure(self.config, self._dispatcher.clock))
+        yield from reconfigure(self.config, self._dispatcher.clock)
 
     def _checked(self, within: int | None, keep: int | None) -> tuple[int, int]:
         """The age of the slice that new items go into, and the number of newest slices that are asked."""
@@ -159,14 +157,13 @@ class Verbs(Base[Client]):
         """Which of the items are new? One without an answer is seen."""
         age, slices = self._checked(within, keep)
         asked, calls = self._not_cached(digests, slices), self._dispatcher.calls
-        answers = yield from self._with_stored_shards(self._add, asked, slices, age)
+        answers = yield from self._dispatcher.add(
+            asked,
+            self._dispatcher.batches(asked),
+            lambda batch: batch.known.add(slices, batch, age),
+        )
         self._cache_seen(answers, calls)
         return answers
-
-    def _add(self, digests: list[bytes], within: int, age: int) -> Flow[Answers]:
-        dispatcher = self._dispatcher
-        batches = dispatcher.batches(digests)
-        return dispatcher.add(digests, batches, lambda batch: batch.known.add(within, batch, age))
 
     def _contains_digests(
         self, digests: list[bytes], within: int | None = None
@@ -174,14 +171,11 @@ class Verbs(Base[Client]):
         """Which of the items have been seen?"""
         slices = check_within(within, self.config.slices)
         asked, calls = self._not_cached(digests, slices), self._dispatcher.calls
-        answers = yield from self._with_stored_shards(self._contains, asked, slices)
+        batches = self._dispatcher.batches(asked)
+        yield from self._dispatcher.send(batches, lambda batch: batch.known.contains(slices, batch))
+        answers = {key: bool(batch) for key, batch in answers_of(batches).items()}
         self._cache_seen([key for key in asked if answers[key]], calls)
         return dict.fromkeys(digests, True) | answers  # the others are in the local cache
-
-    def _contains(self, digests: list[bytes], within: int) -> Flow[dict[bytes, bool]]:
-        batches = self._dispatcher.batches(digests)
-        yield from self._dispatcher.send(batches, lambda batch: batch.known.contains(within, batch))
-        return {key: bool(batch) for key, batch in answers_of(batches).items()}
 
     def _last_seen(self, digests: list[bytes]) -> Flow[list[Period | None]]:
         batches, period = self._dispatcher.batches(digests), self.config.window.period

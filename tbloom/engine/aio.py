@@ -92,6 +92,7 @@ class AsyncDriver(AsyncVerbs, Store["asyncio.Redis | asyncio.RedisCluster", Any]
     ) -> Self:
         """A store that exists, with the parameters that it has."""
         store = cls._made(client, name, options, own)
+        store._adopts = False  # noqa: SLF001 - its own; _adopt takes all parameters
         try:
             await store._adopt(*adopted)  # noqa: SLF001 - its own
         except BaseException:
@@ -141,6 +142,8 @@ class AsyncDriver(AsyncVerbs, Store["asyncio.Redis | asyncio.RedisCluster", Any]
 
     async def run(self, flow: Flow[T]) -> T:
         """The answer of a flow (``tbloom.engine.flow``), whose calls are sent as those of the verbs are."""
+        if self._adopts:
+            flow = self._adopting(flow)
         try:
             self._batcher.check_loop()
             if self._cluster_unknown:

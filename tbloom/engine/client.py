@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from redis.exceptions import RedisClusterException
 
-from tbloom.engine.flow import Call
+from tbloom.engine.flow import Call, Flow
 from tbloom.engine.parameters import Guarded
 from tbloom.engine.retries import Retries, as_redis_error
 from tbloom.engine.sending import node_of
@@ -19,6 +19,7 @@ from tbloom.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+T = TypeVar("T")
 Client = TypeVar("Client")
 Config = TypeVar("Config", bound=Guarded)
 
@@ -48,6 +49,8 @@ class Store(Generic[Client, Config]):
     _ARGUMENTS: type
     #: The store's parameters, the derived ones too.
     config: Config
+    #: The store adopts stored parameters, and does not know them yet.
+    _adopts: bool = False
     #: A driver's: gives a flow's answer, or awaits it.
     run: Callable[..., Any]
 
@@ -112,6 +115,10 @@ class Store(Generic[Client, Config]):
         store = cls(client, name, **arguments)  # type: ignore[call-arg,arg-type] # its own ones
         store._own_client()
         return store
+
+    def _adopting(self, flow: Flow[T]) -> Flow[T]:
+        """Adopt stored parameters, then return the flow's answer."""
+        raise NotImplementedError
 
     def _begin(self) -> None:
         """What a driver does once the store has its parameters."""

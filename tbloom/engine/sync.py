@@ -121,6 +121,7 @@ class SyncDriver(SyncVerbs, Store["redis.Redis | redis.RedisCluster", Any]):
     ) -> Self:
         """A store that exists, with the parameters that it has."""
         store = cls._made(client, name, options, own)
+        store._adopts = False  # noqa: SLF001 - its own; _adopt takes all parameters
         try:
             store._adopt(*adopted)  # noqa: SLF001 - its own
         except BaseException:
@@ -157,6 +158,8 @@ class SyncDriver(SyncVerbs, Store["redis.Redis | redis.RedisCluster", Any]):
 
     def run(self, flow: Flow[T]) -> T:
         """The answer of a flow (``tbloom.engine.flow``), whose calls are sent as those of the verbs are."""
+        if self._adopts:
+            flow = self._adopting(flow)
         try:
             calls = next(flow)
             while True:

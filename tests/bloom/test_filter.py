@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 import redis
 
-from tbloom import Claim, ConfigError, ConfigMismatch, TimeBloom
+from tbloom import AsyncTimeBloom, Claim, ConfigError, ConfigMismatch, TimeBloom
+from tbloom.bloom import base
 from tbloom.bloom.hasher import columns_of, digest
 from tbloom.bloom.layout import Part
 from tbloom.bloom.sizing import COLUMNS, block_step
@@ -137,11 +138,76 @@ async def test_without_a_number_the_stored_one_is_taken(make: Make, stored: int)
         await seen.add("b"),
     ]
     assert (await seen.info()).shards == stored
-    # An iterator can be read only once, and the first request is refused.
+    # An iterator can be read only once.
     assert [False, True] == await make().add_many(iter(["a", "c"]))
     assert [False, True] == [
         c is Claim.NEW for c in await make().claim_many(iter("ad"), notes=iter("xy"))
     ]
+
+
+async def test_the_stored_shards_are_asked_for_once(make: Make, monkeypatch: Any) -> None:
+    """By a client that finds the filter. One that finds none asks again until it has stored its own."""
+    asked: list[Any] = []
+    deliver = base.deliver
+    monkeypatch.setattr(base, "deliver", lambda calls: asked.extend(calls) or deliver(calls))
+    first, second = make(), make()
+    assert [False, False] == [await first.contains("a"), await first.contains("b")]
+    assert [True, False] == [await first.add("a"), await first.add("a")]
+    assert 3 == len(asked)
+    assert [False, True] == [await second.add("a"), await second.contains("a")]
+    assert 4 == len(asked)
+
+
+async def test_a_reader_that_came_first_takes_the_shards_of_who_stores_the_filter(
+    make: Make,
+) -> None:
+    reader = make()
+    assert not await reader.contains("a")
+    await make(shards=3).add("a")
+    assert await reader.contains("a")
+
+
+async def test_a_filter_that_others_make_again_with_other_shards_is_another_one(
+    make: Make,
+) -> None:
+    seen, other = make(), make(shards=3)
+    await seen.add("a")
+    await seen.clear()
+    await other.add("b")
+    for verb in (seen.add, seen.contains, seen.claim, seen.last_seen):
+        with pytest.raises(ConfigMismatch, match="shards is 3 there and 1"):
+            await verb("b")
+    assert await make().contains("b")
+
+
+def test_a_commit_of_a_client_that_finds_no_server_is_tried_again(
+    url: str, name: str, monkeypatch: Any
+) -> None:
+    """Also where it does not know the stored shards yet."""
+    with (
+        TimeBloom.from_url(url, name, shards=3) as other,
+        TimeBloom.from_url(url, name, retry_for=0) as seen,
+    ):
+        other.add("another")
+        with monkeypatch.context() as away:
+            away.setattr(seen.client, "execute_command", _away)
+            with pytest.raises(redis.ConnectionError):
+                seen.commit("a")
+        seen._send_heartbeat()
+        assert other.contains("a")
+
+
+@pytest.mark.parametrize("make", [TimeBloom, AsyncTimeBloom])
+async def test_to_close_a_filter_that_was_not_used_asks_nothing(
+    make: Any, url: str, name: str, monkeypatch: Any
+) -> None:
+    seen = make.from_url(url, name)
+    monkeypatch.setattr(type(seen._sender), "send", lambda *_: pytest.fail("it asks"))
+    await seen.aclose() if make is AsyncTimeBloom else seen.close()
+
+
+def _away(*_: Any, **__: Any) -> Any:
+    raise redis.ConnectionError("away")
 
 
 def test_the_root_lives_as_long_as_the_newest_slice(clockwork: Any, name: str) -> None:

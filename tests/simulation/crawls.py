@@ -133,6 +133,7 @@ class PlayedCrawl:
             name,
             granularity="1h",
             capacity=1000,
+            shards=1,
             session_ttl=150,
             retry_for=1,
             **arguments,

@@ -1,7 +1,7 @@
 """The network between the library and the server: what a client sends waits here, until the player decides what becomes of it.
 
-The library is not changed: it calls its redis-py clients by their public methods, and these lead here. So drivers, retries, the
-prepared call of one item and asyncio's batcher are played as they are. (What redis-py does with its connections: tests/engine.)
+The library is not changed: it calls its redis-py clients by their public methods, and these lead here. So drivers, retries and
+asyncio's batcher are played as they are. (What redis-py does with its connections: tests/engine.)
 """
 
 from __future__ import annotations

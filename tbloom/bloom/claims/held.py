@@ -48,6 +48,11 @@ class Session:
         """True if there are claims, or calls to repeat."""
         return bool(self.claimed or self.to_release or self.to_commit)
 
+    @property
+    def is_used(self) -> bool:
+        """The session has claims or calls to repeat, or shards know it."""
+        return self.is_busy or bool(self.shards)
+
     def forget(self) -> None:
         """Forgets all claims: the filter was cleared."""
         self.handed_over = False

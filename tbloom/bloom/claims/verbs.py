@@ -47,8 +47,7 @@ class ClaimVerbs(Verbs[Client]):
         self._keep_session()
         within, key = check_within(within, self.config.slices), self.config.digest(item)
         notes = {key: check_note(note)}
-        asking = self._with_stored_shards(self._claim_digests, [key], within, notes, previous_owner)
-        return (yield from asking)[0]
+        return (yield from self._claim_digests([key], within, notes, previous_owner))[0]
 
     @verb
     def claim_many(
@@ -66,9 +65,7 @@ class ClaimVerbs(Verbs[Client]):
         self._keep_session()
         within, digests = check_within(within, self.config.slices), self.config.digests_of(items)
         by_digest = check_notes(digests, notes)
-        return self._with_stored_shards(
-            self._claim_digests, digests, within, by_digest, previous_owner
-        )
+        return self._claim_digests(digests, within, by_digest, previous_owner)
 
     @verb
     def commit(self, item: Item, keep: int | None = None) -> Flow[None]:
@@ -80,31 +77,29 @@ class ClaimVerbs(Verbs[Client]):
         """
         age = check_keep(keep, None, self.config.slices)
         self._keep_session()
-        return self._with_stored_shards(self._claims.commit, [self.config.digest(item)], age)
+        return self._claims.commit([self.config.digest(item)], age)
 
     @verb
     def commit_many(self, items: Iterable[Item], keep: int | None = None) -> Flow[None]:
         """``commit`` for each item."""
         age = check_keep(keep, None, self.config.slices)
         self._keep_session()
-        return self._with_stored_shards(self._claims.commit, self.config.digests_of(items), age)
+        return self._claims.commit(self.config.digests_of(items), age)
 
     @verb
     def release(self, item: Item) -> Flow[None]:
         """The work on the item was not done: others may claim it."""
-        return self._with_stored_shards(self._claims.release, [self.config.digest(item)])
+        return self._claims.release([self.config.digest(item)])
 
     @verb
     def release_many(self, items: Iterable[Item]) -> Flow[None]:
         """``release`` for each item."""
-        return self._with_stored_shards(self._claims.release, self.config.digests_of(items))
+        return self._claims.release(self.config.digests_of(items))
 
     @verb
     def abandon_many(self, items: Iterable[Item]) -> Flow[None]:
         """As ``release_many``, but items with a note wait for another process to ``take_over``."""
-        return self._with_stored_shards(
-            self._claims.release, self.config.digests_of(items), "abandon"
-        )
+        return self._claims.release(self.config.digests_of(items), "abandon")
 
     def assume_new(self, items: Iterable[Item]) -> None:
         """Takes the items for new, after a call with them has raised one of redis-py's errors: drops its lost
@@ -131,7 +126,7 @@ class ClaimVerbs(Verbs[Client]):
         self._keep_session()
         if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
             raise ConfigError("limit", limit, "a whole number from 1 on")
-        return self._with_stored_shards(lambda: self._sessions.take_over(limit, prefix))
+        return (yield from self._sessions.take_over(limit, prefix))
 
     @verb
     def other_sessions(self) -> Flow[dict[str, int]]:
