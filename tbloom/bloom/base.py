@@ -225,8 +225,6 @@ class Base(Store[Client, Config]):
 
     def _not_cached(self, digests: list[bytes], within: int) -> list[bytes]:
         """Return the items that are not in the local cache."""
-        if not self._cache.size:
-            return digests
         return [key for key in dict.fromkeys(digests) if not self._is_cached(key, within)]
 
     def _keep_new(self, digest: bytes, batch: Batch) -> None:

@@ -24,6 +24,7 @@ from tbloom.engine.keys import by_shard
 from tbloom.engine.parameters import refusal
 from tbloom.engine.pending import Batch
 from tbloom.engine.server import ServerClock
+from tbloom.engine.tokens import NO_LANE
 from tbloom.errors import ConfigMismatch, FilterFull
 
 
@@ -50,16 +51,16 @@ class FilterDispatcher(Dispatcher):
     def batches(self, digests: Iterable[bytes]) -> list[Batch]:
         """Return the distinct digests, by shard, in batches for one call each."""
         batches: list[Batch] = []
-        current, later = self.current_calls(), 0
+        current, later = self.calls or self.current_calls(), 0
         shards = by_shard(digests, self.config.shards, shard_of)
         if self.expected and shards:
             later = self.expected // len(shards)
             self.expected = max(0, self.expected - sum(map(len, shards.values())))
         for shard, keys in shards.items():
-            most, in_hand = current.shard(shard).most, max(len(keys), later)
+            most, in_hand = current.shards[shard].most, max(len(keys), later)
             for first in range(0, len(keys), most):
                 part = keys[first : first + most]
-                batches.append(Batch(part, shard, in_hand=in_hand - first))
+                batches.append(Batch(part, shard, NO_LANE, in_hand - first))
         return batches
 
     def clear_all(self) -> Flow[None]:
@@ -86,7 +87,8 @@ class FilterDispatcher(Dispatcher):
             [fields] = yield from deliver([Call(("HKEYS", self.config.keys.state(shard)))])
             batch.known = self.current_calls()
             call = batch.known.clear(batch, parts_of(self.config, shard, fields))
-            yield from self._request(batch, call, self._learn)
+            [reply] = yield from deliver([call])
+            self._learn(batch, reply)
             if batch.answers is not None:
                 break
         else:
@@ -97,15 +99,15 @@ class FilterDispatcher(Dispatcher):
     def _next_step(self, batch: Batch, agreement: Agreement) -> Flow[None] | None:
         """See ``Dispatcher._next_step``. A step agrees on the parameters, begins the filter, lets a slice grow, or begins the
         current slice of a filter that has grown. Items beyond the limit of a call move to the batch's ``rest``."""
-        shard = batch.shard
-        batch.known = current = self.current_calls()
-        of_shard = current.shard(shard)
+        shard, current = batch.shard, self.calls or self.current_calls()
+        of_shard = current.shards[shard]
+        batch.known = current
         if len(batch.digests) > of_shard.most:
             batch.rest = [*batch.digests[of_shard.most :], *batch.rest]
             del batch.digests[of_shard.most :]
         if current.agreement < agreement:
             return self._agree(current, agreement)
-        if agreement < Agreement.STORED:
+        if (of_shard.has_begun and not self._full) or agreement is not Agreement.STORED:
             return None
         if not of_shard.layout.version:
             return self._tell(shard, current.open(shard, store=True))
@@ -120,13 +122,15 @@ class FilterDispatcher(Dispatcher):
         """Compare the parameters at the root, and store them there if none are."""
         root, batch = None if self.config.shards > 1 else 0, Batch([])
         call = current.open(root, store=agreement is Agreement.STORED)
-        yield from self._request(batch, call, self._learn)
+        [reply] = yield from deliver([call])
+        self._learn(batch, reply)
         if batch.answers is not None:
             current.agreement = agreement
 
     def _tell(self, shard: int, call: Call) -> Flow[None]:
         """Send a call without items, whose reply is the shard's layout."""
-        return self._request(Batch([], shard), call, self._learn)
+        [reply] = yield from deliver([call])
+        self._learn(Batch([], shard), reply)
 
     def _begin_slice(self, current: SliceCalls, shard: int, last: str, in_hand: int) -> Flow[None]:
         """Begin the current slice with room for as many items as the last one held, or as are in hand."""
@@ -145,11 +149,12 @@ class FilterDispatcher(Dispatcher):
         """See ``Dispatcher._learn``."""
         status, payload, *stored = reply
         if status == Status.OK:
-            batch.answers = self._answers(batch, payload) if batch.digests else ""
-            if len(batch.answers) < len(batch.digests):
+            batch.answers = answers = self._answers(batch, payload) if batch.digests else ""
+            if len(answers) < len(batch.digests):
                 self._learn_full(batch)
         elif status == Status.CLOCK:
             self.clock.learn(payload)
+            self.calls = None
         elif status == Status.LAYOUT:
             if stored and stored[0] and text(stored[0]) != self.config.stored:
                 raise refusal(self.config, Status.MISMATCH, stored[0])
@@ -181,7 +186,7 @@ class FilterDispatcher(Dispatcher):
     def last_call(self, batch: Batch) -> Call:
         """``lua/bloom/add.lua`` without items."""
         calls: SliceCalls = batch.known
-        return calls.shard(batch.shard).parts(1).add(batch.lane, [])
+        return calls.shards[batch.shard].parts[1, 0].add(batch.lane, [])
 
     def _lasts(self, batch: Batch) -> int:
         """How long (ms) the items that a batch has added are remembered."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from struct import Struct
-from typing import Any
+from typing import Any, TypeVar
 
 from tbloom.bloom.config import Config, leaves
 from tbloom.bloom.hasher import COLUMNS_PER_DIGEST, digests_for, packed
@@ -18,6 +18,9 @@ from tbloom.engine.scripts import Script
 from tbloom.engine.tokens import LANE_TTL_MS, Lane
 from tbloom.errors import ConfigError
 from tbloom.window import Slice
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 _ADD = Script("bloom/add")
 _CONTAINS = Script("bloom/contains")
@@ -95,6 +98,18 @@ class Parts:
         return Call(("EVALSHA", _CONTAINS.sha, *self._named, *own), "", _CONTAINS)
 
 
+class Made(dict[K, V]):
+    """Values that are made when they are first looked up."""
+
+    def __init__(self, make: Callable[[K], V]) -> None:
+        super().__init__()
+        self._make = make
+
+    def __missing__(self, key: K) -> V:
+        value = self[key] = self._make(key)
+        return value
+
+
 class ShardCalls:
     """The parts of one shard's live slices, and what its calls have in common."""
 
@@ -118,30 +133,30 @@ class ShardCalls:
         self.layout = layout
         #: The slice whose size decides how the current one begins; None: it begins as usual, or has begun.
         self.begins_after: str | None = layout.newest_before(calls.labels[0], calls.labels)
+        #: The shard is stored, and needs nothing before an item is added to the current slice.
+        self.has_begun: bool = bool(layout.version) and self.begins_after is None
         self._calls, self._number = calls, shard
-        self._parts: dict[tuple[int, int], Parts] = {}
+        #: The parts of so many of the newest slices; new items go into the slice of this age.
+        self.parts: Made[tuple[int, int], Parts] = Made(self._make_parts)
 
-    def parts(self, slices: int, chosen: int = 0) -> Parts:
-        """The parts of the newest slices; new items go into the slice of age ``chosen``."""
-        made = self._parts.get((slices, chosen))
-        if made is None:
-            named = self._slices[: self.slice_ends[slices - 1]]
-            first = self.slice_ends[chosen - 1] if chosen else 0
-            made = Parts(self.guards, [named[first], *named[:first], *named[first + 1 :]])
-            calls, label = self._calls, self._calls.labels[chosen]
-            *_, newest = parts = self.layout.parts(label)
-            made.constant = constants(
-                calls.begins,
-                calls.ends,
-                calls.expires_at(self._number, chosen),
-                size=(newest.capacity, key_bytes(newest.bits)),
-                version=self.layout.version,
-                field=calls.config.keys.field(label, len(parts) - 1),
-                oldest=calls.labels[-1],
-                columns=made.columns,
-                sizes=made.sizes,
-            )
-            self._parts[slices, chosen] = made
+    def _make_parts(self, asked: tuple[int, int]) -> Parts:
+        slices, chosen = asked
+        named = self._slices[: self.slice_ends[slices - 1]]
+        first = self.slice_ends[chosen - 1] if chosen else 0
+        made = Parts(self.guards, [named[first], *named[:first], *named[first + 1 :]])
+        calls, label = self._calls, self._calls.labels[chosen]
+        *_, newest = parts = self.layout.parts(label)
+        made.constant = constants(
+            calls.begins,
+            calls.ends,
+            calls.expires_at(self._number, chosen),
+            size=(newest.capacity, key_bytes(newest.bits)),
+            version=self.layout.version,
+            field=calls.config.keys.field(label, len(parts) - 1),
+            oldest=calls.labels[-1],
+            columns=made.columns,
+            sizes=made.sizes,
+        )
         return made
 
 
@@ -158,7 +173,10 @@ class SliceCalls:
         self.ends: int = current.end
         self._expires = config.window.expires(current)
         self._layouts = layouts
-        self._shards: dict[int, ShardCalls] = {}
+        #: What all calls to a shard share.
+        self.shards: Made[int, ShardCalls] = Made(
+            lambda shard: ShardCalls(self, shard, self.layout(shard))
+        )
         #: What is known of the stored parameters. (A client that knows a single shard's layout has compared them.)
         self.agreement: Agreement = Agreement.NONE
         if config.shards == 1 and layouts:
@@ -180,26 +198,18 @@ class SliceCalls:
 
     def learn_layout(self, shard: int, layout: Layout | None) -> None:
         """Replaces the shard's layout; None: there is none."""
-        self._shards.pop(shard, None)
+        self.shards.pop(shard, None)
         self._layouts.pop(shard, None)
         if layout:
             self._layouts[shard] = layout
         if self.config.shards == 1:
             self.agreement = Agreement.STORED if layout else Agreement.NONE
 
-    def shard(self, shard: int) -> ShardCalls:
-        """What all calls to a shard share."""
-        calls = self._shards.get(shard)
-        if calls is None:
-            calls = ShardCalls(self, shard, self.layout(shard))
-            self._shards[shard] = calls
-        return calls
-
     def add(self, within: int, batch: Batch, age: int = 0) -> Call:
         """``lua/bloom/add.lua``, to add to the slice of this age; the batch has a lane."""
-        shard = self.shard(batch.shard)
+        shard = self.shards[batch.shard]
         batch.generation, batch.age = shard.layout.generation, age
-        return shard.parts(within, age).add(batch.lane, batch.digests)
+        return shard.parts[within, age].add(batch.lane, batch.digests)
 
     def commit(
         self, batch: Batch, session: str = "", age: int = 0, label: str | None = None
@@ -209,15 +219,15 @@ class SliceCalls:
         if label:
             self.check_live(label)
             age = self.labels.index(label)
-        shard, batch.age = self.shard(batch.shard), age
-        parts = shard.parts(age + 1, age)
+        shard, batch.age = self.shards[batch.shard], age
+        parts = shard.parts[age + 1, age]
         keys = *shard.guards, shard.claims[0], *parts.keys
         arguments = parts.constant, session, parts.packed_for_claims(batch.digests)
         return _COMMIT.call(keys, arguments)
 
     def contains(self, within: int, batch: Batch, *, when: bool = False) -> Call:
         """``lua/bloom/contains.lua`` in the newest slices."""
-        return self.shard(batch.shard).parts(within).contains(batch.digests, when=when)
+        return self.shards[batch.shard].parts[within, 0].contains(batch.digests, when=when)
 
     def constant(self, shard: int | None) -> bytes:
         """What calls without items share."""
@@ -226,12 +236,12 @@ class SliceCalls:
 
     def clear(self, batch: Batch, counted: list[str]) -> Call:
         """``lua/bloom/clear.lua``; the batch has a lane, and no items. ``counted``: the parts that the state counts."""
-        shard = self.shard(batch.shard)
+        shard = self.shards[batch.shard]
         return _CLEAR.call(
             (
                 *shard.guards,
                 *shard.claims,
-                *dict.fromkeys([*shard.parts(len(self.labels)).keys, *counted]),
+                *dict.fromkeys([*shard.parts[len(self.labels), 0].keys, *counted]),
             ),
             (batch.lane.token, self.constant(batch.shard), self.config.stored, LANE_TTL_MS),
         )
@@ -239,16 +249,16 @@ class SliceCalls:
     def open(self, shard: int | None, *, store: bool) -> Call:
         """``lua/bloom/open.lua``, for the root of several shards (None), or for a shard."""
         arguments = self.config.stored, self.constant(shard), int(store)
-        keys = (self.config.keys.root,) if shard is None else self.shard(shard).guards
+        keys = (self.config.keys.root,) if shard is None else self.shards[shard].guards
         return _OPEN.call(keys, arguments)
 
     def begin(self, shard: int, version: str, entries: str) -> Call:
         """``lua/bloom/set_layout.lua``: the current slice begins by these entries, made from this version of the layout."""
         constant = constants(self.begins, self.ends, self.expires_at(shard), version=version)
-        return _SET_LAYOUT.call(self.shard(shard).guards, (constant, entries))
+        return _SET_LAYOUT.call(self.shards[shard].guards, (constant, entries))
 
     def grow(self, shard: int, age: int, in_hand: int) -> Call:
         """``lua/bloom/set_layout.lua``: the slice of this age gets a further part, with room for the items in hand."""
-        calls = self.shard(shard)
+        calls = self.shards[shard]
         entries = calls.layout.grown(self.labels[age], self.labels, in_hand)
-        return _SET_LAYOUT.call(calls.guards, (calls.parts(age + 1, age).constant, entries))
+        return _SET_LAYOUT.call(calls.guards, (calls.parts[age + 1, age].constant, entries))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 from functools import partial
+from typing import Any
 
 from tbloom.bloom.base import Base
 from tbloom.bloom.config import from_stored
@@ -59,7 +60,7 @@ class Verbs(Base[Client]):
     def contains(self, item: Item, within: int | None = None) -> Flow[bool]:
         """Has the item been seen within the window, or the newest ``within`` slices? Changes nothing."""
         key = self.config.digest(item)
-        return (yield from self._contains_digests([key], within))[key]
+        return bool((yield from self._contains_digests([key], within))[key])
 
     @contains.batched
     def _probing(self, item: Item, within: int | None = None) -> tuple[Asked, bytes]:
@@ -72,7 +73,7 @@ class Verbs(Base[Client]):
         """``contains`` for each item, in order."""
         digests = self.config.digests_of(items)
         answers = yield from self._contains_digests(digests, within)
-        return [answers[digest] for digest in digests]
+        return [bool(answers[digest]) for digest in digests]
 
     @verb
     def last_seen(self, item: Item) -> Flow[Period | None]:
@@ -149,31 +150,36 @@ class Verbs(Base[Client]):
     def _checked(self, within: int | None, keep: int | None) -> tuple[int, int]:
         """The age of the slice that new items go into, and the number of newest slices that are asked."""
         slices = self.config.slices
+        if within is keep is None:
+            return 0, slices
         return check_keep(keep, within, slices), check_within(within, slices)
 
     def _add_digests(
         self, digests: list[bytes], within: int | None = None, keep: int | None = None
     ) -> Flow[Answers]:
         """Which of the items are new? One without an answer is seen."""
+        dispatcher, caches = self._dispatcher, self._cache.size > 0
         age, slices = self._checked(within, keep)
-        asked, calls = self._not_cached(digests, slices), self._dispatcher.calls
-        answers = yield from self._dispatcher.add(
-            asked,
-            self._dispatcher.batches(asked),
-            lambda batch: batch.known.add(slices, batch, age),
+        asked, calls = self._not_cached(digests, slices) if caches else digests, dispatcher.calls
+        answers = yield from dispatcher.add(
+            asked, dispatcher.batches(asked), lambda batch: batch.known.add(slices, batch, age)
         )
-        self._cache_seen(answers, calls)
+        if caches:
+            self._cache_seen(answers, calls)
         return answers
 
     def _contains_digests(
         self, digests: list[bytes], within: int | None = None
-    ) -> Flow[dict[bytes, bool]]:
-        """Which of the items have been seen?"""
+    ) -> Flow[dict[bytes, Any]]:
+        """Return for each item something true if it has been seen."""
+        dispatcher, caches = self._dispatcher, self._cache.size > 0
         slices = check_within(within, self.config.slices)
-        asked, calls = self._not_cached(digests, slices), self._dispatcher.calls
-        batches = self._dispatcher.batches(asked)
-        yield from self._dispatcher.send(batches, lambda batch: batch.known.contains(slices, batch))
-        answers = {key: bool(batch) for key, batch in answers_of(batches).items()}
+        asked, calls = self._not_cached(digests, slices) if caches else digests, dispatcher.calls
+        batches = dispatcher.batches(asked)
+        yield from dispatcher.send(batches, lambda batch: batch.known.contains(slices, batch))
+        answers = answers_of(batches)
+        if not caches:
+            return answers
         self._cache_seen([key for key in asked if answers[key]], calls)
         return dict.fromkeys(digests, True) | answers  # the others are in the local cache
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from enum import IntEnum
+from operator import attrgetter
 from typing import Any
 
 from tbloom.engine.flow import (
@@ -66,17 +67,11 @@ class Dispatcher(BeginsAnew):
 
     def send_once(self, batches: list[Batch], call: Callable[[Batch], Call]) -> Flow[None]:
         """Send batches with a token for each."""
-        self._take_lanes(batches)
-        yield from self.send(batches, call, Agreement.STORED)
-        self._free_lanes(batches)
-
-    def _take_lanes(self, batches: list[Batch]) -> None:
         for batch in batches:
             batch.lane = self.lanes.take()
-
-    def _free_lanes(self, batches: list[Batch]) -> None:
-        """Free the lanes of batches that have their answers."""
-        self.lanes.free.extend([batch.lane for batch in batches])
+        yield from self.send(batches, call, Agreement.STORED)
+        for batch in batches:
+            self.lanes.free.append(batch.lane)
 
     def send(
         self,
@@ -126,7 +121,20 @@ class Dispatcher(BeginsAnew):
                     raise too_many_corrections(self._name, self._change)
                 corrections += 1
                 step = self._next_step(batch, agreement)
-                yield from step or self._request(batch, call(batch), learn)
+                if step is not None:
+                    yield from step
+                    continue
+                made = (call(batch),)
+                batch.sent = batch.sent or now_ms()
+                [reply] = replies = yield made
+                if isinstance(reply, Exception):  # an earlier copy may have been executed
+                    yield from raise_first(made, replies)
+                try:
+                    learn(batch, reply)
+                except TBloomError:
+                    batch.sent = 0
+                    raise
+                batch.sent = 0  # last, for the case of an interrupt
             if batch.answers.strip(MOVED):
                 corrections = 0
             if rest := self._rest_of(batch):
@@ -142,19 +150,6 @@ class Dispatcher(BeginsAnew):
             yield from step
         raise too_many_corrections(self._name, self._change)
 
-    def _request(self, batch: Batch, call: Call, learn: Learn) -> Flow[None]:
-        """Send a batch's call, and learn from the reply."""
-        batch.sent = batch.sent or now_ms()
-        [reply] = replies = yield (call,)
-        if isinstance(reply, Exception):  # an earlier copy may have been executed
-            yield from raise_first((call,), replies)
-        try:
-            learn(batch, reply)
-        except TBloomError:
-            batch.sent = 0
-            raise
-        batch.sent = 0  # last, for the case of an interrupt
-
     def add(
         self, digests: list[Any], batches: list[Batch], call: Callable[[Batch], Call]
     ) -> Flow[Answers]:
@@ -166,15 +161,18 @@ class Dispatcher(BeginsAnew):
                 pending.check_room(self._name, digests)
             # Those that are known to be new are sent too: the store may have forgotten them since.
             try:
-                self._take_lanes(batches)
+                for batch in batches:
+                    batch.lane = self.lanes.take()
                 yield from self.send(batches, call, Agreement.STORED)
-                self._free_lanes(batches)
+                for batch in batches:
+                    self.lanes.free.append(batch.lane)
             except TBloomError:
                 # Refused from now on, after a reconfigure() for example: this is the last time to tell.
                 if not pending.knows(digests):
                     raise
-            for batch in batches:
-                if batch.answers:  # a reply that was late may have answered an earlier one since
+            if pending.exist:
+                # A reply that was late may have answered an earlier one since.
+                for batch in filter(attrgetter("answers"), batches):
                     pending.note_generation(batch.shard, batch.generation)
             return answers_of(batches) | pending.take_new(digests)
         except BaseException:  # GeneratorExit too, after a cancellation

@@ -118,7 +118,7 @@ class Shard:
     """The live parts of one shard; new items go into the slice of age ``age``, 0 is the current one."""
 
     def __init__(self, store: Store, current: SliceCalls, number: int, age: int) -> None:
-        calls = current.shard(number)
+        calls = current.shards[number]
         self.number: int = number
         self.age: int = age
         self._ends = calls.slice_ends

@@ -58,8 +58,8 @@ class Claims(BeginsAnew):
 
         def claim_call(batch: Batch) -> Call:
             """``lua/bloom/claims/claim.lua``."""
-            of_shard = batch.known.shard(batch.shard)
-            parts = of_shard.parts(within)
+            of_shard = batch.known.shards[batch.shard]
+            parts = of_shard.parts[within, 0]
             call = _CLAIM.call(
                 (*of_shard.guards, *of_shard.claims, *parts.keys),
                 (
