@@ -9,6 +9,7 @@
 -- ARGV[1]    the client's parameters
 -- ARGV[2]    what the calls of the slice share (shared/calls.lua)
 -- ARGV[3]    0: change nothing; 1: store the parameters where there are none, and keep them as long as the slice
+-- ARGV[4]    the entries of a layout that begins now; '' or missing: none
 --
 -- Reply      {0, ''}          agreed; of a shard: there is none
 --            {1, now}         refused (shared/calls.lua); nothing changed
@@ -32,7 +33,7 @@ redis.call('SET', config_key, config, 'KEEPTTL')
 prolong(config_key, expires, now)
 if not state then return {0, ''} end
 if not layout then
-  layout = begun_layout('')
+  layout = begun_layout(ARGV[4] or '')
   redis.call('HSET', state, 'layout', layout)
   drop_at(state, expires) -- not later than its parameters, though a lane was left there before the clock was set back
 end

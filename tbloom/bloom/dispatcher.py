@@ -106,11 +106,11 @@ class FilterDispatcher(Dispatcher):
             batch.rest = [*batch.digests[of_shard.most :], *batch.rest]
             del batch.digests[of_shard.most :]
         if current.agreement < agreement:
-            return self._agree(current, agreement)
+            return self._agree(current, agreement, batch.in_hand)
         if (of_shard.has_begun and not self._full) or agreement is not Agreement.STORED:
             return None
         if not of_shard.layout.version:
-            return self._tell(shard, current.open(shard, store=True))
+            return self._tell(shard, current.open(shard, store=True, in_hand=batch.in_hand))
         if self._full and (full := self._full.get(shard)) in current.labels:
             many = batch.in_hand if batch.in_hand > FIRST_CAPACITY else 0
             return self._tell(shard, current.grow(shard, current.labels.index(full), many))
@@ -118,10 +118,10 @@ class FilterDispatcher(Dispatcher):
             return self._begin_slice(current, shard, of_shard.begins_after, batch.in_hand)
         return None
 
-    def _agree(self, current: SliceCalls, agreement: Agreement) -> Flow[None]:
+    def _agree(self, current: SliceCalls, agreement: Agreement, in_hand: int) -> Flow[None]:
         """Compare the parameters at the root, and store them there if none are."""
         root, batch = None if self.config.shards > 1 else 0, Batch([])
-        call = current.open(root, store=agreement is Agreement.STORED)
+        call = current.open(root, store=agreement is Agreement.STORED, in_hand=in_hand)
         [reply] = yield from deliver([call])
         self._learn(batch, reply)
         if batch.answers is not None:

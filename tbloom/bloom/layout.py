@@ -90,6 +90,13 @@ class Layout:
         last = (other for other in self._slices if other < label and other in among)
         return max(last, default=label if needs_one else None)
 
+    def first_entries(self, label: str, in_hand: int) -> str:
+        """Return the entries with which a filter begins. Without a capacity, its first slice has the usual part, unless more
+        items are in hand."""
+        usual = self._part(0, 0)
+        is_usual = self._config.capacity is None and in_hand <= usual.capacity
+        return f"{label}={usual}" if is_usual else ""
+
     def beginning(self, items: int, in_hand: int = 0) -> Part:
         """The part of a slice that begins with room for ``items``, which the last one held, and for those in hand at least; 0:
         as usual."""

@@ -246,11 +246,13 @@ class SliceCalls:
             (batch.lane.token, self.constant(batch.shard), self.config.stored, LANE_TTL_MS),
         )
 
-    def open(self, shard: int | None, *, store: bool) -> Call:
-        """``lua/bloom/open.lua``, for the root of several shards (None), or for a shard."""
+    def open(self, shard: int | None, *, store: bool, in_hand: int = 0) -> Call:
+        """``lua/bloom/open.lua``, for the root of several shards (None), or for a shard, which may begin with so many items."""
         arguments = self.config.stored, self.constant(shard), int(store)
-        keys = (self.config.keys.root,) if shard is None else self.shards[shard].guards
-        return _OPEN.call(keys, arguments)
+        if shard is None:
+            return _OPEN.call((self.config.keys.root,), arguments)
+        entries = self.layout(shard).first_entries(self.labels[0], in_hand) if store else ""
+        return _OPEN.call(self.shards[shard].guards, (*arguments, entries))
 
     def begin(self, shard: int, version: str, entries: str) -> Call:
         """``lua/bloom/set_layout.lua``: the current slice begins by these entries, made from this version of the layout."""

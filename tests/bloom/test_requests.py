@@ -15,6 +15,7 @@ from tbloom.bloom.hasher import digest
 from tbloom.bloom.layout import Layout
 from tbloom.bloom.script_calls import SliceCalls
 from tbloom.engine.pending import Batch
+from tbloom.engine.sync import Sender
 from tbloom.engine.tokens import LanePool
 from tests.helpers.commands import tbloom
 from tests.helpers.flows import keys_of
@@ -91,3 +92,20 @@ def test_the_request_of_an_add_is_small() -> None:
     assert len(packed) < 40 * 1024
     names = sum(len(f"${len(key)}\r\n{key}\r\n") for key in keys_of(call)[1:])
     assert len(packed) - names < 1024
+
+
+def test_a_first_add_takes_three_exchanges(
+    url: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which shards are stored, the filter's begin, and the item; where the user says how many shards there are, two."""
+    with TimeBloom.from_url(url, f"{name}1") as other:
+        other.add("the scripts are known")
+    sent: list[Any] = []
+    send = Sender.send
+    monkeypatch.setattr(Sender, "send", lambda self, calls: sent.append(calls) or send(self, calls))
+    for number, parameters in ((3, {}), (5, {"shards": 1})):
+        with TimeBloom.from_url(url, f"{name}{number}", **parameters) as seen:
+            assert seen.add("a")
+            assert number == len(sent)
+            assert not seen.add("a")
+            sent[number:] = []
