@@ -184,8 +184,9 @@ class Base(Store[Client, Config]):
 
     def _use(self, config: Config) -> None:
         """Switches to other parameters, before anything is claimed."""
-        self.config = config
+        self.config, expected = config, self._dispatcher.expected
         self._dispatcher = FilterDispatcher(self.config)
+        self._dispatcher.expected = expected
         self._claims.dispatcher = self._dispatcher
         self._claims.own.shards.clear()
         self._sessions = Sessions(self._claims)

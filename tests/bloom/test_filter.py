@@ -158,6 +158,16 @@ async def test_the_stored_shards_are_asked_for_once(make: Make, monkeypatch: Any
     assert 4 == len(asked)
 
 
+def test_what_is_expected_holds_for_the_stored_shards_too(client: redis.Redis, name: str) -> None:
+    """``expect`` is called before the first call, which adopts the shards."""
+    TimeBloom(client, name, shards=4).add("a")
+    seen = TimeBloom(client, name)
+    seen.expect(1_000_000)
+    seen.add_many(map(str, range(60_000)))
+    assert 1 < seen.info().slices[-1].parts < 4
+    assert seen._dispatcher.expected == 940_000
+
+
 async def test_a_reader_that_came_first_takes_the_shards_of_who_stores_the_filter(
     make: Make,
 ) -> None:
