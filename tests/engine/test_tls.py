@@ -29,7 +29,9 @@ async def test_only_the_right_authority_is_taken(make: Make, tmp_path: Path) -> 
     server = LocalRedis(needed(), "--tls-port", str(port), *files)
     try:
         server.start()
-    except RuntimeError:
+    except RuntimeError as error:
+        if "tls" not in str(error).lower():
+            raise
         missing("A server with TLS")
     try:
         url = f"rediss://127.0.0.1:{port}/0?ssl_ca_certs={tmp_path}"

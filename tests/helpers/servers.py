@@ -130,18 +130,16 @@ class Cluster:
         Return when all masters agree on the slots, and know each other's epochs. (A master that takes slots back before it
         knows the other one's epoch may lose them again, and deletes their keys.)
         """
-        others = [
-            master for master in self.masters() if _id(master) not in (_id(source), _id(target))
-        ]
+        port = target.connection_pool.connection_kwargs["port"]
+        rest = [master for master in self.masters() if _id(master) != _id(target)]
         for slot in _slots(source)[:slots]:
             target.cluster("SETSLOT", slot, "IMPORTING", _id(source))
             source.cluster("SETSLOT", slot, "MIGRATING", _id(target))
             while keys := source.cluster("GETKEYSINSLOT", slot, 10):
-                port = target.connection_pool.connection_kwargs["port"]
                 source.migrate("127.0.0.1", port, keys, 0, 60_000)
-            for node in (target, source, *others):
+            for node in (target, *rest):  # the target first: its epoch decides
                 node.cluster("SETSLOT", slot, "NODE", _id(target))
-        while len({frozenset(map(str, _known(master).values())) for master in self.masters()}) > 1:
+        while len({frozenset(map(str, _known(each).values())) for each in (target, *rest)}) > 1:
             time.sleep(0.01)
 
     def kill(self, master: redis.Redis) -> None:

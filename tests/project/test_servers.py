@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -17,7 +18,7 @@ import pytest
 from tests.helpers.commands import started
 from tests.helpers.making import needed
 
-#: Starts a server, says which, and waits; its forked child, which waits too, must not keep the server.
+#: Start a server, print its port, and wait. A forked child waits, too; it must not keep the guard's pipe open.
 RUN = """
 import os, time
 from tests.helpers.localredis import BINARIES, MAIN, LocalRedis
@@ -54,10 +55,12 @@ def test_a_server_ends_with_the_run_however_that_ends(number: signal.Signals) ->
             os.kill(child, signal.SIGKILL)
 
 
-def test_the_demos_server_ends_with_it_though_it_is_killed(tmp_path: Path) -> None:
+def test_the_demos_server_ends_with_it_though_it_is_killed() -> None:
     environment = {name: value for name, value in os.environ.items() if name != "REDIS_URL"}
-    with started("demo", env={**environment, "TMPDIR": str(tmp_path)}) as demo:
-        assert demo.stdout.readline().endswith(b", started for this run\n")
-        [address] = tmp_path.glob("*/socket")
-        demo.kill()
-    _wait_until_refused(str(address))
+    # (A socket's path is at most 107 bytes long.)
+    with tempfile.TemporaryDirectory(prefix="t-") as folder:
+        with started("demo", env={**environment, "TMPDIR": folder}) as demo:
+            assert demo.stdout.readline().endswith(b", started for this run\n")
+            [address] = Path(folder).glob("*/socket")
+            demo.kill()
+        _wait_until_refused(str(address))

