@@ -47,7 +47,8 @@ class Setting(NamedTuple):
         with suppress(ValueError, KeyError, OverflowError):
             if isinstance(value, str) or (self.read is number and isinstance(value, float)):
                 value = self.read(value)  # type: ignore[arg-type] # number reads a float, too
-        if self.choices and value not in self.choices:
+        # Only these types: to compare some values, such as Decimal("sNaN"), raises.
+        if self.choices and not (isinstance(value, str | int) and value in self.choices):
             raise ConfigError(self.name, value, " or ".join(map(repr, self.choices)))
         return value
 

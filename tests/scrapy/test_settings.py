@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -153,6 +154,7 @@ def test_a_key_has_the_spiders_name(key: str, name: str) -> None:
 @settings(suppress_health_check=list(HealthCheck))
 @given(st.dictionaries(st.sampled_from([*_REDIS, *sorted(KNOWN)]), anything, min_size=1))
 @example({"BLOOMFILTER_BIT": 40, "TBLOOM_CAPACITY": 1000})
+@example({"TBLOOM_GROW": Decimal("sNaN")})
 def test_any_setting_works_or_is_named(values: dict[str, Any]) -> None:
     argument = refused(lambda: read_options(Settings(values), "spider"))
     assert {*(argument or "").split(", ")} <= {"", *values, "BLOOMFILTER_HASH_NUMBER"}
