@@ -1,1 +1,4 @@
-"""What passes between a store and Redis: requests and replies as data, tokens, and who sends them. Knows no store."""
+"""The layer between stores and Redis: requests and replies as data, tokens, and the drivers that send calls.
+
+It imports no store.
+"""

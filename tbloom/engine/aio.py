@@ -1,4 +1,4 @@
-"""The driver for asyncio: sends a flow's calls."""
+"""The driver for asyncio."""
 
 from __future__ import annotations
 
@@ -26,33 +26,37 @@ from tbloom.engine.urls import ClientOptions
 from tbloom.engine.verbs import AsyncVerbs
 
 T = TypeVar("T")
-#: The connections of a client, at most; more would make no call faster.
+#: The most connections of a client; more would make no call faster.
 _MOST = 50
 
 
 class AsyncSender:
-    """Sends calls through one client, for the tasks of one event loop, which wait where redis-py would raise
-    MaxConnectionsError."""
+    """A sender of calls through one client, for the tasks of one event loop.
+
+    Tasks wait for a connection where redis-py would raise MaxConnectionsError.
+    """
 
     def __init__(self, client: asyncio.Redis | asyncio.RedisCluster) -> None:
         self._client: Any = client
         self._plain = plain_options(client)
         self._pool: Any = getattr(client, "connection_pool", None)
         self._room = Semaphore(min(_MOST, getattr(self._pool, "max_connections", _MOST)))
-        #: How long (s) replies are waited for; None: redis-py limits that.
+        #: The time limit for replies (s); None: redis-py has its own.
         self._time_limit: float | None = None
-        #: When connections are closed, so that the address is asked anew (ns, by the monotonic clock).
+        #: When to close idle connections, so that DNS or Sentinel is asked again (ns, monotonic).
         self._renewal = next_renewal()
 
     def own_client(self) -> None:
-        """Limits the time for replies in redis-py's place, which would start a task for each request: that may swallow a
-        cancellation before Python 3.12."""
+        """Limit the time for replies in redis-py's place.
+
+        redis-py would start a task for each request, which may swallow a cancellation before Python 3.12.
+        """
         if self._pool is not None:
             self._time_limit = self._pool.connection_kwargs.get("socket_timeout")
             self._pool.connection_kwargs["socket_timeout"] = None
 
     async def send(self, calls: Sequence[Call]) -> list[Any]:
-        """The replies to these calls, which go together, or redis-py's errors."""
+        """Send these calls together and return their replies, or redis-py's errors."""
         first, client = calls[0], self._client
         async with self._room:
             if monotonic_ns() >= self._renewal:
@@ -64,24 +68,24 @@ class AsyncSender:
                         return [await client.execute_command(*first.words, **options)]
                     replies: list[Any] = await queued(client, calls).execute(raise_on_error=False)
                     return replies
-            except Exception as error:  # noqa: BLE001 - it is raised again, if it is none of redis-py's
+            except Exception as error:  # noqa: BLE001 - redis_error re-raises errors that are not redis-py's
                 return [redis_error(error)] * len(calls)
 
     async def renew(self) -> None:
-        """Has all connections that are not in use closed."""
+        """Close idle connections."""
         self._renewal = next_renewal()
-        if self._pool is not None:  # a cluster is asked anew by redis-py
+        if self._pool is not None:  # redis-py follows a cluster itself
             with suppress(TypeError):  # older blocking pools can't tell those in use
                 await self._pool.disconnect(inuse_connections=False)
 
 
 class AsyncDriver(AsyncVerbs, Store["asyncio.Redis | asyncio.RedisCluster", Any]):
-    """Sends calls, and awaits the replies."""
+    """A store whose methods await the reply."""
 
     _CLIENTS = (asyncio.Redis, asyncio.RedisCluster)
     _RETRY = Retry
     _sender: AsyncSender
-    #: Takes over the stored parameters, for ``open``; a store that is opened has it.
+    #: Take over the stored parameters, for ``open``. Only stores with an ``open`` define it.
     _adopt: Callable[..., Coroutine[Any, Any, None]]
     _cluster_unknown: bool
     _batcher: Batcher
@@ -90,7 +94,7 @@ class AsyncDriver(AsyncVerbs, Store["asyncio.Redis | asyncio.RedisCluster", Any]
     async def _open(
         cls, client: Any, name: str, options: ClientOptions, own: Mapping[str, Any], *adopted: Any
     ) -> Self:
-        """A store that exists, with the parameters that it has."""
+        """Open an existing store with its stored parameters."""
         store = cls._made(client, name, options, own)
         store._adopts = False  # noqa: SLF001 - its own; _adopt takes all parameters
         try:
@@ -110,7 +114,7 @@ class AsyncDriver(AsyncVerbs, Store["asyncio.Redis | asyncio.RedisCluster", Any]
         self._sender.own_client()
 
     async def _meet_cluster(self) -> None:
-        """Counts the cluster's masters, which an asyncio client knows after its first connection only."""
+        """Count the cluster's masters. An asyncio client does not know them before its first connection."""
         cluster: Any = self.client
         try:
             await cluster.initialize()
@@ -121,17 +125,17 @@ class AsyncDriver(AsyncVerbs, Store["asyncio.Redis | asyncio.RedisCluster", Any]
             self._cluster_unknown = False
 
     async def aclose(self) -> None:
-        """Closes the client, if ``from_url`` made it."""
+        """Close the client, if ``from_url`` made it."""
         await self._let_go()
         if self._owned:
             await self.client.aclose()
 
     async def _let_go(self) -> None:
-        """Ends retries. Raises TBloomError in another event loop, where the client can't be closed."""
+        """Stop retrying. Raise TBloomError in another event loop, where the client can't be closed."""
         self._batcher.check_loop()
         self._retry_for = 0.0
         if self._owned:
-            # The server may have closed connections unnoticed, and nothing is sent again.
+            # The server may have closed connections unnoticed, and later calls are not retried.
             await self._sender.renew()
 
     async def __aenter__(self) -> Self:
@@ -141,7 +145,7 @@ class AsyncDriver(AsyncVerbs, Store["asyncio.Redis | asyncio.RedisCluster", Any]
         await self.aclose()
 
     async def run(self, flow: Flow[T]) -> T:
-        """The answer of a flow (``tbloom.engine.flow``), whose calls are sent as those of the verbs are."""
+        """Run a flow (``tbloom.engine.flow``) and return its result."""
         if self._adopts:
             flow = self._adopting(flow)
         try:
@@ -158,10 +162,13 @@ class AsyncDriver(AsyncVerbs, Store["asyncio.Redis | asyncio.RedisCluster", Any]
             answer: T = stop.value
             return answer
         finally:
-            flow.close()  # so that it notes an error or a cancellation
+            flow.close()  # after an error or a cancellation, it keeps the answers that are lost
 
     async def _retried(self, calls: Sequence[Call], replies: Sequence[Any]) -> Sequence[Any]:
-        """The replies to these calls; ``replies``: those that came, or nothing."""
+        """Return the replies to these calls, with retries.
+
+        ``replies`` has the first attempt's replies; it is empty if nothing was sent.
+        """
         retries = self._retries(calls)
         while asked := retries.next_calls():
             retries.take(replies or await self._sender.send(asked))
@@ -172,6 +179,6 @@ class AsyncDriver(AsyncVerbs, Store["asyncio.Redis | asyncio.RedisCluster", Any]
                 self._batcher.go_on()
                 await sleep(retries.pause)
             if retries.waits and isinstance(self.client, asyncio.RedisCluster):
-                with suppress(Exception):  # the next try tells
+                with suppress(Exception):  # the next try fails too, and is retried or raised
                     await self.client.nodes_manager.initialize()
         return retries.replies

@@ -1,10 +1,11 @@
-"""Items that tasks ask for while a call is on its way go together in the next one; a lone call goes at once.
+"""Calls that asyncio tasks share.
 
-The next one goes when that call has ended, or as soon as it has as many items: so the server has work while the client hands
+A lone item is sent at once. Items that tasks ask for while a call is in flight go together in the next call. It is sent when
+the call in flight has ended, or as soon as as many items wait as are in flight. So the server has work while the client hands
 out answers, and the two take turns with halves of the tasks.
 
-Each task keeps its own answer, error and cancellation. An item that was added, and whose task has gone, is kept as a
-pending answer (``engine/pending``).
+Each task has its own answer, error and cancellation. If a task is cancelled and its item was added, the answer stays pending
+(``engine/pending``).
 """
 
 from __future__ import annotations
@@ -17,31 +18,31 @@ from tbloom.engine.flow import Flow
 from tbloom.engine.pending import Answers, Batch
 from tbloom.errors import TBloomError
 
-#: The items of one batch.
+#: The most items of one batch.
 MOST = 500
-#: The calls that are on their way at once, of those that have as many items as the ones before.
+#: A batch is sent early, once as many items wait as are in flight, only while fewer calls than this are in flight.
 AT_ONCE = 2
 
 
 class Asked(NamedTuple):
-    """How an item is asked for."""
+    """How an item joins a shared call."""
 
-    #: Equal for items that can go together.
+    #: Equal for items that can share a call.
     kind: Hashable
-    #: Awaits a flow's answer. (It refers to the store, so it is dropped with the item.)
+    #: Run a flow; its result is awaited. (It refers to the store, so it is dropped with the item.)
     run: Callable[[Flow[Any]], Any]
-    #: The flow for items, an answer for each.
+    #: Return the flow for a list of items; it returns the answer of each.
     many: Callable[[list[Any]], Flow[Any]]
-    #: Keeps a new item whose task has gone, by its answer; None: they are only asked for.
+    #: Keep a new item whose task was cancelled, with the batch that found it new; None: the verb adds nothing.
     keep: Callable[[Any, Batch], None] | None = None
 
     async def alone(self, item: Any) -> bool:
-        """The answer to an item that goes alone."""
+        """Return the answer to an item, sent in a call of its own."""
         return bool((await self.run(self.many([item]))).get(item))
 
 
 class Waiting:
-    """An item of a task that waits; ``done`` gets its answer, and is cancelled with the task."""
+    """An item whose task waits; ``done`` gets the answer, and is cancelled with the task."""
 
     __slots__ = ("_answer", "asked", "batch", "done", "item")
 
@@ -49,13 +50,16 @@ class Waiting:
         self.asked: Asked = asked
         self.item: Any = item
         self.done: asyncio.Future[bool | None] = done
-        #: What sends for it.
+        #: The task that sends it; None until then.
         self.batch: asyncio.Task[None] | None = None
         self._answer: Batch | None = None
 
     def take(self, answers: Answers | Exception | None) -> None:
-        """Gives the task its answer, or the error; None: the call has no answer for it, or was refused, perhaps for another
-        item. Keeps the answer where the task has gone."""
+        """Give the task its answer, or the error. If the task was cancelled, keep a new item.
+
+        With None or a TBloomError, the task asks again alone: the call has no answers, or was refused, perhaps because of
+        another item.
+        """
         if isinstance(answers, dict):
             self._answer = answer = answers.get(self.item)
             if not self.done.cancelled():
@@ -71,15 +75,15 @@ class Waiting:
                 self.done.set_result(None)
 
     def leave(self) -> None:
-        """The task was cancelled: keeps an answer that has come."""
+        """Keep an answer that has come, because the task was cancelled."""
         has_come = self.done.done() and not self.done.cancelled() and not self.done.exception()
         if has_come and self._answer and self.asked.keep:
             self.asked.keep(self.item, self._answer)
 
 
 def hand_out(waiting: Iterable[Waiting], answers: Answers | Exception | None) -> None:
-    """Gives each task its answer, or the error; an item is new once."""
-    # Those that still wait come first.
+    """Give each task its answer, or the error. One task is told that an item is new; the others have seen it."""
+    # Tasks that still wait come first: one of them is told, rather than a cancelled one.
     for each in sorted(waiting, key=lambda each: each.done.cancelled()):
         each.take(answers)
         if each.asked.keep and isinstance(answers, dict):
@@ -91,17 +95,19 @@ class Batcher:
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
-        #: Those that wait for a call that is on its way, by its kind.
+        #: By kind: the items that wait for a call in flight.
         self._waiting: dict[Hashable, list[Waiting]] = {}
         self._batches = set[asyncio.Task[None]]()
-        #: The number of items of each call that is on its way.
+        #: The number of items of each call in flight.
         self._on_way: list[int] = []
-        #: The batches that are on their way with items whose tasks have left, and these items.
+        #: The batches in flight with items whose tasks were cancelled, and these items.
         self._left: dict[asyncio.Task[None], set[Any]] = {}
 
     def check_loop(self) -> None:
-        """Raises TBloomError if no event loop of asyncio's runs, or another one than the first, where redis-py's connections
-        don't work."""
+        """Raise TBloomError if no asyncio event loop runs, or another one than the first.
+
+        redis-py's connections work only in the loop that opened them.
+        """
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
@@ -117,17 +123,16 @@ class Batcher:
             self._loop = loop
 
     async def settle(self, *items: Any) -> None:
-        """Waits for the batches that tasks have left; with items, only for theirs.
+        """Wait for the batches in flight that have items of cancelled tasks; with ``items``, only for the batches of these.
 
-        Else a further call for such an item would be answered that it is seen, before its first answer has come, or is known
-        to be lost.
+        Otherwise a second call could be told "seen" before the first answer is delivered, or known to be lost.
         """
         wanted = {*items}
         while left := [batch for batch, left in self._left.items() if not wanted or wanted & left]:
             await asyncio.wait(left)
 
     async def ask(self, asked: Asked, item: Any) -> bool:
-        """The answer to an item."""
+        """Return the answer to an item. It may share a call with other tasks' items."""
         self.check_loop()
         if self._left and asked.keep:
             await self.settle(item)
@@ -156,19 +161,22 @@ class Batcher:
         return await asked.alone(item) if answer is None else answer
 
     def go_on(self) -> None:
-        """Sends for those that wait: a call has failed, and is retried."""
+        """Send the items that wait, because a call has failed and is retried."""
         for kind, waiting in [*self._waiting.items()]:
             self._end(kind, waiting, MOST)
 
     def _end(self, kind: Hashable, waiting: list[Waiting], sent: int) -> None:
-        """Sends for those that wait for a call of ``sent`` items, unless that was done: as many items, or half of them."""
+        """Send items that wait for a call of ``sent`` items, unless they were sent early.
+
+        The next batch has as many items as that call, or half of the items that wait, if these are more.
+        """
         if self._waiting.get(kind) is not waiting:
             return
         del self._waiting[kind]
         if waiting:
             most = min(max(sent, len(waiting) // 2 + 1), MOST)
             others = self._waiting[kind] = waiting[most:]
-            # First, because an eager task runs at once.
+            # Before the task is made, because an eager task runs at once.
             self._on_way.append(len(waiting[:most]))
             batch = asyncio.create_task(self._send(waiting[:most], others))
             for each in waiting[:most]:
@@ -177,7 +185,7 @@ class Batcher:
             batch.add_done_callback(self._batches.discard)
 
     async def _send(self, taken: list[Waiting], others: list[Waiting]) -> None:
-        """Sends for those that wait; ``others``: those that wait for this call."""
+        """Send the items that are taken; the ``others`` wait for this call."""
         asked, answers = taken[0].asked, None
         try:
             if items := [each.item for each in taken if not each.done.cancelled()]:
@@ -186,6 +194,6 @@ class Batcher:
             answers = error
         finally:
             self._on_way.remove(len(taken))
-            # First, so that the server has work while these tasks go on.
+            # Before the answers are handed out, so that the server has work while these tasks run.
             self._end(asked.kind, others, len(taken))
             hand_out(taken, answers)

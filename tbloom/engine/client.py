@@ -1,4 +1,4 @@
-"""What all stores share: their redis-py client, their parameters, and how long a failed call is retried."""
+"""The base class of all stores: the redis-py client, the parameters, and the time for retries."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ T = TypeVar("T")
 Client = TypeVar("Client")
 Config = TypeVar("Config", bound=Guarded)
 
-#: How long (s) a call is retried on a single server; a restart may take that.
+#: How long (s) a call is retried on a single server: long enough for a restart.
 RETRY_FOR = 5.0
-#: The same on a cluster, or through a Sentinel. A failover takes some seconds more than their time-outs
+#: How long (s) on a cluster, or through a Sentinel. A failover takes some seconds more than their time-outs
 #: (cluster-node-timeout: 15 s by default; down-after-milliseconds: 30 s).
 RETRY_FOR_FAILOVER = 40.0
 _MAX_RETRY_FOR = 3600.0
 
 
 def seconds(argument: str, value: Any, least: float, most: float) -> float:
-    """The value, if it is a number of seconds in this range."""
+    """Return the value. Raise ConfigError for ``argument`` unless it is a number of seconds in this range."""
     if isinstance(value, int | float) and not isinstance(value, bool) and least <= value <= most:
         return float(value)
     raise ConfigError(argument, value, f"a number of seconds from {least:g} to {most:g}")
@@ -41,21 +41,22 @@ def seconds(argument: str, value: Any, least: float, most: float) -> float:
 class Store(Generic[Client, Config]):
     """A store: its client and its parameters. The drivers (``sync``, ``aio``) send its calls."""
 
-    #: redis-py's classes for a server and for a cluster, and for retries; the store's twin for its other ones.
+    #: redis-py's client classes for a server and a cluster; its class for retries; the name of the store's class for the
+    #: other kind of client.
     _CLIENTS: tuple[Any, Any]
     _RETRY: type
     _OTHER: str
-    #: A TypedDict of the arguments that the class takes beside client and name.
+    #: A TypedDict of the arguments that the class takes besides client and name.
     _ARGUMENTS: type
-    #: The store's parameters, the derived ones too.
+    #: The store's parameters, with derived ones.
     config: Config
-    #: The store adopts stored parameters, and does not know them yet.
+    #: True until the first call, if that is to adopt stored parameters.
     _adopts: bool = False
-    #: A driver's: gives a flow's answer, or awaits it.
+    #: Run a flow and return its result, or an awaitable of it. Each driver defines it.
     run: Callable[..., Any]
 
     def __new__(cls, *_: Any, **arguments: Any) -> Self:
-        """Raises TypeError for an argument that the class does not take; it names the nearest one that it takes."""
+        """Raise TypeError for an argument that the class does not take. The message names the nearest one, or all."""
         taken = ("client", "name", *cls._ARGUMENTS.__annotations__)
         for given in arguments.keys() - {*taken}:
             nearest = get_close_matches(given, (*taken, "client_options"), 1)
@@ -95,7 +96,7 @@ class Store(Generic[Client, Config]):
     def _made(
         cls, client: Any, name: str, options: ClientOptions, arguments: Mapping[str, Any]
     ) -> Self:
-        """A store with this client, or with one of its own for a URL."""
+        """Return a store that uses this client. For a URL, the store makes its own client."""
         if isinstance(client, str):
             return cls._from_url(client, name, options, arguments)
         if given := check_options(options):
@@ -106,7 +107,7 @@ class Store(Generic[Client, Config]):
     def _from_url(
         cls, url: str, name: str, options: ClientOptions, arguments: Mapping[str, Any]
     ) -> Self:
-        """A store with a client of its own."""
+        """Return a store that makes its own client for the URL."""
         address, is_cluster = parse_url(url)
         try:
             client = make_client(cls._CLIENTS[is_cluster].from_url, cls._RETRY, address, options)
@@ -117,25 +118,25 @@ class Store(Generic[Client, Config]):
         return store
 
     def _adopting(self, flow: Flow[T]) -> Flow[T]:
-        """Adopt stored parameters, then return the flow's answer."""
+        """Adopt stored parameters, then run the flow and return its result."""
         raise NotImplementedError
 
     def _begin(self) -> None:
-        """What a driver does once the store has its parameters."""
+        """Set up the driver, once the store has its parameters."""
 
     def _own_client(self) -> None:
-        """Notes that ``from_url`` made the client: nothing else uses it."""
+        """Note that ``from_url`` made the client, so that nothing else uses it."""
         self._owned = True
         if not self._retry_for_is_given and not self._retry_for:
             self._retry_for = RETRY_FOR
 
     def _spread(self, masters: int) -> None:  # noqa: ARG002 - a subclass uses it
-        """Notes that the client is that of a cluster."""
+        """Note that the client is a cluster's, with this number of masters."""
         if not self._retry_for_is_given:
             self._retry_for = RETRY_FOR_FAILOVER
 
     def retry_seconds(self) -> float:
-        """How long a call that fails is retried; asked after each try."""
+        """Return how long (s) a failed call is retried. It is asked after each try, because ``close()`` stops retries."""
         return self._retry_for
 
     def _retries(self, calls: Sequence[Call]) -> Retries:

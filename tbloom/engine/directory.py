@@ -1,7 +1,7 @@
 """The directory of a store's buckets: extendible hashing.
 
 R. Fagin et al., "Extendible hashing: a fast access method for dynamic files", 1979. When bucket 1 gets too large, it is
-split into 2 and 3; these into 4, 5, 6 and 7, and so on. Each level of the directory goes by one more of the fingerprint's last
+split into 2 and 3; these into 4, 5, 6 and 7, and so on. Each level of the directory uses one more of the fingerprint's last
 48 bits. The layout has a bit for each bucket that has been split. ``lua/shared/buckets.lua`` computes the same in ``place``
 and ``half_of``.
 """
@@ -14,18 +14,18 @@ from collections.abc import Iterable, Iterator
 from tbloom.engine.flow import Call, Flow, deliver, text
 from tbloom.errors import TBloomError
 
-#: The last bucket that may be split. It bounds the layout, also for items that were made to share one bucket.
+#: The last bucket that may be split. It bounds the layout, even if someone makes items that share one bucket.
 LAST_BUCKET = 1 << 26
-#: The digits of the generation, which the layout begins with; the bytes that one command reads.
+#: The layout begins with the digits of the generation. One command reads at most this many bytes.
 _GENERATION, _READ_AT_ONCE = 16, 1 << 20
 _LONGEST = _GENERATION + LAST_BUCKET // 8
-#: How many of a fingerprint's bits choose its bucket: the last ones. (The first ones choose its shard.)
+#: How many of a fingerprint's last bits choose its bucket. (Its first bits choose its shard.)
 BITS = 48
 _MASK = (1 << BITS) - 1
 
 
 class Directory:
-    """The buckets of a shard, or of a mapping, as far as known; ``generation``: when they began (us), 16 digits."""
+    """The last known buckets of a shard or a mapping; ``generation`` is the time they began (us), in 16 digits."""
 
     __slots__ = ("_level", "_splits", "generation")
 
@@ -35,7 +35,7 @@ class Directory:
         self._level = 0  # the last search ended here; the next one ends nearby
 
     def note_splits(self, buckets: Iterable[int]) -> None:
-        """Notes that these buckets have been split."""
+        """Note that these buckets have been split."""
         for bucket in buckets:
             missing = bucket // 8 + 1 - len(self._splits)
             if missing > 0:
@@ -43,7 +43,7 @@ class Directory:
             self._splits[bucket // 8] |= 0x80 >> bucket % 8
 
     def half_of(self, fingerprint: int) -> int:
-        """The number of the half of its bucket that the item belongs to."""
+        """Return the number of the half of its bucket that the item belongs to."""
         path = (1 << BITS) | (fingerprint & _MASK)
         level = self._level
         while level and not self._is_split(path >> (BITS + 1 - level)):
@@ -54,13 +54,13 @@ class Directory:
         return path >> (BITS - 1 - level)
 
     def bucket_after(self, position: int) -> tuple[int, int]:
-        """The bucket at this position of all 2^48, and the position of the next one."""
+        """Return the bucket at this position of 2^48, and the position of the next bucket (0 after the last one)."""
         bucket = self.half_of(position) >> 1
         width = 1 << (BITS + 1 - bucket.bit_length())
         return bucket, (position - position % width + width) & _MASK
 
     def buckets(self) -> Iterator[int]:
-        """All buckets."""
+        """Yield all buckets."""
         position = 0
         while True:
             bucket, position = self.bucket_after(position)
@@ -74,9 +74,9 @@ class Directory:
 
 
 def read_directory(name: str, key: str, remedy: str = "clear()") -> Flow[Directory]:
-    """The directory that a layout's key describes; without a generation if there is no such key.
+    """Read the directory from a layout's key. Without the key, the directory has no generation.
 
-    ``name``: the store's; ``remedy``: what its user can do about a key that is no layout.
+    ``name`` is the store's. ``remedy`` is the call that mends a key that is no layout, for the error.
     """
     layout, is_whole = b"", False
     while not is_whole and len(layout) <= _LONGEST:

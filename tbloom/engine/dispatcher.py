@@ -1,4 +1,4 @@
-"""Calls with tokens, corrected and repeated until each item has its answer; answers that get lost stay pending."""
+"""Calls with tokens, corrected and repeated until each item has its answer. Lost answers stay pending."""
 
 from __future__ import annotations
 
@@ -35,25 +35,25 @@ from tbloom.engine.tokens import LANE_TTL_MS, NO_LANE, LanePool
 from tbloom.errors import TBloomError
 
 CLOCK_CHANGED = "the server's clock left the current slice"
-#: Takes the reply to a batch's call: notes its answers, or corrects what the client knows of the store.
+#: Handle the reply to a batch's call: note its answers, or correct the client's view of the store.
 Learn = Callable[[Batch, Any], None]
 
 
 class Agreement(IntEnum):
-    """What a call needs of the stored parameters."""
+    """The state of the stored parameters that a call requires."""
 
-    #: Nothing.
+    #: Any.
     NONE = 0
-    #: They are the client's, if there are any.
+    #: If parameters are stored, they equal the client's.
     COMPARED = 1
-    #: They are stored, and are the client's.
+    #: Parameters are stored, and equal the client's.
     STORED = 2
 
 
 class Dispatcher(BeginsAnew):
     """One client's calls to the store ``name``."""
 
-    #: What makes corrections necessary.
+    #: The cause of corrections, for the error about too many.
     _change = CLOCK_CHANGED
 
     def __init__(self, name: str) -> None:
@@ -61,12 +61,12 @@ class Dispatcher(BeginsAnew):
         super().__init__()
 
     def begin(self) -> None:
-        """A forked process becomes another client, and leaves pending answers to its parent."""
+        """Start with new lanes and no pending answers: a forked child is another client, and its parent has the old ones."""
         self.pending_answers: PendingAnswers = PendingAnswers()
         self.lanes: LanePool = LanePool()
 
     def send_once(self, batches: list[Batch], call: Callable[[Batch], Call]) -> Flow[None]:
-        """Send batches with a token for each."""
+        """Send batches, each with a token of its own."""
         for batch in batches:
             batch.lane = self.lanes.take()
         yield from self.send(batches, call, Agreement.STORED)
@@ -82,8 +82,7 @@ class Dispatcher(BeginsAnew):
     ) -> Flow[None]:
         """Send each batch until its items have their answers.
 
-        Items that need a further call move to batches of their own, which are added to the list. ``learn`` is called in
-        place of ``_learn``.
+        Items that need a further call move to new batches, which are appended to the list. ``learn`` replaces ``_learn``.
         """
         learn = learn or self._learn
         if len(batches) == 1:
@@ -98,7 +97,7 @@ class Dispatcher(BeginsAnew):
         learn: Learn,
     ) -> Flow[None]:
         for some in chunks([*batches], CALLS_AT_ONCE):
-            # One batch of each shard comes first, so that not all of them begin the shard.
+            # One batch of each shard prepares it first, so that the others don't do the same.
             firsts = {batch.shard: batch for batch in reversed(some)}
             yield from together(*[self._prepare(batch, agreement) for batch in firsts.values()])
             yield from together(
@@ -134,7 +133,7 @@ class Dispatcher(BeginsAnew):
                 except TBloomError:
                     batch.sent = 0
                     raise
-                batch.sent = 0  # last, for the case of an interrupt
+                batch.sent = 0  # last: an interrupt before this leaves the batch pending
             if batch.answers.strip(MOVED):
                 corrections = 0
             if rest := self._rest_of(batch):
@@ -142,7 +141,7 @@ class Dispatcher(BeginsAnew):
                 batches.append(rest)
 
     def _prepare(self, batch: Batch, agreement: Agreement) -> Flow[None]:
-        """Send what comes before a batch's call."""
+        """Send the steps that must precede a batch's call."""
         for _ in range(MAX_CORRECTIONS):
             step = self._next_step(batch, agreement)
             if step is None:
@@ -153,13 +152,13 @@ class Dispatcher(BeginsAnew):
     def add(
         self, digests: list[Any], batches: list[Batch], call: Callable[[Batch], Call]
     ) -> Flow[Answers]:
-        """Which of the items in these batches are new? An item without an answer is seen."""
+        """Send batches that add these items, and return their answers. An item without an answer is seen."""
         pending = self.pending_answers
         try:
             if pending.exist:
                 yield from self.fetch_lost(digests)
                 pending.check_room(self._name, digests)
-            # Those that are known to be new are sent too: the store may have forgotten them since.
+            # Items that are known to be new are sent too: the store may have forgotten them since.
             try:
                 for batch in batches:
                     batch.lane = self.lanes.take()
@@ -167,11 +166,11 @@ class Dispatcher(BeginsAnew):
                 for batch in batches:
                     self.lanes.free.append(batch.lane)
             except TBloomError:
-                # Refused from now on, after a reconfigure() for example: this is the last time to tell.
+                # Later calls will be refused, after a reconfigure() for example, so return the pending answers now.
                 if not pending.knows(digests):
                     raise
             if pending.exist:
-                # A reply that was late may have answered an earlier one since.
+                # A late reply to an earlier call may have noted an older generation since.
                 for batch in filter(attrgetter("answers"), batches):
                     pending.note_generation(batch.shard, batch.generation)
             return answers_of(batches) | pending.take_new(digests)
@@ -180,10 +179,10 @@ class Dispatcher(BeginsAnew):
             raise
 
     def fetch_lost(self, digests: list[Any]) -> Flow[None]:
-        """Asks for lost answers: to these items, and the oldest where there are too many."""
+        """Fetch the lost answers to these items, and the oldest ones if too many are lost."""
         lost = self.pending_answers.lost(digests)
         asked = [Batch([], batch.shard, batch.lane) for batch in lost]
-        # A refusal, of changed parameters for example, meets the present call too.
+        # If the server refuses, because of changed parameters for example, it refuses the present call too.
         with suppress(TBloomError):
             yield from self.send(asked, self.last_call, Agreement.NONE, self._learn_last)
         for batch, again in zip(lost, asked, strict=True):
@@ -191,48 +190,55 @@ class Dispatcher(BeginsAnew):
                 self.pending_answers.settle(batch, again.answers)
 
     def keep_new(self, digest: Any, batch: Batch) -> None:
-        """Keeps a new item whose caller has gone. What the client knows of the store may have changed since the answer."""
+        """Keep a new item whose task was cancelled.
+
+        ``batch`` has the client's view of the store at the time of the answer, which may have changed since.
+        """
         kept = replace(batch, digests=[digest], answers="1")
         self.pending_answers.keep(kept, self._lasts(batch))
 
     def keep(self, batches: Iterable[Batch]) -> None:
-        """Keeps the batches that were sent."""
+        """Keep the batches that were sent, because their caller gets no answers."""
         for batch in batches:
             if batch.sent or batch.answers is not None:
                 self.pending_answers.keep(batch, self._lasts(batch))
 
     def _lasts(self, batch: Batch) -> int:
-        """How long (ms) the items that a batch has added are remembered."""
+        """Return how long (ms) the items that a batch has added are remembered."""
         return batch.ttl or LANE_TTL_MS
 
     @abstractmethod
     def _next_step(self, batch: Batch, agreement: Agreement) -> Flow[None] | None:
-        """Return the next step before a batch's call: a flow that brings the store, or what is known of it, closer to what
-        the call needs. Return None if the call can be made."""
+        """Return a flow that must precede the batch's call, or None if the call can be made.
+
+        The flow changes the store, or updates the client's view of it. Further flows may be needed after it.
+        """
 
     @abstractmethod
     def last_call(self, batch: Batch) -> Call:
-        """The last call with a token whose answers are lost. The server answers as it did, if it has executed an earlier
-        one; else it does nothing, and will not execute any that comes late."""
+        """Replay the token without items: the server returns its answers, or voids the token.
+
+        It has answers if it has executed the call. If not, a late copy of the call will not be executed.
+        """
 
     @abstractmethod
     def _learn(self, batch: Batch, reply: Any) -> None:
-        """Note a batch's answers. Where the reply has none, correct what the client knows of the store."""
+        """Note a batch's answers. If the reply has none, correct the client's view of the store."""
 
     def _learn_last(self, batch: Batch, reply: Any) -> None:
-        """Take the reply to a ``last_call``."""
+        """Note the answers in the reply to a ``last_call``."""
         status, payload, *_ = reply
-        if status in (Status.OK, Status.UNKNOWN):  # unknown: no call would be executed
+        if status in (Status.OK, Status.UNKNOWN):  # unknown: a late copy would not be executed
             batch.answers = text(payload)
         else:
             self._learn(batch, reply)
 
     @abstractmethod
     def _rest_of(self, batch: Batch) -> Batch | None:
-        """Return a batch of the items that need a further call, if there are any."""
+        """Return a batch of the items that need a further call, or None."""
 
     def _batch_of_rest(self, batch: Batch, digests: list[Any]) -> Batch:
-        """A batch like this one for the digests."""
+        """Return a batch like this one, for these digests, with a token of its own."""
         lane = NO_LANE if batch.lane is NO_LANE else self.lanes.take()
         return replace(
             batch,
@@ -246,7 +252,10 @@ class Dispatcher(BeginsAnew):
         )
 
     def _answers(self, batch: Batch, payload: Any, *, complete: bool = False) -> str:
-        """A character for each item; unless ``complete``, for the first ones at least. Numbers are those of characters."""
+        """Return a character for each item; unless ``complete``, the last items may have none.
+
+        A list payload has the characters' code points. Raise TBloomError if the number of answers can't be right.
+        """
         if type(payload) is list:
             payload = "".join(map(chr, payload))
         answers = payload if isinstance(payload, str) else payload.decode(errors="replace")

@@ -1,8 +1,8 @@
-"""Requests to the server and their replies, as data; and what every flow does about error replies.
+"""Requests to the server and their replies as data, and the handling of error replies that all flows share.
 
 A *flow* is a generator that yields calls and is sent their replies. A driver (``sync``, ``aio``) sends the calls of one
-``yield`` together and in order. It returns a reply for each: redis-py's, or its error for an error reply. A connection error
-is raised by the driver.
+``yield`` together and in order. It returns a reply for each call: redis-py's reply, or redis-py's exception for an error
+reply. The driver raises connection errors itself.
 """
 
 from __future__ import annotations
@@ -17,27 +17,30 @@ from typing import Any, TypeVar
 from tbloom.errors import ServerTooOld, TBloomError
 
 OLDEST_SERVER = (6, 2)
-#: What a server says to a user whose rights do not do.
+#: The server's errors for a user whose ACL rights do not suffice.
 _DENIED = re.compile("no permissions to|user executing the script can't", re.IGNORECASE)
-#: How a ``ResponseError`` begins whose code is another one than ERR.
+#: The start of a ``ResponseError`` with a code other than ERR. (redis-py removes ERR.)
 _CODE = re.compile("[A-Z]+ ")
-#: The calls that a flow yields at once, at most.
+#: The most calls that a flow yields at once.
 CALLS_AT_ONCE = 32
 
-#: A slice ends, or the layout changes, between a call and its reply: by chance once or twice. More often, without any
-#: answer, means that the server's clock runs away, or that another program changes the layout.
+#: A slice may end, or the layout may change, between a call and its reply; by chance that happens once or twice in a row.
+#: More corrections without an answer mean that the server's clock runs away, or that another program changes the layout.
 MAX_CORRECTIONS = 64
 
 
 class Status(IntEnum):
-    """How a script's reply begins. Only OK and FULL replies have answers; the others have changed nothing."""
+    """The first field of a script's reply.
+
+    Only OK and FULL replies carry answers. With any other status, the script has changed nothing.
+    """
 
     OK = 0
     #: The server's clock is not within the slice that the client believes current.
     CLOCK = 1
     #: Other parameters are stored.
     MISMATCH = 2
-    #: The token's lane has had a later call, so this is a late copy of a call that was answered.
+    #: The token's lane has had a later call: this one is a late copy of a call that was answered.
     STRAY = 3
     #: No parameters are stored, and the client has not compared its own elsewhere.
     UNKNOWN = 4
@@ -47,7 +50,7 @@ class Status(IntEnum):
     FULL = 6
     #: A counter holds ids of another generation than its mapping.
     OTHER_IDS = 7
-    #: A key's value is not tbloom's, or missing where there must be one.
+    #: A key's value is not tbloom's, or a key that must exist is missing.
     DAMAGED = 8
     #: A mapping has counters, or buckets that are still to be deleted.
     IN_USE = 9
@@ -55,31 +58,34 @@ class Status(IntEnum):
 
 @dataclass(slots=True, eq=False)
 class Call:
-    """A command, or the call of a script. Its reply is in bytes, whatever the client's ``decode_responses`` is."""
+    """A command, or the call of a script.
 
-    #: The command's words.
+    The reply is in bytes, whatever the client's ``decode_responses`` is.
+    """
+
+    #: The command and its arguments.
     words: tuple[Any, ...]
-    #: A key on the node that it asks, if that is not its first one.
+    #: A key on the node that executes the call; empty: the call's first key selects the node.
     at: Any = ""
-    #: Its ``Script`` (``engine/scripts``); None: it is a command.
+    #: The ``Script`` (``engine/scripts``); None for a command.
     script: Any = None
-    #: True: an earlier copy got no reply, and may be executed late.
+    #: True: an earlier copy got no reply, and may still be executed.
     is_resent: bool = False
 
     @property
     def key(self) -> Any:
-        """A key on the node that it asks."""
+        """A key on the node that executes the call."""
         return self.at or self.words[3 if self.script else 1]
 
     def with_text(self) -> Call:
-        """The same call, from now on by its script's text, which loads it."""
+        """Switch to EVAL with the script's text, which also loads the script, and return the call."""
         if self.script:
             self.words = ("EVAL", self.script.text, *self.words[2:])
         return self
 
 
 def pairs(reply: Any) -> dict[Any, Any]:
-    """A hash as a dict, as which it comes in RESP3, and from redis-py."""
+    """Return a hash reply as a dict. RESP2 has a flat list; RESP3 and redis-py have a dict."""
     return reply if isinstance(reply, dict) else dict(zip(reply[::2], reply[1::2], strict=True))
 
 
@@ -88,14 +94,14 @@ Flow = Generator[Sequence[Call], Sequence[Any], T]
 
 
 def deliver(calls: Sequence[Call]) -> Flow[Sequence[Any]]:
-    """The replies to the calls; raises the first error among them."""
+    """Return the replies to the calls. Raise the first error among them."""
     replies = yield calls
     yield from raise_first(calls, replies)
     return replies
 
 
 def deliver_all(calls: Sequence[Call], at_once: int = CALLS_AT_ONCE) -> Flow[list[Any]]:
-    """The replies to any number of calls; at most ``at_once`` are sent together."""
+    """Return the replies to any number of calls, sent in groups of at most ``at_once``."""
     replies: list[Any] = []
     for turn in chunks(calls, at_once):
         replies += yield from deliver(turn)
@@ -103,7 +109,7 @@ def deliver_all(calls: Sequence[Call], at_once: int = CALLS_AT_ONCE) -> Flow[lis
 
 
 def together(*flows: Flow[Any]) -> Flow[list[Any]]:
-    """Return the answers of these flows, in order. The calls that they have at the same time are sent together.
+    """Run these flows side by side, send their next calls together, and return their results in order.
 
     All flows get the replies to their calls before the first error is raised.
     """
@@ -130,12 +136,15 @@ def together(*flows: Flow[Any]) -> Flow[list[Any]]:
 
 
 def too_many_corrections(name: str, change: str) -> TBloomError:
-    """The error for a call that the server has corrected ``MAX_CORRECTIONS`` times."""
+    """Return the error for a call that the server has corrected ``MAX_CORRECTIONS`` times."""
     return TBloomError(f"{name!r}: {change} {MAX_CORRECTIONS} times in a row")
 
 
 def corrected(name: str, change: str, attempt: Callable[[], Flow[T | None]]) -> Flow[T]:
-    """The answer of the first attempt that the server does not correct; None: it did. ``change``: why."""
+    """Call ``attempt`` until it returns a value, and return that value.
+
+    An attempt returns None if the server corrected it. ``change`` is the cause of the corrections, for the error.
+    """
     for _ in range(MAX_CORRECTIONS):
         answer = yield from attempt()
         if answer is not None:
@@ -144,26 +153,29 @@ def corrected(name: str, change: str, attempt: Callable[[], Flow[T | None]]) -> 
 
 
 def raise_first(calls: Sequence[Call], replies: Sequence[Any]) -> Flow[None]:
-    """Raises the first error among the replies."""
+    """Raise the first error among the replies."""
     for call, reply in zip(calls, replies, strict=True):
         if isinstance(reply, Exception):
             yield from _raise(call, reply)
 
 
 def chunks(sequence: Sequence[T], size: int) -> Iterator[Sequence[T]]:
-    """The sequence in pieces of at most ``size``."""
+    """Yield the sequence in pieces of at most ``size``."""
     for start in range(0, len(sequence), size):
         yield sequence[start : start + size]
 
 
 def text(reply: str | bytes) -> str:
-    """The reply as str; redis-py makes some itself."""
-    # What is not UTF-8 was written by another program.
+    """Return a reply as str; redis-py decodes some replies itself."""
+    # Another program may have written bytes that are not UTF-8.
     return reply if isinstance(reply, str) else reply.decode(errors="replace")
 
 
 def _raise(call: Call, error: Exception) -> Flow[None]:
-    """Raises the server's error, or one that names its cause."""
+    """Raise the server's error, or one that names its cause.
+
+    For an error without a code, ask the server for its version first: a server that is too old is a likely cause.
+    """
     if _DENIED.search(str(error)):
         where = (
             "SECURITY.md has all rights that are needed; the server's ACL LOG says which one is not"
@@ -172,7 +184,7 @@ def _raise(call: Call, error: Exception) -> Flow[None]:
     if str(error).startswith("WRONGTYPE "):
         tag = text(call.key).partition("}")[0]
         raise type(error)(f"{error} (another program has written to a key of {tag}}})") from error
-    # (By its name, because flows know no redis-py.)
+    # The class is compared by name, because flows do not import redis-py.
     if type(error).__name__ == "ResponseError" and not _CODE.match(str(error)):
         [server] = yield [Call(("INFO", "server"), call.key)]
         # redis-py makes a dict of it.

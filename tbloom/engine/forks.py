@@ -1,4 +1,4 @@
-"""What a forked process must not share with its parent."""
+"""Objects that a forked process must not share with its parent."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ _methods: weakref.WeakKeyDictionary[Any, Callable[[Any], None]] = weakref.WeakKe
 
 
 def in_child(method: Any) -> None:
-    """Calls an object's method in forked children, as long as the object exists: one method of each object."""
-    # (A WeakMethod's callback prints an error when Python ends.)
+    """Call an object's method in forked children, for as long as the object exists. An object has one such method."""
+    # A WeakMethod's callback would print an error when Python ends.
     _methods[method.__self__] = method.__func__
 
 
 class BeginsAnew(ABC):
-    """Something that begins anew in a forked child."""
+    """An object that resets itself in a forked child."""
 
     __slots__ = ("__weakref__",)
 
@@ -28,11 +28,11 @@ class BeginsAnew(ABC):
 
     @abstractmethod
     def begin(self) -> None:
-        """Forgets everything."""
+        """Set the initial state."""
 
 
 def _after_fork() -> None:
-    for owner, method in list(_methods.items()):  # one may make others
+    for owner, method in list(_methods.items()):  # a copy, because a method may register others
         method(owner)
 
 

@@ -23,7 +23,7 @@ _SEGMENTS = 256
 _LIKE_A_SHARD = re.compile(r":[0-9]+(\.[0-9]+)?:*\Z")
 #: The mapping of counters that name none. No name has braces.
 DEFAULT_MAPPING = "{ids}"
-#: What follows the hash tag in its keys, and in no others.
+#: The text after the hash tag in that mapping's keys. No other store's keys have it.
 DEFAULT_INNER = ":_"
 #: A pattern for SCAN: the keys of all stores' parameters, and the shards' copies.
 CONFIGS = "{*}*:config"
@@ -32,7 +32,7 @@ _DEFAULT_ROOT = f"{DEFAULT_MAPPING}{DEFAULT_INNER}:config"
 
 
 def check_name(name: str, argument: str = "name") -> str:
-    """The name, if it is valid; else raises ConfigError for ``argument``."""
+    """Return the name. Raise ConfigError for ``argument`` if it is not valid."""
     # UTF-8 can't encode lone surrogates.
     if not isinstance(name, str) or not name or re.search("[{}\ud800-\udfff]", name):
         raise ConfigError(argument, name, "a str that is not empty and has no braces")
@@ -55,63 +55,65 @@ class Keys:
         self.root: str = f"{self._tag}:config"
 
     def slice(self, label: str, shard: int = 0, part: int = 0) -> str:
-        """The bitmap of one slice, or of a further part of it."""
+        """Return the key of a slice's bitmap, or of one of its further parts."""
         return f"{self.tag_of(shard)}:{self.field(label, part)}"
 
     def incoming(self, label: str, shard: int, part: int, token: str) -> str:
-        """The same during an import; ``token``: of the client that imports."""
+        """Return the key of a part while a copy is restored; ``token`` is the restoring client's."""
         return f"{self.slice(label, shard, part)}:incoming:{token}"
 
     def buckets(self, generation: str, shard: int = 0) -> str:
-        """What the keys of an exact filter's buckets begin with; a bucket's number follows."""
+        """Return the prefix of an exact filter's bucket keys; a bucket's number follows."""
         return f"{self.tag_of(shard)}:exact:{generation}:"
 
     def layout(self, shard: int = 0) -> str:
-        """The directory of buckets of an exact filter or a mapping."""
+        """Return the key of the bucket directory of an exact filter or a mapping."""
         return f"{self.tag_of(shard)}:layout"
 
     def state(self, shard: int = 0) -> str:
-        """The layout of a filter, the number of items in each part, and its lanes."""
+        """Return the key of a filter's state: its layout, the number of items in each part, and its lanes."""
         return f"{self.tag_of(shard)}:state"
 
     @staticmethod
     def field(label: str, part: int = 0) -> str:
-        """Where the state has the number of items in a part."""
+        """Return the state's field with the number of items in a part."""
         return f"{label}:{part}" if part else label
 
     def claims(self, shard: int = 0) -> str:
-        """The claimed items, and the session of each."""
+        """Return the key of the claimed items, and the session of each."""
         return f"{self.tag_of(shard)}:claims"
 
     def sessions(self, shard: int = 0) -> str:
-        """The sessions that hold claims, and until when each counts as alive."""
+        """Return the key of the sessions that hold claims, and until when each counts as alive."""
         return f"{self.tag_of(shard)}:sessions"
 
     def config(self, shard: int = 0) -> str:
-        """The shard's copy of the parameters, for its scripts."""
+        """Return the key of the shard's copy of the parameters, for its scripts."""
         return f"{self.tag_of(shard)}:config"
 
     def fingerprinter(self) -> str:
-        """What has filled the filter, if Scrapy has."""
+        """Return the key with the class that made the fingerprints (Scrapy only)."""
         return f"{self._tag}:fingerprinter"
 
     def lanes(self, shard: int = 0) -> str:
-        """What the keys of an exact filter's or a mapping's lanes begin with: the number and the answer of a lane's last call.
-        The lane's name follows."""
+        """Return the prefix of the lane keys of an exact filter or a mapping; a lane's name follows.
+
+        A lane's key has the number and the answer of its last call.
+        """
         return f"{self.tag_of(shard)}:lane:"
 
     def tag_of(self, shard: int) -> str:
-        """What a shard's keys begin with."""
+        """Return the prefix of a shard's keys."""
         tag = self._tags.get(shard)
         if tag is None:
             tag = self._tags[shard] = self._even_tag(shard)
         return tag
 
     def _even_tag(self, shard: int) -> str:
-        """``{news:3}``, or the first of ``{news:3.1}``, ``{news:3.2}``, ... in the shard's part of the slots.
+        """Return ``{news:3}``, or the first of ``{news:3.1}``, ``{news:3.2}``, ... in the shard's share of the hash slots.
 
-        By chance, some nodes of a cluster would get twice the shards of others. A master usually has one range of slots,
-        so shards in the order of the slots spread evenly over masters.
+        With random slots, some nodes of a cluster would get twice the shards of others. A master usually has one range of
+        slots, so shards in the order of the slots spread evenly over masters.
         """
         segments = min(self._shards, _SEGMENTS)
         segment = shard % segments
@@ -124,14 +126,14 @@ class Keys:
 
 
 def slot(tag: str) -> int:
-    """The hash slot of a hash tag: CRC16 (XMODEM), as in the Redis Cluster specification."""
+    """Return the hash slot of a hash tag: CRC16 (XMODEM), as in the Redis Cluster specification."""
     return crc_hqx(tag.encode(), 0) % SLOTS
 
 
 def by_shard(
     digests: Iterable[T], shards: int, shard_of: Callable[[T, int], int]
 ) -> dict[int, list[T]]:
-    """The distinct digests by shard, in order; ``shard_of``: the shard of one."""
+    """Return the distinct digests by shard, in order; ``shard_of`` returns the shard of a digest."""
     if shards == 1:
         return {0: [*dict.fromkeys(digests)]}
     shares: dict[int, list[T]] = {}
@@ -141,12 +143,12 @@ def by_shard(
 
 
 def root_of(name: str) -> str:
-    """The key with the parameters of the store of this name."""
+    """Return the key with the parameters of the store of this name."""
     return _DEFAULT_ROOT if name == DEFAULT_MAPPING else Keys(name).root
 
 
 def name_of(key: str) -> str | None:
-    """The name of the store whose parameters are in this key; None if it is a shard's copy, or another key."""
+    """Return the name of the store whose parameters are in this key; None for a shard's copy, or any other key."""
     if key == _DEFAULT_ROOT:
         return DEFAULT_MAPPING
     if match := _CONFIG.fullmatch(key):

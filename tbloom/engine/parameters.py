@@ -9,12 +9,12 @@ from tbloom.engine.flow import Status, text
 from tbloom.engine.keys import Keys
 from tbloom.errors import ConfigMismatch, TBloomError
 
-#: What ``reconfigure()`` changes; the other parameters say where an item is.
+#: The parameters that ``reconfigure()`` changes. The others determine where an item is stored.
 _CHANGEABLE = {"capacity", "error_rate", "slices", "grow", "bits", "hashes"}
 
 
 def differences(stored: str, ours: str) -> dict[str, tuple[Any, Any]]:
-    """The parameters that differ between two stored texts: (stored, ours)."""
+    """Return the parameters that differ between two stored texts, as pairs (stored, ours)."""
     theirs, expected = read_stored(stored), read_stored(ours)
     if theirs.keys() == {"stored"}:
         return {"stored": (stored, ours)}  # another program's text
@@ -31,7 +31,7 @@ def differences(stored: str, ours: str) -> dict[str, tuple[Any, Any]]:
         differing["secret"] = there and "another one", here and "this one"
         differing.pop("hash", None)  # follows from it
     if not differing and stored != ours:
-        # The same values in another spelling, such as true for 1, which tbloom does not write.
+        # The same values in a spelling that tbloom does not write, such as true for 1.
         return {"stored": (stored, ours)}
     return differing
 
@@ -53,7 +53,7 @@ class Guarded(Protocol):
 
 
 def mismatch(ours: Guarded, stored: str | bytes) -> ConfigMismatch:
-    """The error where other parameters than ours are stored."""
+    """Return the error for stored parameters that differ from ours."""
     theirs = text(stored)
     differing = differences(theirs, ours.stored)
     remedy = "give the same, or take another name"
@@ -65,14 +65,14 @@ def mismatch(ours: Guarded, stored: str | bytes) -> ConfigMismatch:
 
 
 def refusal(config: Guarded, status: int, payload: Any) -> TBloomError:
-    """The error for a script's reply that no other call can mend."""
+    """Return the error for a script's reply that no further call can correct."""
     if status == Status.MISMATCH:
         return mismatch(config, payload)
     return TBloomError(f"filter {config.name!r}: the server takes a call for a stray copy")
 
 
 def read_stored(stored: str) -> dict[str, Any]:
-    """The stored parameters by name; a text that is not tbloom's under the name "stored"."""
+    """Return the stored parameters by name. A text that is not tbloom's gets the name "stored"."""
     try:
         values = json.loads(stored)
     except (ValueError, RecursionError):  # another program's text, or one with very deep nesting

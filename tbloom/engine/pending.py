@@ -1,4 +1,4 @@
-"""Batches of items, each for one script call; and those whose answers did not reach their caller."""
+"""Batches of items, each for one script call, and the answers that did not reach their caller."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from tbloom.engine.forks import BeginsAnew
 from tbloom.engine.tokens import LANE_TTL_MS, NO_LANE, Lane
 from tbloom.errors import TBloomError
 
-#: The answer for an item that is in another bucket than the client thought; it is sent again.
+#: The answer for an item whose bucket the client did not know; the item is sent again.
 MOVED = "2"
-#: Items whose answers are lost. With more, each call first fetches the answers to the oldest, so none is dropped. Such an
-#: item takes up to 500 bytes, because each may be a call of its own.
+#: The most items whose answers are lost. Beyond it, each call first fetches the answers to the oldest, so none is dropped.
+#: Such an item takes up to 500 bytes, because each may be a call of its own.
 MAX_LOST = 10_000
-#: Items that are known to be new: some 90 MB. With more, calls with other items are refused before anything is sent.
+#: The most items that are known to be new: some 90 MB. Beyond it, calls with other items are refused before anything is sent.
 MAX_NEW = 1_000_000
-#: How often what is over is removed (ms). Until then it takes memory, and counts for nothing.
+#: How often expired answers are removed (ms). Until then they take memory, but are ignored.
 _SWEPT_EVERY_MS = 60_000
 
 
@@ -29,23 +29,24 @@ _SWEPT_EVERY_MS = 60_000
 class Batch:
     """The items of one script call, by their digests; ``answers`` has a character for each, once known."""
 
-    # What is asked.
+    # The request.
     digests: list[Any]
     shard: int = 0
-    #: The lane with the number of this call, and no later one: what makes the call safe to resend.
+    #: The lane and its number are the call's token, which makes it safe to resend. The lane has no later call.
     lane: Lane = NO_LANE
-    #: The number of items that the client has in hand for its shard, from these on.
+    #: The number of items not yet sent to this shard, this batch included.
     in_hand: int = 0
-    #: The age of the slice that its items go into; 0: the current one.
+    #: The slice that its items go into, counted back from the current one, which is 0.
     age: int = 0
-    #: How long its items are remembered (ms); 0 where the call sets no TTL.
+    #: How long its items are remembered (ms); 0 if the call sets no TTL.
     ttl: int = 0
 
     # The last attempt.
-    #: What its call was made from: a slice's calls, or a directory of buckets; and the generation of its shard then.
+    #: The view of the store that its call was made from (a slice's calls, or a directory of buckets), and the generation of
+    #: its shard at that time.
     known: Any = None
     generation: str = ""
-    #: When its call was sent first, as long as no reply says what became of it (ms, monotonic); else 0.
+    #: The time of the first send (ms, monotonic); 0 once a reply has come.
     sent: int = 0
     #: The parameters were just compared, because the server asked for it.
     compared: bool = False
@@ -54,23 +55,23 @@ class Batch:
 
     # The answers.
     answers: str | None = None
-    #: When the items that are seen expire (ms), if the store says so.
+    #: When the items that are seen expire (ms), if the store reports it.
     times: Sequence[int] = ()
-    #: Until when the server may know them, if they are lost (ms, monotonic).
+    #: Until when the answers count, if they stay pending (ms, monotonic): the server may know them no longer.
     until: int = 0
 
     def items_with(self, wanted: str) -> list[Any]:
-        """Its items that have this answer."""
+        """Return its items that have this answer."""
         pairs = zip(self.digests, self.answers or "", strict=False)
         return [key for key, answer in pairs if answer == wanted]
 
 
-#: For each item that has an answer: the batch in which it is new; of a verb that only asks, the one that says yes. None: in none.
+#: For each item that has an answer: the batch that found it new (for a verb that only asks: seen), or None.
 Answers = dict[Any, Batch | None]
 
 
 def answers_of(batches: Iterable[Batch]) -> Answers:
-    """The answers to the items that have one."""
+    """Return the answers to the items that have one."""
     answers: Answers = {}
     for batch in batches:
         for digest, answer in zip(batch.digests, batch.answers or "", strict=False):
@@ -80,74 +81,77 @@ def answers_of(batches: Iterable[Batch]) -> Answers:
 
 
 def in_order(answers: dict[Any, Any], digests: Iterable[Any]) -> list[bool]:
-    """Whether these items are new, by the answers, which are taken out; a repeat is seen."""
-    return [*map(bool, map(answers.pop, digests, repeat(None)))]  # in one step, for a signal
+    """Pop the answer of each item and return whether it is new. A repeated item counts as seen."""
+    return [*map(bool, map(answers.pop, digests, repeat(None)))]  # in one step, in case of a signal
 
 
 class PendingAnswers(BeginsAnew):
-    """Answers that did not reach the caller: of calls that ended in an error, or were cancelled.
+    """Answers that did not reach the caller, because the call ended in an error or was cancelled.
 
     The next call of this client with such an item must get that first answer. The server knows it by the call's token for
-    ``LANE_TTL_MS``; where it does not, the call was not executed, and is ended, so that no late copy of it is.
+    ``LANE_TTL_MS``. If the server does not know it, the call was not executed. The token is then voided, so that a late copy
+    is not executed either.
     """
 
     __slots__ = ("_generations", "_kept", "_lock", "_lost", "_new", "_sweep_at", "exist")
 
     def __init__(self) -> None:
-        #: False: there are none.
+        #: False: no answer is pending.
         self.exist: bool = False
-        #: What was kept and is not taken in yet: batches and their answers; None: these are lost.
-        #: The garbage collector may end a call anywhere, so keeping takes no lock.
+        #: The inbox: batches and their answers; answers None: the reply was lost.
+        #: The garbage collector may end a call anywhere, so ``keep`` takes no lock.
         self._kept: deque[tuple[Batch, str | None]] = deque()
-        #: The present generation of each shard, as far as known.
+        #: The last known generation of each shard.
         self._generations: dict[int, str] = {}
-        #: For each item whose answer is lost: the batches without a reply that have it.
+        #: For each item whose answer is lost: the batches without a reply that contain it.
         self._lost: dict[Any, list[Batch]] = {}
-        #: The items that are known to be new, each with the batch that says so.
+        #: The items that are known to be new, each with the batch that found it new.
         self._new: dict[Any, Batch] = {}
         self._sweep_at = 0
         super().__init__()
 
     def begin(self) -> None:
-        """Makes a new lock: in a forked child, a thread that is gone may have held the old one."""
+        """Make a new lock: a thread that a forked child does not have may have held the old one."""
         self._lock = Lock()
 
     def keep(self, batch: Batch, lasts: int) -> None:
-        """Keeps a batch: while the server may know its answers, or its new items. ``lasts``: how long (ms) its items are
-        remembered."""
+        """Keep a batch for as long as the server may know its answers, and its new items.
+
+        ``lasts`` is how long (ms) its items are remembered.
+        """
         now = now_ms()
         batch.until = min(now + lasts, (batch.sent or now) + LANE_TTL_MS)
         self._kept.append((batch, batch.answers))
         self.exist = True
 
     def settle(self, batch: Batch, answers: str) -> None:
-        """Takes the answers to a lost batch, unless another call has."""
+        """Store the answers to a lost batch, unless another call has fetched them."""
         self._kept.append((batch, answers))
 
     def lost(self, digests: Iterable[Any]) -> list[Batch]:
-        """The batches without a reply that have one of these items, or of the oldest beyond ``MAX_LOST``."""
+        """Return the batches without a reply that contain one of these items, or one of the oldest beyond ``MAX_LOST``."""
         with self._lock:
             self._take_in()
             oldest = islice(self._lost, max(0, len(self._lost) - MAX_LOST))
             return self._lost_with([*digests, *oldest])
 
     def take_new(self, digests: Iterable[Any]) -> dict[Any, Batch]:
-        """Removes the items that are known to be new, and answers for them."""
+        """Remove the given items that are known to be new, and return them, each with the batch that found it new."""
         if not self.exist:
             return {}
         with self._lock:
             self._take_in()
             known = [*dict.fromkeys(filter(self._is_new, digests))]
-            # In one step, for a signal.
+            # In one step, in case of a signal.
             new = dict(zip(known, map(self._new.pop, known), strict=True))
             self.exist = False
-            # Not in one step, because something may be kept between.
+            # Checked afterwards, because ``keep`` may run in between.
             if self._kept or self._lost or self._new:
                 self.exist = True
             return new
 
     def check_room(self, name: str, digests: Iterable[Any]) -> None:
-        """Raises TBloomError if too many items are known to be new, and these are others."""
+        """Raise TBloomError if too many items are known to be new, and none of these is one of them."""
         with self._lock:
             self._take_in()
             if len(self._new) >= MAX_NEW:
@@ -160,26 +164,26 @@ class PendingAnswers(BeginsAnew):
         )
 
     def known_new(self, digests: Iterable[Any]) -> dict[Any, Batch]:
-        """The items that are known to be new, each with the batch that says so."""
+        """Return the given items that are known to be new, each with the batch that found it new."""
         with self._lock:
             self._take_in()
             return {key: self._new[key] for key in digests if self._is_new(key)}
 
     def drop_new(self, new: dict[Any, Batch]) -> None:
-        """Drops these answers, where nobody has had them meanwhile."""
+        """Drop these answers, unless another call has taken or replaced them meanwhile."""
         with self._lock:
             for key, batch in new.items():
                 if self._new.get(key) is batch:
                     del self._new[key]
 
     def knows(self, digests: Iterable[Any]) -> bool:
-        """True: all of these items are known to be new."""
+        """Return True if all of these items are known to be new."""
         with self._lock:
             self._take_in()
             return all(map(self._is_new, digests))
 
     def forget(self, digests: Iterable[Any]) -> None:
-        """Drops the answers to these items."""
+        """Drop the answers to these items."""
         with self._lock:
             self._take_in()
             for key in digests:
@@ -187,7 +191,7 @@ class PendingAnswers(BeginsAnew):
                 self._new.pop(key, None)
 
     def note_generation(self, shard: int, generation: str) -> None:
-        """Notes the shard's present generation: new items of another one no longer wait for their caller."""
+        """Set the shard's present generation. Answers of other generations are ignored."""
         self._generations[shard] = generation
 
     def __contains__(self, key: Any) -> bool:
@@ -198,7 +202,7 @@ class PendingAnswers(BeginsAnew):
             return bool(self._lost_with([key])) or self._is_new(key)
 
     def _take_in(self) -> None:
-        """Takes in what was kept since it was last called, and now and then removes what is over."""
+        """Sort the inbox into lost and new items. Now and then, remove expired answers."""
         while self._kept:
             batch, answers = self._kept[0]
             if answers is None:
@@ -207,7 +211,7 @@ class PendingAnswers(BeginsAnew):
                     if batch not in batches:
                         batches.append(batch)
             else:
-                # Of a lost one only what no other call has fetched before, or forgotten.
+                # From a lost batch, only answers that no other call has fetched or forgotten meanwhile.
                 self._new |= {
                     key: batch
                     for key, answer in zip(batch.digests, answers, strict=False)
@@ -219,7 +223,7 @@ class PendingAnswers(BeginsAnew):
                         batches.remove(batch)
                     if not batches:
                         self._lost.pop(key, None)
-            self._kept.popleft()  # last, for the case of an interrupt
+            self._kept.popleft()  # last, so that an interrupt loses nothing
         now = now_ms()
         if now >= self._sweep_at:
             self._sweep_at = now + _SWEPT_EVERY_MS
@@ -227,7 +231,7 @@ class PendingAnswers(BeginsAnew):
             self._lost = {key: left for key in self._lost if (left := self._lost_with([key]))}
 
     def _lost_with(self, digests: Iterable[Any]) -> list[Batch]:
-        """The batches with these items that the server may still know."""
+        """Return the batches without a reply that contain one of these items, and that the server may still know."""
         now = now_ms()
         batches = dict.fromkeys(batch for key in digests for batch in self._lost.get(key, ()))
         return [batch for batch in batches if batch.until > now]
@@ -240,5 +244,5 @@ class PendingAnswers(BeginsAnew):
 
 
 def now_ms() -> int:
-    """Milliseconds by the monotonic clock."""
+    """Return the monotonic clock's time in milliseconds."""
     return time.monotonic_ns() // 1_000_000

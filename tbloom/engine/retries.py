@@ -1,4 +1,4 @@
-"""redis-py's errors: which are error replies, which are outages, and after which a call is sent again."""
+"""The kinds of redis-py's errors (error replies, outages, passing errors), and retries of calls after passing errors."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from redis import exceptions
 
 from tbloom.engine.flow import Call
 
-#: The calls that are on their way to one node, at most: the server may execute all of them before another client's.
+#: The most calls in flight to one node. The server may execute all of them before it turns to another client.
 AT_ONCE = 4
-#: Between two tries of a call (s).
+#: The longest pause between two tries of a call (s).
 _LONGEST_PAUSE = 1.0
 
 # Redis 6.2 wraps the errors of a script's commands and so hides their codes:
@@ -28,7 +28,7 @@ _CLASSES = {"OOM": exceptions.OutOfMemoryError, "READONLY": exceptions.ReadOnlyE
 
 
 def _unwrapped(error: Exception) -> Exception:
-    """The error as later versions of Redis send it."""
+    """Return the error as later versions of Redis send it."""
     wrapped = _WRAPPED.match(str(error))
     if wrapped is None or wrapped[1] == "ERR":
         return error
@@ -37,8 +37,8 @@ def _unwrapped(error: Exception) -> Exception:
     return exceptions.ResponseError(f"{wrapped[1]} {wrapped[2]}")
 
 
-# After these a call is sent again: the connection failed, slots are moving to another node, the server is no master any
-# more, or it refuses every call for a while.
+# A call is sent again after these: the connection failed, slots are moving to another node, the server is no longer a
+# master, or it refuses every call for a while.
 _PASSING = (
     exceptions.ConnectionError,
     exceptions.TimeoutError,
@@ -55,21 +55,23 @@ _FINAL = (exceptions.AuthenticationError, exceptions.AuthorizationError)
 
 
 def _passes(error: Exception) -> bool:
-    """Whether the error passes by itself."""
+    """Return True if the error passes by itself."""
     if isinstance(error, _FINAL):
         return False
     return isinstance(error, _PASSING) or bool(_PASSING_CODES.match(str(error)))
 
 
 def is_outage(error: Exception) -> bool:
-    """Whether the error is about the server's present state, not about the call."""
+    """Return True if the error is about the server's present state, not about the call."""
     is_lasting = isinstance(error, _LASTING) or str(error).startswith(_LASTING_CODE)
     return is_lasting or _passes(error)
 
 
 def as_redis_error(error: Exception) -> Exception:
-    """The error; a ConnectionError for a RedisClusterException, which ``except RedisError`` would not catch: no node
-    answers, or some slots have no node."""
+    """Return the error, or a ConnectionError in place of a RedisClusterException.
+
+    ``except RedisError`` would not catch a RedisClusterException: no node answers, or some slots have no node.
+    """
     if isinstance(error, exceptions.RedisClusterException):
         lost = exceptions.ConnectionError(str(error))
         lost.__cause__ = error
@@ -78,9 +80,10 @@ def as_redis_error(error: Exception) -> Exception:
 
 
 class Retries:
-    """Calls, their replies, and which of them are sent next: those without a reply again, after ``pause`` seconds.
+    """Calls, their replies so far, and the calls to send next.
 
-    ``retry_seconds``: for how long, asked after each try. ``node_of``: the node that a call goes to.
+    Calls without a reply are sent again after ``pause`` seconds. ``retry_seconds`` returns for how long, and is asked after
+    each try. ``node_of`` returns the node that a call goes to.
     """
 
     def __init__(
@@ -92,26 +95,26 @@ class Retries:
         at_once: int = AT_ONCE,
     ) -> None:
         self.replies: list[Any] = [None] * len(calls)
-        #: True: a server is no master any more, so its connections are to be closed; the address may lead to a new one.
+        #: True: a server is no longer a master. The driver closes connections, so that the address may lead to a new master.
         self.is_demoted: bool = False
         #: True: the next try comes after a pause.
         self.waits: bool = False
-        #: The longest pause before the next try (s), doubled with each one.
+        #: The longest pause before the next try (s), doubled with each try.
         self._longest = _LONGEST_PAUSE / 128
         self._retry_seconds, self._node_of, self._at_once = retry_seconds, node_of, at_once
-        #: The calls that still want a reply, by their places, and the places of those that were sent last.
+        #: The calls without a reply, by their places, and the places of the calls that were sent last.
         self._waiting = dict(enumerate(calls))
         self._asked = list[int]()
-        #: When the first error came. (Counted from the sending on, a process that stood still meanwhile would not retry.)
+        #: Retries are counted from the first error (monotonic), so that a suspended process still retries.
         self._began: float | None = None
 
     @property
     def pause(self) -> float:
-        """The pause before the next try (s), by chance, so that many clients do not come back at the same moment."""
+        """The pause before the next try (s): random, so that many clients do not come back at the same moment."""
         return random.uniform(0, self._longest)  # noqa: S311 - no secret
 
     def next_calls(self) -> list[Call]:
-        """The calls that are sent next, in order: of each node the first ones."""
+        """Return the calls to send next, in order: for each node, the first calls without a reply."""
         of_node = defaultdict[str, list[int]](list)
         for place, call in self._waiting.items():
             places = of_node[self._node_of(call)]
@@ -121,9 +124,10 @@ class Retries:
         return [self._waiting[place] for place in self._asked]
 
     def take(self, replies: Sequence[Any]) -> None:
-        """Takes the reply, or redis-py's error, to each call that was sent.
+        """Take the reply, or redis-py's error, to each call that was sent.
 
-        A script that the server does not know is sent in full. Other error replies are given to the flow. Other errors are raised once ``retry_for`` is over.
+        If the server does not know a script, its text is sent next. Passing errors are retried until ``retry_for`` is over.
+        Any other error reply becomes the call's reply. Any other error is raised.
         """
         now = time.monotonic()
         self.is_demoted = self.waits = False

@@ -1,7 +1,7 @@
 """The Lua scripts, and their hashes for EVALSHA.
 
-A script's text is its file, with the files of ``lua/shared`` in front of the line that names them (``-- Includes   blocks,
-clock``), unless they have come before. Nothing else is changed, and nothing is left out.
+A script's text is its file. The files of ``lua/shared`` that a line names (``-- Includes   blocks, clock``) are inserted
+before that line, each of them once. Nothing else is changed, and nothing is left out.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ _INCLUDES = re.compile(r"^-- Includes +(.*)$", re.MULTILINE)
 
 
 class Script:
-    """A file of ``lua/``, ``bloom/add`` for example; read when it is first used.
+    """A file of ``lua/``, ``bloom/add`` for example; read at its first use.
 
-    No ``cached_property``: before Python 3.12 it has a lock, for which a child waits for ever that is forked meanwhile.
+    It has no ``cached_property``: before Python 3.12 that takes a lock, and a child that is forked meanwhile would wait for
+    it forever.
     """
 
     def __init__(self, name: str) -> None:
@@ -40,12 +41,12 @@ class Script:
         return sha1(self.text.encode(), usedforsecurity=False).hexdigest()
 
     def call(self, keys: Sequence[Any] = (), args: Sequence[Any] = ()) -> Call:
-        """A call by the hash."""
+        """Return a call by the hash."""
         return Call(("EVALSHA", self.sha, len(keys), *keys, *args), script=self)
 
 
 def _with_included(name: str, come: set[str]) -> str:
-    """A file, with those that it includes and that have not ``come`` yet."""
+    """Return a file's text, preceded by the files that it includes, without those that have ``come`` before."""
 
     def before(line: re.Match[str]) -> str:
         names = [each for each in line[1].split(", ") if each not in {"none", *come}]
@@ -56,8 +57,10 @@ def _with_included(name: str, come: set[str]) -> str:
 
 
 def _read(name: str) -> str:
-    """A file of ``lua/`` in the package where it is installed, else in the checkout
-    (an editable install doesn't map that folder into the package: setuptools #4943)."""
+    """Return the text of a file of ``lua/``, from the installed package or the checkout.
+
+    (An editable install doesn't map that folder into the package: setuptools #4943.)
+    """
     packaged, checkout = (Path(__file__).parents[up] / "lua" for up in (1, 2))
     folder = packaged if packaged.is_dir() else checkout
     return folder.joinpath(f"{name}.lua").read_text(encoding="utf-8")

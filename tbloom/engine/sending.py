@@ -1,7 +1,7 @@
-"""How calls go through a redis-py client, for both drivers: by its public methods only, so that a subclass, a tracer or a
-fake sees each one.
+"""Calls through a redis-py client, for both drivers.
 
-One call is one ``execute_command``; several are a pipeline.
+One call is one ``execute_command``; several are a pipeline. Only public methods are used, so that a subclass, a tracer or a
+fake sees each call.
 """
 
 from __future__ import annotations
@@ -18,40 +18,40 @@ from redis.client import NEVER_DECODE
 from tbloom.engine.flow import Call
 from tbloom.engine.retries import as_redis_error
 
-#: How long (ns) connections are used before the address is asked anew: it may lead to a new master by now. A read would
-#: never notice, because the old master answers it as a replica.
+#: How long (ns) connections are used before the address is resolved again: it may lead to a new master by then. Reads would
+#: keep hitting a demoted master, which answers them as a replica.
 _RENEWAL_NS = 60_000_000_000
-#: What redis-py's errors are made of where another thread closes the connection that it uses.
+#: Errors that redis-py raises if another thread closes the connection that it uses.
 _BROKEN = (OSError, AttributeError, RuntimeError, ValueError)
 #: Replies are bytes, whatever the client's ``decode_responses`` is.
 BYTES: dict[str, Any] = {NEVER_DECODE: True}
 
 
 def next_renewal() -> int:
-    """When the connections that are open now are closed (ns, by the monotonic clock)."""
+    """Return when to close the connections that are open now (ns, monotonic)."""
     return monotonic_ns() + _RENEWAL_NS
 
 
 def is_cluster(client: Any) -> bool:
-    """Whether the client is that of a cluster."""
+    """Return True if the client is a cluster's."""
     return isinstance(client, (redis.RedisCluster, AsyncRedisCluster))
 
 
 def plain_options(client: Any) -> dict[str, Any]:
-    """The options of ``execute_command`` for all calls of a client; none, if each has its own."""
+    """Return the options of ``execute_command`` for all calls of a client; an empty dict if each call has its own."""
     has_cache = getattr(client, "get_cache", lambda: None)() is not None
     return {} if has_cache or is_cluster(client) else BYTES
 
 
 def options_of(client: Any, call: Call) -> dict[str, Any]:
-    """The options of ``execute_command`` for a call, where each has its own."""
+    """Return the options of ``execute_command`` for a call, for a client whose calls have their own."""
     if is_cluster(client):  # redis-py would ask the server which of the words are keys
         return {**BYTES, "target_nodes": client.get_node_from_key(call.key)}
     return {**BYTES, "keys": [call.key]}  # for the client's cache
 
 
 def queued(client: Any, commands: Iterable[Call]) -> Any:
-    """A pipeline that has these commands."""
+    """Return a pipeline with these commands."""
     pipeline, plain = client.pipeline(transaction=False), plain_options(client)
     for each in commands:
         pipeline.execute_command(*each.words, **(plain or options_of(client, each)))
@@ -59,7 +59,7 @@ def queued(client: Any, commands: Iterable[Call]) -> Any:
 
 
 def node_of(client: Any, call: Call) -> str:
-    """The name of the node that a call goes to; nothing where there is one server, or none for the key at present."""
+    """Return the name of the node that a call goes to; "" for a single server, or if no node has the key at present."""
     if is_cluster(client):
         with suppress(redis.exceptions.RedisClusterException):
             return str(client.get_node_from_key(call.key).name)
@@ -67,13 +67,13 @@ def node_of(client: Any, call: Call) -> str:
 
 
 def redis_error(error: BaseException) -> Exception:
-    """redis-py's error for what it has raised; raises what is none of its errors, such as an interrupt, once more."""
+    """Return redis-py's error for an exception that it has raised. Re-raise anything else, such as an interrupt."""
     # The traceback would refer to the caller's frame, and so to the store.
     if isinstance(error, (redis.RedisError, redis.exceptions.RedisClusterException)):
         return as_redis_error(error).with_traceback(None)
     if isinstance(error, TimeoutError):
         return redis.TimeoutError("no reply in time")
-    # A TypeError too, where redis-py polls a socket that is None by now; others are of wrong options.
+    # A TypeError too, if redis-py polls a socket that is None by now. Other TypeErrors come from wrong options.
     if isinstance(error, _BROKEN) or (isinstance(error, TypeError) and "fileno" in str(error)):
         return redis.ConnectionError(f"disconnected while in use ({error})")
     raise error

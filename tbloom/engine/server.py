@@ -1,4 +1,4 @@
-"""What a server is asked: the time, stored parameters, and whether it evicts keys; and its clock, as a client knows it."""
+"""Questions to a server (its time, stored parameters, whether it evicts keys), and the client's copy of its clock."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ class ServerClock:
         self.learn(time.time_ns() // 1_000_000)
 
     def now(self) -> int:
-        """Milliseconds since the epoch."""
+        """Return the server's time in milliseconds since the epoch."""
         return time.monotonic_ns() // 1_000_000 + self._ahead
 
     def learn(self, server_ms: int) -> None:
-        """Takes over the server's time (ms)."""
+        """Set the clock to the server's time (ms)."""
         self._ahead = server_ms - time.monotonic_ns() // 1_000_000
 
 
 def ask_time(config: Guarded, clock: ServerClock) -> Flow[None]:
-    """Sets the clock by the server that holds the store."""
+    """Set the clock by the server that holds the store."""
     [[seconds, microseconds]] = yield from deliver([Call(("TIME",), config.keys.root)])
     clock.learn(int(seconds) * 1000 + int(microseconds) // 1000)
 
 
 def check_stored(config: Guarded) -> Flow[None]:
-    """Raises ConfigMismatch where the root has other parameters."""
+    """Raise ConfigMismatch if other parameters than the client's are stored at the root."""
     [stored] = yield from deliver([Call(("GET", config.keys.root))])
     if stored is not None and text(stored) != config.stored:
         raise mismatch(config, stored)
 
 
 def evictions(keys: list[str]) -> Flow[list[str]]:
-    """A warning for each kind of server with these keys that evicts keys when its memory is full."""
+    """Return warnings about the servers of these keys that evict keys when their memory is full, each distinct text once."""
     warnings: dict[str, None] = {}
     calls = [Call(("INFO", "memory"), key) for key in keys]
     for section in map(str, (yield from deliver_all(calls))):  # redis-py makes a dict of it

@@ -1,4 +1,4 @@
-"""The driver for threads and processes: sends a flow's calls."""
+"""The driver for threads and processes."""
 
 from __future__ import annotations
 
@@ -28,11 +28,10 @@ T = TypeVar("T")
 
 
 class Sender(BeginsAnew):
-    """Sends calls through one client, for any number of threads.
+    """A sender of calls through one client, for any number of threads.
 
-    Where nothing else uses the client (``keeps``), a single call goes through a kept client with one connection
-    (``redis.Redis.client``): to take a connection from the pool, and check it, is half of what a call costs. If the server has
-    closed a kept connection, the next call fails, so this needs retries.
+    If we own the client (``keeps``), single calls reuse a kept client with one connection (``redis.Redis.client``): a pool
+    check-out doubles their cost. If the server has closed a kept connection, the next call fails, so this needs retries.
     """
 
     __slots__ = ("_client", "_kept", "_plain", "_renewal", "keeps")
@@ -44,13 +43,13 @@ class Sender(BeginsAnew):
         super().__init__()
 
     def begin(self) -> None:
-        """Keeps none in a forked child: their connections are its parent's."""
+        """Start without connections. In a forked child, the old ones are its parent's."""
         self._kept = deque[Any]()
-        #: When connections are closed, so that the address is asked anew (ns, by the monotonic clock).
+        #: When to close idle connections, so that DNS or Sentinel is asked again (ns, monotonic).
         self._renewal = next_renewal()
 
     def send(self, calls: Sequence[Call]) -> list[Any]:
-        """The replies to these calls, which go together, or redis-py's errors."""
+        """Send these calls together and return their replies, or redis-py's errors."""
         first, client, kept = calls[0], self._client, None
         if monotonic_ns() >= self._renewal:
             self.renew()
@@ -66,7 +65,7 @@ class Sender(BeginsAnew):
                 reply = kept.execute_command(*first.words, **options)
                 self._kept.append(kept)
                 return [reply]
-            with suppress(IndexError):  # its connection is open, and the pipeline's from now on
+            with suppress(IndexError):  # return a connection for the pipeline to use
                 self._kept.pop().close()
             with queued(client, calls) as pipeline:
                 replies: list[Any] = pipeline.execute(raise_on_error=False)
@@ -77,38 +76,38 @@ class Sender(BeginsAnew):
             return [self._failed(error)] * len(calls)
 
     def _failed(self, error: BaseException) -> Exception:
-        """The error that has ended a call; raises what is none of redis-py's."""
+        """Map the error to a redis-py error. Re-raise anything else."""
         try:
             self.let_go()  # the server may have closed these too; the pool checks them
             return redis_error(error)
         except BaseException:
-            self.renew()  # an interrupt: the reply may still come over a connection that the pool has again
+            self.renew()  # an interrupt: a late reply may arrive on a connection that is back in the pool
             raise
 
     def let_go(self) -> None:
-        """Gives the kept connections back to the pool."""
+        """Give the kept connections back to the pool."""
         kept = self._kept
         with suppress(IndexError):  # another thread may have taken the last one
             while True:
                 kept.pop().close()
 
     def renew(self) -> None:
-        """Has all connections that are not in use closed."""
+        """Close idle connections."""
         self._renewal = next_renewal()
         self.let_go()
-        pool = getattr(self._client, "connection_pool", None)  # a cluster is asked anew by redis-py
+        pool = getattr(self._client, "connection_pool", None)  # redis-py follows a cluster itself
         if pool is not None:
             with suppress(TypeError):  # older blocking pools can't tell those in use
                 pool.disconnect(inuse_connections=False)
 
 
 class SyncDriver(SyncVerbs, Store["redis.Redis | redis.RedisCluster", Any]):
-    """Sends calls, and waits for the replies."""
+    """A store whose methods block until they have the reply."""
 
     _CLIENTS = (redis.Redis, redis.RedisCluster)
     _RETRY = Retry
     _sender: Sender
-    #: Takes over the stored parameters, for ``open``; a store that is opened has it.
+    #: Take over the stored parameters, for ``open``. Only stores with an ``open`` define it.
     _adopt: Callable[..., None]
 
     def _own_client(self) -> None:
@@ -119,7 +118,7 @@ class SyncDriver(SyncVerbs, Store["redis.Redis | redis.RedisCluster", Any]):
     def _open(
         cls, client: Any, name: str, options: ClientOptions, own: Mapping[str, Any], *adopted: Any
     ) -> Self:
-        """A store that exists, with the parameters that it has."""
+        """Open an existing store with its stored parameters."""
         store = cls._made(client, name, options, own)
         store._adopts = False  # noqa: SLF001 - its own; _adopt takes all parameters
         try:
@@ -135,18 +134,20 @@ class SyncDriver(SyncVerbs, Store["redis.Redis | redis.RedisCluster", Any]):
             self._spread(len(self.client.get_primaries()))  # type: ignore[no-untyped-call]
 
     def keep_connections(self) -> None:
-        """Keeps connections from call to call: nothing else uses the client. With ``retry_for=0`` it keeps none, because
-        the server may have closed a kept one unnoticed."""
+        """Keep connections from call to call. Nothing else may use the client.
+
+        With ``retry_for=0``, keep none: the server may have closed a kept connection unnoticed.
+        """
         self._sender.keeps = bool(self._retry_for) and isinstance(self.client, redis.Redis)
 
     def close(self) -> None:
-        """Closes the client, if ``from_url`` made it."""
+        """Close the client, if ``from_url`` made it."""
         self._let_go()
         if self._owned:
             self.client.close()
 
     def _let_go(self) -> None:
-        """Ends retries, and with them the kept connections."""
+        """Stop retrying, and give the kept connections back, because they need retries."""
         self._retry_for, self._sender.keeps = 0.0, False
         self._sender.let_go()
 
@@ -157,7 +158,7 @@ class SyncDriver(SyncVerbs, Store["redis.Redis | redis.RedisCluster", Any]):
         self.close()
 
     def run(self, flow: Flow[T]) -> T:
-        """The answer of a flow (``tbloom.engine.flow``), whose calls are sent as those of the verbs are."""
+        """Run a flow (``tbloom.engine.flow``) and return its result."""
         if self._adopts:
             flow = self._adopting(flow)
         try:
@@ -171,10 +172,13 @@ class SyncDriver(SyncVerbs, Store["redis.Redis | redis.RedisCluster", Any]):
             answer: T = stop.value
             return answer
         finally:
-            flow.close()  # so that it notes an error or a cancellation
+            flow.close()  # after an error, it keeps the answers that are lost
 
     def _retried(self, calls: Sequence[Call], replies: Sequence[Any]) -> Sequence[Any]:
-        """The replies to these calls; ``replies``: those that came, or nothing."""
+        """Return the replies to these calls, with retries.
+
+        ``replies`` has the first attempt's replies; it is empty if nothing was sent.
+        """
         retries = self._retries(calls)
         while asked := retries.next_calls():
             retries.take(replies or self._sender.send(asked))
@@ -184,6 +188,6 @@ class SyncDriver(SyncVerbs, Store["redis.Redis | redis.RedisCluster", Any]):
             if retries.waits:
                 sleep(retries.pause)
             if retries.waits and isinstance(self.client, redis.RedisCluster):
-                with suppress(Exception):  # the next try tells
+                with suppress(Exception):  # the next try fails too, and is retried or raised
                     self.client.nodes_manager.initialize()
         return retries.replies

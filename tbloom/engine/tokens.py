@@ -1,9 +1,9 @@
 """Tokens that make a call safe to resend.
 
-A token is a lane's name and a number. The server keeps the answer to the last call of each lane, and gives it again to a
-call with the same number. One answer is enough, because a lane has one call at a time: a call takes a free lane, or a new
-one, and frees it once the answer is here. A lane whose call got no answer is never used again, because a late copy of that
-call may still arrive. NFS version 4.1 makes calls safe to resend in the same way: a lane is what it calls a slot (RFC 8881, section
+A token is a lane's name and a number. The server keeps the answer to the last call of each lane, and repeats it for a call
+with the same number. One answer is enough, because a lane has one call at a time: a call takes a free lane, or a new one,
+and frees it once its answer has come. A lane whose call got no answer is never used again, because a late copy of that call
+may still arrive. NFS version 4.1 makes calls safe to resend in the same way, and calls a lane a slot (RFC 8881, section
 2.10.6, "Exactly Once Semantics").
 """
 
@@ -19,20 +19,20 @@ LANE_TTL_MS = 3_600_000
 
 
 class Lane:
-    """One lane of a client; ``number``: of its present call, or its last one."""
+    """One lane of a client; ``number`` is that of its present or last call."""
 
     __slots__ = ("field", "name", "number", "token")
 
     def __init__(self, name: str) -> None:
         self.name: str = name
-        #: Where a filter's state has it.
+        #: Its field in a filter's state.
         self.field: bytes = b"L" + name.encode()
         self.number: int = 0
-        #: The token of its present call, as a filter's scripts take it (``lua/shared/lanes.lua``).
+        #: The token of its present call, in the format of a filter's scripts (``lua/shared/lanes.lua``).
         self.token: bytes = b""
 
 
-#: Where calls go that need no token.
+#: Placeholder lane of calls without a token.
 NO_LANE = Lane("")
 
 
@@ -46,12 +46,15 @@ class LanePool:
 
     def __init__(self) -> None:
         self._client = secrets.token_urlsafe(6)
-        #: The lanes whose last call has its answer; a call that has frees its lane.
+        #: The lanes whose last call has its answer.
         self.free: deque[Lane] = deque()
         self._unused = count()
 
     def take(self) -> Lane:
-        """A free lane, with the number of its next call; no other call gets it until it is free again."""
+        """Take a free lane, or a new one, and give it the number of its next call.
+
+        No other call gets the lane until the caller adds it to ``free``.
+        """
         try:
             lane = self.free.pop()
         except IndexError:

@@ -1,4 +1,4 @@
-"""redis-py clients from URLs."""
+"""Clients of redis-py from URLs."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ SOCKET_TIMEOUT = 2.0
 #: redis-py's options for a client that a URL leads to, by name.
 ClientOptions = Mapping[str, Any] | None
 
-# What a URL without its scheme is, and surely no password.
+# A URL without its scheme that is surely no password.
 _PLACE = re.compile(r"(localhost|[0-9]+(\.[0-9]+){3}):[0-9]{1,5}")
-# All that a URL may have; what its pieces may be leaves no room for a piece of a password.
+# The whole URL. Its pieces are so narrow that none can match a piece of a password.
 _URL = re.compile(
     r"((?:(?P<unix>unix)|(?!unix:)[a-z]+(?P<cluster>\+cluster)?)://)?(?P<user>(?:(?!;password=)[^/?#])*@)?"
     r"(?P<place>(?(unix)/[^?#@;=]*|(?:[\w.%-]*|\[[\w.:%-]+\])(?::[0-9]*)?(?:/[0-9]*)?))"
@@ -25,12 +25,12 @@ _URL = re.compile(
 
 
 def without_secrets(url: object) -> str:
-    """What may be shown of a URL: scheme, host, port and database."""
+    """Return the pieces of a URL that may be shown: scheme, host, port and database."""
     if not isinstance(url, str):
         return type(url).__name__
     if _PLACE.fullmatch(url):  # only the scheme is missing
         return url
-    # Any other without a scheme may be a password alone.
+    # Any other text without a scheme may be a password alone.
     if (match := _URL.fullmatch(url)) and match[1]:
         return f"{match[1]}{'***@' if match['user'] else ''}{match['place']}"
     scheme = re.match(r"[a-z]+(\+cluster)?://", url)
@@ -38,7 +38,7 @@ def without_secrets(url: object) -> str:
 
 
 def without_retries(retry: Callable[..., Any]) -> Any:
-    """No retries by redis-py: they are tbloom's own, for ``retry_for`` seconds. ``retry``: redis-py's class for them."""
+    """Return an instance of redis-py's class ``retry`` that never retries: tbloom does it, for ``retry_for`` seconds."""
     from redis.backoff import NoBackoff  # noqa: PLC0415 - `tbloom --help` needs no redis-py
 
     return retry(NoBackoff(), 0)
@@ -50,8 +50,10 @@ def make_client(
     url: str,
     options: ClientOptions = None,
 ) -> Any:
-    """redis-py's client for the URL; raises ConfigError if redis-py can't read it, or takes no such options. (A cluster's
-    drops those that it does not know.)"""
+    """Return redis-py's client for the URL.
+
+    Raise ConfigError if redis-py can't read the URL, or takes no such options. (Its cluster client ignores unknown ones.)
+    """
     given = check_options(options)
     usual = {
         "retry": without_retries(retry),
@@ -69,7 +71,7 @@ def make_client(
         unknown = [name for name in given if isinstance(error, TypeError) and name in str(error)]
     else:
         return client
-    # Here and not above, where the error would have redis-py's as its context. (No values: they may be passwords.)
+    # Raised here, so that redis-py's error is not its context. Values are not shown: they may be passwords.
     if unknown:
         raise ConfigError("client_options", unknown, "options that redis-py takes")
     if given:
@@ -78,7 +80,7 @@ def make_client(
 
 
 def check_options(options: ClientOptions) -> Mapping[str, Any]:
-    """The options; none is an empty dict. Raises ConfigError, which shows no values."""
+    """Return the options; for None, an empty dict. Raise a ConfigError that shows no values if they can't be right."""
     if not isinstance(options, Mapping | None) or not all(
         isinstance(name, str) for name in options or ()
     ):
@@ -89,7 +91,7 @@ def check_options(options: ClientOptions) -> Mapping[str, Any]:
 
 
 def parse_url(url: Any) -> tuple[str, bool]:
-    """The URL for redis-py, and whether it is a cluster's; raises ConfigError."""
+    """Return the URL for redis-py, and whether it is a cluster's. Raise ConfigError if the URL can't be read."""
     if not isinstance(url, str) or not re.match(r"(rediss?(\+cluster)?|unix)://", url):
         expected = "a URL that starts with redis://, rediss://, redis+cluster://, rediss+cluster:// or unix://"
         raise ConfigError("url", without_secrets(url), expected)

@@ -1,4 +1,4 @@
-"""Verbs: each is declared once, as a flow (see ``engine/flow``), in a class that a sync and an async one share.
+"""Verbs: methods that are declared once, as flows (``engine/flow``), in a class that a sync and an async one share.
 
     class Verbs(Store[Client, Config]):
         @verb
@@ -7,7 +7,7 @@
     class Sync(Verbs, SyncDriver): ...  # add() returns a bool
     class Async(Verbs, AsyncDriver): ...  # add() returns it to an await
 
-The classes get a method for each verb when they are made. A method of their own stays.
+The classes get a method for each verb when they are made, unless the class defines that name itself.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Asking = TypeVar("Asking", bound=Callable[..., "tuple[Asked, Any]"])
 
 
 class verb(Generic[P, T]):  # noqa: N801 - a decorator
-    """Declares a flow as a verb."""
+    """The declaration of a flow as a verb."""
 
     def __init__(self, flow: Callable[Concatenate[Any, P], Flow[T]]) -> None:
         self.flow: Callable[Concatenate[Any, P], Flow[T]] = flow
@@ -36,11 +36,11 @@ class verb(Generic[P, T]):  # noqa: N801 - a decorator
         self.asked: Callable[..., tuple[Asked, Any]] | None = None
 
     def batched(self, asked: Asking) -> Asking:
-        """Declares how tasks ask for an item of this verb, so that items go together (``engine/batcher``)."""
+        """Register how one item joins a shared asyncio batch (``engine/batcher``)."""
         self.asked = asked
         return asked
 
-    if TYPE_CHECKING:  # what stands in the classes in its place
+    if TYPE_CHECKING:  # the types of the methods that replace it
 
         @overload
         def __get__(self, obj: SyncVerbs, kind: object) -> Callable[P, T]: ...
@@ -62,7 +62,7 @@ class _Verbs:
 
     @classmethod
     def _method(cls, declared: verb[Any, Any]) -> Callable[..., Any]:
-        """What stands in the class in the place of a verb."""
+        """Return the method that replaces a declared verb in the class."""
         raise NotImplementedError
 
     def __init_subclass__(cls, **arguments: Any) -> None:
@@ -74,7 +74,7 @@ class _Verbs:
 
 
 class SyncVerbs(_Verbs):
-    """A class whose verbs wait for their answers."""
+    """A class whose verbs block until they have their answers."""
 
     run: Callable[..., Any]
 
@@ -92,7 +92,7 @@ class AsyncVerbs(_Verbs):
     """A class whose verbs are awaited."""
 
     run: Callable[..., Coroutine[Any, Any, Any]]
-    #: The tasks whose items go together, where some may.
+    #: The shared calls of tasks; None if no verb has them.
     _batcher: Batcher | None = None
 
     @classmethod
@@ -115,7 +115,7 @@ class AsyncVerbs(_Verbs):
 
 
 def _finished(method: Any, flow: AnyFlow, cls: type) -> Any:
-    """The method, as if it were written in the class."""
+    """Give the method the name, documentation and types of the flow, as if it were written in the class."""
     update_wrapper(method, flow)
     method.__module__, method.__qualname__ = cls.__module__, f"{cls.__qualname__}.{flow.__name__}"
     declared = signature(flow)
