@@ -1,6 +1,6 @@
-"""Remembers what a fleet of crawlers has seen in the last N hours, days or weeks.
+"""A filter of the items that a fleet of crawlers has seen in the last N hours, days or weeks.
 
-One atomic script call on a stock Redis answers "new?" and remembers.
+One atomic script call on a stock Redis says whether an item is new, and remembers it.
 """
 
 import logging
@@ -46,8 +46,9 @@ __all__ = [
     "__version__",
 ]
 
-#: What is imported when it is first used: a process pays only for the stores that it uses. A package that imports its own
-#: modules is imported itself: two threads that import two of its modules at once would wait for each other.
+#: Names that are imported at their first use, so that a process pays only for the stores that it uses. For a package that
+#: imports its own modules, the package itself is imported: two threads that import two of its modules at once would wait for
+#: each other.
 _MODULES = {
     "AsyncExactFilter": "exact",
     "AsyncLocalBloom": "local.aio",

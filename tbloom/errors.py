@@ -1,14 +1,12 @@
-"""The errors that tbloom raises itself.
-
-Errors of the server or the connection are redis-py's.
+"""The errors that tbloom raises itself. Errors of the server or the connection are redis-py's.
 
 ::
 
     TBloomError
     ├── ConfigError       an argument that can't be right (also a ValueError)
-    ├── ConfigMismatch    what is stored has other parameters
+    ├── ConfigMismatch    the store exists with other parameters
     ├── FilterFull        the current slice is full, and growth is off
-    ├── MappingFull       a distinct counter's mapping has max_members, and may have no more
+    ├── MappingFull       a distinct counter's mapping has max_members already
     ├── ServerTooOld      the server lacks what the scripts need
     └── StoreLocked       another process writes to the page store
 """
@@ -18,13 +16,13 @@ from __future__ import annotations
 from typing import Any
 
 _MAX_SHOWN = 200
-#: The size of a filter, and the parameters that it follows from where it is not given.
+#: The parameters that are a filter's size, and those that they are derived from unless given.
 _SIZE = ("bits", "hashes")
 _SIZED_BY = {"capacity", "error_rate", "slices", "grow"}
 
 
 def shown(value: object) -> str:
-    """The value as text for a message, cut to a few lines. Its repr may fail."""
+    """Return the value as text for a message, cut to a few lines. Its repr may fail."""
     try:
         text = repr(value)
     except Exception:  # noqa: BLE001 - the repr of an int of more than 4300 digits is a ValueError; other types may raise anything
@@ -41,8 +39,8 @@ class TBloomError(Exception):
 class ConfigError(TBloomError, ValueError):
     """An argument has a value that can't be right.
 
-    Attributes: ``argument`` (its name), ``value`` (the given one) and ``expected`` (a description of
-    the right ones).
+    Attributes: ``argument`` (its name), ``value`` (the given value) and ``expected`` (a description of
+    valid values).
     """
 
     def __init__(self, argument: str, value: object, expected: str) -> None:
@@ -56,7 +54,7 @@ class ConfigError(TBloomError, ValueError):
 
 
 class ConfigMismatch(TBloomError):
-    """What is stored under this name has other parameters; nothing was changed.
+    """A store of this name exists with other parameters; nothing was changed.
 
     ``differences`` maps the name of each parameter that differs to the pair (stored, given);
     ``stored`` is the text of all stored parameters; ``remedy`` ends the message.
@@ -69,7 +67,7 @@ class ConfigMismatch(TBloomError):
         stored: str = "",
         remedy: str = "give the same, or take another name",
     ) -> None:
-        # Not with what is stored, which may have the check value of a secret.
+        # Without the stored text, which may have the check value of a secret.
         super().__init__(name, differences)
         self.name = name
         self.differences = differences
@@ -92,7 +90,7 @@ class ConfigMismatch(TBloomError):
 class FilterFull(TBloomError):
     """A new item did not fit into the current slice, and was not added, because ``grow`` is False.
 
-    ``capacity`` is that of a slice. Other items of the batch may have been added. To get their
+    ``capacity`` is a slice's capacity. Other items of the batch may have been added. To get their
     answers, add the items again, one by one, with the same filter object.
     """
 
@@ -125,7 +123,7 @@ class MappingFull(TBloomError):
 
 
 class ServerTooOld(TBloomError):
-    """The server is older than Redis 6.2; ``version`` is its own."""
+    """The server is older than Redis 6.2; ``version`` is the server's."""
 
     def __init__(self, version: str) -> None:
         super().__init__(version)
@@ -136,10 +134,10 @@ class ServerTooOld(TBloomError):
 
 
 class StoreLocked(TBloomError):
-    """Another process writes to this page store. A store has one writer at a time; it can be read meanwhile.
+    """Another process writes to this page store. A store has one writer at a time; others can read it meanwhile.
 
-    ``path`` is the store's, ``pid`` the other process, if it is known; ``otherwise`` names another
-    remedy than closing the store there.
+    ``path`` is the store's; ``pid`` is the other process, or None if it is not known; ``otherwise`` names
+    a remedy besides closing the store there.
     """
 
     def __init__(

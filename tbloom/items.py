@@ -1,4 +1,4 @@
-"""Arguments of the verbs: checked, encoded, digested."""
+"""Checks, encoding and fingerprints of the verbs' arguments."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from typing import Any, TypeVar
 
 from tbloom.errors import ConfigError
 
-#: A text stands for its UTF-8, an integer for its decimal text.
+#: A str is encoded as UTF-8, an int as its decimal text.
 Item = str | bytes | int
 T = TypeVar("T")
 
-#: Stored with a store that uses ``fingerprint``.
+#: The name of ``fingerprint`` in a store's parameters.
 FINGERPRINT_NAME = "blake2b_16"
 
 _MAX_NOTE = 1 << 16
 _MIN_TTL, _MAX_TTL = 0.001, 36525 * 86400.0  # seconds
-# A window is at most a century long, and has to fit before and after.
+# A window is at most a century long. It must fit before and after each instant.
 _YEARS = (102, 9800)
 
 
 def encode(item: Item, argument: str = "item") -> bytes:
-    """The bytes of an item; ``argument`` names it in the ConfigError if it has none."""
+    """Return the bytes of an item. Raise ConfigError for ``argument`` if it has none."""
     if isinstance(item, int) and not isinstance(item, bool):
         try:
             return b"%d" % item
@@ -38,14 +38,14 @@ def encode(item: Item, argument: str = "item") -> bytes:
     if isinstance(item, bytes):
         return item
     try:
-        return str.encode(item)  # whatever a subclass has in its place
+        return str.encode(item)  # not item.encode(): a subclass may have its own
     except UnicodeEncodeError as error:
         expected = f"bytes, or a str that UTF-8 can encode ({error.reason} at {error.start})"
         raise ConfigError(argument, item, expected) from None
 
 
 def fingerprint(data: bytes) -> int:
-    """The 128-bit BLAKE2b of ``data``, for stores that promise never to take one item for another.
+    """Return the 128-bit BLAKE2b of ``data``, for stores that promise never to take one item for another.
 
     (Anyone can make collisions of mmh3.)
     """
@@ -53,7 +53,7 @@ def fingerprint(data: bytes) -> int:
 
 
 def check_within(within: int | None, slices: int) -> int:
-    """The number of newest slices that are asked."""
+    """Return the number of newest slices to look in: ``within``, or all. Raise ConfigError if it can't be right."""
     if within is None:
         return slices
     if isinstance(within, int) and not isinstance(within, bool) and 1 <= within <= slices:
@@ -62,7 +62,10 @@ def check_within(within: int | None, slices: int) -> int:
 
 
 def check_keep(keep: int | None, within: int | None, slices: int) -> int:
-    """The age of the slice that an item goes into which is kept for ``keep`` slices: it leaves with that slice."""
+    """Return how many slices back an item goes so that it expires after ``keep`` slices.
+
+    Raise ConfigError if ``keep`` can't be right, or if ``within`` is given too.
+    """
     if keep is None:
         return 0
     if not isinstance(keep, int) or isinstance(keep, bool) or not 1 <= keep <= slices:
@@ -73,7 +76,7 @@ def check_keep(keep: int | None, within: int | None, slices: int) -> int:
 
 
 def check_at(at: datetime | None, argument: str = "at") -> datetime | None:
-    """The instant, if it can be looked at; None is now."""
+    """Return the instant; None is now. Raise ConfigError unless it has a time zone and a year that windows support."""
     if at is None or (
         isinstance(at, datetime)
         and _YEARS[0] <= at.year <= _YEARS[1]
@@ -85,7 +88,7 @@ def check_at(at: datetime | None, argument: str = "at") -> datetime | None:
 
 
 def check_items(items: Iterable[T], argument: str = "items") -> Iterable[T]:
-    """The items, if they are an iterable; ``argument`` names them in the ConfigError if they are not."""
+    """Return the items. Raise ConfigError for ``argument`` unless they are an iterable of items."""
     is_single = isinstance(items, str | bytes | bytearray | memoryview)
     if is_single or not isinstance(items, Iterable):
         raise ConfigError(argument, items, f"an iterable of {argument}, not a single one")
@@ -93,25 +96,25 @@ def check_items(items: Iterable[T], argument: str = "items") -> Iterable[T]:
 
 
 def encode_all(items: Iterable[Item], argument: str = "items") -> list[bytes]:
-    """The bytes of each item; ``argument`` names them in errors."""
-    given: list[Any] = [*check_items(items, argument)]  # perhaps they can be read only once
+    """Return the bytes of each item. Raise ConfigError for ``argument`` if one has none."""
+    given: list[Any] = [*check_items(items, argument)]  # an iterator can be read only once
     try:
         data = [*map(str.encode, given)]
     except (TypeError, UnicodeEncodeError):
         data = given if {*map(type, given)} == {bytes} else [b""]
-    # One by one takes twice as long.
+    # Only if some item has no bytes yet: one by one takes twice as long.
     if not all(data):
         data = [encode(item, f"{argument}[{i}]") for i, item in enumerate(given)]
     return data
 
 
 def fingerprints_of(items: Iterable[Item]) -> list[int]:
-    """The fingerprint of each item."""
+    """Return the fingerprint of each item."""
     return [*map(fingerprint, encode_all(items))]
 
 
 def check_id(number: Any, argument: str = "member") -> int:
-    """The number, if it can be an id; ``argument`` names it in the ConfigError if not."""
+    """Return the number as an int. Raise ConfigError for ``argument`` if it can't be an id."""
     try:
         index = -1 if isinstance(number, bool) else operator.index(number)
     except TypeError:
@@ -122,7 +125,7 @@ def check_id(number: Any, argument: str = "member") -> int:
 
 
 def check_ttl(ttl: float | timedelta) -> int:
-    """A time for which an item is remembered (ms)."""
+    """Return in milliseconds how long an item is remembered. Raise ConfigError if ``ttl`` can't be right."""
     seconds = ttl.total_seconds() if isinstance(ttl, timedelta) else ttl
     if (
         isinstance(seconds, int | float)
@@ -134,14 +137,14 @@ def check_ttl(ttl: float | timedelta) -> int:
 
 
 def check_note(note: str, argument: str = "note") -> str:
-    """The note, if it can be kept with a claim."""
+    """Return the note. Raise ConfigError for ``argument`` if it can't be stored with a claim."""
     if not isinstance(note, str) or len(note) > _MAX_NOTE or re.search("[\ud800-\udfff]", note):
         raise ConfigError(argument, note, f"a str of at most {_MAX_NOTE} characters")
     return note
 
 
 def check_notes(digests: list[bytes], notes: Iterable[str] | None) -> dict[bytes, str]:
-    """The notes, by their items' digests."""
+    """Return the notes, by their items' digests. Raise ConfigError unless there is a valid note for each item."""
     if notes is None:
         return {}
     given = enumerate(check_items(notes, "notes"))

@@ -1,6 +1,6 @@
-"""The slices of a window: which are live at an instant, when each leaves, and their labels.
+"""The slices of a window: the live ones at an instant, the time at which each leaves, and their labels.
 
-Pure calendar arithmetic: instants are arguments, in milliseconds since the Unix epoch.
+This is calendar arithmetic without a clock: instants are arguments, in milliseconds since the Unix epoch.
 
 ================  ==========================================  ====================
 granularity       a slice                                     label
@@ -54,14 +54,14 @@ class Slice:
     end: int
 
 
-#: The only slice of a store without a window: any instant lies in it, and scripts never drop what leaves at its end.
+#: The only slice of a store without a window. Any instant lies in it, and scripts set no expiry for its end.
 ALWAYS = Slice(WHOLE, 0, 999_999_999_999_999)
 
 
 class Period(NamedTuple):
     """One slice, for people: from ``start`` up to, not including, ``end``, in the store's time zone.
 
-    Without a window, both are None.
+    Without a window, ``start`` and ``end`` are None.
     """
 
     label: str
@@ -70,17 +70,17 @@ class Period(NamedTuple):
 
 
 def to_ms(at: datetime) -> int:
-    """Milliseconds since the epoch of an aware datetime."""
+    """Return an aware datetime in milliseconds since the epoch."""
     return (at - _EPOCH) // _MS
 
 
 def from_ms(ms: int, zone: tzinfo = UTC) -> datetime:
-    """The aware datetime of ``ms`` milliseconds since the epoch."""
+    """Return the aware datetime that is ``ms`` milliseconds since the epoch, in this time zone."""
     return (_EPOCH + ms * _MS).astimezone(zone)
 
 
 def parse_granularity(granularity: str | timedelta) -> str:
-    """The canonical spelling of a granularity: ``"h" "d" "w" "m"``, or seconds, ``"900s"``."""
+    """Return the canonical spelling of a granularity: ``"h"``, ``"d"``, ``"w"``, ``"m"``, or seconds such as ``"900s"``."""
     length = timedelta(0)
     if isinstance(granularity, timedelta):
         length = granularity
@@ -97,8 +97,8 @@ def parse_granularity(granularity: str | timedelta) -> str:
 
 
 def parse_zone(tz: str) -> tzinfo:
-    """The time zone of an IANA name."""
-    if tz == "UTC":  # does not need a zone database, which slim images lack
+    """Return the time zone of an IANA name."""
+    if tz == "UTC":  # needs no zone database, which slim images lack
         return UTC
     expected = "an IANA time zone such as 'Europe/Berlin' (on a system without a zone database: pip install tzdata)"
     try:
@@ -133,15 +133,15 @@ class Window:
         self._live: list[Slice] = []
 
     def period(self, slice: Slice) -> Period:
-        """The slice, for people."""
+        """Return the slice, for people."""
         return Period(slice.label, from_ms(slice.start, self.zone), from_ms(slice.end, self.zone))
 
     def is_label(self, text: str) -> bool:
-        """True if the text can be a slice's label."""
+        """Return True if the text can be a slice's label."""
         return re.fullmatch(_LABELS.get(self._unit, _FIXED), text, re.ASCII) is not None
 
     def slice_at(self, ms: int) -> Slice:
-        """The slice that the instant lies in."""
+        """Return the slice that the instant lies in."""
         if self._length:
             start = ms - ms % self._length
             label = from_ms(start).strftime("%Y%m%dT%H%M%S")
@@ -149,7 +149,7 @@ class Window:
         return self._hour(ms) if self._unit == "h" else self._period(ms)
 
     def live(self, ms: int) -> list[Slice]:
-        """The live slices at an instant, oldest first; the last one is current."""
+        """Return the live slices at an instant, oldest first; the last one is current."""
         known = self._live
         if known and known[-1].start <= ms < known[-1].end:
             return [*known]
@@ -160,23 +160,26 @@ class Window:
         return slices[::-1]
 
     def ahead(self, ms: int) -> list[Slice]:
-        """The next slices, as many as are live. (They may have begun before the clock was set back.)"""
+        """Return as many slices after the current one as are live.
+
+        Their keys exist if they began before the clock was set back.
+        """
         slices = [self.slice_at(ms)]
         while len(slices) <= self.slices:
             slices.append(self.slice_at(slices[-1].end))
         return slices[1:]
 
     def expires(self, slice: Slice) -> int:
-        """When the slice leaves the window: when the ``slices``-th one after it begins (ms)."""
+        """Return when the slice leaves the window (ms): when the ``slices``-th slice after it begins."""
         for _ in range(self.slices - 1):
             slice = self.slice_at(slice.end)
         return slice.end
 
     def _period(self, ms: int) -> Slice:
-        """The day, week or month that the instant lies in.
+        """Return the day, week or month that the instant lies in.
 
-        It begins at the first midnight, where clocks that go back give two. A day that a zone skipped
-        (Samoa, 30 December 2011) is empty, so no instant lies in it.
+        It begins at midnight; if clocks go back and give two midnights, at the first. A day that a zone
+        skipped (Samoa, 30 December 2011) is empty, so no instant lies in it.
         """
         first = self._floor(from_ms(ms, self.zone).date())
         while self._midnight(first) > ms:
@@ -202,7 +205,7 @@ class Window:
         return to_ms(datetime(day.year, day.month, day.day, tzinfo=self.zone))
 
     def _hour(self, ms: int) -> Slice:
-        """The hour between two full hours on the zone's clocks, cut where the clocks change."""
+        """Return the hour between two full hours on the zone's clocks, cut at a change of the clocks."""
         offset = self._offset(ms)
         start = ms - (ms + offset // _MS) % _HOUR
         end = start + _HOUR
@@ -221,13 +224,13 @@ class Window:
         return from_ms(ms, self.zone).utcoffset() or timedelta(0)
 
     def _clock_change(self, low: int, high: int) -> int:
-        """The first instant in (low, high] with another UTC offset than ``low``."""
+        """Return the first instant in (low, high] with another UTC offset than ``low``."""
         offset, after = self._offset(low), range(low + 1, high)
         return low + 1 + bisect_left(after, x=True, key=lambda ms: self._offset(ms) != offset)
 
 
 class NoWindow(Window):
-    """One slice, which any instant lies in: nothing ever leaves."""
+    """One slice that any instant lies in, and that never ends."""
 
     def __init__(self) -> None:
         self.granularity: str | None = None
@@ -237,20 +240,20 @@ class NoWindow(Window):
         self._unit, self._live = WHOLE, []
 
     def slice_at(self, ms: int) -> Slice:  # noqa: ARG002
-        """Its slice."""
+        """Return the only slice."""
         return ALWAYS
 
     def ahead(self, ms: int) -> list[Slice]:  # noqa: ARG002
-        """No slice follows."""
+        """Return an empty list, because no slice follows."""
         return []
 
     def period(self, slice: Slice) -> Period:
-        """Its slice, for people."""
+        """Return the slice, for people."""
         return Period(slice.label, None, None)
 
 
 def window_of(granularity: str | timedelta | None, slices: int | None, tz: str) -> Window:
-    """The window with these parameters; with None as granularity, one that nothing leaves."""
+    """Return the window with these parameters; with None as granularity, a ``NoWindow``."""
     if granularity is None:
         for name, value, expected in (("slices", slices, (None, 1)), ("tz", tz, ("UTC",))):
             if value not in expected or isinstance(value, bool):

@@ -1,4 +1,4 @@
-"""The exact store: no false positives, and an expiry of its own for each item."""
+"""The exact filter: it has no false positives, and each item expires separately."""
 
 from tbloom.exact.aio import AsyncExactFilter
 from tbloom.exact.info import ExactInfo

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class AsyncExactFilter(ExactVerbs["asyncio.Redis | asyncio.RedisCluster"], AsyncDriver):
-    """``ExactFilter`` for asyncio: the same verbs, awaited. Any number of tasks may share one."""
+    """``ExactFilter`` for asyncio: the same methods, awaited. Any number of tasks may share an object."""
 
     _OTHER = "ExactFilter"
 
@@ -26,5 +26,5 @@ class AsyncExactFilter(ExactVerbs["asyncio.Redis | asyncio.RedisCluster"], Async
         client_options: ClientOptions = None,
         **own: Unpack[ExactArguments],
     ) -> Self:
-        """A filter that is stored, with the parameters that it has; see ``ExactFilter.open``."""
+        """Open a stored filter with its stored parameters; see ``ExactFilter.open``."""
         return await cls._open(client, name, client_options, own)

@@ -16,7 +16,7 @@ LAYOUT = 1
 
 @dataclass(frozen=True, slots=True)
 class ExactConfig:
-    """The parameters of one exact filter; raises ConfigError for impossible ones."""
+    """The parameters of one exact filter. The constructor raises ConfigError if they can't be right."""
 
     name: str
     shards: int = 1
@@ -38,7 +38,7 @@ class ExactConfig:
 
 
 def from_stored(name: str, stored: str) -> ExactConfig | None:
-    """The parameters of a stored exact filter; None if the text is another one."""
+    """Return the parameters of a stored exact filter, or None if the text is not an exact filter's."""
     shards = read_stored(stored).get("shards")
     try:
         config = ExactConfig(name, shards)  # type: ignore[arg-type]

@@ -26,22 +26,22 @@ _CLEAR = Script("exact/clear")
 #: A bucket with more entries is split. Redis keeps up to 128 in its compact form (a listpack). With fewer, a search is
 #: faster, but the keys take more memory.
 _MAX_ENTRIES = 80
-#: A new item takes the server some 9 us.
+#: The most items of one call. A new item takes the server some 9 us.
 _ITEMS_PER_CALL = 150
-#: The fewest and the most buckets that a call sweeps beside its own; each item adds one to the most. A bucket takes the
-#: server 1 us (no entry is dead) to 13 us (nearly all are).
+#: The fewest and the most buckets that a call sweeps besides those of its items; each item adds one to the most. A bucket
+#: takes the server 1 us (no entry is dead) to 13 us (nearly all are).
 _MIN_SWEEP, _MAX_SWEEP = 1, 64
-#: If more than this part of the swept entries was dead, the next call sweeps twice as many buckets.
+#: The next call sweeps twice as many buckets if there are more dead entries than this share of the live ones.
 _MANY_DEAD = 0.05
-#: The same if fewer entries than this are left in them. A client that looks at ten entries for each new item has looked
-#: at all of them before a tenth can have died.
+#: It does so too if fewer entries than this are left in the swept buckets. A client that looks at ten entries for each new
+#: item has looked at all of them before a tenth can have died.
 _FEW_LEFT = 12
 #: A client that only looks up compares the parameters again after this time (s).
 _LOOK_SECONDS = 60.0
 
 
 class _Sweep:
-    """How far a shard's buckets are swept, and how many the next call sweeps."""
+    """The position up to which a shard's buckets are swept, and the number that the next call sweeps."""
 
     __slots__ = ("_buckets", "_position")
 
@@ -50,7 +50,7 @@ class _Sweep:
         self._buckets = _MIN_SWEEP
 
     def next_buckets(self, directory: Directory, items: int) -> list[int]:
-        """The buckets that the next call sweeps; it has this many items."""
+        """Return the buckets to sweep in the next call, which has this many items."""
         buckets: dict[int, None] = {}
         for _ in range(min(self._buckets, _MAX_SWEEP + items)):
             bucket, self._position = directory.bucket_after(self._position)
@@ -60,7 +60,7 @@ class _Sweep:
         return [*buckets]
 
     def note(self, dead: int, left: int) -> None:
-        """Adapts to the number of dead entries that a call has swept, and of those left in the same buckets."""
+        """Adapt to the number of dead entries that a call has swept, and of entries left in the same buckets."""
         if dead > _MANY_DEAD * left or left < _FEW_LEFT:
             self._buckets = min(2 * self._buckets, _MAX_SWEEP + _ITEMS_PER_CALL)
         elif left >= 4 * _FEW_LEFT and self._buckets > _MIN_SWEEP:
@@ -72,25 +72,25 @@ def _shard_of(digest: int, shards: int) -> int:
 
 
 class ExactDispatcher(BucketDispatcher):
-    """What a client knows of an exact filter, and its calls."""
+    """One client's calls to an exact filter, and its view of it."""
 
     def __init__(self, config: ExactConfig) -> None:
         super().__init__(config.name, config.keys, config.name, "clear()")
         self.config = config
         self._sweeps: defaultdict[int, _Sweep] = defaultdict(_Sweep)
-        #: The parameters are known to be stored until then (``time.monotonic``), for items of this lifetime (ms).
+        #: Until when the parameters are known to be stored (``time.monotonic``), for items of at most this lifetime (ms).
         self._compared: tuple[float, int] = (0.0, 0)
 
     def add_items(self, digests: list[int], ttl: int) -> Flow[Answers]:
-        """Which items are new? Adds them, for ``ttl`` ms."""
+        """Add the items that are new, for ``ttl`` ms, and return the answers."""
         return self.add(digests, self.batches(digests, ttl), partial(self.call, "add"))
 
     def discard(self, digests: list[int]) -> Flow[Answers]:
-        """Which of these were remembered? They are no more."""
+        """Remove the items, and return which of them were remembered."""
         return self.take_out(digests, self.batches(digests), partial(self.call, "discard"))
 
     def batches(self, digests: Iterable[int], ttl: int = 0) -> list[Batch]:
-        """The distinct digests, by shard, in batches for one call each."""
+        """Return the distinct digests, by shard, in batches for one call each."""
         return [
             Batch(list(some), shard, ttl=ttl)
             for shard, keys in by_shard(digests, self.config.shards, _shard_of).items()
@@ -98,13 +98,13 @@ class ExactDispatcher(BucketDispatcher):
         ]
 
     def forget(self) -> None:
-        """The filter is cleared, so the parameters must be compared again, and other buckets begin."""
+        """Forget the view of a filter that is cleared: it gets new buckets, and parameters must be compared again."""
         self._directories.clear()
         self.outdated.clear()
         self._compared = (0.0, 0)
 
     def _next_step(self, batch: Batch, agreement: Agreement) -> Flow[None] | None:
-        """Return a flow that reads a changed layout, or with several shards compares the parameters, if that is due."""
+        """Return a flow that reads a changed layout, or compares the parameters of several shards after some time, or None."""
         step = super()._next_step(batch, agreement)
         until, longest = self._compared
         is_due = time.monotonic() >= until or batch.ttl > longest
@@ -114,14 +114,17 @@ class ExactDispatcher(BucketDispatcher):
         return step
 
     def _compare(self, batch: Batch) -> Flow[None]:
-        """Compare the parameters at the filter's root key. Before an add, also store them there, until after the last expiry of
-        all items added before the next comparison."""
+        """Compare the parameters at the filter's root key.
+
+        Before an add, also store them there. They stay until all items that are added before the next comparison have
+        expired.
+        """
         root, stored, ttl = self.config.keys.root, self.config.stored, batch.ttl
         first = [Call(("SET", root, stored, "PX", 2 * ttl, "NX"))] if ttl else []
         replies = yield from deliver([*first, Call(("GET", root)), Call(("PTTL", root))])
         found, left = replies[-2:]
         if found is None and ttl:
-            return  # another client has cleared them meanwhile
+            return  # another client has cleared the filter meanwhile
         if found is not None and text(found) != stored:
             raise mismatch(self.config, found)
         if 0 <= left < 1.5 * ttl:
@@ -139,7 +142,7 @@ class ExactDispatcher(BucketDispatcher):
             else:
                 batch.answers = ""
         elif status == Status.LAYOUT:
-            if batch.known is None:  # to clear
+            if batch.known is None:  # the call clears the filter
                 batch.generation = text(payload)
             elif payload:
                 self.outdated.add(batch.shard)
@@ -151,7 +154,7 @@ class ExactDispatcher(BucketDispatcher):
             raise refusal(self.config, status, payload)
 
     def _note_swept(self, batch: Batch, splits: list[int], *more: Any) -> None:
-        """Note what a reply says beside the answers: of a look-up the times, of an add what it has swept."""
+        """Note the rest of a reply: splits, and the times of a look-up, or the entries that an add has swept."""
         batch.known.note_splits(splits)
         match more:
             case [times]:
@@ -160,7 +163,7 @@ class ExactDispatcher(BucketDispatcher):
                 self._sweeps[batch.shard].note(dead, left)
 
     def call(self, verb: str, batch: Batch) -> Call:
-        """``lua/exact/change.lua``, by the shard's directory as it is known now; the batch notes that."""
+        """Return a call of ``lua/exact/change.lua``, made from the shard's last known directory, which the batch keeps."""
         config, keys, shard = self.config, self.config.keys, batch.shard
         batch.known = directory = self.directory(shard)
         batch.generation = directory.generation
@@ -174,7 +177,7 @@ class ExactDispatcher(BucketDispatcher):
         buckets = *keys_of_halves(prefix, halves), *[f"{prefix}{bucket}" for bucket in swept]
         lane, number = self.lane(batch)
         is_compared = int(batch.compared or config.shards == 1)
-        batch.compared = False  # other clients may change them until a further call
+        batch.compared = False  # other clients may change the parameters before a further call
         checked = verb, number, config.stored, is_compared, directory.generation
         return _CHANGE.call(
             (keys.config(shard), keys.layout(shard), lane, *buckets),
@@ -182,11 +185,11 @@ class ExactDispatcher(BucketDispatcher):
         )
 
     def last_call(self, batch: Batch) -> Call:
-        """``lua/exact/change.lua``: a discard of no items, whose answer is kept in any case."""
+        """Return a discard of no items: the server keeps its answer in any case."""
         return self.call("discard", batch)
 
     def clear_call(self, batch: Batch) -> Call:
-        """``lua/exact/clear.lua``; the batch has a token, a generation, and no items."""
+        """Return a call of ``lua/exact/clear.lua``; the batch has a token, a generation, and no items."""
         keys, (lane, number) = self.config.keys, self.lane(batch)
         return _CLEAR.call(
             (lane, keys.config(batch.shard), keys.layout(batch.shard)),

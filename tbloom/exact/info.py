@@ -13,7 +13,7 @@ class ExactInfo:
     shards: int
     #: Remembered items.
     items: int
-    #: Expired entries that are not swept yet.
+    #: Expired entries whose memory is not freed yet.
     dead: int
     #: The sorted sets of the items; empty ones take no memory.
     buckets: int

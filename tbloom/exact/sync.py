@@ -14,16 +14,16 @@ if TYPE_CHECKING:
 
 
 class ExactFilter(ExactVerbs["redis.Redis | redis.RedisCluster"], SyncDriver):
-    """An exact set of items, shared through Redis, that remembers each for a time of its own.
+    """An exact set of items, shared through Redis, that lets each item expire separately.
 
-    No item is taken for another one, and each expires to the millisecond by the server's clock. Later
-    adds free its memory: each sweeps some expired entries, so that there is at most one for ten live
-    ones. After a long time without adds, that state is reached by one object's next 30 adds, and one
-    more for each 2,000 items in the filter (a batch counts as an add for each 150 items). Without any
-    adds, the items' memory is freed when the last of them expires, and the few other keys after the same
-    time again, at least an hour.
-    Safe to use from many threads, and after a fork. Each verb may raise redis-py's errors,
-    ``ConfigMismatch`` where the name is stored with other parameters, and ``ConfigError`` for an argument
+    No item is mistaken for another one, and each expires to the millisecond by the server's clock. Later
+    adds free its memory: each add sweeps some expired entries, so that there is at most one for ten live
+    entries. After a long time without adds, one object reaches that state with its next 30 adds, plus one
+    for each 2,000 items in the filter (a batch counts as an add for each 150 items). Without any adds, the
+    items' memory is freed when the last of them expires. The few other keys are freed after the same time
+    again, at least an hour.
+    Objects are safe to use from many threads, and after a fork. Each method may raise redis-py's errors,
+    ``ConfigMismatch`` if the name is stored with other parameters, and ``ConfigError`` for an argument
     that can't be right, such as an empty item.
     """
 
@@ -38,9 +38,9 @@ class ExactFilter(ExactVerbs["redis.Redis | redis.RedisCluster"], SyncDriver):
         client_options: ClientOptions = None,
         **own: Unpack[ExactArguments],
     ) -> Self:
-        """A filter that is stored, with the parameters that it has; ``client``: yours, or a URL as for ``from_url``.
+        """Open a stored filter with its stored parameters. ``client`` is yours, or a URL as for ``from_url``.
 
-        The other arguments are those of ``from_url`` that are not stored.
+        The other arguments are the arguments of ``from_url`` that are not stored.
         :raises ConfigError: if no filter has this name.
         """
         return cls._open(client, name, client_options, own)

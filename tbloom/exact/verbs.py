@@ -40,7 +40,7 @@ class ExactArguments(TypedDict, total=False):
 
 
 class ExactVerbs(Store[Client, ExactConfig]):
-    """What both classes have."""
+    """The common base of ``ExactFilter`` and ``AsyncExactFilter``."""
 
     _ARGUMENTS = ExactArguments
     config: ExactConfig
@@ -54,12 +54,12 @@ class ExactVerbs(Store[Client, ExactConfig]):
         shards: int = 1,
         retry_for: float | None = None,
     ) -> None:
-        """A filter that remembers each item for a time of its own.
+        """Make a filter that lets each item expire separately.
 
         :param client: a redis-py client, of ``redis.asyncio`` for ``AsyncExactFilter``; it stays yours to close.
         :param name: the filter's name; clients with the same name share the filter.
-        :param ttl: how long an item is remembered from its first add on, in seconds or as a ``timedelta``
-            (3600). Clients may differ in it.
+        :param ttl: how long an item is remembered after its first add, in seconds or as a ``timedelta``
+            (3600). Clients may use different values.
         :param shards: independent parts of the filter; on a cluster they spread over its nodes (1).
         :param retry_for: how long (seconds) a failed call is retried; None, the default: as in ``TimeBloom``.
         :raises ConfigError: if an argument can't be right.
@@ -79,12 +79,12 @@ class ExactVerbs(Store[Client, ExactConfig]):
         client_options: ClientOptions = None,
         **arguments: Unpack[ExactArguments],
     ) -> Self:
-        """A filter with a client of its own, closed with the filter; see ``TimeBloom.from_url``."""
+        """Make a filter with a client of its own, closed with the filter; see ``TimeBloom.from_url``."""
         return cls._from_url(url, name, client_options, arguments)
 
     @verb
     def _adopt(self) -> Flow[None]:
-        """Takes over the stored number of shards, for ``open``."""
+        """Take over the stored number of shards, for ``open``."""
         [stored] = yield from deliver([Call(("GET", self.config.keys.root))])
         if stored is None:
             expected = f"the name of a filter that is stored ({type(self).__name__}() makes one)"
@@ -96,8 +96,10 @@ class ExactVerbs(Store[Client, ExactConfig]):
 
     @verb
     def add(self, item: Item, ttl: float | timedelta | None = None) -> Flow[bool]:
-        """True: the item is new, and remembered for ``ttl`` from now on. False: it is remembered already, and its
-        time stays as it was. (After an error, the first call may have added it, with its own ``ttl``.)
+        """Return True and remember the item for ``ttl`` if it is new. Return False if it is remembered already.
+
+        A remembered item keeps its expiry. (If a call is repeated after an error, the first call may have added the
+        item, with its own ``ttl``.)
 
         :param ttl: seconds, or a ``timedelta``; None, the default: the filter's.
         """
@@ -115,19 +117,21 @@ class ExactVerbs(Store[Client, ExactConfig]):
     def add_many(
         self, items: Iterable[Item], ttl: float | timedelta | None = None
     ) -> Flow[list[bool]]:
-        """``add`` for each item, in order; a repeat within the call is seen."""
+        """Return the answer of ``add`` for each item, in order; a repeat within the call is False."""
         lasting, digests = self._ttl_ms(ttl), fingerprints_of(items)
         answers = yield from self._dispatcher.add_items(digests, lasting)
         return in_order(answers, digests)
 
     def assume_new(self, items: Iterable[Item]) -> None:
-        """Takes the items for new, after a call with them has raised one of redis-py's errors: drops its lost
-        answers, which the next call would get."""
+        """Treat the items as new, after a call with them has raised one of redis-py's errors.
+
+        The lost answers of that call, which the next call would get, are dropped.
+        """
         self._dispatcher.pending_answers.forget(fingerprints_of(items))
 
     @verb
     def contains(self, item: Item) -> Flow[bool]:
-        """Is the item remembered? Changes nothing."""
+        """Return True if the item is remembered. Nothing is changed."""
         key = fingerprint(encode(item))
         return bool((yield from self._contains([key]))[key])
 
@@ -137,39 +141,39 @@ class ExactVerbs(Store[Client, ExactConfig]):
 
     @verb
     def contains_many(self, items: Iterable[Item]) -> Flow[list[bool]]:
-        """``contains`` for each item, in order."""
+        """Return the answer of ``contains`` for each item, in order."""
         digests = fingerprints_of(items)
         answers = yield from self._contains(digests)
         return [bool(answers[digest]) for digest in digests]
 
     @verb
     def discard(self, item: Item) -> Flow[bool]:
-        """Forgets the item, for all clients. True: it was remembered until now.
+        """Forget the item, for all clients. Return True if it was remembered until now.
 
-        A call that is sent again gets its first answer; one that is repeated after an error may return False.
+        A call that tbloom sends again gets its first answer. A call that you repeat after an error may return False.
         """
         key = fingerprint(encode(item))
         return bool((yield from self._dispatcher.discard([key]))[key])
 
     @verb
     def discard_many(self, items: Iterable[Item]) -> Flow[list[bool]]:
-        """``discard`` for each item, in order; a repeat within the call is False."""
+        """Forget the items, and return the answer of ``discard`` for each, in order; a repeat within the call is False."""
         digests = fingerprints_of(items)
         return in_order((yield from self._dispatcher.discard(digests)), digests)
 
     @verb
     def expires(self, item: Item) -> Flow[datetime | None]:
-        """When the item will be forgotten (UTC); None: it is not remembered. Changes nothing."""
+        """Return when the item will be forgotten (UTC), or None if it is not remembered. Nothing is changed."""
         return (yield from self._expiries([fingerprint(encode(item))]))[0]
 
     @verb
     def expires_many(self, items: Iterable[Item]) -> Flow[list[datetime | None]]:
-        """``expires`` for each item, in order."""
+        """Return the answer of ``expires`` for each item, in order."""
         return (yield from self._expiries(fingerprints_of(items)))
 
     @verb
     def info(self) -> Flow[ExactInfo]:
-        """What the filter holds. Takes the server some 2 us a bucket, 100 buckets at a time."""
+        """Return the contents of the filter. This takes the server some 2 us a bucket, 100 buckets at a time."""
         config = self.config
         yield from check_stored(config)
         items = dead = memory = buckets = 0
@@ -192,14 +196,14 @@ class ExactVerbs(Store[Client, ExactConfig]):
 
     @verb
     def warnings(self) -> Flow[list[str]]:
-        """What threatens the filter: a server that drops keys when its memory is full."""
+        """Return warnings about dangers to the filter: a server that drops keys when its memory is full."""
         return _warnings(self.config)
 
     @verb
     def clear(self) -> Flow[None]:
-        """Forgets everything, for all clients, also if it is stored with other shards.
+        """Forget everything, for all clients, even if the filter is stored with other shards.
 
-        A shard is cleared at once, then its memory is freed; shards follow one another. After an error, call
+        Each shard is cleared at once, then its memory is freed; shards follow one another. After an error, call
         it again.
         """
         root = self.config.keys.root
@@ -243,7 +247,7 @@ def _clear(dispatcher: ExactDispatcher) -> Flow[None]:
     for shard in range(config.shards):
         try:
             directory = yield from read_directory(config.name, config.keys.layout(shard))
-        except TBloomError:  # not tbloom's layout, so no buckets can be found by it
+        except TBloomError:  # the layout is not tbloom's, so it leads to no buckets
             directory = Directory("")
         cleared = Batch([], shard, generation=directory.generation)
         yield from dispatcher.send_once([cleared], dispatcher.clear_call)
