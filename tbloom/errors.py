@@ -7,7 +7,7 @@
     ├── ConfigMismatch    the store exists with other parameters
     ├── FilterFull        the current slice is full, and growth is off
     ├── MappingFull       a distinct counter's mapping has max_members already
-    ├── ServerTooOld      the server lacks what the scripts need
+    ├── ServerTooOld      the server is too old for the scripts
     └── StoreLocked       another process writes to the page store
 """
 
@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import Any
 
 _MAX_SHOWN = 200
-#: The parameters that are a filter's size, and those that they are derived from unless given.
+#: The parameters of a filter's size, and the parameters that determine it unless it is given.
 _SIZE = ("bits", "hashes")
 _SIZED_BY = {"capacity", "error_rate", "slices", "grow"}
 
