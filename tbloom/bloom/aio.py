@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class AsyncTimeBloom(ClaimVerbs["asyncio.Redis | asyncio.RedisCluster"], AsyncDriver):
-    """``TimeBloom`` for asyncio: the same verbs, awaited. Any number of tasks may share one."""
+    """``TimeBloom`` for asyncio: the same methods, awaited. Any number of tasks may share an object."""
 
     _OTHER = "TimeBloom"
     _heartbeat: Task[None] | None = None
@@ -39,12 +39,15 @@ class AsyncTimeBloom(ClaimVerbs["asyncio.Redis | asyncio.RedisCluster"], AsyncDr
         secret: bytes | None = None,
         **own: Unpack[Own],
     ) -> Self:
-        """A filter that is stored, with the parameters that it has; see ``TimeBloom.open``."""
+        """Open a stored filter with its stored parameters; see ``TimeBloom.open``."""
         return await cls._open(client, name, client_options, own, secret)
 
     @asynccontextmanager
     async def claiming(self, item: Item, within: int | None = None) -> AsyncIterator[bool]:
-        """``async with seen.claiming(item) as is_new:`` commits a new item at the end, or releases it on an exception."""
+        """Claim the item in ``async with seen.claiming(item) as is_new:``.
+
+        A new item is committed at the end of the block, or released on an exception.
+        """
         is_new = await self.claim(item, within) is Claim.NEW
         try:
             yield is_new
@@ -56,26 +59,26 @@ class AsyncTimeBloom(ClaimVerbs["asyncio.Redis | asyncio.RedisCluster"], AsyncDr
         if is_new:
             try:
                 await self.commit(item)
-            except TBloomError:  # it can't be committed
+            except TBloomError:  # the commit was refused
                 await self.release(item)
                 raise
 
     async def aclose(self) -> None:
-        """Ends the session, which frees its claims, and closes the client, if ``from_url`` made it."""
+        """End the session, which frees its claims, and close the client, if ``from_url`` made it."""
         if self._heartbeat is not None:
             self._heartbeat.cancel()
         self._heartbeat = None
         await self._let_go()
         try:
             if self._claims.own.is_used:
-                with suppress(RedisError, TBloomError):  # without it the session ends by its TTL
+                with suppress(RedisError, TBloomError):  # the session then ends by its TTL
                     await self.end_session()
             self._warn_of_uncommitted()
         finally:
             await super().aclose()
 
     def _keep_session(self) -> None:
-        """Starts the task that sends heartbeats, if it does not run."""
+        """Start the task that sends heartbeats, unless it runs."""
         if self._heartbeat is None or self._heartbeat.done():
             self._batcher.check_loop()
             send = weakref.WeakMethod(self._send_heartbeat)

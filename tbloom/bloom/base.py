@@ -1,4 +1,4 @@
-"""The base of ``TimeBloom`` and ``AsyncTimeBloom``: their parameters, and what a client knows of its filter."""
+"""The base of ``TimeBloom`` and ``AsyncTimeBloom``: their parameters, and the client's view of the filter."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _MAX_CACHE_SIZE = 100_000_000
 
 
 class Own(TypedDict, total=False):
-    """The optional arguments of both classes that are not stored, and in which clients may differ."""
+    """The optional arguments of both classes that are not stored. Clients may use different values."""
 
     retry_for: float | None
     session_ttl: float
@@ -48,7 +48,7 @@ class Arguments(Parameters, Own, total=False):
 
 
 class Base(Store[Client, Config]):
-    """A filter, and what one client knows of it."""
+    """A filter, and one client's view of it."""
 
     _ARGUMENTS = Arguments
     config: Config
@@ -64,7 +64,7 @@ class Base(Store[Client, Config]):
         cache_ttl: float = CACHE_TTL,
         **parameters: Unpack[Parameters],
     ) -> None:
-        """A filter that remembers items for the newest ``slices`` periods of ``granularity``.
+        """Make a filter that remembers items for the newest ``slices`` periods of ``granularity``.
 
         :param client: a redis-py client, of ``redis.asyncio`` for ``AsyncTimeBloom``; it stays yours to close.
         :param name: the filter's name; clients with the same name share the filter.
@@ -75,35 +75,35 @@ class Base(Store[Client, Config]):
         :param slices: the number of periods, the current one included (7); none without a window. An item is remembered for at
             least ``slices - 1`` of them, at most ``slices``.
         :param capacity: distinct items expected per slice. None, the default: the first slice is made for 10,000, and
-            grows; each later one is made for as many as the last one held. Or, with ``bits`` and ``hashes``, what these
-            hold at ``error_rate``, which is then the most that can be given.
+            grows; each later slice is made for as many as the last one held. With ``bits`` and ``hashes``, the default
+            is the number of items that they hold at ``error_rate``; a larger capacity is refused.
         :param error_rate: the chance that an item never added is called seen, over the whole window.
             None, the default: 1e-4.
         :param tz: an IANA time zone (UTC).
         :param shards: independent parts of the filter; on a cluster they spread over its nodes. None,
-            the default: those that the stored filter has at the first call, or as few as keep each key at 8 MB or less,
-            in a multiple of the cluster's masters.
-        :param grow: what happens when a slice holds its capacity: True, the default: it gets further
-            parts, and the error rate is kept; False: ``FilterFull`` is raised.
-        :param bits: size of a slice, in place of the one that ``capacity`` leads to; needs ``hashes``.
+            the default: as many as the stored filter has at the first call; if none is stored, the fewest that keep each
+            key at 8 MB or less, in a multiple of the cluster's masters.
+        :param grow: whether a slice that holds its capacity grows. True, the default: it gets further
+            parts, and the error rate is kept. False: ``FilterFull`` is raised.
+        :param bits: size of a slice, instead of the size that follows from ``capacity``; needs ``hashes``.
         :param hashes: bits per item.
         :param secret: 16 to 64 random bytes, the same for all clients. Without them, as by default, anybody can make an
-            item that the filter takes for a chosen other one.
+            item that the filter mistakes for a chosen other item.
         :param retry_for: how long (seconds) a failed call is retried, before its error is raised. None, the
             default: 5 with a client that ``from_url`` made, 40 on a cluster or through a Sentinel, else 0,
             which leaves retries to the client.
         :param session_ttl: how long (seconds) a process that claims items counts as alive after its last
             heartbeat (60).
-        :param cache_size: the number of seen items that this process remembers, without another request
-            for them (0); about 100 bytes each.
-        :param cache_ttl: how long (seconds) it remembers them (60); it notices another client's ``clear()`` after this
-            time at the latest.
+        :param cache_size: the number of seen items that this process remembers, so that it need not ask the
+            server again (0); about 100 bytes each.
+        :param cache_ttl: how long (seconds) this process remembers seen items (60). It notices another client's ``clear()``
+            after this time at the latest.
         :raises ConfigError: if an argument can't be right.
         """
         super().__init__(client, retry_for=retry_for)
         #: How long (s) a session counts as alive after its last heartbeat.
         self.session_ttl: float = seconds("session_ttl", session_ttl, 1, _LONGEST_SESSION)
-        #: Without a number of shards, that of the stored filter is adopted.
+        #: Without a number of shards, the stored filter's number is adopted.
         self._adopts = parameters.get("shards") is None
         self.config = configure(name, **parameters)
         if type(cache_size) is not int or not 0 <= cache_size <= _MAX_CACHE_SIZE:
@@ -125,12 +125,13 @@ class Base(Store[Client, Config]):
         client_options: ClientOptions = None,
         **arguments: Unpack[Arguments],
     ) -> Self:
-        """A filter with a client of its own, closed with the filter; ``arguments`` as for the class.
+        """Make a filter with a client of its own, closed with the filter; ``arguments`` as for the class.
 
-        ``client_options`` are redis-py's for the client, such as ``{"socket_timeout": 5}``; what the URL says comes first.
+        ``client_options`` are redis-py's options for the client, such as ``{"socket_timeout": 5}``. Options in the URL take
+        precedence.
 
         ``url`` is redis-py's; ``redis+cluster://host:port`` reaches a cluster by one of its nodes.
-        A reply is waited for 2 seconds, unless the URL has another ``socket_timeout``. Where the
+        The client waits 2 seconds for a reply, unless the URL has another ``socket_timeout``. If the
         connection fails, the call is sent again for 5 seconds (``retry_for``), and gets the first
         answer.
         """
@@ -142,10 +143,10 @@ class Base(Store[Client, Config]):
         return self._cache.hits
 
     def expect(self, items: int) -> None:
-        """Says that this object will add about so many items, in calls of fewer: the parts that it makes have room for them.
+        """Announce that this object will add about so many items, in several calls. The parts that it makes get room for them.
 
-        Without it a slice is made for the items that ``add_many`` has in hand, for what the last slice held, or for the
-        capacity; and grows, which is safe, but makes calls slower.
+        Without it, a slice is made for the items of the ``add_many`` call, for as many as the last slice held, or for the
+        capacity. Then it grows, which is safe, but makes calls slower.
         """
         if type(items) is not int or items < 0:
             raise ConfigError("items", items, "a whole number of 0 or more")
@@ -158,7 +159,7 @@ class Base(Store[Client, Config]):
 
     @verb
     def _adopt(self, secret: bytes | None) -> Flow[None]:
-        """Takes over the stored parameters, for ``open``."""
+        """Take over the stored parameters, for ``open``."""
         [stored] = yield from deliver([Call(("GET", self.config.keys.root))])
         if stored is None:
             expected = f"the name of a filter that is stored ({type(self).__name__}() makes one)"
@@ -172,18 +173,18 @@ class Base(Store[Client, Config]):
         self._use(config)
 
     def _spread(self, masters: int) -> None:
-        """Chooses a number of shards that spreads evenly over the cluster's masters."""
+        """Choose a number of shards that spreads evenly over the cluster's masters."""
         super()._spread(masters)
         if self._adopts:
             self._use_shards(shards_for(self.config.bits, masters))
 
     def _use_shards(self, shards: int) -> None:
-        """Switches to another number of shards, before anything is claimed."""
+        """Switch to another number of shards, before anything is claimed."""
         if shards != self.config.shards:
             self._use(replace(self.config, shards=shards))
 
     def _use(self, config: Config) -> None:
-        """Switches to other parameters, before anything is claimed."""
+        """Switch to other parameters, before anything is claimed."""
         self.config, expected = config, self._dispatcher.expected
         self._dispatcher = FilterDispatcher(self.config)
         self._dispatcher.expected = expected
@@ -192,18 +193,18 @@ class Base(Store[Client, Config]):
         self._sessions = Sessions(self._claims)
 
     def _adopting(self, flow: Flow[T]) -> Flow[T]:
-        """Adopt the stored number of shards, then return the flow's answer."""
+        """Adopt the stored number of shards, then run the flow and return its result."""
         try:
             [stored] = yield from deliver([Call(("GET", self.config.keys.root))])
         except BaseException:  # GeneratorExit too, after an error of the driver
             with suppress(StopIteration):
                 next(flow)
-            flow.close()  # so that it notes that its calls were not sent
+            flow.close()  # so that it cleans up: its calls were not sent
             raise
         if stored is not None:
             self._adopts = False
             differences = self.config.differences(text(stored))
-            # Where the filter can't have these shards, the flow raises ConfigMismatch.
+            # If the filter can't have these shards, the flow raises ConfigMismatch.
             with suppress(ConfigError):
                 self._use_shards(differences.get("shards", (self.config.shards,))[0])
         answer = yield from flow
@@ -212,11 +213,11 @@ class Base(Store[Client, Config]):
         return answer
 
     def _forget_cached(self) -> None:
-        """Empties the local cache; answers that are on their way are not kept either."""
+        """Empty the local cache. Answers in flight will not be cached either."""
         self._dispatcher.calls = None
 
     def _is_cached(self, key: bytes, within: int) -> bool:
-        """True if the local cache has the item, and no answer for it is pending."""
+        """Return True if the local cache has the item, and no answer for it is pending."""
         return (
             self._cache.size > 0
             and within == self.config.slices
@@ -229,10 +230,10 @@ class Base(Store[Client, Config]):
         return [key for key in dict.fromkeys(digests) if not self._is_cached(key, within)]
 
     def _keep_new(self, digest: bytes, batch: Batch) -> None:
-        """Keeps a new item whose task has gone."""
+        """Keep a new item whose task was cancelled."""
         self._dispatcher.keep_new(digest, batch)
 
     def _cache_seen(self, seen: Iterable[bytes], calls: SliceCalls | None) -> None:
-        # The answers may be from before: of the last slice, or of what was cleared.
+        # Answers for the last slice, or from before a clear(), must not be cached.
         if self._cache.size and calls is self._dispatcher.current_calls():
             self._cache.keep(seen, calls)

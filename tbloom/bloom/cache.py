@@ -1,7 +1,7 @@
-"""The local cache: items that are known to be seen, so that the server is not asked for them again.
+"""The local cache: items known to be seen, so that the server is not asked for them again.
 
 It keeps only items that are in the filter, and answers only "seen". That stays right until the
-current slice ends, because no item leaves the window before. A ``clear()`` by another client is
+current slice ends, because no item leaves the window earlier. A ``clear()`` by another client is
 noticed after ``ttl`` seconds at the latest.
 """
 
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 
 class _Known(NamedTuple):
-    """The digests that were found in the filter while one slice was current."""
+    """Digests that were found in the filter while one slice was current."""
 
     slice: object
     until: float
@@ -23,7 +23,7 @@ class _Known(NamedTuple):
 class LocalCache:
     """At most ``size`` digests, each for at most ``ttl`` seconds; for any number of threads.
 
-    It begins anew with each slice, when it is full, and after ``ttl`` seconds.
+    It is emptied at the start of each slice, when it is full, and after ``ttl`` seconds.
     """
 
     __slots__ = ("_known", "_ttl", "hits", "size")
@@ -36,7 +36,7 @@ class LocalCache:
         self._known = _Known(None, 0.0, set())
 
     def holds(self, digest: bytes, slice: object) -> bool:
-        """True if the cache has the item, for this current slice."""
+        """Return True if the cache has the item, for this current slice."""
         known = self._known
         if (
             slice is not known.slice
@@ -48,7 +48,7 @@ class LocalCache:
         return True
 
     def keep(self, digests: Iterable[bytes], slice: object) -> None:
-        """Keeps items that are in the filter, as the server answered while this slice was current."""
+        """Keep items that the server has found in the filter while this slice was current."""
         known, now = self._known, time.monotonic()
         for digest in digests:
             if slice is not known.slice or now > known.until or len(known.digests) >= self.size:

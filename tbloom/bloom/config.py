@@ -1,4 +1,4 @@
-"""A filter's parameters: checked, and as the text that is stored with the filter."""
+"""A filter's parameters, their checks, and the text that is stored with the filter."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from tbloom.items import Item
 from tbloom.window import ALWAYS, Window, window_of
 
 LAYOUT = 3
-#: The capacity of a filter's first slice, if it is given none.
+#: The capacity of a filter's first slice, unless one is given.
 FIRST_CAPACITY = 10_000
 DEFAULT_ERROR_RATE = 1e-4
 _MAX_ITEMS = 10**15
 _MAX_BITS = sizing.MAX_BITS_PER_KEY * sizing.MAX_SHARDS
-#: Chance may send a shard more items than others, but its keys stay below twice the limit of a key.
+#: By chance, a shard may get more items than others; its keys stay below twice the limit of a key.
 MAX_SHARD_BITS = 2 * sizing.MAX_BITS_PER_KEY
 # Closer to 0 or 1 than this, floating point is not exact enough.
 _MIN_RATE, _MAX_RATE = 1e-15, 1 - 1e-12
 #: JavaScript writes lower numbers with an exponent.
 _LEAST_PLAIN = 1e-6
-#: A size keeps the rate that it was made for, but for this.
+#: A size may exceed the rate that it was made for by this factor.
 _ROUNDING = 1 + 1e-6
 #: The shards of a slice are dropped at 256 different times, 100 ms apart.
 _SPREAD_MS, _SPREAD = 100, 256
@@ -48,16 +48,16 @@ def _check_rate(value: object) -> None:
 
 
 def _decimal(rate: float) -> str:
-    """The shortest decimal of a rate, in the spelling of JavaScript (RFC 8785): 0.0001, 0.000001, 1.5e-7."""
+    """Return the shortest decimal of a rate, in JavaScript's spelling (RFC 8785): 0.0001, 0.000001, 1.5e-7."""
     return f"{Decimal(float.__repr__(rate)):{'f' if rate >= _LEAST_PLAIN else 'e'}}"
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """The parameters of one filter, made by ``configure``; raises ConfigError where they make no sense.
+    """The parameters of one filter, made by ``configure``. The constructor raises ConfigError if they can't be right.
 
-    ``capacity``, ``bits`` and ``hashes`` are those of one slice; ``bits`` is rounded up to whole blocks. Without a
-    capacity they are those of a filter's first slice, and a later one is made for what the last one held.
+    ``capacity``, ``bits`` and ``hashes`` describe one slice; ``bits`` is rounded up to whole blocks. Without a
+    capacity they describe the filter's first slice, and each later slice is made for as many items as the last one held.
     """
 
     name: str
@@ -70,11 +70,11 @@ class Config:
     grow: bool
     bits: int
     hashes: int
-    #: None: items are known by their mmh3.
+    #: None: digests are made by mmh3, without a key.
     secret: Secret | None = field(default=None, repr=False, compare=False)
     window: Window = field(init=False, repr=False, compare=False)
     keys: Keys = field(init=False, repr=False, compare=False)
-    #: The digest of an item, and those of several. (Functions, not methods: each call comes here.)
+    #: Return the digest of an item, or of each of several. They are functions, not methods, because every call uses them.
     digest: Callable[[Item], bytes] = field(init=False, repr=False, compare=False)
     digests_of: Callable[[Iterable[Item]], list[bytes]] = field(
         init=False, repr=False, compare=False
@@ -97,7 +97,7 @@ class Config:
             )
             raise ConfigError("shards", self.shards, expected)
         if self.shard_bits > MAX_SHARD_BITS:
-            # A few items spread unevenly: one shard might get most of them.
+            # Few items spread unevenly: one shard might get most of them.
             expected = f"{16 * self.shards} or more, because a slice of {self.bits} bits has {self.shards} shards"
             raise ConfigError("capacity", self.capacity, expected)
         derived = {
@@ -148,12 +148,12 @@ class Config:
         return sizing.bits_of(-(-blocks // self.first_capacity), self.hashes)
 
     def differences(self, stored: str) -> dict[str, tuple[Any, Any]]:
-        """The parameters that differ from those in ``stored``: (stored, own) by name."""
+        """Return the parameters that differ from the text ``stored``: pairs (stored, own) by name."""
         return differences(stored, self.stored)
 
 
 class Parameters(TypedDict, total=False):
-    """The parameters of a filter beside its name; ``configure`` has the defaults."""
+    """The parameters of a filter besides its name; ``configure`` has the defaults."""
 
     granularity: str | timedelta | None
     slices: int | None
@@ -181,12 +181,12 @@ def configure(
     hashes: int | None = None,
     secret: bytes | Secret | None = None,
 ) -> Config:
-    """A Config whose size follows from ``capacity`` and ``error_rate``, or is given outright.
+    """Return a Config whose size follows from ``capacity`` and ``error_rate``, or is given outright.
 
-    ``capacity`` None means that each slice is made for what the last one held, or, with ``bits`` and ``hashes``, the
-    number of items that they hold at ``error_rate``; a higher one is refused. ``error_rate`` None means 1e-4, or, with ``capacity``,
-    ``bits`` and ``hashes``, the one that follows from them. ``hashes`` without ``bits`` gives a size for
-    that number of hashes. ``shards`` None means the fewest that keep each key at 8 MB or less.
+    ``capacity`` None means that each slice is made for as many items as the last one held. With ``bits`` and ``hashes``, it
+    means the number of items that they hold at ``error_rate``; a larger capacity is refused. ``error_rate`` None means 1e-4,
+    or, with ``capacity``, ``bits`` and ``hashes``, the rate that follows from them. ``hashes`` without ``bits`` gives a size
+    for that number of hashes. ``shards`` None means the fewest that keep each key at 8 MB or less.
     """
     slices = window_of(granularity, slices, tz).slices
     share = sizing.part_share(0) if grow else 1
@@ -223,19 +223,19 @@ def configure(
 
 
 def _rate_kept(rate: float, slices: int) -> float | None:
-    """The error rate of a window of slices with this rate, rounded up; None if it is near 1.
+    """Return the error rate of a window of slices with this rate, rounded up; None if it is near 1.
 
-    To 3 digits: all machines come to the same, though their logarithms differ in the last bit.
+    It is rounded to 3 digits, so that all machines get the same rate: their logarithms may differ in the last bit.
     """
     rounded = float(f"{1.005 * sizing.window_rate([rate] * slices):.2e}")
     return max(rounded, _MIN_RATE) if rounded <= _MAX_RATE else None
 
 
 def leaves(config: Config, expires: int, shard: int | None) -> int:
-    """When a shard's keys are dropped (ms), for a slice that leaves the window at ``expires``.
+    """Return when a shard's keys of a slice expire (ms), if the slice leaves the window at ``expires``.
 
-    Shards leave one after another, so that the server does not drop all of them at once. The key
-    that they agree on (None) leaves last.
+    Shards expire one after another, so that the server does not drop all of them at once. The root key
+    (None) expires last.
     """
     if config.shards == 1 or expires == ALWAYS.end:
         return expires
@@ -243,7 +243,10 @@ def leaves(config: Config, expires: int, shard: int | None) -> int:
 
 
 def from_stored(name: str, stored: str, key: str = "") -> Config:
-    """The parameters of a stored filter. ``key``: where they are, if not at its root."""
+    """Return the parameters of a stored filter. Raise ConfigError if this version can't read them.
+
+    ``key`` is the key that has them, if it is not the root.
+    """
     values, key = read_stored(stored), key or Keys(name).root
     shown = re.sub(r'("secret":)"[^"]*"', r'\1"..."', stored)
     expected = (
@@ -256,7 +259,7 @@ def from_stored(name: str, stored: str, key: str = "") -> Config:
     layout = [values.pop(name, None) for name in ("layout", "hash")]
     if layout not in ([LAYOUT, HASH_NAME], [LAYOUT, SECRET_HASH_NAME]):
         raise ConfigError("stored", shown, expected)
-    if values.get("capacity", 0) is None:  # else it would follow from the bits
+    if values.get("capacity", 0) is None:  # with bits, configure would derive a capacity
         values["bits"] = None
     if "secret" in values:
         values["secret"] = Secret(None, values["secret"])

@@ -1,4 +1,4 @@
-"""One client's calls to one filter; a reply may correct the client's clock, or its layout of the filter."""
+"""One client's calls to one filter. A reply may correct the client's clock, or its layout of the filter."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ from tbloom.errors import ConfigMismatch, FilterFull
 
 
 class FilterDispatcher(Dispatcher):
-    """What a client knows of a filter, and its calls."""
+    """One client's calls to a filter, and its view of the filter."""
 
     def __init__(self, config: Config) -> None:
         super().__init__(config.name)
         self.config = config
         self.clock: ServerClock = ServerClock()
-        #: The calls of the current slice, as far as known. (``current_calls`` makes them.)
+        #: The calls of the slice that was current last; None: ``current_calls`` makes them.
         self.calls: SliceCalls | None = None
         self._layouts: dict[int, Layout] = {}
-        #: The number of items that the client will add, these and later ones.
+        #: The number of items that the client is still to add, as announced by ``expect``.
         self.expected: int = 0
         #: By shard: the slice whose newest part is full.
         self._full: dict[int, str] = {}
@@ -64,7 +64,7 @@ class FilterDispatcher(Dispatcher):
         return batches
 
     def clear_all(self) -> Flow[None]:
-        """Forgets what all shards hold, one after another."""
+        """Clear all shards, one after another."""
         config = self.config
         if config.shards > 1:
             # First, so that a client that adds to a cleared shard must agree on parameters again.
@@ -78,12 +78,12 @@ class FilterDispatcher(Dispatcher):
                 yield from other.clear(shard)
 
     def clear(self, shard: int) -> Flow[None]:
-        """Forget what a shard holds."""
+        """Clear a shard."""
         batch = Batch([], shard, self.lanes.take())
 
         for _ in range(MAX_CORRECTIONS):
-            # Read the state each time: others may have begun parts since an earlier try. It also counts the parts of slices
-            # that are later than the current one, once the server's clock was set back.
+            # Read the state at each try, because other clients may begin parts in between. After the server's clock was set
+            # back, it also has the parts of slices that are later than the current one.
             [fields] = yield from deliver([Call(("HKEYS", self.config.keys.state(shard)))])
             batch.known = self.current_calls()
             call = batch.known.clear(batch, parts_of(self.config, shard, fields))
@@ -97,8 +97,11 @@ class FilterDispatcher(Dispatcher):
         self.learn_layout(shard, "")
 
     def _next_step(self, batch: Batch, agreement: Agreement) -> Flow[None] | None:
-        """See ``Dispatcher._next_step``. A step agrees on the parameters, begins the filter, lets a slice grow, or begins the
-        current slice of a filter that has grown. Items beyond the limit of a call move to the batch's ``rest``."""
+        """Return a flow that must precede the batch's call, or None (see ``Dispatcher._next_step``).
+
+        The flow agrees on the parameters, begins the filter, lets a slice grow, or begins the current slice of a filter
+        that has grown. Items beyond the limit of a call move to the batch's ``rest``.
+        """
         shard, current = batch.shard, self.calls or self.current_calls()
         of_shard = current.shards[shard]
         batch.known = current
@@ -119,7 +122,7 @@ class FilterDispatcher(Dispatcher):
         return None
 
     def _agree(self, current: SliceCalls, agreement: Agreement, in_hand: int) -> Flow[None]:
-        """Compare the parameters at the root, and store them there if none are."""
+        """Compare the parameters at the root. For ``Agreement.STORED``, store them there if none are."""
         root, batch = None if self.config.shards > 1 else 0, Batch([])
         call = current.open(root, store=agreement is Agreement.STORED, in_hand=in_hand)
         [reply] = yield from deliver([call])
@@ -133,12 +136,12 @@ class FilterDispatcher(Dispatcher):
         self._learn(Batch([], shard), reply)
 
     def _begin_slice(self, current: SliceCalls, shard: int, last: str, in_hand: int) -> Flow[None]:
-        """Begin the current slice with room for as many items as the last one held, or as are in hand."""
+        """Begin the current slice with room for as many items as the last one held, or as are in hand, if these are more."""
         keys, label, layout = self.config.keys, current.labels[0], current.layout(shard)
         fields = [keys.field(last, number) for number in range(len(layout.parts(last)))]
         asked = ("HMGET", keys.state(shard), *fields), ("EXISTS", keys.slice(label, shard))
         [counts, has_begun] = yield from deliver([*map(Call, asked)])
-        if has_begun:  # before the server's clock was set back: its usual part holds items
+        if has_begun:  # before the server's clock was set back, with the usual part
             entries = layout.grown(label, current.labels, in_hand)
         else:
             part = layout.beginning(sum(map(items_in, counts)), in_hand)
@@ -146,7 +149,7 @@ class FilterDispatcher(Dispatcher):
         yield from self._tell(shard, current.begin(shard, layout.version, entries))
 
     def _learn(self, batch: Batch, reply: Any) -> None:
-        """See ``Dispatcher._learn``."""
+        """Note a batch's answers, or correct the view of the filter (see ``Dispatcher._learn``)."""
         status, payload, *stored = reply
         if status == Status.OK:
             batch.answers = answers = self._answers(batch, payload) if batch.digests else ""
@@ -168,14 +171,14 @@ class FilterDispatcher(Dispatcher):
             raise refusal(self.config, status, payload)
 
     def _learn_full(self, batch: Batch) -> None:
-        """The newest part of the batch's slice has no room for a new item."""
+        """Note that the newest part of the batch's slice is full. Raise FilterFull if the filter may not grow."""
         if self.config.grow:
             self._full[batch.shard] = batch.known.labels[batch.age]
         else:
             raise FilterFull(self.config.name, self.config.first_capacity)
 
     def learn_layout(self, shard: int, stored: str) -> None:
-        """Takes over the shard's stored layout; an empty one: there is none."""
+        """Take over the shard's stored layout; an empty text means that none is stored."""
         layout = Layout(self.config, stored, shard)
         if stored and not layout.generation:
             raise damaged(self.config, stored, shard)
@@ -184,18 +187,20 @@ class FilterDispatcher(Dispatcher):
         self.pending_answers.note_generation(shard, layout.generation)
 
     def last_call(self, batch: Batch) -> Call:
-        """``lua/bloom/add.lua`` without items."""
+        """Return a call of ``lua/bloom/add.lua`` without items."""
         calls: SliceCalls = batch.known
         return calls.shards[batch.shard].parts[1, 0].add(batch.lane, [])
 
     def _lasts(self, batch: Batch) -> int:
-        """How long (ms) the items that a batch has added are remembered."""
-        expires: int = batch.known.expires_at(0, batch.age)  # not with the pauses between shards
+        """Return how long (ms) the items that a batch has added are remembered."""
+        expires: int = batch.known.expires_at(0, batch.age)  # the first shard expires first
         return expires - self.clock.now()
 
     def _rest_of(self, batch: Batch) -> Batch | None:
-        """Return a batch of the items that the call had no room for, and of those without an answer, because the part before
-        them became full."""
+        """Return a batch of the items that still need a call, or None.
+
+        The call had no room for them, or did not answer them, because the newest part became full.
+        """
         answered = len(batch.answers or "")
         if answered >= len(batch.digests) and not batch.rest:
             return None
@@ -204,7 +209,7 @@ class FilterDispatcher(Dispatcher):
         return self._batch_of_rest(batch, rest)
 
     def current_calls(self) -> SliceCalls:
-        """The calls of the slice that the client believes current."""
+        """Return the calls of the slice that the client believes current."""
         current, now = self.calls, self.clock.now()
         if current is None or not current.begins <= now < current.ends:
             current = self.calls = SliceCalls(self.config, now, self._layouts)

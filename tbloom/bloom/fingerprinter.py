@@ -1,6 +1,6 @@
-"""What has made the fingerprints in a filter, where a crawler has filled it: the path of a class.
+"""The key with the path of the class that made a filter's fingerprints, if a crawler has filled the filter.
 
-Under another fingerprinter all that such a filter has seen is new. No script compares this key.
+With another fingerprinter, everything that such a filter has seen is new. No script compares this key.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ _PATH = re.compile(r"[\w.<>]{1,200}")
 
 
 def note(key: str, ours: str, ttl_ms: int | None, *, is_new: bool = False) -> Flow[str]:
-    """The fingerprinter that has filled the filter; notes ours, unless there is another one.
+    """Return the fingerprinter that has filled the filter. Store ours, unless there is another one.
 
-    :param ttl_ms: How long what is added now is remembered; None: for ever.
-    :param is_new: The filter is empty.
+    :param ttl_ms: How long items that are added now are remembered; None: forever.
+    :param is_new: True if the filter is empty.
     """
     [known] = [None] if is_new else (yield from deliver([Call(("GET", key))]))
     if known is not None and checked(known) not in ("", ours):
@@ -27,6 +27,6 @@ def note(key: str, ours: str, ttl_ms: int | None, *, is_new: bool = False) -> Fl
 
 
 def checked(known: str | bytes | None) -> str:
-    """The path of a class, or nothing: the log shows no other program's text."""
+    """Return the text if it is the path of a class, else "", so that the log shows no other program's text."""
     path = text(known or "")
     return path if _PATH.fullmatch(path) else ""

@@ -1,9 +1,9 @@
 """From an item to its bits: its columns, its block, and its shard (docs/format.md).
 
-An item is known by its digest, a 128-bit mmh3, or with a secret a BLAKE2b with that key. The upper 6 bits of each byte of the digest are a column, for each row of a block one.
-(More than 16 rows take further digests of the digest.) Two 32-bit mmh3 of the digest choose the
-block and the shard, by multiply-and-shift (Lemire, "Fast random integer generation in an interval", 2019):
-floor(hash * n / 2^32) is uniform over 0 .. n-1, for any n that is small beside 2^32.
+An item's digest is its 128-bit mmh3; with a secret, its BLAKE2b with that key. The upper 6 bits of each byte of the digest
+are the item's column in a row of its block, a byte for each row. (More than 16 rows take further digests of the digest.) Two
+32-bit mmh3 of the digest choose the block and the shard, by multiply-and-shift (Lemire, "Fast random integer generation in an
+interval", 2019): floor(hash * n / 2^32) is uniform over 0 .. n-1, for any n that is small compared to 2^32.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from tbloom.bloom.sizing import COLUMNS
 from tbloom.errors import ConfigError
 from tbloom.items import Item, encode, encode_all
 
-#: Stored with a filter: another hash would make what it holds meaningless.
+#: Stored with a filter, because its bits mean nothing under another hash.
 HASH_NAME, SECRET_HASH_NAME = "mmh3_x64_128", "blake2b_16_keyed"
-#: A secret is the key of a BLAKE2b, which takes 64 bytes at most. A short one could be found by its check value.
+#: A secret is the key of a BLAKE2b, which takes at most 64 bytes. A short secret could be found from its check value.
 _LEAST_SECRET, _MOST_SECRET = 16, 64
-#: The columns that one digest has.
+#: The number of columns in one digest.
 COLUMNS_PER_DIGEST = 16
 _BLOCK_SEED, _SHARD_SEED = 0, 1
 _U32 = Struct("<I").pack
@@ -31,7 +31,7 @@ _COLUMN_OF_BYTE = bytes(byte * COLUMNS >> 8 for byte in range(256))
 
 
 def digest(item: Item) -> bytes:
-    """The item's digest: its 128-bit mmh3 (x64 variant, seed 0)."""
+    """Return the item's digest: its 128-bit mmh3 (x64 variant, seed 0)."""
     try:
         data = item.encode() if type(item) is str else item
     except UnicodeEncodeError:
@@ -40,20 +40,20 @@ def digest(item: Item) -> bytes:
 
 
 def digests_of(items: Iterable[Item]) -> list[bytes]:
-    """The digest of each item."""
+    """Return the digest of each item."""
     return [*map(mmh3_x64_128_digest, encode_all(items))]
 
 
 class Secret:
     """The key of a filter's digests, or only its check value, by which clients compare their secrets.
 
-    Its repr, its errors and its pickles have no secret.
+    Its repr, errors and pickles do not contain the key.
     """
 
     __slots__ = ("_key", "check")
 
     def __init__(self, key: bytes | None, check: str = "") -> None:
-        """``check``: the check value of a secret that is not known."""
+        """``check`` is the check value of a secret whose key is not known."""
         if key is not None:
             if not isinstance(key, bytes) or not _LEAST_SECRET <= len(key) <= _MOST_SECRET:
                 given = f"{len(key)} bytes" if isinstance(key, bytes) else type(key)
@@ -64,11 +64,11 @@ class Secret:
         self.check: str = check
 
     def digest(self, item: Item) -> bytes:
-        """The item's digest: its 128-bit BLAKE2b with this key."""
+        """Return the item's digest: its 128-bit BLAKE2b with this key."""
         return self._digest(encode(item))
 
     def digests_of(self, items: Iterable[Item]) -> list[bytes]:
-        """The digest of each item."""
+        """Return the digest of each item."""
         return [*map(self._digest, encode_all(items))]
 
     def _digest(self, data: bytes) -> bytes:
@@ -81,7 +81,7 @@ class Secret:
 
 
 def digests_for(hashes: int) -> int:
-    """The number of digests whose bytes are the columns of ``hashes`` rows."""
+    """Return the number of digests that have a column for each of ``hashes`` rows."""
     return -(-hashes // COLUMNS_PER_DIGEST)
 
 
@@ -92,8 +92,11 @@ def packed(
     *,
     with_digests: bool = False,
 ) -> bytes:
-    """The items as scripts take them: each its columns, ``16 * count`` bytes; for each size of part (blocks, and bytes from
-    one to the next) the byte at which its block begins, 4 bytes, the lowest first; and then its digest, if that is wanted."""
+    """Return the items in the format of the scripts.
+
+    Each item has its columns, ``16 * count`` bytes; for each size of part (the number of blocks, and the bytes from one block
+    to the next), the byte at which its block begins, 4 bytes, lowest first; and its digest, if wanted.
+    """
     if count == len(sizes) == 1:
         [(blocks, step)], items = sizes, list[bytes]()
         for digest in digests:
@@ -112,18 +115,18 @@ def packed(
 
 
 def block_starts(digest: bytes, sizes: Sequence[tuple[int, int]]) -> list[int]:
-    """The byte at which the item's block begins in parts of each size (blocks, and bytes from one to the next)."""
+    """Return the byte at which the item's block begins, for each size of part (blocks, and bytes from one to the next)."""
     hash = mmh3_32_uintdigest(digest, _BLOCK_SEED)
     return [(hash * blocks >> 32) * step for blocks, step in sizes]
 
 
 def columns_of(digest: bytes, count: int) -> bytes:
-    """The item's column in each row, from ``count`` digests."""
+    """Return the item's column in each row, from ``count`` digests."""
     if count > 1:
         digest += b"".join(mmh3_x64_128_digest(digest, seed) for seed in range(1, count))
     return digest.translate(_COLUMN_OF_BYTE)
 
 
 def shard_of(digest: bytes, shards: int) -> int:
-    """The item's shard, 0 .. shards-1."""
+    """Return the item's shard, 0 .. shards-1."""
     return mmh3_32_uintdigest(digest, _SHARD_SEED) * shards >> 32

@@ -1,4 +1,4 @@
-"""The answer of ``info()``, and the flow that reads it, in commands of about a millisecond each."""
+"""The result of ``info()``, and the flow that reads it, in commands of about a millisecond each."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from tbloom.window import WHOLE, Slice, from_ms
 
 #: The bytes that BITCOUNT reads in about a millisecond.
 _COUNT_BYTES = 1 << 22
-#: So many slices are read together.
+#: The number of slices that are read together.
 _SLICES = 8
 #: The field of a part in its shard's state.
 _FIELD = re.compile(f"({WHOLE}|[0-9][0-9A-Za-z]*)(:[0-9]+)?")
 _COUNT = re.compile("[0-9]{1,15}", re.ASCII)
-#: What PTTL answers for a key that is missing.
+#: The reply of PTTL for a missing key.
 _MISSING = -2
 
 
@@ -36,13 +36,13 @@ class SliceInfo:
     #: The period, ``end`` excluded, in the filter's time zone; None without a window.
     start: datetime | None
     end: datetime | None
-    #: When Redis drops the slice's keys, by their TTL; None while it has none.
+    #: When Redis drops the slice's keys, by their TTL; None if they have none.
     expires: datetime | None
     #: Items added, counted exactly.
     items: int
     #: The number of items that its parts have room for.
     capacity: int
-    #: The number of its parts, in the shard that has most: more than 1 where it grew, became full, or was reconfigured.
+    #: The number of its parts in the shard with the most: more than 1 if it grew, became full, or was reconfigured.
     parts: int
     #: Bits set / bits, 0 to 1.
     fill_ratio: float
@@ -60,15 +60,15 @@ class FilterInfo:
     #: None: the filter has no window, and never forgets.
     granularity: str | None
     tz: str
-    #: Distinct items expected per slice; None: each slice is made for what the last one held.
+    #: Distinct items expected per slice; None: each slice is made for as many as the last one held.
     capacity: int | None
     #: The error rate that the filter was made for, over the whole window.
     promised_error_rate: float
-    #: Size of one slice; without a capacity, of the filter's first.
+    #: Size of one slice; without a capacity, of the filter's first slice.
     bits: int
     hashes: int
     shards: int
-    #: A slice that is full grows.
+    #: True: a full slice grows.
     grow: bool
     slices: tuple[SliceInfo, ...]
     #: Items that are claimed and not yet committed.
@@ -87,44 +87,44 @@ class FilterInfo:
         return sum(slice.bytes for slice in self.slices)
 
     def made_for(self, slice: SliceInfo) -> int:
-        """The items that a slice was made for; without a capacity, those that it has room for."""
+        """Return the number of items that a slice was made for; without a capacity, that it has room for."""
         return self.capacity or slice.capacity
 
     @property
     def error_rate(self) -> float:
-        """The chance that an item never added is called seen, as the window is now."""
+        """The chance that an item never added is called seen, in the window's present state."""
         return sizing.window_rate([slice.error_rate for slice in self.slices])
 
 
 class Glance(NamedTuple):
-    """What is known of a filter without counting its bits."""
+    """A filter's state, without counts of its bits."""
 
     #: By the server's clock (ms).
     now: int
     #: The shards' layouts, as texts.
     layouts: list[str]
-    #: By key, of those that exist: items, memory in Redis, and TTL (ms; negative: none).
+    #: By key, for each part that exists: items, memory in Redis, and TTL (ms; negative: none).
     parts: dict[str, tuple[int, int, int]]
     #: The number of items that are claimed.
     claims: int
-    #: About a server that may drop keys, and about slices that it has dropped.
+    #: Warnings about a server that may drop keys, and about slices that it has dropped.
     warnings: list[str]
 
 
 def items_in(count: Any) -> int:
-    """The number of items in a part, by its field in a shard's state; 0 where another program has written to it."""
+    """Return the number of items in a part, from its field in a shard's state; 0 if another program has written to it."""
     known = text(count or "")
     return int(known) if _COUNT.fullmatch(known) else 0
 
 
 def parts_of(config: Config, shard: int, fields: Iterable[Any]) -> list[str]:
-    """The keys of the parts that these fields of a shard's state count. What is not tbloom's is left out."""
+    """Return the keys of the parts that these fields of a shard's state count. Fields that are not tbloom's are ignored."""
     counted = [text(field) for field in fields]
     return [config.keys.slice(field, shard) for field in counted if _FIELD.fullmatch(field)]
 
 
 def glance(config: Config, clock: ServerClock) -> Flow[Glance]:
-    """What the states say, and the parts that they count."""
+    """Read the shards' states, and the memory and TTL of the parts that they count."""
     keys, shards = config.keys, range(config.shards)
     names = [*map(keys.state, shards)]
     _, warnings, replies = yield from together(
@@ -158,7 +158,7 @@ def glance(config: Config, clock: ServerClock) -> Flow[Glance]:
 def read_info(
     config: Config, clock: ServerClock, earlier: FilterInfo | None = None
 ) -> Flow[FilterInfo]:
-    """What the filter holds, slice by slice. With an ``earlier`` answer, it counts bits only in changed slices."""
+    """Return the contents of the filter, slice by slice. With an ``earlier`` result, count bits only in changed slices."""
     _, seen = yield from together(check_stored(config), glance(config, clock))
     layouts = [Layout(config, known, shard) for shard, known in enumerate(seen.layouts)]
     known = {slice.label: slice for slice in earlier.slices} if earlier else {}
@@ -179,7 +179,7 @@ def read_info(
 def filter_info(
     config: Config, slices: list[SliceInfo], claims: int = 0, said: Iterable[str] = ()
 ) -> FilterInfo:
-    """An answer of ``info()``, from the parameters and the slices."""
+    """Return the result of ``info()`` for these parameters and slices."""
     return FilterInfo(
         name=config.name,
         granularity=config.window.granularity,
@@ -203,7 +203,7 @@ def _slice_info(
     seen: Glance,
     before: SliceInfo | None,
 ) -> Flow[SliceInfo]:
-    """One slice; ``keys``: those of its parts, each with its shard."""
+    """Return the contents of one slice; ``keys`` are its parts' keys, each with its shard and part."""
     heads = [seen.parts.get(key, (0, 0, _MISSING)) for key in keys]
     items, sizes, ttls = zip(*heads, strict=True)
     ttl = max(ttls)
@@ -220,25 +220,25 @@ def _slice_info(
 
 
 class HeldPart(NamedTuple):
-    """What one part of a slice holds."""
+    """The contents of one part of a slice."""
 
     shard: int
     part: Part
     items: int
-    #: Memory in Redis; 0: the part has not begun.
+    #: Memory in Redis; 0 if the part has no key.
     bytes: int
     set_bits: int
 
     @property
     def error_rate(self) -> float:
-        """The rate to be expected of its items."""
+        """The error rate to be expected with its items."""
         return rate_at(self.items, self.part.bits, self.part.hashes)
 
 
 def summed(
     config: Config, slice: Slice, parts: list[HeldPart], expires: datetime | None
 ) -> SliceInfo:
-    """The slice, summed over these parts."""
+    """Return the slice, summed over these parts."""
     begun = sum(held.part.bits for held in parts if held.bytes)
     by_shard: list[list[HeldPart]] = [[] for _ in range(config.shards)]
     for held in parts:
@@ -260,7 +260,7 @@ def summed(
 
 
 def each(keys: Iterable[str], *commands: str) -> Flow[dict[str, list[Any]]]:
-    """By key, the replies to these commands; a word ``{}`` stands for the key."""
+    """Return by key the replies to these commands; a word ``{}`` stands for the key."""
     keys = [*keys]
     calls = [
         Call(tuple(key if word == "{}" else word for word in command.split()), key)
@@ -272,7 +272,7 @@ def each(keys: Iterable[str], *commands: str) -> Flow[dict[str, list[Any]]]:
 
 
 def _count_bits(bits: int, key: str) -> Flow[int]:
-    """The number of set bits in a part."""
+    """Return the number of set bits in a part."""
     size = key_bytes(bits)
     calls = [
         Call(("BITCOUNT", key, start, min(start + _COUNT_BYTES, size) - 1))

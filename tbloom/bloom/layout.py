@@ -2,18 +2,18 @@
 
 A slice begins with one part, sized by the filter's parameters. When that holds its capacity, the
 slice gets a further part of twice the capacity, and so on; new items go into the newest part. A
-slice that follows one that grew begins with a part as large as that one needed.
+slice after one that grew begins with a part as large as that slice needed.
 
-Of a filter without a capacity, each slice has an entry, and begins with a part for as many items as the last one
-held. It grows by an eighth of that, a quarter, a half, and so on; the first slice, which follows none, by parts of four
+In a filter without a capacity, every slice has an entry, and begins with a part for as many items as the last slice
+held. It grows by an eighth of that, a quarter, a half, and so on. The first slice follows none, and grows by parts of four
 times the capacity.
 
 The layout is stored as text, and names only the slices that have other parts than the usual one:
 ``1557273600000000.1557277200123456;20190508=1000:28672:14,2000:61440:16`` (capacity:bits:hashes).
-Sizes are stored, so that a client need not derive those of others. It begins with its version: the filter's
-generation, when this was first used since the last ``clear()`` (us), and when the layout changed last (us), if it has. A
-call names the version that its client knows. A client computes the next entries; ``lua/bloom/set_layout.lua`` stores them, and
-makes the next version.
+Sizes are stored, so that a client need not derive other clients' sizes. The text begins with the layout's version: the
+generation (when the filter was first used since the last ``clear()``, us), and when the layout changed last (us), if it did.
+A call names the version that its client knows. A client computes the next entries; ``lua/bloom/set_layout.lua`` stores them,
+and makes the next version.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ENTRY = re.compile(
     r"(\w{1,32})=(\d{1,16}:\d{1,10}:\d{1,2}(?:,\d{1,16}:\d{1,10}:\d{1,2})*)", re.ASCII
 )
 _VERSION = re.compile(r"(\d{16})(\.\d{16})?(?=;|$)", re.ASCII)
-# Far more than a slice whose parts double can have, and 1024 such slices.
+# Far more parts than a slice whose parts double can have, and room for 1024 such slices.
 MAX_PARTS, _MAX_TEXT = 1024, 1 << 20
 
 
@@ -50,8 +50,10 @@ class Part(NamedTuple):
 
 
 class Layout:
-    """The parts of a shard's slices; ``version``, and the ``generation`` in it: empty if the text has none; ``entries``:
-    the text after it."""
+    """The parts of a shard's slices.
+
+    ``version``, and the ``generation`` in it, are empty if the text has none. ``entries`` is the text after the version.
+    """
 
     __slots__ = ("_config", "_slices", "entries", "generation", "version")
 
@@ -64,26 +66,25 @@ class Layout:
         self._slices = _read(config, self.entries, shard)
 
     def parts(self, label: str) -> list[Part]:
-        """The parts of a slice, oldest first."""
+        """Return the parts of a slice, oldest first."""
         return self._slices.get(label) or [self._part(0, 0)]
 
     def grown(self, label: str, live: list[str], in_hand: int = 0) -> str:
-        """The entries with one more part for a slice, which has room for so many items at least, and without slices that have
-        left.
+        """Return the entries with one more part for a slice, and without slices that have left.
 
-        Live slices that are later than this one (there are some if it is not the current one, or after the server's clock was
-        set back), and have the usual part, get entries too: so all clients know from the layout alone which slice still needs
-        its entry.
+        The part has room for at least ``in_hand`` items. Later live slices with the usual part get entries too, so that all
+        clients know from the layout alone which slice still needs its entry. (There are later slices if this one is not
+        the current one, or after the server's clock was set back.)
         """
         return self.with_parts({label: [*self.parts(label), self._next_part(label, in_hand)]}, live)
 
     def newest_before(self, label: str, live: list[str]) -> str | None:
-        """The slice whose size decides how this one begins; None: this one has an entry or needs none.
+        """Return the slice whose size decides how this one begins; None if this one has an entry or needs none.
 
-        Once a slice has an entry, so has every later one. So all clients know from the layout alone
+        Once a slice has an entry, every later slice gets one. So all clients know from the layout alone
         that a slice which begins still needs its entry.
         """
-        needs_one = self._config.capacity is None  # an entry, also if it is the first one
+        needs_one = self._config.capacity is None  # the first slice needs an entry too
         if label in self._slices or not (self._slices or needs_one):
             return None
         among = {*live}
@@ -91,15 +92,20 @@ class Layout:
         return max(last, default=label if needs_one else None)
 
     def first_entries(self, label: str, in_hand: int) -> str:
-        """Return the entries with which a filter begins. Without a capacity, its first slice has the usual part, unless more
-        items are in hand."""
+        """Return the entries of a filter that begins.
+
+        Without a capacity, its first slice gets an entry with the usual part, unless more items are in hand.
+        """
         usual = self._part(0, 0)
         is_usual = self._config.capacity is None and in_hand <= usual.capacity
         return f"{label}={usual}" if is_usual else ""
 
     def beginning(self, items: int, in_hand: int = 0) -> Part:
-        """The part of a slice that begins with room for ``items``, which the last one held, and for those in hand at least; 0:
-        as usual."""
+        """Return the first part of a slice.
+
+        It has room for ``items``, the number that the last slice held, or for ``in_hand``, if that is more than the usual
+        capacity. It is the usual part if both are 0.
+        """
         usual = self._part(0, 0).capacity
         items = max(items, in_hand if in_hand > usual else 0)
         if self._config.capacity is None and items:
@@ -107,13 +113,13 @@ class Layout:
         return self._part(self._level(items) if self._config.grow else 0, 0)
 
     def with_parts(self, changed: dict[str, list[Part]], live: list[str]) -> str:
-        """The entries with these slices, entries for all later ones, and none of slices that have left."""
+        """Return the entries with these slices changed, entries for all later slices, and none for slices that have left."""
         first = min(changed)
         later = {label: self.parts(label) for label in live if label > first}
         return self._text({**self._slices, **later, **changed}, live)
 
     def reconfigured(self, new: Layout, live: list[str]) -> str:
-        """The entries under other parameters, those of ``new``, with the slices as they are.
+        """Return the entries under the parameters of ``new``, with the slices as they are.
 
         ``live`` is oldest first; its last slice, the current one, gets a part of the new size.
         """
@@ -137,18 +143,18 @@ class Layout:
         return self._part(max(doubled, self._level(in_hand)) - number, number)
 
     def _level(self, items: int) -> int:
-        """The least power of two of the usual capacity that has room for these items."""
+        """Return the least level at which 2**level times the usual capacity has room for these items."""
         return (max(1, -(-items // self._part(0, 0).capacity)) - 1).bit_length()
 
     def _part(self, level: int, number: int) -> Part:
-        """The ``number``-th part of a slice that began at 2**level times the usual capacity."""
+        """Return the ``number``-th part of a slice that began at 2**level times the usual capacity."""
         config = self._config
         if level == number == 0:
             return Part(config.shard_capacity, config.shard_bits, config.hashes)
         return self._sized(config.shard_capacity << (level + number), number)
 
     def _sized(self, capacity: int, number: int) -> Part:
-        """The ``number``-th part of a slice, with this capacity, or as much as a key may have."""
+        """Return the ``number``-th part of a slice, with this capacity, or as much as a key may have."""
         config = self._config
         rate = sizing.slice_rate(config.error_rate, config.slices) * sizing.part_share(number)
         bits, hashes = sizing.choose(capacity, rate)
@@ -167,7 +173,7 @@ class Layout:
 
 
 def damaged(config: Config, text: str, shard: int) -> TBloomError:
-    """The error for a stored text that is not a layout of tbloom's."""
+    """Return the error for a stored text that is not a layout of tbloom's."""
     return TBloomError(
         f"filter {config.name!r}: the field 'layout' of {config.keys.state(shard)!r} holds {text[:100]!r}, which is not "
         "tbloom's; delete it, and clear() the filter if it had grown"
@@ -175,8 +181,10 @@ def damaged(config: Config, text: str, shard: int) -> TBloomError:
 
 
 def _read(config: Config, text: str, shard: int) -> dict[str, list[Part]]:
-    """The slices of a stored layout, checked: another program may have written it, and a part of 10^9
-    hashes would take 8 GB here."""
+    """Return the slices of a stored layout. Raise TBloomError if it can't be tbloom's.
+
+    Another program may have written it, and a part of 10^9 hashes would take 8 GB here.
+    """
     if not text:
         return {}
     slices = {}

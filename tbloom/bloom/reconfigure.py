@@ -1,4 +1,4 @@
-"""The flow of ``reconfigure()``: gives a live filter other parameters, and keeps what it has seen.
+"""The flow of ``reconfigure()``: it gives a live filter other parameters, and keeps its items.
 
 Items can't be read back out of bits, so slices keep their sizes: they get entries in the layout. The
 current slice gets a further part of the new size.
@@ -25,9 +25,9 @@ FIXED = ("granularity", "tz", "shards", "layout", "hash", "secret")
 def reconfigure(
     config: Config, clock: ServerClock, progress: Callable[[int], object] | None = None
 ) -> Flow[None]:
-    """Gives the stored filter the parameters of ``config``; ``progress`` takes each number of shards that are done.
+    """Give the stored filter the parameters of ``config``. Call ``progress`` with the number of shards just done.
 
-    The root comes first, so that no client agrees on the old parameters any more. Each shard keeps a
+    The root comes first, so that no client agrees on the old parameters any longer. Each shard keeps a
     copy of its own parameters, so a call that did not finish can be made again.
     """
     root = config.keys.root
@@ -36,14 +36,14 @@ def reconfigure(
         yield from _change(config, clock, text(stored), None)
     for shard in range(config.shards):
         [copy] = yield from deliver([Call(("GET", config.keys.config(shard)))])
-        if copy is not None:  # else the shard is empty
+        if copy is not None:  # None: the shard is empty
             yield from _change(config, clock, text(copy), shard)
         if progress:
             progress(1)
 
 
 def _change(new: Config, clock: ServerClock, stored: str, shard: int | None) -> Flow[None]:
-    """Changes one shard, or with None the root."""
+    """Change one shard, or with None the root."""
     layout = ""
 
     def attempt() -> Flow[bool | None]:
@@ -71,7 +71,7 @@ def _change(new: Config, clock: ServerClock, stored: str, shard: int | None) -> 
 
 
 def _call(old: Config, new: Config, now: int, shard: int | None, layout: Layout) -> Call:
-    # The longer of the two windows, so that the new one can have what the old one still holds.
+    # The longer of the two windows, so that the new one can have slices that the old one still holds.
     slices = max(old.window, new.window, key=lambda window: window.slices).live(now)
     current = slices[-1]
     keys, expiries, entries = [new.keys.root], [], ""

@@ -3,9 +3,9 @@
 ``bits`` is m, ``hashes`` is k, ``items`` is n, all of one slice. A slice is a partitioned, blocked Bloom
 filter (Putze, Sanders, Singler, "Cache-, Hash- and Space-Efficient Bloom Filters", 2007): an item sets one column in each
 row of one block, which has k rows of 64 columns. Blocks overlap: each begins in the middle of the one before it, so that
-its rows have other items in common with other blocks, and fewer blocks are much fuller than the mean. With B blocks the
-number of items of a block is Poisson distributed with the mean L = n/B, the *load*. The first half of an item's block has
-the items of the block before it too, the second half those of the block after it. After j items a column is set with
+its rows share different items with different blocks, and fewer blocks are much fuller than the mean. With B blocks the
+number of items of a block is Poisson distributed with the mean L = n/B, the *load*. The first half of an item's block also has
+the items of the block before it, the second half the items of the block after it. After j items a column is set with
 probability f(j) = 1-(1-1/64)^j, so an item that was never added is called seen with probability
 
     sum over b of Poisson(L; b) * (sum over a of Poisson(L; a) * f(a+b)^floor(k/2))^2
@@ -23,55 +23,55 @@ from operator import mul
 COLUMNS = 64
 ROW_BYTES = COLUMNS // 8
 MAX_HASHES = 64
-#: A key is at most 32 MB, and the rest of its last block. tbloom makes keys of at most 8 MB, because the server is busy
-#: while it allocates one, and no call may take 5 ms (measured: 4.3 ms for 8 MB, 8.7 for 16, 17 for 32); larger ones only
-#: where fewer shards are given, or where a filter has no more.
+#: A key has at most 32 MB, plus the rest of its last block. tbloom makes keys of at most 8 MB, because the server is busy
+#: while it allocates one, and no call may take 5 ms (measured: 4.3 ms for 8 MB, 8.7 for 16, 17 for 32). Keys are larger only
+#: if fewer shards are given, or if the filter has the most shards already.
 MAX_BITS_PER_KEY, USUAL_BITS_PER_KEY = 2**28, 2**26
-#: A shard for each slot of a cluster.
+#: One shard for each slot of a cluster.
 MAX_SHARDS = 1 << 14
-#: The number of hashes for a rate, per bit of it. The least memory takes 1.0 to 1.1 of them; this takes 2 to 9 % more
-#: memory, and a third fewer rows. Even numbers, because of an odd one a row is not shared.
+#: The number of hashes for a rate, per bit of it (log2 of 1/rate). The least memory takes 1.0 to 1.1 hashes per bit; this
+#: takes 2 to 9 % more memory, and a third fewer rows. Numbers are even: an odd number leaves one row unshared.
 _HASHES_PER_BIT = 0.72
 
 # A slice that grows gives half of its rate to its first part. Each further part gets 0.8 times the
-# share of the one before it, so all of them together stay below the other half. (A filter that
+# share of the part before it, so all of them together stay below the other half. (A filter that
 # was made 100 times too small takes 1.70 x the memory.)
 _FIRST_SHARE = 0.5
 _SHARE_DECAY = 0.8
-#: The least capacity of a slice that follows another one, and the sizes per power of two from there on.
+#: The least capacity of a slice that follows another one, and the number of sizes per power of two above it.
 _LEAST_AFTER, _STEPS = 1000, 16
-#: With this load all columns are set, to the precision of a float.
+#: With this load, all columns are set, to the precision of a float.
 _FULL = 1 << 11
 
 
 def key_bytes(bits: int) -> int:
-    """The size (bytes) of a key with this number of bits."""
+    """Return the size (bytes) of a key with this number of bits."""
     return (bits + 7) // 8
 
 
 def block_step(hashes: int) -> int:
-    """The number of rows from the beginning of a block to that of the next one."""
+    """Return the number of rows from the start of a block to the start of the next one."""
     return (hashes + 1) // 2
 
 
 def bits_of(blocks: int, hashes: int) -> int:
-    """The bits of this number of blocks."""
+    """Return the number of bits of so many blocks."""
     return (blocks * block_step(hashes) + hashes // 2) * COLUMNS
 
 
 def blocks_in(bits: int, hashes: int) -> int:
-    """The number of blocks that begin in ``bits``."""
+    """Return the number of blocks in ``bits``."""
     return (bits // COLUMNS - hashes // 2) // block_step(hashes)
 
 
 def whole_blocks(bits: int, hashes: int) -> int:
-    """The bits of the fewest blocks that have at least ``bits``."""
+    """Return the number of bits of the fewest blocks that have at least ``bits``."""
     rows = -(-bits // COLUMNS) - hashes // 2
     return bits_of(max(1, -(-rows // block_step(hashes))), hashes)
 
 
 def slice_rate(error_rate: float, slices: int) -> float:
-    """The error rate that each of ``slices`` slices may have, so that the window keeps ``error_rate``.
+    """Return the error rate that each of ``slices`` slices may have, so that the window keeps ``error_rate``.
 
     An item is called seen if *any* slice holds it, so the window's rate is
     1-(1-p)^slices; this is that formula, solved for p.
@@ -80,22 +80,25 @@ def slice_rate(error_rate: float, slices: int) -> float:
 
 
 def part_share(part: int) -> float:
-    """The share of a slice's rate that its ``part``-th part (0, 1, ...) may have if it grows."""
+    """Return the share of a slice's rate that its ``part``-th part (0, 1, ...) may have if the slice grows."""
     if part == 0:
         return _FIRST_SHARE
     return float((1 - _FIRST_SHARE) * (1 - _SHARE_DECAY) * _SHARE_DECAY ** (part - 1))
 
 
 def window_rate(rates: list[float]) -> float:
-    """The rate of a window whose slices have these rates: 1 - (1-p1)(1-p2)..."""
+    """Return the rate of a window whose slices have these rates.
+
+    It is 1 - (1-p1)(1-p2)...
+    """
     none = math.fsum(math.log1p(-rate) if rate < 1 else -math.inf for rate in rates)
     return 0.0 - math.expm1(none)  # an empty window's rate is 0.0, not -0.0
 
 
 def choose(capacity: int, rate: float, hashes: int | None = None) -> tuple[int, int]:
-    """The fewest blocks, in bits, that keep ``rate`` at ``capacity`` items, and their hashes.
+    """Return the fewest blocks, in bits, that keep ``rate`` at ``capacity`` items, and their hashes.
 
-    ``hashes`` None: a good number of them.
+    With None, ``hashes`` is chosen for the rate.
     """
     if hashes is None:
         hashes = hashes_for(rate)
@@ -103,14 +106,17 @@ def choose(capacity: int, rate: float, hashes: int | None = None) -> tuple[int, 
 
 
 def hashes_for(rate: float) -> int:
-    """A good number of hashes for this rate."""
+    """Return a good number of hashes for this rate."""
     even = 2 * math.floor(_HASHES_PER_BIT / 2 * math.log2(1 / rate) + 0.65)
     return min(max(1, even), MAX_HASHES)
 
 
 def capacity_after(items: int) -> int:
-    """The capacity of a slice that follows one of ``items``: enough for a chance variation (2 standard deviations), and one
-    of 16 sizes per power of two, because a call has 4 bytes an item for each size of part."""
+    """Return the capacity of a slice that follows a slice with ``items``.
+
+    It allows for a chance variation of 2 standard deviations. It is one of 16 sizes per power of two, because a call has 4
+    bytes an item for each size of part.
+    """
     needed = max(_LEAST_AFTER, items + 2 * math.sqrt(items))
     return round(
         _LEAST_AFTER * 2 ** (math.ceil(_STEPS * math.log2(needed / _LEAST_AFTER)) / _STEPS)
@@ -118,28 +124,28 @@ def capacity_after(items: int) -> int:
 
 
 def rate_at(items: float, bits: int, hashes: int) -> float:
-    """The chance that an item never added is called seen, after ``items`` that were counted."""
+    """Return the chance that an item never added is called seen, after ``items`` that were counted."""
     load = items / blocks_in(bits, hashes)
-    # Items that were wrongly called seen are in the filter, too, and are not counted (see ``_counted_at``).
+    # Items that were wrongly called seen are in the filter too, but are not counted (see ``_counted_at``).
     counted = 1 - rate_of_load(load, hashes)
     return rate_of_load(load / counted, hashes) if counted else 1.0
 
 
 def items_at(rate: float, bits: int, hashes: int) -> int:
-    """The number of items that fit before the error rate exceeds ``rate``."""
+    """Return the number of items that fit before the error rate exceeds ``rate``."""
     return math.floor(blocks_in(bits, hashes) * _counted_at(rate, hashes))
 
 
 def _counted_at(rate: float, hashes: int) -> float:
-    """The number of items per block that are counted before the error rate exceeds ``rate``.
+    """Return the number of items per block that are counted before the error rate exceeds ``rate``.
 
-    An item that is wrongly called seen is not counted, though all of its columns are set. It is one of 1/rate at most.
+    An item that is wrongly called seen is not counted, though all of its columns are set. At most one item in 1/rate is.
     """
     return load_at(rate, hashes) * (1 - rate)
 
 
 def rate_of_load(load: float, hashes: int) -> float:
-    """The rate of blocks that have ``load`` items on average."""
+    """Return the error rate of blocks that have ``load`` items on average."""
     if load > _FULL:
         return 1.0
     if not load:
@@ -159,14 +165,14 @@ def rate_of_load(load: float, hashes: int) -> float:
 
 @lru_cache(maxsize=1024)
 def load_at(rate: float, hashes: int) -> float:
-    """The load (items per block) at which blocks have this rate; by bisection."""
+    """Return the load (items per block) at which blocks have this error rate, found by bisection."""
     high = 1.0
     while high < _FULL and rate_of_load(high, hashes) <= rate:
         high *= 2
     while rate_of_load(high / 2, hashes) > rate:
         high /= 2
     low = high / 2
-    # To a millionth: all machines come to the same load, though their logarithms differ in the last bit.
+    # To a millionth, so that all machines get the same load: their logarithms may differ in the last bit.
     for _ in range(20):
         middle = (low + high) / 2
         if rate_of_load(middle, hashes) <= rate:
@@ -177,23 +183,25 @@ def load_at(rate: float, hashes: int) -> float:
 
 
 def allocated(size: int) -> int:
-    """The memory that jemalloc, Redis' allocator, takes for ``size`` bytes: it has four sizes per power of two."""
+    """Return the memory that jemalloc, Redis' allocator, takes for ``size`` bytes. It has four sizes per power of two."""
     step = 1 << max(3, (size - 1).bit_length() - 3)
     return -(-size // step) * step
 
 
 def shards_for(bits: int, masters: int = 1) -> int:
-    """The fewest shards whose keys are made fast, in a multiple of ``masters``; ``MAX_SHARDS`` at most, if they can have the
-    bits."""
+    """Return the fewest shards whose keys are allocated fast, in a multiple of ``masters``.
+
+    They are at most ``MAX_SHARDS``, rounded up to that multiple, unless the bits need more.
+    """
     fewest = min(_keys_of(bits, USUAL_BITS_PER_KEY), max(MAX_SHARDS, least_shards(bits)))
     return -(-fewest // masters) * masters
 
 
 def least_shards(bits: int) -> int:
-    """The fewest shards whose keys are within the limit."""
+    """Return the fewest shards whose keys are within the limit."""
     return _keys_of(bits, MAX_BITS_PER_KEY)
 
 
 def _keys_of(bits: int, most: int) -> int:
-    # Bits are whole blocks: the last one may go beyond the limit.
+    # Bits are whole blocks, so the last block may exceed the limit.
     return -(-bits // (most + MAX_HASHES * COLUMNS))

@@ -23,14 +23,14 @@ from tbloom.items import Item
 class TimeBloom(ClaimVerbs["redis.Redis | redis.RedisCluster"], SyncDriver):
     """A set of recently seen items, shared through Redis: a Bloom filter per time slice.
 
-    Safe to use from many threads, and after a fork. Each verb may raise redis-py's errors,
-    ``ConfigMismatch`` where the filter is stored with other parameters, and ``ConfigError``
+    Objects are safe to use from many threads, and after a fork. Each method may raise redis-py's
+    errors, ``ConfigMismatch`` if the filter is stored with other parameters, and ``ConfigError``
     for an argument that can't be right, such as an empty item.
     """
 
     _OTHER = "AsyncTimeBloom"
     _heartbeat: threading.Thread | None = None
-    #: Ends that thread.
+    #: Stop the heartbeat thread.
     _stop_heartbeat: Callable[[], object] = staticmethod(lambda: None)
 
     @classmethod
@@ -43,9 +43,9 @@ class TimeBloom(ClaimVerbs["redis.Redis | redis.RedisCluster"], SyncDriver):
         secret: bytes | None = None,
         **own: Unpack[Own],
     ) -> Self:
-        """A filter that is stored, with the parameters that it has; ``client``: yours, or a URL as for ``from_url``.
+        """Open a stored filter with its stored parameters. ``client`` is yours, or a URL as for ``from_url``.
 
-        The other arguments are those of ``from_url`` that are not stored.
+        The other arguments are the arguments of ``from_url`` that are not stored.
         :raises ConfigError: if no filter has this name.
         """
         return cls._open(client, name, client_options, own, secret)
@@ -55,7 +55,10 @@ class TimeBloom(ClaimVerbs["redis.Redis | redis.RedisCluster"], SyncDriver):
 
     @contextmanager
     def claiming(self, item: Item, within: int | None = None) -> Iterator[bool]:
-        """``with seen.claiming(item) as is_new:`` commits a new item at the end, or releases it on an exception."""
+        """Claim the item in ``with seen.claiming(item) as is_new:``.
+
+        A new item is committed at the end of the block, or released on an exception.
+        """
         is_new = self.claim(item, within) is Claim.NEW
         try:
             yield is_new
@@ -67,12 +70,12 @@ class TimeBloom(ClaimVerbs["redis.Redis | redis.RedisCluster"], SyncDriver):
         if is_new:
             try:
                 self.commit(item)
-            except TBloomError:  # it can't be committed
+            except TBloomError:  # the commit was refused
                 self.release(item)
                 raise
 
     def close(self) -> None:
-        """Ends the session, which frees its claims, and closes the client, if ``from_url`` made it."""
+        """End the session, which frees its claims, and close the client, if ``from_url`` made it."""
         self._stop_heartbeat()
         self._heartbeat = None
         self._let_go()
@@ -80,16 +83,16 @@ class TimeBloom(ClaimVerbs["redis.Redis | redis.RedisCluster"], SyncDriver):
             if self._claims.own.is_used:
                 with suppress(
                     redis.RedisError, TBloomError
-                ):  # without it the session ends by its TTL
+                ):  # after an error, the session ends by its TTL
                     self.end_session()
             self._warn_of_uncommitted()
         finally:
             super().close()
 
     def _keep_session(self) -> None:
-        """Starts the thread that sends heartbeats, if it does not run."""
+        """Start the thread that sends heartbeats, unless it runs."""
         with self._claims.own.lock:
-            if self._heartbeat and self._heartbeat.is_alive():  # after a fork it is not
+            if self._heartbeat and self._heartbeat.is_alive():  # a forked child has no such thread
                 return
             closed, send = threading.Event(), weakref.WeakMethod(self._send_heartbeat)
             self._stop_heartbeat = weakref.finalize(self, closed.set)

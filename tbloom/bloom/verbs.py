@@ -1,4 +1,4 @@
-"""The verbs of a filter, as flows (see ``tbloom.engine.verbs``); those for claims are in ``claims/verbs``. No I/O."""
+"""The verbs of a filter, as flows without I/O (see ``tbloom.engine.verbs``). The verbs for claims are in ``claims/verbs``."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from tbloom.window import Period, to_ms
 
 
 class Verbs(Base[Client]):
-    """What is asked of a filter."""
+    """The verbs of a filter."""
 
     @verb
     def add(self, item: Item, within: int | None = None, keep: int | None = None) -> Flow[bool]:
-        """True: the item is new, and remembered from now on. False: seen within the window.
+        """Return True and remember the item if it is new. Return False if it was seen within the window.
 
-        With ``within``, only that number of newest slices is asked. With ``keep``, a new item is remembered for that number
-        of slices, the current one included, in place of all: it goes into the slice that leaves the window then, and counts
-        there for ``last_seen``, ``info`` and ``within``. An item that is seen stays for as long as it was to. An item that
-        is claimed, and not yet committed, is new: ``add`` does not see claims.
+        With ``within``, only that number of newest slices is checked. With ``keep``, a new item is remembered for that number
+        of slices, the current one included, instead of the whole window: it goes into the slice that leaves the window then,
+        and counts there for ``last_seen``, ``info`` and ``within``. An item that is seen keeps its original expiry. An item
+        that is claimed, and not yet committed, is new: ``add`` does not see claims.
         """
         key = self.config.digest(item)
         return bool((yield from self._add_digests([key], within, keep)).get(key))
@@ -52,13 +52,13 @@ class Verbs(Base[Client]):
     def add_many(
         self, items: Iterable[Item], within: int | None = None, keep: int | None = None
     ) -> Flow[list[bool]]:
-        """``add`` for each item, in order; a repeat inside the call is False the second time."""
+        """Return the answer of ``add`` for each item, in order; a repeat within the call is False."""
         digests = self.config.digests_of(items)
         return in_order((yield from self._add_digests(digests, within, keep)), digests)
 
     @verb
     def contains(self, item: Item, within: int | None = None) -> Flow[bool]:
-        """Has the item been seen within the window, or the newest ``within`` slices? Changes nothing."""
+        """Return True if the item was seen within the window, or the newest ``within`` slices. Nothing is changed."""
         key = self.config.digest(item)
         return bool((yield from self._contains_digests([key], within))[key])
 
@@ -70,27 +70,28 @@ class Verbs(Base[Client]):
 
     @verb
     def contains_many(self, items: Iterable[Item], within: int | None = None) -> Flow[list[bool]]:
-        """``contains`` for each item, in order."""
+        """Return the answer of ``contains`` for each item, in order."""
         digests = self.config.digests_of(items)
         answers = yield from self._contains_digests(digests, within)
         return [bool(answers[digest]) for digest in digests]
 
     @verb
     def last_seen(self, item: Item) -> Flow[Period | None]:
-        """The newest slice that holds the item: its label, start and end. None: not seen within the window. Changes nothing.
+        """Return the label, start and end of the newest slice that holds the item, or None. Nothing is changed.
 
-        An item counts for the slice in which it was new: a later ``add`` that finds it changes nothing.
+        None means that the item was not seen within the window. An item counts for the slice in which it was new: a later
+        ``add`` that finds it changes nothing.
         """
         return (yield from self._last_seen([self.config.digest(item)]))[0]
 
     @verb
     def last_seen_many(self, items: Iterable[Item]) -> Flow[list[Period | None]]:
-        """``last_seen`` for each item, in order."""
+        """Return the answer of ``last_seen`` for each item, in order."""
         return self._last_seen(self.config.digests_of(items))
 
     @verb
     def import_many(self, items: Iterable[Item], label: str | None = None) -> Flow[int]:
-        """Remembers the items in the slice with that label, or the current one; returns how many it wrote.
+        """Remember the items in the slice with that label, or the current one, and return how many were written.
 
         Items that this slice or a newer one holds are not written.
         """
@@ -98,15 +99,15 @@ class Verbs(Base[Client]):
 
     @verb
     def keys(self, at: datetime | None = None) -> Flow[list[str]]:
-        """The Redis keys of the slices that are live now, or ``at`` another time; oldest first."""
+        """Return the Redis keys of the slices that are live now, or ``at`` another time; oldest first."""
         return self._keys(check_at(at))
 
     @verb
     def info(self, earlier: FilterInfo | None = None) -> Flow[FilterInfo]:
-        """What the filter holds, slice by slice.
+        """Return the contents of the filter, slice by slice.
 
-        Takes about a millisecond per 4 MB of filter; with an ``earlier`` answer, per 4 MB of the
-        slices that have changed since.
+        This takes about a millisecond per 4 MB of filter; with the result of an ``earlier`` call, per
+        4 MB of the slices that have changed since.
         """
         if not isinstance(earlier, FilterInfo | None):
             raise ConfigError("earlier", earlier, "an answer of info(), or nothing")
@@ -114,15 +115,17 @@ class Verbs(Base[Client]):
 
     @verb
     def warnings(self) -> Flow[list[str]]:
-        """What threatens the filter, or has harmed it, a sentence each: a server that drops keys when its
-        memory is full, and slices that it has dropped early."""
+        """Return warnings about dangers and damage to the filter, a sentence each.
+
+        A server may drop keys when its memory is full, or may have dropped slices early.
+        """
         return (yield from glance(self.config, self._dispatcher.clock)).warnings
 
     @verb
     def clear(self) -> Flow[None]:
-        """Forgets everything, for all clients, also if the filter is stored with other parameters.
+        """Forget everything, for all clients, even if the filter is stored with other parameters.
 
-        Each shard at once; several shards one after another.
+        Each shard is cleared at once; several shards follow one another.
         """
         root = self.config.keys.root
         try:
@@ -138,17 +141,17 @@ class Verbs(Base[Client]):
 
     @verb
     def reconfigure(self) -> Flow[None]:
-        """Gives a stored filter this object's parameters, and keeps what it has seen.
+        """Give a stored filter this object's parameters, and keep its items.
 
         Capacity, error rate, hashes, bits, ``slices`` and ``grow`` may change. Clients with the old
         parameters get ConfigMismatch from then on. If a call for several shards ends half-way, call it
-        again; until then clients get ConfigMismatch. Raises ConfigMismatch where granularity, time
-        zone or shards differ, because items are found by these.
+        again; until then, clients get ConfigMismatch. Raise ConfigMismatch if granularity, time zone or
+        shards differ, because items are found by these.
         """
         yield from reconfigure(self.config, self._dispatcher.clock)
 
     def _checked(self, within: int | None, keep: int | None) -> tuple[int, int]:
-        """The age of the slice that new items go into, and the number of newest slices that are asked."""
+        """Return how many slices back new items go, and the number of newest slices to check. Raise ConfigError as needed."""
         slices = self.config.slices
         if within is keep is None:
             return 0, slices
@@ -157,7 +160,7 @@ class Verbs(Base[Client]):
     def _add_digests(
         self, digests: list[bytes], within: int | None = None, keep: int | None = None
     ) -> Flow[Answers]:
-        """Which of the items are new? One without an answer is seen."""
+        """Add the items, and return their answers. An item without an answer is seen."""
         dispatcher, caches = self._dispatcher, self._cache.size > 0
         age, slices = self._checked(within, keep)
         asked, calls = self._not_cached(digests, slices) if caches else digests, dispatcher.calls
@@ -171,7 +174,7 @@ class Verbs(Base[Client]):
     def _contains_digests(
         self, digests: list[bytes], within: int | None = None
     ) -> Flow[dict[bytes, Any]]:
-        """Return for each item something true if it has been seen."""
+        """Return for each item a true value if it was seen."""
         dispatcher, caches = self._dispatcher, self._cache.size > 0
         slices = check_within(within, self.config.slices)
         asked, calls = self._not_cached(digests, slices) if caches else digests, dispatcher.calls
@@ -181,7 +184,7 @@ class Verbs(Base[Client]):
         if not caches:
             return answers
         self._cache_seen([key for key in asked if answers[key]], calls)
-        return dict.fromkeys(digests, True) | answers  # the others are in the local cache
+        return dict.fromkeys(digests, True) | answers  # the local cache has the others
 
     def _last_seen(self, digests: list[bytes]) -> Flow[list[Period | None]]:
         batches, period = self._dispatcher.batches(digests), self.config.window.period
@@ -197,8 +200,11 @@ class Verbs(Base[Client]):
         return [seen_in[digest] for digest in digests]
 
     def _import(self, digests: list[bytes], label: str | None) -> Flow[int]:
-        """``import_many``. A repeated call writes nothing twice, so items that were written by a call whose reply got lost
-        are not counted. (One that is repeated in the next slice writes them there too.)"""
+        """Write the items, and return how many were written.
+
+        A repeated call writes nothing twice, so items that were written by a call whose reply was lost are not counted. (A
+        call that is repeated in the next slice writes them there too.)
+        """
         dispatcher = self._dispatcher
         if label is not None and label not in dispatcher.current_calls().labels:
             # The client's clock may be wrong.
@@ -211,7 +217,7 @@ class Verbs(Base[Client]):
         return sum((batch.answers or "").count("1") for batch in batches)
 
     def _keys(self, at: datetime | None) -> Flow[list[str]]:
-        """The keys of the slices that are live at ``at``; the first part's of a slice that grew."""
+        """Return the keys of the slices that are live at ``at``; for a slice that grew, the key of its first part."""
         config, clock = self.config, self._dispatcher.clock
         if at is None:
             yield from ask_time(config, clock)

@@ -46,7 +46,7 @@ class Script:
 
 
 def _with_included(name: str, come: set[str]) -> str:
-    """Return a file's text, preceded by the files that it includes, without those that have ``come`` before."""
+    """Return a file's text after the files that it includes. Leave out files that have ``come`` before."""
 
     def before(line: re.Match[str]) -> str:
         names = [each for each in line[1].split(", ") if each not in {"none", *come}]

@@ -10,7 +10,7 @@ from tbloom.engine.parameters import Guarded, mismatch
 
 
 class ServerClock:
-    """The server's last known time, plus what has passed since by this machine's monotonic clock.
+    """The server's last known time, plus the time passed since by this machine's monotonic clock.
 
     It starts from this machine's wall clock. If that is wrong, the server corrects the first call.
     """

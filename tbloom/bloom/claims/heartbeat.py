@@ -11,22 +11,22 @@ from weakref import WeakMethod
 
 logger: logging.Logger = logging.getLogger(__name__)
 
-#: Seconds before the first heartbeat. It comes soon, because it also cleans up after dead sessions.
+#: Seconds before the first heartbeat. It is sent soon, because it also cleans up after dead sessions.
 _FIRST = 1.0
 _FAILED = "a heartbeat failed; until one succeeds, claims may be lost: %s"
 
-# The filter object is held weakly: when it goes, its session ends.
+# References to the filter object are weak, so that its session ends with it.
 
 
 def run_in_thread(method: WeakMethod[Callable[[], None]], closed: Event, interval: float) -> None:
-    """Calls the method every ``interval`` seconds, until its object is closed or gone."""
+    """Call the method every ``interval`` seconds, until its object is closed or gone."""
     pause = min(_FIRST, interval)
     while not closed.wait(pause) and (send := method()) is not None:
         pause = interval
         try:
             send()
         except Exception as error:  # noqa: BLE001 - the next one may succeed
-            if not closed.is_set():  # else close() may have taken its connection
+            if not closed.is_set():  # otherwise close() may have caused the error
                 _warn(error)
         del send
 
@@ -34,7 +34,7 @@ def run_in_thread(method: WeakMethod[Callable[[], None]], closed: Event, interva
 async def run_in_task(
     method: WeakMethod[Callable[[], Coroutine[Any, Any, None]]], interval: float
 ) -> None:
-    """Awaits the method every ``interval`` seconds, until its object is gone."""
+    """Await the method every ``interval`` seconds, until its object is gone."""
     await sleep(min(_FIRST, interval))
     while (send := method()) is not None:
         try:
@@ -46,5 +46,5 @@ async def run_in_task(
 
 
 def _warn(error: Exception) -> None:
-    # As text: a handler that keeps the error would keep the object, and with it the heartbeats.
+    # Logged as text: a handler that keeps the error would keep the object alive, and its heartbeats with it.
     logger.warning(_FAILED, str(error))

@@ -1,4 +1,4 @@
-"""The session of one process, and what it has claimed."""
+"""The session of one process, and its claims."""
 
 from __future__ import annotations
 
@@ -27,34 +27,34 @@ class Session:
         self.name: str = secrets.token_hex(8)
         #: The claimed items, each with the number of the call that claimed it, until the server has ended the claim.
         self.claimed: dict[bytes, str] = {}
-        #: Claims to be released, each with the number of its last call: that ended in an error, so the client does not know of
-        #: them; or their release did.
+        #: Claims to release, each with the number of its last call. That call ended in an error, so its answers are not known;
+        #: or a release ended in one.
         self.to_release: dict[bytes, str] = {}
-        #: The numbers of calls of which a copy may come late, and claim again what was released.
+        #: The numbers of calls whose late copies may claim released items again.
         self.late: set[str] = set()
-        #: Items to be committed, each with the age of its slice: their commit ended in an error.
+        #: Items to commit again, each with the age of its slice, because their commit ended in an error.
         self.to_commit: dict[bytes, int] = {}
-        #: True if other sessions are to end claims of this one.
+        #: True if claims were handed over, which other sessions end.
         self.handed_over: bool = False
         #: The shards that know the session.
         self.shards: set[int] = set()
-        #: The number of the next call of ``claim``, and those of the running ones.
+        #: The number of the next call of ``claim``, and the numbers of the running calls.
         self._next, self._running = 0, set[str]()
-        #: For what the threads of the process do one after another.
+        #: Guards the session's numbers, and the start of the heartbeat thread.
         self.lock: AbstractContextManager[bool] = RLock()
 
     @property
     def is_busy(self) -> bool:
-        """True if there are claims, or calls to repeat."""
+        """True if the session has claims, or calls to repeat."""
         return bool(self.claimed or self.to_release or self.to_commit)
 
     @property
     def is_used(self) -> bool:
-        """The session has claims or calls to repeat, or shards know it."""
+        """True if the session has claims or calls to repeat, or shards know it."""
         return self.is_busy or bool(self.shards)
 
     def forget(self) -> None:
-        """Forgets all claims: the filter was cleared."""
+        """Forget all claims, because the filter was cleared."""
         self.handed_over = False
         self.claimed.clear()
         self.to_release.clear()
@@ -63,9 +63,9 @@ class Session:
 
     @contextmanager
     def calling(self, digests: Collection[bytes]) -> Iterator[str]:
-        """The number of a call of ``claim``. An exception in it, also after the server's answer, gives up what it claimed.
+        """Yield a number for a call of ``claim``. Give up the call's claims if it ends in an exception.
 
-        Once it has ended, the server may refuse late copies of it.
+        That holds even if the server has answered. Once the call has ended, the server may refuse late copies of it.
         """
         with self.lock:
             number = self._next_number
@@ -81,9 +81,10 @@ class Session:
                 self._running.discard(number)
 
     def reserve(self, digests: Iterable[bytes], number: str, *, handed_over: bool) -> list[bytes]:
-        """The items that the call reserves, before the server is asked, so that no other thread or task here claims them.
+        """Reserve items for the call with this number, and return the reserved ones.
 
-        With ``handed_over``, items that are claimed here are claimed again.
+        Other threads and tasks here don't claim them while the server is asked. With ``handed_over``, items that are claimed
+        here are claimed again.
         """
         reserved = []
         for digest in digests:
@@ -95,7 +96,7 @@ class Session:
 
     @property
     def least(self) -> str:
-        """The least number that a claim may have from now on."""
+        """The lowest number of a running or later call."""
         with self.lock:
             return min(self._running, default=self._next_number)
 
@@ -104,7 +105,7 @@ class Session:
         return f"{self._next:08x}"
 
     def give_up(self, digests: Iterable[bytes], number: str | None = None) -> None:
-        """Notes claims to be released, because their answers did not reach the client; with ``number``, those of one call."""
+        """Note claims to release, because their answers did not reach the client; with ``number``, only that call's claims."""
         for digest in digests:
             claimed = self.claimed.get(digest)
             if claimed and number in (None, claimed):
@@ -113,28 +114,28 @@ class Session:
                 self.claimed.pop(digest, None)
 
     def note_late_copies(self, digests: Iterable[bytes], number: str) -> None:
-        """Notes that a copy of this call may come late, and claim those of the items that it was not given."""
+        """Note that a late copy of this call may claim the items that the session does not hold."""
         self.late.add(number)
         self.release_later({digest: number for digest in digests if digest not in self.claimed})
 
     def release_later(self, numbers: Mapping[bytes, str]) -> None:
-        """Notes claims to be released. A release ends earlier claims of its item too: one of a later call stays noted."""
+        """Note claims to release. A release ends earlier claims of its item too, so the number of the latest call is kept."""
         for digest, number in numbers.items():
             self.to_release[digest] = max(number, self.to_release.get(digest, ""))
 
     def server_knows(self, least: str) -> None:
-        """The server refuses calls with lower numbers now."""
+        """Forget late calls with lower numbers, because the server refuses them now."""
         self.late = {number for number in self.late if number >= least}
 
     def given_up(self, digests: Iterable[bytes]) -> dict[bytes, str]:
-        """Those of the items that were given up, with their numbers."""
+        """Return the items that were given up, with the numbers of their calls."""
         to_release = self.to_release
-        # An item that is still claimed is not given up: only its release has failed, and may be called again.
+        # An item that is still claimed is not given up: its release has failed, and may be called again.
         given_up = [key for key in digests if key in to_release and key not in self.claimed]
         return {key: number for key in given_up if (number := to_release.get(key))}
 
     def end(self, numbers: Mapping[bytes, str]) -> None:
-        """Forgets claims that the server has ended. Where a late copy may claim again, they are to be released once more."""
+        """Forget claims that the server has ended. If a late copy may claim an item again, note it for another release."""
         for digest, number in numbers.items():
             if self.claimed.get(digest) == number:
                 self.claimed.pop(digest, None)
@@ -144,7 +145,7 @@ class Session:
                 self.to_release.pop(digest, None)
 
     def hold(self, digests: Iterable[bytes]) -> None:
-        """Holds claims that were to be released."""
+        """Hold claims that were noted for release."""
         for digest in digests:
             number = self.to_release.pop(digest, None)
             if number is not None:

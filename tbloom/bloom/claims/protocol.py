@@ -1,6 +1,6 @@
-"""Claims: leases on items. A claimed item is seen once the work on it is done, not before.
+"""Claims: leases on items. A claimed item is seen only once the work on it is done.
 
-Each shard has one hash of claims, with an entry for each claimed item, and one of sessions
+Each shard has a hash of claims, with an entry for each claimed item, and a hash of sessions
 (see ``sessions``).
 """
 
@@ -24,7 +24,7 @@ _CLAIMS = {"1": Claim.NEW, "0": Claim.SEEN, "2": Claim.BUSY}
 
 
 class Claims(BeginsAnew):
-    """The claims of one client: flows, as in ``bloom/verbs``. Items are given by their digests."""
+    """The claims of one client, as flows (see ``bloom/verbs``). Items are given by their digests."""
 
     def __init__(self, dispatcher: FilterDispatcher, ttl_ms: int) -> None:
         self.dispatcher = dispatcher
@@ -32,7 +32,7 @@ class Claims(BeginsAnew):
         super().__init__()
 
     def begin(self) -> None:
-        """A forked process begins with no claims, in a session of its own."""
+        """Start a session without claims. A forked child has a session of its own."""
         self.own: Session = Session()
 
     def claim(
@@ -45,10 +45,10 @@ class Claims(BeginsAnew):
         *,
         previous_owner: str = "",
     ) -> Flow[dict[bytes, Claim]]:
-        """Claims those of the items that are new; ``number``: the call's."""
+        """Claim the new items in the call with this number, and return the answer for each item."""
         answers = dict.fromkeys(
             digests, Claim.BUSY
-        )  # of items that another thread or task here claims
+        )  # for items that another thread or task here claims
         if session.to_release and (given_up := session.given_up(answers)):
             yield from self._release(session, given_up, "abandon")
         reserved = session.reserve(answers, number, handed_over=bool(previous_owner))
@@ -57,7 +57,7 @@ class Claims(BeginsAnew):
         calls = list[Call]()
 
         def claim_call(batch: Batch) -> Call:
-            """``lua/bloom/claims/claim.lua``."""
+            """Return a call of ``lua/bloom/claims/claim.lua``."""
             of_shard = batch.known.shards[batch.shard]
             parts = of_shard.parts[within, 0]
             call = _CLAIM.call(
@@ -87,7 +87,7 @@ class Claims(BeginsAnew):
         return answers
 
     def commit(self, digests: Iterable[bytes], age: int) -> Flow[None]:
-        """The work is done: the items are seen from now on, in the slice of this age."""
+        """Mark the items as seen, in the slice of this age, because the work on them is done."""
         session, batches = self.own, self.dispatcher.batches(digests)
         try:
             yield from self.dispatcher.send(
@@ -106,7 +106,7 @@ class Claims(BeginsAnew):
                 session.to_commit.pop(digest, None)
 
     def release(self, digests: Iterable[bytes], how: str = "release") -> Flow[None]:
-        """The work was not done. For ``how`` see ``lua/bloom/claims/release.lua``."""
+        """End claims of items that are not done. For ``how`` see ``lua/bloom/claims/release.lua``."""
         session, numbers = self.own, dict[bytes, str]()
         for digest in digests:
             session.to_commit.pop(digest, None)
@@ -116,12 +116,12 @@ class Claims(BeginsAnew):
         yield from self._release(session, numbers, how)
 
     def retry_failed(self) -> Flow[None]:
-        """Repeats commits that ended in an error, and releases claims whose answers got lost.
+        """Repeat commits that ended in an error, and release claims whose answers were lost.
 
-        Claims with a note wait to be taken over.
+        Released claims with a note wait to be taken over. A refused commit is dropped; its error is raised at the end.
         """
         session = self.own
-        # They stay noted until the server answers, so that a claim of one of them meanwhile waits for a release of its own.
+        # Items stay noted until the server answers, so that a claim of one of them meanwhile sends a release of its own first.
         if session.to_release:
             yield from self._release(session, {**session.to_release}, "abandon")
         refused = None
@@ -129,12 +129,12 @@ class Claims(BeginsAnew):
         for digest, age in [*session.to_commit.items()]:
             by_age.setdefault(age, []).append(digest)
         for age, digests in by_age.items():
-            # One by one, because a full slice refuses its own only.
+            # Batch by batch, because a full slice refuses only its own items.
             for batch in self.dispatcher.batches(digests):
                 items = [*batch.digests]
                 try:
                     yield from self.commit(items, age)
-                except TBloomError as error:  # it would fail the next time too
+                except TBloomError as error:  # the next try would fail too
                     refused = error
                     for digest in items:
                         session.to_commit.pop(digest, None)
@@ -143,7 +143,7 @@ class Claims(BeginsAnew):
 
     def _release(self, session: Session, numbers: dict[bytes, str], how: str) -> Flow[None]:
         def release_call(batch: Batch) -> Call:
-            """``lua/bloom/claims/release.lua``."""
+            """Return a call of ``lua/bloom/claims/release.lua``."""
             claimed_as = "".join([numbers[digest] for digest in batch.digests])
             words = (session.name, how, b"".join(batch.digests), claimed_as, session.least)
             return _RELEASE.call(self.keys_of(batch.shard), words)
@@ -158,12 +158,12 @@ class Claims(BeginsAnew):
                 session.release_later(numbers)
 
     def keys_of(self, shard: int) -> tuple[str, str]:
-        """The keys of a shard's claims, and of its sessions."""
+        """Return the keys of a shard's claims, and of its sessions."""
         keys = self.dispatcher.config.keys
         return keys.claims(shard), keys.sessions(shard)
 
 
 def _answered(batches: list[Batch]) -> Generator[tuple[bytes, str]]:
-    """The items that have an answer. (A batch may have fewer answers than items.)"""
+    """Yield the items that have an answer, with it. A batch may have fewer answers than items."""
     for batch in batches:
         yield from zip(batch.digests, batch.answers or "", strict=False)

@@ -1,6 +1,6 @@
 """Sessions: heartbeats, and the claims of sessions that have died.
 
-A session is one process's use of one filter object. When it dies, its claims are free; those with a
+A session is one process's use of one filter object. When it dies, its claims are free; claims with a
 note wait to be taken over.
 """
 
@@ -18,15 +18,16 @@ from tbloom.engine.scripts import Script
 _ABANDONED = Script("bloom/claims/abandoned")
 _HEARTBEAT = Script("bloom/claims/heartbeat")
 
-#: A search for abandoned claims looks at about this many in one call, with this many calls per shard.
+#: A search for abandoned claims looks at about this many in one call, with at most this many calls per shard at a time.
 _PAGE, _PAGES = 100, 50
 
 
 @dataclass(slots=True)
 class _Search:
-    """The search for abandoned claims in one shard; ``cursor`` None: it has ended.
+    """A search for abandoned claims in one shard; ``cursor`` is None once it has ended.
 
-    ``dead``: the sessions to be forgotten in the end, which had died before it began, and until when each counted as alive.
+    ``dead`` has the sessions that died before the search began, and until when each counted as alive. They are forgotten at
+    the end, unless some of their claims are left.
     """
 
     prefix: str
@@ -36,15 +37,15 @@ class _Search:
 
 
 class Sessions:
-    """The session of one client, and those of others: flows, as in ``bloom/verbs``."""
+    """The session of one client, and other clients' sessions, as flows (see ``bloom/verbs``)."""
 
     def __init__(self, claims: Claims) -> None:
         self._claims = claims
-        #: By shard, and by whether claims are taken over, because two threads may search at once.
+        #: By shard, and by whether the search takes over claims: two threads may search at the same time.
         self._searches: dict[tuple[int, bool], _Search] = {}
 
     def send_heartbeat(self) -> Flow[None]:
-        """Keeps the session alive, if it is in use, cleans up after dead ones, and repeats calls that ended in an error."""
+        """Keep the session alive if it is in use, clean up after dead sessions, and repeat calls that ended in an error."""
         session = self._claims.own
         if not session.is_busy and not session.shards:
             return
@@ -54,20 +55,20 @@ class Sessions:
         yield from self._claims.retry_failed()
 
     def take_over(self, limit: int, prefix: str) -> Flow[list[str]]:
-        """Claims at most ``limit`` items that dead sessions have left with a note; returns the notes."""
+        """Claim at most ``limit`` items that dead sessions have left with a note, and return the notes."""
         return (yield from self._search((yield from self.heartbeat()), limit, prefix))
 
     def _search(
         self, known: dict[int, tuple[int, dict[str, int]]], limit: int, prefix: str
     ) -> Flow[list[str]]:
-        """``take_over`` among these sessions. With a limit of 0 it only drops claims without a note."""
+        """Take over claims of these sessions that are dead. With a limit of 0, only drop claims without a note."""
         session, taken = self._claims.own, dict[bytes, str]()
         try:
             for shard, (now, sessions) in known.items():
                 are_dead = any(until <= now for until in sessions.values())
-                # One that died in this millisecond may leave more claims in it: it is not forgotten yet.
+                # A session that died in this millisecond may still add claims in it, so it is not forgotten yet.
                 dead = {name: until for name, until in sessions.items() if until < now}
-                # The first search looks at all claims: their session may be forgotten already.
+                # The first search looks at all claims, because their sessions may be forgotten already.
                 search = self._searches.get((shard, limit > 0))
                 if (
                     search is None
@@ -79,7 +80,7 @@ class Sessions:
                     if search.cursor is None or (limit and len(taken) >= limit):
                         break
                     yield from self._take_page(shard, search, limit, taken)
-        except BaseException:  # also GeneratorExit: the client does not learn what was taken
+        except BaseException:  # also GeneratorExit: the client never learns of these claims
             session.give_up(taken)
             raise
         return list(taken.values())
@@ -87,7 +88,7 @@ class Sessions:
     def _take_page(
         self, shard: int, search: _Search, limit: int, taken: dict[bytes, str]
     ) -> Flow[None]:
-        """Takes over the next page's claims, up to the limit."""
+        """Take over the next page's claims, up to the limit."""
         next_, left, abandoned = yield from self._abandoned(shard, search, wanted=limit > 0)
         wanted = dict(islice(abandoned.items(), limit - len(taken)))
         for within in {within for within, _ in wanted.values()}:
@@ -96,12 +97,12 @@ class Sessions:
             with session.calling(notes) as number:
                 answers = yield from self._claims.claim(session, number, notes, within, notes)
                 taken |= {digest: notes[digest] for digest in notes if answers[digest] is Claim.NEW}
-            # Such an item was done: its session died before it ended the claim, or was taken for dead.
+            # A seen item is done: its session died before it ended the claim, or only seemed dead.
             seen = [digest for digest, answer in answers.items() if answer is Claim.SEEN]
             if seen:
                 yield from self._claims.release(seen, "dead")
         if len(wanted) < len(abandoned):
-            return  # the page once more
+            return  # at the limit: the next call reads this page again
         search.left_some |= left > 0
         search.cursor = None if next_ == "0" else next_
         if search.cursor is None and not search.left_some:
@@ -111,7 +112,10 @@ class Sessions:
     def _abandoned(
         self, shard: int, search: _Search, forget: Iterable[str | int] = (), *, wanted: bool
     ) -> Flow[tuple[str, int, dict[bytes, tuple[int, str]]]]:
-        """The next cursor, the number of claims left, and the claims to take over: slices and note."""
+        """Return the next cursor, the number of claims left, and the claims to take over, each with its slices and note.
+
+        The sessions ``forget`` are forgotten.
+        """
         keys, cursor = self._claims.keys_of(shard), search.cursor or "0"
         arguments = (cursor, _PAGE, int(wanted), search.prefix, *forget)
         [[_, reply]] = yield from deliver([_ABANDONED.call(keys, arguments)])
@@ -127,9 +131,9 @@ class Sessions:
     def heartbeat(
         self, session: Session | None = None, ttl_ms: int = 0, known_to: Iterable[int] = ()
     ) -> Flow[dict[int, tuple[int, dict[str, int]]]]:
-        """Sends a heartbeat of the session, or without one just asks; returns each shard's clock (ms) and sessions.
+        """Send a heartbeat of the session, or without one only ask. Return each shard's clock (ms) and sessions.
 
-        ``known_to``: the shards that know the session, if it has forgotten them.
+        ``known_to`` are the shards that know the session, if it has forgotten them.
         """
         dispatcher = self._claims.dispatcher
         slice_calls, shards = dispatcher.current_calls(), [*range(dispatcher.config.shards)]

@@ -1,4 +1,4 @@
-"""The verbs for claims, as flows (see ``tbloom.engine.verbs``). No I/O."""
+"""The verbs for claims, as flows without I/O (see ``tbloom.engine.verbs``)."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 class ClaimVerbs(Verbs[Client]):
-    """What both classes have."""
+    """The common base of ``TimeBloom`` and ``AsyncTimeBloom``."""
 
     def _warn_of_uncommitted(self) -> None:
-        """At the end: nobody will send these commits again."""
+        """Log the number of failed commits, which nobody will send again."""
         if left := len(self._claims.own.to_commit):
             message = (
                 "%r: the commits of %d items have failed; they are new once their claims expire"
@@ -32,17 +32,17 @@ class ClaimVerbs(Verbs[Client]):
     def claim(
         self, item: Item, within: int | None = None, note: str = "", previous_owner: str = ""
     ) -> Flow[Claim]:
-        """Claims the item, so that no other process works on it.
+        """Claim the item, so that no other process works on it.
 
-        ``Claim.NEW``: you work on it; ``commit`` or ``release`` it in the end. ``Claim.SEEN``: it was
+        ``Claim.NEW``: you work on it; ``commit`` or ``release`` it at the end. ``Claim.SEEN``: it was
         committed, or added, within the window. ``Claim.BUSY``: a living session has claimed it,
-        perhaps another thread of yours. An item is new once where all processes claim it: ``add`` does
-        not see claims, and answers that a claimed item is new.
+        perhaps another thread of yours. An item is new only once if all processes claim it: ``add`` does
+        not see claims, and says that a claimed item is new.
 
         A process that claims items sends heartbeats from a thread of its own, or a task of its event loop. After
-        ``session_ttl`` seconds without one, other processes may claim its items. A ``note`` (at most 65,536
-        characters; the item, for example) is kept with the claim, for ``take_over``. The items that
-        the session ``previous_owner`` has claimed and handed over (``hand_over``) are new too.
+        ``session_ttl`` seconds without a heartbeat, other processes may claim its items. A ``note`` (at most 65,536
+        characters; the item, for example) is stored with the claim, for ``take_over``. Items that the session
+        ``previous_owner`` has claimed and handed over (``hand_over``) are new too.
         """
         self._keep_session()
         within, key = check_within(within, self.config.slices), self.config.digest(item)
@@ -57,10 +57,10 @@ class ClaimVerbs(Verbs[Client]):
         notes: Iterable[str] | None = None,
         previous_owner: str = "",
     ) -> Flow[list[Claim]]:
-        """Claims all new items in one call; a Claim for each item, in order: NEW, SEEN, or BUSY as with ``claim``.
+        """Claim all new items in one call, and return a Claim for each item, in order: NEW, SEEN or BUSY, as ``claim``.
 
-        A repeat of a new item is busy. ``notes`` has a text for each item, by which another process can take its claim
-        over, as ``note`` of ``claim``. ConfigError: there are more or fewer notes than items, or one is too long.
+        A repeat of a new item is busy. ``notes`` has a text for each item, with which another process can take over its
+        claim, as ``note`` of ``claim``. Raise ConfigError if there are more or fewer notes than items, or if one is too long.
         """
         self._keep_session()
         within, digests = check_within(within, self.config.slices), self.config.digests_of(items)
@@ -69,10 +69,10 @@ class ClaimVerbs(Verbs[Client]):
 
     @verb
     def commit(self, item: Item, keep: int | None = None) -> Flow[None]:
-        """The work on the item is done: it is seen from now on, also if another session has claimed it.
+        """Mark the item as seen, because the work on it is done; even if another session has claimed it.
 
-        It is written into the current slice, also if an older one holds it; with ``keep``, into the slice that leaves the
-        window after that number of slices (see ``add``), unless a newer one holds it. If this raises one of redis-py's
+        It is written into the current slice, even if an older slice holds it; with ``keep``, into the slice that leaves the
+        window after that number of slices (see ``add``), unless a newer slice holds it. If this raises one of redis-py's
         errors, the commit is tried again with each heartbeat, until the filter is closed.
         """
         age = check_keep(keep, None, self.config.slices)
@@ -81,36 +81,41 @@ class ClaimVerbs(Verbs[Client]):
 
     @verb
     def commit_many(self, items: Iterable[Item], keep: int | None = None) -> Flow[None]:
-        """``commit`` for each item."""
+        """Commit each item; see ``commit``."""
         age = check_keep(keep, None, self.config.slices)
         self._keep_session()
         return self._claims.commit(self.config.digests_of(items), age)
 
     @verb
     def release(self, item: Item) -> Flow[None]:
-        """The work on the item was not done: others may claim it."""
+        """Release the item, because the work on it was not done. Others may claim it then."""
         return self._claims.release([self.config.digest(item)])
 
     @verb
     def release_many(self, items: Iterable[Item]) -> Flow[None]:
-        """``release`` for each item."""
+        """Release each item; see ``release``."""
         return self._claims.release(self.config.digests_of(items))
 
     @verb
     def abandon_many(self, items: Iterable[Item]) -> Flow[None]:
-        """As ``release_many``, but items with a note wait for another process to ``take_over``."""
+        """Release each item, but let items with a note wait for another process to ``take_over``."""
         return self._claims.release(self.config.digests_of(items), "abandon")
 
     def assume_new(self, items: Iterable[Item]) -> None:
-        """Takes the items for new, after a call with them has raised one of redis-py's errors: drops its lost
-        answers, which the next call would get, and holds the claims that may have reached the server."""
+        """Treat the items as new, after a call with them has raised one of redis-py's errors.
+
+        The lost answers of that call, which the next call would get, are dropped. Claims that may have reached the
+        server are held.
+        """
         digests = self.config.digests_of(items)
         self._dispatcher.pending_answers.forget(digests)
         self._claims.own.hold(digests)
 
     def hand_over(self, items: Iterable[Item]) -> None:
-        """Hands claimed items over to another process, which claims them with this session as
-        ``previous_owner``. Until then this session keeps the claims alive, and asks Redis about them."""
+        """Hand claimed items over to another process, which claims them with this session as ``previous_owner``.
+
+        Until then, this session keeps the claims alive, and asks Redis about them.
+        """
         session, digests = self._claims.own, self.config.digests_of(items)
         session.handed_over = True
         for digest in digests:
@@ -118,10 +123,10 @@ class ClaimVerbs(Verbs[Client]):
 
     @verb
     def take_over(self, limit: int = 100, prefix: str = "") -> Flow[list[str]]:
-        """Claims at most ``limit`` items that dead sessions have left with a note; returns these notes.
+        """Claim at most ``limit`` items that dead sessions have left with a note, and return these notes.
 
-        With ``prefix``, only notes that begin with it. Call it at the start and from time to time.
-        Claims without a note simply end.
+        With ``prefix``, only claims whose notes begin with it are taken over. Call it at the start and from
+        time to time. Claims without a note simply end.
         """
         self._keep_session()
         if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
@@ -130,7 +135,7 @@ class ClaimVerbs(Verbs[Client]):
 
     @verb
     def other_sessions(self) -> Flow[dict[str, int]]:
-        """The other living sessions, and until when each counts as alive (ms, by the server's clock)."""
+        """Return the other living sessions, and until when each counts as alive (ms, by the server's clock)."""
         known = yield from self._sessions.heartbeat()
         alive_until: dict[str, int] = {}
         for now, sessions in known.values():
@@ -142,13 +147,13 @@ class ClaimVerbs(Verbs[Client]):
 
     @verb
     def pause_session(self) -> Flow[None]:
-        """Takes this session off the server while it claims nothing, so that no other process waits for it.
+        """Remove this session from the server while it claims nothing, so that no other process waits for it.
 
         The next claim puts it back. No other thread or task may claim meanwhile.
         """
         session = self._claims.own
         if not session.is_busy and not session.handed_over:
-            # First, so that no heartbeat that is due meanwhile puts it back.
+            # Before the call, so that no heartbeat puts it back meanwhile.
             shards, session.shards = session.shards, set()
             try:
                 yield from self._sessions.heartbeat(session, -1, shards)
@@ -158,26 +163,26 @@ class ClaimVerbs(Verbs[Client]):
 
     @verb
     def end_session(self) -> Flow[None]:
-        """Ends this session. Its remaining claims are treated as a dead session's. The next claim begins another one."""
+        """End this session. Its remaining claims are treated as a dead session's. The next claim begins another session."""
         try:
             yield from self._claims.retry_failed()
         finally:
             old, new = self._claims.own, Session()
-            new.to_commit |= old.to_commit  # commits that have failed are still to be sent
+            new.to_commit |= old.to_commit  # failed commits must still be sent
             self._claims.own = new
         ttl_ms = 0 if old.is_busy or old.handed_over else -1
         yield from self._sessions.heartbeat(old, ttl_ms)
 
     @abstractmethod
     def _keep_session(self) -> None:
-        """Starts what sends heartbeats, if it does not run."""
+        """Start the thread or task that sends heartbeats, unless it runs."""
 
     @verb
     def _send_heartbeat(self) -> Flow[None]:
         return self._sessions.send_heartbeat()
 
     def _beat_seconds(self) -> float:
-        """The time between two heartbeats (s); three may get lost."""
+        """Return the time between two heartbeats (s); three may be lost."""
         return self.session_ttl / 4
 
     def _claim_digests(
