@@ -104,7 +104,7 @@ class Layout:
         """Return the first part of a slice.
 
         It has room for ``items``, the number that the last slice held, or for ``in_hand``, if that is more than the usual
-        capacity. It is the usual part if both are 0.
+        capacity. It is the usual part if both are 0, or if slices may not grow.
         """
         usual = self._part(0, 0).capacity
         items = max(items, in_hand if in_hand > usual else 0)

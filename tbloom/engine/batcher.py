@@ -20,7 +20,7 @@ from tbloom.errors import TBloomError
 
 #: The most items of one batch.
 MOST = 500
-#: A batch is sent early, once as many items wait as are in flight, only while fewer calls than this are in flight.
+#: A batch is sent early (once as many items wait as are in flight) only while fewer calls than this are in flight.
 AT_ONCE = 2
 
 
@@ -82,8 +82,8 @@ class Waiting:
 
 
 def hand_out(waiting: Iterable[Waiting], answers: Answers | Exception | None) -> None:
-    """Give each task its answer, or the error. One task is told that an item is new; the others have seen it."""
-    # Tasks that still wait come first: one of them is told, rather than a cancelled one.
+    """Give each task its answer, or the error. Only one task is told that an added item is new."""
+    # Tasks that still wait come first, so that a cancelled one is not told instead of them.
     for each in sorted(waiting, key=lambda each: each.done.cancelled()):
         each.take(answers)
         if each.asked.keep and isinstance(answers, dict):

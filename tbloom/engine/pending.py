@@ -57,7 +57,7 @@ class Batch:
     answers: str | None = None
     #: When the items that are seen expire (ms), if the store reports it.
     times: Sequence[int] = ()
-    #: Until when the answers count, if they stay pending (ms, monotonic): the server may know them no longer.
+    #: Until when its pending answers count (ms, monotonic). The server may have forgotten them after that.
     until: int = 0
 
     def items_with(self, wanted: str) -> list[Any]:

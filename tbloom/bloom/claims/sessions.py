@@ -114,7 +114,7 @@ class Sessions:
     ) -> Flow[tuple[str, int, dict[bytes, tuple[int, str]]]]:
         """Return the next cursor, the number of claims left, and the claims to take over, each with its slices and note.
 
-        The sessions ``forget`` are forgotten.
+        The server forgets the sessions in ``forget``.
         """
         keys, cursor = self._claims.keys_of(shard), search.cursor or "0"
         arguments = (cursor, _PAGE, int(wanted), search.prefix, *forget)
