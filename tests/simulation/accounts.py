@@ -281,8 +281,8 @@ class Window(NamedTuple):
     left: frozenset[int] = frozenset()
     pending: Pending = frozenset()
     #: Who works on the item: the object whose session has claimed it, NOBODY if that left it to others; since when its
-    #: caller does not know of the claim; whether it has a note.
-    holder: tuple[int, int | None, bool] | None = None
+    #: caller does not know of the claim; whether it has a note; the number of the call that was answered NEW, or 0.
+    holder: tuple[int, int | None, bool, int] | None = None
     #: Which parameters are stored: see ``Account.parameters``.
     parameters: int = 0
     saved: Any = None
@@ -306,6 +306,8 @@ class WindowAccount(Account):
         self.noted = set[str]()
         #: Objects that have left a session without a word, because ``end_session`` has failed.
         self.silent = set[int]()
+        #: Commits that have failed. A heartbeat may be about to repeat one though its caller has asked again.
+        self.failed_commits: list[Op] = []
 
     @property
     def current(self) -> int:
@@ -350,11 +352,11 @@ class WindowAccount(Account):
     def restored(self, before: Window, saved: Window) -> Iterable[Window]:
         if saved.holder is None or (before.holder == saved.holder and saved.holder[1] is None):
             yield saved
-        else:  # its session may have ended it, also as the beginning of a call that has no answer yet
-            yield saved._replace(holder=(saved.holder[0], _RESTORED, saved.holder[2]))
+        else:  # its session may have ended it, or may be about to, as a heartbeat or the beginning of another call
+            yield saved._replace(holder=(saved.holder[0], _RESTORED, saved.holder[2], 0))
         if before.holder not in {None, saved.holder} and before.holder[0] != NOBODY:
             # The server has forgotten the claim, and its session has not.
-            yield saved._replace(holder=(before.holder[0], _UNKNOWN, before.holder[2]))
+            yield saved._replace(holder=(before.holder[0], _UNKNOWN, before.holder[2], 0))
 
     def reconfigure(self, _op: Op, _: str, state: Window) -> Outcomes:
         return [(None, state)]
@@ -404,7 +406,7 @@ class WindowAccount(Account):
         else:
             may_have, may_not = self._may_have(op, item, state)
             if may_have:
-                yield Claim.NEW, state._replace(holder=(op.store, None, note))
+                yield Claim.NEW, state._replace(holder=(op.store, None, note, op.number))
             if may_not:
                 yield Claim.BUSY, state
         if op.beside & {"claim", "claim_many", "commit", "take_over"}:
@@ -414,7 +416,7 @@ class WindowAccount(Account):
         """Whether the object may get the claim, and whether it may not."""
         if state.holder is None or state.holder[0] == NOBODY:
             return True, False
-        owner, given_up, _ = state.holder
+        owner, given_up, *_ = state.holder
         if owner in self.dead:
             return True, owner in self.heard_late
         if given_up is None:
@@ -435,18 +437,28 @@ class WindowAccount(Account):
         return [(None, self._without_claim(op, state))]
 
     def release(self, op: Op, _: str, state: Window) -> Outcomes:
-        return [(None, self._without_claim(op, state))]
+        return self._or_stays(state, self._without_claim(op, state))
 
     def abandon(self, op: Op, _: str, state: Window) -> Outcomes:
-        return [(None, self._left_to_others(op, state))]
+        return self._or_stays(state, self._left_to_others(op, state))
 
-    def send_heartbeat(self, op: Op, _: str, state: Window) -> Outcomes:
-        if state.holder is None or state.holder[1] is None:
-            return [(None, state)]
-        ended = self._left_to_others(op, state)
-        # A session that the object has left without a word keeps its claims until it is silent for too long.
-        may_stay = state.holder[1] == _RESTORED or op.store in self.silent
-        return [(None, left) for left in ([ended, state] if may_stay else [ended])]
+    def _or_stays(self, state: Window, ended: Window) -> Outcomes:
+        """The claim ends, unless its session knows nothing of it."""
+        yield None, ended
+        if state.holder is not None and state.holder[1] == _RESTORED:
+            yield None, state
+
+    def send_heartbeat(self, op: Op, item: str, state: Window) -> Outcomes:
+        after = [(None, state)]
+        if state.holder is not None and state.holder[1] is not None:
+            ended = [*self._or_stays(state, self._left_to_others(op, state))]
+            # A session that the object has left without a word keeps its claims until it is silent for too long.
+            after = ended + after if op.store in self.silent else ended
+        for _, left in after:
+            yield None, left
+            for commit in self.failed_commits:
+                if commit.store == op.store and item in commit.arguments:
+                    yield from self.commit(commit, item, left, **commit.arguments[item])
 
     def take_over(self, op: Op, item: str, state: Window, all_: bool = False) -> Outcomes:
         """True: the item's note is among those that were returned."""
@@ -454,7 +466,7 @@ class WindowAccount(Account):
         may_have, may_not = self._may_have(op, item, state)
         # It may have found the note before another session claimed the item without one, and released it.
         if not self.is_seen(state) and (has_note or item in self.noted) and may_have:
-            yield True, state._replace(holder=(op.store, None, True))
+            yield True, state._replace(holder=(op.store, None, True, op.number))
             if all_ and has_note and not may_not:
                 return
         yield False, state
@@ -466,13 +478,13 @@ class WindowAccount(Account):
     def _left_to_others(self, op: Op, state: Window) -> Window:
         if state.holder is None or state.holder[0] != op.store:
             return state
-        return state._replace(holder=(NOBODY, None, True) if state.holder[2] else None)
+        return state._replace(holder=(NOBODY, None, True, 0) if state.holder[2] else None)
 
     def lose(self, op: Op, item: str, state: Window, answer: Any) -> Window:
         state = super().lose(op, item, state, answer)
         is_claim = answer is Claim.NEW or (op.verb == "take_over" and answer)
         if is_claim and state.holder and state.holder[:2] == (op.store, None):
-            return state._replace(holder=(op.store, op.failed, state.holder[2]))
+            return state._replace(holder=(op.store, op.failed, state.holder[2], 0))
         return state
 
     def echo(self, op: Op) -> None:
@@ -482,7 +494,7 @@ class WindowAccount(Account):
     def late_claim(self, op: Op, item: str, state: Window, note: bool = False) -> Outcomes:
         """A late copy of a ``claim``."""
         if not self.is_seen(state) and self._may_have(op, item, state)[0]:
-            yield None, state._replace(holder=(op.store, _UNKNOWN, note))
+            yield None, state._replace(holder=(op.store, _UNKNOWN, note, 0))
 
     def late_end_session(self, op: Op, _: str, state: Window) -> Outcomes:
         """The same of an ``end_session``."""
@@ -496,6 +508,8 @@ class WindowAccount(Account):
         super().failed(op)
         if op.verb == "end_session":
             self.silent.add(op.store)
+        elif op.verb == "commit":
+            self.failed_commits.append(op)
 
     def answered(self, op: Op, answers: dict[str, Any]) -> None:
         super().answered(op, answers)
