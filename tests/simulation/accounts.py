@@ -283,6 +283,8 @@ class Window(NamedTuple):
     #: Who works on the item: the object whose session has claimed it, NOBODY if that left it to others; since when its
     #: caller does not know of the claim; whether it has a note; the number of the call that was answered NEW, or 0.
     holder: tuple[int, int | None, bool, int] | None = None
+    #: The object that works on the item though the server has come back without its claim.
+    works: int | None = None
     #: Which parameters are stored: see ``Account.parameters``.
     parameters: int = 0
     saved: Any = None
@@ -340,6 +342,8 @@ class WindowAccount(Account):
 
     def apply(self, op: Op, item: str, state: Window) -> Outcomes:
         own = self.parameters.get(op.store, 0)
+        if state.works == op.store and op.verb.startswith((*MUST_HAPPEN, "end_session")):
+            state = state._replace(works=None)
         for answer, after in super().apply(op, item, state):
             if op.verb == "reconfigure":
                 yield answer, after._replace(parameters=own)
@@ -350,13 +354,13 @@ class WindowAccount(Account):
                 yield answer, after
 
     def restored(self, before: Window, saved: Window) -> Iterable[Window]:
+        claim = before.holder
+        if claim not in {None, saved.holder} and claim[0] != NOBODY and claim[1] is None:
+            saved = saved._replace(works=claim[0])
         if saved.holder is None or (before.holder == saved.holder and saved.holder[1] is None):
             yield saved
         else:  # its session may have ended it, or may be about to, as a heartbeat or the beginning of another call
             yield saved._replace(holder=(saved.holder[0], _RESTORED, saved.holder[2], 0))
-        if before.holder not in {None, saved.holder} and before.holder[0] != NOBODY:
-            # The server has forgotten the claim, and its session has not.
-            yield saved._replace(holder=(before.holder[0], _UNKNOWN, before.holder[2], 0))
 
     def reconfigure(self, _op: Op, _: str, state: Window) -> Outcomes:
         return [(None, state)]
@@ -409,8 +413,9 @@ class WindowAccount(Account):
                 yield Claim.NEW, state._replace(holder=(op.store, None, note, op.number))
             if may_not:
                 yield Claim.BUSY, state
-        if op.beside & {"claim", "claim_many", "commit", "take_over"}:
-            yield Claim.BUSY, state  # by another thread's call, whatever that will be answered
+        if op.beside & {"claim", "claim_many", "commit", "take_over"} or state.works == op.store:
+            # By another thread's call, whatever that will be answered, or by its work.
+            yield Claim.BUSY, state
 
     def _may_have(self, op: Op, item: str, state: Window) -> tuple[bool, bool]:
         """Whether the object may get the claim, and whether it may not."""
