@@ -310,6 +310,8 @@ class WindowAccount(Account):
         self.silent = set[int]()
         #: Commits that have failed. A heartbeat may be about to repeat one though its caller has asked again.
         self.failed_commits: list[Op] = []
+        #: Heartbeats that began while their object was claiming: late copies of its later claims may come after them.
+        self.while_claiming = set[Op]()
 
     @property
     def current(self) -> int:
@@ -507,7 +509,15 @@ class WindowAccount(Account):
 
     def begins(self, store: int, verb: str, arguments: dict[str, Any]) -> Op:
         self.noted |= {item for item, how in arguments.items() if how.get("note")}
-        return super().begins(store, verb, arguments)
+        op = super().begins(store, verb, arguments)
+        others = [other for history in self.histories.values() for other in history.open.values()]
+        is_claiming = any(
+            other.store == store and other.failed is None and other.verb in ("claim", "take_over")
+            for other in others
+        )
+        if verb == "_send_heartbeat" and is_claiming:
+            self.while_claiming.add(op)
+        return op
 
     def failed(self, op: Op) -> None:
         super().failed(op)
@@ -528,7 +538,8 @@ class WindowAccount(Account):
                     and other.failed is not None
                     and other.failed <= op.begun
                 ]
-                history.settle([e for e in failed if e.verb.startswith(("claim", "late_claim"))])
+                over = "claim" if op in self.while_claiming else ("claim", "late_claim")
+                history.settle([e for e in failed if e.verb.startswith(over)])
                 history.settle([e for e in failed if e.verb.startswith(MUST_HAPPEN)], happened=True)
 
 
