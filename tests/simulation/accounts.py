@@ -527,6 +527,9 @@ class WindowAccount(Account):
             self.failed_commits.append(op)
 
     def answered(self, op: Op, answers: dict[str, Any]) -> None:
+        for history in self._of(op) if op.verb == "claim" else []:
+            if answers[history.item] is Claim.SEEN:
+                history.change_cases(partial(self._found_committed, op))
         super().answered(op, answers)
         if op.verb == "_send_heartbeat":
             # It has repeated what had failed before, and nothing of that comes any more.
@@ -541,6 +544,13 @@ class WindowAccount(Account):
                 over = "claim" if op in self.while_claiming else ("claim", "late_claim")
                 history.settle([e for e in failed if e.verb.startswith(over)])
                 history.settle([e for e in failed if e.verb.startswith(MUST_HAPPEN)], happened=True)
+
+    def _found_committed(self, op: Op, case: tuple[Any, Any]) -> Iterable[tuple[Any, Any]]:
+        """Its first request has claimed the item, another session has committed it, and the next request has found that."""
+        (state, done), new = case, (op.number, Claim.NEW)
+        yield case
+        if new in done and self.is_seen(state):
+            yield self._left_to_others(op, state), done - {new} | {(op.number, Claim.SEEN)}
 
 
 def _made_anew(over: set[int], case: tuple[Any, Any]) -> Iterable[tuple[Any, Any]]:
