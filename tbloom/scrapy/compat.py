@@ -16,7 +16,9 @@ import scrapy
 from scrapy.crawler import Crawler
 from scrapy.extensions.feedexport import FeedExporter
 from scrapy.pipelines import ItemPipelineManager
-from scrapy.utils.asyncio import is_asyncio_available
+from scrapy.utils.asyncio import call_later, is_asyncio_available
+from scrapy.utils.defer import maybe_deferred_to_future
+from twisted.internet.defer import Deferred
 
 from tbloom.version import NEWEST_TESTED
 
@@ -75,6 +77,17 @@ def is_told_to_end() -> bool:
     """
     handler = signal.getsignal(signal.SIGTERM)
     return handler is signal.SIG_IGN or getattr(handler, "__name__", "").startswith("_signal_kill")
+
+
+async def wait_until_closed(sender: Any) -> None:
+    """Wait at ``engine_stopped`` until the spider is closed; ``sender`` is the crawler.
+
+    A signal that comes while the spider closes ends Scrapy's event loop before feeds are stored and pages are marked.
+    """
+    while sender.engine.spider is not None:
+        pause: Deferred[None] = Deferred()
+        call_later(0.01, pause.callback, None)
+        await maybe_deferred_to_future(pause)
 
 
 def in_loop() -> Callable[..., Any]:

@@ -18,7 +18,7 @@ from twisted.internet.defer import Deferred
 
 from tbloom.errors import TBloomError
 from tbloom.scrapy.claims.pages import Pages
-from tbloom.scrapy.compat import in_loop, scheduler_of
+from tbloom.scrapy.compat import in_loop, scheduler_of, wait_until_closed
 from tbloom.scrapy.options import error_line
 from tbloom.scrapy.outage import Answers
 from tbloom.scrapy.settings import FILTER, Setting
@@ -105,6 +105,7 @@ class Crawl:
     def open(self, answers: Answers) -> None:
         """Begins to ask a store."""
         self.answers, self.calls, self.ends_calls = answers, Calls(), Calls()
+        self.crawler.signals.connect(wait_until_closed, signals.engine_stopped)
 
     def end(self, *, before_start: bool = False) -> None:
         """Ends the crawl by an error. (After a mere exception Scrapy would lose the request and end as "finished".)"""

@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import io
 import logging
+import os
+import signal
+import time
 from collections.abc import AsyncIterator, Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any, Self
@@ -157,7 +160,7 @@ class Outcomes(Pages):
 
 
 class Uploads(BlockingFeedStorage):
-    """A storage that stores a feed at its end, or fails."""
+    """A storage that stores a feed at its end, or fails. "interrupted" is in no hurry, and the crawler gets a SIGINT meanwhile."""
 
     def __init__(self, uri: str, *, feed_options: Any = None) -> None:  # noqa: ARG002 - Scrapy gives it
         self._uri = uri
@@ -166,6 +169,9 @@ class Uploads(BlockingFeedStorage):
         file.close()
         if "fails" in self._uri:
             raise OSError("no such bucket")
+        if "interrupted" in self._uri:
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.3)
 
 
 class Buffers(Part):

@@ -72,11 +72,19 @@ def test_a_feed_that_ends_in_half_a_line_is_continued_in_a_new_one(
     [
         ({"up://stores": {"format": "jsonlines"}}, {}, True),
         ({"up://stores%(batch_id)d": {"format": "jsonlines", "batch_item_count": 1}}, {}, True),
+        ({"up://interrupted": {"format": "jsonlines"}}, {}, True),
         ({"up://fails": {"format": "jsonlines"}}, {}, False),
         ({}, {"BUFFERS_FLUSH": True}, True),
         ({}, {"BUFFERS_FLUSH": False}, False),
     ],
-    ids=["a feed", "batches", "a feed that fails", "a pipeline", "a pipeline that fails"],
+    ids=[
+        "a feed",
+        "batches",
+        "a SIGINT meanwhile",
+        "a feed that fails",
+        "a pipeline",
+        "a pipeline that fails",
+    ],
 )
 def test_a_page_is_done_once_its_items_are_stored(
     crawl: Any, *, feeds: dict[str, Any], more: dict[str, Any], is_marked: bool
