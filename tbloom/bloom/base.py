@@ -7,18 +7,18 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import ParamSpec, Self, TypedDict, TypeVar, Unpack
 
+from tbloom.bloom.batch import FilterBatch
 from tbloom.bloom.cache import LocalCache
 from tbloom.bloom.claims.protocol import Claims
 from tbloom.bloom.claims.sessions import Sessions
 from tbloom.bloom.config import Config, Parameters, configure, from_stored
 from tbloom.bloom.dispatcher import FilterDispatcher
 from tbloom.bloom.hasher import Secret
-from tbloom.bloom.script_calls import SliceCalls
 from tbloom.bloom.sizing import shards_for
+from tbloom.bloom.view import View
 from tbloom.engine.client import Client, Store, seconds
 from tbloom.engine.flow import Call, Flow, deliver, text
 from tbloom.engine.parameters import mismatch
-from tbloom.engine.pending import Batch
 from tbloom.engine.urls import ClientOptions
 from tbloom.engine.verbs import verb
 from tbloom.errors import ConfigError
@@ -214,14 +214,14 @@ class Base(Store[Client, Config]):
 
     def _forget_cached(self) -> None:
         """Empty the local cache. Answers in flight will not be cached either."""
-        self._dispatcher.calls = None
+        self._dispatcher.view = None
 
     def _is_cached(self, key: bytes, within: int) -> bool:
         """Return True if the local cache has the item, and no answer for it is pending."""
         return (
             self._cache.size > 0
             and within == self.config.slices
-            and self._cache.holds(key, self._dispatcher.current_calls())
+            and self._cache.holds(key, self._dispatcher.current_view())
             and key not in self._dispatcher.pending_answers
         )
 
@@ -229,11 +229,11 @@ class Base(Store[Client, Config]):
         """Return the items that are not in the local cache."""
         return [key for key in dict.fromkeys(digests) if not self._is_cached(key, within)]
 
-    def _keep_new(self, digest: bytes, batch: Batch) -> None:
+    def _keep_new(self, digest: bytes, batch: FilterBatch) -> None:
         """Keep a new item whose task was cancelled."""
         self._dispatcher.keep_new(digest, batch)
 
-    def _cache_seen(self, seen: Iterable[bytes], calls: SliceCalls | None) -> None:
+    def _cache_seen(self, seen: Iterable[bytes], view: View | None) -> None:
         # Answers for the last slice, or from before a clear(), must not be cached.
-        if self._cache.size and calls is self._dispatcher.current_calls():
-            self._cache.keep(seen, calls)
+        if self._cache.size and view is self._dispatcher.current_view():
+            self._cache.keep(seen, view)

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tbloom.bloom import calls
 from tbloom.bloom.config import Config, from_stored, leaves
 from tbloom.bloom.layout import Layout
-from tbloom.bloom.script_calls import constants
+from tbloom.bloom.view import header_of
 from tbloom.engine.flow import Call, Flow, Status, corrected, deliver, text
-from tbloom.engine.scripts import Script
 from tbloom.engine.server import ServerClock
 from tbloom.errors import ConfigMismatch
-
-_RECONFIGURE = Script("bloom/reconfigure")
 
 #: Items are found by these, so a filter can't change them in place.
 FIXED = ("granularity", "tz", "shards", "layout", "hash", "secret")
@@ -83,5 +81,5 @@ def _call(old: Config, new: Config, now: int, shard: int | None, layout: Layout)
                 keys.append(new.keys.slice(slice.label, shard, number))
                 expiries.append(leaves(new, new.window.expires(slice), shard))
     expires = leaves(new, new.window.expires(current), shard)
-    constant = constants(current.start, current.end, expires, version=layout.version)
-    return _RECONFIGURE.call(tuple(keys), (old.stored, new.stored, constant, entries, *expiries))
+    header = header_of(current.start, current.end, expires, version=layout.version)
+    return calls.reconfigure((old.stored, new.stored), header, entries, keys, expiries)

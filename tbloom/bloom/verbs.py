@@ -7,6 +7,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
+from tbloom.bloom import calls
 from tbloom.bloom.base import Base
 from tbloom.bloom.config import from_stored
 from tbloom.bloom.dispatcher import FilterDispatcher
@@ -163,12 +164,11 @@ class Verbs(Base[Client]):
         """Add the items, and return their answers. An item without an answer is seen."""
         dispatcher, caches = self._dispatcher, self._cache.size > 0
         age, slices = self._checked(within, keep)
-        asked, calls = self._not_cached(digests, slices) if caches else digests, dispatcher.calls
-        answers = yield from dispatcher.add(
-            asked, dispatcher.batches(asked), lambda batch: batch.known.add(slices, batch, age)
-        )
+        asked = self._not_cached(digests, slices) if caches else digests
+        batches, view = dispatcher.batches(asked, slices, age), dispatcher.view
+        answers = yield from dispatcher.add(asked, batches, calls.add)
         if caches:
-            self._cache_seen(answers, calls)
+            self._cache_seen(answers, view)
         return answers
 
     def _contains_digests(
@@ -177,24 +177,21 @@ class Verbs(Base[Client]):
         """Return for each item a true value if it was seen."""
         dispatcher, caches = self._dispatcher, self._cache.size > 0
         slices = check_within(within, self.config.slices)
-        asked, calls = self._not_cached(digests, slices) if caches else digests, dispatcher.calls
-        batches = dispatcher.batches(asked)
-        yield from dispatcher.send(batches, lambda batch: batch.known.contains(slices, batch))
+        asked = self._not_cached(digests, slices) if caches else digests
+        batches, view = dispatcher.batches(asked, slices), dispatcher.view
+        yield from dispatcher.send(batches, calls.contains)
         answers = answers_of(batches)
         if not caches:
             return answers
-        self._cache_seen([key for key in asked if answers[key]], calls)
+        self._cache_seen([key for key in asked if answers[key]], view)
         return dict.fromkeys(digests, True) | answers  # the local cache has the others
 
     def _last_seen(self, digests: list[bytes]) -> Flow[list[Period | None]]:
-        batches, period = self._dispatcher.batches(digests), self.config.window.period
-        window = self.config.slices
-        yield from self._dispatcher.send(
-            batches, lambda batch: batch.known.contains(window, batch, when=True)
-        )
+        batches = self._dispatcher.batches(digests, self.config.slices)
+        yield from self._dispatcher.send(batches, calls.newest_slices)
         seen_in: dict[bytes, Period | None] = {}
         for batch in batches:
-            periods = [None, *map(period, batch.known.slices)]
+            periods = [None, *map(self.config.window.period, batch.header.view.slices)]
             slices = map(ord, batch.answers or "")
             seen_in.update(zip(batch.digests, map(periods.__getitem__, slices), strict=True))
         return [seen_in[digest] for digest in digests]
@@ -206,14 +203,14 @@ class Verbs(Base[Client]):
         call that is repeated in the next slice writes them there too.)
         """
         dispatcher = self._dispatcher
-        if label is not None and label not in dispatcher.current_calls().labels:
+        if label is not None and label not in dispatcher.current_view().labels:
             # The client's clock may be wrong.
             yield from ask_time(self.config, dispatcher.clock)
-            dispatcher.current_calls().check_live(label)
-        batches = dispatcher.batches(digests)
-        yield from dispatcher.send(
-            batches, lambda batch: batch.known.commit(batch, label=label), Agreement.STORED
-        )
+        age = dispatcher.current_view().age_of(label)
+        batches = dispatcher.batches(digests, age + 1, age)
+        for batch in batches:
+            batch.label = label
+        yield from dispatcher.send(batches, calls.commit, Agreement.STORED)
         return sum((batch.answers or "").count("1") for batch in batches)
 
     def _keys(self, at: datetime | None) -> Flow[list[str]]:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from struct import pack
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 from tbloom.distinct.config import MAX_MEMBERS, CounterConfig, refusal
 from tbloom.distinct.selection import At, label_of
 from tbloom.engine.buckets import BucketDispatcher, keys_of_halves, packed
 from tbloom.engine.directory import LAST_BUCKET, Directory
-from tbloom.engine.dispatcher import CLOCK_CHANGED, Agreement, Learn
+from tbloom.engine.dispatcher import CLOCK_CHANGED, Agreement
 from tbloom.engine.flow import Call, Flow, Status, chunks, text
 from tbloom.engine.pending import MOVED, Answers, Batch, answers_of
 from tbloom.engine.scripts import Script
@@ -37,20 +38,25 @@ _ON_ALL_SLICES = ("contains", "discard")
 _NONE: Mapping[int, bytes] = MappingProxyType({})
 
 
-class _Known(NamedTuple):
-    """What a batch's call is made from: its verb, the members, if the mapping keeps them, or the containers to merge, and the
-    label of their slice; and of its last call, the directory, whether the mapping was full, and whether the call had too much to do."""
+@dataclass(slots=True, eq=False)
+class CounterBatch(Batch):
+    """The members, or containers to merge, of one call to a counter."""
 
-    verb: str
-    values: Mapping[int, bytes]
+    verb: str = "discard"
+    #: The members, if the mapping keeps them, or the containers, by digest or chunk.
+    values: Mapping[int, bytes] = field(default_factory=dict)
+    #: The label of the slice to count in; None: the current one.
     label: str | None = None
-    directory: Directory = Directory("")
+    #: Of its last call: the directory, whether the mapping was full, and whether the call had too much to do.
+    directory: Directory | None = None
     is_full: bool = False
     is_left: bool = False
 
 
-class CountDispatcher(BucketDispatcher):
+class CountDispatcher(BucketDispatcher[CounterBatch]):
     """What a client knows of a counter and its mapping, and its calls."""
+
+    _BATCH = CounterBatch
 
     def __init__(self, config: CounterConfig, max_members: int = MAX_MEMBERS) -> None:
         super().__init__(config.name, config.keys, config.mapping or "", "clear(mapping=True)")
@@ -67,10 +73,10 @@ class CountDispatcher(BucketDispatcher):
 
     def send(
         self,
-        batches: list[Batch],
-        call: Callable[[Batch], Call],
+        batches: list[CounterBatch],
+        call: Callable[[CounterBatch], Call],
         agreement: Agreement = Agreement.COMPARED,
-        learn: Learn | None = None,
+        learn: Callable[[CounterBatch, Any], None] | None = None,
     ) -> Flow[None]:
         """Send the batches' calls. Raise MappingFull once all members that have an id are counted."""
         yield from super().send(batches, call, agreement, learn)
@@ -109,30 +115,26 @@ class CountDispatcher(BucketDispatcher):
         verb: str = "add",
         values: Mapping[int, bytes] = _NONE,
         label: str | None = None,
-    ) -> list[Batch]:
+    ) -> list[CounterBatch]:
         """The distinct digests, or chunks to merge, in batches for one call each."""
         probed = self.config.window.slices if self.config.window and verb in _ON_ALL_SLICES else 1
         size = min(_MEMBERS_PER_CALL, max(1, _PROBES_PER_CALL // probed))
         if verb == "merge":
             size = _CONTAINERS_PER_CALL
         some = chunks([*dict.fromkeys(digests)], size)
-        return [Batch([*digests], known=_Known(verb, values, label)) for digests in some]
+        return [CounterBatch([*digests], verb=verb, values=values, label=label) for digests in some]
 
-    def make_call(self, batch: Batch) -> Call:
+    def make_call(self, batch: CounterBatch) -> Call:
         """``lua/distinct/change.lua``."""
         config, keys, digests = self.config, self.config.keys, batch.digests
-        directory, (current, expires), verb = (
-            self.directory(),
-            self._current_slice(),
-            batch.known.verb,
-        )
-        batch.known = known = batch.known._replace(directory=directory)
+        (current, expires), verb = self._current_slice(), batch.verb
+        batch.directory = directory = self.directory()
         batch.generation = generation = self._generation
         labels = [current.label]
         if config.window and verb in _ON_ALL_SLICES:
             labels = [slice.label for slice in config.window.live(self.clock.now())]
-        elif config.window and known.label not in (None, current.label):
-            past = self._live_slice(config.window, known.label)
+        elif config.window and batch.label not in (None, current.label):
+            past = self._live_slice(config.window, batch.label)
             labels, expires = [past.label], config.window.expires(past)
         halves = list[int]()
         if verb == "merge":
@@ -143,10 +145,9 @@ class CountDispatcher(BucketDispatcher):
             pieces = {*range((self._members + len(digests) >> 28) + 1)}
             halves = [*map(directory.half_of, digests)]
         keeps = verb == "merge" or (config.keep_members and verb == "add")
-        lane, number = self.lane(batch)
         return _CHANGE.call(
             (
-                lane,
+                keys.lane(batch.lane.name),
                 keys.config(),
                 keys.layout(),
                 keys.members(),
@@ -160,7 +161,7 @@ class CountDispatcher(BucketDispatcher):
                 *([keys.scratch()] if verb == "merge" else []),
             ),
             (
-                number,
+                batch.lane.number,
                 verb,
                 config.stored_mapping,
                 config.name,
@@ -177,20 +178,19 @@ class CountDispatcher(BucketDispatcher):
                 len(labels),
                 " ".join(map(str, sorted(pieces))),
                 packed(halves, digests) if halves else pack(f">{len(digests)}I", *digests),
-                *([known.values[digest] for digest in digests] if keeps else []),
+                *([batch.values[digest] for digest in digests] if keeps else []),
             ),
         )
 
-    def last_call(self, batch: Batch) -> Call:
+    def last_call(self, batch: CounterBatch) -> Call:
         """``lua/distinct/change.lua``: a discard of no members, whose answer is kept in any case."""
-        batch.known = _Known("discard", _NONE)
         return self.make_call(batch)
 
     def forget(self) -> None:
         """The counter is cleared, so another generation begins."""
         self._generation, self._members = "", 0
 
-    def _lasts(self, batch: Batch) -> int:  # noqa: ARG002
+    def _lasts(self, batch: CounterBatch) -> int:  # noqa: ARG002
         """How long (ms) the members that a batch has added are counted."""
         _, expires = self._current_slice()
         return expires - self.clock.now() if expires else LANE_TTL_MS
@@ -229,25 +229,25 @@ class CountDispatcher(BucketDispatcher):
         expected = f"an instant in a slice of the window, {live[0].label!r} to {live[-1].label!r}"
         raise ConfigError("at", label, expected)
 
-    def _note_moved(self, batch: Batch) -> None:
+    def _note_moved(self, batch: CounterBatch) -> None:
         """The layout is read again, unless the call had too much to do."""
-        if not batch.known.is_left and self.config.mapping is not None:
+        if not batch.is_left and self.config.mapping is not None:
             super()._note_moved(batch)
 
-    def _learn(self, batch: Batch, reply: Any) -> None:
+    def _learn(self, batch: CounterBatch, reply: Any) -> None:
         """See ``Dispatcher._learn``."""
         status, payload, *more = reply
         if status in (Status.OK, Status.FULL):
-            known: _Known = batch.known
             answers = self._answers(batch, payload, complete=True)
             # Those without an answer may have an id in another bucket, so they are sent once more.
-            if status == Status.FULL and known.is_full and {*answers} == {MOVED}:
+            if status == Status.FULL and batch.is_full and {*answers} == {MOVED}:
                 answers = _REFUSED * len(batch.digests)
             batch.answers = answers
             splits, members, is_left = more
-            known.directory.note_splits(splits)
+            if batch.directory is not None:
+                batch.directory.note_splits(splits)
             self._members = max(self._members, members)
-            batch.known = known._replace(is_full=status == Status.FULL, is_left=bool(is_left))
+            batch.is_full, batch.is_left = status == Status.FULL, bool(is_left)
         elif status == Status.CLOCK:
             self.clock.learn(payload)
             self._change = CLOCK_CHANGED

@@ -34,7 +34,7 @@ class Asked(NamedTuple):
     #: Return the flow for a list of items; it returns the answer of each.
     many: Callable[[list[Any]], Flow[Any]]
     #: Keep a new item whose task was cancelled, with the batch that found it new; None: the verb adds nothing.
-    keep: Callable[[Any, Batch], None] | None = None
+    keep: Callable[[Any, Any], None] | None = None
 
     async def alone(self, item: Any) -> bool:
         """Return the answer to an item, sent in a call of its own."""

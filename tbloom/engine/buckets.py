@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tbloom.engine.directory import Directory, read_directory
-from tbloom.engine.dispatcher import Agreement, Dispatcher
+from tbloom.engine.dispatcher import Agreement, B, Dispatcher
 from tbloom.engine.flow import Call, Flow, chunks
 from tbloom.engine.keys import Keys
-from tbloom.engine.pending import MOVED, Answers, Batch, answers_of
+from tbloom.engine.pending import MOVED, Answers, Kept, answers_of
 
 #: The most buckets that one command reads or deletes: less than a millisecond's work.
 _BUCKETS_PER_CALL = 100
 
 
-class BucketDispatcher(Dispatcher):
+class BucketDispatcher(Dispatcher[B]):
     """One client's calls to a store with buckets, and the last known directories of its shards."""
 
     _change = "its layout changed"
@@ -28,13 +28,13 @@ class BucketDispatcher(Dispatcher):
         self.outdated: set[int] = set()
 
     def take_out(
-        self, digests: list[int], batches: list[Batch], call: Callable[[Batch], Call]
+        self, digests: list[int], batches: list[B], call: Callable[[B], Call]
     ) -> Flow[Answers]:
         """Send calls that remove these items, after all earlier calls that add them, and return their answers.
 
         Answers of a failed call are not kept.
         """
-        pending, new = self.pending_answers, dict[int, Batch]()
+        pending, new = self.pending_answers, dict[int, Kept]()
         if pending.exist:
             # Otherwise an add that is still in flight could be executed later, and its answer would reach nobody.
             yield from self.fetch_lost(digests)
@@ -45,7 +45,7 @@ class BucketDispatcher(Dispatcher):
         pending.drop_new(new)
         return answers_of(batches)
 
-    def _next_step(self, batch: Batch, agreement: Agreement) -> Flow[None] | None:  # noqa: ARG002
+    def _next_step(self, batch: B, agreement: Agreement) -> Flow[None] | None:  # noqa: ARG002
         """Return a flow that reads the shard's layout, if it has changed."""
         return self._read_layout(batch.shard) if batch.shard in self.outdated else None
 
@@ -58,15 +58,11 @@ class BucketDispatcher(Dispatcher):
         """Return the shard's last known directory; without a generation if none is known."""
         return self._directories.get(shard) or self._directories.setdefault(shard, Directory(""))
 
-    def lane(self, batch: Batch) -> tuple[str, int]:
-        """Return the key of the batch's lane, and the number of its call."""
-        return self._keys.lanes(batch.shard) + batch.lane.name, batch.lane.number
-
-    def _note_moved(self, batch: Batch) -> None:
+    def _note_moved(self, batch: B) -> None:
         """Have the layout read again before the next call, because items of this batch have moved."""
         self.outdated.add(batch.shard)
 
-    def _rest_of(self, batch: Batch) -> Batch | None:
+    def _rest_of(self, batch: B) -> B | None:
         """Return a batch of the items whose buckets the client did not know, or None."""
         moved = batch.items_with(MOVED)
         if not moved:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from enum import IntEnum
 from operator import attrgetter
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from tbloom.engine.flow import (
     CALLS_AT_ONCE,
@@ -31,12 +31,11 @@ from tbloom.engine.pending import (
     answers_of,
     now_ms,
 )
-from tbloom.engine.tokens import LANE_TTL_MS, NO_LANE, LanePool
+from tbloom.engine.tokens import NO_LANE, LanePool
 from tbloom.errors import TBloomError
 
 CLOCK_CHANGED = "the server's clock left the current slice"
-#: Handle the reply to a batch's call: note its answers, or correct the client's view of the store.
-Learn = Callable[[Batch, Any], None]
+B = TypeVar("B", bound=Batch)
 
 
 class Agreement(IntEnum):
@@ -50,8 +49,11 @@ class Agreement(IntEnum):
     STORED = 2
 
 
-class Dispatcher(BeginsAnew):
+class Dispatcher(BeginsAnew, Generic[B]):
     """One client's calls to the store ``name``."""
+
+    #: The class of its batches.
+    _BATCH: type[B]
 
     #: The cause of corrections, for the error about too many.
     _change = CLOCK_CHANGED
@@ -65,7 +67,7 @@ class Dispatcher(BeginsAnew):
         self.pending_answers: PendingAnswers = PendingAnswers()
         self.lanes: LanePool = LanePool()
 
-    def send_once(self, batches: list[Batch], call: Callable[[Batch], Call]) -> Flow[None]:
+    def send_once(self, batches: list[B], call: Callable[[B], Call]) -> Flow[None]:
         """Send batches, each with a token of its own."""
         for batch in batches:
             batch.lane = self.lanes.take()
@@ -75,10 +77,10 @@ class Dispatcher(BeginsAnew):
 
     def send(
         self,
-        batches: list[Batch],
-        call: Callable[[Batch], Call],
+        batches: list[B],
+        call: Callable[[B], Call],
         agreement: Agreement = Agreement.COMPARED,
-        learn: Learn | None = None,
+        learn: Callable[[B, Any], None] | None = None,
     ) -> Flow[None]:
         """Send each batch until its items have their answers.
 
@@ -91,10 +93,10 @@ class Dispatcher(BeginsAnew):
 
     def _send_together(
         self,
-        batches: list[Batch],
-        call: Callable[[Batch], Call],
+        batches: list[B],
+        call: Callable[[B], Call],
         agreement: Agreement,
-        learn: Learn,
+        learn: Callable[[B, Any], None],
     ) -> Flow[None]:
         for some in chunks([*batches], CALLS_AT_ONCE):
             # One batch of each shard prepares it first, so that the others don't do the same.
@@ -106,11 +108,11 @@ class Dispatcher(BeginsAnew):
 
     def _send(
         self,
-        first: Batch,
-        batches: list[Batch],
-        call: Callable[[Batch], Call],
+        first: B,
+        batches: list[B],
+        call: Callable[[B], Call],
         agreement: Agreement,
-        learn: Learn,
+        learn: Callable[[B, Any], None],
     ) -> Flow[None]:
         """Send one batch until its items have their answers."""
         own, corrections = [first], 0
@@ -140,7 +142,7 @@ class Dispatcher(BeginsAnew):
                 own.append(rest)
                 batches.append(rest)
 
-    def _prepare(self, batch: Batch, agreement: Agreement) -> Flow[None]:
+    def _prepare(self, batch: B, agreement: Agreement) -> Flow[None]:
         """Send the steps that must precede a batch's call."""
         for _ in range(MAX_CORRECTIONS):
             step = self._next_step(batch, agreement)
@@ -149,9 +151,7 @@ class Dispatcher(BeginsAnew):
             yield from step
         raise too_many_corrections(self._name, self._change)
 
-    def add(
-        self, digests: list[Any], batches: list[Batch], call: Callable[[Batch], Call]
-    ) -> Flow[Answers]:
+    def add(self, digests: list[Any], batches: list[B], call: Callable[[B], Call]) -> Flow[Answers]:
         """Send batches that add these items, and return their answers. An item without an answer is seen."""
         pending = self.pending_answers
         try:
@@ -181,15 +181,15 @@ class Dispatcher(BeginsAnew):
     def fetch_lost(self, digests: list[Any]) -> Flow[None]:
         """Fetch the lost answers to these items, and the oldest ones if too many are lost."""
         lost = self.pending_answers.lost(digests)
-        asked = [Batch([], batch.shard, batch.lane) for batch in lost]
+        asked = [self._BATCH([], kept.batch.shard, kept.batch.lane) for kept in lost]
         # If the server refuses, because of changed parameters for example, it refuses the present call too.
         with suppress(TBloomError):
             yield from self.send(asked, self.last_call, Agreement.NONE, self._learn_last)
-        for batch, again in zip(lost, asked, strict=True):
+        for kept, again in zip(lost, asked, strict=True):
             if again.answers is not None:
-                self.pending_answers.settle(batch, again.answers)
+                self.pending_answers.settle(kept, again.answers)
 
-    def keep_new(self, digest: Any, batch: Batch) -> None:
+    def keep_new(self, digest: Any, batch: B) -> None:
         """Keep a new item whose task was cancelled.
 
         ``batch`` has the client's view of the store at the time of the answer, which may have changed since.
@@ -197,35 +197,35 @@ class Dispatcher(BeginsAnew):
         kept = replace(batch, digests=[digest], answers="1")
         self.pending_answers.keep(kept, self._lasts(batch))
 
-    def keep(self, batches: Iterable[Batch]) -> None:
+    def keep(self, batches: Iterable[B]) -> None:
         """Keep the batches that were sent, because their caller gets no answers."""
         for batch in batches:
             if batch.sent or batch.answers is not None:
                 self.pending_answers.keep(batch, self._lasts(batch))
 
-    def _lasts(self, batch: Batch) -> int:
-        """Return how long (ms) the items that a batch has added are remembered."""
-        return batch.ttl or LANE_TTL_MS
-
     @abstractmethod
-    def _next_step(self, batch: Batch, agreement: Agreement) -> Flow[None] | None:
+    def _next_step(self, batch: B, agreement: Agreement) -> Flow[None] | None:
         """Return a flow that must precede the batch's call, or None if the call can be made.
 
         The flow changes the store, or updates the client's view of it. Further flows may be needed after it.
         """
 
     @abstractmethod
-    def last_call(self, batch: Batch) -> Call:
+    def last_call(self, batch: B) -> Call:
         """Replay the token without items: the server returns its answers, or voids the token.
 
         It has answers if it has executed the call. If not, a late copy of the call will not be executed.
         """
 
     @abstractmethod
-    def _learn(self, batch: Batch, reply: Any) -> None:
+    def _lasts(self, batch: B) -> int:
+        """Return how long (ms) the items that a batch has added are remembered."""
+
+    @abstractmethod
+    def _learn(self, batch: B, reply: Any) -> None:
         """Note a batch's answers. If the reply has none, correct the client's view of the store."""
 
-    def _learn_last(self, batch: Batch, reply: Any) -> None:
+    def _learn_last(self, batch: B, reply: Any) -> None:
         """Note the answers in the reply to a ``last_call``."""
         status, payload, *_ = reply
         if status in (Status.OK, Status.UNKNOWN):  # unknown: a late copy would not be executed
@@ -234,24 +234,15 @@ class Dispatcher(BeginsAnew):
             self._learn(batch, reply)
 
     @abstractmethod
-    def _rest_of(self, batch: Batch) -> Batch | None:
+    def _rest_of(self, batch: B) -> B | None:
         """Return a batch of the items that need a further call, or None."""
 
-    def _batch_of_rest(self, batch: Batch, digests: list[Any]) -> Batch:
+    def _batch_of_rest(self, batch: B, digests: list[Any]) -> B:
         """Return a batch like this one, for these digests, with a token of its own."""
         lane = NO_LANE if batch.lane is NO_LANE else self.lanes.take()
-        return replace(
-            batch,
-            digests=digests,
-            lane=lane,
-            answers=None,
-            times=(),
-            sent=0,
-            compared=False,
-            rest=(),
-        )
+        return replace(batch, digests=digests, lane=lane, answers=None, sent=0, rest=())
 
-    def _answers(self, batch: Batch, payload: Any, *, complete: bool = False) -> str:
+    def _answers(self, batch: B, payload: Any, *, complete: bool = False) -> str:
         """Return a character for each item; unless ``complete``, the last items may have none.
 
         A list payload has the characters' code points. Raise TBloomError if the number of answers can't be right.

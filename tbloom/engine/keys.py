@@ -95,12 +95,9 @@ class Keys:
         """Return the key with the class that made the fingerprints (Scrapy only)."""
         return f"{self._tag}:fingerprinter"
 
-    def lanes(self, shard: int = 0) -> str:
-        """Return the prefix of the lane keys of an exact filter or a mapping; a lane's name follows.
-
-        A lane's key has the number and the answer of its last call.
-        """
-        return f"{self.tag_of(shard)}:lane:"
+    def lane(self, lane: str, shard: int = 0) -> str:
+        """Return the key of a lane of an exact filter or a mapping: the number and the answer of its last call."""
+        return f"{self.tag_of(shard)}:lane:{lane}"
 
     def tag_of(self, shard: int) -> str:
         """Return the prefix of a shard's keys."""

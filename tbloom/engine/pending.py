@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice, repeat
 from threading import Lock
-from typing import Any
+from typing import Any, NamedTuple
 
 from tbloom.engine.forks import BeginsAnew
 from tbloom.engine.tokens import LANE_TTL_MS, NO_LANE, Lane
@@ -34,31 +34,16 @@ class Batch:
     shard: int = 0
     #: The lane and its number are the call's token, which makes it safe to resend. The lane has no later call.
     lane: Lane = NO_LANE
-    #: The number of items not yet sent to this shard, this batch included.
-    in_hand: int = 0
-    #: The slice that its items go into, counted back from the current one, which is 0.
-    age: int = 0
-    #: How long its items are remembered (ms); 0 if the call sets no TTL.
-    ttl: int = 0
 
     # The last attempt.
-    #: The view of the store that its call was made from (a slice's calls, or a directory of buckets), and the generation of
-    #: its shard at that time.
-    known: Any = None
+    #: The shard's generation that its call was made for.
     generation: str = ""
     #: The time of the first send (ms, monotonic); 0 once a reply has come.
     sent: int = 0
-    #: The parameters were just compared, because the server asked for it.
-    compared: bool = False
     #: Digests that its call has no room for.
     rest: Sequence[Any] = ()
 
-    # The answers.
     answers: str | None = None
-    #: When the items that are seen expire (ms), if the store reports it.
-    times: Sequence[int] = ()
-    #: Until when its pending answers count (ms, monotonic). The server may have forgotten them after that.
-    until: int = 0
 
     def items_with(self, wanted: str) -> list[Any]:
         """Return its items that have this answer."""
@@ -85,6 +70,14 @@ def in_order(answers: dict[Any, Any], digests: Iterable[Any]) -> list[bool]:
     return [*map(bool, map(answers.pop, digests, repeat(None)))]  # in one step, in case of a signal
 
 
+class Kept(NamedTuple):
+    """A batch whose answers are pending."""
+
+    batch: Batch
+    #: Until when they count (ms, monotonic). The server may have forgotten them after that.
+    until: int
+
+
 class PendingAnswers(BeginsAnew):
     """Answers that did not reach the caller, because the call ended in an error or was cancelled.
 
@@ -93,20 +86,20 @@ class PendingAnswers(BeginsAnew):
     is not executed either.
     """
 
-    __slots__ = ("_generations", "_kept", "_lock", "_lost", "_new", "_sweep_at", "exist")
+    __slots__ = ("_generations", "_inbox", "_lock", "_lost", "_new", "_sweep_at", "exist")
 
     def __init__(self) -> None:
         #: False: no answer is pending.
         self.exist: bool = False
         #: The inbox: batches and their answers; answers None: the reply was lost.
         #: The garbage collector may end a call anywhere, so ``keep`` takes no lock.
-        self._kept: deque[tuple[Batch, str | None]] = deque()
+        self._inbox: deque[tuple[Kept, str | None]] = deque()
         #: The last known generation of each shard.
         self._generations: dict[int, str] = {}
         #: For each item whose answer is lost: the batches without a reply that contain it.
-        self._lost: dict[Any, list[Batch]] = {}
+        self._lost: dict[Any, list[Kept]] = {}
         #: The items that are known to be new, each with the batch that found it new.
-        self._new: dict[Any, Batch] = {}
+        self._new: dict[Any, Kept] = {}
         self._sweep_at = 0
         super().__init__()
 
@@ -120,15 +113,15 @@ class PendingAnswers(BeginsAnew):
         ``lasts`` is how long (ms) its items are remembered.
         """
         now = now_ms()
-        batch.until = min(now + lasts, (batch.sent or now) + LANE_TTL_MS)
-        self._kept.append((batch, batch.answers))
+        until = min(now + lasts, (batch.sent or now) + LANE_TTL_MS)
+        self._inbox.append((Kept(batch, until), batch.answers))
         self.exist = True
 
-    def settle(self, batch: Batch, answers: str) -> None:
+    def settle(self, lost: Kept, answers: str) -> None:
         """Store the answers to a lost batch, unless another call has fetched them."""
-        self._kept.append((batch, answers))
+        self._inbox.append((lost, answers))
 
-    def lost(self, digests: Iterable[Any]) -> list[Batch]:
+    def lost(self, digests: Iterable[Any]) -> list[Kept]:
         """Return the batches without a reply that contain one of these items, or one of the oldest beyond ``MAX_LOST``."""
         with self._lock:
             self._take_in()
@@ -146,9 +139,9 @@ class PendingAnswers(BeginsAnew):
             new = dict(zip(known, map(self._new.pop, known), strict=True))
             self.exist = False
             # Checked afterwards, because ``keep`` may run in between.
-            if self._kept or self._lost or self._new:
+            if self._inbox or self._lost or self._new:
                 self.exist = True
-            return new
+            return {key: kept.batch for key, kept in new.items()}
 
     def check_room(self, name: str, digests: Iterable[Any]) -> None:
         """Raise TBloomError if too many items are known to be new, and none of these is one of them."""
@@ -163,17 +156,17 @@ class PendingAnswers(BeginsAnew):
             "repeat those calls before others (nothing of this one was done)"
         )
 
-    def known_new(self, digests: Iterable[Any]) -> dict[Any, Batch]:
-        """Return the given items that are known to be new, each with the batch that found it new."""
+    def known_new(self, digests: Iterable[Any]) -> dict[Any, Kept]:
+        """Return the given items that are known to be new, each with what is kept of it."""
         with self._lock:
             self._take_in()
             return {key: self._new[key] for key in digests if self._is_new(key)}
 
-    def drop_new(self, new: dict[Any, Batch]) -> None:
+    def drop_new(self, new: dict[Any, Kept]) -> None:
         """Drop these answers, unless another call has taken or replaced them meanwhile."""
         with self._lock:
-            for key, batch in new.items():
-                if self._new.get(key) is batch:
+            for key, kept in new.items():
+                if self._new.get(key) is kept:
                     del self._new[key]
 
     def knows(self, digests: Iterable[Any]) -> bool:
@@ -203,43 +196,45 @@ class PendingAnswers(BeginsAnew):
 
     def _take_in(self) -> None:
         """Sort the inbox into lost and new items. Now and then, remove expired answers."""
-        while self._kept:
-            batch, answers = self._kept[0]
+        while self._inbox:
+            kept, answers = self._inbox[0]
+            batch = kept.batch
             if answers is None:
                 for key in batch.digests:
-                    batches = self._lost.setdefault(key, [])
-                    if batch not in batches:
-                        batches.append(batch)
+                    lost = self._lost.setdefault(key, [])
+                    if kept not in lost:
+                        lost.append(kept)
             else:
                 # From a lost batch, only answers that no other call has fetched or forgotten meanwhile.
                 self._new |= {
-                    key: batch
+                    key: kept
                     for key, answer in zip(batch.digests, answers, strict=False)
-                    if answer == "1" and (batch.answers or batch in self._lost.get(key, ()))
+                    if answer == "1" and (batch.answers or kept in self._lost.get(key, ()))
                 }
                 for key in batch.digests:
-                    batches = self._lost.get(key, [])
-                    if batch in batches:
-                        batches.remove(batch)
-                    if not batches:
+                    lost = self._lost.get(key, [])
+                    if kept in lost:
+                        lost.remove(kept)
+                    if not lost:
                         self._lost.pop(key, None)
-            self._kept.popleft()  # last, so that an interrupt loses nothing
+            self._inbox.popleft()  # last, so that an interrupt loses nothing
         now = now_ms()
         if now >= self._sweep_at:
             self._sweep_at = now + _SWEPT_EVERY_MS
-            self._new = {key: batch for key, batch in self._new.items() if batch.until > now}
+            self._new = {key: kept for key, kept in self._new.items() if kept.until > now}
             self._lost = {key: left for key in self._lost if (left := self._lost_with([key]))}
 
-    def _lost_with(self, digests: Iterable[Any]) -> list[Batch]:
+    def _lost_with(self, digests: Iterable[Any]) -> list[Kept]:
         """Return the batches without a reply that contain one of these items, and that the server may still know."""
         now = now_ms()
-        batches = dict.fromkeys(batch for key in digests for batch in self._lost.get(key, ()))
-        return [batch for batch in batches if batch.until > now]
+        lost = dict.fromkeys(kept for key in digests for kept in self._lost.get(key, ()))
+        return [kept for kept in lost if kept.until > now]
 
     def _is_new(self, key: Any) -> bool:
-        batch = self._new.get(key)
-        if batch is None or batch.until <= now_ms():
+        kept = self._new.get(key)
+        if kept is None or kept.until <= now_ms():
             return False
+        batch = kept.batch
         return self._generations.get(batch.shard, batch.generation) == batch.generation
 
 

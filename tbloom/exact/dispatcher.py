@@ -9,23 +9,18 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
-from tbloom.engine.buckets import BucketDispatcher, keys_of_halves, packed
-from tbloom.engine.directory import BITS, LAST_BUCKET, Directory
+from tbloom.engine.buckets import BucketDispatcher
+from tbloom.engine.directory import BITS, Directory
 from tbloom.engine.dispatcher import Agreement
 from tbloom.engine.flow import Call, Flow, Status, chunks, deliver, text
 from tbloom.engine.keys import by_shard
 from tbloom.engine.parameters import mismatch, refusal
-from tbloom.engine.pending import Answers, Batch
-from tbloom.engine.scripts import Script
+from tbloom.engine.pending import Answers
 from tbloom.engine.tokens import LANE_TTL_MS
+from tbloom.exact import calls
+from tbloom.exact.calls import ExactBatch
 from tbloom.exact.config import ExactConfig
 
-_CHANGE = Script("exact/change")
-_CLEAR = Script("exact/clear")
-
-#: A bucket with more entries is split. Redis keeps up to 128 in its compact form (a listpack). With fewer, a search is
-#: faster, but the keys take more memory.
-_MAX_ENTRIES = 80
 #: The most items of one call. A new item takes the server some 9 us.
 _ITEMS_PER_CALL = 150
 #: The fewest and the most buckets that a call sweeps besides those of its items; each item adds one to the most. A bucket
@@ -71,8 +66,10 @@ def _shard_of(digest: int, shards: int) -> int:
     return (digest >> 96) * shards >> 32
 
 
-class ExactDispatcher(BucketDispatcher):
+class ExactDispatcher(BucketDispatcher[ExactBatch]):
     """One client's calls to an exact filter, and its view of it."""
+
+    _BATCH = ExactBatch
 
     def __init__(self, config: ExactConfig) -> None:
         super().__init__(config.name, config.keys, config.name, "clear()")
@@ -89,10 +86,10 @@ class ExactDispatcher(BucketDispatcher):
         """Remove the items, and return which of them were remembered."""
         return self.take_out(digests, self.batches(digests), partial(self.call, "discard"))
 
-    def batches(self, digests: Iterable[int], ttl: int = 0) -> list[Batch]:
+    def batches(self, digests: Iterable[int], ttl: int = 0) -> list[ExactBatch]:
         """Return the distinct digests, by shard, in batches for one call each."""
         return [
-            Batch(list(some), shard, ttl=ttl)
+            ExactBatch(list(some), shard, ttl=ttl)
             for shard, keys in by_shard(digests, self.config.shards, _shard_of).items()
             for some in chunks(keys, _ITEMS_PER_CALL)
         ]
@@ -103,7 +100,7 @@ class ExactDispatcher(BucketDispatcher):
         self.outdated.clear()
         self._compared = (0.0, 0)
 
-    def _next_step(self, batch: Batch, agreement: Agreement) -> Flow[None] | None:
+    def _next_step(self, batch: ExactBatch, agreement: Agreement) -> Flow[None] | None:
         """Return a flow that reads a changed layout, or compares the parameters of several shards after some time, or None."""
         step = super()._next_step(batch, agreement)
         until, longest = self._compared
@@ -113,7 +110,7 @@ class ExactDispatcher(BucketDispatcher):
             return self._compare(batch)
         return step
 
-    def _compare(self, batch: Batch) -> Flow[None]:
+    def _compare(self, batch: ExactBatch) -> Flow[None]:
         """Compare the parameters at the filter's root key.
 
         Before an add, also store them there. They stay until all items that are added before the next comparison have
@@ -132,7 +129,7 @@ class ExactDispatcher(BucketDispatcher):
         self._compared = time.monotonic() + (ttl / 2000 or _LOOK_SECONDS), ttl
         batch.compared = True
 
-    def _learn(self, batch: Batch, reply: Any) -> None:
+    def _learn(self, batch: ExactBatch, reply: Any) -> None:
         """See ``Dispatcher._learn``."""
         status, payload, *more = reply
         if status == Status.OK:
@@ -142,7 +139,7 @@ class ExactDispatcher(BucketDispatcher):
             else:
                 batch.answers = ""
         elif status == Status.LAYOUT:
-            if batch.known is None:  # the call clears the filter
+            if batch.directory is None:  # the call clears the filter
                 batch.generation = text(payload)
             elif payload:
                 self.outdated.add(batch.shard)
@@ -153,45 +150,32 @@ class ExactDispatcher(BucketDispatcher):
         else:
             raise refusal(self.config, status, payload)
 
-    def _note_swept(self, batch: Batch, splits: list[int], *more: Any) -> None:
+    def _note_swept(self, batch: ExactBatch, splits: list[int], *more: Any) -> None:
         """Note the rest of a reply: splits, and the times of a look-up, or the entries that an add has swept."""
-        batch.known.note_splits(splits)
+        if batch.directory is not None:
+            batch.directory.note_splits(splits)
         match more:
             case [times]:
                 batch.times = times
             case [dead, left]:
                 self._sweeps[batch.shard].note(dead, left)
 
-    def call(self, verb: str, batch: Batch) -> Call:
+    def call(self, verb: str, batch: ExactBatch) -> Call:
         """Return a call of ``lua/exact/change.lua``, made from the shard's last known directory, which the batch keeps."""
-        config, keys, shard = self.config, self.config.keys, batch.shard
-        batch.known = directory = self.directory(shard)
+        batch.directory = directory = self.directory(batch.shard)
         batch.generation = directory.generation
-        self.pending_answers.note_generation(shard, directory.generation)
-        prefix = keys.buckets(directory.generation, shard)
-        halves = [*map(directory.half_of, batch.digests)]
-        swept, how = list[int](), tuple[int, ...]()
+        self.pending_answers.note_generation(batch.shard, directory.generation)
+        swept = list[int]()
         if verb == "add":
-            swept = self._sweeps[shard].next_buckets(directory, len(halves))
-            how = batch.ttl, _MAX_ENTRIES, LAST_BUCKET, *swept
-        buckets = *keys_of_halves(prefix, halves), *[f"{prefix}{bucket}" for bucket in swept]
-        lane, number = self.lane(batch)
-        is_compared = int(batch.compared or config.shards == 1)
+            swept = self._sweeps[batch.shard].next_buckets(directory, len(batch.digests))
+        call = calls.change(self.config, verb, batch, directory, swept)
         batch.compared = False  # other clients may change the parameters before a further call
-        checked = verb, number, config.stored, is_compared, directory.generation
-        return _CHANGE.call(
-            (keys.config(shard), keys.layout(shard), lane, *buckets),
-            (*checked, LANE_TTL_MS, packed(halves, batch.digests), *how),
-        )
+        return call
 
-    def last_call(self, batch: Batch) -> Call:
+    def last_call(self, batch: ExactBatch) -> Call:
         """Return a discard of no items: the server keeps its answer in any case."""
         return self.call("discard", batch)
 
-    def clear_call(self, batch: Batch) -> Call:
-        """Return a call of ``lua/exact/clear.lua``; the batch has a token, a generation, and no items."""
-        keys, (lane, number) = self.config.keys, self.lane(batch)
-        return _CLEAR.call(
-            (lane, keys.config(batch.shard), keys.layout(batch.shard)),
-            (number, self.config.stored, LANE_TTL_MS, batch.generation),
-        )
+    def _lasts(self, batch: ExactBatch) -> int:
+        """Return how long (ms) the items that a batch has added are remembered."""
+        return batch.ttl or LANE_TTL_MS

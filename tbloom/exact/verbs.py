@@ -13,19 +13,18 @@ from tbloom.engine.client import Client, Store
 from tbloom.engine.directory import Directory, read_directory
 from tbloom.engine.flow import Call, Flow, deliver, deliver_all, text
 from tbloom.engine.parameters import mismatch
-from tbloom.engine.pending import Answers, Batch, answers_of, in_order
-from tbloom.engine.scripts import Script
+from tbloom.engine.pending import Answers, answers_of, in_order
 from tbloom.engine.server import check_stored, evictions
 from tbloom.engine.urls import ClientOptions
 from tbloom.engine.verbs import verb
 from tbloom.errors import ConfigError, TBloomError
+from tbloom.exact import calls
+from tbloom.exact.calls import ExactBatch
 from tbloom.exact.config import ExactConfig, from_stored
 from tbloom.exact.dispatcher import ExactDispatcher
 from tbloom.exact.info import ExactInfo
 from tbloom.items import Item, check_ttl, encode, fingerprint, fingerprints_of
 from tbloom.window import from_ms
-
-_COUNT = Script("exact/count")
 
 #: How long an item is remembered by default (s).
 DEFAULT_TTL = 3600
@@ -181,8 +180,8 @@ class ExactVerbs(Store[Client, ExactConfig]):
             directory = yield from read_directory(config.name, config.keys.layout(shard))
             groups = bucket_keys(config.keys.buckets(directory.generation, shard), directory)
             buckets += sum(map(len, groups))
-            calls = [_COUNT.call(keys, (directory.generation,)) for keys in groups]
-            for counted in (yield from deliver_all(calls)):
+            asked = [calls.count(keys, directory.generation) for keys in groups]
+            for counted in (yield from deliver_all(asked)):
                 items, dead, memory = items + counted[0], dead + counted[1], memory + counted[2]
         return ExactInfo(
             name=config.name,
@@ -228,7 +227,7 @@ class ExactVerbs(Store[Client, ExactConfig]):
             found.update(zip(batch.items_with("1"), map(from_ms, batch.times), strict=True))
         return [found.get(key) for key in digests]
 
-    def _look_up(self, digests: list[int], verb: str = "contains") -> Flow[list[Batch]]:
+    def _look_up(self, digests: list[int], verb: str = "contains") -> Flow[list[ExactBatch]]:
         batches = self._dispatcher.batches(digests)
         yield from self._dispatcher.send(batches, partial(self._dispatcher.call, verb))
         return batches
@@ -249,7 +248,7 @@ def _clear(dispatcher: ExactDispatcher) -> Flow[None]:
             directory = yield from read_directory(config.name, config.keys.layout(shard))
         except TBloomError:  # the layout is not tbloom's, so it leads to no buckets
             directory = Directory("")
-        cleared = Batch([], shard, generation=directory.generation)
-        yield from dispatcher.send_once([cleared], dispatcher.clear_call)
+        cleared = ExactBatch([], shard, generation=directory.generation)
+        yield from dispatcher.send_once([cleared], partial(calls.clear, config))
         prefix = config.keys.buckets(directory.generation, shard)
         yield from deliver_all([Call(("UNLINK", *keys)) for keys in bucket_keys(prefix, directory)])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tbloom.bloom.info import FilterInfo, HeldPart, SliceInfo, filter_info, summed
-from tbloom.bloom.script_calls import SliceCalls
+from tbloom.bloom.view import View
 from tbloom.local.protocol import Protocol
 from tbloom.local.shard import part_bytes, parts_of
 from tbloom.window import ALWAYS, Slice, from_ms
@@ -17,7 +17,7 @@ def overview(protocol: Protocol) -> FilterInfo:
     return filter_info(protocol.config, slices)
 
 
-def _slice_info(protocol: Protocol, current: SliceCalls, slice: Slice) -> SliceInfo:
+def _slice_info(protocol: Protocol, current: View, slice: Slice) -> SliceInfo:
     config, expires, held = protocol.config, 0, list[HeldPart]()
     for shard in range(config.shards):
         for size, part in parts_of(protocol.store, current, slice.label, shard):

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from tbloom.bloom.config import Config
 from tbloom.bloom.hasher import shard_of
 from tbloom.bloom.layout import Layout
-from tbloom.bloom.script_calls import SliceCalls
+from tbloom.bloom.view import View
 from tbloom.engine.flow import chunks
 from tbloom.engine.keys import by_shard
 from tbloom.engine.pending import Batch, PendingAnswers
@@ -42,7 +42,7 @@ class Protocol:
         self.pending_answers: PendingAnswers = PendingAnswers()
         self._generation = ""
         #: The current slice and the shards' parts, as they were found at this version of the store.
-        self._current: SliceCalls | None = None
+        self._current: View | None = None
         #: By their numbers, and the age of the slice that new items go into.
         self._shards: dict[tuple[int, int], Shard] = {}
         self._version = -1
@@ -132,7 +132,7 @@ class Protocol:
             raise ConfigMismatch(place, differing, stored, "give the same, or take another path")
         return now
 
-    def current(self, now: int) -> SliceCalls:
+    def current(self, now: int) -> View:
         """The current slice, with the stored layouts; ``agree`` comes first."""
         current, contents = self._current, self.store.contents
         if (
@@ -148,7 +148,7 @@ class Protocol:
             layouts = {
                 shard: Layout(self.config, text, shard) for shard, text in texts.items() if text
             }
-            current = self._current = SliceCalls(self.config, now, layouts)
+            current = self._current = View(self.config, now, layouts)
             self._shards, self._version = {}, self.store.version
         return current
 
@@ -204,7 +204,7 @@ class Protocol:
         if key_of(labels[0], shard, 0) in contents.parts:  # the clock was set back since it began
             text = layout.grown(labels[0], labels)
         else:
-            last = str(current.shards[shard].begins_after)
+            last = str(layout.newest_before(labels[0], labels))
             parts = parts_of(self.store, current, last, shard)
             held = sum(part.items for _, part in parts if part)
             text = layout.with_parts({labels[0]: [layout.beginning(held)]}, labels)

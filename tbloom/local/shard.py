@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from itertools import accumulate
 from operator import getitem
 from typing import TYPE_CHECKING
 
 from mmh3 import mmh3_32_uintdigest
 
 from tbloom.bloom.hasher import columns_of, digests_for
-from tbloom.bloom.script_calls import SliceCalls
 from tbloom.bloom.sizing import COLUMNS, ROW_BYTES, block_step, key_bytes
+from tbloom.bloom.view import View
 from tbloom.errors import TBloomError
 from tbloom.local.memory import Store
 
@@ -103,9 +104,7 @@ def part_of(store: Store, key: str, size: Size) -> Part | None:
     return part
 
 
-def parts_of(
-    store: Store, current: SliceCalls, label: str, shard: int
-) -> list[tuple[Size, Part | None]]:
+def parts_of(store: Store, current: View, label: str, shard: int) -> list[tuple[Size, Part | None]]:
     """The parts of a live slice, oldest first; None for one that has not begun."""
     is_stored = store.contents.stored == current.config.stored
     return [
@@ -117,15 +116,15 @@ def parts_of(
 class Shard:
     """The live parts of one shard; new items go into the slice of age ``age``, 0 is the current one."""
 
-    def __init__(self, store: Store, current: SliceCalls, number: int, age: int) -> None:
-        calls = current.shards[number]
+    def __init__(self, store: Store, current: View, number: int, age: int) -> None:
         self.number: int = number
         self.age: int = age
-        self._ends = calls.slice_ends
-        labels = current.labels
+        layout, labels = current.layout(number), current.labels
+        #: For each slice, newest first: the number of parts of it and all newer slices.
+        self._ends = [*accumulate(len(layout.parts(of)) for of in labels)]
         label, first = labels[age], self._ends[age - 1] if age else 0
         #: The layout once the newest part is full.
-        self.grown: str = calls.layout.grown(label, labels) if current.config.grow else ""
+        self.grown: str = layout.grown(label, labels) if current.config.grow else ""
         newest_first = [
             part for of in labels for part in reversed(parts_of(store, current, of, number))
         ]
@@ -136,7 +135,7 @@ class Shard:
         self.newest: Part | None = newest
         self.key: str = key_of(label, number, self._ends[age] - first - 1)
         #: False: the current slice needs a layout before items can be added.
-        self.begun: bool = calls.begins_after is None
+        self.begun: bool = layout.newest_before(labels[0], labels) is None
         self._groups: dict[int, dict[tuple[int, int], list[Part]]] = {}
 
     def place_of(self, digest: bytes, within: int) -> Place | None:

@@ -166,10 +166,10 @@ class CrawlBloom(CrawlStore, TimeBloom):
 
     def commit_many(self, items: Iterable[Item], keep: int | None = None) -> None:
         """See ``TimeBloom.commit_many``; links to what was committed for the whole window need no server any more."""
-        items, calls = list(items), self._dispatcher.current_calls()
+        items, view = list(items), self._dispatcher.current_view()
         super().commit_many(items, keep)
         if keep is None:
-            self._cache_seen(self.config.digests_of(items), calls)
+            self._cache_seen(self.config.digests_of(items), view)
 
     def release_many(self, items: Iterable[Item]) -> None:
         """See ``TimeBloom.release_many``; a heartbeat makes up for one that fails."""

@@ -21,8 +21,8 @@ from tbloom import TimeBloom
 from tbloom.bloom.config import configure
 from tbloom.bloom.hasher import columns_of, digest, digests_for, packed, shard_of
 from tbloom.bloom.layout import Layout
-from tbloom.bloom.script_calls import constants
 from tbloom.bloom.sizing import COLUMNS, ROW_BYTES, block_step, key_bytes
+from tbloom.bloom.view import header_of
 from tbloom.engine.keys import Keys
 from tbloom.engine.scripts import Script
 from tbloom.window import window_of
@@ -203,7 +203,7 @@ def test_a_slice_grows_once_its_part_is_full(
     keys = [f"{{{name}}}:config", f"{{{name}}}:state"]
     client.hset(keys[1], mapping={"layout": GENERATION, "20190508": held})
     never = 999999999999999
-    shared = constants(0, never, never, size=(10, 100), version=GENERATION, field="20190508")
+    shared = header_of(0, never, never, size=(10, 100), version=GENERATION, field="20190508")
     for expected in changes, False:
         before = client.hget(keys[1], "layout")
         answer = client.eval(Script("bloom/set_layout").text, 2, *keys, shared, "20190508=1:64:1")

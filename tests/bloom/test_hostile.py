@@ -51,7 +51,7 @@ def _all_keys(name: str, shards: int) -> set[str]:
     keys = Keys(name, shards)
     made = {keys.root}
     for shard in range(shards):
-        made |= {keys.config(shard), keys.layout(shard), keys.lanes(shard) + "0123456789abcdef:0"}
+        made |= {keys.config(shard), keys.layout(shard), keys.lane("0123456789abcdef:0", shard)}
         made |= {keys.slice("20190508", shard, part) for part in (0, 1)}
     return made
 

@@ -10,11 +10,13 @@ import pytest
 import redis
 
 from tbloom import TimeBloom
+from tbloom.bloom import calls
+from tbloom.bloom.batch import FilterBatch
 from tbloom.bloom.config import configure
 from tbloom.bloom.hasher import digest
 from tbloom.bloom.layout import Layout
-from tbloom.bloom.script_calls import SliceCalls
-from tbloom.engine.pending import Batch
+from tbloom.bloom.view import View
+from tbloom.engine.flow import Call
 from tbloom.engine.sync import Sender
 from tbloom.engine.tokens import LanePool
 from tests.helpers.commands import tbloom
@@ -67,10 +69,15 @@ def _sizes(client: redis.Redis) -> tuple[int, int]:
     return log, client.info("replication")["master_repl_offset"]
 
 
+def _adding_one(view: View) -> Call:
+    """The call that adds one item."""
+    header = view.header(0, len(view.slices))
+    return calls.add(FilterBatch([digest("a")], lane=LanePool().take(), header=header))
+
+
 def test_a_call_of_one_item_has_15_words() -> None:
     """With 7 slices: 9 keys, 3 arguments."""
-    calls = SliceCalls(configure("news", capacity=1000), 1557273600000, {})
-    call = calls.add(7, Batch([digest("a")], lane=LanePool().take()))
+    call = _adding_one(View(configure("news", capacity=1000), 1557273600000, {}))
     assert len(call.words) == 15
 
 
@@ -81,12 +88,11 @@ PARAMETERS: dict[str, Any] = {"granularity": "15min", "slices": SLICES, "capacit
 def test_the_request_of_an_add_is_small() -> None:
     """Where each slice has two parts: less than 40 KB; what is not the names of keys has at most 1 KB."""
     config, now, layout = configure("news", **PARAMETERS), 1557273600000, ""
-    labels = SliceCalls(config, now, {}).labels
+    labels = View(config, now, {}).labels
     for label in labels[::-1]:
         layout = Layout(config, layout).grown(label, [label, labels[-1]])
     layouts = {0: Layout(config, f"1557273600000000.1557277200123456;{layout}")}
-    calls = SliceCalls(config, now, layouts)
-    call = calls.add(SLICES, Batch([digest("a")], lane=LanePool().take()))
+    call = _adding_one(View(config, now, layouts))
     assert len(keys_of(call)) == 2 + 2 * SLICES
     packed = b"".join(redis.Connection().pack_command(*call.words))
     assert len(packed) < 40 * 1024

@@ -25,8 +25,8 @@ def _player(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Player]:
 def player(_player: Player, monkeypatch: pytest.MonkeyPatch) -> Iterator[Player]:
     """Plays schedules; tbloom looks at their clocks, and waits for nothing."""
     monkeypatch.setattr(Retries, "pause", 0.0)
-    for room in ("exact", "distinct"):  # each case sets it
-        monkeypatch.setattr(f"tbloom.{room}.dispatcher._MAX_ENTRIES", 80)
+    for module in ("exact.calls", "distinct.dispatcher"):  # each case sets it
+        monkeypatch.setattr(f"tbloom.{module}._MAX_ENTRIES", 80)
     clock = _player.server.clock
     with clock.shown_to_clients(), on_played_time(clock):
         yield _player

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Mapping
 
+from tbloom.bloom import calls
+from tbloom.bloom.batch import FilterBatch
 from tbloom.bloom.claims.held import Claim, Session
 from tbloom.bloom.dispatcher import FilterDispatcher
 from tbloom.engine.dispatcher import Agreement
 from tbloom.engine.flow import Call, Flow
 from tbloom.engine.forks import BeginsAnew
-from tbloom.engine.pending import Batch
 from tbloom.engine.scripts import Script
 from tbloom.errors import TBloomError
 
@@ -52,29 +53,29 @@ class Claims(BeginsAnew):
         if session.to_release and (given_up := session.given_up(answers)):
             yield from self._release(session, given_up, "abandon")
         reserved = session.reserve(answers, number, handed_over=bool(previous_owner))
-        batches = self.dispatcher.batches(reserved)
+        batches = self.dispatcher.batches(reserved, within)
         session.shards.update(batch.shard for batch in batches)
-        calls = list[Call]()
+        sent = list[Call]()
 
-        def claim_call(batch: Batch) -> Call:
+        def claim_call(batch: FilterBatch) -> Call:
             """Return a call of ``lua/bloom/claims/claim.lua``."""
-            of_shard = batch.known.shards[batch.shard]
-            parts = of_shard.parts[within, 0]
+            header = batch.header
+            config, state, *parts = header.keys
             call = _CLAIM.call(
-                (*of_shard.guards, *of_shard.claims, *parts.keys),
+                (config, state, *self.keys_of(batch.shard), *parts),
                 (
-                    parts.constant,
+                    header.packed,
                     session.name,
                     self.ttl_ms,
                     session.least,
                     f"{within:04x}",
                     previous_owner,
-                    parts.packed_for_claims(batch.digests),
+                    header.pack(batch.digests, with_digests=True),
                     number,
                     *([notes.get(key, "") for key in batch.digests] if notes else ()),
                 ),
             )
-            calls.append(call)
+            sent.append(call)
             return call
 
         yield from self.dispatcher.send(batches, claim_call, Agreement.STORED)
@@ -82,17 +83,17 @@ class Claims(BeginsAnew):
             answers[digest] = _CLAIMS[answer]
             if answer != "1":
                 session.claimed.pop(digest, None)
-        if any(call.is_resent for call in calls):
+        if any(call.is_resent for call in sent):
             session.note_late_copies(reserved, number)
         return answers
 
     def commit(self, digests: Iterable[bytes], age: int) -> Flow[None]:
         """Mark the items as seen, in the slice of this age, because the work on them is done."""
-        session, batches = self.own, self.dispatcher.batches(digests)
+        session, batches = self.own, self.dispatcher.batches(digests, age + 1, age)
         try:
             yield from self.dispatcher.send(
                 batches,
-                lambda batch: batch.known.commit(batch, session.name, age),
+                lambda batch: calls.commit(batch, session.name),
                 Agreement.STORED,
             )
         except TBloomError:
@@ -129,8 +130,8 @@ class Claims(BeginsAnew):
         for digest, age in [*session.to_commit.items()]:
             by_age.setdefault(age, []).append(digest)
         for age, digests in by_age.items():
-            # Batch by batch, because a full slice refuses only its own items.
-            for batch in self.dispatcher.batches(digests):
+            # FilterBatch by batch, because a full slice refuses only its own items.
+            for batch in self.dispatcher.batches(digests, age + 1, age):
                 items = [*batch.digests]
                 try:
                     yield from self.commit(items, age)
@@ -142,13 +143,13 @@ class Claims(BeginsAnew):
             raise refused
 
     def _release(self, session: Session, numbers: dict[bytes, str], how: str) -> Flow[None]:
-        def release_call(batch: Batch) -> Call:
+        def release_call(batch: FilterBatch) -> Call:
             """Return a call of ``lua/bloom/claims/release.lua``."""
             claimed_as = "".join([numbers[digest] for digest in batch.digests])
             words = (session.name, how, b"".join(batch.digests), claimed_as, session.least)
             return _RELEASE.call(self.keys_of(batch.shard), words)
 
-        batches = self.dispatcher.batches(numbers)
+        batches = self.dispatcher.batches(numbers, 1)
         try:
             yield from self.dispatcher.send(batches, release_call, Agreement.NONE)
         finally:
@@ -163,7 +164,7 @@ class Claims(BeginsAnew):
         return keys.claims(shard), keys.sessions(shard)
 
 
-def _answered(batches: list[Batch]) -> Generator[tuple[bytes, str]]:
+def _answered(batches: list[FilterBatch]) -> Generator[tuple[bytes, str]]:
     """Yield the items that have an answer, with it. A batch may have fewer answers than items."""
     for batch in batches:
         yield from zip(batch.digests, batch.answers or "", strict=False)

@@ -136,14 +136,14 @@ class Sessions:
         ``known_to`` are the shards that know the session, if it has forgotten them.
         """
         dispatcher = self._claims.dispatcher
-        slice_calls, shards = dispatcher.current_calls(), [*range(dispatcher.config.shards)]
+        view, shards = dispatcher.current_view(), [*range(dispatcher.config.shards)]
         name, least = "", "0"
         if session is not None:
             name, least, shards = session.name, session.least, [*(known_to or session.shards)]
         calls = [
             _HEARTBEAT.call(
                 self._claims.keys_of(shard),
-                (name, ttl_ms, slice_calls.expires_at(shard), least),
+                (name, ttl_ms, view.expires_at(shard), least),
             )
             for shard in shards
         ]

@@ -189,14 +189,14 @@ class ClaimVerbs(Verbs[Client]):
         self, digests: list[bytes], within: int, notes: Mapping[bytes, str], previous_owner: str
     ) -> Flow[list[Claim]]:
         asked = digests if previous_owner else self._not_cached(digests, within)
-        session, calls = self._claims.own, self._dispatcher.current_calls()
+        session, view = self._claims.own, self._dispatcher.current_view()
         with session.calling(asked) as number:
             answers = yield from self._claims.claim(
                 session, number, asked, within, notes, previous_owner=previous_owner
             )
             if self._cache.size:
                 seen = [key for key, answer in answers.items() if answer is Claim.SEEN]
-                self._cache_seen(seen, calls)
+                self._cache_seen(seen, view)
             in_order = []
             for key in digests:
                 in_order.append(answers.setdefault(key, Claim.SEEN))

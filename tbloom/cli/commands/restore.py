@@ -18,6 +18,7 @@ from typing import Any
 import click
 import redis
 
+from tbloom.bloom import calls
 from tbloom.bloom.config import Config, from_stored, leaves
 from tbloom.bloom.layout import Layout
 from tbloom.cli.commands.export import MANIFEST, Part, damaged, opened, parts_at
@@ -26,11 +27,9 @@ from tbloom.cli.kit.command import Command
 from tbloom.cli.kit.errors import CommandError
 from tbloom.cli.kit.filters import Server
 from tbloom.engine.flow import Status
-from tbloom.engine.scripts import Script
 from tbloom.errors import TBloomError
 from tbloom.window import ALWAYS
 
-_RESTORE_SHARD = Script("bloom/restore_shard")
 #: TTL of uploaded parts.
 _LIFE_MS = 3_600_000
 _FAILURES = (redis.RedisError, redis.exceptions.RedisClusterException, TBloomError)
@@ -132,17 +131,13 @@ class Upload:
                 self._client.unlink(key)
 
     def _install(self, shard: int, layout: Layout, parts: list[Part]) -> None:
-        keys, counts = self._config.keys, list[Any]()
-        expires = [leaves(self._config, part.expires, shard) for part in parts]
-        for part, dropped in zip(parts, expires, strict=True):
-            counts += [keys.field(part.label, part.number), part.items, dropped]
-        names = [
-            *(keys.config(shard), keys.state(shard)),
-            *(self._keys[part] for part in parts),
-            *(keys.slice(part.label, shard, part.number) for part in parts),
+        restored = [
+            (part.label, part.number, part.items, leaves(self._config, part.expires, shard))
+            for part in parts
         ]
-        args = (self._config.stored, max(expires), layout.entries, *counts)
-        call = _RESTORE_SHARD.call(names, args).with_text()
+        incoming = [self._keys[part] for part in parts]
+        call = calls.restore_shard(self._config, shard, layout.entries, incoming, restored)
+        call = call.with_text()
         status, _ = self._client.execute_command(*call.words)
         if status == Status.MISMATCH:
             raise self._begun()

@@ -1,0 +1,190 @@
+"""A client's view of a filter: the live slices, the layout of each shard, and the headers of calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from struct import Struct
+
+from tbloom.bloom.config import Config, leaves
+from tbloom.bloom.hasher import COLUMNS_PER_DIGEST, digests_for, packed
+from tbloom.bloom.layout import Layout
+from tbloom.bloom.sizing import ROW_BYTES, block_step, key_bytes
+from tbloom.engine.dispatcher import Agreement
+from tbloom.errors import ConfigError
+from tbloom.window import Slice
+
+#: The limit of probes in one call. Each item is probed in each part, which takes 1 us on Redis 7.0.
+#: The client computes the next call while the server executes one.
+_PROBES_PER_CALL = 1_000
+_SIZE = Struct(">BH").pack
+
+
+def header_of(
+    begins: int,
+    ends: int,
+    expires: int = 0,
+    *,
+    size: tuple[int, int] = (0, 0),
+    version: str = "",
+    field: str = "",
+    oldest: str = "",
+    columns: int = 0,
+    sizes: bytes = b"",
+) -> bytes:
+    """Return a call's header (``lua/shared/calls.lua``).
+
+    ``size`` is the capacity, and the size in bytes, of the part that new items go into.
+    """
+    header = b""
+    for number in (begins, ends, expires, *size):
+        # A slice begins before 1970 if this machine's clock is wrong; the server corrects it later.
+        header += max(number, 0).to_bytes(7, "big")
+    return header + bytes([columns]) + f"{version} {field} {oldest} ".encode() + sizes
+
+
+class Header:
+    """What a shard's calls say besides their items: the parts that they name, and the packed header.
+
+    The calls check the ``within`` newest slices. New items go into the newest part of the slice of age ``age`` (0: the current
+    slice). That part comes first, then the other parts of its size, then the parts of other sizes; within a size, the newest
+    first.
+    """
+
+    __slots__ = (
+        "begins_after",
+        "keys",
+        "layout",
+        "most",
+        "pack",
+        "packed",
+        "slice_numbers",
+        "view",
+    )
+
+    def __init__(self, view: View, shard: int, within: int, age: int) -> None:
+        keys, labels, layout = view.config.keys, view.labels, view.layout(shard)
+        chosen = labels[age]
+        *_, newest = layout.parts(chosen)
+        groups: dict[tuple[int, int], list[tuple[str, int]]] = {(newest.blocks, newest.hashes): []}
+        for number, label in enumerate(labels[:within], 1):
+            parts = layout.parts(label)
+            for part in range(len(parts) - 1, -1, -1):
+                size = parts[part].blocks, parts[part].hashes
+                place = keys.slice(label, shard, part), number
+                if part == len(parts) - 1 and label == chosen:
+                    groups[size].insert(0, place)
+                else:
+                    groups.setdefault(size, []).append(place)
+        #: The view that the header belongs to, and the shard's layout.
+        self.view: View = view
+        self.layout: Layout = layout
+        named, numbers, packed_sizes, steps = [keys.config(shard), keys.state(shard)], b"", b"", []
+        for (blocks, hashes), group in groups.items():
+            for key, number in group:
+                named.append(key)
+                numbers += number.to_bytes(2, "big")
+            packed_sizes += _SIZE(hashes, len(group))
+            steps.append((blocks, block_step(hashes) * ROW_BYTES))
+        #: The keys of the shard's parameters and state, then those of the parts.
+        self.keys: tuple[str, ...] = tuple(named)
+        #: The number of each part's slice (1: the current slice), two bytes each.
+        self.slice_numbers: bytes = numbers
+        #: The slice whose size decides how the current one begins; None: it begins as usual, or has begun.
+        self.begins_after: str | None = layout.newest_before(labels[0], labels)
+        # Reading and writing a new item's block takes as long as some probes, and longer for a larger block.
+        weight = len(named) + 3 + newest.hashes // 8
+        #: The limit of items in one call.
+        self.most: int = max(1, _PROBES_PER_CALL // weight)
+        count = digests_for(max(hashes for _, hashes in groups))
+        #: Return the items in the format of the scripts. It is no method, because every call uses it.
+        self.pack: Callable[..., bytes] = partial(packed, count=count, sizes=steps)
+        #: The packed header.
+        self.packed: bytes = header_of(
+            view.begins,
+            view.ends,
+            view.expires_at(shard, age),
+            size=(newest.capacity, key_bytes(newest.bits)),
+            version=layout.version,
+            field=keys.field(chosen, len(layout.parts(chosen)) - 1),
+            oldest=labels[-1],
+            columns=COLUMNS_PER_DIGEST * count,
+            sizes=packed_sizes,
+        )
+
+
+class View:
+    """What one client believes of a filter, from the start of a slice until its end.
+
+    ``layouts`` has the shards' last known layouts. The dict is the dispatcher's, and outlives the view.
+    """
+
+    __slots__ = (
+        "_expires",
+        "_headers",
+        "_layouts",
+        "agreement",
+        "begins",
+        "config",
+        "ends",
+        "labels",
+        "slices",
+    )
+
+    def __init__(self, config: Config, now: int, layouts: dict[int, Layout]) -> None:
+        self.config: Config = config
+        #: The live slices, newest first, and their labels.
+        self.slices: list[Slice] = config.window.live(now)[::-1]
+        self.labels: list[str] = [slice.label for slice in self.slices]
+        current = self.slices[0]
+        #: When the current slice begins and ends (ms).
+        self.begins: int = current.start
+        self.ends: int = current.end
+        self._expires = config.window.expires(current)
+        self._layouts = layouts
+        #: By shard, then by the number of slices that are checked and the age of the slice that is written into.
+        self._headers: dict[int, dict[tuple[int, int], Header]] = {}
+        #: The known state of the stored parameters. A client that knows a single shard's layout has compared them.
+        self.agreement: Agreement = Agreement.NONE
+        if config.shards == 1 and layouts:
+            self.agreement = Agreement.STORED
+
+    def header(self, shard: int, within: int, age: int = 0) -> Header:
+        """Return the header of a shard's calls that check ``within`` slices and write into the slice of this age."""
+        try:
+            return self._headers[shard][within, age]
+        except KeyError:
+            headers = self._headers.setdefault(shard, {})
+            header = headers[within, age] = Header(self, shard, within, age)
+            return header
+
+    def layout(self, shard: int) -> Layout:
+        """Return the shard's last known layout."""
+        return self._layouts.get(shard) or Layout(self.config)
+
+    def learn_layout(self, shard: int, layout: Layout | None) -> None:
+        """Replace the shard's layout; None means that none is stored."""
+        self._headers.pop(shard, None)
+        self._layouts.pop(shard, None)
+        if layout:
+            self._layouts[shard] = layout
+        if self.config.shards == 1:
+            self.agreement = Agreement.STORED if layout else Agreement.NONE
+
+    def expires_at(self, shard: int | None, age: int = 0) -> int:
+        """Return when the shard's keys of a slice expire (ms)."""
+        expires = self.config.window.expires(self.slices[age]) if age else self._expires
+        return leaves(self.config, expires, shard)
+
+    def age_of(self, label: str | None) -> int:
+        """Return the age of the slice with this label; None: the current one. Raise ConfigError if it is not live."""
+        if label is None:
+            return 0
+        if label not in self.labels:
+            raise ConfigError("label", label, f"that of a live slice: {', '.join(self.labels)}")
+        return self.labels.index(label)
+
+    def header_without_items(self, shard: int | None) -> bytes:
+        """Return the packed header of a call without items; None: of the root of several shards."""
+        version = "" if shard is None else self.layout(shard).version
+        return header_of(self.begins, self.ends, self.expires_at(shard), version=version)

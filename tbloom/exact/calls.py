@@ -1,0 +1,74 @@
+"""The calls of the scripts in ``lua/exact``, a function for each file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tbloom.engine.buckets import keys_of_halves, packed
+from tbloom.engine.directory import LAST_BUCKET, Directory
+from tbloom.engine.flow import Call
+from tbloom.engine.pending import Batch
+from tbloom.engine.scripts import Script
+from tbloom.engine.tokens import LANE_TTL_MS
+from tbloom.exact.config import ExactConfig
+
+_CHANGE = Script("exact/change")
+_CLEAR = Script("exact/clear")
+_COUNT = Script("exact/count")
+
+#: A bucket with more entries is split. Redis keeps up to 128 in its compact form (a listpack). With fewer, a search is
+#: faster, but the keys take more memory.
+_MAX_ENTRIES = 80
+
+
+@dataclass(slots=True, eq=False)
+class ExactBatch(Batch):
+    """The items of one call to an exact filter."""
+
+    #: How long its items are remembered (ms); 0 if the call sets no TTL.
+    ttl: int = 0
+    #: The parameters were just compared, because the server asked for it.
+    compared: bool = False
+    #: The directory that its last call was made from; None if the call clears the filter.
+    directory: Directory | None = None
+    #: When the items that are seen expire (ms), if the call asks for it.
+    times: Sequence[int] = ()
+
+
+def change(
+    config: ExactConfig,
+    verb: str,
+    batch: ExactBatch,
+    directory: Directory,
+    swept: Sequence[int] = (),
+) -> Call:
+    """Add, discard or look up the items in the directory's buckets; ``verb`` is one of the script's.
+
+    An add also removes expired entries from the buckets ``swept``.
+    """
+    keys, shard = config.keys, batch.shard
+    prefix = keys.buckets(directory.generation, shard)
+    halves = [*map(directory.half_of, batch.digests)]
+    buckets = *keys_of_halves(prefix, halves), *[f"{prefix}{bucket}" for bucket in swept]
+    how = (batch.ttl, _MAX_ENTRIES, LAST_BUCKET, *swept) if verb == "add" else ()
+    is_compared = int(batch.compared or config.shards == 1)
+    checked = verb, batch.lane.number, config.stored, is_compared, directory.generation
+    return _CHANGE.call(
+        (keys.config(shard), keys.layout(shard), keys.lane(batch.lane.name, shard), *buckets),
+        (*checked, LANE_TTL_MS, packed(halves, batch.digests), *how),
+    )
+
+
+def clear(config: ExactConfig, batch: ExactBatch) -> Call:
+    """Delete a shard's layout; the batch has a lane, a generation, and no items."""
+    keys, shard = config.keys, batch.shard
+    return _CLEAR.call(
+        (keys.lane(batch.lane.name, shard), keys.config(shard), keys.layout(shard)),
+        (batch.lane.number, config.stored, LANE_TTL_MS, batch.generation),
+    )
+
+
+def count(buckets: Sequence[str], generation: str) -> Call:
+    """Count the items, the expired entries and the bytes in these buckets."""
+    return _COUNT.call(buckets, (generation,))
