@@ -163,7 +163,9 @@ class Verbs(Base[Client]):
     ) -> Flow[Answers]:
         """Add the items, and return their answers. An item without an answer is seen."""
         dispatcher, caches = self._dispatcher, self._cache.size > 0
-        age, slices = self._checked(within, keep)
+        age, slices = 0, self.config.slices
+        if not within is keep is None:
+            age, slices = self._checked(within, keep)
         asked = self._not_cached(digests, slices) if caches else digests
         batches, view = dispatcher.batches(asked, slices, age), dispatcher.view
         answers = yield from dispatcher.add(asked, batches, calls.add)

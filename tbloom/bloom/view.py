@@ -86,8 +86,9 @@ class Header:
                 numbers += number.to_bytes(2, "big")
             packed_sizes += _SIZE(hashes, len(group))
             steps.append((blocks, block_step(hashes) * ROW_BYTES))
-        #: The keys of the shard's parameters and state, then those of the parts.
-        self.keys: tuple[str, ...] = tuple(named)
+        #: The keys of the shard's parameters and state, then those of the parts. They are encoded once, because redis-py
+        #: would encode them in each call.
+        self.keys: tuple[bytes, ...] = tuple([key.encode() for key in named])
         #: The number of each part's slice (1: the current slice), two bytes each.
         self.slice_numbers: bytes = numbers
         #: The slice whose size decides how the current one begins; None: it begins as usual, or has begun.

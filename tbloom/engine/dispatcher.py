@@ -169,10 +169,11 @@ class Dispatcher(BeginsAnew, Generic[B]):
                 # Later calls will be refused, after a reconfigure() for example, so return the pending answers now.
                 if not pending.knows(digests):
                     raise
-            if pending.exist:
-                # A late reply to an earlier call may have noted an older generation since.
-                for batch in filter(attrgetter("answers"), batches):
-                    pending.note_generation(batch.shard, batch.generation)
+            if not pending.exist:
+                return answers_of(batches)
+            # A late reply to an earlier call may have noted an older generation since.
+            for batch in filter(attrgetter("answers"), batches):
+                pending.note_generation(batch.shard, batch.generation)
             return answers_of(batches) | pending.take_new(digests)
         except BaseException:  # GeneratorExit too, after a cancellation
             self.keep(batches)
@@ -181,6 +182,8 @@ class Dispatcher(BeginsAnew, Generic[B]):
     def fetch_lost(self, digests: list[Any]) -> Flow[None]:
         """Fetch the lost answers to these items, and the oldest ones if too many are lost."""
         lost = self.pending_answers.lost(digests)
+        if not lost:
+            return
         asked = [self._BATCH([], kept.batch.shard, kept.batch.lane) for kept in lost]
         # If the server refuses, because of changed parameters for example, it refuses the present call too.
         with suppress(TBloomError):

@@ -145,6 +145,8 @@ class PendingAnswers(BeginsAnew):
 
     def check_room(self, name: str, digests: Iterable[Any]) -> None:
         """Raise TBloomError if too many items are known to be new, and none of these is one of them."""
+        if len(self._new) < MAX_NEW and not self._inbox:
+            return
         with self._lock:
             self._take_in()
             if len(self._new) >= MAX_NEW:
