@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Hashable, Iterable
+from functools import partial
 from typing import Any, NamedTuple
 
-from tbloom.engine.flow import Flow
+from tbloom.engine.flow import Flow, copied
 from tbloom.engine.pending import Answers, Batch
 from tbloom.errors import TBloomError
 
@@ -54,7 +55,7 @@ class Waiting:
         self.batch: asyncio.Task[None] | None = None
         self._answer: Batch | None = None
 
-    def take(self, answers: Answers | Exception | None) -> None:
+    def take(self, answers: Answers | BaseException | None) -> None:
         """Give the task its answer, or the error. If the task was cancelled, keep a new item.
 
         With None or a TBloomError, the task asks again alone: the call has no answers, or was refused, perhaps because of
@@ -66,11 +67,10 @@ class Waiting:
                 self.done.set_result(bool(answer))
             elif answer and self.asked.keep:
                 self.asked.keep(self.item, answer)
-        elif not self.done.cancelled():
+        elif not self.done.done():
             if not isinstance(answers, TBloomError | None):
-                error = type(answers)(*answers.args)  # an object of its own for each task
-                error.__cause__ = answers
-                self.done.set_exception(error)
+                # An object of its own for each task, because each raises it.
+                self.done.set_exception(copied(answers))
             else:
                 self.done.set_result(None)
 
@@ -81,7 +81,7 @@ class Waiting:
             self.asked.keep(self.item, self._answer)
 
 
-def hand_out(waiting: Iterable[Waiting], answers: Answers | Exception | None) -> None:
+def hand_out(waiting: Iterable[Waiting], answers: Answers | BaseException | None) -> None:
     """Give each task its answer, or the error. Only one task is told that an added item is new."""
     # Tasks that still wait come first, so that a cancelled one is not told instead of them.
     for each in sorted(waiting, key=lambda each: each.done.cancelled()):
@@ -98,8 +98,8 @@ class Batcher:
         #: By kind: the items that wait for a call in flight.
         self._waiting: dict[Hashable, list[Waiting]] = {}
         self._batches = set[asyncio.Task[None]]()
-        #: The number of items of each call in flight.
-        self._on_way: list[int] = []
+        #: The number of items of each call in flight, by the id of the list of items that wait for it.
+        self._on_way: dict[int, int] = {}
         #: The batches in flight with items whose tasks were cancelled, and these items.
         self._left: dict[asyncio.Task[None], set[Any]] = {}
 
@@ -139,15 +139,15 @@ class Batcher:
         waiting = self._waiting.get(asked.kind)
         if waiting is None:
             waiting = self._waiting[asked.kind] = []
-            self._on_way.append(1)
+            self._on_way[id(waiting)] = 1
             try:
                 return await asked.alone(item)
             finally:
-                self._on_way.remove(1)
+                self._on_way.pop(id(waiting), None)
                 self._end(asked.kind, waiting, 1)
         mine = Waiting(asked, item, asyncio.get_running_loop().create_future())
         waiting.append(mine)
-        on_way = sum(self._on_way)
+        on_way = sum(self._on_way.values())
         if len(waiting) >= on_way and len(self._on_way) < AT_ONCE:
             self._end(asked.kind, waiting, on_way)
         try:
@@ -177,12 +177,12 @@ class Batcher:
             most = min(max(sent, len(waiting) // 2 + 1), MOST)
             others = self._waiting[kind] = waiting[most:]
             # Before the task is made, because an eager task runs at once.
-            self._on_way.append(len(waiting[:most]))
+            self._on_way[id(others)] = len(waiting[:most])
             batch = asyncio.create_task(self._send(waiting[:most], others))
             for each in waiting[:most]:
                 each.batch = batch
             self._batches.add(batch)
-            batch.add_done_callback(self._batches.discard)
+            batch.add_done_callback(partial(self._finish, waiting[:most], others))
 
     async def _send(self, taken: list[Waiting], others: list[Waiting]) -> None:
         """Send the items that are taken; the ``others`` wait for this call."""
@@ -190,10 +190,26 @@ class Batcher:
         try:
             if items := [each.item for each in taken if not each.done.cancelled()]:
                 answers = await asked.run(asked.many(items))
-        except Exception as error:  # noqa: BLE001 - each task raises it
+        except (asyncio.CancelledError, KeyboardInterrupt, SystemExit):
+            raise  # meant for this task alone
+        except BaseException as error:  # noqa: BLE001 - each task raises it
             answers = error
         finally:
-            self._on_way.remove(len(taken))
-            # Before the answers are handed out, so that the server has work while these tasks run.
-            self._end(asked.kind, others, len(taken))
-            hand_out(taken, answers)
+            self._hand_on(taken, others, answers)
+
+    def _hand_on(
+        self, taken: list[Waiting], others: list[Waiting], answers: Answers | BaseException | None
+    ) -> None:
+        """Send the items that wait for a call, and give its own items their answers."""
+        self._on_way.pop(id(others), None)
+        # Before the answers are handed out, so that the server has work while these tasks run.
+        self._end(taken[0].asked.kind, others, len(taken))
+        hand_out(taken, answers)
+
+    def _finish(
+        self, taken: list[Waiting], others: list[Waiting], batch: asyncio.Task[None]
+    ) -> None:
+        """Do what the task has left undone, if it was cancelled before it began or interrupted at its end."""
+        self._batches.discard(batch)
+        if id(others) in self._on_way or not all(each.done.done() for each in taken):
+            self._hand_on(taken, others, None)

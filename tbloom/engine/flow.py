@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Generator, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass
 from enum import IntEnum
 from itertools import chain, islice
@@ -90,6 +91,7 @@ def pairs(reply: Any) -> dict[Any, Any]:
 
 
 T = TypeVar("T")
+E = TypeVar("E", bound=BaseException)
 Flow = Generator[Sequence[Call], Sequence[Any], T]
 
 
@@ -171,6 +173,24 @@ def text(reply: str | bytes) -> str:
     return reply if isinstance(reply, str) else reply.decode(errors="replace")
 
 
+def copied(error: E) -> E:
+    """Return a copy of the error, with the error as its cause; the error itself if its class can't be copied."""
+    try:
+        copied = copy(error)
+        copied.args = error.args  # its constructor may take something else
+    except Exception:  # noqa: BLE001 - its constructor may raise anything
+        return error
+    copied.__cause__ = error
+    return copied
+
+
+def _explained(error: E, why: str) -> E:
+    """Return the error with an explanation in its message."""
+    error = copied(error)
+    error.args = (f"{error} ({why})",)
+    return error
+
+
 def _raise(call: Call, error: Exception) -> Flow[None]:
     """Raise the server's error, or one that names its cause.
 
@@ -180,10 +200,10 @@ def _raise(call: Call, error: Exception) -> Flow[None]:
         where = (
             "SECURITY.md has all rights that are needed; the server's ACL LOG says which one is not"
         )
-        raise type(error)(f"{error} ({where})") from error
+        raise _explained(error, where)
     if str(error).startswith("WRONGTYPE "):
         tag = text(call.key).partition("}")[0]
-        raise type(error)(f"{error} (another program has written to a key of {tag}}})") from error
+        raise _explained(error, f"another program has written to a key of {tag}}}")
     # The class is compared by name, because flows do not import redis-py.
     if type(error).__name__ == "ResponseError" and not _CODE.match(str(error)):
         [server] = yield [Call(("INFO", "server"), call.key)]

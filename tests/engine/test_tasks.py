@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import random
+import traceback
 from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import pytest
@@ -159,6 +162,67 @@ async def test_a_refusal_is_that_of_its_item_alone(url: str, name: str) -> None:
             assert {ConfigError} == {*map(type, answers[:2])}
             assert 10 == answers.count(is_new)
             assert all(isinstance(answer, FilterFull) for answer in answers[12:])
+
+
+class _TwoArguments(Exception):
+    """An error that can't be made again from its ``args``."""
+
+    def __init__(self, reason: str, *, code: int) -> None:
+        super().__init__(f"{code}: {reason}")
+
+
+class _OtherArguments(BaseException):
+    """An error that a second call of its class would describe otherwise."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"7: {reason}")
+
+
+class _Client(redis.asyncio.Redis):
+    """A caller's client, with an error of its own."""
+
+    error: Callable[[str], BaseException]
+
+    async def execute_command(self, *_: Any, **__: Any) -> Any:
+        await super().execute_command("PING")
+        raise self.error("why")
+
+
+@each_store
+@pytest.mark.parametrize("error", [partial(_TwoArguments, code=7), _OtherArguments])
+async def test_each_task_of_a_shared_call_gets_its_error(
+    store: Any, url: str, name: str, error: Callable[[str], BaseException]
+) -> None:
+    """Whatever its class, and with no trace of other tasks."""
+    client = _Client.from_url(url)
+    client.error, seen = error, store(client, name)
+    answers = await asyncio.wait_for(
+        asyncio.gather(*[seen.add(f"{i}") for i in range(50)], return_exceptions=True), 60
+    )
+    expected = error("why")
+    assert [(type(expected), "7: why")] * 50 == [(type(each), str(each)) for each in answers]
+    assert max(len([*traceback.walk_tb(each.__traceback__)]) for each in answers) < 40
+    await client.aclose()
+
+
+@each_store
+@pytest.mark.parametrize("turns", range(4))
+async def test_tasks_get_their_answers_if_their_shared_call_is_cancelled(
+    store: Any, url: str, name: str, turns: int
+) -> None:
+    """Before it begins, or at any moment after that."""
+    async with store.from_url(url, name) as seen:
+        await seen.add("the store begins")
+        tasks = [asyncio.create_task(seen.add(f"{i}")) for i in range(50)]
+        others = {*tasks, asyncio.current_task()}
+        while not (batches := asyncio.all_tasks() - others):  # noqa: ASYNC110 - no event tells
+            await asyncio.sleep(0)
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        for batch in batches:
+            batch.cancel()
+        assert [True] * 50 == await asyncio.wait_for(asyncio.gather(*tasks), 60)
+        assert not any(await asyncio.gather(*[seen.add(f"{i}") for i in range(50)]))
 
 
 async def test_an_answer_that_comes_as_its_caller_leaves_is_kept() -> None:
