@@ -16,7 +16,7 @@ from tbloom.bloom.claims.held import Claim
 from tbloom.bloom.claims.verbs import ClaimVerbs
 from tbloom.engine.aio import AsyncDriver
 from tbloom.engine.urls import ClientOptions
-from tbloom.errors import TBloomError
+from tbloom.errors import ConfigMismatch, TBloomError
 from tbloom.items import Item
 
 if TYPE_CHECKING:
@@ -46,7 +46,8 @@ class AsyncTimeBloom(ClaimVerbs["asyncio.Redis | asyncio.RedisCluster"], AsyncDr
     async def claiming(self, item: Item, within: int | None = None) -> AsyncIterator[bool]:
         """Claim the item in ``async with seen.claiming(item) as is_new:``.
 
-        A new item is committed at the end of the block, or released on an exception.
+        A new item is committed at the end of the block, or released on an exception in it. If the commit fails, the item
+        stays claimed, as after ``commit``; with ConfigMismatch, which lasts, it is released.
         """
         is_new = await self.claim(item, within) is Claim.NEW
         try:
@@ -59,7 +60,7 @@ class AsyncTimeBloom(ClaimVerbs["asyncio.Redis | asyncio.RedisCluster"], AsyncDr
         if is_new:
             try:
                 await self.commit(item)
-            except TBloomError:  # the commit was refused
+            except ConfigMismatch:  # another try would be refused too
                 await self.release(item)
                 raise
 

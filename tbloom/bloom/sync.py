@@ -16,7 +16,7 @@ from tbloom.bloom.claims.held import Claim
 from tbloom.bloom.claims.verbs import ClaimVerbs
 from tbloom.engine.sync import SyncDriver
 from tbloom.engine.urls import ClientOptions
-from tbloom.errors import TBloomError
+from tbloom.errors import ConfigMismatch, TBloomError
 from tbloom.items import Item
 
 
@@ -57,7 +57,8 @@ class TimeBloom(ClaimVerbs["redis.Redis | redis.RedisCluster"], SyncDriver):
     def claiming(self, item: Item, within: int | None = None) -> Iterator[bool]:
         """Claim the item in ``with seen.claiming(item) as is_new:``.
 
-        A new item is committed at the end of the block, or released on an exception.
+        A new item is committed at the end of the block, or released on an exception in it. If the commit fails, the item
+        stays claimed, as after ``commit``; with ConfigMismatch, which lasts, it is released.
         """
         is_new = self.claim(item, within) is Claim.NEW
         try:
@@ -70,7 +71,7 @@ class TimeBloom(ClaimVerbs["redis.Redis | redis.RedisCluster"], SyncDriver):
         if is_new:
             try:
                 self.commit(item)
-            except TBloomError:  # the commit was refused
+            except ConfigMismatch:  # another try would be refused too
                 self.release(item)
                 raise
 

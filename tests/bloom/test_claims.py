@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import Any
 
 import pytest
 import redis
 
-from tbloom import AsyncTimeBloom, Claim, FilterFull, TimeBloom
+from tbloom import AsyncTimeBloom, Claim, ConfigMismatch, FilterFull, TimeBloom
 from tbloom.bloom.claims.verbs import ClaimVerbs
 from tests.helpers.clock import Clockwork
 from tests.helpers.making import in_child, needs_fork
@@ -39,6 +40,51 @@ async def test_claiming_works_for_asyncio(url: str, name: str) -> None:
         async with seen.claiming("a") as is_new:
             assert is_new
         assert await seen.contains("a")
+
+
+@asynccontextmanager
+async def claiming(seen: Any, item: str) -> AsyncIterator[bool]:
+    """``claiming`` of either class."""
+    own = getattr(seen, "_seen", seen).claiming(item)
+    if isinstance(own, AbstractAsyncContextManager):
+        async with own as is_new:
+            yield is_new
+    else:
+        with own as is_new:
+            yield is_new
+
+
+async def test_claiming_leaves_a_commit_without_reply_to_the_heartbeat(make: Any, url: str) -> None:
+    """Finished work is not given to another process."""
+    is_cut, theirs = False, make()
+    with Proxy(url, lambda _: Fault.CUT_REQUEST if is_cut else None) as proxy:
+        ours = make(url=proxy.url, resend=False)
+        with pytest.raises(redis.ConnectionError):
+            async with claiming(ours, "a"):
+                is_cut = True
+        is_cut = False
+        assert BUSY is await theirs.claim("a")
+        await ours._send_heartbeat()
+        assert SEEN is await theirs.claim("a")
+        await ours.aclose()
+
+
+async def test_claiming_keeps_the_claim_while_a_slice_is_full(make: Any) -> None:
+    """As a commit does: the next slice has room for it."""
+    ours, theirs = (make(capacity=1, grow=False) for _ in range(2))
+    with pytest.raises(FilterFull):
+        async with claiming(ours, "second"):
+            await theirs.add("first")
+    assert BUSY is await theirs.claim("second")
+
+
+async def test_claiming_releases_what_can_not_be_committed(make: Any) -> None:
+    """The filter has other parameters by now."""
+    ours, theirs = make(), make(capacity=2000)
+    with pytest.raises(ConfigMismatch):
+        async with claiming(ours, "a"):
+            await theirs.reconfigure()
+    assert NEW is await theirs.claim("a")
 
 
 async def test_a_session_is_alive_while_it_sends_heartbeats(
