@@ -13,6 +13,7 @@ from tbloom.bloom.config import Config, from_stored, leaves
 from tbloom.bloom.layout import Layout
 from tbloom.bloom.view import header_of
 from tbloom.engine.flow import Call, Flow, Status, corrected, deliver, text
+from tbloom.engine.parameters import refusal
 from tbloom.engine.server import ServerClock
 from tbloom.errors import ConfigMismatch
 
@@ -61,8 +62,10 @@ def _change(new: Config, clock: ServerClock, stored: str, shard: int | None) -> 
             clock.learn(payload)
         elif status == Status.LAYOUT:
             layout = text(payload)
-        else:
+        elif status == Status.MISMATCH:
             stored = text(payload)
+        else:
+            raise refusal(new, status, payload)
         return None
 
     yield from corrected(new.name, "it changed", attempt)

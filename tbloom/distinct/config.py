@@ -12,7 +12,7 @@ from typing import Any
 from tbloom.distinct.keys import MappingKeys
 from tbloom.engine.flow import Status, text
 from tbloom.engine.keys import DEFAULT_MAPPING, check_name
-from tbloom.engine.parameters import differences, read_stored
+from tbloom.engine.parameters import differences, read_stored, unexpected
 from tbloom.errors import ConfigError, ConfigMismatch, TBloomError
 from tbloom.items import FINGERPRINT_NAME
 from tbloom.window import Window
@@ -113,4 +113,4 @@ def refusal(config: CounterConfig, status: int, payload: Any, *more: Any) -> TBl
             f"counter {config.name!r}: key {text(payload)!r} holds what is not tbloom's, or the server has lost what it "
             f"held; clear() the counter, or clear(mapping=True) if the key is one of the mapping {config.mapping!r}"
         )
-    return TBloomError(f"counter {config.name!r}: the server takes a call for a stray copy")
+    return unexpected(f"counter {config.name!r}", status)

@@ -68,7 +68,17 @@ def refusal(config: Guarded, status: int, payload: Any) -> TBloomError:
     """Return the error for a script's reply that no further call can correct."""
     if status == Status.MISMATCH:
         return mismatch(config, payload)
-    return TBloomError(f"filter {config.name!r}: the server takes a call for a stray copy")
+    return unexpected(f"filter {config.name!r}", status)
+
+
+def unexpected(store: str, status: int) -> TBloomError:
+    """Return the error for a script's reply that the client can't use; ``store`` is the kind and name of the store."""
+    if status == Status.STRAY:
+        return TBloomError(f"{store}: the server takes a call for a stray copy")
+    return TBloomError(
+        f"{store}: a script has replied with the unknown status {status}; does another version of tbloom use this store, "
+        "or is a part of another version installed?"
+    )
 
 
 def read_stored(stored: str) -> dict[str, Any]:

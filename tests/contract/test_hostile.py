@@ -18,6 +18,7 @@ import redis.asyncio
 from tbloom import AsyncTimeBloom, ConfigError, ConfigMismatch, ExactFilter, TBloomError, TimeBloom
 from tbloom.distinct import DistinctCounter
 from tests.helpers.contents import snapshot
+from tests.helpers.flows import flow_of, replies_to, script_of
 from tests.helpers.hostile import ITEMS, LABEL, PLANTED, Planted, refused
 from tests.helpers.making import Make
 from tests.helpers.stores import BLOOM, EXACT, Store
@@ -121,6 +122,31 @@ async def test_a_shard_without_parameters_asks_for_them(
     for item, verb in product(ITEMS, verbs):
         with pytest.raises(ConfigMismatch, match=r"(capacity is 2000|shards is 3) there and"):
             await getattr(old, verb)(item)
+
+
+@pytest.mark.parametrize(
+    ("store", "verb", "status", "why"),
+    [
+        *((store, "add", 3, "a stray copy") for store in PLANTED),
+        *((store, verb, 42, "unknown status 42") for store in PLANTED for verb in ("add", "clear")),
+        *((BLOOM, verb, 42, "unknown status 42") for verb in ("claim", "commit", "reconfigure")),
+        (EXACT, "discard", 42, "unknown status 42"),
+    ],
+    ids=str,
+)
+def test_a_reply_that_is_not_understood_is_named(
+    own: redis.Redis, store: Store, verb: str, status: int, why: str
+) -> None:
+    """Only a stray copy is called one."""
+    PLANTED[store].filled(own, 1)
+    seen, replies = PLANTED[store].open(own, 1), None
+    if verb == "reconfigure":
+        seen = TimeBloom(own, "planted", granularity="m", capacity=5000)
+    flow = flow_of(seen, verb, *([] if verb in ("clear", "reconfigure") else ["new"]))
+    while script_of((calls := flow.send(replies))[0]) in ("", "bloom/open"):
+        replies = replies_to(own, calls)
+    with pytest.raises(TBloomError, match=why):
+        flow.send([[status, 0]])
 
 
 _NO_TTLS = (

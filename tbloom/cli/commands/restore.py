@@ -27,6 +27,7 @@ from tbloom.cli.kit.command import Command
 from tbloom.cli.kit.errors import CommandError
 from tbloom.cli.kit.filters import Server
 from tbloom.engine.flow import Status
+from tbloom.engine.parameters import refusal
 from tbloom.errors import TBloomError
 from tbloom.window import ALWAYS
 
@@ -138,13 +139,15 @@ class Upload:
         incoming = [self._keys[part] for part in parts]
         call = calls.restore_shard(self._config, shard, layout.entries, incoming, restored)
         call = call.with_text()
-        status, _ = self._client.execute_command(*call.words)
+        status, payload = self._client.execute_command(*call.words)
         if status == Status.MISMATCH:
             raise self._begun()
-        if status != Status.OK:
+        if status == Status.DAMAGED:
             raise CommandError(
                 "the server dropped a key before the upload was complete; nothing was restored"
             )
+        if status != Status.OK:
+            raise refusal(self._config, status, payload)
 
     def _begun(self) -> CommandError:
         return CommandError(
