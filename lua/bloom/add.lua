@@ -18,7 +18,7 @@
 --            {1, now}, {4, ''}, {5, layout, parameters}  refused (shared/calls.lua); nothing changed
 -- Errors     WRONGTYPE, OOM, READONLY, each before anything is changed
 
-local config_key, state, chosen, FIRST_PART = KEYS[1], KEYS[2], KEYS[3], 3
+local config_key, state, FIRST_PART = KEYS[1], KEYS[2], 3
 local number, lane = read_token(ARGV[1])
 local begins, ends, expires, capacity, part_bytes, columns, version, field, oldest, sizes = read_constants(ARGV[2])
 local items, item_bytes = ARGV[3], columns + 4 * #sizes / 3
@@ -40,14 +40,12 @@ if not at then return {0, string.rep('0', #items / item_bytes)} end
 
 -- Included here, because most calls have ended by now: to make these functions takes 1 us, and such a call 12.
 -- Includes   changes
-local count = items_in(redis.call('HGET', state, field))
+-- '': the part begins, or the server has dropped it, and its items with it.
+local count = block == '' and 0 or items_in(redis.call('HGET', state, field))
 local answers, new = insert_new(at, start, block, items, item_bytes, sizes, columns, FIRST_PART, part_bytes, capacity - count)
 if new == 0 then return {0, answers} end
 
 redis.call('HSET', state, lane, lane_entry(number, answers, now), field, argument(count + new))
-if count == 0 then
-  begin_part(chosen, config_key, state, expires, oldest, now)
-elseif not entry then
-  sweep(state, '', now)
-end
+keep_ttls(FIRST_PART, count == 0, config_key, state, expires, oldest, now)
+if count > 0 and not entry then sweep(state, '', now) end
 return {0, answers}

@@ -27,7 +27,11 @@ if refused then return refused end
 local stored = redis.call('GET', config_key)
 if stored and stored ~= config then return {2, stored} end
 local layout = state and redis.call('HGET', state, 'layout')
-if stored and layout then return {5, layout} end
+if stored and layout then
+  if store and lacks_ttl(config_key, expires) then drop_at(config_key, expires) end
+  if store and lacks_ttl(state, expires) then drop_at(state, expires) end
+  return {5, layout}
+end
 if not store then return {0, ''} end
 redis.call('SET', config_key, config, 'KEEPTTL')
 prolong(config_key, expires, now)

@@ -24,7 +24,7 @@ if refused then return refused end
 if count >= capacity then
   layout = changed_layout(layout, entries)
   redis.call('HSET', state, 'layout', layout)
-  prolong(config_key, expires, now)
-  prolong(state, expires, now)
+  extend(config_key, expires, now)
+  extend(state, expires, now)
 end
 return {5, layout}

@@ -104,7 +104,7 @@ for _, item in ipairs(missing) do
   if has_room(directory, at) then
     redis.call('ZADD', KEYS[at], entry_now + ttl, fingerprint_at(items, item))
     new = new + 1
-    keep_bucket(KEYS[at], now + ttl, now)
+    keep_bucket(KEYS[at], entry_now + ttl, now - entry_now, now)
     split_if_due(directory, at, bucket)
   else
     answers[item + 1] = '2'

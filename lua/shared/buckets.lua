@@ -69,11 +69,13 @@ local function half_of(fingerprint, bucket)
   return math.floor(bits / step) % 2
 end
 
--- Extends a bucket's TTL to one second after expires, because PTTL goes by the time at which the script began. A bucket
--- without TTL that is not new has lost it to another program; it goes when its last entry is swept.
-local function keep_bucket(key, expires, now)
-  local left, least = redis.call('PTTL', key), expires + 1000 - now
-  if left < least and (left >= 0 or redis.call('ZCARD', key) == 1) then redis.call('PEXPIREAT', key, now + least) end
+-- Extends a bucket's TTL to one second after its new entry's, because PTTL goes by the time at which the script began. Entries
+-- expire `from` ms later than they say (see `since`). A bucket without a TTL is new, or has lost it to another program.
+local function keep_bucket(key, expires, from, now)
+  local left = redis.call('PTTL', key)
+  if left < 0 then expires = redis.call('ZRANGE', key, -1, -1, 'WITHSCORES')[2] end
+  local least = from + expires + 1000 - now
+  if left < least then redis.call('PEXPIREAT', key, now + least) end
 end
 
 -- Splits the bucket KEYS[at], a sorted set or a hash, into its halves, the two keys after it, if it has too many entries;

@@ -39,10 +39,29 @@ local function insert_new(at, start, block, items, item_bytes, sizes, columns, f
   return table.concat(answers), new
 end
 
--- Gives a part that begins its TTL, and extends that of the filter; removes some of what has left the window.
-local function begin_part(part, config_key, state, expires, oldest, now)
-  prolong(config_key, expires, now)
-  prolong(state, expires, now)
-  drop_at(part, expires)
+-- Gives the filter's keys a TTL if they lack one; only the part KEYS[first] if `expires` is too early for the others, because KEYS
+-- has a newer slice's part.
+local function give_ttls(first, config_key, state, expires)
+  local keys = {KEYS[first], config_key, state}
+  for i = first + 1, #KEYS do
+    if KEYS[i] > KEYS[first] then
+      keys = {KEYS[first]}
+      break
+    end
+    keys[i - first + 3] = KEYS[i]
+  end
+  for _, key in ipairs(keys) do
+    if lacks_ttl(key, expires) then drop_at(key, expires) end
+  end
+end
+
+-- After an insert: gives TTLs. With a part that begins, extends those of the filter, and removes some of what has left the window.
+local function keep_ttls(first, begins, config_key, state, expires, oldest, now)
+  if begins or lacks_ttl(KEYS[first], expires) or lacks_ttl(state, expires) or lacks_ttl(config_key, expires) then
+    give_ttls(first, config_key, state, expires)
+  end
+  if not begins then return end
+  extend(config_key, expires, now)
+  extend(state, expires, now)
   sweep(state, oldest, now)
 end

@@ -41,5 +41,6 @@ local function store(head, containers, n, generation, expires)
     if container then redis.call('HSET', head.key, at, container) else redis.call('HDEL', head.key, at) end
   end
   redis.call('HSET', head.key, 'head', string.format('%.0f %.0f %s', math.max(0, n), version, generation))
-  if not head.is_live and expires > 0 then redis.call('PEXPIREAT', head.key, expires) end
+  -- A piece that is not new may have lost its TTL to another program (PERSIST, or RESTORE without a TTL).
+  if expires > 0 and redis.call('PTTL', head.key) == -1 then redis.call('PEXPIREAT', head.key, expires) end
 end

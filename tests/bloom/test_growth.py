@@ -11,6 +11,7 @@ from tbloom import FilterFull, TBloomError, TimeBloom
 from tbloom.bloom import sizing
 from tbloom.bloom.config import configure
 from tbloom.bloom.layout import Layout
+from tbloom.engine import dispatcher
 from tests.helpers.making import Make
 
 
@@ -81,14 +82,17 @@ async def test_a_part_that_is_full_without_a_further_one_gets_one(
 
 
 async def test_a_slice_whose_parts_are_all_full_is_an_error(
-    make: Make, client: redis.Redis, name: str
+    make: Make, client: redis.Redis, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another program has written the numbers of items; a call ends all the same."""
+    """Another program has written them, and the numbers of their items; a call ends all the same."""
+    monkeypatch.setattr(dispatcher, "MAX_CORRECTIONS", 9)
     seen = make(capacity=1)
     await seen.add("a")
     label = (await seen.info()).slices[-1].label
-    full = {f"{label}:{number}": 10**15 for number in range(1, 100)}
+    full = {f"{label}:{number}": 10**15 for number in range(1, 12)}
     client.hset(f"{{{name}}}:state", mapping=full)
+    for part in full:
+        client.setrange(f"{{{name}}}:{part}", 10**6, "\0")
     with pytest.raises(TBloomError, match="times in a row"):
         await seen.add("b")
     assert not await seen.contains("b")

@@ -22,7 +22,7 @@
 --
 -- A second copy of the call finds the items in the filter, and changes nothing.
 
-local config_key, state, claims, part, FIRST_PART = KEYS[1], KEYS[2], KEYS[3], KEYS[4], 4
+local config_key, state, claims, FIRST_PART = KEYS[1], KEYS[2], KEYS[3], 4
 local begins, ends, expires, capacity, part_bytes, columns, version, field, oldest, sizes = read_constants(ARGV[1])
 local session, items, item_bytes = ARGV[2], ARGV[3], columns + 4 * #sizes / 3 + 16
 
@@ -30,11 +30,14 @@ local now, refused = refusal(begins, ends, redis.call('HGET', state, 'layout'), 
 if refused then return refused end
 if session ~= '' then redis.call('HLEN', claims) end
 
-local count = items_in(redis.call('HGET', state, field))
 local at, start, block = next_new(items, 1, item_bytes, sizes, columns, FIRST_PART)
+-- '': the part begins, or the server has dropped it, and its items with it.
+local count = block == '' and 0 or items_in(redis.call('HGET', state, field))
 local answers, new = insert_new(at, start, block, items, item_bytes, sizes, columns, FIRST_PART, part_bytes, capacity - count)
-if new > 0 then redis.call('HSET', state, field, argument(count + new)) end
-if new > 0 and count == 0 then begin_part(part, config_key, state, expires, oldest, now) end
+if new > 0 then
+  redis.call('HSET', state, field, argument(count + new))
+  keep_ttls(FIRST_PART, count == 0, config_key, state, expires, oldest, now)
+end
 local done = {}
 for ends_at = item_bytes, session ~= '' and #answers * item_bytes or 0, item_bytes do
   local digest = string.sub(items, ends_at - 15, ends_at)
