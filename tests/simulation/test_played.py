@@ -11,7 +11,7 @@ from tests.simulation import playing
 from tests.simulation.network import Player
 
 Record = Callable[[str, object], None]
-#: How long all cases together are played (s): in `make test` (`make mutants` takes longer), and in `make check`.
+#: How long all cases together are played (s): in `make test` (`make mutants` takes less), and in `make check`.
 _SECONDS, _LONG = float(os.environ.get("TBLOOM_SIMULATION_SECONDS", "34")), 280
 
 
