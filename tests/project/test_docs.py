@@ -61,14 +61,6 @@ def test_readme_has_a_row_for_each_extra() -> None:
     assert {*named} == {*(metadata("tbloom").get_all("Provides-Extra") or ())}
 
 
-def test_a_long_page_has_a_table_of_contents() -> None:
-    """One of more than about three screens."""
-    for path in (ROOT / "docs").glob("*.md"):
-        text = path.read_text(encoding="utf-8")
-        if len(text.split()) > 900 and path.name != "benchmarks.md":
-            assert "On this page:" in text, path.name
-
-
 def crawled(client: redis.Redis, folder: Path) -> None:
     """Leaves the state after crawls of the spiders ``news`` with scrapy-redis, and ``other`` with a JOBDIR; and a cache."""
     request = Request("https://example.com/a")
