@@ -18,7 +18,7 @@ from tbloom.version import __version__
 
 if TYPE_CHECKING:
     from tbloom.bloom.aio import AsyncTimeBloom
-    from tbloom.bloom.claims.held import Claim
+    from tbloom.bloom.claims.calls import Claim
     from tbloom.bloom.info import FilterInfo, SliceInfo
     from tbloom.bloom.sync import TimeBloom
     from tbloom.exact import AsyncExactFilter, ExactFilter, ExactInfo
@@ -53,7 +53,7 @@ _MODULES = {
     "AsyncExactFilter": "exact",
     "AsyncLocalBloom": "local.aio",
     "AsyncTimeBloom": "bloom.aio",
-    "Claim": "bloom.claims.held",
+    "Claim": "bloom.claims.calls",
     "ExactFilter": "exact",
     "ExactInfo": "exact",
     "FilterInfo": "bloom.info",

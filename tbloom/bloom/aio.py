@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Self, Unpack
 from redis import RedisError
 
 from tbloom.bloom.base import Own
+from tbloom.bloom.claims.calls import Claim
 from tbloom.bloom.claims.heartbeat import run_in_task
-from tbloom.bloom.claims.held import Claim
 from tbloom.bloom.claims.verbs import ClaimVerbs
 from tbloom.engine.aio import AsyncDriver
 from tbloom.engine.urls import ClientOptions
@@ -71,7 +71,7 @@ class AsyncTimeBloom(ClaimVerbs["asyncio.Redis | asyncio.RedisCluster"], AsyncDr
         self._heartbeat = None
         await self._let_go()
         try:
-            if self._claims.own.is_used:
+            if self._claims.is_used:
                 with suppress(RedisError, TBloomError):  # the session then ends by its TTL
                     await self.end_session()
             self._warn_of_uncommitted()

@@ -9,8 +9,7 @@ from typing import ParamSpec, Self, TypedDict, TypeVar, Unpack
 
 from tbloom.bloom.batch import FilterBatch
 from tbloom.bloom.cache import LocalCache
-from tbloom.bloom.claims.protocol import Claims
-from tbloom.bloom.claims.sessions import Sessions
+from tbloom.bloom.claims.flows import Claims
 from tbloom.bloom.config import Config, Parameters, configure, from_stored
 from tbloom.bloom.dispatcher import FilterDispatcher
 from tbloom.bloom.hasher import Secret
@@ -113,7 +112,6 @@ class Base(Store[Client, Config]):
         self._cache = LocalCache(cache_size, seconds("cache_ttl", cache_ttl, 0, _LONGEST_SESSION))
         self._dispatcher = FilterDispatcher(self.config)
         self._claims = Claims(self._dispatcher, round(self.session_ttl * 1000))
-        self._sessions = Sessions(self._claims)
         self._begin()
 
     @classmethod
@@ -155,7 +153,7 @@ class Base(Store[Client, Config]):
     @property
     def session(self) -> str:
         """The name under which this process claims items."""
-        return self._claims.own.name
+        return self._claims.session.name
 
     @verb
     def _adopt(self, secret: bytes | None) -> Flow[None]:
@@ -188,9 +186,7 @@ class Base(Store[Client, Config]):
         self.config, expected = config, self._dispatcher.expected
         self._dispatcher = FilterDispatcher(self.config)
         self._dispatcher.expected = expected
-        self._claims.dispatcher = self._dispatcher
-        self._claims.own.shards.clear()
-        self._sessions = Sessions(self._claims)
+        self._claims.use(self._dispatcher)
 
     def _adopting(self, flow: Flow[T]) -> Flow[T]:
         """Adopt the stored number of shards, then run the flow and return its result."""

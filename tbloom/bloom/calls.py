@@ -20,7 +20,6 @@ _CLEAR = Script("bloom/clear")
 _OPEN = Script("bloom/open")
 _SET_LAYOUT = Script("bloom/set_layout")
 _RECONFIGURE = Script("bloom/reconfigure")
-_COMMIT = Script("bloom/claims/commit")
 _RESTORE_SHARD = Script("bloom/restore_shard")
 
 
@@ -41,15 +40,6 @@ def newest_slices(batch: FilterBatch) -> Call:
     header = batch.header
     arguments = header.packed, header.slice_numbers, header.pack(batch.digests)
     return _CONTAINS.call(header.keys, arguments)
-
-
-def commit(batch: FilterBatch, session: str = "") -> Call:
-    """Write the items (``claims/commit.lua``), and end this session's claims of them; "": end no claims."""
-    header = batch.header
-    config, state, *parts = header.keys
-    keys = config, state, header.view.config.keys.claims(batch.shard), *parts
-    items = header.pack(batch.digests, with_digests=True)
-    return _COMMIT.call(keys, (header.packed, session, items))
 
 
 def clear(batch: FilterBatch, view: View, counted: Sequence[str]) -> Call:

@@ -11,8 +11,8 @@ from typing import Self, Unpack
 import redis
 
 from tbloom.bloom.base import Own
+from tbloom.bloom.claims.calls import Claim
 from tbloom.bloom.claims.heartbeat import run_in_thread
-from tbloom.bloom.claims.held import Claim
 from tbloom.bloom.claims.verbs import ClaimVerbs
 from tbloom.engine.sync import SyncDriver
 from tbloom.engine.urls import ClientOptions
@@ -81,7 +81,7 @@ class TimeBloom(ClaimVerbs["redis.Redis | redis.RedisCluster"], SyncDriver):
         self._heartbeat = None
         self._let_go()
         try:
-            if self._claims.own.is_used:
+            if self._claims.is_used:
                 with suppress(
                     redis.RedisError, TBloomError
                 ):  # after an error, the session ends by its TTL
@@ -92,7 +92,7 @@ class TimeBloom(ClaimVerbs["redis.Redis | redis.RedisCluster"], SyncDriver):
 
     def _keep_session(self) -> None:
         """Start the thread that sends heartbeats, unless it runs."""
-        with self._claims.own.lock:
+        with self._claims.lock:
             if self._heartbeat and self._heartbeat.is_alive():  # a forked child has no such thread
                 return
             closed, send = threading.Event(), weakref.WeakMethod(self._send_heartbeat)

@@ -9,6 +9,7 @@ from typing import Any
 
 from tbloom.bloom import calls
 from tbloom.bloom.base import Base
+from tbloom.bloom.claims.calls import commit
 from tbloom.bloom.config import from_stored
 from tbloom.bloom.dispatcher import FilterDispatcher
 from tbloom.bloom.info import FilterInfo, glance, read_info
@@ -138,7 +139,7 @@ class Verbs(Base[Client]):
             yield from deliver([Call(("UNLINK", self.config.keys.fingerprinter()))])
         finally:
             self._forget_cached()
-        self._claims.own.forget()
+        self._claims.session.forget()
 
     @verb
     def reconfigure(self) -> Flow[None]:
@@ -212,7 +213,7 @@ class Verbs(Base[Client]):
         batches = dispatcher.batches(digests, age + 1, age)
         for batch in batches:
             batch.label = label
-        yield from dispatcher.send(batches, calls.commit, Agreement.STORED)
+        yield from dispatcher.send(batches, commit, Agreement.STORED)
         return sum((batch.answers or "").count("1") for batch in batches)
 
     def _keys(self, at: datetime | None) -> Flow[list[str]]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import redis
 
-from tbloom.bloom.claims.held import Claim
+from tbloom.bloom.claims.calls import Claim
 from tbloom.bloom.sync import TimeBloom
 from tbloom.cli.kit import progress
 from tbloom.cli.kit.errors import CommandFailed

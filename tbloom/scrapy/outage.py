@@ -143,22 +143,22 @@ class CrawlBloom(CrawlStore, TimeBloom):
     @property
     def has_handed_over(self) -> bool:
         """Whether other processes are to end claims of this session."""
-        return self._claims.own.handed_over
+        return self._claims.session.handed_over
 
     def holds(self, item: Item) -> bool:
         """Whether this process has claimed the item."""
-        return self.config.digest(item) in self._claims.own.claimed
+        return self._claims.session.owns(self.config.digest(item))
 
     def known(self, item: Item) -> Claim | None:
         """The answer for the item that needs no server, if there is one."""
         digest = self.config.digest(item)
-        if digest in self._claims.own.claimed:
+        if self._claims.session.owns(digest):
             return Claim.BUSY
         return Claim.SEEN if self._is_cached(digest, self.config.slices) else None
 
     def uncommitted(self, items: Iterable[Item]) -> int:
         """The number of these items whose commits have failed, and are still to be sent: heartbeats and ``close`` do."""
-        return len(self._claims.own.to_commit.keys() & {*self.config.digests_of(items)})
+        return len(self._claims.uncommitted & {*self.config.digests_of(items)})
 
     def note_again(self, notes: dict[bytes, str]) -> None:
         """Gives items that this process has claimed other notes."""
@@ -177,7 +177,7 @@ class CrawlBloom(CrawlStore, TimeBloom):
         try:
             super().release_many(items)
         except RedisError:  # else they would be busy here until the server knows of it
-            self._claims.own.give_up(self.config.digests_of(items))
+            self._claims.session.disown(self.config.digests_of(items))
             raise
 
 

@@ -71,7 +71,7 @@ def test_only_claims_of_dead_sessions_are_removed(
     ours: TimeBloom, theirs: TimeBloom, client: redis.Redis
 ) -> None:
     """An item that was seen when its claim was looked at may be claimed by a living session by now."""
-    bury = theirs._claims.release([digest(b"a")], "dead")
+    bury = theirs._claims.release_dead([digest(b"a")])
     calls = next(bury)
     assert NEW is ours.claim("a")
     assert [[0, b"0"]] == replies_to(client, calls)

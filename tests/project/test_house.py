@@ -131,11 +131,3 @@ def test_a_script_is_its_files_as_they_stand(path: Path) -> None:
         places = [f"shared/{each}" for each in included if each != "none"]
         files += [place for place in dict.fromkeys(places) if place not in files]
     assert lines == Counter(script.text.splitlines())
-<<<<<<< HEAD
-
-
-def test_the_text_of_add_is_short() -> None:
-    """A client sends it to a server that does not know it."""
-    assert len(Script("bloom/add").text) <= 17_500
-=======
->>>>>>> fefd1fb6 (Remove the limits of a module's lines, a page's words and a script's text)

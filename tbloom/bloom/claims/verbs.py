@@ -6,7 +6,7 @@ import logging
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 
-from tbloom.bloom.claims.held import Claim, Session
+from tbloom.bloom.claims.calls import Claim
 from tbloom.bloom.verbs import Verbs
 from tbloom.engine.client import Client
 from tbloom.engine.flow import Flow
@@ -22,11 +22,11 @@ class ClaimVerbs(Verbs[Client]):
 
     def _warn_of_uncommitted(self) -> None:
         """Log the number of failed commits, which nobody will send again."""
-        if left := len(self._claims.own.to_commit):
+        if failed := len(self._claims.uncommitted):
             message = (
                 "%r: the commits of %d items have failed; they are new once their claims expire"
             )
-            logger.warning(message, self.name, left)
+            logger.warning(message, self.name, failed)
 
     @verb
     def claim(
@@ -109,17 +109,14 @@ class ClaimVerbs(Verbs[Client]):
         """
         digests = self.config.digests_of(items)
         self._dispatcher.pending_answers.forget(digests)
-        self._claims.own.hold(digests)
+        self._claims.session.own(digests)
 
     def hand_over(self, items: Iterable[Item]) -> None:
         """Hand claimed items over to another process, which claims them with this session as ``previous_owner``.
 
         Until then, this session keeps the claims alive, and asks Redis about them.
         """
-        session, digests = self._claims.own, self.config.digests_of(items)
-        session.handed_over = True
-        for digest in digests:
-            session.claimed.pop(digest, None)
+        self._claims.session.hand_over(self.config.digests_of(items))
 
     @verb
     def take_over(self, limit: int = 100, prefix: str = "") -> Flow[list[str]]:
@@ -131,16 +128,15 @@ class ClaimVerbs(Verbs[Client]):
         self._keep_session()
         if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
             raise ConfigError("limit", limit, "a whole number from 1 on")
-        return (yield from self._sessions.take_over(limit, prefix))
+        return (yield from self._claims.take_over(limit, prefix))
 
     @verb
     def other_sessions(self) -> Flow[dict[str, int]]:
         """Return the other living sessions, and until when each counts as alive (ms, by the server's clock)."""
-        known = yield from self._sessions.heartbeat()
         alive_until: dict[str, int] = {}
-        for now, sessions in known.values():
-            for name, until in sessions.items():
-                if until > now:
+        for sessions in (yield from self._claims.sessions()).values():
+            for name, until in sessions.alive_until.items():
+                if until > sessions.now:
                     alive_until[name] = max(until, alive_until.get(name, until))
         alive_until.pop(self.session, None)
         return alive_until
@@ -151,27 +147,12 @@ class ClaimVerbs(Verbs[Client]):
 
         The next claim puts it back. No other thread or task may claim meanwhile.
         """
-        session = self._claims.own
-        if not session.is_busy and not session.handed_over:
-            # Before the call, so that no heartbeat puts it back meanwhile.
-            shards, session.shards = session.shards, set()
-            try:
-                yield from self._sessions.heartbeat(session, -1, shards)
-            except BaseException:
-                session.shards |= shards
-                raise
+        return self._claims.pause()
 
     @verb
     def end_session(self) -> Flow[None]:
         """End this session. Its remaining claims are treated as a dead session's. The next claim begins another session."""
-        try:
-            yield from self._claims.retry_failed()
-        finally:
-            old, new = self._claims.own, Session()
-            new.to_commit |= old.to_commit  # failed commits must still be sent
-            self._claims.own = new
-        ttl_ms = 0 if old.is_busy or old.handed_over else -1
-        yield from self._sessions.heartbeat(old, ttl_ms)
+        return self._claims.end()
 
     @abstractmethod
     def _keep_session(self) -> None:
@@ -179,7 +160,7 @@ class ClaimVerbs(Verbs[Client]):
 
     @verb
     def _send_heartbeat(self) -> Flow[None]:
-        return self._sessions.send_heartbeat()
+        return self._claims.heartbeat()
 
     def _beat_seconds(self) -> float:
         """Return the time between two heartbeats (s); three may be lost."""
@@ -189,7 +170,7 @@ class ClaimVerbs(Verbs[Client]):
         self, digests: list[bytes], within: int, notes: Mapping[bytes, str], previous_owner: str
     ) -> Flow[list[Claim]]:
         asked = digests if previous_owner else self._not_cached(digests, within)
-        session, view = self._claims.own, self._dispatcher.current_view()
+        session, view = self._claims.session, self._dispatcher.current_view()
         with session.calling(asked) as number:
             answers = yield from self._claims.claim(
                 session, number, asked, within, notes, previous_owner=previous_owner

@@ -1,0 +1,98 @@
+"""The calls of the scripts in ``lua/bloom/claims``, a function for each file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from enum import Enum
+
+from tbloom.bloom.batch import FilterBatch
+from tbloom.bloom.claims.session import Session
+from tbloom.engine.flow import Call
+from tbloom.engine.scripts import Script
+
+_CLAIM = Script("bloom/claims/claim")
+_COMMIT = Script("bloom/claims/commit")
+_RELEASE = Script("bloom/claims/release")
+_HEARTBEAT = Script("bloom/claims/heartbeat")
+_ABANDONED = Script("bloom/claims/abandoned")
+
+#: Return the number of a call as scripts get it. It is no function, because every claim uses it.
+_hex: Callable[[int], str] = "{:08x}".format
+
+#: The keys of a shard's claims, and of its sessions.
+Keys = tuple[str, str]
+
+
+class Claim(Enum):
+    """The answer of ``claim``."""
+
+    #: New, and now claimed by you.
+    NEW = "new"
+    #: Seen within the window.
+    SEEN = "seen"
+    #: Claimed by a living session, which may yet commit or release it.
+    BUSY = "busy"
+
+
+#: The answers in the reply of ``claim``.
+CLAIMS = {"1": Claim.NEW, "0": Claim.SEEN, "2": Claim.BUSY}
+
+
+def claim(
+    batch: FilterBatch,
+    session: Session,
+    number: int,
+    *,
+    ttl_ms: int,
+    previous_owner: str,
+    notes: Mapping[bytes, str],
+) -> Call:
+    """Claim the items, with their notes. ``number`` is the call's in the session."""
+    header, keys = batch.header, batch.header.view.config.keys
+    config, state, *parts = header.keys
+    return _CLAIM.call(
+        (config, state, keys.claims(batch.shard), keys.sessions(batch.shard), *parts),
+        (
+            header.packed,
+            session.name,
+            ttl_ms,
+            _hex(session.least),
+            f"{batch.within:04x}",
+            previous_owner,
+            header.pack(batch.digests, with_digests=True),
+            _hex(number),
+            *(map(notes.__getitem__, batch.digests) if notes else ()),
+        ),
+    )
+
+
+def commit(batch: FilterBatch, session: str = "") -> Call:
+    """Write the items, and end the session's claims of them. Without a session, for an import, end no claims."""
+    header = batch.header
+    config, state, *parts = header.keys
+    keys = config, state, header.view.config.keys.claims(batch.shard), *parts
+    items = header.pack(batch.digests, with_digests=True)
+    return _COMMIT.call(keys, (header.packed, session, items))
+
+
+def release(
+    keys: Keys, session: Session, how: str, digests: Iterable[bytes], numbers: Iterable[int] = ()
+) -> Call:
+    """End claims up to these numbers. ``release.lua`` says what ``how`` may be."""
+    claimed_as = "".join(map(_hex, numbers))
+    return _RELEASE.call(
+        keys, (session.name, how, b"".join(digests), claimed_as, _hex(session.least))
+    )
+
+
+def heartbeat(keys: Keys, session: str, ttl_ms: int, expires: int, least: int) -> Call:
+    """Keep a session alive or end it, and ask for all sessions."""
+    return _HEARTBEAT.call(keys, (session, ttl_ms, expires, _hex(least)))
+
+
+def abandoned(
+    keys: Keys, cursor: str, count: int, prefix: str, handled: Mapping[str, int], *, wanted: bool
+) -> Call:
+    """Find the claims of dead sessions on one page, and forget the ``handled`` sessions."""
+    words = [word for session in handled.items() for word in session]
+    return _ABANDONED.call(keys, (cursor, count, int(wanted), prefix, *words))

@@ -1,0 +1,267 @@
+"""Claims: leases on items. A claimed item is seen only once the work on it is done.
+
+Each shard has a hash of claims, with an entry for each claimed item, and a hash of the sessions that hold them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
+from functools import partial
+from itertools import chain
+from threading import RLock
+
+from tbloom.bloom.batch import FilterBatch
+from tbloom.bloom.claims import calls
+from tbloom.bloom.claims.calls import CLAIMS, Claim
+from tbloom.bloom.claims.session import Session
+from tbloom.bloom.claims.takeover import Abandoned, Searches, Sessions
+from tbloom.bloom.dispatcher import FilterDispatcher
+from tbloom.engine.dispatcher import Agreement
+from tbloom.engine.flow import Call, Flow, deliver_all, text
+from tbloom.engine.forks import BeginsAnew
+from tbloom.errors import TBloomError
+
+
+class Claims(BeginsAnew):
+    """The claims of one client, as flows (see ``bloom/verbs``). Items are given by their digests."""
+
+    def __init__(self, dispatcher: FilterDispatcher, ttl_ms: int) -> None:
+        self._ttl_ms = ttl_ms
+        super().__init__()
+        self.use(dispatcher)
+
+    def begin(self) -> None:
+        """Start a session without claims. A forked child has a session of its own."""
+        self.session: Session = Session()
+        #: Guards the start of the heartbeats.
+        self.lock: AbstractContextManager[bool] = RLock()
+
+    def use(self, dispatcher: FilterDispatcher) -> None:
+        """Send calls by this dispatcher from now on, before anything is claimed."""
+        self._dispatcher = dispatcher
+        self._searches = Searches(dispatcher.config)
+        self.session.shards.clear()
+
+    @property
+    def is_used(self) -> bool:
+        """True if the session has claims or calls to repeat, or shards know it."""
+        return self.session.is_busy or bool(self.session.shards)
+
+    @property
+    def uncommitted(self) -> set[bytes]:
+        """The items whose commits have failed, and must be sent again."""
+        return {*chain.from_iterable(self.session.to_commit().values())}
+
+    def claim(
+        self,
+        session: Session,
+        number: int,
+        digests: Iterable[bytes],
+        within: int,
+        notes: Mapping[bytes, str],
+        *,
+        previous_owner: str = "",
+    ) -> Flow[dict[bytes, Claim]]:
+        """Claim the new items in the session's call with this number, and return the answer for each item."""
+        answers = dict.fromkeys(digests, Claim.BUSY)  # for items that another caller here owns
+        if lost := session.lost(answers):
+            yield from self._release(session, lost, "abandon")
+        reserved = session.reserve(answers, number, again=bool(previous_owner))
+        batches = self._dispatcher.batches(reserved, within)
+        for batch in batches:
+            session.shards.add(batch.shard)
+        sent: list[Call] = []
+
+        def call_for(batch: FilterBatch) -> Call:
+            call = calls.claim(
+                batch,
+                session,
+                number,
+                ttl_ms=self._ttl_ms,
+                previous_owner=previous_owner,
+                notes=notes,
+            )
+            sent.append(call)
+            return call
+
+        yield from self._dispatcher.send(batches, call_for, Agreement.STORED)
+        not_new = []
+        for batch in batches:
+            for digest, answer in zip(batch.digests, batch.answers or "", strict=False):
+                answers[digest] = CLAIMS[answer]
+                if answer != "1":
+                    not_new.append(digest)
+        for call in sent:
+            if call.is_resent:
+                session.record_late_copies(reserved, number)
+        if not_new:
+            session.not_new(not_new)
+        return answers
+
+    def commit(self, digests: Iterable[bytes], age: int) -> Flow[None]:
+        """Mark the items as seen, in the slice of this age, because the work on them is done."""
+        session, digests = self.session, [*digests]
+        batches = self._dispatcher.batches(digests, age + 1, age)
+        try:
+            yield from self._dispatcher.send(
+                batches,
+                lambda batch: calls.commit(batch, session.name),
+                Agreement.STORED,
+            )
+        except TBloomError:
+            raise
+        except BaseException:  # also GeneratorExit: the driver met an error
+            session.commit_failed(digests, age)
+            raise
+        finally:
+            session.committed(_answered(batches))
+
+    def release(self, digests: Iterable[bytes], how: str = "release") -> Flow[None]:
+        """End claims of items that are not done. For ``how`` see ``lua/bloom/claims/release.lua``."""
+        session = self.session
+        yield from self._release(session, session.releasing([*digests]), how)
+
+    def release_dead(self, digests: Iterable[bytes]) -> Flow[None]:
+        """End dead sessions' claims of these items, which are seen."""
+        session, batches = self.session, self._dispatcher.batches(digests, 1)
+        yield from self._dispatcher.send(
+            batches,
+            lambda batch: calls.release(self._keys(batch.shard), session, "dead", batch.digests),
+            Agreement.NONE,
+        )
+
+    def _release(self, session: Session, numbers: dict[bytes, int], how: str) -> Flow[None]:
+        def call_for(batch: FilterBatch) -> Call:
+            claimed_as = [numbers[digest] for digest in batch.digests]
+            return calls.release(self._keys(batch.shard), session, how, batch.digests, claimed_as)
+
+        batches, refused_below = self._dispatcher.batches(numbers, 1), session.refused_below
+        try:
+            yield from self._dispatcher.send(batches, call_for, Agreement.NONE)
+        finally:
+            released = {digest: numbers.pop(digest) for digest in _answered(batches)}
+            session.released(released, refused_below)
+            session.release_failed(numbers)
+
+    def retry(self) -> Flow[None]:
+        """Repeat commits and releases that ended in an error, and release claims whose answers were lost.
+
+        Released claims with a note wait to be taken over. A refused commit is dropped; its error is raised at the end.
+        """
+        session = self.session
+        # Items stay marked until the server answers, so that a claim of one of them meanwhile sends a release of its own first.
+        if to_release := session.to_release():
+            yield from self._release(session, to_release, "abandon")
+        refused = None
+        for age, digests in session.to_commit().items():
+            # Batch by batch, because a full slice refuses only its own items.
+            for batch in self._dispatcher.batches(digests, age + 1, age):
+                items = [*batch.digests]
+                try:
+                    yield from self.commit(items, age)
+                except TBloomError as error:  # the next try would fail too
+                    refused = error
+                    session.commit_refused(items)
+        if refused is not None:
+            raise refused
+
+    def heartbeat(self) -> Flow[None]:
+        """Keep the session alive if it is in use, clean up after dead sessions, and repeat calls that ended in an error."""
+        if self.is_used:
+            session = self.session
+            sessions = yield from self._beat(session, self._ttl_ms, session.shards)
+            if any(of_shard.any_dead for of_shard in sessions.values()):
+                yield from self._searches.go_on(sessions)
+            yield from self.retry()
+
+    def sessions(self) -> Flow[dict[int, Sessions]]:
+        """Return the sessions that each shard knows."""
+        return self._ask("", 0, range(self._dispatcher.config.shards), 0)
+
+    def take_over(self, limit: int, prefix: str) -> Flow[list[str]]:
+        """Claim at most ``limit`` items that dead sessions have left with a note, and return the notes."""
+        session, taken = self.session, dict[bytes, str]()
+        try:
+            sessions = yield from self.sessions()
+            claim = partial(self._claim_abandoned, session, taken)
+            yield from self._searches.go_on(sessions, claim, limit, prefix)
+        except BaseException:  # also GeneratorExit: the client never learns of these claims
+            session.disown(taken)
+            raise
+        return [*taken.values()]
+
+    def _claim_abandoned(
+        self, session: Session, taken: dict[bytes, str], abandoned: dict[bytes, Abandoned]
+    ) -> Flow[int]:
+        """Claim items that dead sessions have left. Add the new ones to ``taken``, with their notes; return their number."""
+        before = len(taken)
+        for within in {claim.slices for claim in abandoned.values()}:
+            notes = {key: claim.note for key, claim in abandoned.items() if claim.slices == within}
+            with session.calling(notes) as number:
+                answers = yield from self.claim(session, number, notes, within, notes)
+                taken |= {key: notes[key] for key in notes if answers[key] is Claim.NEW}
+            # A seen item is done: its session died before it ended the claim, or only seemed dead.
+            if seen := [key for key, answer in answers.items() if answer is Claim.SEEN]:
+                yield from self.release_dead(seen)
+        return len(taken) - before
+
+    def pause(self) -> Flow[None]:
+        """Remove the session from the server, unless it has claims. The next claim puts it back."""
+        session = self.session
+        if not session.is_busy and not session.handed_over:
+            # Before the call, so that no heartbeat puts it back meanwhile.
+            shards, session.shards = session.shards, set()
+            try:
+                yield from self._beat(session, -1, shards)
+            except BaseException:
+                session.shards |= shards
+                raise
+
+    def end(self) -> Flow[None]:
+        """End the session, and begin another one. Remaining claims are treated as a dead session's."""
+        try:
+            yield from self.retry()
+        finally:
+            ended, session = self.session, Session()
+            for age, digests in ended.to_commit().items():
+                session.commit_failed(digests, age)
+            self.session = session
+        leaves_claims = ended.is_busy or ended.handed_over
+        yield from self._beat(ended, 0 if leaves_claims else -1, ended.shards)
+
+    def _beat(
+        self, session: Session, ttl_ms: int, shards: Iterable[int]
+    ) -> Flow[dict[int, Sessions]]:
+        """Send a heartbeat of the session to shards, and return the sessions that they know."""
+        least = session.least
+        sessions = yield from self._ask(session.name, ttl_ms, shards, least)
+        session.refused_below = max(session.refused_below, least)
+        return sessions
+
+    def _ask(
+        self, name: str, ttl_ms: int, shards: Iterable[int], least: int
+    ) -> Flow[dict[int, Sessions]]:
+        view, shards = self._dispatcher.current_view(), [*shards]
+        replies = yield from deliver_all(
+            [
+                calls.heartbeat(self._keys(shard), name, ttl_ms, view.expires_at(shard), least)
+                for shard in shards
+            ]
+        )
+        return {
+            shard: Sessions(now, dict(zip(map(text, words[::2]), words[1::2], strict=True)))
+            for shard, (_, (now, *words)) in zip(shards, replies, strict=True)
+        }
+
+    def _keys(self, shard: int) -> calls.Keys:
+        keys = self._dispatcher.config.keys
+        return keys.claims(shard), keys.sessions(shard)
+
+
+def _answered(batches: list[FilterBatch]) -> list[bytes]:
+    """Return the items that have an answer. A batch may have fewer answers than items."""
+    answered: list[bytes] = []
+    for batch in batches:
+        answered += batch.digests[: len(batch.answers or "")]
+    return answered

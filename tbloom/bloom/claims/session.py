@@ -1,0 +1,261 @@
+"""The session of one process: its lease on each item, until the server has confirmed that the lease has ended."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from enum import Enum, auto
+from threading import RLock
+from typing import NamedTuple
+
+
+class State(Enum):
+    """What must still be sent for an item."""
+
+    #: Nothing: no caller here has claimed it. The session has no lease on it.
+    FREE = auto()
+    #: Nothing: its caller works on it.
+    CLAIMED = auto()
+    #: A release: the last one failed, or a call may have claimed the item without an answer to its caller.
+    TO_RELEASE = auto()
+    #: A commit: the last one failed.
+    TO_COMMIT = auto()
+
+
+class Lease(NamedTuple):
+    """A session's lease on an item. It never changes: a transition makes another one."""
+
+    state: State = State.FREE
+    #: The number of the call by which a caller here owns the claim; 0: no caller here does. Until a release or a commit is
+    #: confirmed, the caller still owns the claim: it may repeat the call, and no other caller here may claim the item.
+    number: int = 0
+    #: The number of the last call that may claim the item although no caller here learns of it: its reply was lost, or it was
+    #: sent more than once and a copy may be late; 0: no call.
+    late: int = 0
+    #: The slice of the commit, counted back from the current one.
+    age: int = 0
+
+    @property
+    def last(self) -> int:
+        """The number of the last call that may have claimed the item. A release with it ends earlier claims, too."""
+        return max(self.number, self.late)
+
+    def owned(self, number: int) -> Lease:
+        """Return the lease of a caller that owns the claim by this call. A release is dropped, a commit is not."""
+        state = self.state if self.state is State.TO_COMMIT else State.CLAIMED
+        return self._replace(state=state, number=number)
+
+    def disowned(self, late: int) -> Lease:
+        """Return the lease after its caller has lost the claim. With ``late``, that call may have claimed the item, or may yet."""
+        state = State.TO_RELEASE if late else State.FREE
+        if self.state is State.TO_COMMIT:
+            state = self.state
+        return self._replace(state=state, number=0, late=late)
+
+    def without_commit(self) -> Lease:
+        """Return the lease after its commit was dropped. The claim stays."""
+        if self.state is not State.TO_COMMIT:
+            return self
+        lease = self._replace(state=State.CLAIMED)
+        return lease if lease.number else lease.disowned(lease.late)
+
+
+_FREE = Lease()
+
+
+class Session:
+    """The session of one process, and its leases.
+
+    Many threads may change leases, so each change takes the lock. The lock is reentrant, because the garbage collector may end
+    a flow within a change of another one, and the ended flow changes the leases of its own call. A lease is replaced in one
+    step, so that an interrupt leaves the old one or the new one.
+    """
+
+    def __init__(self) -> None:
+        self.name: str = secrets.token_hex(8)
+        #: The shards that know the session.
+        self.shards: set[int] = set()
+        #: True if claims were handed over, which other sessions end.
+        self.handed_over: bool = False
+        #: The server refuses the session's calls with lower numbers. Late copies of these change nothing.
+        self.refused_below: int = 1
+        self._leases: dict[bytes, Lease] = {}
+        #: The number of the next call of ``claim``, and the numbers of the running calls.
+        self._next, self._running = 1, set[int]()
+        self._lock: AbstractContextManager[bool] = RLock()
+
+    @property
+    def is_busy(self) -> bool:
+        """True if the session has claims, or calls to repeat."""
+        return bool(self._leases)
+
+    def owns(self, digest: bytes) -> bool:
+        """Return True if a caller here owns the claim of the item."""
+        return self._leases.get(digest, _FREE).number > 0
+
+    def forget(self) -> None:
+        """Forget all claims, because the filter was cleared."""
+        self.handed_over = False
+        self._leases.clear()
+
+    @contextmanager
+    def calling(self, digests: Collection[bytes]) -> Iterator[int]:
+        """Yield a number for a call of ``claim``. Disown the call's claims if it ends in an exception.
+
+        That holds even if the server has answered. Once the call has ended, the server may refuse late copies of it.
+        """
+        with self._lock:
+            number = self._next
+            self._next += 1
+            self._running.add(number)
+        try:
+            yield number
+        except BaseException:  # also GeneratorExit: the driver was cancelled
+            self.disown(digests, number)
+            raise
+        finally:
+            with self._lock:
+                self._running.discard(number)
+
+    @property
+    def least(self) -> int:
+        """The lowest number of a running or later call."""
+        with self._lock:
+            return min(self._running, default=self._next)
+
+    def lost(self, digests: Iterable[bytes]) -> dict[bytes, int]:
+        """Return those of the items that may be claimed although no caller here owns them, each with its last number."""
+        lost, leases = dict[bytes, int](), self._leases
+        for digest in digests:
+            lease = leases.get(digest)
+            if lease and lease.late and not lease.number:
+                lost[digest] = lease.late
+        return lost
+
+    def reserve(self, digests: Iterable[bytes], number: int, *, again: bool) -> list[bytes]:
+        """Reserve items for the call with this number, and return the reserved ones.
+
+        Other callers here don't claim them while the server is asked. With ``again``, items that a caller here owns are
+        claimed again.
+        """
+        leases, reserved, claimed = self._leases, list[bytes](), Lease(State.CLAIMED, number)
+        with self._lock:
+            for digest in digests:
+                lease = leases.setdefault(digest, claimed)
+                if lease is not claimed:
+                    # The release of a later call that was lost may be on its way. It would end this call's claim.
+                    if lease.late > number or (lease.number and not again):
+                        continue
+                    leases[digest] = lease.owned(number)
+                reserved.append(digest)
+        return reserved
+
+    def not_new(self, digests: Iterable[bytes]) -> None:
+        """End the reservations of items that are seen, or that other sessions have claimed."""
+        self._change(digests, lambda _, lease: lease.disowned(lease.late))
+
+    def record_late_copies(self, digests: Iterable[bytes], number: int) -> None:
+        """Record that a late copy of this call may claim the items."""
+
+        def change(_: bytes, lease: Lease) -> Lease:
+            late = max(lease.late, number)
+            return lease._replace(late=late) if lease.number else lease.disowned(late)
+
+        self._change(digests, change)
+
+    def disown(self, digests: Iterable[bytes], number: int = 0) -> None:
+        """Mark claims to be released, because their callers don't learn of them; with ``number``, only this call's claims."""
+
+        def change(_: bytes, lease: Lease) -> Lease:
+            is_meant = lease.number and number in {0, lease.number}
+            return lease.disowned(lease.number) if is_meant else lease
+
+        self._change(digests, change)
+
+    def own(self, digests: Iterable[bytes]) -> None:
+        """Own claims that were to be released, because their caller works on the items."""
+        self._change(digests, lambda _, lease: lease.owned(lease.last) if lease.last else lease)
+
+    def hand_over(self, digests: Iterable[bytes]) -> None:
+        """Forget claims, because other sessions claim the items, and end these claims."""
+
+        def change(_: bytes, lease: Lease) -> Lease:
+            if lease.state is not State.CLAIMED:
+                return lease
+            # A release with the claim's own number would end it.
+            return lease.disowned(lease.late if lease.late < lease.number else 0)
+
+        self.handed_over = True
+        self._change(digests, change)
+
+    def to_release(self) -> dict[bytes, int]:
+        """Return the items to release, each with its last number."""
+        return {digest: lease.last for digest, lease in self._in_state(State.TO_RELEASE)}
+
+    def releasing(self, digests: Collection[bytes]) -> dict[bytes, int]:
+        """Drop the commits of the items. Return those that may be claimed, each with its last number."""
+        self._change(digests, lambda _, lease: lease.without_commit())
+        leases = [(digest, self._leases.get(digest)) for digest in digests]
+        return {digest: lease.last for digest, lease in leases if lease}
+
+    def released(self, numbers: Mapping[bytes, int], refused_below: int) -> None:
+        """End claims whose releases with these numbers were confirmed.
+
+        ``refused_below`` is the session's when the release was sent. A late copy that the server did not refuse then may have
+        claimed its item since, so the item is to be released again.
+        """
+
+        def change(digest: bytes, lease: Lease) -> Lease:
+            if lease.last > numbers[digest]:  # claimed since
+                return lease
+            return lease.disowned(lease.late if lease.late >= refused_below else 0)
+
+        self._change(numbers, change)
+
+    def release_failed(self, numbers: Mapping[bytes, int]) -> None:
+        """Mark claims to be released again that were released with these numbers."""
+
+        def change(digest: bytes, lease: Lease) -> Lease:
+            is_meant = lease.state is State.CLAIMED and lease.number <= numbers[digest]
+            return lease._replace(state=State.TO_RELEASE) if is_meant else lease
+
+        self._change(numbers, change)
+
+    def to_commit(self) -> dict[int, list[bytes]]:
+        """Return the items to commit again, by the age of their slice."""
+        by_age: dict[int, list[bytes]] = {}
+        for digest, lease in self._in_state(State.TO_COMMIT):
+            by_age.setdefault(lease.age, []).append(digest)
+        return by_age
+
+    def commit_failed(self, digests: Iterable[bytes], age: int) -> None:
+        """Mark items to be committed again."""
+        self._change(digests, lambda _, lease: lease._replace(state=State.TO_COMMIT, age=age))
+
+    def commit_refused(self, digests: Iterable[bytes]) -> None:
+        """Drop commits that would be refused again."""
+        self._change(digests, lambda _, lease: lease.without_commit())
+
+    def committed(self, digests: Iterable[bytes]) -> None:
+        """End claims whose commits were confirmed."""
+        leases = self._leases
+        with self._lock:
+            for digest in digests:
+                lease = leases.pop(digest, None)
+                if lease and lease.late >= self.refused_below:
+                    leases[digest] = Lease(State.TO_RELEASE, late=lease.late)
+
+    def _change(self, digests: Iterable[bytes], change: Callable[[bytes, Lease], Lease]) -> None:
+        """Replace the lease on each item."""
+        with self._lock:
+            for digest in digests:
+                lease = change(digest, self._leases.get(digest, _FREE))
+                if lease.state is State.FREE:
+                    self._leases.pop(digest, None)
+                else:
+                    self._leases[digest] = lease
+
+    def _in_state(self, state: State) -> list[tuple[bytes, Lease]]:
+        leases = self._leases.copy()  # in one step, because other threads change it
+        return [(digest, lease) for digest, lease in leases.items() if lease.state is state]

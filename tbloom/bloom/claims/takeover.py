@@ -1,0 +1,127 @@
+"""The search for claims of dead sessions.
+
+A session is one process's use of one filter object. When it dies, its claims are free: a search drops claims without a note,
+and another session takes over claims with one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import islice
+from typing import NamedTuple
+
+from tbloom.bloom.claims import calls
+from tbloom.bloom.config import Config
+from tbloom.engine.flow import Flow, deliver, text
+
+#: A search looks at about this many claims in one call, with at most this many calls per shard at a time.
+_PAGE, _PAGES = 100, 50
+
+
+class Sessions(NamedTuple):
+    """The sessions that a shard knows."""
+
+    #: The server's clock (ms).
+    now: int
+    #: Until when each session counts as alive (ms).
+    alive_until: dict[str, int]
+
+    @property
+    def any_dead(self) -> bool:
+        """True if one of the sessions is dead."""
+        return any(until <= self.now for until in self.alive_until.values())
+
+
+class Abandoned(NamedTuple):
+    """A dead session's claim of an item."""
+
+    slices: int
+    note: str
+
+
+#: Claim these items, and return how many of them were new.
+Claimer = Callable[[dict[bytes, Abandoned]], Flow[int]]
+
+
+@dataclass(slots=True)
+class _Search:
+    """A search in one shard; ``cursor`` is None once it has ended."""
+
+    shard: int
+    prefix: str
+    #: The sessions that died before the search began, and until when each counted as alive. They are forgotten at the end,
+    #: unless some of their claims remain.
+    dead: dict[str, int]
+    cursor: str | None = "0"
+    some_remain: bool = False
+
+
+class Searches:
+    """One client's searches in the shards of a filter."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        #: By shard, and by whether the search takes over claims: two threads may search at the same time.
+        self._searches: dict[tuple[int, bool], _Search] = {}
+
+    def go_on(
+        self,
+        sessions: dict[int, Sessions],
+        claim: Claimer | None = None,
+        limit: int = 0,
+        prefix: str = "",
+    ) -> Flow[None]:
+        """Drop dead sessions' claims without a note. ``claim`` at most ``limit`` items whose notes begin with ``prefix``."""
+        claimed = 0
+        for shard, of_shard in sessions.items():
+            search = self._search(shard, of_shard, prefix, takes_over=claim is not None)
+            for _ in range(_PAGES):
+                if search.cursor is None or (claim and claimed >= limit):
+                    break
+                cursor, remaining, found = yield from self._page(search, wanted=claim is not None)
+                wanted = dict(islice(found.items(), limit - claimed))
+                if claim and wanted:
+                    claimed += yield from claim(wanted)
+                if len(wanted) < len(found):
+                    continue  # the limit is reached: the next search reads this page again
+                search.some_remain |= remaining > 0
+                search.cursor = None if cursor == "0" else cursor
+                if search.cursor is None and not search.some_remain:
+                    yield from self._page(search, wanted=False, handled=search.dead)
+
+    def _search(self, shard: int, sessions: Sessions, prefix: str, *, takes_over: bool) -> _Search:
+        """Return the search that is going on in a shard, or another one if there is something to search for."""
+        search = self._searches.get((shard, takes_over))
+        # The first search looks at all claims, because their sessions may be forgotten already.
+        if (
+            search is None
+            or search.prefix != prefix
+            or (search.cursor is None and sessions.any_dead)
+        ):
+            # A session that died in this millisecond may still claim in it, so it is not forgotten yet.
+            dead = {name: end for name, end in sessions.alive_until.items() if end < sessions.now}
+            search = self._searches[shard, takes_over] = _Search(shard, prefix, dead)
+        return search
+
+    def _page(
+        self, search: _Search, *, wanted: bool, handled: dict[str, int] | None = None
+    ) -> Flow[tuple[str, int, dict[bytes, Abandoned]]]:
+        """Return the next cursor, the number of claims that remain, and the claims to take over.
+
+        The server forgets the ``handled`` sessions.
+        """
+        keys = self._config.keys.claims(search.shard), self._config.keys.sessions(search.shard)
+        call = calls.abandoned(
+            keys, search.cursor or "0", _PAGE, search.prefix, handled or {}, wanted=wanted
+        )
+        [[_, reply]] = yield from deliver([call])
+        cursor, remaining, *words = reply
+        found = {
+            # The filter may have had more slices when the item was claimed.
+            bytes.fromhex(text(digest)): Abandoned(
+                min(int(text(slices), 16) or 1, self._config.slices), text(note)
+            )
+            for digest, slices, note in zip(words[::3], words[1::3], words[2::3], strict=True)
+        }
+        return text(cursor), remaining, found
