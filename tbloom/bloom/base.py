@@ -89,8 +89,8 @@ class Base(Store[Client, Config]):
         :param secret: 16 to 64 random bytes, the same for all clients. Without them, as by default, anybody can make an
             item that the filter mistakes for a chosen other item.
         :param retry_for: how long (seconds) a failed call is retried, before its error is raised. None, the
-            default: 5 with a client that ``from_url`` made, 40 on a cluster or through a Sentinel, else 0,
-            which leaves retries to the client.
+            default: 5 with a client that ``from_url`` made; 40 on a cluster, or with a client of yours through a Sentinel;
+            0 with any other client of yours. Your client is not changed: its own retries come first.
         :param session_ttl: how long (seconds) a process that claims items counts as alive after its last
             heartbeat (60).
         :param cache_size: the number of seen items that this process remembers, so that it need not ask the

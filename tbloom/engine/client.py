@@ -13,7 +13,7 @@ from tbloom.engine.flow import Call, Flow
 from tbloom.engine.parameters import Guarded
 from tbloom.engine.retries import Retries, as_redis_error
 from tbloom.engine.sending import node_of
-from tbloom.engine.urls import ClientOptions, check_options, make_client, parse_url, without_retries
+from tbloom.engine.urls import ClientOptions, check_options, make_client, parse_url
 from tbloom.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -74,15 +74,10 @@ class Store(Generic[Client, Config]):
         self.client: Client = client
         self._owned = False
         pool: Any = getattr(client, "connection_pool", None)
-        sentinels: Any = getattr(pool, "sentinel_manager", None)
-        self._retry_for = RETRY_FOR_FAILOVER if sentinels else 0.0
+        self._retry_for = RETRY_FOR_FAILOVER if hasattr(pool, "sentinel_manager") else 0.0
         self._retry_for_is_given = retry_for is not None
         if retry_for is not None:
             self._retry_for = seconds("retry_for", retry_for, 0, _MAX_RETRY_FOR)
-        if sentinels and self._retry_for:
-            # redis-py's retries would go to the address of the first try, and ask each Sentinel eleven times.
-            for each in (client, *sentinels.sentinels):
-                each.set_retry(without_retries(self._RETRY))
 
     @property
     def name(self) -> str:

@@ -94,6 +94,8 @@ def make_client(settings: BaseSettings) -> tuple[Any, dict[str, float]]:
     chosen = {**usual, **params, **named}
     with naming_redis(settings):
         kind = load_object(chosen.pop("redis_cls", Redis))
+        if not (isinstance(kind, type) and issubclass(kind, RedisCluster)):
+            chosen.setdefault("retry", without_retries(Retry))
         url = chosen.pop("url", None)
         if url is not None:
             parse_url(url)
@@ -106,7 +108,6 @@ def make_client(settings: BaseSettings) -> tuple[Any, dict[str, float]]:
             pool.connection_class(**pool.connection_kwargs)  # which does not connect
     if pool is None or hasattr(pool, "sentinel_manager") or "retry" in params:
         return client, {}
-    client.set_retry(without_retries(Retry))
     return client, {"retry_for": RETRY_FOR}
 
 

@@ -12,15 +12,18 @@ import fakeredis
 import pytest
 import redis
 import redis.asyncio
+import redis.asyncio.sentinel
+import redis.sentinel
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from redis.credentials import CredentialProvider
 
 from tbloom import AsyncTimeBloom, Claim, TimeBloom
+from tbloom.engine.client import RETRY_FOR_FAILOVER
 from tests.helpers.localredis import LocalRedis
 from tests.helpers.making import awaited, in_child, needs_fork
-from tests.helpers.stores import BLOOM, EXACT, Store
+from tests.helpers.stores import BLOOM, DISTINCT, EXACT, Store
 
 #: Enough for several calls at once.
 MANY = [f"item {i}" for i in range(1000)]
@@ -153,6 +156,28 @@ def test_a_password_that_changes_is_asked_for(
         own.client_kill_filter(_type="normal", skipme=True)
         assert [False, True] == [seen.add("a"), seen.add("b")]
         assert provider.asked >= 2
+
+
+@pytest.mark.parametrize("kind", [BLOOM, EXACT, DISTINCT], ids=str)
+@pytest.mark.parametrize("library", [redis, redis.asyncio])
+@pytest.mark.parametrize("is_sentinels", [False, True])
+async def test_a_client_stays_as_its_owner_made_it(
+    url: str, name: str, kind: Store, library: Any, *, is_sentinels: bool
+) -> None:
+    """Through a Sentinel, too: tbloom's retries come after those of the client."""
+    sentinel = library.sentinel.Sentinel([("127.0.0.1", 9)], socket_timeout=5)
+    client = sentinel.master_for("main") if is_sentinels else library.Redis.from_url(url)
+    clients = [client, *sentinel.sentinels]
+    kept = [{**each.connection_pool.connection_kwargs} for each in clients]
+    seen = kind.of_client(client, name)
+    assert seen.retry_seconds() == (RETRY_FOR_FAILOVER if is_sentinels else 0)
+    if not is_sentinels:
+        store = seen if library is redis.asyncio else awaited(seen)
+        assert await store.add("a")
+        await store.aclose()
+        assert client.ping() is True if library is redis else await client.ping()
+    assert kept == [each.connection_pool.connection_kwargs for each in clients]
+    await client.aclose() if library is redis.asyncio else client.close()
 
 
 def test_the_loggers_of_a_program_stay_as_they_are() -> None:
