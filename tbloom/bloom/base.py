@@ -15,6 +15,7 @@ from tbloom.bloom.dispatcher import FilterDispatcher
 from tbloom.bloom.hasher import Secret
 from tbloom.bloom.sizing import shards_for
 from tbloom.bloom.view import View
+from tbloom.engine.arguments import takes
 from tbloom.engine.client import Client, Store, seconds
 from tbloom.engine.flow import Call, Flow, deliver, text
 from tbloom.engine.parameters import mismatch
@@ -49,9 +50,9 @@ class Arguments(Parameters, Own, total=False):
 class Base(Store[Client, Config]):
     """A filter, and one client's view of it."""
 
-    _ARGUMENTS = Arguments
     config: Config
 
+    @takes(Arguments, "client", "name")
     def __init__(
         self,
         client: Client,

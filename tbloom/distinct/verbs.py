@@ -15,6 +15,7 @@ from tbloom.distinct.reading import Reader
 from tbloom.distinct.roaring import containers_of, imported
 from tbloom.distinct.selection import At, Selection, label_of, select
 from tbloom.distinct.storage import clear_counter, clear_mapping, memory
+from tbloom.engine.arguments import takes
 from tbloom.engine.buckets import bucket_keys
 from tbloom.engine.client import Client, Store
 from tbloom.engine.directory import read_directory
@@ -43,18 +44,14 @@ class CounterArguments(TypedDict, total=False):
     retry_for: float | None
 
 
-class _Arguments(CounterArguments, total=False):
-    mapping: str | None
-
-
 class CounterVerbs(Store[Client, CounterConfig], Generic[Client, Sets]):
     """What both classes have."""
 
-    _ARGUMENTS = _Arguments
     config: CounterConfig
     #: The class of its sets.
     _SETS: Callable[..., Sets]
 
+    @takes(CounterArguments, "client", "name", "mapping")
     def __init__(
         self,
         client: Client,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from difflib import get_close_matches
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
@@ -46,25 +45,12 @@ class Store(Generic[Client, Config]):
     _CLIENTS: tuple[Any, Any]
     _RETRY: type
     _OTHER: str
-    #: A TypedDict of the arguments that the class takes besides client and name.
-    _ARGUMENTS: type
     #: The store's parameters, with derived ones.
     config: Config
     #: True until the first call, if that is to adopt stored parameters.
     _adopts: bool = False
     #: Run a flow and return its result, or an awaitable of it. Each driver defines it.
     run: Callable[..., Any]
-
-    def __new__(cls, *_: Any, **arguments: Any) -> Self:
-        """Raise TypeError for an argument that the class does not take. The message names the nearest one, or all."""
-        taken = ("client", "name", *cls._ARGUMENTS.__annotations__)
-        for given in arguments.keys() - {*taken}:
-            nearest = get_close_matches(given, (*taken, "client_options"), 1)
-            hint = f"did you mean {nearest[0]!r}?" if nearest else f"it takes {', '.join(taken)}"
-            if given in nearest:  # client_options
-                hint = "from_url() and open() do"
-            raise TypeError(f"{cls.__name__} takes no argument {given!r}; {hint}")
-        return super().__new__(cls)
 
     def __init__(self, client: Client, *, retry_for: float | None) -> None:
         if not isinstance(client, self._CLIENTS):

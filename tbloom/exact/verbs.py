@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Self, TypedDict, Unpack
 
+from tbloom.engine.arguments import takes
 from tbloom.engine.batcher import Asked
 from tbloom.engine.buckets import bucket_keys
 from tbloom.engine.client import Client, Store
@@ -41,9 +42,9 @@ class ExactArguments(TypedDict, total=False):
 class ExactVerbs(Store[Client, ExactConfig]):
     """The common base of ``ExactFilter`` and ``AsyncExactFilter``."""
 
-    _ARGUMENTS = ExactArguments
     config: ExactConfig
 
+    @takes(ExactArguments, "client", "name")
     def __init__(
         self,
         client: Client,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeVar, Unpack
 
 from tbloom.bloom.config import Config, Parameters, configure
 from tbloom.bloom.info import FilterInfo
+from tbloom.engine.arguments import takes
 from tbloom.engine.flow import Flow
 from tbloom.engine.pending import in_order
 from tbloom.engine.verbs import verb
@@ -28,6 +29,7 @@ T = TypeVar("T")
 class LocalVerbs:
     """What both classes have; their verbs are flows of one step, which sends nothing (see ``tbloom.engine.verbs``)."""
 
+    @takes(Parameters, "path", "name")
     def __init__(
         self,
         *,

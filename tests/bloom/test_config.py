@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import json
 from datetime import timedelta
+from functools import partial
+from inspect import isawaitable
 from typing import Any
 
 import pytest
@@ -20,6 +22,7 @@ from tbloom import (
     ConfigError,
     ConfigMismatch,
     ExactFilter,
+    LocalBloom,
     TimeBloom,
 )
 from tbloom.bloom import sizing
@@ -32,7 +35,7 @@ from tbloom.bloom.sizing import (
     rate_of_load,
     shards_for,
 )
-from tbloom.distinct import DistinctCounter
+from tbloom.distinct import AsyncDistinctCounter, DistinctCounter
 
 
 def stored_with(**changes: object) -> str:
@@ -236,6 +239,48 @@ def test_a_misspelt_argument_is_named_with_the_right_one(
     with pytest.raises(TypeError) as raised:
         kind.from_url(url, name, **{given: 3})
     assert f"{kind.__name__} takes no argument {given!r}; {right}" in str(raised.value)
+
+
+def test_a_class_without_a_server_names_a_misspelt_argument() -> None:
+    with pytest.raises(TypeError, match="takes no argument 'capcity'; did you mean 'capacity'"):
+        LocalBloom(capcity=3)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        TimeBloom,
+        AsyncTimeBloom,
+        ExactFilter,
+        AsyncExactFilter,
+        DistinctCounter,
+        AsyncDistinctCounter,
+        LocalBloom,
+    ],
+)
+async def test_a_subclass_may_take_more_arguments(url: str, name: str, kind: Any) -> None:
+    """Also from ``from_url`` and ``open``. What it passes on is checked."""
+
+    class Mine(kind):  # type: ignore[misc]
+        def __init__(self, *args: Any, prefix: str = "", **own: Any) -> None:
+            super().__init__(*args, **own)
+            self.prefix = prefix
+
+    async def made(opened: Any) -> Any:
+        return await opened if isawaitable(opened) else opened
+
+    if kind is LocalBloom:
+        makers = [partial(Mine, name=name)]
+    else:
+        makers = [partial(Mine.from_url, url, name)]
+        makers += [partial(Mine.open, url, name)] if hasattr(kind, "open") else []
+    for make in makers:
+        seen = await made(make(prefix="news"))
+        assert seen.prefix == "news"
+        await made(seen.add("a"))
+        await made((seen.aclose if hasattr(seen, "aclose") else seen.close)())
+        with pytest.raises(TypeError, match="Mine takes no argument 'prefx'; it takes "):
+            await made(make(prefx="news"))
 
 
 async def test_options_are_those_of_the_client_that_is_made(url: str, name: str) -> None:
