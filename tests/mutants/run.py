@@ -85,25 +85,31 @@ class Run:
     tests: tuple[str, ...]
     started: float = field(default_factory=time.monotonic)
     process: subprocess.Popen[bytes] = field(init=False)
+    #: Tests that come after those of the process.
+    left: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
         if self.mutant:
             (self.copy / self.mutant.file).write_text(self.mutant.text, encoding="utf-8")
-        temporary = self.copy / "tmp"
-        temporary.mkdir()
+        self.temporary.mkdir()
+        # Most mutants fail in the first tests, which are collected sooner than all.
+        self._start(self.tests[:1])
+        self.left = self.tests[1:]
+
+    def _start(self, tests: Sequence[str]) -> None:
         options = ["-x", "-q", "-n0", "-m", "not check", f"--timeout={TEST_SECONDS}"]
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "pytest", *options, "-p", "no:cacheprovider", *self.tests],
+                [sys.executable, "-m", "pytest", *options, "-p", "no:cacheprovider", *tests],
                 cwd=self.copy,
                 env={
                     **os.environ,
                     "PYTHONPATH": str(self.copy),
                     # A mutant may have the size and the second of the file before it.
                     "PYTHONDONTWRITEBYTECODE": "1",
-                    "TMPDIR": str(temporary),
-                    "TBLOOM_PLAYED_SEED": "1",
-                    "TBLOOM_PLAYED_SECONDS": str(SCHEDULE_SECONDS),
+                    "TMPDIR": str(self.temporary),
+                    "TBLOOM_SIMULATION_SEED": "1",
+                    "TBLOOM_SIMULATION_SECONDS": str(SCHEDULE_SECONDS),
                 },
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -111,6 +117,11 @@ class Run:
                 start_new_session=True,
             )
         guard.watch(self.process.pid)
+
+    @property
+    def temporary(self) -> Path:
+        """Where the tests have their temporary files."""
+        return self.copy / "tmp"
 
     @property
     def log(self) -> Path:
@@ -127,17 +138,25 @@ class Run:
         code = self.process.poll()
         if code is None:
             return TIMED_OUT if self.seconds > SECONDS else ""
-        return SURVIVED if code == 0 else KILLED
+        if code == 0 and self.left:
+            self._end_processes()
+            self._start(self.left)
+            self.left = ()
+            return ""
+        return KILLED if code else SURVIVED
 
     def end(self) -> None:
         """End what still runs, and restore the copy."""
+        self._end_processes()
+        shutil.rmtree(self.temporary, ignore_errors=True)
+        if self.mutant:
+            shutil.copy(ROOT / self.mutant.file, self.copy / self.mutant.file)
+
+    def _end_processes(self) -> None:
         with suppress(ProcessLookupError):
             # The tests' servers have groups of their own: guards of the tests kill them.
             os.killpg(self.process.pid, signal.SIGKILL)
         guard.reap(self.process)
-        shutil.rmtree(self.copy / "tmp", ignore_errors=True)
-        if self.mutant:
-            shutil.copy(ROOT / self.mutant.file, self.copy / self.mutant.file)
 
 
 @contextmanager
@@ -163,12 +182,12 @@ def run_all(
             if not running:
                 return
             time.sleep(0.05)
-            for run in [run for run in running if run.verdict()]:
-                verdict = run.verdict()
-                run.end()
-                running.remove(run)
-                free.append(run.copy)
-                report(run, verdict)
+            for run in [*running]:
+                if verdict := run.verdict():
+                    run.end()
+                    running.remove(run)
+                    free.append(run.copy)
+                    report(run, verdict)
     finally:
         for run in running:
             run.end()
