@@ -120,7 +120,7 @@ class Claims(BeginsAnew):
     def release(self, digests: Iterable[bytes], how: str = "release") -> Flow[None]:
         """End claims of items that are not done. For ``how`` see ``lua/bloom/claims/release.lua``."""
         session = self.session
-        yield from self._release(session, session.releasing([*digests]), how)
+        yield from self._release(session, session.releasing(digests), how)
 
     def release_dead(self, digests: Iterable[bytes]) -> Flow[None]:
         """End dead sessions' claims of these items, which are seen."""
@@ -162,7 +162,7 @@ class Claims(BeginsAnew):
                     yield from self.commit(items, age)
                 except TBloomError as error:  # the next try would fail too
                     refused = error
-                    session.commit_refused(items)
+                    session.drop_commits(items)
         if refused is not None:
             raise refused
 

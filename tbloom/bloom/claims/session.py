@@ -31,7 +31,7 @@ class Lease(NamedTuple):
     #: confirmed, the caller still owns the claim: it may repeat the call, and no other caller here may claim the item.
     number: int = 0
     #: The number of the last call that may claim the item although no caller here learns of it: its reply was lost, or it was
-    #: sent more than once and a copy may be late; 0: no call.
+    #: sent more than once and a copy may be late; 0: no call. It is not above the ``number`` of an owned claim.
     late: int = 0
     #: The slice of the commit, counted back from the current one.
     age: int = 0
@@ -39,7 +39,7 @@ class Lease(NamedTuple):
     @property
     def last(self) -> int:
         """The number of the last call that may have claimed the item. A release with it ends earlier claims, too."""
-        return max(self.number, self.late)
+        return self.number or self.late
 
     def owned(self, number: int) -> Lease:
         """Return the lease of a caller that owns the claim by this call. A release is dropped, a commit is not."""
@@ -48,10 +48,9 @@ class Lease(NamedTuple):
 
     def disowned(self, late: int) -> Lease:
         """Return the lease after its caller has lost the claim. With ``late``, that call may have claimed the item, or may yet."""
-        state = State.TO_RELEASE if late else State.FREE
         if self.state is State.TO_COMMIT:
-            state = self.state
-        return self._replace(state=state, number=0, late=late)
+            return self._replace(number=0, late=late)
+        return Lease(State.TO_RELEASE, late=late) if late else FREE
 
     def without_commit(self) -> Lease:
         """Return the lease after its commit was dropped. The claim stays."""
@@ -61,7 +60,8 @@ class Lease(NamedTuple):
         return lease if lease.number else lease.disowned(lease.late)
 
 
-_FREE = Lease()
+#: What stands for no lease.
+FREE = Lease()
 
 
 class Session:
@@ -92,7 +92,7 @@ class Session:
 
     def owns(self, digest: bytes) -> bool:
         """Return True if a caller here owns the claim of the item."""
-        return self._leases.get(digest, _FREE).number > 0
+        return self._leases.get(digest, FREE).number > 0
 
     def forget(self) -> None:
         """Forget all claims, because the filter was cleared."""
@@ -193,11 +193,16 @@ class Session:
         """Return the items to release, each with its last number."""
         return {digest: lease.last for digest, lease in self._in_state(State.TO_RELEASE)}
 
-    def releasing(self, digests: Collection[bytes]) -> dict[bytes, int]:
+    def releasing(self, digests: Iterable[bytes]) -> dict[bytes, int]:
         """Drop the commits of the items. Return those that may be claimed, each with its last number."""
-        self._change(digests, lambda _, lease: lease.without_commit())
-        leases = [(digest, self._leases.get(digest)) for digest in digests]
-        return {digest: lease.last for digest, lease in leases if lease}
+        numbers: dict[bytes, int] = {}
+        for digest in digests:
+            lease = self._leases.get(digest, FREE)
+            if lease.state is State.TO_COMMIT:
+                self.drop_commits([digest])
+            if last := lease.last:
+                numbers[digest] = last
+        return numbers
 
     def released(self, numbers: Mapping[bytes, int], refused_below: int) -> None:
         """End claims whose releases with these numbers were confirmed.
@@ -233,8 +238,8 @@ class Session:
         """Mark items to be committed again."""
         self._change(digests, lambda _, lease: lease._replace(state=State.TO_COMMIT, age=age))
 
-    def commit_refused(self, digests: Iterable[bytes]) -> None:
-        """Drop commits that would be refused again."""
+    def drop_commits(self, digests: Iterable[bytes]) -> None:
+        """Drop commits that must not be sent again. The claims stay."""
         self._change(digests, lambda _, lease: lease.without_commit())
 
     def committed(self, digests: Iterable[bytes]) -> None:
@@ -250,7 +255,7 @@ class Session:
         """Replace the lease on each item."""
         with self._lock:
             for digest in digests:
-                lease = change(digest, self._leases.get(digest, _FREE))
+                lease = change(digest, self._leases.get(digest, FREE))
                 if lease.state is State.FREE:
                     self._leases.pop(digest, None)
                 else:
