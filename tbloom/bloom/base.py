@@ -154,7 +154,7 @@ class Base(Store[Client, Config]):
     @property
     def session(self) -> str:
         """The name under which this process claims items."""
-        return self._claims.session.name
+        return self._claims.session_name
 
     @verb
     def _adopt(self, secret: bytes | None) -> Flow[None]:

@@ -139,7 +139,7 @@ class Verbs(Base[Client]):
             yield from deliver([Call(("UNLINK", self.config.keys.fingerprinter()))])
         finally:
             self._forget_cached()
-        self._claims.session.forget()
+        self._claims.forget()
 
     @verb
     def reconfigure(self) -> Flow[None]:

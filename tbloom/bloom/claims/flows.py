@@ -43,6 +43,15 @@ class Claims(BeginsAnew):
         self._searches = Searches(dispatcher.config)
         self.session.shards.clear()
 
+    def forget(self) -> None:
+        """Forget all claims, because the filter was cleared."""
+        self.session.forget()
+
+    @property
+    def session_name(self) -> str:
+        """The name under which this process claims items."""
+        return self.session.name
+
     @property
     def is_used(self) -> bool:
         """True if the session has claims or calls to repeat, or shards know it."""
