@@ -85,13 +85,13 @@ def test_a_late_heartbeat_admits_no_late_claim(ours: TimeBloom, client: redis.Re
     """The session's least number, which is hexadecimal, stays at what a later heartbeat has said."""
     for number in range(17):
         ours.claim(str(number))
-    late_heartbeat = next(ours._sessions.heartbeat(ours._claims.own, 60_000))
+    late_heartbeat = next(ours._claims.heartbeat())
     claim = flow_of(ours, "claim", "a")
     late_claim = next(claim)
     claim.close()
     ours._send_heartbeat()
     assert 0 == replies_to(client, late_heartbeat)[0][0]
-    assert [[3, 18]] == replies_to(client, late_claim)
+    assert [[3, 19]] == replies_to(client, late_claim)
 
 
 def test_a_session_that_ends_without_claims_leaves_nothing(
