@@ -187,7 +187,8 @@ class Window:
         after = self._next(first)
         while self._midnight(after) <= ms:
             first, after = after, self._next(after)
-        return Slice(self._label(first), self._midnight(first), self._midnight(after))
+        label = first.strftime({"d": "%Y%m%d", "w": "%GW%V", "m": "%Y%m"}[self._unit])
+        return Slice(label, self._midnight(first), self._midnight(after))
 
     def _floor(self, day: date) -> date:
         if self._unit == "w":
@@ -196,9 +197,6 @@ class Window:
 
     def _next(self, first: date) -> date:
         return self._floor(first + timedelta(days={"d": 1, "w": 7, "m": 31}[self._unit]))
-
-    def _label(self, first: date) -> str:
-        return first.strftime({"d": "%Y%m%d", "w": "%GW%V", "m": "%Y%m"}[self._unit])
 
     def _midnight(self, day: date) -> int:
         # fold=0: the first of two midnights; for a skipped one, the instant of the jump.

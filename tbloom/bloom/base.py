@@ -17,6 +17,7 @@ from tbloom.bloom.sizing import shards_for
 from tbloom.bloom.view import View
 from tbloom.engine.arguments import takes
 from tbloom.engine.client import Client, Store, seconds
+from tbloom.engine.dispatcher import Agreement
 from tbloom.engine.flow import Call, Flow, deliver, text
 from tbloom.engine.parameters import mismatch
 from tbloom.engine.urls import ClientOptions
@@ -205,7 +206,8 @@ class Base(Store[Client, Config]):
             with suppress(ConfigError):
                 self._use_shards(differences.get("shards", (self.config.shards,))[0])
         answer = yield from flow
-        if self._dispatcher.has_agreed:
+        view = self._dispatcher.view
+        if view is not None and view.agreement is Agreement.STORED:
             self._adopts = False
         return answer
 

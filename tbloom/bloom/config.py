@@ -72,6 +72,10 @@ class Config:
     hashes: int
     #: None: digests are made by mmh3, without a key.
     secret: Secret | None = field(default=None, repr=False, compare=False)
+    #: The capacity of a filter's first slice, and the capacity and the bits of one shard of it.
+    first_capacity: int = field(init=False, repr=False, compare=False)
+    shard_capacity: int = field(init=False, repr=False, compare=False)
+    shard_bits: int = field(init=False, repr=False, compare=False)
     window: Window = field(init=False, repr=False, compare=False)
     keys: Keys = field(init=False, repr=False, compare=False)
     #: Return the digest of an item, or of each of several. They are functions, not methods, because every call uses them.
@@ -96,13 +100,22 @@ class Config:
                 f"{least} or more, because a slice of {self.bits} bits needs that number of keys"
             )
             raise ConfigError("shards", self.shards, expected)
-        if self.shard_bits > MAX_SHARD_BITS:
+        first = capacity = FIRST_CAPACITY if self.capacity is None else self.capacity
+        if self.shards > 1:  # a shard's even share of the items, and 4 standard deviations
+            capacity = math.ceil(first / self.shards + 4 * math.sqrt(first / self.shards))
+        # Its blocks are in proportion to its capacity.
+        blocks = -(-sizing.blocks_in(self.bits, self.hashes) * capacity // first)
+        bits = sizing.bits_of(blocks, self.hashes)
+        if bits > MAX_SHARD_BITS:
             # Few items spread unevenly: one shard might get most of them.
             expected = f"{16 * self.shards} or more, because a slice of {self.bits} bits has {self.shards} shards"
             raise ConfigError("capacity", self.capacity, expected)
         derived = {
             "granularity": window.granularity,
             "tz": window.tz,
+            "first_capacity": first,
+            "shard_capacity": capacity,
+            "shard_bits": bits,
             "window": window,
             "keys": Keys(self.name, self.shards),
             "digest": self.secret.digest if self.secret else digest,
@@ -127,25 +140,6 @@ class Config:
         most = json.dumps(parameters, separators=(",", ":"))
         stored = f'{most[:-1]},"error_rate":{_decimal(self.error_rate)}}}'
         object.__setattr__(self, "stored", stored)
-
-    @property
-    def first_capacity(self) -> int:
-        """The capacity of a filter's first slice."""
-        return FIRST_CAPACITY if self.capacity is None else self.capacity
-
-    @property
-    def shard_capacity(self) -> int:
-        """The capacity of one shard of a slice: its even share of the items, and 4 standard deviations."""
-        if self.shards == 1:
-            return self.first_capacity
-        mean = self.first_capacity / self.shards
-        return math.ceil(mean + 4 * math.sqrt(mean))
-
-    @property
-    def shard_bits(self) -> int:
-        """The bits of one shard of a slice, whose blocks are in proportion to its capacity."""
-        blocks = sizing.blocks_in(self.bits, self.hashes) * self.shard_capacity
-        return sizing.bits_of(-(-blocks // self.first_capacity), self.hashes)
 
     def differences(self, stored: str) -> dict[str, tuple[Any, Any]]:
         """Return the parameters that differ from the text ``stored``: pairs (stored, own) by name."""

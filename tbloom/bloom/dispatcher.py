@@ -45,11 +45,6 @@ class FilterDispatcher(Dispatcher[FilterBatch]):
         #: By shard: the slice whose newest part is full.
         self._full: dict[int, str] = {}
 
-    @property
-    def has_agreed(self) -> bool:
-        """The filter is stored with the client's parameters."""
-        return self.view is not None and self.view.agreement is Agreement.STORED
-
     def batches(self, digests: Iterable[bytes], within: int, age: int = 0) -> list[FilterBatch]:
         """Return the distinct digests, by shard, in batches for one call each.
 

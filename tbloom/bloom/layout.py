@@ -55,7 +55,7 @@ class Layout:
     ``version``, and the ``generation`` in it, are empty if the text has none. ``entries`` is the text after the version.
     """
 
-    __slots__ = ("_config", "_slices", "entries", "generation", "version")
+    __slots__ = ("_config", "_slices", "_usual", "entries", "generation", "version")
 
     def __init__(self, config: Config, text: str = "", shard: int = 0) -> None:
         self._config = config
@@ -64,10 +64,12 @@ class Layout:
         self.generation: str = head[1] if head else ""
         self.entries: str = text.removeprefix(self.version).removeprefix(";" if head else "")
         self._slices = _read(config, self.entries, shard)
+        #: The part of a slice that has no entry.
+        self._usual = Part(config.shard_capacity, config.shard_bits, config.hashes)
 
     def parts(self, label: str) -> list[Part]:
         """Return the parts of a slice, oldest first."""
-        return self._slices.get(label) or [self._part(0, 0)]
+        return self._slices.get(label) or [self._usual]
 
     def grown(self, label: str, live: list[str], in_hand: int = 0) -> str:
         """Return the entries with one more part for a slice, and without slices that have left.
@@ -88,15 +90,18 @@ class Layout:
         if label in self._slices or not (self._slices or needs_one):
             return None
         among = {*live}
-        last = (other for other in self._slices if other < label and other in among)
-        return max(last, default=label if needs_one else None)
+        last = label if needs_one else None
+        for other in sorted(self._slices):
+            if other < label and other in among:
+                last = other
+        return last
 
     def first_entries(self, label: str, in_hand: int) -> str:
         """Return the entries of a filter that begins.
 
         Without a capacity, its first slice gets an entry with the usual part, unless more items are in hand.
         """
-        usual = self._part(0, 0)
+        usual = self._usual
         is_usual = self._config.capacity is None and in_hand <= usual.capacity
         return f"{label}={usual}" if is_usual else ""
 
@@ -106,7 +111,7 @@ class Layout:
         It has room for ``items``, the number that the last slice held, or for ``in_hand``, if that is more than the usual
         capacity. It is the usual part if both are 0, or if slices may not grow.
         """
-        usual = self._part(0, 0).capacity
+        usual = self._usual.capacity
         items = max(items, in_hand if in_hand > usual else 0)
         if self._config.capacity is None and items:
             return self._sized(sizing.capacity_after(items), 0)
@@ -129,7 +134,7 @@ class Layout:
         return self._text(slices, live)
 
     def _next_part(self, label: str, in_hand: int = 0) -> Part:
-        parts, usual = self.parts(label), self._part(0, 0)
+        parts, usual = self.parts(label), self._usual
         number = len(parts)
         if self._config.capacity is None:
             if parts[0] == usual:
@@ -144,13 +149,13 @@ class Layout:
 
     def _level(self, items: int) -> int:
         """Return the least level at which 2**level times the usual capacity has room for these items."""
-        return (max(1, -(-items // self._part(0, 0).capacity)) - 1).bit_length()
+        return (max(1, -(-items // self._usual.capacity)) - 1).bit_length()
 
     def _part(self, level: int, number: int) -> Part:
         """Return the ``number``-th part of a slice that began at 2**level times the usual capacity."""
         config = self._config
         if level == number == 0:
-            return Part(config.shard_capacity, config.shard_bits, config.hashes)
+            return self._usual
         return self._sized(config.shard_capacity << (level + number), number)
 
     def _sized(self, capacity: int, number: int) -> Part:
@@ -187,21 +192,17 @@ def _read(config: Config, text: str, shard: int) -> dict[str, list[Part]]:
     """
     if not text:
         return {}
-    slices = {}
+    slices: dict[str, list[Part]] = {}
     for entry in text.split(";") if len(text) <= _MAX_TEXT else [""]:
         match = _ENTRY.fullmatch(entry)
-        parts = [Part(*map(int, part.split(":"))) for part in match[2].split(",")] if match else []
-        if (
-            not match
-            or len(parts) > MAX_PARTS
-            or not all(
-                part.capacity
-                and 1 <= part.bits <= MAX_SHARD_BITS
-                and 1 <= part.hashes <= sizing.MAX_HASHES
-                and part.bits == sizing.whole_blocks(part.bits, part.hashes)
-                for part in parts
-            )
-        ):
+        texts = match[2].split(",") if match else []
+        if not match or len(texts) > MAX_PARTS:
             raise damaged(config, text, shard)
-        slices[match[1]] = parts
+        slices[match[1]] = parts = []
+        for numbers in texts:
+            capacity, bits, hashes = map(int, numbers.split(":"))
+            is_sized = 1 <= bits <= MAX_SHARD_BITS and 1 <= hashes <= sizing.MAX_HASHES
+            if not capacity or not is_sized or bits != sizing.whole_blocks(bits, hashes):
+                raise damaged(config, text, shard)
+            parts.append(Part(capacity, bits, hashes))
     return slices

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from operator import attrgetter
 from struct import Struct
 
 from tbloom.bloom.config import Config, leaves
@@ -80,15 +81,17 @@ class Header:
         self.view: View = view
         self.layout: Layout = layout
         named, numbers, packed_sizes, steps = [keys.config(shard), keys.state(shard)], b"", b"", []
+        most_hashes = 0
         for (blocks, hashes), group in groups.items():
             for key, number in group:
                 named.append(key)
                 numbers += number.to_bytes(2, "big")
             packed_sizes += _SIZE(hashes, len(group))
             steps.append((blocks, block_step(hashes) * ROW_BYTES))
+            most_hashes = max(most_hashes, hashes)
         #: The keys of the shard's parameters and state, then those of the parts. They are encoded once, because redis-py
         #: would encode them in each call.
-        self.keys: tuple[bytes, ...] = tuple([key.encode() for key in named])
+        self.keys: tuple[bytes, ...] = tuple(map(str.encode, named))
         #: The number of each part's slice (1: the current slice), two bytes each.
         self.slice_numbers: bytes = numbers
         #: The slice whose size decides how the current one begins; None: it begins as usual, or has begun.
@@ -97,7 +100,7 @@ class Header:
         weight = len(named) + 3 + newest.hashes // 8
         #: The limit of items in one call.
         self.most: int = max(1, _PROBES_PER_CALL // weight)
-        count = digests_for(max(hashes for _, hashes in groups))
+        count = digests_for(most_hashes)
         #: Return the items in the format of the scripts. It is no method, because every call uses it.
         self.pack: Callable[..., bytes] = partial(packed, count=count, sizes=steps)
         #: The packed header.
@@ -136,7 +139,7 @@ class View:
         self.config: Config = config
         #: The live slices, newest first, and their labels.
         self.slices: list[Slice] = config.window.live(now)[::-1]
-        self.labels: list[str] = [slice.label for slice in self.slices]
+        self.labels: list[str] = [*map(attrgetter("label"), self.slices)]
         current = self.slices[0]
         #: When the current slice begins and ends (ms).
         self.begins: int = current.start

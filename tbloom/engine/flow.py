@@ -98,7 +98,9 @@ Flow = Generator[Sequence[Call], Sequence[Any], T]
 def deliver(calls: Sequence[Call]) -> Flow[Sequence[Any]]:
     """Return the replies to the calls. Raise the first error among them."""
     replies = yield calls
-    yield from raise_first(calls, replies)
+    for reply in replies:
+        if isinstance(reply, Exception):
+            yield from raise_first(calls, replies)
     return replies
 
 

@@ -15,7 +15,12 @@ from typing import Any
 
 from tbloom.engine.flow import Call
 
-_INCLUDES = re.compile(r"^-- Includes +(.*)$", re.MULTILINE)
+_INCLUDES = re.compile(r"^(-- Includes +(.*))$", re.MULTILINE)
+#: The folder with the scripts: in the installed package, or in the checkout. (An editable install doesn't map that folder into
+#: the package: setuptools #4943.)
+_FOLDER = Path(__file__).parents[1] / "lua"
+if not _FOLDER.is_dir():
+    _FOLDER = Path(__file__).parents[2] / "lua"
 
 
 class Script:
@@ -32,7 +37,7 @@ class Script:
     @cache  # noqa: B019 - scripts are few, and made once
     def text(self) -> str:
         """The script, with the files that it includes."""
-        return _with_included(self.name, set())
+        return _with_included(self.name, {"none"})
 
     @property
     @cache  # noqa: B019
@@ -45,22 +50,14 @@ class Script:
         return Call(("EVALSHA", self.sha, len(keys), *keys, *args), script=self)
 
 
-def _with_included(name: str, come: set[str]) -> str:
-    """Return a file's text after the files that it includes. Leave out files that have ``come`` before."""
-
-    def before(line: re.Match[str]) -> str:
-        names = [each for each in line[1].split(", ") if each not in {"none", *come}]
-        come.update(names)
-        return "".join(_with_included(f"shared/{each}", come) for each in names) + line[0]
-
-    return _INCLUDES.sub(before, _read(name))
-
-
-def _read(name: str) -> str:
-    """Return the text of a file of ``lua/``, from the installed package or the checkout.
-
-    (An editable install doesn't map that folder into the package: setuptools #4943.)
-    """
-    packaged, checkout = (Path(__file__).parents[up] / "lua" for up in (1, 2))
-    folder = packaged if packaged.is_dir() else checkout
-    return folder.joinpath(f"{name}.lua").read_text(encoding="utf-8")
+def _with_included(name: str, included: set[str]) -> str:
+    """Return a file's text, after the files that it includes. Leave out those that are ``included`` already."""
+    before, *pieces = _INCLUDES.split(_FOLDER.joinpath(f"{name}.lua").read_text(encoding="utf-8"))
+    text = before
+    for line, names, after in zip(pieces[::3], pieces[1::3], pieces[2::3], strict=True):
+        for each in names.split(", "):
+            if each not in included:
+                included.add(each)
+                text += _with_included(f"shared/{each}", included)
+        text += line + after
+    return text

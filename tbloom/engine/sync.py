@@ -58,9 +58,11 @@ class Sender(BeginsAnew):
                 options = self._plain or options_of(client, first)
                 if not self.keeps:
                     return [client.execute_command(*first.words, **options)]
-                try:
+                with suppress(IndexError):
                     kept = self._kept.pop()
-                except IndexError:
+                if (
+                    kept is None
+                ):  # outside of the handler, so that an error has no IndexError as its context
                     kept = client.client()
                 reply = kept.execute_command(*first.words, **options)
                 self._kept.append(kept)

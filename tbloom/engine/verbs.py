@@ -117,6 +117,11 @@ class AsyncVerbs(_Verbs):
 def _finished(method: Any, flow: AnyFlow, cls: type) -> Any:
     """Give the method the name, documentation and types of the flow, as if it were written in the class."""
     update_wrapper(method, flow)
+    # Tracebacks name the frame by its code.
+    code = method.__code__
+    method.__code__ = code.replace(
+        co_name=flow.__name__, co_qualname=f"{cls.__name__}.{flow.__name__}"
+    )
     method.__module__, method.__qualname__ = cls.__module__, f"{cls.__qualname__}.{flow.__name__}"
     declared = signature(flow)
     answer = str(declared.return_annotation).removeprefix("Flow[").removesuffix("]")

@@ -4,12 +4,17 @@ slices."""
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from types import CodeType, FrameType
 from typing import Any
 
 import pytest
 import redis
 
-from tbloom import TimeBloom
+from tbloom import TimeBloom, bloom
 from tbloom.bloom import calls
 from tbloom.bloom.batch import FilterBatch
 from tbloom.bloom.config import configure
@@ -115,3 +120,29 @@ def test_a_first_add_takes_three_exchanges(
             assert number == len(sent)
             assert not seen.add("a")
             sent[number:] = []
+
+
+def test_a_newcomer_steps_through_few_functions(url: str, name: str) -> None:
+    """A first add enters at most 70 of tbloom's functions, where the server knows the scripts; a further one 22."""
+    with TimeBloom.from_url(url, f"{name}1") as other:
+        other.add("the scripts are known")
+    with TimeBloom.from_url(url, name) as seen:
+        first, _, warm = (_functions_entered_by(partial(seen.add, item)) for item in "abc")
+    print(f"first {len(first)}, warm {len(warm)}")
+    assert len(first) <= 70
+    assert len(warm) <= 22
+
+
+def _functions_entered_by(call: Callable[[], object]) -> set[CodeType]:
+    folder, entered = str(Path(bloom.__file__).parents[1]), set[CodeType]()
+
+    def profile(frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and frame.f_code.co_filename.startswith(folder):
+            entered.add(frame.f_code)
+
+    sys.setprofile(profile)
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+    return entered
