@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Self, Unpack
 
 from redis import RedisError
 
-from tbloom.bloom.base import Own
+from tbloom.arguments import Item
+from tbloom.bloom.base import ClientSettings
 from tbloom.bloom.claims.calls import Claim
 from tbloom.bloom.claims.heartbeat import run_in_task
 from tbloom.bloom.claims.verbs import ClaimVerbs
 from tbloom.engine.aio import AsyncDriver
 from tbloom.engine.urls import ClientOptions
 from tbloom.errors import ConfigMismatch, TBloomError
-from tbloom.items import Item
 
 if TYPE_CHECKING:
     from redis import asyncio
@@ -37,7 +37,7 @@ class AsyncTimeBloom(ClaimVerbs["asyncio.Redis | asyncio.RedisCluster"], AsyncDr
         *,
         client_options: ClientOptions = None,
         secret: bytes | None = None,
-        **own: Unpack[Own],
+        **own: Unpack[ClientSettings],
     ) -> Self:
         """Open a stored filter with its stored parameters; see ``TimeBloom.open``."""
         return await cls._open(client, name, client_options, own, secret)
@@ -69,7 +69,7 @@ class AsyncTimeBloom(ClaimVerbs["asyncio.Redis | asyncio.RedisCluster"], AsyncDr
         if self._heartbeat is not None:
             self._heartbeat.cancel()
         self._heartbeat = None
-        await self._let_go()
+        await self._stop_retrying()
         try:
             if self._claims.is_used:
                 with suppress(RedisError, TBloomError):  # the session then ends by its TTL

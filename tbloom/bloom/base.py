@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import ParamSpec, Self, TypedDict, TypeVar, Unpack
 
+from tbloom.arguments import takes
 from tbloom.bloom.batch import FilterBatch
 from tbloom.bloom.cache import LocalCache
 from tbloom.bloom.claims.flows import Claims
@@ -15,13 +16,12 @@ from tbloom.bloom.dispatcher import FilterDispatcher
 from tbloom.bloom.hasher import Secret
 from tbloom.bloom.sizing import shards_for
 from tbloom.bloom.view import View
-from tbloom.engine.arguments import takes
+from tbloom.engine.batches import Agreement
 from tbloom.engine.client import Client, Store, seconds
-from tbloom.engine.dispatcher import Agreement
-from tbloom.engine.flow import Call, Flow, deliver, text
+from tbloom.engine.flow import Call, Flow, request, text
+from tbloom.engine.methods import verb
 from tbloom.engine.parameters import mismatch
 from tbloom.engine.urls import ClientOptions
-from tbloom.engine.verbs import verb
 from tbloom.errors import ConfigError
 
 P = ParamSpec("P")
@@ -35,7 +35,7 @@ CACHE_TTL = 60.0
 _MAX_CACHE_SIZE = 100_000_000
 
 
-class Own(TypedDict, total=False):
+class ClientSettings(TypedDict, total=False):
     """The optional arguments of both classes that are not stored. Clients may use different values."""
 
     retry_for: float | None
@@ -44,7 +44,7 @@ class Own(TypedDict, total=False):
     cache_ttl: float
 
 
-class Arguments(Parameters, Own, total=False):
+class Arguments(Parameters, ClientSettings, total=False):
     """The optional arguments of both classes."""
 
 
@@ -160,7 +160,7 @@ class Base(Store[Client, Config]):
     @verb
     def _adopt(self, secret: bytes | None) -> Flow[None]:
         """Take over the stored parameters, for ``open``."""
-        [stored] = yield from deliver([Call(("GET", self.config.keys.root))])
+        [stored] = yield from request([Call(("GET", self.config.keys.root))])
         if stored is None:
             expected = f"the name of a filter that is stored ({type(self).__name__}() makes one)"
             raise ConfigError("name", self.name, expected)
@@ -172,9 +172,9 @@ class Base(Store[Client, Config]):
             config = given
         self._use(config)
 
-    def _spread(self, masters: int) -> None:
+    def _on_cluster(self, masters: int) -> None:
         """Choose a number of shards that spreads evenly over the cluster's masters."""
-        super()._spread(masters)
+        super()._on_cluster(masters)
         if self._adopts:
             self._use_shards(shards_for(self.config.bits, masters))
 
@@ -193,7 +193,7 @@ class Base(Store[Client, Config]):
     def _adopting(self, flow: Flow[T]) -> Flow[T]:
         """Adopt the stored number of shards, then run the flow and return its result."""
         try:
-            [stored] = yield from deliver([Call(("GET", self.config.keys.root))])
+            [stored] = yield from request([Call(("GET", self.config.keys.root))])
         except BaseException:  # GeneratorExit too, after an error of the driver
             with suppress(StopIteration):
                 next(flow)

@@ -11,12 +11,12 @@ from datetime import timedelta
 from decimal import Decimal
 from typing import Any, TypedDict
 
+from tbloom.arguments import Item
 from tbloom.bloom import sizing
 from tbloom.bloom.hasher import HASH_NAME, SECRET_HASH_NAME, Secret, digest, digests_of
 from tbloom.engine.keys import Keys
 from tbloom.engine.parameters import differences, read_stored
 from tbloom.errors import ConfigError
-from tbloom.items import Item
 from tbloom.window import ALWAYS, Window, window_of
 
 LAYOUT = 3

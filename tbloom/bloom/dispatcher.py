@@ -12,13 +12,13 @@ from tbloom.bloom.hasher import shard_of
 from tbloom.bloom.info import items_in, parts_of
 from tbloom.bloom.layout import Layout, damaged
 from tbloom.bloom.view import View
-from tbloom.engine.dispatcher import Agreement, Dispatcher
+from tbloom.engine.batches import Agreement, Dispatcher
 from tbloom.engine.flow import (
     MAX_CORRECTIONS,
     Call,
     Flow,
     Status,
-    deliver,
+    request,
     text,
     too_many_corrections,
 )
@@ -69,7 +69,7 @@ class FilterDispatcher(Dispatcher[FilterBatch]):
         config = self.config
         if config.shards > 1:
             # First, so that a client that adds to a cleared shard must agree on parameters again.
-            yield from deliver([Call(("UNLINK", config.keys.root))])
+            yield from request([Call(("UNLINK", config.keys.root))])
         for shard in range(config.shards):
             try:
                 yield from self.clear(shard)
@@ -84,14 +84,14 @@ class FilterDispatcher(Dispatcher[FilterBatch]):
         for _ in range(MAX_CORRECTIONS):
             # Read the state at each try, because other clients may begin parts in between. After the server's clock was set
             # back, it also has the parts of slices that are later than the current one.
-            [fields] = yield from deliver([Call(("HKEYS", self.config.keys.state(shard)))])
+            [fields] = yield from request([Call(("HKEYS", self.config.keys.state(shard)))])
             counted = parts_of(self.config, shard, fields)
-            [reply] = yield from deliver([calls.clear(batch, self.current_view(), counted)])
+            [reply] = yield from request([calls.clear(batch, self.current_view(), counted)])
             self._learn(batch, reply)
             if batch.answers is not None:
                 break
         else:
-            raise too_many_corrections(self._name, self._change)
+            raise too_many_corrections(self._name, self._correction_cause)
         self.lanes.free.append(batch.lane)
         self.learn_layout(shard, "")
 
@@ -127,14 +127,14 @@ class FilterDispatcher(Dispatcher[FilterBatch]):
         """Compare the parameters at the root. For ``Agreement.STORED``, store them there if none are."""
         root, batch = None if self.config.shards > 1 else 0, FilterBatch([])
         store = agreement is Agreement.STORED
-        [reply] = yield from deliver([calls.open_(view, root, store=store, in_hand=in_hand)])
+        [reply] = yield from request([calls.open_(view, root, store=store, in_hand=in_hand)])
         self._learn(batch, reply)
         if batch.answers is not None:
             view.agreement = agreement
 
     def _ask_layout(self, shard: int, call: Call) -> Flow[None]:
         """Send a call without items, whose reply is the shard's layout."""
-        [reply] = yield from deliver([call])
+        [reply] = yield from request([call])
         self._learn(FilterBatch([], shard), reply)
 
     def _grow(self, view: View, shard: int, label: str, in_hand: int) -> Flow[None]:
@@ -151,7 +151,7 @@ class FilterDispatcher(Dispatcher[FilterBatch]):
         header = view.header_without_items(shard)
         fields = [keys.field(last, number) for number in range(len(layout.parts(last)))]
         asked = ("HMGET", keys.state(shard), *fields), ("EXISTS", keys.slice(label, shard))
-        [counts, has_begun] = yield from deliver([*map(Call, asked)])
+        [counts, has_begun] = yield from request([*map(Call, asked)])
         if has_begun:  # before the server's clock was set back, with the usual part
             entries = layout.grown(label, view.labels, in_hand)
         else:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from tbloom.engine.flow import Call, Flow, deliver, text
+from tbloom.engine.flow import Call, Flow, request, text
 
 #: The path of a class, as in ``module.outer.<locals>.Fingerprinter``.
 _PATH = re.compile(r"[\w.<>]{1,200}")
@@ -19,10 +19,10 @@ def note(key: str, ours: str, ttl_ms: int | None, *, is_new: bool = False) -> Fl
     :param ttl_ms: How long items that are added now are remembered; None: forever.
     :param is_new: True if the filter is empty.
     """
-    [known] = [None] if is_new else (yield from deliver([Call(("GET", key))]))
+    [known] = [None] if is_new else (yield from request([Call(("GET", key))]))
     if known is not None and checked(known) not in ("", ours):
         return checked(known)
-    yield from deliver([Call(("SET", key, ours, *(() if ttl_ms is None else ("PX", ttl_ms))))])
+    yield from request([Call(("SET", key, ours, *(() if ttl_ms is None else ("PX", ttl_ms))))])
     return ours
 
 

@@ -14,9 +14,9 @@ from struct import Struct
 
 from mmh3 import mmh3_32_uintdigest, mmh3_x64_128_digest
 
+from tbloom.arguments import Item, encode, encode_all
 from tbloom.bloom.sizing import COLUMNS
 from tbloom.errors import ConfigError
-from tbloom.items import Item, encode, encode_all
 
 #: Stored with a filter, because its bits mean nothing under another hash.
 HASH_NAME, SECRET_HASH_NAME = "mmh3_x64_128", "blake2b_16_keyed"

@@ -13,7 +13,7 @@ from tbloom.bloom import sizing
 from tbloom.bloom.config import Config
 from tbloom.bloom.layout import Layout, Part
 from tbloom.bloom.sizing import key_bytes, rate_at, window_rate
-from tbloom.engine.flow import Call, Flow, chunks, deliver_all, pairs, text, together
+from tbloom.engine.flow import Call, Flow, chunks, pairs, request_all, text, together
 from tbloom.engine.server import ServerClock, ask_time, check_stored, evictions
 from tbloom.window import WHOLE, Slice, from_ms
 
@@ -267,7 +267,7 @@ def each(keys: Iterable[str], *commands: str) -> Flow[dict[str, list[Any]]]:
         for key in keys
         for command in commands
     ]
-    replies = yield from deliver_all(calls)
+    replies = yield from request_all(calls)
     return dict(zip(keys, map(list, chunks(replies, len(commands))), strict=True))
 
 
@@ -278,4 +278,4 @@ def _count_bits(bits: int, key: str) -> Flow[int]:
         Call(("BITCOUNT", key, start, min(start + _COUNT_BYTES, size) - 1))
         for start in range(0, size, _COUNT_BYTES)
     ]
-    return sum((yield from deliver_all(calls)))
+    return sum((yield from request_all(calls)))

@@ -12,7 +12,7 @@ from tbloom.bloom import calls
 from tbloom.bloom.config import Config, from_stored, leaves
 from tbloom.bloom.layout import Layout
 from tbloom.bloom.view import header_of
-from tbloom.engine.flow import Call, Flow, Status, corrected, deliver, text
+from tbloom.engine.flow import Call, Flow, Status, corrected, request, text
 from tbloom.engine.parameters import refusal
 from tbloom.engine.server import ServerClock
 from tbloom.errors import ConfigMismatch
@@ -30,11 +30,11 @@ def reconfigure(
     copy of its own parameters, so a call that did not finish can be made again.
     """
     root = config.keys.root
-    [stored] = yield from deliver([Call(("GET", root))])
+    [stored] = yield from request([Call(("GET", root))])
     if config.shards > 1 and stored is not None:
         yield from _change(config, clock, text(stored), None)
     for shard in range(config.shards):
-        [copy] = yield from deliver([Call(("GET", config.keys.config(shard)))])
+        [copy] = yield from request([Call(("GET", config.keys.config(shard)))])
         if copy is not None:  # None: the shard is empty
             yield from _change(config, clock, text(copy), shard)
         if progress:
@@ -55,7 +55,7 @@ def _change(new: Config, clock: ServerClock, stored: str, shard: int | None) -> 
             raise ConfigMismatch(new.name, fixed, stored)
         old = from_stored(new.name, stored, new.keys.config(shard) if shard is not None else "")
         call = _call(old, new, clock.now(), shard, Layout(old, layout, shard or 0))
-        [(status, payload, *_)] = yield from deliver([call])
+        [(status, payload, *_)] = yield from request([call])
         if status in (Status.OK, Status.UNKNOWN):  # unknown: the filter was cleared meanwhile
             return True
         if status == Status.CLOCK:

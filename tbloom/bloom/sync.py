@@ -10,14 +10,14 @@ from typing import Self, Unpack
 
 import redis
 
-from tbloom.bloom.base import Own
+from tbloom.arguments import Item
+from tbloom.bloom.base import ClientSettings
 from tbloom.bloom.claims.calls import Claim
 from tbloom.bloom.claims.heartbeat import run_in_thread
 from tbloom.bloom.claims.verbs import ClaimVerbs
 from tbloom.engine.sync import SyncDriver
 from tbloom.engine.urls import ClientOptions
 from tbloom.errors import ConfigMismatch, TBloomError
-from tbloom.items import Item
 
 
 class TimeBloom(ClaimVerbs["redis.Redis | redis.RedisCluster"], SyncDriver):
@@ -41,7 +41,7 @@ class TimeBloom(ClaimVerbs["redis.Redis | redis.RedisCluster"], SyncDriver):
         *,
         client_options: ClientOptions = None,
         secret: bytes | None = None,
-        **own: Unpack[Own],
+        **own: Unpack[ClientSettings],
     ) -> Self:
         """Open a stored filter with its stored parameters. ``client`` is yours, or a URL as for ``from_url``.
 
@@ -79,7 +79,7 @@ class TimeBloom(ClaimVerbs["redis.Redis | redis.RedisCluster"], SyncDriver):
         """End the session, which frees its claims, and close the client, if ``from_url`` made it."""
         self._stop_heartbeat()
         self._heartbeat = None
-        self._let_go()
+        self._stop_retrying()
         try:
             if self._claims.is_used:
                 with suppress(

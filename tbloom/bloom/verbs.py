@@ -1,4 +1,4 @@
-"""The verbs of a filter, as flows without I/O (see ``tbloom.engine.verbs``). The verbs for claims are in ``claims/verbs``."""
+"""The verbs of a filter, as flows without I/O (see ``tbloom.engine.methods``). The verbs for claims are in ``claims/verbs``."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
+from tbloom.arguments import Item, check_at, check_keep, check_within
 from tbloom.bloom import calls
 from tbloom.bloom.base import Base
 from tbloom.bloom.claims.calls import commit
@@ -14,15 +15,14 @@ from tbloom.bloom.config import from_stored
 from tbloom.bloom.dispatcher import FilterDispatcher
 from tbloom.bloom.info import FilterInfo, glance, read_info
 from tbloom.bloom.reconfigure import reconfigure
-from tbloom.engine.batcher import Asked
+from tbloom.engine.batcher import BatchItem
+from tbloom.engine.batches import Agreement
 from tbloom.engine.client import Client
-from tbloom.engine.dispatcher import Agreement
-from tbloom.engine.flow import Call, Flow, deliver, text
+from tbloom.engine.flow import Call, Flow, request, text
+from tbloom.engine.methods import verb
 from tbloom.engine.pending import Answers, answers_of, in_order
 from tbloom.engine.server import ask_time, check_stored
-from tbloom.engine.verbs import verb
 from tbloom.errors import ConfigError
-from tbloom.items import Item, check_at, check_keep, check_within
 from tbloom.window import Period, to_ms
 
 
@@ -44,11 +44,11 @@ class Verbs(Base[Client]):
     @add.batched
     def _adding(
         self, item: Item, within: int | None = None, keep: int | None = None
-    ) -> tuple[Asked, bytes]:
+    ) -> tuple[BatchItem, bytes]:
         # Checked here too, because True is equal to 1.
         how = None if within is keep is None else self._checked(within, keep)
         add = partial(self._add_digests, within=within, keep=keep)
-        return Asked(("add", how), self.run, add, self._keep_new), self.config.digest(item)
+        return BatchItem(("add", how), self.run, add, self._keep_new), self.config.digest(item)
 
     @verb
     def add_many(
@@ -65,10 +65,10 @@ class Verbs(Base[Client]):
         return bool((yield from self._contains_digests([key], within))[key])
 
     @contains.batched
-    def _probing(self, item: Item, within: int | None = None) -> tuple[Asked, bytes]:
+    def _probing(self, item: Item, within: int | None = None) -> tuple[BatchItem, bytes]:
         slices = check_within(within, self.config.slices)
         contains = partial(self._contains_digests, within=slices)
-        return Asked(("contains", slices), self.run, contains), self.config.digest(item)
+        return BatchItem(("contains", slices), self.run, contains), self.config.digest(item)
 
     @verb
     def contains_many(self, items: Iterable[Item], within: int | None = None) -> Flow[list[bool]]:
@@ -131,12 +131,12 @@ class Verbs(Base[Client]):
         """
         root = self.config.keys.root
         try:
-            [stored] = yield from deliver([Call(("GET", root))])
+            [stored] = yield from request([Call(("GET", root))])
             if stored is not None and text(stored) != self.config.stored:
                 other = from_stored(self.config.name, text(stored))
                 yield from FilterDispatcher(other).clear_all()
             yield from self._dispatcher.clear_all()
-            yield from deliver([Call(("UNLINK", self.config.keys.fingerprinter()))])
+            yield from request([Call(("UNLINK", self.config.keys.fingerprinter()))])
         finally:
             self._forget_cached()
         self._claims.forget()

@@ -11,7 +11,7 @@ from tbloom.bloom.config import Config, leaves
 from tbloom.bloom.hasher import COLUMNS_PER_DIGEST, digests_for, packed
 from tbloom.bloom.layout import Layout
 from tbloom.bloom.sizing import ROW_BYTES, block_step, key_bytes
-from tbloom.engine.dispatcher import Agreement
+from tbloom.engine.batches import Agreement
 from tbloom.errors import ConfigError
 from tbloom.window import Slice
 

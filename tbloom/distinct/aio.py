@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
+from tbloom.arguments import Item
 from tbloom.distinct.sets import Countable, SetVerbs
 from tbloom.distinct.verbs import CounterVerbs
 from tbloom.engine.aio import AsyncDriver
-from tbloom.engine.verbs import AsyncVerbs
-from tbloom.items import Item
+from tbloom.engine.methods import AsyncVerbs
 
 if TYPE_CHECKING:
     from redis import asyncio  # noqa: F401 - named in the class's bases

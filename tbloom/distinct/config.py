@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
+from tbloom.arguments import FINGERPRINT_NAME
 from tbloom.distinct.keys import MappingKeys
 from tbloom.engine.flow import Status, text
 from tbloom.engine.keys import DEFAULT_MAPPING, check_name
 from tbloom.engine.parameters import differences, read_stored, unexpected
 from tbloom.errors import ConfigError, ConfigMismatch, TBloomError
-from tbloom.items import FINGERPRINT_NAME
 from tbloom.window import Window
 
 KIND = "mapping"

@@ -10,9 +10,9 @@ from typing import Any
 
 from tbloom.distinct.config import MAX_MEMBERS, CounterConfig, refusal
 from tbloom.distinct.selection import At, label_of
+from tbloom.engine.batches import CLOCK_CHANGED, Agreement
 from tbloom.engine.buckets import BucketDispatcher, keys_of_halves, packed
 from tbloom.engine.directory import LAST_BUCKET, Directory
-from tbloom.engine.dispatcher import CLOCK_CHANGED, Agreement
 from tbloom.engine.flow import Call, Flow, Status, chunks, text
 from tbloom.engine.pending import MOVED, Answers, Batch, answers_of
 from tbloom.engine.scripts import Script
@@ -250,7 +250,7 @@ class CountDispatcher(BucketDispatcher[CounterBatch]):
             batch.is_full, batch.is_left = status == Status.FULL, bool(is_left)
         elif status == Status.CLOCK:
             self.clock.learn(payload)
-            self._change = CLOCK_CHANGED
+            self._correction_cause = CLOCK_CHANGED
         elif status == Status.LAYOUT:
             self._generation = text(more[0])
             self.pending_answers.note_generation(batch.shard, self._generation)

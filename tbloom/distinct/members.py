@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from tbloom.arguments import Item, check_id, check_items, encode, encode_all, fingerprint
 from tbloom.distinct.config import MAX_MEMBERS, CounterConfig, refusal
 from tbloom.engine.directory import Directory, read_directory
-from tbloom.engine.flow import Call, Flow, Status, deliver
+from tbloom.engine.flow import Call, Flow, Status, request
 from tbloom.errors import ConfigError, TBloomError
-from tbloom.items import Item, check_id, check_items, encode, encode_all, fingerprint
 
 if TYPE_CHECKING:
     from pyroaring import BitMap
@@ -49,7 +49,7 @@ def id_of(config: CounterConfig, generation: str, member: Item) -> Flow[int | No
         # Where the bucket is the same as before, it has not been split meanwhile.
         if directory.generation != generation or key == looked_in:
             return None
-        [value] = yield from deliver([Call(("HGET", key, digest.to_bytes(16, "big")))])
+        [value] = yield from request([Call(("HGET", key, digest.to_bytes(16, "big")))])
         if value is not None:
             return _parsed(config, key, value)[0]
         looked_in = key
@@ -75,7 +75,7 @@ class MemberPages:
             yield from self._find()
             some = [*islice(self._waiting, _BUCKETS_PER_TRIP)]
         self._read.update(some)
-        replies = yield from deliver([Call(("HVALS", key)) for key in some])
+        replies = yield from request([Call(("HVALS", key)) for key in some])
         pairs: list[tuple[int, Item]] = []
         for key, values in zip(some, replies, strict=True):
             for value in values:

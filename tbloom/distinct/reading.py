@@ -21,8 +21,8 @@ from tbloom.engine.flow import (
     Status,
     chunks,
     corrected,
-    deliver,
-    deliver_all,
+    request,
+    request_all,
     text,
     together,
 )
@@ -131,7 +131,7 @@ class Reader:
         ]
         calls = [Call(("HGET", key, "head")) for *_, key in places]
         # The time of the node that has a counter.
-        time, *heads = yield from deliver_all(
+        time, *heads = yield from request_all(
             [Call(("TIME",), configs[0].keys.root), *calls], _COMMANDS
         )
         self._clock.learn(int(time[0]) * 1000 + int(time[1]) // 1000)
@@ -156,7 +156,7 @@ def _stored(config: CounterConfig) -> Flow[Stored]:
     calls = [Call(("GET", keys.root)), Call(("HGET", keys.counters(), config.name))]
     if config.mapping is not None:
         calls += [Call(("GETRANGE", keys.layout(), "0", "15")), Call(("GET", keys.members()))]
-    stored, entry, *of_mapping = yield from deliver(calls)
+    stored, entry, *of_mapping = yield from request(calls)
     if stored is not None and text(stored) != config.stored_mapping:
         raise refusal(config, Status.MISMATCH, stored)
     generation, of, parameters = ("", "", config.stored) if entry is None else parse_entry(entry)
@@ -185,14 +185,14 @@ def _head(config: CounterConfig, key: str, piece: int, stored: bytes | None) -> 
 def _fetch(heads: Mapping[str, Head]) -> Flow[dict[str, BitMap] | None]:
     """The ids of each piece; None: a counter was cleared meanwhile."""
     bitmaps()  # raises an error if pyroaring is missing
-    fields = yield from deliver_all([Call(("HKEYS", key)) for key in heads], _COMMANDS)
+    fields = yield from request_all([Call(("HKEYS", key)) for key in heads], _COMMANDS)
     parts = [
         (head, some)
         for head, names in zip(heads.values(), fields, strict=True)
         for some in chunks(sorted({*names} - {b"head"}), _CHUNKS)
     ]
     calls = [Call(("HMGET", head.key, "head", *some)) for head, some in parts]
-    replies = yield from deliver_all(calls, _READS)
+    replies = yield from request_all(calls, _READS)
     containers: dict[str, dict[bytes, bytes]] = {key: {} for key in heads}
     for (head, some), (stored, *data) in zip(parts, replies, strict=True):
         now = _head(head.config, head.key, head.piece, stored)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import date, datetime, time
 
+from tbloom.arguments import check_at, check_within
 from tbloom.distinct.config import CounterConfig
 from tbloom.errors import ConfigError
-from tbloom.items import check_at, check_within
 from tbloom.window import WHOLE, to_ms
 
 #: An instant, a day in the counter's time zone, or a slice's label.

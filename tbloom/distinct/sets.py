@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from tbloom.arguments import Item, check_id
 from tbloom.distinct.config import MAX_MEMBERS, CounterConfig
 from tbloom.distinct.members import MemberPages, id_of
 from tbloom.distinct.reading import Found, Reader
@@ -16,9 +17,8 @@ from tbloom.distinct.roaring import bitmaps
 from tbloom.distinct.selection import Selection
 from tbloom.engine.client import Store
 from tbloom.engine.flow import Flow
-from tbloom.engine.verbs import verb
+from tbloom.engine.methods import verb
 from tbloom.errors import ConfigError
-from tbloom.items import Item, check_id
 
 if TYPE_CHECKING:
     from pyroaring import BitMap

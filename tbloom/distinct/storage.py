@@ -7,7 +7,7 @@ from tbloom.distinct.dispatcher import CountDispatcher
 from tbloom.distinct.reading import MAX_PIECES
 from tbloom.engine.buckets import bucket_keys
 from tbloom.engine.directory import read_directory
-from tbloom.engine.flow import Call, Flow, Status, chunks, deliver, deliver_all
+from tbloom.engine.flow import Call, Flow, Status, chunks, request, request_all
 from tbloom.engine.scripts import Script
 from tbloom.window import WHOLE
 
@@ -26,7 +26,7 @@ def clear_counter(dispatcher: CountDispatcher) -> Flow[None]:
     config, keys = dispatcher.config, dispatcher.config.keys
     dispatcher.forget()
     counters = keys.counters()
-    [entry] = yield from deliver([Call(("HGET", counters, config.name))])
+    [entry] = yield from request([Call(("HGET", counters, config.name))])
     call = _CLEAR.call(
         (keys.config(), counters),
         (
@@ -47,7 +47,7 @@ def clear_mapping(dispatcher: CountDispatcher) -> Flow[None]:
     dispatcher.forget()
     own = keys.config(), keys.layout(), keys.members(), keys.counters()
     former = keys.forgotten(), keys.forgotten_counters()
-    [generation] = yield from deliver([Call(("GETRANGE", own[1], 0, 15))])
+    [generation] = yield from request([Call(("GETRANGE", own[1], 0, 15))])
     swept, is_done = "-", False
     while not is_done:
         call = _FORGET.call((*own, *former), (config.stored_mapping, generation, swept))
@@ -59,7 +59,7 @@ def clear_mapping(dispatcher: CountDispatcher) -> Flow[None]:
 
 def _clear(dispatcher: CountDispatcher, call: Call) -> Flow[bool]:
     """Makes a call that clears something. False: there is something to be swept."""
-    [[status, payload]] = yield from deliver([call])
+    [[status, payload]] = yield from request([call])
     if status not in (Status.OK, Status.IN_USE):
         raise refusal(dispatcher.config, status, payload)
     dispatcher.clock.learn(payload)
@@ -75,24 +75,24 @@ def _sweep(config: CounterConfig, now: int) -> Flow[None]:
         labels = [slice.label for slice in slices]
     pieces = [keys.piece(config.name, label, i) for label in labels for i in range(MAX_PIECES)]
     for some in chunks(pieces, _KEYS_PER_CALL):
-        yield from deliver([_SWEEP.call((keys.counters(), *some), (config.name,))])
+        yield from request([_SWEEP.call((keys.counters(), *some), (config.name,))])
 
 
 def _sweep_mapping(config: CounterConfig, now: int) -> Flow[str]:
     """Deletes the pieces of the mapping's former counters and the buckets of its former layout, whose generation it returns."""
     keys, former = config.keys, (config.keys.forgotten(), config.keys.forgotten_counters())
     directory = yield from read_directory(config.mapping or config.name, former[0])
-    [names] = yield from deliver([Call(("HKEYS", former[1]))])
+    [names] = yield from request([Call(("HKEYS", former[1]))])
     for name in names:
-        [entry] = yield from deliver([Call(("HGET", former[1], name))])
+        [entry] = yield from request([Call(("HGET", former[1], name))])
         if counter := from_stored(name, config.mapping, entry or b""):
             yield from _sweep(counter, now)
     for some in bucket_keys(keys.ids(directory.generation), directory):
-        yield from deliver([Call(("UNLINK", *some))])
+        yield from request([Call(("UNLINK", *some))])
     return directory.generation
 
 
 def memory(keys: list[str]) -> Flow[int]:
     """The memory of the keys in Redis, overhead included (bytes); by all of their fields, which have 3 bytes to 8 KB each."""
     asked = [Call(("MEMORY", "USAGE", key, "SAMPLES", "0"), key) for key in keys]
-    return sum(each or 0 for each in (yield from deliver_all(asked, _COMMANDS)))
+    return sum(each or 0 for each in (yield from request_all(asked, _COMMANDS)))

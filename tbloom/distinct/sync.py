@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from tbloom.arguments import Item
 from tbloom.distinct.sets import Countable, SetVerbs
 from tbloom.distinct.verbs import CounterVerbs
+from tbloom.engine.methods import SyncVerbs
 from tbloom.engine.sync import SyncDriver
-from tbloom.engine.verbs import SyncVerbs
-from tbloom.items import Item
 
 if TYPE_CHECKING:
     import redis  # noqa: F401 - named in the class's bases

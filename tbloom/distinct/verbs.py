@@ -1,4 +1,4 @@
-"""The verbs of a distinct counter, as flows (see ``tbloom.engine.verbs``). No I/O."""
+"""The verbs of a distinct counter, as flows (see ``tbloom.engine.methods``). No I/O."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Generic, Self, TypedDict, TypeVar, Unpack
 
+from tbloom.arguments import Item, takes
 from tbloom.distinct.config import MAX_MEMBERS, CounterConfig
 from tbloom.distinct.dispatcher import CountDispatcher
 from tbloom.distinct.info import CountedSlice, CounterInfo
@@ -15,18 +16,16 @@ from tbloom.distinct.reading import Reader
 from tbloom.distinct.roaring import containers_of, imported
 from tbloom.distinct.selection import At, Selection, label_of, select
 from tbloom.distinct.storage import clear_counter, clear_mapping, memory
-from tbloom.engine.arguments import takes
 from tbloom.engine.buckets import bucket_keys
 from tbloom.engine.client import Client, Store
 from tbloom.engine.directory import read_directory
-from tbloom.engine.flow import Call, Flow, deliver, deliver_all
+from tbloom.engine.flow import Call, Flow, request, request_all
 from tbloom.engine.keys import DEFAULT_MAPPING
+from tbloom.engine.methods import verb
 from tbloom.engine.pending import Answers
 from tbloom.engine.server import evictions
 from tbloom.engine.urls import ClientOptions
-from tbloom.engine.verbs import verb
 from tbloom.errors import ConfigError
-from tbloom.items import Item
 
 Sets = TypeVar("Sets")
 #: A call of the dispatcher, for the bytes of members by digest, or by id.
@@ -178,7 +177,7 @@ class CounterVerbs(Store[Client, CounterConfig], Generic[Client, Sets]):
         have these ids."""
         ids = imported(data)
         if ids and self.config.mapping is not None:
-            [members] = yield from deliver([Call(("GET", self.config.keys.members()))])
+            [members] = yield from request([Call(("GET", self.config.keys.members()))])
             if ids.max() >= int(members or 0):
                 raise ConfigError("data", ids.max(), "ids that the mapping has given to members")
         yield from self._dispatcher.merge(containers_of(ids))
@@ -191,11 +190,11 @@ class CounterVerbs(Store[Client, CounterConfig], Generic[Client, Sets]):
         slices = []
         found = yield from self.reader.read([whole], lambda _: False)
         for label, pieces in found.slices[whole].items():
-            fields = yield from deliver_all([Call(("HLEN", piece.key)) for piece in pieces])
+            fields = yield from request_all([Call(("HLEN", piece.key)) for piece in pieces])
             chunks = sum(number - 1 for number in fields)  # without the heads
             taken = yield from memory([piece.key for piece in pieces])
             slices.append(CountedSlice(label, sum(piece.ids for piece in pieces), chunks, taken))
-        [members] = yield from deliver([Call(("GET", keys.members()))])
+        [members] = yield from request([Call(("GET", keys.members()))])
         directory = yield from read_directory(config.mapping or config.name, keys.layout())
         buckets = [
             key for some in bucket_keys(keys.ids(directory.generation), directory) for key in some

@@ -14,6 +14,7 @@ from redis.asyncio.retry import Retry
 from tbloom.engine.batcher import Batcher
 from tbloom.engine.client import Store
 from tbloom.engine.flow import Call, Flow
+from tbloom.engine.methods import AsyncVerbs
 from tbloom.engine.retries import as_redis_error
 from tbloom.engine.sending import (
     next_renewal,
@@ -23,7 +24,6 @@ from tbloom.engine.sending import (
     redis_error,
 )
 from tbloom.engine.urls import ClientOptions
-from tbloom.engine.verbs import AsyncVerbs
 
 T = TypeVar("T")
 #: The most connections of a client; more would make no call faster.
@@ -60,7 +60,7 @@ class AsyncSender:
         first, client = calls[0], self._client
         async with self._room:
             if monotonic_ns() >= self._renewal:
-                await self.renew()
+                await self.close_idle()
             try:
                 async with timeout(self._time_limit):
                     if len(calls) == 1:
@@ -71,7 +71,7 @@ class AsyncSender:
             except Exception as error:  # noqa: BLE001 - redis_error re-raises errors that are not redis-py's
                 return [redis_error(error)] * len(calls)
 
-    async def renew(self) -> None:
+    async def close_idle(self) -> None:
         """Close idle connections."""
         self._renewal = next_renewal()
         if self._pool is not None:  # redis-py follows a cluster itself
@@ -121,22 +121,22 @@ class AsyncDriver(AsyncVerbs, Store["asyncio.Redis | asyncio.RedisCluster", Any]
         except Exception as error:
             raise as_redis_error(error) from error
         if self._cluster_unknown:  # another task may have been faster
-            self._spread(len(cluster.get_primaries()))
+            self._on_cluster(len(cluster.get_primaries()))
             self._cluster_unknown = False
 
     async def aclose(self) -> None:
         """Close the client, if ``from_url`` made it."""
-        await self._let_go()
+        await self._stop_retrying()
         if self._owned:
             await self.client.aclose()
 
-    async def _let_go(self) -> None:
+    async def _stop_retrying(self) -> None:
         """Stop retrying. Raise TBloomError in another event loop, where the client can't be closed."""
         self._batcher.check_loop()
         self._retry_for = 0.0
         if self._owned:
             # The server may have closed connections unnoticed, and later calls are not retried.
-            await self._sender.renew()
+            await self._sender.close_idle()
 
     async def __aenter__(self) -> Self:
         return self
@@ -174,7 +174,7 @@ class AsyncDriver(AsyncVerbs, Store["asyncio.Redis | asyncio.RedisCluster", Any]
             retries.take(replies or await self._sender.send(asked))
             replies = []
             if retries.is_demoted:
-                await self._sender.renew()
+                await self._sender.close_idle()
             if retries.waits:
                 self._batcher.go_on()
                 await sleep(retries.pause)

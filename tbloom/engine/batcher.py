@@ -25,7 +25,7 @@ MOST = 500
 AT_ONCE = 2
 
 
-class Asked(NamedTuple):
+class BatchItem(NamedTuple):
     """How an item joins a shared call."""
 
     #: Equal for items that can share a call.
@@ -47,8 +47,8 @@ class Waiting:
 
     __slots__ = ("_answer", "asked", "batch", "done", "item")
 
-    def __init__(self, asked: Asked, item: Any, done: asyncio.Future[bool | None]) -> None:
-        self.asked: Asked = asked
+    def __init__(self, asked: BatchItem, item: Any, done: asyncio.Future[bool | None]) -> None:
+        self.asked: BatchItem = asked
         self.item: Any = item
         self.done: asyncio.Future[bool | None] = done
         #: The task that sends it; None until then.
@@ -131,7 +131,7 @@ class Batcher:
         while left := [batch for batch, left in self._left.items() if not wanted or wanted & left]:
             await asyncio.wait(left)
 
-    async def ask(self, asked: Asked, item: Any) -> bool:
+    async def ask(self, asked: BatchItem, item: Any) -> bool:
         """Return the answer to an item. It may share a call with other tasks' items."""
         self.check_loop()
         if self._left and asked.keep:

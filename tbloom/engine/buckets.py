@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tbloom.engine.batches import Agreement, B, Dispatcher
 from tbloom.engine.directory import Directory, read_directory
-from tbloom.engine.dispatcher import Agreement, B, Dispatcher
 from tbloom.engine.flow import Call, Flow, chunks
 from tbloom.engine.keys import Keys
 from tbloom.engine.pending import MOVED, Answers, Kept, answers_of
@@ -17,7 +17,7 @@ _BUCKETS_PER_CALL = 100
 class BucketDispatcher(Dispatcher[B]):
     """One client's calls to a store with buckets, and the last known directories of its shards."""
 
-    _change = "its layout changed"
+    _correction_cause = "its layout changed"
 
     def __init__(self, name: str, keys: Keys, owner: str, remedy: str) -> None:
         """``owner`` is the store's name in errors about a damaged layout, ``remedy`` the call that mends it."""

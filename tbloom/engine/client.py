@@ -111,7 +111,7 @@ class Store(Generic[Client, Config]):
         if not self._retry_for_is_given and not self._retry_for:
             self._retry_for = RETRY_FOR
 
-    def _spread(self, masters: int) -> None:  # noqa: ARG002 - a subclass uses it
+    def _on_cluster(self, masters: int) -> None:  # noqa: ARG002 - a subclass uses it
         """Note that the client is a cluster's, with this number of masters."""
         if not self._retry_for_is_given:
             self._retry_for = RETRY_FOR_FAILOVER

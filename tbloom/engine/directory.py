@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from tbloom.engine.flow import Call, Flow, deliver, text
+from tbloom.engine.flow import Call, Flow, request, text
 from tbloom.errors import TBloomError
 
 #: The last bucket that may be split. It bounds the layout, even if someone makes items that share one bucket.
@@ -81,7 +81,7 @@ def read_directory(name: str, key: str, remedy: str = "clear()") -> Flow[Directo
     layout, is_whole = b"", False
     while not is_whole and len(layout) <= _LONGEST:
         last = len(layout) + _READ_AT_ONCE - 1
-        [some] = yield from deliver([Call(("GETRANGE", key, len(layout), last))])
+        [some] = yield from request([Call(("GETRANGE", key, len(layout), last))])
         layout, is_whole = layout + some, len(some) < _READ_AT_ONCE
     generation = text(layout[:_GENERATION])
     if layout and (

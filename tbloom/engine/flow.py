@@ -95,7 +95,7 @@ E = TypeVar("E", bound=BaseException)
 Flow = Generator[Sequence[Call], Sequence[Any], T]
 
 
-def deliver(calls: Sequence[Call]) -> Flow[Sequence[Any]]:
+def request(calls: Sequence[Call]) -> Flow[Sequence[Any]]:
     """Return the replies to the calls. Raise the first error among them."""
     replies = yield calls
     for reply in replies:
@@ -104,11 +104,11 @@ def deliver(calls: Sequence[Call]) -> Flow[Sequence[Any]]:
     return replies
 
 
-def deliver_all(calls: Sequence[Call], at_once: int = CALLS_AT_ONCE) -> Flow[list[Any]]:
+def request_all(calls: Sequence[Call], at_once: int = CALLS_AT_ONCE) -> Flow[list[Any]]:
     """Return the replies to any number of calls, sent in groups of at most ``at_once``."""
     replies: list[Any] = []
     for turn in chunks(calls, at_once):
-        replies += yield from deliver(turn)
+        replies += yield from request(turn)
     return replies
 
 

@@ -17,17 +17,17 @@ def in_child(method: Any) -> None:
     _methods[method.__self__] = method.__func__
 
 
-class BeginsAnew(ABC):
+class ResetsInChild(ABC):
     """An object that resets itself in a forked child."""
 
     __slots__ = ("__weakref__",)
 
     def __init__(self) -> None:
-        self.begin()
-        in_child(self.begin)
+        self.reset()
+        in_child(self.reset)
 
     @abstractmethod
-    def begin(self) -> None:
+    def reset(self) -> None:
         """Set the initial state."""
 
 

@@ -10,7 +10,7 @@ from itertools import islice, repeat
 from threading import Lock
 from typing import Any, NamedTuple
 
-from tbloom.engine.forks import BeginsAnew
+from tbloom.engine.forks import ResetsInChild
 from tbloom.engine.tokens import LANE_TTL_MS, NO_LANE, Lane
 from tbloom.errors import TBloomError
 
@@ -78,7 +78,7 @@ class Kept(NamedTuple):
     until: int
 
 
-class PendingAnswers(BeginsAnew):
+class PendingAnswers(ResetsInChild):
     """Answers that did not reach the caller, because the call ended in an error or was cancelled.
 
     The next call of this client with such an item must get that first answer. The server knows it by the call's token for
@@ -103,7 +103,7 @@ class PendingAnswers(BeginsAnew):
         self._sweep_at = 0
         super().__init__()
 
-    def begin(self) -> None:
+    def reset(self) -> None:
         """Make a new lock: a thread that a forked child does not have may have held the old one."""
         self._lock = Lock()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 
-from tbloom.engine.flow import Call, Flow, deliver, deliver_all, text
+from tbloom.engine.flow import Call, Flow, request, request_all, text
 from tbloom.engine.parameters import Guarded, mismatch
 
 
@@ -31,13 +31,13 @@ class ServerClock:
 
 def ask_time(config: Guarded, clock: ServerClock) -> Flow[None]:
     """Set the clock by the server that holds the store."""
-    [[seconds, microseconds]] = yield from deliver([Call(("TIME",), config.keys.root)])
+    [[seconds, microseconds]] = yield from request([Call(("TIME",), config.keys.root)])
     clock.learn(int(seconds) * 1000 + int(microseconds) // 1000)
 
 
 def check_stored(config: Guarded) -> Flow[None]:
     """Raise ConfigMismatch if other parameters than the client's are stored at the root."""
-    [stored] = yield from deliver([Call(("GET", config.keys.root))])
+    [stored] = yield from request([Call(("GET", config.keys.root))])
     if stored is not None and text(stored) != config.stored:
         raise mismatch(config, stored)
 
@@ -46,7 +46,7 @@ def evictions(keys: list[str]) -> Flow[list[str]]:
     """Return warnings about the servers of these keys that evict keys when their memory is full, each distinct text once."""
     warnings: dict[str, None] = {}
     calls = [Call(("INFO", "memory"), key) for key in keys]
-    for section in map(str, (yield from deliver_all(calls))):  # redis-py makes a dict of it
+    for section in map(str, (yield from request_all(calls))):  # redis-py makes a dict of it
         limit = re.search(r"maxmemory\W+([1-9]\d*)", section)
         policy = re.search(r"maxmemory_policy\W+([\w-]+)", section)
         if limit and policy and policy[1] != "noeviction":

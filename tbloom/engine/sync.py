@@ -13,7 +13,8 @@ from redis.retry import Retry
 
 from tbloom.engine.client import Store
 from tbloom.engine.flow import Call, Flow
-from tbloom.engine.forks import BeginsAnew
+from tbloom.engine.forks import ResetsInChild
+from tbloom.engine.methods import SyncVerbs
 from tbloom.engine.sending import (
     next_renewal,
     options_of,
@@ -22,12 +23,11 @@ from tbloom.engine.sending import (
     redis_error,
 )
 from tbloom.engine.urls import ClientOptions
-from tbloom.engine.verbs import SyncVerbs
 
 T = TypeVar("T")
 
 
-class Sender(BeginsAnew):
+class Sender(ResetsInChild):
     """A sender of calls through one client, for any number of threads.
 
     If we own the client (``keeps``), single calls reuse a kept client with one connection (``redis.Redis.client``): a pool
@@ -42,7 +42,7 @@ class Sender(BeginsAnew):
         self.keeps: bool = False
         super().__init__()
 
-    def begin(self) -> None:
+    def reset(self) -> None:
         """Start without connections. In a forked child, the old ones are its parent's."""
         self._kept = deque[Any]()
         #: When to close idle connections, so that DNS or Sentinel is asked again (ns, monotonic).
@@ -52,7 +52,7 @@ class Sender(BeginsAnew):
         """Send these calls together and return their replies, or redis-py's errors."""
         first, client, kept = calls[0], self._client, None
         if monotonic_ns() >= self._renewal:
-            self.renew()
+            self.close_idle()
         try:
             if len(calls) == 1:
                 options = self._plain or options_of(client, first)
@@ -80,23 +80,23 @@ class Sender(BeginsAnew):
     def _failed(self, error: BaseException) -> Exception:
         """Map the error to a redis-py error. Re-raise anything else."""
         try:
-            self.let_go()  # the server may have closed these too; the pool checks them
+            self.release_kept()  # the server may have closed these too; the pool checks them
             return redis_error(error)
         except BaseException:
-            self.renew()  # an interrupt: a late reply may arrive on a connection that is back in the pool
+            self.close_idle()  # an interrupt: a late reply may arrive on a connection that is back in the pool
             raise
 
-    def let_go(self) -> None:
+    def release_kept(self) -> None:
         """Give the kept connections back to the pool."""
         kept = self._kept
         with suppress(IndexError):  # another thread may have taken the last one
             while True:
                 kept.pop().close()
 
-    def renew(self) -> None:
+    def close_idle(self) -> None:
         """Close idle connections."""
         self._renewal = next_renewal()
-        self.let_go()
+        self.release_kept()
         pool = getattr(self._client, "connection_pool", None)  # redis-py follows a cluster itself
         if pool is not None:
             with suppress(TypeError):  # older blocking pools can't tell those in use
@@ -133,7 +133,7 @@ class SyncDriver(SyncVerbs, Store["redis.Redis | redis.RedisCluster", Any]):
     def _begin(self) -> None:
         self._sender = Sender(self.client)
         if isinstance(self.client, redis.RedisCluster):
-            self._spread(len(self.client.get_primaries()))  # type: ignore[no-untyped-call]
+            self._on_cluster(len(self.client.get_primaries()))  # type: ignore[no-untyped-call]
 
     def keep_connections(self) -> None:
         """Keep connections from call to call. Nothing else may use the client.
@@ -144,14 +144,14 @@ class SyncDriver(SyncVerbs, Store["redis.Redis | redis.RedisCluster", Any]):
 
     def close(self) -> None:
         """Close the client, if ``from_url`` made it."""
-        self._let_go()
+        self._stop_retrying()
         if self._owned:
             self.client.close()
 
-    def _let_go(self) -> None:
+    def _stop_retrying(self) -> None:
         """Stop retrying, and give the kept connections back, because they need retries."""
         self._retry_for, self._sender.keeps = 0.0, False
-        self._sender.let_go()
+        self._sender.release_kept()
 
     def __enter__(self) -> Self:
         return self
@@ -186,7 +186,7 @@ class SyncDriver(SyncVerbs, Store["redis.Redis | redis.RedisCluster", Any]):
             retries.take(replies or self._sender.send(asked))
             replies = []
             if retries.is_demoted:
-                self._sender.renew()
+                self._sender.close_idle()
             if retries.waits:
                 sleep(retries.pause)
             if retries.waits and isinstance(self.client, redis.RedisCluster):

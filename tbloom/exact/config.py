@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 
+from tbloom.arguments import FINGERPRINT_NAME
 from tbloom.engine.keys import SLOTS, Keys
 from tbloom.engine.parameters import read_stored
 from tbloom.errors import ConfigError
-from tbloom.items import FINGERPRINT_NAME
 
 KIND = "exact"
 LAYOUT = 1

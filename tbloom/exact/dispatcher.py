@@ -9,10 +9,10 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
+from tbloom.engine.batches import Agreement
 from tbloom.engine.buckets import BucketDispatcher
 from tbloom.engine.directory import BITS, Directory
-from tbloom.engine.dispatcher import Agreement
-from tbloom.engine.flow import Call, Flow, Status, chunks, deliver, text
+from tbloom.engine.flow import Call, Flow, Status, chunks, request, text
 from tbloom.engine.keys import by_shard
 from tbloom.engine.parameters import mismatch, refusal
 from tbloom.engine.pending import Answers
@@ -118,14 +118,14 @@ class ExactDispatcher(BucketDispatcher[ExactBatch]):
         """
         root, stored, ttl = self.config.keys.root, self.config.stored, batch.ttl
         first = [Call(("SET", root, stored, "PX", 2 * ttl, "NX"))] if ttl else []
-        replies = yield from deliver([*first, Call(("GET", root)), Call(("PTTL", root))])
+        replies = yield from request([*first, Call(("GET", root)), Call(("PTTL", root))])
         found, left = replies[-2:]
         if found is None and ttl:
             return  # another client has cleared the filter meanwhile
         if found is not None and text(found) != stored:
             raise mismatch(self.config, found)
         if 0 <= left < 1.5 * ttl:
-            yield from deliver([Call(("PEXPIRE", root, 2 * ttl))])
+            yield from request([Call(("PEXPIRE", root, 2 * ttl))])
         self._compared = time.monotonic() + (ttl / 2000 or _LOOK_SECONDS), ttl
         batch.compared = True
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Self, Unpack
 
+from tbloom.arguments import Item
 from tbloom.engine.sync import SyncDriver
 from tbloom.engine.urls import ClientOptions
 from tbloom.exact.verbs import ExactArguments, ExactVerbs
-from tbloom.items import Item
 
 if TYPE_CHECKING:
     import redis

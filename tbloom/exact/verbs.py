@@ -1,4 +1,4 @@
-"""The verbs of an exact filter, as flows (see ``tbloom.engine.verbs``). No I/O."""
+"""The verbs of an exact filter, as flows (see ``tbloom.engine.methods``). No I/O."""
 
 from __future__ import annotations
 
@@ -7,24 +7,23 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Self, TypedDict, Unpack
 
-from tbloom.engine.arguments import takes
-from tbloom.engine.batcher import Asked
+from tbloom.arguments import Item, check_ttl, encode, fingerprint, fingerprints_of, takes
+from tbloom.engine.batcher import BatchItem
 from tbloom.engine.buckets import bucket_keys
 from tbloom.engine.client import Client, Store
 from tbloom.engine.directory import Directory, read_directory
-from tbloom.engine.flow import Call, Flow, deliver, deliver_all, text
+from tbloom.engine.flow import Call, Flow, request, request_all, text
+from tbloom.engine.methods import verb
 from tbloom.engine.parameters import mismatch
 from tbloom.engine.pending import Answers, answers_of, in_order
 from tbloom.engine.server import check_stored, evictions
 from tbloom.engine.urls import ClientOptions
-from tbloom.engine.verbs import verb
 from tbloom.errors import ConfigError, TBloomError
 from tbloom.exact import calls
 from tbloom.exact.calls import ExactBatch
 from tbloom.exact.config import ExactConfig, from_stored
 from tbloom.exact.dispatcher import ExactDispatcher
 from tbloom.exact.info import ExactInfo
-from tbloom.items import Item, check_ttl, encode, fingerprint, fingerprints_of
 from tbloom.window import from_ms
 
 #: How long an item is remembered by default (s).
@@ -85,7 +84,7 @@ class ExactVerbs(Store[Client, ExactConfig]):
     @verb
     def _adopt(self) -> Flow[None]:
         """Take over the stored number of shards, for ``open``."""
-        [stored] = yield from deliver([Call(("GET", self.config.keys.root))])
+        [stored] = yield from request([Call(("GET", self.config.keys.root))])
         if stored is None:
             expected = f"the name of a filter that is stored ({type(self).__name__}() makes one)"
             raise ConfigError("name", self.name, expected)
@@ -107,10 +106,10 @@ class ExactVerbs(Store[Client, ExactConfig]):
         return bool((yield from self._dispatcher.add_items([key], lasting)).get(key))
 
     @add.batched
-    def _adding(self, item: Item, ttl: float | timedelta | None = None) -> tuple[Asked, int]:
+    def _adding(self, item: Item, ttl: float | timedelta | None = None) -> tuple[BatchItem, int]:
         dispatcher, lasting = self._dispatcher, self._ttl_ms(ttl)
         add = partial(dispatcher.add_items, ttl=lasting)
-        asked = Asked(("add", lasting), self.run, add, dispatcher.keep_new)
+        asked = BatchItem(("add", lasting), self.run, add, dispatcher.keep_new)
         return asked, fingerprint(encode(item))
 
     @verb
@@ -136,8 +135,8 @@ class ExactVerbs(Store[Client, ExactConfig]):
         return bool((yield from self._contains([key]))[key])
 
     @contains.batched
-    def _probing(self, item: Item) -> tuple[Asked, int]:
-        return Asked("contains", self.run, self._contains), fingerprint(encode(item))
+    def _probing(self, item: Item) -> tuple[BatchItem, int]:
+        return BatchItem("contains", self.run, self._contains), fingerprint(encode(item))
 
     @verb
     def contains_many(self, items: Iterable[Item]) -> Flow[list[bool]]:
@@ -182,7 +181,7 @@ class ExactVerbs(Store[Client, ExactConfig]):
             groups = bucket_keys(config.keys.buckets(directory.generation, shard), directory)
             buckets += sum(map(len, groups))
             asked = [calls.count(keys, directory.generation) for keys in groups]
-            for counted in (yield from deliver_all(asked)):
+            for counted in (yield from request_all(asked)):
                 items, dead, memory = items + counted[0], dead + counted[1], memory + counted[2]
         return ExactInfo(
             name=config.name,
@@ -207,14 +206,14 @@ class ExactVerbs(Store[Client, ExactConfig]):
         it again.
         """
         root = self.config.keys.root
-        [stored] = yield from deliver([Call(("GET", root))])
+        [stored] = yield from request([Call(("GET", root))])
         if stored is not None and text(stored) != self.config.stored:
             other = from_stored(self.config.name, text(stored))
             if other is None:
                 raise mismatch(self.config, stored)
             yield from _clear(ExactDispatcher(other))
         yield from _clear(self._dispatcher)
-        yield from deliver([Call(("UNLINK", self.config.keys.fingerprinter()))])
+        yield from request([Call(("UNLINK", self.config.keys.fingerprinter()))])
 
     def _ttl_ms(self, ttl: float | timedelta | None) -> int:
         return self._ttl if ttl is None else check_ttl(ttl)
@@ -242,7 +241,7 @@ def _clear(dispatcher: ExactDispatcher) -> Flow[None]:
     config = dispatcher.config
     if config.shards > 1:
         # First, so that any client that adds to a cleared shard compares the parameters again.
-        yield from deliver([Call(("UNLINK", config.keys.root))])
+        yield from request([Call(("UNLINK", config.keys.root))])
     dispatcher.forget()
     for shard in range(config.shards):
         try:
@@ -252,4 +251,4 @@ def _clear(dispatcher: ExactDispatcher) -> Flow[None]:
         cleared = ExactBatch([], shard, generation=directory.generation)
         yield from dispatcher.send_once([cleared], partial(calls.clear, config))
         prefix = config.keys.buckets(directory.generation, shard)
-        yield from deliver_all([Call(("UNLINK", *keys)) for keys in bucket_keys(prefix, directory)])
+        yield from request_all([Call(("UNLINK", *keys)) for keys in bucket_keys(prefix, directory)])

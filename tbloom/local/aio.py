@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Self, TypeVar
 
 from tbloom.engine.flow import Flow
-from tbloom.engine.verbs import AsyncVerbs
+from tbloom.engine.methods import AsyncVerbs
 from tbloom.local.verbs import LocalVerbs, answer_of
 
 T = TypeVar("T")

@@ -81,9 +81,9 @@ class FileStore(Store):
             self.close()
             raise
 
-    def begin(self) -> None:
+    def reset(self) -> None:
         """Closes an open file, whose lock is the parent's."""
-        super().begin()
+        super().reset()
         if self._fd >= 0:
             os.close(self._fd)
         self._fd = -1

@@ -7,14 +7,14 @@ from abc import abstractmethod
 from contextlib import AbstractContextManager
 from typing import Any
 
-from tbloom.engine.forks import BeginsAnew
+from tbloom.engine.forks import ResetsInChild
 from tbloom.errors import TBloomError
 from tbloom.local.contents import Contents
 
 Lock = AbstractContextManager[Any]
 
 
-class Store(BeginsAnew):
+class Store(ResetsInChild):
     """The contents of a filter; ``version`` changes with ``contents``."""
 
     #: Keeps out other threads. A forked child has one of its own: a thread that is gone may have held the parent's.
@@ -26,7 +26,7 @@ class Store(BeginsAnew):
         self._is_closed = False
         super().__init__()
 
-    def begin(self) -> None:
+    def reset(self) -> None:
         """Makes the guard."""
         self.guard = threading.Lock()
 

@@ -11,6 +11,7 @@ import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
 
+from tbloom.arguments import check_keep, check_within
 from tbloom.bloom.config import Config
 from tbloom.bloom.hasher import shard_of
 from tbloom.bloom.layout import Layout
@@ -20,7 +21,6 @@ from tbloom.engine.keys import by_shard
 from tbloom.engine.pending import Batch, PendingAnswers
 from tbloom.engine.tokens import LANE_TTL_MS
 from tbloom.errors import ConfigMismatch, FilterFull
-from tbloom.items import check_keep, check_within
 from tbloom.local.contents import PartEntry
 from tbloom.local.memory import Store
 from tbloom.local.shard import Part, Shard, key_of, part_bytes, part_of, parts_of

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Self, TypeVar
 
+from tbloom.arguments import Item
 from tbloom.engine.flow import Flow
-from tbloom.engine.verbs import SyncVerbs
-from tbloom.items import Item
+from tbloom.engine.methods import SyncVerbs
 from tbloom.local.verbs import LocalVerbs, answer_of
 
 T = TypeVar("T")

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, TypeVar, Unpack
 
+from tbloom.arguments import Item, takes
 from tbloom.bloom.config import Config, Parameters, configure
 from tbloom.bloom.info import FilterInfo
-from tbloom.engine.arguments import takes
 from tbloom.engine.flow import Flow
+from tbloom.engine.methods import verb
 from tbloom.engine.pending import in_order
-from tbloom.engine.verbs import verb
 from tbloom.errors import ConfigError
-from tbloom.items import Item
 from tbloom.local import info
 from tbloom.local.file import FileStore
 from tbloom.local.memory import MemoryStore
@@ -27,7 +26,7 @@ T = TypeVar("T")
 
 
 class LocalVerbs:
-    """What both classes have; their verbs are flows of one step, which sends nothing (see ``tbloom.engine.verbs``)."""
+    """What both classes have; their verbs are flows of one step, which sends nothing (see ``tbloom.engine.methods``)."""
 
     @takes(Parameters, "path", "name")
     def __init__(

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from tbloom.arguments import FINGERPRINT_NAME
 from tbloom.engine.parameters import differences, read_stored
 from tbloom.errors import ConfigError, ConfigMismatch, TBloomError
-from tbloom.items import FINGERPRINT_NAME
 from tbloom.pages import calendar
 from tbloom.window import ALWAYS, NoWindow, Slice, Window, from_ms, to_ms, window_of
 

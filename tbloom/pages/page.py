@@ -11,8 +11,8 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any
 
+from tbloom.arguments import Item, check_at, encode, fingerprint
 from tbloom.errors import ConfigError, TBloomError
-from tbloom.items import Item, check_at, encode, fingerprint
 
 #: Names and values: of a mapping, or in pairs.
 Headers = Mapping[str, str] | Mapping[bytes, bytes] | Iterable[tuple[str | bytes, str | bytes]]

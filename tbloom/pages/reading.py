@@ -11,8 +11,8 @@ from datetime import datetime
 from itertools import chain, groupby
 from operator import attrgetter
 
+from tbloom.arguments import Item
 from tbloom.errors import TBloomError
-from tbloom.items import Item
 from tbloom.pages import members, record, segments
 from tbloom.pages.config import PagesConfig
 from tbloom.pages.index import Index, Place

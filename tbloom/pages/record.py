@@ -15,7 +15,7 @@ from http.client import responses
 from typing import NamedTuple
 from uuid import uuid4
 
-from tbloom.items import Item
+from tbloom.arguments import Item
 from tbloom.pages import calendar
 from tbloom.pages.members import Damaged, content_of, member, start_of
 from tbloom.pages.page import (

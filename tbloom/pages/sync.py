@@ -8,9 +8,9 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any, Self
 
+from tbloom.arguments import Item, check_at, check_items
 from tbloom.engine.forks import in_child
 from tbloom.errors import ConfigError, TBloomError
-from tbloom.items import Item, check_at, check_items
 from tbloom.pages import calendar, opening, reading
 from tbloom.pages.config import agreed, given
 from tbloom.pages.index import Index

@@ -16,8 +16,8 @@ from scrapy.settings import BaseSettings
 from scrapy.utils.asyncio import call_later
 
 from tbloom import Claim
+from tbloom.arguments import check_keep, check_ttl, check_within
 from tbloom.errors import ConfigError, TBloomError
-from tbloom.items import check_keep, check_ttl, check_within
 from tbloom.scrapy.claims.ends import Ends
 from tbloom.scrapy.claims.page import Page, Token
 from tbloom.scrapy.compat import look_again

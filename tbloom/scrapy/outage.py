@@ -16,11 +16,11 @@ from redis import RedisError
 from redis.exceptions import OutOfMemoryError, ReadOnlyError
 
 from tbloom import Claim, ExactFilter, LocalBloom, TimeBloom
+from tbloom.arguments import Item
 from tbloom.engine.flow import Flow
 from tbloom.engine.retries import is_outage
 from tbloom.engine.sync import SyncDriver
 from tbloom.errors import ConfigMismatch, FilterFull, TBloomError
-from tbloom.items import Item
 from tbloom.scrapy.compat import is_told_to_end
 from tbloom.scrapy.settings import ON_ERROR
 

@@ -148,8 +148,8 @@ async def test_without_a_number_the_stored_one_is_taken(make: Make, stored: int)
 async def test_the_stored_shards_are_asked_for_once(make: Make, monkeypatch: Any) -> None:
     """By a client that finds the filter. One that finds none asks again until it has stored its own."""
     asked: list[Any] = []
-    deliver = base.deliver
-    monkeypatch.setattr(base, "deliver", lambda calls: asked.extend(calls) or deliver(calls))
+    request = base.request
+    monkeypatch.setattr(base, "request", lambda calls: asked.extend(calls) or request(calls))
     first, second = make(), make()
     assert [False, False] == [await first.contains("a"), await first.contains("b")]
     assert [True, False] == [await first.add("a"), await first.add("a")]

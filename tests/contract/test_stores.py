@@ -17,7 +17,7 @@ import pytest
 
 from tbloom import AsyncLocalBloom, ConfigError, LocalBloom
 from tbloom.distinct import AsyncMemberSet, MemberSet
-from tbloom.engine.verbs import verb
+from tbloom.engine.methods import verb
 from tests.helpers.making import Awaited
 from tests.helpers.stores import BLOOM, DISTINCT, EXACT, Store
 

@@ -13,11 +13,11 @@ import pytest
 import redis
 
 from tbloom import TBloomError
+from tbloom.arguments import encode, fingerprint
 from tbloom.distinct import DistinctCounter
 from tbloom.distinct.keys import MappingKeys
 from tbloom.engine.keys import DEFAULT_MAPPING
 from tbloom.engine.scripts import Script
-from tbloom.items import encode, fingerprint
 from tests.helpers.contents import keys_of, snapshot
 from tests.helpers.hostile import ITEMS, PLANTED
 from tests.helpers.localredis import LocalRedis

@@ -18,7 +18,7 @@ import redis.asyncio
 from redis._parsers import _AsyncRESP2Parser
 
 from tbloom import AsyncTimeBloom, ConfigError, FilterFull, TBloomError
-from tbloom.engine.batcher import Asked, Waiting, hand_out
+from tbloom.engine.batcher import BatchItem, Waiting, hand_out
 from tbloom.exact import AsyncExactFilter
 from tests.engine.test_connections import connections, named
 from tests.helpers.proxy import Fault, Proxy
@@ -230,7 +230,7 @@ async def test_an_answer_that_comes_as_its_caller_leaves_is_kept() -> None:
     kept: list[str] = []
     for leaves_first in (True, False):
         waiting = Waiting(
-            Asked("add", None, None, lambda item, _: kept.append(item)),  # type: ignore[arg-type]
+            BatchItem("add", None, None, lambda item, _: kept.append(item)),  # type: ignore[arg-type]
             f"item {leaves_first}",
             asyncio.get_running_loop().create_future(),
         )

@@ -8,10 +8,10 @@ from typing import Any
 
 import redis
 
+from tbloom.arguments import encode, fingerprint
 from tbloom.bloom.hasher import block_starts
 from tbloom.distinct.keys import MappingKeys
 from tbloom.engine.flow import text
-from tbloom.items import encode, fingerprint
 
 
 def keys_of(client: redis.Redis, name: str = "") -> list[Any]:

@@ -10,7 +10,7 @@ import redis
 from redis.client import NEVER_DECODE
 
 from tbloom.engine.flow import Call
-from tbloom.engine.verbs import verb
+from tbloom.engine.methods import verb
 
 
 def replies_to(client: redis.Redis, calls: Sequence[Call]) -> list[Any]:

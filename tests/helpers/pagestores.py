@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from tbloom.items import Item
+from tbloom.arguments import Item
 from tbloom.pages import Page, PageStore
 from tests.helpers.making import missing
 

@@ -81,7 +81,7 @@ def test_the_packages_all_names_what_it_imports() -> None:
     ("script", "unused"),
     [
         ("import tbloom", {"redis", "asyncio", "dataclasses"}),
-        ("import tbloom.errors, tbloom.window, tbloom.items", {"redis", "asyncio"}),
+        ("import tbloom.errors, tbloom.window, tbloom.arguments", {"redis", "asyncio"}),
         ("from tbloom import LocalBloom; assert LocalBloom().add('a')", {"redis", "asyncio"}),
         ("from tbloom import AsyncLocalBloom", {"redis"}),
         ("from tbloom import TimeBloom", {"pyroaring", "isal", "sqlite3", "rich"}),

@@ -214,8 +214,8 @@ class PlayedCrawl:
         with suppress(RedisError):
             self.seen._send_heartbeat()
 
-    def _let_go(self) -> None:
-        self.seen._let_go()
+    def _stop_retrying(self) -> None:
+        self.seen._stop_retrying()
 
     # A page
 

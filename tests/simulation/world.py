@@ -222,12 +222,12 @@ class World:
                 task.cancel()
             self.settle()
             for store in [*self.stores, *self.stores_besides]:
-                loop.run_until_complete(store._let_go())
+                loop.run_until_complete(store._stop_retrying())
         else:
             for thread in self.callers_of:
                 _unwind(thread)
             for store in [*self.stores, *self.stores_besides]:
-                store._let_go()
+                store._stop_retrying()
 
 
 def _unwind(thread: greenlet) -> None:

@@ -17,13 +17,13 @@ from tbloom.bloom.claims.calls import CLAIMS, Claim
 from tbloom.bloom.claims.session import Session
 from tbloom.bloom.claims.takeover import Abandoned, Searches, Sessions
 from tbloom.bloom.dispatcher import FilterDispatcher
-from tbloom.engine.dispatcher import Agreement
-from tbloom.engine.flow import Call, Flow, deliver_all, text
-from tbloom.engine.forks import BeginsAnew
+from tbloom.engine.batches import Agreement
+from tbloom.engine.flow import Call, Flow, request_all, text
+from tbloom.engine.forks import ResetsInChild
 from tbloom.errors import TBloomError
 
 
-class Claims(BeginsAnew):
+class Claims(ResetsInChild):
     """The claims of one client, as flows (see ``bloom/verbs``). Items are given by their digests."""
 
     def __init__(self, dispatcher: FilterDispatcher, ttl_ms: int) -> None:
@@ -31,7 +31,7 @@ class Claims(BeginsAnew):
         super().__init__()
         self.use(dispatcher)
 
-    def begin(self) -> None:
+    def reset(self) -> None:
         """Start a session without claims. A forked child has a session of its own."""
         self.session: Session = Session()
         #: Guards the start of the heartbeats.
@@ -252,7 +252,7 @@ class Claims(BeginsAnew):
         self, name: str, ttl_ms: int, shards: Iterable[int], least: int
     ) -> Flow[dict[int, Sessions]]:
         view, shards = self._dispatcher.current_view(), [*shards]
-        replies = yield from deliver_all(
+        replies = yield from request_all(
             [
                 calls.heartbeat(self._keys(shard), name, ttl_ms, view.expires_at(shard), least)
                 for shard in shards

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from tbloom.bloom.claims import calls
 from tbloom.bloom.config import Config
-from tbloom.engine.flow import Flow, deliver, text
+from tbloom.engine.flow import Flow, request, text
 
 #: A search looks at about this many claims in one call, with at most this many calls per shard at a time.
 _PAGE, _PAGES = 100, 50
@@ -115,7 +115,7 @@ class Searches:
         call = calls.abandoned(
             keys, search.cursor or "0", _PAGE, search.prefix, handled or {}, wanted=wanted
         )
-        [[_, reply]] = yield from deliver([call])
+        [[_, reply]] = yield from request([call])
         cursor, remaining, *words = reply
         found = {
             # The filter may have had more slices when the item was claimed.

@@ -1,4 +1,4 @@
-"""The verbs for claims, as flows without I/O (see ``tbloom.engine.verbs``)."""
+"""The verbs for claims, as flows without I/O (see ``tbloom.engine.methods``)."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import logging
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 
+from tbloom.arguments import Item, check_keep, check_note, check_notes, check_within
 from tbloom.bloom.claims.calls import Claim
 from tbloom.bloom.verbs import Verbs
 from tbloom.engine.client import Client
 from tbloom.engine.flow import Flow
-from tbloom.engine.verbs import verb
+from tbloom.engine.methods import verb
 from tbloom.errors import ConfigError
-from tbloom.items import Item, check_keep, check_note, check_notes, check_within
 
 logger: logging.Logger = logging.getLogger(__name__)
 

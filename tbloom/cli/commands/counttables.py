@@ -12,13 +12,13 @@ from typing import BinaryIO
 
 import click
 
+from tbloom.arguments import Item
 from tbloom.cli.commands.counters import Counters, of_mapping
 from tbloom.cli.kit import options, output, streams
 from tbloom.cli.kit.command import Command
 from tbloom.cli.kit.errors import CommandError
 from tbloom.distinct import Cohort, Retention
 from tbloom.distinct import retention as cohorts_of
-from tbloom.items import Item
 
 #: The columns that a phone has room for.
 _MOST = 8

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tbloom.arguments import encode
 from tbloom.cli.kit import formats, options, output
 from tbloom.errors import ConfigError
-from tbloom.items import encode
 
 if TYPE_CHECKING:
-    from tbloom.items import Item
+    from tbloom.arguments import Item
     from tbloom.pages import Page, PagesInfo, PagesSlice, PageStore
 
 _KEY = "key:"

@@ -18,7 +18,7 @@ from tbloom.bloom.config import Config, Parameters, from_stored
 from tbloom.bloom.info import FilterInfo, read_info
 from tbloom.cli.kit import output, together
 from tbloom.cli.kit.errors import VARIABLES, CommandError
-from tbloom.engine.flow import Call, Flow, deliver, text
+from tbloom.engine.flow import Call, Flow, request, text
 from tbloom.engine.keys import CONFIGS, name_of, root_of
 from tbloom.engine.parameters import read_stored
 from tbloom.engine.server import ServerClock
@@ -198,7 +198,7 @@ class Server:
 
 
 def _stored(name: str) -> Flow[str | None]:
-    [found] = yield from deliver([Call(("GET", root_of(name)))])
+    [found] = yield from request([Call(("GET", root_of(name)))])
     return None if found is None else text(found)
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import BinaryIO
 
+from tbloom.arguments import Item
 from tbloom.errors import ConfigError
-from tbloom.items import Item
 from tbloom.pages import record
 from tbloom.pages.members import check_codec
 from tbloom.pages.page import Page, Pairs

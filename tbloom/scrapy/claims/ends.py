@@ -13,8 +13,8 @@ from typing import Any
 from scrapy import Request
 from scrapy.utils.asyncio import call_later
 
+from tbloom.arguments import check_keep
 from tbloom.errors import ConfigError
-from tbloom.items import check_keep
 from tbloom.scrapy.claims.feeds import Feeds
 from tbloom.scrapy.claims.page import Page
 from tbloom.scrapy.claims.states import State

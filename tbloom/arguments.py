@@ -1,19 +1,22 @@
-"""Checks, encoding and fingerprints of the verbs' arguments."""
+"""Checks of arguments, and the encoding and fingerprints of items."""
 
 from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
+from difflib import get_close_matches
+from functools import wraps
 from hashlib import blake2b
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from tbloom.errors import ConfigError
 
 #: A str is encoded as UTF-8, an int as its decimal text.
 Item = str | bytes | int
 T = TypeVar("T")
+P = ParamSpec("P")
 
 #: The name of ``fingerprint`` in a store's parameters.
 FINGERPRINT_NAME = "blake2b_16"
@@ -153,3 +156,35 @@ def check_notes(digests: list[bytes], notes: Iterable[str] | None) -> dict[bytes
         raise ConfigError("notes", notes, f"as many as there are items, {len(digests)}")
     # A repeated item gets its first note.
     return dict(zip(reversed(digests), reversed(checked), strict=True))
+
+
+def takes(optional: type, *required: str) -> Callable[[Callable[P, None]], Callable[P, None]]:
+    """Decorate an ``__init__`` to raise TypeError for an unknown argument. The message names the nearest one, or all.
+
+    ``optional`` is a TypedDict of the optional arguments, ``required`` are other ones. A subclass may take more: only what it
+    passes on is checked.
+    """
+    taken = (*required, *optional.__annotations__)
+    # Arguments of from_url and open, which make a client.
+    others = ("client_options",) if "client" in required else ()
+
+    def decorate(init: Callable[P, None]) -> Callable[P, None]:
+        @wraps(init)
+        def checked(*args: P.args, **given: P.kwargs) -> None:
+            for name in given.keys() - {*taken}:
+                nearest = get_close_matches(name, (*taken, *others), 1)
+                hint = (
+                    f"did you mean {nearest[0]!r}?" if nearest else f"it takes {', '.join(taken)}"
+                )
+                if name in others:
+                    hint = "from_url() and open() do"
+                raise TypeError(f"{_name_of(args[0])} takes no argument {name!r}; {hint}")
+            init(*args, **given)
+
+        return checked
+
+    return decorate
+
+
+def _name_of(instance: Any) -> str:
+    return type(instance).__name__

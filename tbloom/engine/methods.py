@@ -18,13 +18,13 @@ from inspect import signature
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 if TYPE_CHECKING:
-    from tbloom.engine.batcher import Asked, Batcher
+    from tbloom.engine.batcher import Batcher, BatchItem
     from tbloom.engine.flow import Flow
 
 P = ParamSpec("P")
 T = TypeVar("T")
 AnyFlow = Callable[..., "Flow[Any]"]
-Asking = TypeVar("Asking", bound=Callable[..., "tuple[Asked, Any]"])
+MakesBatchItem = TypeVar("MakesBatchItem", bound=Callable[..., "tuple[BatchItem, Any]"])
 
 
 class verb(Generic[P, T]):  # noqa: N801 - a decorator
@@ -33,9 +33,9 @@ class verb(Generic[P, T]):  # noqa: N801 - a decorator
     def __init__(self, flow: Callable[Concatenate[Any, P], Flow[T]]) -> None:
         self.flow: Callable[Concatenate[Any, P], Flow[T]] = flow
         self.__doc__ = flow.__doc__
-        self.asked: Callable[..., tuple[Asked, Any]] | None = None
+        self.asked: Callable[..., tuple[BatchItem, Any]] | None = None
 
-    def batched(self, asked: Asking) -> Asking:
+    def batched(self, asked: MakesBatchItem) -> MakesBatchItem:
         """Register how one item joins a shared asyncio batch (``engine/batcher``)."""
         self.asked = asked
         return asked

@@ -22,7 +22,7 @@ from tbloom.engine.flow import (
     together,
     too_many_corrections,
 )
-from tbloom.engine.forks import BeginsAnew
+from tbloom.engine.forks import ResetsInChild
 from tbloom.engine.pending import (
     MOVED,
     Answers,
@@ -49,20 +49,20 @@ class Agreement(IntEnum):
     STORED = 2
 
 
-class Dispatcher(BeginsAnew, Generic[B]):
+class Dispatcher(ResetsInChild, Generic[B]):
     """One client's calls to the store ``name``."""
 
     #: The class of its batches.
     _BATCH: type[B]
 
     #: The cause of corrections, for the error about too many.
-    _change = CLOCK_CHANGED
+    _correction_cause = CLOCK_CHANGED
 
     def __init__(self, name: str) -> None:
         self._name = name
         super().__init__()
 
-    def begin(self) -> None:
+    def reset(self) -> None:
         """Start with new lanes and no pending answers: a forked child is another client, and its parent has the old ones."""
         self.pending_answers: PendingAnswers = PendingAnswers()
         self.lanes: LanePool = LanePool()
@@ -119,7 +119,7 @@ class Dispatcher(BeginsAnew, Generic[B]):
         for batch in own:
             while batch.answers is None:
                 if corrections > MAX_CORRECTIONS:
-                    raise too_many_corrections(self._name, self._change)
+                    raise too_many_corrections(self._name, self._correction_cause)
                 corrections += 1
                 step = self._next_step(batch, agreement)
                 if step is not None:
@@ -149,7 +149,7 @@ class Dispatcher(BeginsAnew, Generic[B]):
             if step is None:
                 return
             yield from step
-        raise too_many_corrections(self._name, self._change)
+        raise too_many_corrections(self._name, self._correction_cause)
 
     def add(self, digests: list[Any], batches: list[B], call: Callable[[B], Call]) -> Flow[Answers]:
         """Send batches that add these items, and return their answers. An item without an answer is seen."""
