@@ -27,7 +27,7 @@ const bytes = (size, number) => { // the highest first
   return packed;
 };
 const token = ({ name, number }) => `${number.toString(16)} ${name}`;
-function constants(times, capacity, size, version, field, oldest = "", groups = []) { // lua/shared/calls.lua
+function constants(times, capacity, size, version, field, oldest = "", groups = []) { // lua/shared/header.lua
   const numbers = [...times, capacity, size].map((number) => [bytes(1, Math.floor(number / 2 ** 48)), bytes(6, number % 2 ** 48)]);
   const sizes = groups.flatMap(({ hashes, keys }) => [bytes(1, hashes), bytes(2, keys.length)]);
   return Buffer.concat([...numbers.flat(), bytes(1, columnBytes(groups)), Buffer.from(`${version} ${field} ${oldest} `), ...sizes]);

@@ -1,7 +1,7 @@
 -- add: which of these items are new? Remembers the new ones in the current slice, or in a chosen older one, which leaves the
 -- window earlier.
 --
--- Includes   blocks, calls, lanes
+-- Includes   blocks, header, lanes
 --
 -- KEYS[1]    the filter's parameters
 -- KEYS[2]    its state, a hash: 'layout' (shared/layouts.lua); for each part the number of its items; lanes (shared/lanes.lua)
@@ -9,18 +9,18 @@
 -- KEYS[4..]  all other parts of live slices, the newest first of those of one size
 --
 -- ARGV[1]    the token (shared/lanes.lua)
--- ARGV[2]    what the calls of the slice share (shared/calls.lua)
+-- ARGV[2]    the header (shared/header.lua)
 -- ARGV[3]    the items (shared/blocks.lua); none, to end a call that got no reply: a late copy of it changes nothing then
 --
 -- Reply      {0, answers}     a character per item: 1 new, 0 seen. Fewer characters than items: the chosen part is
 --                             full, and the item after these is new, and was not added (set_layout.lua)
 --            {3, number}      the lane is at a later call: this is a stray copy of an answered one; nothing changed
---            {1, now}, {4, ''}, {5, layout, parameters}  refused (shared/calls.lua); nothing changed
+--            {1, now}, {4, ''}, {5, layout, parameters}  refused (shared/header.lua); nothing changed
 -- Errors     WRONGTYPE, OOM, READONLY, each before anything is changed
 
 local config_key, state, FIRST_PART = KEYS[1], KEYS[2], 3
 local number, lane = read_token(ARGV[1])
-local begins, ends, expires, capacity, part_bytes, columns, version, field, oldest, sizes = read_constants(ARGV[2])
+local begins, ends, expires, capacity, part_bytes, columns, version, field, oldest, sizes = read_header(ARGV[2])
 local items, item_bytes = ARGV[3], columns + 4 * #sizes / 3
 
 -- The token comes first: a call that is sent again gets its first answer, whatever has changed since.

@@ -1,6 +1,6 @@
 -- clear: forget everything that the filter has seen, and its parameters.
 --
--- Includes   calls, keys, lanes
+-- Includes   header, keys, lanes
 --
 -- KEYS[1]    the filter's parameters
 -- KEYS[2]    its state (add.lua)
@@ -9,19 +9,19 @@
 -- KEYS[5..]  all parts of live slices, and those that its state counts
 --
 -- ARGV[1]    the token (shared/lanes.lua)
--- ARGV[2]    what the calls of the slice share (shared/calls.lua)
+-- ARGV[2]    the header (shared/header.lua)
 -- ARGV[3]    the client's parameters
 -- ARGV[4]    how long a lane is kept at most (ms)
 --
 -- Reply      {0, keys}        the number of keys that were deleted
 --            {2, parameters}  the filter is stored with other parameters, so with other slices; nothing changed
 --            {3, number}      the lane is at this call or a later one: the filter was cleared before; nothing changed
---            {1, now}, {5, layout, parameters}  refused (shared/calls.lua); nothing changed
+--            {1, now}, {5, layout, parameters}  refused (shared/header.lua); nothing changed
 -- Errors     WRONGTYPE, OOM, READONLY, each before anything is changed
 
 local config_key, state, FIRST_PART = KEYS[1], KEYS[2], 5
 local number, lane = read_token(ARGV[1])
-local begins, ends, expires, _, _, _, version = read_constants(ARGV[2])
+local begins, ends, expires, _, _, _, version = read_header(ARGV[2])
 local config, lane_ttl = ARGV[3], tonumber(ARGV[4])
 
 -- A second copy would forget what others have added meanwhile.

@@ -1,23 +1,23 @@
 -- contains: which of these items has the filter seen? And when, if it is asked? Changes nothing.
 --
--- Includes   blocks, calls
+-- Includes   blocks, header
 --
 -- KEYS[1]    the filter's parameters
 -- KEYS[2]    its state (add.lua)
 -- KEYS[3..]  all parts of live slices, the newest first of those of one size
 --
--- ARGV[1]    what the calls of the slice share (shared/calls.lua)
+-- ARGV[1]    the header (shared/header.lua)
 -- ARGV[2]    the items (shared/blocks.lua); or, to ask when, for each part the number of its slice, two bytes, the higher
 --            first: 1 the current slice, 2 the one before it
 -- ARGV[3]    the items in that case
 --
 -- Reply      {0, answers}     a character per item: 1 seen, 0 not
 --            {0, {slice, ...}}  with ARGV[3]: a number per item, that of the newest slice that holds it; 0 none
---            {1, now}, {4, ''}, {5, layout, parameters}  refused (shared/calls.lua)
+--            {1, now}, {4, ''}, {5, layout, parameters}  refused (shared/header.lua)
 -- Errors     WRONGTYPE
 
 local config_key, state, FIRST_PART = KEYS[1], KEYS[2], 3
-local begins, ends, _, _, _, columns, version, _, _, sizes = read_constants(ARGV[1])
+local begins, ends, _, _, _, columns, version, _, _, sizes = read_header(ARGV[1])
 local slices, items = ARGV[3] and ARGV[2], ARGV[#ARGV]
 
 -- A client that knows of no filter ('') may ask where there is none.

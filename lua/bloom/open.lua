@@ -1,24 +1,24 @@
 -- open: agree on a filter's parameters, and begin the filter where there is none.
 --
--- Includes   calls, generations, keys
+-- Includes   header, generations, keys
 --
 -- KEYS[1]    the filter's parameters. With several shards, clients first compare theirs with those that are found by the
 --            name alone, the root's; the shards keep copies
 -- KEYS[2]    the state of the shard (add.lua); missing for the root of several shards
 --
 -- ARGV[1]    the client's parameters
--- ARGV[2]    what the calls of the slice share (shared/calls.lua)
+-- ARGV[2]    the header (shared/header.lua)
 -- ARGV[3]    0: change nothing; 1: store the parameters where there are none, and keep them as long as the slice
 -- ARGV[4]    the entries of a layout that begins now; '' or missing: none
 --
 -- Reply      {0, ''}          agreed; of a shard: there is none
---            {1, now}         refused (shared/calls.lua); nothing changed
+--            {1, now}         refused (shared/header.lua); nothing changed
 --            {2, parameters}  the filter is stored with other parameters; nothing changed
 --            {5, layout}      agreed; the shard's layout, which may begin now
 -- Errors     WRONGTYPE, OOM, READONLY, each before anything is changed
 
 local config_key, state, config = KEYS[1], KEYS[2], ARGV[1]
-local begins, ends, expires = read_constants(ARGV[2])
+local begins, ends, expires = read_header(ARGV[2])
 local store = ARGV[3] == '1'
 
 local now, refused = time_within(begins, ends)

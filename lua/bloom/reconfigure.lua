@@ -1,6 +1,6 @@
 -- reconfigure: give a filter, or one shard of it, other parameters, and keep what it has seen.
 --
--- Includes   calls, generations, keys
+-- Includes   header, generations, keys
 --
 -- KEYS[1]    the filter's parameters
 -- KEYS[2]    its state (add.lua). KEYS[2..] are missing for the key that a sharded filter's clients compare their
@@ -9,19 +9,19 @@
 --
 -- ARGV[1]    the old parameters
 -- ARGV[2]    the new parameters
--- ARGV[3]    what the calls of the slice share (shared/calls.lua); the version is that of the old layout
+-- ARGV[3]    the header (shared/header.lua); the version is that of the old layout
 -- ARGV[4]    the entries of the new one, with one for each slice made under the old parameters
 -- ARGV[5..]  when the slice of each part from KEYS[3] on leaves the window (ms)
 --
 -- Reply      {0, ''}          done, now or before
 --            {2, parameters}  the filter is stored with neither of these parameters; nothing changed
 --            {4, ''}          no parameters are stored; nothing changed
---            {1, now}, {5, layout, parameters}  refused (shared/calls.lua); nothing changed
+--            {1, now}, {5, layout, parameters}  refused (shared/header.lua); nothing changed
 -- Errors     WRONGTYPE, OOM, READONLY, each before anything is changed
 
 local config_key, state, FIRST_PART = KEYS[1], KEYS[2], 3
 local old_config, new_config, entries, FIRST_EXPIRY = ARGV[1], ARGV[2], ARGV[4], 5
-local begins, ends, expires, _, _, _, version = read_constants(ARGV[3])
+local begins, ends, expires, _, _, _, version = read_header(ARGV[3])
 -- (The root of several shards has no layout.)
 local layout = state and (redis.call('HGET', state, 'layout') or '') or version
 local new_layout

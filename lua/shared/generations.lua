@@ -1,4 +1,4 @@
--- what begins: generations, and the layouts that have their names (shared/layouts.lua).
+-- names for new generations and layouts (shared/layouts.lua).
 --
 -- Includes   none
 

@@ -4,7 +4,7 @@
 --
 -- Includes   none
 
--- A lane that has been idle for so long (minutes) is forgotten by and by.
+-- A lane that has been idle for so long (minutes) is eventually forgotten.
 local IDLE = 60
 
 -- The minute of a time (ms), as a lane has it.

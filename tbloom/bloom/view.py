@@ -33,7 +33,7 @@ def header_of(
     columns: int = 0,
     sizes: bytes = b"",
 ) -> bytes:
-    """Return a call's header (``lua/shared/calls.lua``).
+    """Return a call's header (``lua/shared/header.lua``).
 
     ``size`` is the capacity, and the size in bytes, of the part that new items go into.
     """

@@ -1,6 +1,6 @@
 -- claim: which of these items are new, and claimed by no living session? Claims them for the client's session.
 --
--- Includes   blocks, calls, claims
+-- Includes   blocks, header, claims
 --
 -- KEYS[1]    the filter's parameters
 -- KEYS[2]    its state (add.lua)
@@ -8,7 +8,7 @@
 -- KEYS[4]    the sessions that hold claims -> until when each counts as alive (ms), and its least number
 -- KEYS[5..]  all parts of live slices, the newest first of those of one size
 --
--- ARGV[1]    what the calls of the slice share (shared/calls.lua)
+-- ARGV[1]    the header (shared/header.lua)
 -- ARGV[2]    the client's session, 16 characters
 -- ARGV[3]    how long it counts as alive without another heartbeat (ms)
 -- ARGV[4]    the session's least number, 8 hexadecimal digits: its calls from now on have this one or a higher one
@@ -20,14 +20,14 @@
 --
 -- Reply      {0, answers}     a character per item: 1 new, and now claimed; 0 seen; 2 claimed by a living session
 --            {3, least}       the session's calls have higher numbers now: this is a late copy; nothing changed
---            {1, now}, {4, ''}, {5, layout, parameters}  refused (shared/calls.lua); nothing changed
+--            {1, now}, {4, ''}, {5, layout, parameters}  refused (shared/header.lua); nothing changed
 -- Errors     WRONGTYPE, OOM, READONLY, each before anything is changed
 --
 -- A second copy of the call gets the same answers, because its claims have the same number, until the client has its
 -- reply, or gives up, and another call says so.
 
 local config_key, state, claims, sessions, FIRST_PART = KEYS[1], KEYS[2], KEYS[3], KEYS[4], 5
-local begins, ends, expires, _, _, columns, version, _, _, sizes = read_constants(ARGV[1])
+local begins, ends, expires, _, _, columns, version, _, _, sizes = read_header(ARGV[1])
 local session, life, within, previous_owner = ARGV[2], tonumber(ARGV[3]), ARGV[5], ARGV[6]
 local items, number, FIRST_NOTE = ARGV[7], ARGV[8], 9
 local item_bytes = columns + 4 * #sizes / 3 + 16

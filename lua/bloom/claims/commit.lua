@@ -1,7 +1,7 @@
 -- commit: remember these items in a chosen slice, except those that it or a newer slice holds, and end the session's
 -- claims on them. ("tbloom import" uses it without a session.)
 --
--- Includes   calls, changes, claims
+-- Includes   header, changes, claims
 --
 -- KEYS[1]    the filter's parameters
 -- KEYS[2]    its state (add.lua)
@@ -10,20 +10,20 @@
 -- KEYS[5..]  all other parts of the current slice, of the chosen one and of those between, the newest first of those of
 --            one size
 --
--- ARGV[1]    what the calls of the slice share (shared/calls.lua)
+-- ARGV[1]    the header (shared/header.lua)
 -- ARGV[2]    the client's session, 16 characters; '': none
 -- ARGV[3]    the items (shared/blocks.lua), each with its digest behind it, 16 bytes
 --
 -- Reply      {0, answers}     a character per item: 1 remembered now, 0 it was before. Fewer characters than items:
 --                             the part is full, and the item after these was not added (set_layout.lua), and is still
 --                             claimed
---            {1, now}, {4, ''}, {5, layout, parameters}  refused (shared/calls.lua); nothing changed
+--            {1, now}, {4, ''}, {5, layout, parameters}  refused (shared/header.lua); nothing changed
 -- Errors     WRONGTYPE, OOM, READONLY, each before anything is changed
 --
 -- A second copy of the call finds the items in the filter, and changes nothing.
 
 local config_key, state, claims, FIRST_PART = KEYS[1], KEYS[2], KEYS[3], 4
-local begins, ends, expires, capacity, part_bytes, columns, version, field, oldest, sizes = read_constants(ARGV[1])
+local begins, ends, expires, capacity, part_bytes, columns, version, field, oldest, sizes = read_header(ARGV[1])
 local session, items, item_bytes = ARGV[2], ARGV[3], columns + 4 * #sizes / 3 + 16
 
 local now, refused = refusal(begins, ends, redis.call('HGET', state, 'layout'), version, config_key)

@@ -17,10 +17,10 @@ end
 --   the field of the chosen part; the label of the oldest live slice
 --   the sizes of the parts (shared/blocks.lua)
 -- (Not with `struct`, which tests without a server lack: fakeredis. It would be 1 us faster.)
-local function read_constants(constants)
-  local version, field, oldest, sizes = string.match(constants, '^(%S*) (%S*) (%S*) (.*)$', 37)
-  return number_at(constants, 1), number_at(constants, 8), number_at(constants, 15), number_at(constants, 22),
-    number_at(constants, 29), string.byte(constants, 36), version, field, oldest, sizes
+local function read_header(header)
+  local version, field, oldest, sizes = string.match(header, '^(%S*) (%S*) (%S*) (.*)$', 37)
+  return number_at(header, 1), number_at(header, 8), number_at(header, 15), number_at(header, 22),
+    number_at(header, 29), string.byte(header, 36), version, field, oldest, sizes
 end
 
 -- The server's clock (ms), and the reply to a call that is refused; nil: it is not.
