@@ -11,7 +11,7 @@ from tbloom import FilterFull, TBloomError, TimeBloom
 from tbloom.bloom import sizing
 from tbloom.bloom.config import configure
 from tbloom.bloom.layout import Layout
-from tbloom.engine import dispatcher
+from tbloom.engine import batches
 from tests.helpers.making import Make
 
 
@@ -85,7 +85,7 @@ async def test_a_slice_whose_parts_are_all_full_is_an_error(
     make: Make, client: redis.Redis, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another program has written them, and the numbers of their items; a call ends all the same."""
-    monkeypatch.setattr(dispatcher, "MAX_CORRECTIONS", 9)
+    monkeypatch.setattr(batches, "MAX_CORRECTIONS", 9)
     seen = make(capacity=1)
     await seen.add("a")
     label = (await seen.info()).slices[-1].label
