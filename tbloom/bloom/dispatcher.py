@@ -56,10 +56,10 @@ class FilterDispatcher(Dispatcher[FilterBatch]):
         if self.expected and shards:
             later = self.expected // len(shards)
             self.expected = max(0, self.expected - sum(map(len, shards.values())))
-        for shard, keys in shards.items():
-            most, in_hand = view.header(shard, within, age).most, max(len(keys), later)
-            for first in range(0, len(keys), most):
-                some = keys[first : first + most]
+        for shard, share in shards.items():
+            most, in_hand = view.header(shard, within, age).most, max(len(share), later)
+            for first in range(0, len(share), most):
+                some = share[first : first + most]
                 batch = FilterBatch(some, shard, within=within, age=age, in_hand=in_hand - first)
                 batches.append(batch)
         return batches

@@ -60,9 +60,8 @@ class Sender(ResetsInChild):
                     return [client.execute_command(*first.words, **options)]
                 with suppress(IndexError):
                     kept = self._kept.pop()
-                if (
-                    kept is None
-                ):  # outside of the handler, so that an error has no IndexError as its context
+                # Outside of the handler, so that an error has no IndexError as its context.
+                if kept is None:
                     kept = client.client()
                 reply = kept.execute_command(*first.words, **options)
                 self._kept.append(kept)

@@ -3,6 +3,7 @@ slices."""
 
 from __future__ import annotations
 
+import gc
 import json
 import sys
 from collections.abc import Callable
@@ -122,6 +123,7 @@ def test_a_first_add_takes_three_exchanges(
             sent[number:] = []
 
 
+@pytest.mark.usefixtures("away_from_midnight")
 def test_a_newcomer_steps_through_few_functions(url: str, name: str) -> None:
     """A first add enters at most 70 of tbloom's functions, where the server knows the scripts; a further one 22."""
     with TimeBloom.from_url(url, f"{name}1") as other:
@@ -140,9 +142,12 @@ def _functions_entered_by(call: Callable[[], object]) -> set[CodeType]:
         if event == "call" and frame.f_code.co_filename.startswith(folder):
             entered.add(frame.f_code)
 
+    gc.collect()
+    gc.disable()  # it may end what an earlier test has left
     sys.setprofile(profile)
     try:
         call()
     finally:
         sys.setprofile(None)
+        gc.enable()
     return entered
