@@ -139,7 +139,7 @@ class Retries:
                 continue
             error, self._began = _unwrapped(reply), self._began or now
             self.is_demoted |= isinstance(error, exceptions.ReadOnlyError)
-            if isinstance(error, exceptions.NoScriptError) and call.script:
+            if isinstance(error, exceptions.NoScriptError) and call.words[0] == "EVALSHA":
                 # After a SCRIPT FLUSH, a restart or a failover.
                 self._waiting[place] = call.with_text()
             elif _passes(error) and now < self._began + self._retry_seconds():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+import socketserver
 import threading
 from collections import Counter
 from functools import partial
@@ -59,6 +60,32 @@ def test_error_reply_leaves_the_connection_in_use(url: str, name: str, client: r
         client.script_flush()
         assert seen.add_many(["a", *map(str, range(1000))]) == [False, *[True] * 1000]
         assert connections(client, name) == before
+
+
+class _KnowsNoScript(socketserver.StreamRequestHandler):
+    """Answers NOSCRIPT to EVAL, too, as in the report bolshakov/stoplight#777."""
+
+    def handle(self) -> None:
+        while line := self.rfile.readline():
+            words = []
+            for _ in range(int(line[1:])):
+                words.append(self.rfile.read(int(self.rfile.readline()[1:])))
+                self.rfile.read(2)
+            replies = {b"GET": b"$-1", b"EVALSHA": b"-NOSCRIPT none", b"EVAL": b"-NOSCRIPT none"}
+            self.wfile.write(replies.get(words[0], b"+OK") + b"\r\n")
+
+
+async def test_server_that_loads_no_script(make: Any) -> None:
+    """The server's answer is raised; the text is not sent again for ever."""
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), _KnowsNoScript) as server:
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever).start()
+        try:
+            url = f"redis://127.0.0.1:{server.server_address[1]}?protocol=2"
+            with pytest.raises(redis.exceptions.NoScriptError):
+                await make(url=url).add("a")
+        finally:
+            server.shutdown()
 
 
 def test_pool_that_is_disconnected_in_the_middle_of_a_batch(
