@@ -16,7 +16,8 @@
 -- Reply      {0, keys}        the number of keys that were deleted
 --            {2, parameters}  the filter is stored with other parameters, so with other slices; nothing changed
 --            {3, number}      the lane is at this call or a later one: the filter was cleared before; nothing changed
---            {1, now}, {5, layout, parameters}  refused (shared/header.lua); nothing changed
+--            {1, now}, {5, layout, parameters}  refused (shared/header.lua); nothing changed. {5, ...} also if
+--                             the state counts a part that KEYS lack: the client reads the state again
 -- Errors     WRONGTYPE, OOM, READONLY, each before anything is changed
 
 local config_key, state, FIRST_PART = KEYS[1], KEYS[2], 5
@@ -33,6 +34,13 @@ local stored, layout = redis.call('GET', config_key), kept[1] or ''
 if stored and stored ~= config then return {2, stored} end
 local now, refused = refusal(begins, ends, layout, version, config_key)
 if refused then return refused end
+-- Since the client read the state, the clock may have been set on, a part have begun, and the clock have been set back.
+local tag, known = string.sub(state, 1, -#'state' - 1), {}
+for part = FIRST_PART, #KEYS do known[KEYS[part]] = true end
+for _, field in ipairs(redis.call('HKEYS', state)) do
+  local is_part = string.match(field, '^%d%w*$') or string.match(field, '^%d%w*:%d+$')
+  if is_part and not known[tag .. field] then return {5, layout, stored or ''} end
+end
 -- Another program's key stays: GETBIT and HLEN raise WRONGTYPE.
 for part = FIRST_PART, #KEYS do redis.call('GETBIT', KEYS[part], 0) end
 for hash = 3, 4 do redis.call('HLEN', KEYS[hash]) end
