@@ -5,7 +5,7 @@
 -- KEYS[1]    the filter's parameters
 -- KEYS[2]    its state (add.lua). KEYS[2..] are missing for the key that a sharded filter's clients compare their
 --            parameters with (open.lua)
--- KEYS[3..]  all parts of live slices
+-- KEYS[3..]  all parts of live slices, and of later ones
 --
 -- ARGV[1]    the old parameters
 -- ARGV[2]    the new parameters
@@ -30,7 +30,7 @@ local config = redis.call('GET', config_key)
 if config == new_config then return {0, ''} end
 if not config then return {4, ''} end
 if config ~= old_config then return {2, config} end
-local _, refused = refusal(begins, ends, layout, version, config_key)
+local now, refused = refusal(begins, ends, layout, version, config_key)
 if refused then return refused end
 if state then
   -- Without a layout, the server has dropped the old one.
@@ -39,11 +39,11 @@ if state then
   for part = FIRST_PART, #KEYS do redis.call('GETBIT', KEYS[part], 0) end
 end
 
-redis.call('SET', config_key, new_config)
-drop_at(config_key, expires)
+redis.call('SET', config_key, new_config, 'KEEPTTL')
+prolong(config_key, expires, now) -- not earlier than later slices, which there are if the clock was set back
 if state then
   redis.call('HSET', state, 'layout', new_layout)
-  drop_at(state, expires)
+  prolong(state, expires, now)
 end
 for i = 0, #KEYS - FIRST_PART do drop_at(KEYS[FIRST_PART + i], ARGV[FIRST_EXPIRY + i]) end
 return {0, ''}

@@ -123,15 +123,16 @@ class Layout:
         later = {label: self.parts(label) for label in live if label > first}
         return self._text({**self._slices, **later, **changed}, live)
 
-    def reconfigured(self, new: Layout, live: list[str]) -> str:
+    def reconfigured(self, new: Layout, begun: list[str], current: str) -> str:
         """Return the entries under the parameters of ``new``, with the slices as they are.
 
-        ``live`` is oldest first; its last slice, the current one, gets a part of the new size.
+        Of the slices that have begun, the current one, and any later ones, get a part of the new size.
         """
-        slices = {label: self.parts(label) for label in live}
-        current = slices[live[-1]]
-        slices[live[-1]] = [*current, new._part(-len(current), len(current))]
-        return self._text(slices, live)
+        slices = {label: self.parts(label) for label in begun}
+        for label, parts in slices.items():
+            if label >= current:
+                slices[label] = [*parts, new._part(-len(parts), len(parts))]
+        return self._text(slices, begun)
 
     def _next_part(self, label: str, in_hand: int = 0) -> Part:
         parts, usual = self.parts(label), self._usual

@@ -1,7 +1,7 @@
 """The flow of ``reconfigure()``: it gives a live filter other parameters, and keeps its items.
 
 Items can't be read back out of bits, so slices keep their sizes: they get entries in the layout. The
-current slice gets a further part of the new size.
+current slice, and any later one, gets a further part of the new size.
 """
 
 from __future__ import annotations
@@ -54,7 +54,11 @@ def _change(new: Config, clock: ServerClock, stored: str, shard: int | None) -> 
         if fixed:
             raise ConfigMismatch(new.name, fixed, stored)
         old = from_stored(new.name, stored, new.keys.config(shard) if shard is not None else "")
-        call = _call(old, new, clock.now(), shard, Layout(old, layout, shard or 0))
+        begun = set[str]()
+        if shard is not None:
+            [fields] = yield from request([Call(("HKEYS", new.keys.state(shard)))])
+            begun = {text(field).partition(":")[0] for field in fields}
+        call = _call((old, new), clock.now(), shard, Layout(old, layout, shard or 0), begun)
         [(status, payload, *_)] = yield from request([call])
         if status in (Status.OK, Status.UNKNOWN):  # unknown: the filter was cleared meanwhile
             return True
@@ -71,18 +75,25 @@ def _change(new: Config, clock: ServerClock, stored: str, shard: int | None) -> 
     yield from corrected(new.name, "it changed", attempt)
 
 
-def _call(old: Config, new: Config, now: int, shard: int | None, layout: Layout) -> Call:
+def _call(
+    configs: tuple[Config, Config], now: int, shard: int | None, layout: Layout, begun: set[str]
+) -> Call:
+    old, new = configs
     # The longer of the two windows, so that the new one can have slices that the old one still holds.
-    slices = max(old.window, new.window, key=lambda window: window.slices).live(now)
+    window = max(old.window, new.window, key=lambda window: window.slices)
+    slices = window.live(now)
     current = slices[-1]
+    # Later slices have begun if the server's clock was set back since.
+    slices += [slice for slice in window.ahead(now) if slice.label in begun]
     keys, expiries, entries = [new.keys.root], [], ""
     if shard is not None:
         keys = [new.keys.config(shard), new.keys.state(shard)]
-        entries = layout.reconfigured(Layout(new), [slice.label for slice in slices])
+        labels = [slice.label for slice in slices]
+        entries = layout.reconfigured(Layout(new), labels, current.label)
         for slice in slices:
             for number in range(len(layout.parts(slice.label))):
                 keys.append(new.keys.slice(slice.label, shard, number))
                 expiries.append(leaves(new, new.window.expires(slice), shard))
-    expires = leaves(new, new.window.expires(current), shard)
+    expires = leaves(new, new.window.expires(slices[-1]), shard)
     header = header_of(current.start, current.end, expires, version=layout.version)
     return calls.reconfigure((old.stored, new.stored), header, entries, keys, expiries)

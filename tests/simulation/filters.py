@@ -178,6 +178,8 @@ CHANGES = [
          others={2: {"capacity": 9000}}, **_FIVE),
     Case("another client reconfigures slices that grow", _SIX, _NEW_PARAMETERS, {"capacity": 2}, before=_begun,
          others={2: {"capacity": 4}}, **_FIVE),
+    Case("another client reconfigures while the server's clock is set", _SIX, _NEW_PARAMETERS, before=_begun,
+         others={2: {"capacity": 9000}}, events=("the clock is set on", "the clock is set back", "the slice ends"), **_LARGE),
     Case("a client with other parameters", _SIX, _A_STRANGER, before=_begun, others={2: {"capacity": 9000}}, **_FIVE),
 ]  # fmt: skip
 
