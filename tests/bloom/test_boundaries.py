@@ -48,6 +48,18 @@ def test_an_item_goes_into_the_slice_that_is_current_on_the_server(
     assert f"201906{now[:2]}" == found.label
 
 
+def test_the_oldest_of_many_slices_is_looked_at(
+    clockwork: Any, open_one: Callable[..., TimeBloom]
+) -> None:
+    """A script is told the number of parts in two bytes."""
+    ours, theirs = (open_one(granularity="1h", slices=300) for _ in range(2))
+    hours = [*map(str, range(300))]
+    for hour in hours:
+        ours.add(hour)
+        clockwork.go_on(3600 if hour != hours[-1] else 0)
+    assert all(theirs.contains_many(hours))
+
+
 def test_the_state_counts_few_parts_that_have_left(
     clockwork: Any, open_one: Callable[..., TimeBloom], name: str
 ) -> None:

@@ -36,6 +36,7 @@ from tbloom.bloom.sizing import (
     shards_for,
 )
 from tbloom.distinct import AsyncDistinctCounter, DistinctCounter
+from tbloom.engine.parameters import differences
 
 
 def stored_with(**changes: object) -> str:
@@ -209,6 +210,17 @@ async def test_what_is_no_stored_filter_of_the_kind_is_named(
     other(client, name).add("a")
     with pytest.raises((ConfigError, ConfigMismatch), match=r"kind '?exact|kind is"):
         await open_it()
+
+
+def test_parameters_in_another_spelling_are_shown_as_they_are() -> None:
+    ours, theirs = '{"slices":7}', '{"slices":7.0}'
+    assert {} == differences(ours, ours)
+    assert {"stored": (theirs, ours)} == differences(theirs, ours)
+
+
+def test_a_session_lives_for_at_most_a_day_without_a_heartbeat(url: str, name: str) -> None:
+    with pytest.raises(ConfigError, match="session_ttl"):
+        TimeBloom.from_url(url, name, session_ttl=86_400.5)
 
 
 def test_a_secret_is_that_of_the_filter(url: str, name: str) -> None:

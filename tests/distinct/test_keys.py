@@ -18,6 +18,7 @@ from tbloom.distinct import DistinctCounter
 from tbloom.distinct.keys import MappingKeys
 from tbloom.engine.keys import DEFAULT_MAPPING
 from tbloom.engine.scripts import Script
+from tests.helpers.clock import Clockwork
 from tests.helpers.contents import keys_of, snapshot
 from tests.helpers.hostile import ITEMS, PLANTED
 from tests.helpers.localredis import LocalRedis
@@ -124,6 +125,20 @@ def test_members_of_a_lost_bucket_or_entry_are_counted_anew(
     assert left == (one.count(), two.count())
     assert all(one.add_many(ITEMS))
     assert after == (one.count(), two.count())
+
+
+def test_each_change_has_a_later_version_though_the_clock_is_set_back(
+    clockwork: Clockwork, name: str
+) -> None:
+    """Else a reader may take two states for one."""
+    versions = []
+    with DistinctCounter.from_url(clockwork.server.url, "one", name) as one:
+        for member in range(3):
+            one.add(member)
+            head = clockwork.client.hget(MappingKeys(name).piece("one", "all"), "head")
+            versions.append(int(head.split()[1]))
+            clockwork.go_on(-60)
+    assert versions == sorted({*versions})
 
 
 def test_every_key_of_a_call_is_declared_and_in_the_mapping_s_slot(

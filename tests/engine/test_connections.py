@@ -18,6 +18,7 @@ import redis
 import redis.asyncio
 
 from tbloom import TimeBloom
+from tbloom.engine.sending import redis_error
 from tests.helpers.localredis import LocalRedis, again_and_again
 from tests.helpers.making import in_child, needs_fork
 from tests.helpers.proxy import Fault, Proxy
@@ -86,6 +87,21 @@ async def test_server_that_loads_no_script(make: Any) -> None:
                 await make(url=url).add("a")
         finally:
             server.shutdown()
+
+
+def test_a_callers_client_stays_open(client: redis.Redis, name: str) -> None:
+    number = client.client_id()
+    with TimeBloom(client, name) as seen:
+        assert seen.add("a")
+    assert number == client.client_id()
+
+
+def test_an_error_of_the_socket_is_one_of_redis_py() -> None:
+    """Another error, of wrong options for example, is raised as it is."""
+    for error in (BrokenPipeError(), TypeError("'NoneType' has no attribute 'fileno'")):
+        assert isinstance(redis_error(error), redis.ConnectionError)
+    with pytest.raises(TypeError, match="options"):
+        redis_error(TypeError("options"))
 
 
 def test_pool_that_is_disconnected_in_the_middle_of_a_batch(

@@ -21,6 +21,7 @@ from tbloom import AsyncTimeBloom, ConfigError, FilterFull, TBloomError
 from tbloom.engine.batcher import BatchItem, Waiting, hand_out
 from tbloom.exact import AsyncExactFilter
 from tests.engine.test_connections import connections, named
+from tests.helpers.clock import Clockwork
 from tests.helpers.proxy import Fault, Proxy
 from tests.helpers.stores import DISTINCT, EXACT, Store
 
@@ -151,6 +152,19 @@ async def test_a_second_item_does_not_wait_for_the_first(store: Any, url: str, n
             assert await seen.contains("the store begins")
             assert not first.done()
             assert not await first
+
+
+async def test_tasks_that_ask_in_other_ways_get_answers_of_their_own(
+    clockwork: Clockwork, name: str
+) -> None:
+    """All were added the day before; within the newest slice, some are new."""
+    items = [f"item {i}" for i in range(40)]
+    async with AsyncTimeBloom.from_url(clockwork.server.url, name, cache_size=0) as seen:
+        await seen.add_many(items)
+        clockwork.go_on(86_400)
+        within = [7, 1] * 20
+        answers = await asyncio.gather(*map(seen.add, items, within))
+        assert [False, True] * 20 == answers
 
 
 async def test_a_refusal_is_that_of_its_item_alone(url: str, name: str) -> None:

@@ -5,6 +5,7 @@ alike: contract/test_stores.py. That its answers are those of a dict: ``tests/si
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
@@ -13,8 +14,10 @@ import redis
 
 from tbloom import ConfigMismatch
 from tbloom.exact import ExactFilter
+from tbloom.exact.config import ExactConfig
 from tests.helpers.clock import Clockwork
 from tests.helpers.contents import keys_of
+from tests.helpers.flows import flow_of, replies_to
 from tests.helpers.hostile import ITEMS, PLANTED
 from tests.helpers.making import Make
 from tests.helpers.stores import EXACT
@@ -34,6 +37,25 @@ async def test_clear_works_whatever_number_of_shards_is_stored(
         assert [] == keys_of(client, name)
         assert all(await seen.add_many(items))
         await seen.clear()
+
+
+def test_a_late_add_does_not_bring_a_discarded_item_back(url: str, name: str) -> None:
+    """The discard first ends the add, so that a late copy of it changes nothing."""
+    with ExactFilter.from_url(url, name) as seen:
+        seen.add("before")
+        flow = flow_of(seen, "add", "a")
+        late = next(flow)
+        with suppress(redis.ConnectionError):
+            flow.throw(redis.ConnectionError())
+        assert not seen.discard("a")
+        replies_to(seen.client, late)
+        assert not seen.contains("a")
+
+
+def test_the_stored_format_has_a_number() -> None:
+    """Another format needs another number (docs/format.md)."""
+    stored = '{"layout":1,"kind":"exact","hash":"blake2b_16","shards":3}'
+    assert stored == ExactConfig("a", 3).stored
 
 
 async def test_an_item_costs_less_than_40_bytes_in_redis(make_exact: Make) -> None:
