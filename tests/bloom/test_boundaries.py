@@ -58,6 +58,9 @@ def test_the_oldest_of_many_slices_is_looked_at(
         ours.add(hour)
         clockwork.go_on(3600 if hour != hours[-1] else 0)
     assert all(theirs.contains_many(hours))
+    found = theirs.last_seen(hours[0])
+    assert found is not None
+    assert found.label == "20190603T000000"
 
 
 def test_the_state_counts_few_parts_that_have_left(
