@@ -41,7 +41,7 @@ _CONTRACT = "tests/contract"
 TESTS = {
     "tbloom/engine": ("tests/engine", _FOUND, _CONTRACT, "tests/bloom", "tests/exact", _PLAYED),
     "tbloom/bloom": (_FOUND, "tests/bloom", "tests/cli/test_recorded.py", _CONTRACT, _PLAYED),
-    "tbloom/exact": (_FOUND, "tests/exact", _CONTRACT, _PLAYED),
+    "tbloom/exact": (_FOUND, "tests/exact", "tests/bloom/test_config.py", _CONTRACT, _PLAYED),
     "tbloom/distinct": ("tests/distinct", _CONTRACT),
     "tbloom/local": ("tests/local",),
     "tbloom/pages": ("tests/pages",),
