@@ -154,6 +154,19 @@ def test_what_is_dead_stays_a_tenth_while_others_come(
     assert max(shares) <= 0.1
 
 
+def test_an_add_says_how_many_dead_entries_it_has_swept(
+    clockwork: Clockwork, seen: ExactFilter
+) -> None:
+    """And how many are left, in a filter with one bucket: the client sweeps more when many are dead."""
+    seen.add_many([*"abc"], ttl=60)
+    seen.add_many([*"xy"], ttl=3600)
+    clockwork.go_on(61)
+    flow = flow_of(seen, "add", "x")
+    [[_, answer, _, dead, left]] = replies_to(clockwork.client, next(flow))
+    flow.close()
+    assert (b"0", 3, 2) == (answer, dead, left)
+
+
 def test_a_clock_that_is_set_back_forgets_nothing(clockwork: Clockwork, seen: ExactFilter) -> None:
     clockwork.set(at(1000))
     seen.add("a", ttl=10)
