@@ -14,7 +14,7 @@ import pytest
 import redis
 from redis.sentinel import Sentinel
 
-from tbloom import ServerTooOld, TimeBloom
+from tbloom import AsyncTimeBloom, ServerTooOld, TimeBloom
 from tbloom.bloom.hasher import digest, shard_of
 from tbloom.engine.client import RETRY_FOR_FAILOVER
 from tests.helpers import servers
@@ -127,6 +127,20 @@ def test_each_item_is_new_once_though_a_master_of_a_cluster_dies(name: str) -> N
         port, kill = third.get_connection_kwargs()["port"], partial(cluster.kill, third)
         with TimeBloom.from_url(cluster.url, name, **PARAMETERS) as seen:
             _offer_while_a_master_dies(seen, port, kill, range(8, 12))
+
+
+@pytest.mark.check
+async def test_a_task_goes_on_after_a_master_of_a_cluster_dies(name: str) -> None:
+    """On the replica that takes its place, which the client has to find."""
+    items = [f"item {i}" for i in range(200)]
+    with servers.Cluster(needed(), replicas=True) as cluster:
+        third = cluster.masters()[2]
+        async with AsyncTimeBloom.from_url(cluster.url, name, **PARAMETERS) as seen:
+            seen._retry_for = 600  # a machine may stand still for longer
+            assert all(await seen.add_many(items))
+            _replicated(third.get_connection_kwargs()["port"])
+            cluster.kill(third)
+            assert not any(await seen.add_many(items))
 
 
 def test_a_server_older_than_redis_6_2_is_refused(name: str) -> None:
