@@ -1,4 +1,4 @@
--- clear: forget everything that the filter has seen, and its parameters.
+-- clear: delete the filter's parts, state, claims and parameters.
 --
 -- Includes   header, keys, lanes
 --
@@ -6,18 +6,18 @@
 -- KEYS[2]    its state (add.lua)
 -- KEYS[3]    the claims
 -- KEYS[4]    the sessions that hold claims
--- KEYS[5..]  all parts of live slices, and those that its state counts
+-- KEYS[5..]  all parts of live slices, and all parts that the state counts
 --
 -- ARGV[1]    the token (shared/lanes.lua)
 -- ARGV[2]    the header (shared/header.lua)
 -- ARGV[3]    the client's parameters
--- ARGV[4]    how long a lane is kept at most (ms)
+-- ARGV[4]    the longest time for which the lane is kept (ms)
 --
 -- Reply      {0, keys}        the number of keys that were deleted
---            {2, parameters}  the filter is stored with other parameters, so with other slices; nothing changed
---            {3, number}      the lane is at this call or a later one: the filter was cleared before; nothing changed
+--            {2, parameters}  the filter is stored with other parameters, and may have other slices; nothing changed
+--            {3, number}      the lane has had this call or a later one: the filter was cleared before; nothing changed
 --            {1, now}, {5, layout, parameters}  refused (shared/header.lua); nothing changed. {5, ...} also if
---                             the state counts a part that KEYS lack: the client reads the state again
+--                             the state counts a part that KEYS lack, and the client has to read the state again
 -- Errors     WRONGTYPE, OOM, READONLY, each before anything is changed
 
 local config_key, state, FIRST_PART = KEYS[1], KEYS[2], 5
@@ -25,7 +25,7 @@ local number, lane = read_token(ARGV[1])
 local begins, ends, expires, _, _, _, version = read_header(ARGV[2])
 local config, lane_ttl = ARGV[3], tonumber(ARGV[4])
 
--- A second copy would forget what others have added meanwhile.
+-- Without this check, a second copy would delete what other clients have added meanwhile.
 local kept = redis.call('HMGET', state, 'layout', lane)
 local earlier, last = answers_in(kept[2], number)
 if earlier or last then return {3, last or tonumber(number, 16)} end
@@ -41,16 +41,16 @@ for _, field in ipairs(redis.call('HKEYS', state)) do
   local is_part = string.match(field, '^%d%w*$') or string.match(field, '^%d%w*:%d+$')
   if is_part and not known[tag .. field] then return {5, layout, stored or ''} end
 end
--- Another program's key stays: GETBIT and HLEN raise WRONGTYPE.
+-- GETBIT and HLEN raise WRONGTYPE, so that another program's key is not deleted.
 for part = FIRST_PART, #KEYS do redis.call('GETBIT', KEYS[part], 0) end
 for hash = 3, 4 do redis.call('HLEN', KEYS[hash]) end
 
--- Out of memory, and on a replica, the server refuses the first write.
+-- A replica, or a server that is out of memory, refuses this first write. So nothing is deleted.
 redis.call('HSET', state, lane, lane_entry(number, '', now))
 local keys = redis.call('UNLINK', state) * (layout == '' and 0 or 1)
 keys = keys + redis.call('UNLINK', config_key, KEYS[3], KEYS[4])
 for part = FIRST_PART, #KEYS do keys = keys + redis.call('UNLINK', KEYS[part]) end
--- The lane alone is kept.
+-- Only the lane is kept.
 redis.call('HSET', state, lane, lane_entry(number, '', now))
 redis.call('PEXPIREAT', state, math.min(now + lane_ttl, expires))
 return {0, keys}

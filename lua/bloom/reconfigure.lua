@@ -1,19 +1,18 @@
--- reconfigure: give a filter, or one shard of it, other parameters, and keep what it has seen.
+-- reconfigure: replace the parameters of a filter, or of one of its shards, and keep its items.
 --
 -- Includes   header, generations, keys
 --
 -- KEYS[1]    the filter's parameters
--- KEYS[2]    its state (add.lua). KEYS[2..] are missing for the key that a sharded filter's clients compare their
---            parameters with (open.lua)
--- KEYS[3..]  all parts of live slices, and of later ones
+-- KEYS[2]    its state (add.lua). KEYS[2..] are missing for the root key of several shards (open.lua)
+-- KEYS[3..]  all parts of live and of later slices
 --
 -- ARGV[1]    the old parameters
 -- ARGV[2]    the new parameters
 -- ARGV[3]    the header (shared/header.lua); the version is that of the old layout
--- ARGV[4]    the entries of the new one, with one for each slice made under the old parameters
--- ARGV[5..]  when the slice of each part from KEYS[3] on leaves the window (ms)
+-- ARGV[4]    the entries of the new layout, with an entry for each slice that has the old parameters
+-- ARGV[5..]  for each part in KEYS, when its slice leaves the window (ms)
 --
--- Reply      {0, ''}          done, now or before
+-- Reply      {0, ''}          done, by this call or an earlier one
 --            {2, parameters}  the filter is stored with neither of these parameters; nothing changed
 --            {4, ''}          no parameters are stored; nothing changed
 --            {1, now}, {5, layout, parameters}  refused (shared/header.lua); nothing changed
@@ -22,7 +21,7 @@
 local config_key, state, FIRST_PART = KEYS[1], KEYS[2], 3
 local old_config, new_config, entries, FIRST_EXPIRY = ARGV[1], ARGV[2], ARGV[4], 5
 local begins, ends, expires, _, _, _, version = read_header(ARGV[3])
--- (The root of several shards has no layout.)
+-- (The root key of several shards has no layout.)
 local layout = state and (redis.call('HGET', state, 'layout') or '') or version
 local new_layout
 
@@ -33,17 +32,17 @@ if config ~= old_config then return {2, config} end
 local now, refused = refusal(begins, ends, layout, version, config_key)
 if refused then return refused end
 if state then
-  -- Without a layout, the server has dropped the old one.
-  new_layout = layout == '' and begun_layout(entries) or changed_layout(layout, entries)
-  -- Another program's key gets no TTL: GETBIT raises WRONGTYPE.
+  -- If the layout is missing, the server has dropped it.
+  new_layout = layout == '' and first_layout(entries) or next_layout(layout, entries)
+  -- GETBIT raises WRONGTYPE, so that another program's key gets no TTL.
   for part = FIRST_PART, #KEYS do redis.call('GETBIT', KEYS[part], 0) end
 end
 
 redis.call('SET', config_key, new_config, 'KEEPTTL')
-prolong(config_key, expires, now) -- not earlier than later slices, which there are if the clock was set back
+give_or_extend_ttl(config_key, expires, now) -- later slices exist if the clock was set back, and leave later
 if state then
   redis.call('HSET', state, 'layout', new_layout)
-  prolong(state, expires, now)
+  give_or_extend_ttl(state, expires, now)
 end
-for i = 0, #KEYS - FIRST_PART do drop_at(KEYS[FIRST_PART + i], ARGV[FIRST_EXPIRY + i]) end
+for i = 0, #KEYS - FIRST_PART do expire_at(KEYS[FIRST_PART + i], ARGV[FIRST_EXPIRY + i]) end
 return {0, ''}

@@ -1,55 +1,55 @@
--- change: adds members to a counter, discards them, says whether they are counted, or merges whole containers.
+-- change: add members to a counter, discard them, answer whether they are counted, or merge whole containers.
 --
--- A mapping gives each member a number, its id, for all counters: 0, 1, 2, ... The mapping is spread over buckets: small
--- hashes (fingerprint -> id, or id:member), split like an exact filter's (lua/exact/change.lua). Without a mapping, the client
--- gives the ids. A counter is a set of ids in slices (shared/counters.lua).
+-- A mapping gives each member a number, its id (0, 1, 2, ...), which is the same for all counters. The mapping is spread over
+-- buckets: small hashes (fingerprint -> id, or id:member), which are split like an exact filter's (lua/exact/change.lua). Without
+-- a mapping, the client gives the ids. A counter is a set of ids for each slice (shared/counters.lua).
 --
 -- Includes   buckets, clock, containers, counters, parameters, tokens
 --
--- KEYS[1]    the client's lane: the answer to its last discard, or other call that changed something (shared/tokens.lua)
+-- KEYS[1]    the client's lane (shared/tokens.lua)
 -- KEYS[2]    the mapping's parameters
--- KEYS[3]    the mapping's layout: the generation, 16 digits; then a bit for each bucket, from number 0 on
+-- KEYS[3]    the mapping's layout: the generation, 16 digits, then a bit for each bucket from number 0 on
 -- KEYS[4]    the number of ids that the mapping has given
 -- KEYS[5]    the entries of the mapping's counters, by name
--- KEYS[6..]  the pieces of the counter's slices, slice by slice (to add or merge: of the current one; else of all live ones); then
---            the members' buckets, as the client knows them, each followed by its halves (place in shared/buckets.lua); to
---            merge: a key that exists while the script runs
+-- KEYS[6..]  the pieces of the counter's slices, slice by slice: of the current slice for 'add' and 'merge', otherwise of all live
+--            slices. Then the members' buckets, as far as the client knows, each followed by its two halves (`place` in
+--            shared/buckets.lua). For 'merge', a temporary key follows instead, which exists only while the script runs
 --
--- ARGV[1]    this call's number in the lane; with the lane's name, its token
+-- ARGV[1]    the number of this call in the lane; together with the lane's name, it is the token
 -- ARGV[2]    'add', 'discard', 'contains' or 'merge'
 -- ARGV[3]    the mapping's parameters, as the client knows them
 -- ARGV[4]    the counter's name
 -- ARGV[5]    the counter's parameters, as the client knows them
 -- ARGV[6]    the counter's generation, as the client knows it
--- ARGV[7]    the mapping's generation, as the client knows it; '-': there is no mapping
+-- ARGV[7]    the mapping's generation, as the client knows it; '-' without a mapping
 -- ARGV[8]    when the current slice begins, as the client believes (ms)
 -- ARGV[9]    when it ends (ms)
 -- ARGV[10]   when it leaves the window (ms); 0: never
--- ARGV[11]   how long a lane's answer is kept at most (ms)
--- ARGV[12]   the limit of entries in a bucket; with more it is split
+-- ARGV[11]   the longest time for which the lane is kept (ms)
+-- ARGV[12]   the limit of entries in a bucket. A bucket with more is split
 -- ARGV[13]   the number of the last bucket that may be split
--- ARGV[14]   the number of ids that the mapping may give
--- ARGV[15]   the number of slices
+-- ARGV[14]   the most ids that the mapping may give
+-- ARGV[15]   the number of slices in KEYS
 -- ARGV[16]   the numbers of the pieces of each slice: '0' or '0 15'
--- ARGV[17]   the members (half_at in shared/buckets.lua); without a mapping the ids, four bytes each, the highest first;
---            to merge: the numbers of chunks, likewise
--- ARGV[18..]  the members themselves, if the mapping keeps them; to merge: the containers
+-- ARGV[17]   the members (`half_at` in shared/buckets.lua). Without a mapping: their ids, four bytes each, the highest first. For
+--            'merge': the numbers of the chunks, also four bytes each
+-- ARGV[18..]  the members' texts, if the mapping stores them. For 'merge': the containers
 --
--- Reply      {0, answers, splits, members, is_left}  answers: a character per member: 1 counted now, discarded now, counted, or
---                             merged; 0 otherwise; 2 not looked at: the half that it belongs to has been split, or must be, or its
---                             piece is not in KEYS: read the layout and send it again; or the call had too much to do.
---                             splits: those of the client's buckets that have been split. members: the number of ids that
---                             the mapping has given. is_left: 1 if the call had too much to do
+-- Reply      {0, answers, splits, members, is_left}  answers: a character per member. 1: it was newly counted ('add'), was counted
+--                             ('contains'), was discarded, or was merged. 0: otherwise. 2: it must be sent again: its half
+--                             has been split or must be, or its piece is not in KEYS, so the client must read the layout
+--                             first; or the call had too much to do. splits: the client's buckets that have been split.
+--                             members: the number of ids that the mapping has given. is_left: 1 if the call had too much to do
 --            {1, now}         the server's clock (ms) is not within ARGV[8..9]; nothing changed
 --            {2, parameters}  the mapping is stored with other parameters; nothing changed
 --            {2, parameters, 1}  the counter is stored with other parameters; nothing changed
---            {3, number}      the lane has had a later call, so this is a stray copy of an answered one; nothing changed
---            {5, of, generation}  the mapping's generation and the counter's are not those in ARGV. If there was no
---                             counter, it is made, and its mapping too; nothing is counted
---            {6, answers, splits, members, is_left}  the same as 0, and the mapping is full: those with 2 that have no id get none
---            {7, of}          the counter has ids of this generation, which is not the mapping's; nothing changed
+--            {3, number}      the lane has had a later call: this is a stray copy of an answered call; nothing changed
+--            {5, of, generation}  the generations of the mapping and of the counter, because ARGV has others. A missing counter
+--                             and its mapping were created; nothing was counted
+--            {6, answers, splits, members, is_left}  as with 0, but the mapping is full: members with answer 2 and no id get none
+--            {7, of}          the counter's ids are of this generation, which is not the mapping's; nothing changed
 --            {8, key}         the key's value is not tbloom's, or missing where there must be one; nothing changed
--- Errors     WRONGTYPE, OOM, READONLY, all of them before anything is changed
+-- Errors     WRONGTYPE, OOM, READONLY, each before anything is changed
 
 local lane_key, mapping_key, layout_key, members_key, counters_key, FIRST_KEY = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], 6
 local number, verb, mapping, counter, parameters = tonumber(ARGV[1]), ARGV[2], ARGV[3], ARGV[4], ARGV[5]
@@ -59,12 +59,12 @@ local slices, items, FIRST_MEMBER = tonumber(ARGV[15]), ARGV[17], 18
 local is_mapped, is_merge = mapping_generation ~= '-', verb == 'merge'
 local is_added, has_ids = verb == 'add' or is_merge, is_merge or not is_mapped
 local CHUNK, PIECE, asked = 65536, 2 ^ 28, #ARGV[17] / (has_ids and 4 or 20)
--- The limit of work in one call, and what another form of a container takes of it; to write 8 KB takes 1. And the limit of bytes
--- that are read of containers, after which it looks at no further member.
+-- MAX_WORK limits the work of one call. Writing 8 KB is 1 unit of work, and converting a container to another form is CONVERSION
+-- units. MAX_READ limits the bytes of containers that are read: after that, the call looks at no further member.
 local MAX_WORK, CONVERSION, MAX_READ = 40, 40, 128 * 8192
 
 local stored, of, stored_parameters, entry = entry_of(counters_key, counter)
--- The token comes first: a resent call gets its first answer, even if something has changed since.
+-- The token is checked first: a resent call gets its first answer, even if something has changed since.
 if verb ~= 'contains' then
   local answered, last = earlier_answer(lane_key, number, generation)
   if answered and stored == generation then return {0, answered, {}, 0, 0} end
@@ -79,7 +79,7 @@ if entry and not stored then return {8, counters_key} end
 if stored and stored_parameters ~= parameters then return {2, stored_parameters, 1} end
 local layout = is_mapped and generation_of(layout_key) or '-'
 if stored and of ~= layout then return {7, of} end
--- A mapping has a number of members from its beginning: where it is missing, the server has lost it.
+-- A mapping has a number of members from its start. If the number is missing, the server has lost it.
 local members = is_mapped and redis.call('GET', members_key) or #layout == 16 and '' or '0'
 if #layout == 16 and not (string.find(members, '^%d+$') and #members < 17) then return {8, members_key} end
 members = tonumber(members)
@@ -95,7 +95,7 @@ if not stored then
     redis.call('SET', members_key, '0')
   end
   redis.call('HSET', counters_key, counter, stored .. ' ' .. layout .. ' ' .. parameters)
-  -- So it is noticed if the server drops it. (What slices have expires.)
+  -- Without slices, an empty piece is stored, so that clients notice if the server drops it. (With slices, pieces may expire.)
   if expires == 0 then store({key = KEYS[FIRST_KEY]}, {}, 0, stored, 0) end
   return {5, layout, stored}
 end
@@ -108,21 +108,21 @@ local FIRST_BUCKET = FIRST_KEY + slices * pieces_named
 local directory = directory_of(layout_key, FIRST_BUCKET)
 directory.size, directory.most, directory.last = 'HLEN', tonumber(ARGV[12]), tonumber(ARGV[13])
 
--- The id of a member that the client has given, or that its bucket has; false: that is not tbloom's. To merge, the chunk's
--- first id.
+-- Returns the id of a member: the client's, or the one in its bucket. Returns nil if the bucket has none, and false if the entry is
+-- not tbloom's. For 'merge', returns the first id of the chunk.
 local function id_of(member, at)
   if has_ids then
     local a, b, c, d = string.byte(items, 4 * member + 1, 4 * member + 4)
     return (((a * 256 + b) * 256 + c) * 256 + d) * (is_merge and CHUNK or 1)
   end
-  local known = redis.call('HGET', KEYS[at], fingerprint_at(items, member))
-  local id = known and tonumber(string.match(known, '^(%d+)$') or string.match(known, '^(%d+):'))
-  if known and not (id and id < members) then return false end
+  local entry = redis.call('HGET', KEYS[at], fingerprint_at(items, member))
+  local id = entry and tonumber(string.match(entry, '^(%d+)$') or string.match(entry, '^(%d+):'))
+  if entry and not (id and id < members) then return false end
   return id or nil
 end
 
--- The chunk of an id in a slice; nil if its piece is not in KEYS. lows: the ids to add to it or to discard from it; asking:
--- the members that have them.
+-- Returns the chunk of an id in a slice, or nil if its piece is not in KEYS. `lows` has the ids to add to the chunk or to discard
+-- from it, and `asking` the members with these ids.
 local heads, chunks, by_place, read, damaged = {[KEYS[FIRST_KEY]] = first_head}, {}, {}, 0, nil
 local function chunk_of(slice, id)
   local at, piece = math.floor(id / CHUNK), pieces[math.floor(id / PIECE)]
@@ -140,7 +140,7 @@ local function chunk_of(slice, id)
   return chunk
 end
 
--- Whether an id is in its chunk; notes it there if that is to be changed.
+-- Returns whether an id is in its chunk, and true if that is to change. An id whose chunk is to change is noted in the chunk.
 local function look_at(chunk, id, member)
   local low = id % CHUNK
   if is_merge then
@@ -154,7 +154,7 @@ local function look_at(chunk, id, member)
   return is_there, true
 end
 
--- (1) What changes nothing gets its answer also on a server that refuses writes.
+-- (1) No write comes before this point, so that a look-up gets its answer even from a server that refuses writes.
 local answers, unknown, is_left = {}, {}, false
 for member = 0, asked - 1 do
   local at = FIRST_KEY
@@ -180,7 +180,7 @@ for member = 0, asked - 1 do
   end
   answers[member + 1] = answer
 end
--- A container is written as a whole, and it takes long to give it another form, so one call changes some only.
+-- One call changes only some containers, because each is written as a whole, and converting one to another form takes long.
 local work, changes = 0, #unknown > 0 or verb == 'discard'
 for _, chunk in ipairs(chunks) do
   if #chunk.asking > 0 then
@@ -203,7 +203,7 @@ end
 if #unknown > 0 then chunk_of(1, members) chunk_of(1, members + #unknown - 1) end
 if damaged then return {8, damaged} end
 
--- (2) Out of memory, and on a replica, the server refuses the first write, so that one changes nothing.
+-- (2) The first write changes nothing, because a replica, or a server that is out of memory, refuses it.
 if changes then redis.call('SETRANGE', lane_key, 0, '') end
 local given, is_full = 0, false
 for _, member in ipairs(unknown) do
@@ -223,7 +223,7 @@ for _, member in ipairs(unknown) do
 end
 answers = table.concat(answers)
 
--- (3) The ids go into their chunks, or out of them.
+-- (3) The ids are added to their chunks, or removed from them.
 local containers, n = {}, {}
 for _, chunk in ipairs(chunks) do
   if #chunk.asking > 0 then
@@ -243,8 +243,8 @@ end
 if is_merge then redis.call('UNLINK', KEYS[#KEYS]) end
 for head, own in pairs(containers) do store(head, own, n[head], generation, expires) end
 
--- Without a change an add's answer is not kept: known members come often, and need no write then. A discard's is, because the
--- member may be added before a late copy arrives.
+-- The answers of an add that changed nothing are not kept, because known members come often, and so need no write. The answers of
+-- a discard are always kept, because a member may be added before a late copy of this call arrives.
 if verb == 'discard' or given > 0 or next(containers) then
   if not stored_mapping then redis.call('SET', mapping_key, mapping) end
   if given > 0 then redis.call('SET', members_key, string.format('%.0f', members + given)) end

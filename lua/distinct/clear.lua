@@ -1,5 +1,5 @@
--- clear: forgets what a counter has counted, and its parameters. Its pieces are stale then (sweep.lua). The ids stay in the
--- mapping.
+-- clear: delete a counter's entry, and so its counts and parameters. Its pieces are stale after that (sweep.lua). The ids stay in
+-- the mapping.
 --
 -- Includes   clock, parameters
 --
@@ -8,12 +8,13 @@
 --
 -- ARGV[1]    the mapping's parameters, as the client knows them
 -- ARGV[2]    the counter's name
--- ARGV[3]    its entry, as the client has read it
--- ARGV[4]    1: there is no mapping, so the parameters go too
+-- ARGV[3]    the counter's entry, as the client has read it
+-- ARGV[4]    1: there is no mapping, so the parameters in KEYS[1] are deleted too
 --
--- Reply      {0, now}         the server's clock (ms): done, or the entry is another one or none: the counter has been cleared before
+-- Reply      {0, now}         the server's clock (ms). Done, or the counter was cleared before, so its entry is another one or
+--                             missing
 --            {2, parameters}  the mapping is stored with other parameters; nothing changed
--- Errors     WRONGTYPE, READONLY, all of them before anything is changed
+-- Errors     WRONGTYPE, READONLY, each before anything is changed
 
 local refusal = disagreement(KEYS[1], ARGV[1], true)
 if refusal then return refusal end

@@ -1,5 +1,5 @@
--- forget: forgets the ids of a mapping, and its counters. Later ids belong to another generation, with other buckets. The
--- layout and the entries are kept until the client has deleted this generation's buckets and the counters' pieces.
+-- forget: forget the ids of a mapping, and its counters. Later ids get another generation, with other buckets. The layout and the
+-- entries are renamed, and kept until the client has deleted this generation's buckets and the counters' pieces.
 --
 -- Includes   buckets, clock, parameters
 --
@@ -12,19 +12,19 @@
 --
 -- ARGV[1]    the mapping's parameters, as the client knows them
 -- ARGV[2]    the mapping's generation, as the client has read it
--- ARGV[3]    the generation of the former layout whose buckets the client has deleted, and the pieces too; '-': of none
+-- ARGV[3]    the generation of a former layout whose buckets and pieces the client has deleted; '-' for none
 --
--- Reply      {0, now}         the server's clock (ms): done, or the generation is another one: the mapping has been forgotten before
+-- Reply      {0, now}         the server's clock (ms). Done, or the mapping was forgotten before: its generation is another one
 --            {2, parameters}  the mapping is stored with other parameters; nothing changed
---            {9, now}         there is a former layout, or there are former entries: what they name is to be deleted
--- Errors     WRONGTYPE, READONLY, all of them before anything is changed
+--            {9, now}         there is a former layout, or there are former entries: the client must delete what they name
+-- Errors     WRONGTYPE, READONLY, each before anything is changed
 
 local mapping_key, layout_key, members_key, counters_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local former_layout, former_counters, LONGEST = KEYS[5], KEYS[6], 16 + 2 ^ 23
 
 local refusal = disagreement(mapping_key, ARGV[1], true)
 if refusal then return refusal end
-redis.call('GET', members_key) -- WRONGTYPE: another program's key is not removed
+redis.call('GET', members_key) -- raises WRONGTYPE, so that another program's key is not deleted
 local generation, entries, former = generation_of(layout_key), redis.call('HLEN', counters_key), generation_of(former_layout)
 local is_left = redis.call('HLEN', former_counters) > 0 or former ~= ''
 if is_left and former == ARGV[3] then
@@ -34,7 +34,7 @@ end
 if is_left or generation ~= ARGV[2] then return {is_left and 9 or 0, server_time()} end
 
 if entries > 0 then redis.call('RENAME', counters_key, former_counters) end
--- (What is not tbloom's layout names no buckets.)
+-- (A layout that is not tbloom's names no buckets.)
 local names_buckets = string.find(generation, '^%d+$') and redis.call('STRLEN', layout_key) <= LONGEST
 if names_buckets then redis.call('RENAME', layout_key, former_layout) end
 redis.call('UNLINK', mapping_key, layout_key, members_key)

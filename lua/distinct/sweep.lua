@@ -1,4 +1,4 @@
--- sweep: removes stale pieces of a counter's slices: those from before a clear().
+-- sweep: delete the stale pieces of a counter's slices, which are from before a clear().
 --
 -- Includes   counters
 --

@@ -1,51 +1,52 @@
--- change: adds items to an exact filter for the given time, forgets them, or says which are remembered, and until when.
+-- change: add items to an exact filter for a given time, discard them, or answer which are remembered, and until when.
 --
--- The items are spread over buckets: small sorted sets, fingerprint -> time at which it expires. A bucket that gets too
--- large is split into two halves; the layout has a bit for each bucket that has been split (extendible hashing: R. Fagin
--- et al., 1979). The script checks the token, the parameters and the generation. Then it (1) looks up all items. To
--- forget, it (2) removes them. To add, it (3) adds those that are missing, and (4) sweeps dead entries out of some more buckets.
+-- The items are spread over buckets. A bucket is a small sorted set: fingerprint -> the time at which the item expires. A bucket
+-- that gets too large is split into two halves. The layout has a bit for each bucket that has been split (extendible hashing: R.
+-- Fagin et al., 1979). The script first checks the token, the parameters and the generation. Then it (1) looks up all items. A
+-- discard (2) removes them. An add (3) adds the missing items, and (4) removes expired entries from some more buckets.
 --
 -- Includes   buckets, clock, generations, parameters, tokens
 --
 -- KEYS[1]    the filter's parameters
--- KEYS[2]    the layout: the generation, 16 digits; then a bit for each bucket, from number 0 on
--- KEYS[3]    the client's lane (shared/tokens.lua); any key, if nothing is to change
--- KEYS[4..]  the items' buckets, as the client knows them, each followed by its halves (place in shared/buckets.lua); then
---            the buckets to sweep
+-- KEYS[2]    the layout: the generation, 16 digits, then a bit for each bucket from number 0 on
+-- KEYS[3]    the client's lane (shared/tokens.lua); any key for a look-up, which has no token
+-- KEYS[4..]  the items' buckets, as far as the client knows, each followed by its two halves (`place` in shared/buckets.lua);
+--            then the buckets to sweep
 --
 -- ARGV[1]    'add', 'discard', 'contains' or 'expires'
--- ARGV[2]    this call's number in the lane; with the lane's name, its token
+-- ARGV[2]    the number of this call in the lane; together with the lane's name, it is the token
 -- ARGV[3]    the client's parameters
--- ARGV[4]    1: the client has compared them, so to add, they may be stored if there are none; 0: they must be stored here
--- ARGV[5]    the generation that the client knows; '': none
--- ARGV[6]    how long a lane's answer is kept at most (ms)
--- ARGV[7]    the items (half_at in shared/buckets.lua)
--- ARGV[8]    to add: how long the items are remembered (ms)
--- ARGV[9]    the limit of entries in a bucket; with more it is split
+-- ARGV[4]    1: the client has compared its parameters at the root, so an add may store them here; 0: they must be stored here
+-- ARGV[5]    the generation that the client knows; '' for none
+-- ARGV[6]    the longest time for which the lane is kept (ms)
+-- ARGV[7]    the items (`half_at` in shared/buckets.lua)
+-- ARGV[8]    how long the items are remembered (ms). ARGV[8..] are for 'add' only
+-- ARGV[9]    the limit of entries in a bucket. A bucket with more is split
 -- ARGV[10]   the number of the last bucket that may be split
 -- ARGV[11..]  the numbers of the buckets to sweep
 --
--- Reply      {0, answers, splits, times}  answers: a character per item: 1 remembered until now; 0 not, or it had expired;
---                             2 it is in another bucket: read the layout and send it again. splits: those of the client's
---                             buckets that have been split. times, for 'expires': when each of the remembered ones expires (ms)
---            {0, answers, splits, dead, left}  for 'add': 1 new; 0 seen; 2 not added, because the half that it belongs to has
---                             been split, or must be. dead, left: the numbers of entries that were swept out of the last
---                             buckets in KEYS, and that are left in them
---            {0, answers, {}}  the lane's last answers
+-- Reply      {0, answers, splits, times}  to 'discard', 'contains' and 'expires'. answers: a character per item: 1 it was
+--                             remembered; 0 it was not, or had expired; 2 it is in another bucket, so the client must read
+--                             the layout and send it again. splits: the client's buckets that have been split. times, for
+--                             'expires': when each remembered item expires (ms)
+--            {0, answers, splits, dead, left}  to 'add'. answers: 1 new; 0 seen; 2 not added, because its half has been
+--                             split, or must be. dead: the number of entries that were swept out of the last buckets in
+--                             KEYS. left: the number of entries that remain in them
+--            {0, answers, {}}  the call was executed before: its first answers
 --            {2, parameters}  the filter is stored with other parameters; nothing changed
---            {3, number}      the lane has had a later call, so this is a stray copy of an answered one; nothing changed
+--            {3, number}      the lane has had a later call: this is a stray copy of an answered call; nothing changed
 --            {4, ''}          no parameters are stored here, and the client has not compared its own
---            {5, generation}  another generation is stored than the client's. If none was, to add, the parameters and a
---                             generation were stored, and no item
--- Errors     WRONGTYPE, OOM, READONLY, all of them before anything is changed
+--            {5, generation}  the stored generation is not the client's. If none was stored, an add has stored a new one and
+--                             the parameters, but no item
+-- Errors     WRONGTYPE, OOM, READONLY, each before anything is changed
 
 local config_key, layout_key, lane_key, FIRST_KEY, FIRST_SWEPT = KEYS[1], KEYS[2], KEYS[3], 4, 11
 local verb, number, config, agreed, generation = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4] == '1', ARGV[5]
 local lane_ttl, items, ttl = tonumber(ARGV[6]), ARGV[7], tonumber(ARGV[8])
 local is_added, is_discarded = verb == 'add', verb == 'discard'
 
--- The token comes first: a call that is sent again gets its first answer, even if something has changed since, unless the
--- filter was cleared.
+-- The token is checked first: a resent call gets its first answer, even if something has changed since, unless the filter was
+-- cleared.
 local stored = generation_of(layout_key)
 if is_added or is_discarded then
   local answered, last = earlier_answer(lane_key, number, stored)
@@ -56,8 +57,8 @@ local refused = disagreement(config_key, config, agreed) or stored ~= generation
 if refused then return refused end
 if generation == '' and not is_added then return {0, string.rep('0', #items / 20), {}, {}} end
 
--- Parameters and layout must outlive the items. They get twice the time, so that this write is rare; and that of a lane,
--- so that they are there when a client has learnt of them.
+-- Parameters and layout must outlive the items. They get twice the items' time, so that this write is rare. They get at least a
+-- lane's time, so that they still exist when a client that has learnt of them makes its next call.
 local life = is_added and math.max(2 * ttl, lane_ttl)
 local function keep_parameters()
   if ends_before(config_key, ttl) then redis.call('SET', config_key, config, 'PX', life) end
@@ -70,7 +71,7 @@ if generation == '' then
   return {5, generation}
 end
 
--- (1) Seen items get their answer also on a server that refuses writes.
+-- (1) No write comes before this point, so that seen items get their answer even from a server that refuses writes.
 local directory, now = directory_of(layout_key, FIRST_KEY), server_time()
 local entry_now = since(generation, now)
 local answers, times, found, missing = {}, {}, {}, {}
@@ -85,8 +86,8 @@ for item = 0, #items / 20 - 1 do
 end
 if not is_added and not is_discarded then return {0, table.concat(answers), directory.splits, times} end
 
--- (2) Out of memory, and on a replica, the server refuses the first write, so that one changes nothing. Also an answer that
--- found nothing is kept, because an item may be added before a late copy arrives.
+-- (2) The lane is written first, because a replica, or a server that is out of memory, refuses the first write. The answer is kept
+-- even if nothing was found, because an item may be added before a late copy of this call arrives.
 if is_discarded then
   answers = table.concat(answers)
   redis.call('SET', lane_key, lane_entry(ARGV[2], answers, generation), 'PX', lane_ttl)
@@ -94,7 +95,7 @@ if is_discarded then
   return {0, answers, directory.splits, times}
 end
 
--- (3) Here too, the first write is one that changes nothing.
+-- (3) The first write changes nothing, because a replica, or a server that is out of memory, refuses it.
 directory.size, directory.most, directory.last = 'ZCARD', tonumber(ARGV[9]), tonumber(ARGV[10])
 if #missing > 0 then redis.call('SETRANGE', layout_key, 0, '') end
 local new = 0
@@ -121,8 +122,9 @@ for i = FIRST_SWEPT, #ARGV do
   if is_split(directory, bucket) then table.insert(directory.splits, bucket) end
 end
 
--- Without a new item the answer is not kept, because a resent call finds the same. (Unless an item has expired by then:
--- see docs/guarantees.md.) Once its items have expired, an answer says nothing of those that others add.
+-- Without a new item, the answers are not kept, because a resent call finds the same answers. (docs/guarantees.md has the
+-- exception: an item that has expired by then.) The lane is not kept longer than the items: after that, its answers would be
+-- wrong for items that other clients add.
 if new == 0 then return {0, answers, directory.splits, dead, left} end
 
 keep_parameters()

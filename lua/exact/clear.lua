@@ -1,22 +1,22 @@
--- clear: forgets all items of a shard, and the parameters. Later items belong to another generation, with other buckets.
--- The client deletes this generation's buckets; those that it leaves expire.
+-- clear: delete a shard's layout and parameters, and so forget its items. Later items get another generation, with other
+-- buckets. The client then deletes this generation's buckets; if it does not, they expire.
 --
 -- Includes   buckets, parameters, tokens
 --
 -- KEYS[1]    the client's lane (shared/tokens.lua)
 -- KEYS[2]    the filter's parameters
--- KEYS[3]    the layout: the generation, 16 digits; then a bit for each bucket, from number 0 on
+-- KEYS[3]    the layout: the generation, 16 digits, then a bit for each bucket from number 0 on
 --
--- ARGV[1]    this call's number in the lane; with the lane's name, its token
+-- ARGV[1]    the number of this call in the lane; together with the lane's name, it is the token
 -- ARGV[2]    the client's parameters
--- ARGV[3]    how long a lane's answer is kept at most (ms)
--- ARGV[4]    the generation that the client has just read; '': none, or a layout that is not tbloom's
+-- ARGV[3]    the longest time for which the lane is kept (ms)
+-- ARGV[4]    the generation that the client has just read; '' for none, or for a layout that is not tbloom's
 --
 -- Reply      {0, ''}          done
 --            {2, parameters}  the filter is stored with other parameters; nothing changed
---            {3, number}      the lane has had a later call, so this is a stray copy of an answered one; nothing changed
+--            {3, number}      the lane has had a later call: this is a stray copy of an answered call; nothing changed
 --            {5, generation}  another generation is stored; nothing changed
--- Errors     WRONGTYPE, OOM, READONLY, all of them before anything is changed
+-- Errors     WRONGTYPE, OOM, READONLY, each before anything is changed
 
 local lane_key, config_key, layout_key = KEYS[1], KEYS[2], KEYS[3]
 local number, config, lane_ttl, generation = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3]), ARGV[4]
@@ -27,7 +27,8 @@ if last then return {3, last} end
 
 local refusal = disagreement(config_key, config, true)
 if refusal then return refusal end
--- Else a late copy would forget what was added since. WRONGTYPE: another program's key is not removed.
+-- Without this check, a late copy would forget items that were added since. If the key is another program's, reading it raises
+-- WRONGTYPE, so that it is not deleted.
 local stored = generation_of(layout_key)
 local is_valid = stored == '' or #stored == 16 and not string.find(stored, '%D')
 if is_valid and stored ~= generation then return {5, stored} end

@@ -1,4 +1,4 @@
--- count: what some buckets hold.
+-- count: count the entries of some buckets, and their memory.
 --
 -- Includes   buckets, clock
 --
@@ -7,7 +7,7 @@
 --
 -- ARGV[1]    the buckets' generation
 --
--- Reply      {items, dead, bytes}  live items, expired entries, and the memory of both
+-- Reply      {items, dead, bytes}  the numbers of live items and expired entries, and the memory of both
 -- Errors     WRONGTYPE
 
 local now = since(ARGV[1], server_time())

@@ -1,44 +1,47 @@
--- the blocks of a slice's parts (docs/format.md): which parts hold an item.
+-- the blocks of parts (docs/format.md), and the search for the parts that hold an item.
 --
--- A part is rows of 8 bytes, 64 columns. An item has one block in each part, some rows one after another, and one column in
--- each of these: where all of them are set, the part holds it. A block begins in the middle of the one before it. The client
--- computes where an item's block begins, and its columns; here they are only looked up.
+-- A part consists of rows of 64 bits (8 bytes); a bit of a row is a column. An item has one block in each part, which is a
+-- number of successive rows, and one column in each row of the block. If all of these columns are set, the part holds the
+-- item. Each block begins in the middle of the block before it. The client computes the columns of an item, and where its
+-- blocks begin; the scripts only look them up.
 --
--- A packed item is its columns, a byte each, at least as many as a block has rows; and then for each size of part 4 bytes,
--- the lowest first: where its block begins there (a byte). The sizes of the parts in KEYS, in their order, have 3 bytes each:
--- the rows of a block, and in two bytes the number of parts.
+-- A packed item begins with its columns, one byte each. There are at least as many columns as a block has rows. For each size
+-- of part, 4 bytes follow, the lowest first: the byte at which the item's block begins in parts of that size. `sizes` has 3
+-- bytes for each size, in the order of KEYS: the rows of a block, and the number of parts in two bytes.
 --
 -- Includes   none
 
 local byte, format = string.byte, string.format
 
--- The bytes of a row.
+-- The number of bytes in a row.
 local WIDTH = 8
 
--- The bits of a byte: Redis counts them from the highest on.
+-- The values of the bits of a byte. Redis counts from the highest bit.
 local BITS = {[0] = 128, 64, 32, 16, 8, 4, 2, 1}
 
--- Where a block begins, as a packed item has it at `place`.
+-- Returns where a block begins, from the 4 bytes of a packed item at `place`.
 local function start_at(items, place)
   local a, b, c, d = byte(items, place, place + 3)
   return a + 256 * b + 65536 * c + 16777216 * d
 end
 
--- A number for a command: before Redis 7.2 as text, which is faster; since then that makes a batch of seen items a fifth slower.
+-- Returns a number as an argument for redis.call. Text is faster before Redis 7.2. From 7.2 on, it makes a batch of seen items
+-- slower by a fifth.
 local IS_SLOW = (redis.REDIS_VERSION_NUM or 0) < 0x070200
 local function argument(number)
   return IS_SLOW and format('%d', number) or number
 end
 
--- A block of a part.
+-- Returns the block that begins at byte `start` of a part.
 local function read_block(part, start, rows)
   return redis.call('GETRANGE', part, argument(start), argument(start + WIDTH * rows - 1))
 end
 
--- True if the columns of the item at `at` are set in a block. (Four rows a step, because byte() of four takes as long as
--- of one; and each bit looked up once: with `2 * BITS[i]` and four returns, batches of seen items take 6 % longer.)
-local function are_set(block, items, at, rows)
-  if #block < WIDTH * rows then return false end -- the part is missing, or cut
+-- Returns true if all columns of the item at `at` are set in a block. (The loop takes four rows at a time, because byte() takes
+-- as long for four bytes as for one. It looks up each bit once: with `2 * BITS[i]` and four returns, batches of seen items take
+-- 6 % longer.)
+local function block_holds(block, items, at, rows)
+  if #block < WIDTH * rows then return false end -- the part is missing, or another program has shortened it
   local in_fours = rows - rows % 4
   for row = 0, in_fours - 1, 4 do
     local a, b, c, d = byte(items, at + row, at + row + 3)
@@ -56,9 +59,10 @@ local function are_set(block, items, at, rows)
   return true
 end
 
--- The index in KEYS of the first part that holds the item at `at`, from KEYS[from] on; nil if none does. KEYS[first] is the
--- first part. Most items that a part does not hold show it in the first row; then the block is not read.
-local function first_with(sizes, columns, items, at, first, from)
+-- Returns the index in KEYS of the first part that holds the item at `at`, or nil. The search begins at KEYS[from]; KEYS[first]
+-- is the first part. GETBIT checks the first row alone, because most parts without the item differ there, so that their block
+-- need not be read.
+local function first_part_with(sizes, columns, items, at, first, from)
   local call, place = redis.call, at + columns
   for i = 1, #sizes, 3 do
     local rows, high, low = byte(sizes, i, i + 2)
@@ -67,7 +71,7 @@ local function first_with(sizes, columns, items, at, first, from)
     for key = from > first and from or first, last do
       if
         call('GETBIT', KEYS[key], bit) == 1
-        and are_set(read_block(KEYS[key], start, rows), items, at, rows)
+        and block_holds(read_block(KEYS[key], start, rows), items, at, rows)
       then
         return key
       end
@@ -76,14 +80,14 @@ local function first_with(sizes, columns, items, at, first, from)
   end
 end
 
--- The place of the next new item, which no part holds, from `at` on; where its block begins in the part KEYS[first]; and that
--- block. nil: no item is new. It has read all parts, so another program's key raises WRONGTYPE before anything is changed.
+-- Returns the place of the first item from `at` on that no part holds, where its block begins in the part KEYS[first], and that
+-- block. Returns nil if no item is new. It reads all parts, so another program's key raises WRONGTYPE before anything is changed.
 local function next_new(items, at, item_bytes, sizes, columns, first)
   local part, rows = KEYS[first], byte(sizes)
   for item = at, #items, item_bytes do
     local start = start_at(items, item + columns)
     local block = read_block(part, start, rows)
-    if not are_set(block, items, item, rows) and not first_with(sizes, columns, items, item, first, first + 1) then
+    if not block_holds(block, items, item, rows) and not first_part_with(sizes, columns, items, item, first, first + 1) then
       return item, start, block
     end
   end

@@ -1,11 +1,11 @@
--- new items for a part (docs/format.md).
+-- changes of a part (docs/format.md): new items, and the TTLs of the keys.
 --
 -- Includes   blocks, keys, lanes, layouts
 
 -- Sets the bits of the new item at `at` in its block, which begins at `start`.
 local function insert(part, part_bytes, start, block, items, at, rows)
   local size = WIDTH * rows
-  if #block < size then -- the part begins: Redis allocates it once, at its full size
+  if #block < size then -- a new part: Redis allocates its full size at once
     redis.call('SETRANGE', part, part_bytes - 1, '\0')
     block = block .. string.rep('\0', size - #block)
   end
@@ -18,15 +18,15 @@ local function insert(part, part_bytes, start, block, items, at, rows)
       first, last = first or place, place
     end
   end
-  -- The smallest range of bytes that changes: it goes to the append-only file, and to each replica. There is one, because
-  -- the part did not hold the item.
+  -- Only the range of bytes that changes is written, because it goes to the append-only file and to each replica. The range is
+  -- not empty, because the part did not hold the item.
   redis.call('SETRANGE', part, argument(start + first - 1), string.char(unpack(bytes, first, last)))
 end
 
--- Inserts the packed items that no part holds into the part KEYS[first], which has `part_bytes` bytes, and room for `room` new
--- items. next_new has found the first one, its `start` and its `block`; `at` is nil where there is none. Returns a character
--- for each item: 1 new, 0 seen; fewer than items: the part is full, and the next item is new. And the number of new items.
--- An item is written at once, so a later one reads what it has written.
+-- Inserts the packed items that no part holds into the part KEYS[first]. The part has `part_bytes` bytes, and room for `room` new
+-- items. `at`, `start` and `block` are what next_new has returned for the first new item; `at` is nil if no item is new.
+-- Returns a character for each item (1 new, 0 seen), and the number of new items. With fewer characters than items, the part
+-- is full, and the next item is new. Each item is written before the next one is looked up, so that a repeated item is seen.
 local function insert_new(at, start, block, items, item_bytes, sizes, columns, first, part_bytes, room)
   local part, rows, answers, new, from = KEYS[first], byte(sizes), {}, 0, 1
   while at and new < room do
@@ -39,8 +39,8 @@ local function insert_new(at, start, block, items, item_bytes, sizes, columns, f
   return table.concat(answers), new
 end
 
--- Gives the filter's keys a TTL if they lack one; only the part KEYS[first] if `expires` is too early for the others, because KEYS
--- has a newer slice's part.
+-- Gives a TTL to each of the filter's keys that lacks one. If KEYS has a part of a newer slice than KEYS[first], `expires` is too
+-- early for the other keys, and only KEYS[first] gets it.
 local function give_ttls(first, config_key, state, expires)
   local keys = {KEYS[first], config_key, state}
   for i = first + 1, #KEYS do
@@ -51,17 +51,18 @@ local function give_ttls(first, config_key, state, expires)
     keys[i - first + 3] = KEYS[i]
   end
   for _, key in ipairs(keys) do
-    if lacks_ttl(key, expires) then drop_at(key, expires) end
+    if lacks_ttl(key, expires) then expire_at(key, expires) end
   end
 end
 
--- After an insert: gives TTLs. With a part that begins, extends those of the filter, and removes some of what has left the window.
+-- Gives the missing TTLs after an insert. If the part is new, also extends the TTLs of parameters and state, and removes some
+-- fields of slices that have left the window.
 local function keep_ttls(first, begins, config_key, state, expires, oldest, now)
   if begins or lacks_ttl(KEYS[first], expires) or lacks_ttl(state, expires) or lacks_ttl(config_key, expires) then
     give_ttls(first, config_key, state, expires)
   end
   if not begins then return end
-  extend(config_key, expires, now)
-  extend(state, expires, now)
+  extend_ttl(config_key, expires, now)
+  extend_ttl(state, expires, now)
   sweep(state, oldest, now)
 end

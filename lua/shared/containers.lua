@@ -1,23 +1,25 @@
--- containers: sets of up to 65,536 ids, as in the Roaring portable format (RoaringFormatSpec), after one character for the
--- form. 'a': an array, the sorted ids, at most 4,096, two bytes each, the low one first. 'b': the number of ids - 1, and a
--- bitmap of 8,192 bytes; id i is bit i % 8 of byte i / 8, counted from the lowest. 'r': the number of runs, then first id
--- and length - 1 of each.
+-- containers: sets of up to 65,536 ids. One character for the form precedes the bytes of the Roaring portable format
+-- (RoaringFormatSpec). Numbers have two bytes, the low one first.
+--   'a'  an array: at most 4,096 ids, sorted
+--   'b'  a bitmap: the number of ids - 1, then 8,192 bytes; id i is bit i % 8 of byte i / 8, counted from the lowest
+--   'r'  runs: the number of runs, then the first id and the length - 1 of each
 --
 -- Includes   none
 
--- Two bytes of a container as a number.
+-- Returns two bytes of a container as a number.
 local function u16_at(container, at)
   local low, high = string.byte(container, at, at + 1)
   return high * 256 + low
 end
 
--- A number as two bytes.
+-- Returns a number as two bytes.
 local function u16(number)
   number = math.max(0, math.min(number, 65535))
   return string.char(number % 256, math.floor(number / 256))
 end
 
--- The form of a container ('a', 'b' or 'r'), and the number of its ids, or of its runs; nil: it is not tbloom's.
+-- Returns the form of a container ('a', 'b' or 'r'), and the number of ids of an array or of runs. Returns nil if the container is
+-- not tbloom's.
 local function form_of(container)
   local form, size = string.sub(container, 1, 1), #container - 1
   if form == 'a' and size % 2 == 0 and size <= 8192 then return form, size / 2 end
@@ -27,7 +29,7 @@ local function form_of(container)
   end
 end
 
--- The number of ids of an array, or of runs, that begin at this id or before it; and the distance between two.
+-- Returns the number of ids of an array, or of runs, that begin at this id or before it, and the number of bytes of each.
 local function begun_by(container, low)
   local first, step = 2, 2
   if string.byte(container) == 114 then first, step = 4, 4 end
@@ -39,7 +41,7 @@ local function begun_by(container, low)
   return from, step
 end
 
--- Whether an id is in a container.
+-- Returns true if an id is in a container.
 local function holds(container, low)
   if string.byte(container) == 98 then
     return math.floor(string.byte(container, 4 + math.floor(low / 8)) / 2 ^ (low % 8)) % 2 == 1
@@ -50,7 +52,7 @@ local function holds(container, low)
   return first == low or step == 4 and low <= first + u16_at(container, step * n + 2)
 end
 
--- An array with more ids, or with fewer: the sorted `lows`.
+-- Returns an array after the sorted ids `lows` were added or removed.
 local function changed_array(container, lows, is_added)
   local pieces, from = {}, 1
   for _, low in ipairs(lows) do
@@ -62,7 +64,7 @@ local function changed_array(container, lows, is_added)
   return table.concat(pieces)
 end
 
--- A bitmap with more bits, or with fewer: the sorted `lows`. Nil: none is left.
+-- Returns a bitmap after the sorted ids `lows` were added or removed, or nil if no id is left.
 local function changed_bitmap(container, lows, is_added)
   local n = u16_at(container, 2) + (is_added and #lows or -#lows)
   if n < 0 then return nil end
@@ -79,8 +81,8 @@ local function changed_bitmap(container, lows, is_added)
   return table.concat(pieces)
 end
 
--- Runs with more ids, or with fewer: the sorted `lows`. The last piece is the run that begins before an id, or at it; from byte
--- `from` on nothing is written yet.
+-- Returns runs after the sorted ids `lows` were added or removed. In the loop, the last piece is the last run that begins at the
+-- id or before it; the bytes from `from` on are not copied yet.
 local function changed_runs(container, lows, is_added)
   local pieces, from = {}, 4
   for _, low in ipairs(lows) do
@@ -108,7 +110,7 @@ local function changed_runs(container, lows, is_added)
   return 'r' .. u16(#runs / 4) .. runs
 end
 
--- The runs of an array, or of runs: first, last, first, last, ... None if they are not in order, as tbloom's are.
+-- Returns the runs of an array or of runs as a list: first, last, first, last, ... The list is empty if the ids are not in order.
 local function spans_of(container)
   local spans, n, last = {}, 0, -2
   local is_array = string.byte(container) == 97
@@ -125,7 +127,7 @@ local function spans_of(container)
   return spans
 end
 
--- These numbers (0 to 255) as bytes.
+-- Returns a list of numbers (0 to 255) as bytes.
 local function packed_bytes(bytes)
   local pieces = {}
   for from = 1, #bytes, 200 do
@@ -134,7 +136,7 @@ local function packed_bytes(bytes)
   return table.concat(pieces)
 end
 
--- A bitmap with the ids of these spans.
+-- Returns a bitmap with the ids of these spans.
 local function bitmap_of(spans)
   local bytes, n, POWERS = {}, 0, {[0] = 1, 2, 4, 8, 16, 32, 64, 128, 256}
   for i = 1, 8192 do bytes[i] = 0 end
@@ -151,7 +153,7 @@ local function bitmap_of(spans)
   return 'b' .. u16(n - 1) .. packed_bytes(bytes)
 end
 
--- The smallest container with the ids of these spans; there are any.
+-- Returns the smallest container with the ids of these spans. There must be at least one span.
 local function container_of(spans)
   local bytes, n, count, runs = {}, 0, 0, #spans / 2
   for i = 1, #spans, 2 do count = count + spans[i + 1] - spans[i] + 1 end
@@ -171,14 +173,16 @@ local function container_of(spans)
   return (form == 'a' and 'a' or 'r' .. u16(runs)) .. packed_bytes(bytes)
 end
 
--- Whether a container with this many ids, or runs, may take another form: they have passed a power of two, or are too many.
+-- Returns true if a container should be checked for a smaller form: its number of ids or runs has passed a power of two, or is
+-- too large for an array.
 local function is_due(before, after)
   local _, power_before = math.frexp(math.max(before, 63))
   local _, power_after = math.frexp(after)
   return power_after > power_before or after > 4096
 end
 
--- A container with more ids, or with fewer; nil if none is left. `lows`: all of them sorted, and none of them in it, or all.
+-- Returns a container after the sorted ids `lows` were added or removed, or nil if no id is left. The container must have none of
+-- the ids to add, and all of the ids to remove.
 local function changed(container, lows, is_added)
   local form, before = form_of(container)
   local after
@@ -195,7 +199,7 @@ local function changed(container, lows, is_added)
   return spans[1] and container_of(spans) or container
 end
 
--- The runs that two lists of spans have together.
+-- Returns the union of two lists of spans.
 local function united_spans(one, other)
   local spans, n, i, j = {}, 0, 1, 1
   while one[i] or other[j] do
@@ -214,7 +218,7 @@ local function united_spans(one, other)
   return spans
 end
 
--- The number of a container's ids.
+-- Returns the number of ids in a container.
 local function count_of(container)
   local form, size = form_of(container)
   if form == 'a' then return size elseif form == 'b' then return u16_at(container, 2) + 1 end
@@ -222,7 +226,7 @@ local function count_of(container)
   return size
 end
 
--- A container with the ids of two. Both keys are overwritten.
+-- Returns the union of two containers. Both keys are overwritten.
 local function united(one, other, key, other_key)
   if string.byte(one) ~= 98 and string.byte(other) ~= 98 then
     local spans = united_spans(spans_of(one), spans_of(other))

@@ -1,31 +1,32 @@
--- how long the keys of a filter live.
+-- the expiry of a filter's keys.
 --
 -- Includes   none
 
--- When the slice of a filter without a window ends (ms).
+-- The end of the slice of a filter without a window (ms). Its keys never expire.
 local FOREVER = 999999999999999
 
--- Gives a key the time (ms) at which it is dropped. A filter without a window is never dropped.
-local function drop_at(key, expires)
+-- Sets the time (ms) at which a key expires. Removes the TTL if the filter has no window.
+local function expire_at(key, expires)
   if tonumber(expires) < FOREVER then
     redis.call('PEXPIREAT', key, expires)
   elseif redis.call('PTTL', key) >= 0 then
-    redis.call('PERSIST', key) -- a part that is restored
+    redis.call('PERSIST', key) -- a restored part has had a TTL until now
   end
 end
 
--- Whether a key has no TTL but should: it is new, or another program has removed it (PERSIST, RESTORE without one).
+-- Returns true if a key should have a TTL but has none: the key is new, or another program has removed the TTL (PERSIST, or
+-- RESTORE without a TTL).
 local function lacks_ttl(key, expires)
   return expires < FOREVER and redis.call('PTTL', key) == -1
 end
 
--- Extends a key's TTL to `expires`; never shortens it. (A clock that was set back gives an earlier `expires`.)
-local function extend(key, expires, now)
+-- Extends a key's TTL to `expires`, but never shortens it. (`expires` is earlier than before if the clock was set back.)
+local function extend_ttl(key, expires, now)
   local left = redis.call('PTTL', key)
-  if left >= 0 and left < expires - now then drop_at(key, expires) end
+  if left >= 0 and left < expires - now then expire_at(key, expires) end
 end
 
--- The same, for a key that may be new.
-local function prolong(key, expires, now)
-  if lacks_ttl(key, expires) then drop_at(key, expires) else extend(key, expires, now) end
+-- Extends a key's TTL to `expires`, or gives it one if it lacks it. The key may be new.
+local function give_or_extend_ttl(key, expires, now)
+  if lacks_ttl(key, expires) then expire_at(key, expires) else extend_ttl(key, expires, now) end
 end

@@ -1,23 +1,24 @@
--- the lanes of a filter: fields of its state that make a call safe to resend. 'L...' -> the number of the lane's last call
--- that changed something, the minute of it since the epoch (modulo 2^16, 4 digits), both hexadecimal, and its answers:
--- '1f:9b3c101'.
+-- the lanes of a filter, which make a call safe to resend. A lane is a field of the filter's state. Its name begins with 'L'. Its
+-- value has the number of the lane's last call that changed something, the minute of that call since the epoch (modulo 2^16, 4
+-- digits), both hexadecimal, and the call's answers: '1f:9b3c101'.
 --
 -- Includes   none
 
--- A lane that has been idle for so long (minutes) is eventually forgotten.
+-- A lane that has been idle for longer than this (minutes) is deleted when a sweep finds it.
 local IDLE = 60
 
--- The minute of a time (ms), as a lane has it.
+-- Returns the minute of a time (ms), as lanes store it.
 local function minute_of(now)
   return math.floor(now / 60000) % 65536
 end
 
--- A token: the number of a call, as its lane has it, and the lane. '1f Lq3k_x1-A0'
+-- Returns the two fields of a token: the number of the call, and the name of the lane. A token looks like '1f Lq3k_x1-A0'.
 local function read_token(token)
   return string.match(token, '^(%x+) (.*)$')
 end
 
--- The answers to the call with this number, if they are a lane's last ones; else nil, and the last number if that is higher.
+-- Returns the answers to the call with this number, if it was the lane's last call. Otherwise returns nil, and the number of the
+-- last call if that is higher.
 local function answers_in(entry, number)
   if not entry then return nil end
   local last, answers = string.match(entry, '^(%x+):%x%x%x%x(%d*)$')
@@ -26,19 +27,19 @@ local function answers_in(entry, number)
   return nil, is_later and tonumber(last, 16) or nil
 end
 
--- What a lane keeps of a call.
+-- Returns the value of a lane after a call.
 local function lane_entry(number, answers, now)
   return string.format('%s:%04x%s', number, minute_of(now), answers)
 end
 
--- Looks at some fields of a filter's state, and removes idle lanes, and the counts of parts of slices before `oldest`.
+-- Looks at 8 random fields of a filter's state. Removes idle lanes, and the counts of parts whose slice is older than `oldest`.
 local function sweep(state, oldest, now)
   local some = redis.call('HRANDFIELD', state, '8', 'WITHVALUES')
   for i = 1, #some, 2 do
     local field, minute = some[i], string.match(some[i + 1], '^%x+:(%x%x%x%x)')
     local is_lane = string.sub(field, 1, 1) == 'L'
     local idle = is_lane and minute and (minute_of(now) - tonumber(minute, 16)) % 65536
-    -- (Beyond half of 2^16, the clock was set back.)
+    -- If a lane has been idle for more than half of 2^16 minutes, its minute is in the future: the clock was set back.
     if
       idle and idle > IDLE and idle < 32768
       or not is_lane and field ~= 'layout' and string.match(field, '^[^:]*') < oldest

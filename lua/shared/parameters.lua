@@ -1,8 +1,9 @@
--- the parameters that are stored, and those that the client works with.
+-- the stored parameters, which are compared with the client's.
 --
 -- Includes   none
 
--- The reply to a client whose parameters are not the stored ones; nil if they are. And the stored parameters.
+-- Returns the reply to a client whose parameters differ from the stored ones. Otherwise returns nil and the stored parameters.
+-- `agreed`: the client has compared its parameters elsewhere, so that none need be stored here.
 local function disagreement(config_key, config, agreed)
   local stored = redis.call('GET', config_key)
   if stored and stored ~= config then return {2, stored} end
@@ -10,7 +11,7 @@ local function disagreement(config_key, config, agreed)
   return nil, stored
 end
 
--- True if a key is missing, or is dropped within `life` (ms).
+-- Returns true if a key is missing, or expires within `life` (ms).
 local function ends_before(key, life)
   local left = redis.call('PTTL', key)
   return left ~= -1 and left < life

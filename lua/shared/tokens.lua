@@ -1,15 +1,15 @@
--- a lane: the number of its last call that changed something, the answers, and the store's generation then:
--- "7:101:1557273600000000".
+-- the lanes of an exact filter or a mapping, which make a call safe to resend. A lane is a key. Its value has the number of the
+-- lane's last call that changed something, the answers, and the store's generation at that time: '7:101:1557273600000000'.
 --
 -- Includes   none
 
--- What a lane keeps of a call.
+-- Returns the value of a lane after a call.
 local function lane_entry(number, answers, generation)
   return number .. ':' .. answers .. ':' .. generation
 end
 
--- The answers to the call with this number, if its lane has them, and they are of this generation (nil: of any); else nil,
--- and the last number if that is higher.
+-- Returns the answers to the call with this number, if it was the lane's last call, in this generation (nil: in any). Otherwise
+-- returns nil, and the number of the last call if that is higher.
 local function earlier_answer(lane_key, number, generation)
   local last, answers, kept_in = string.match(redis.call('GET', lane_key) or '', '^(%d+):(%d*):?(%d*)$')
   last = tonumber(last) or 0

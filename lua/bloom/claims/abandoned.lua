@@ -1,20 +1,20 @@
--- abandoned: find claims of dead sessions. Looks at one page of the claims: drops those without a note, and returns
--- those with one, so that the client may claim them and do the work. Drops damaged entries of both hashes.
+-- abandoned: find the claims of dead sessions on one page of the claims. A claim without a note is deleted. A claim with a
+-- note is returned, so that the client can claim the item and do the work. Damaged entries of both hashes are deleted.
 --
 -- Includes   claims, clock
 --
 -- KEYS[1]    the claims: digest -> session, number, slices, note
--- KEYS[2]    the sessions that hold claims -> until when each counts as alive (ms), and its least number
+-- KEYS[2]    the sessions that hold claims: name -> until when it counts as alive (ms), and its least number
 --
--- ARGV[1]    the cursor: '0', or what the last call replied
--- ARGV[2]    about how many claims to look at
--- ARGV[3]    1: return the notes; 0: only drop claims without one
+-- ARGV[1]    the cursor: '0' at the start, later that of the last reply
+-- ARGV[2]    about how many claims a page has
+-- ARGV[3]    1: return claims with a note; 0: only delete claims without one
 -- ARGV[4]    the prefix of the notes that the client can handle
--- ARGV[5..]  two for each session whose claims have all been handled: its name, and until when it counted as alive
---            then. A session without a heartbeat since is forgotten
+-- ARGV[5..]  the sessions whose claims have all been handled, two arguments each: the name, and until when the session
+--            counted as alive at that time. A session is deleted if no heartbeat has changed that time since
 --
--- Reply      {0, {cursor, left, digest, slices, note, ...}}  cursor: '0' at the end; left: the number of claims with a
---                             note that are not returned; digests in hexadecimal
+-- Reply      {0, {cursor, remaining, digest, slices, note, ...}}  cursor: '0' after the last page. remaining: the number of
+--                             claims with a note that are not returned. Digests are in hexadecimal
 -- Errors     WRONGTYPE, READONLY, before anything is changed
 
 local claims, sessions = KEYS[1], KEYS[2]

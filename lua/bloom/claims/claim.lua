@@ -1,30 +1,30 @@
--- claim: which of these items are new, and claimed by no living session? Claims them for the client's session.
+-- claim: claim the items that are new and that no living session has claimed, for the client's session.
 --
 -- Includes   blocks, header, claims
 --
 -- KEYS[1]    the filter's parameters
 -- KEYS[2]    its state (add.lua)
 -- KEYS[3]    the claims: digest -> session, number, slices, note
--- KEYS[4]    the sessions that hold claims -> until when each counts as alive (ms), and its least number
--- KEYS[5..]  all parts of live slices, the newest first of those of one size
+-- KEYS[4]    the sessions that hold claims: name -> until when it counts as alive (ms), and its least number
+-- KEYS[5..]  all parts of live slices, grouped by part size; the newest first in a group
 --
 -- ARGV[1]    the header (shared/header.lua)
 -- ARGV[2]    the client's session, 16 characters
--- ARGV[3]    how long it counts as alive without another heartbeat (ms)
--- ARGV[4]    the session's least number, 8 hexadecimal digits: its calls from now on have this one or a higher one
--- ARGV[5]    the number of newest slices that are asked, 4 characters; kept with the claims
--- ARGV[6]    the previous owner: a session that has handed these items over; '': none
--- ARGV[7]    the items (shared/blocks.lua), each with its digest behind it, 16 bytes
--- ARGV[8]    the number of this call of the session, 8 hexadecimal digits
--- ARGV[9..]  for each item a note to keep with the claim; may be missing
+-- ARGV[3]    how long the session counts as alive without another heartbeat (ms)
+-- ARGV[4]    the session's least number, 8 hexadecimal digits: no later call of the session has a lower one
+-- ARGV[5]    the number of newest slices that are checked, 4 hexadecimal digits; stored with the claims
+-- ARGV[6]    the previous owner: the session that has handed these items over; '': none
+-- ARGV[7]    the items (shared/blocks.lua), each followed by its digest, 16 bytes
+-- ARGV[8]    the number of this call in the session, 8 hexadecimal digits
+-- ARGV[9..]  a note for each item, stored with its claim; may be missing
 --
 -- Reply      {0, answers}     a character per item: 1 new, and now claimed; 0 seen; 2 claimed by a living session
---            {3, least}       the session's calls have higher numbers now: this is a late copy; nothing changed
+--            {3, least}       this call's number is below the session's least number, so this is a late copy; nothing changed
 --            {1, now}, {4, ''}, {5, layout, parameters}  refused (shared/header.lua); nothing changed
 -- Errors     WRONGTYPE, OOM, READONLY, each before anything is changed
 --
--- A second copy of the call gets the same answers, because its claims have the same number, until the client has its
--- reply, or gives up, and another call says so.
+-- A second copy of the call gets the same answers, because the claims have its number. Once the client has a reply, or has
+-- given up, it sends a higher least number, and a later copy is refused.
 
 local config_key, state, claims, sessions, FIRST_PART = KEYS[1], KEYS[2], KEYS[3], KEYS[4], 5
 local begins, ends, expires, _, _, columns, version, _, _, sizes = read_header(ARGV[1])
@@ -42,7 +42,7 @@ redis.call('HLEN', claims)
 local answers, any_new = {}, false
 for at = 1, #items, item_bytes do
   local answer = '0'
-  if not first_with(sizes, columns, items, at, FIRST_PART, FIRST_PART) then
+  if not first_part_with(sizes, columns, items, at, FIRST_PART, FIRST_PART) then
     local digest = string.sub(items, at + item_bytes - 16, at + item_bytes - 1)
     local note = ARGV[FIRST_NOTE + #answers] or ''
     local owner, claimed_as = owner_of(claims, digest)

@@ -1,22 +1,21 @@
--- commit: remember these items in a chosen slice, except those that it or a newer slice holds, and end the session's
--- claims on them. ("tbloom import" uses it without a session.)
+-- commit: add the items to the chosen slice, and end the session's claims on them. Items that the chosen slice or a newer one
+-- holds are not added. ("tbloom import" calls it without a session.)
 --
 -- Includes   header, changes, claims
 --
 -- KEYS[1]    the filter's parameters
 -- KEYS[2]    its state (add.lua)
 -- KEYS[3]    the claims: digest -> session, number, slices, note
--- KEYS[4]    the newest part of the chosen slice: new items go there
--- KEYS[5..]  all other parts of the current slice, of the chosen one and of those between, the newest first of those of
---            one size
+-- KEYS[4]    the newest part of the chosen slice. New items go there
+-- KEYS[5..]  all other parts of the slices from the chosen one to the current one, grouped by part size; the newest first in
+--            a group
 --
 -- ARGV[1]    the header (shared/header.lua)
 -- ARGV[2]    the client's session, 16 characters; '': none
--- ARGV[3]    the items (shared/blocks.lua), each with its digest behind it, 16 bytes
+-- ARGV[3]    the items (shared/blocks.lua), each followed by its digest, 16 bytes
 --
--- Reply      {0, answers}     a character per item: 1 remembered now, 0 it was before. Fewer characters than items:
---                             the part is full, and the item after these was not added (set_layout.lua), and is still
---                             claimed
+-- Reply      {0, answers}     a character per item: 1 added now, 0 added before. With fewer characters than items, the part
+--                             is full: the next item was not added (set_layout.lua), and is still claimed
 --            {1, now}, {4, ''}, {5, layout, parameters}  refused (shared/header.lua); nothing changed
 -- Errors     WRONGTYPE, OOM, READONLY, each before anything is changed
 --
@@ -31,7 +30,7 @@ if refused then return refused end
 if session ~= '' then redis.call('HLEN', claims) end
 
 local at, start, block = next_new(items, 1, item_bytes, sizes, columns, FIRST_PART)
--- '': the part begins, or the server has dropped it, and its items with it.
+-- Without a block, the part is new, or the server has dropped it together with its items.
 local count = block == '' and 0 or items_in(redis.call('HGET', state, field))
 local answers, new = insert_new(at, start, block, items, item_bytes, sizes, columns, FIRST_PART, part_bytes, capacity - count)
 if new > 0 then

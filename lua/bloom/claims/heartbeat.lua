@@ -1,18 +1,18 @@
--- heartbeat: keep a session alive, or end it; returns all sessions.
+-- heartbeat: keep a session alive, or end it, and return all sessions.
 --
 -- Includes   claims, clock
 --
 -- KEYS[1]    the claims: digest -> session, number, slices, note
--- KEYS[2]    the sessions that hold claims -> until when each counts as alive (ms), and its least number
+-- KEYS[2]    the sessions that hold claims: name -> until when it counts as alive (ms), and its least number
 --
 -- ARGV[1]    the client's session, 16 characters; '': only return the sessions
--- ARGV[2]    how long the session counts as alive without another heartbeat (ms); 0: it ends, and leaves claims
---            behind; -1: it ends, and leaves none
+-- ARGV[2]    how long the session counts as alive without another heartbeat (ms). 0 ends a session that leaves claims; -1
+--            ends a session that leaves none
 -- ARGV[3]    when the current slice leaves the window (ms)
--- ARGV[4]    the session's least number, 8 hexadecimal digits: its calls from now on have this one or a higher one
+-- ARGV[4]    the session's least number, 8 hexadecimal digits: no later call of the session has a lower one
 --
--- Reply      {0, {now, session, until, ...}}  the server's clock (ms), all sessions, and until when each counts as alive;
---                             0: its entry is damaged (abandoned.lua drops it)
+-- Reply      {0, {now, session, until, ...}}  the server's clock (ms), then each session and until when it counts as alive
+--                             (0: its entry is damaged, and abandoned.lua will delete it)
 -- Errors     WRONGTYPE, OOM, READONLY, before anything is changed
 
 local claims, sessions = KEYS[1], KEYS[2]

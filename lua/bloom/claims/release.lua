@@ -1,22 +1,22 @@
--- release: the work on these items was not done. Ends their claims.
+-- release: end the claims of items on which the work was not done.
 --
 -- Includes   claims, clock
 --
 -- KEYS[1]    the claims: digest -> session, number, slices, note
--- KEYS[2]    the sessions that hold claims -> until when each counts as alive (ms), and its least number
+-- KEYS[2]    the sessions that hold claims: name -> until when it counts as alive (ms), and its least number
 --
 -- ARGV[1]    the client's session, 16 characters
--- ARGV[2]    'release': the client's claims are deleted. 'abandon': its claims with a note stay, for other sessions to
---            take over. 'dead': not the client's claims, but those of dead sessions are deleted; their items are seen
+-- ARGV[2]    'release' deletes the client's claims. 'abandon' does too, but keeps claims with a note for other sessions to
+--            take over. 'dead' deletes the claims of dead sessions instead, because their items are seen
 -- ARGV[3]    the items' digests, 16 bytes each
--- ARGV[4]    for each item the number of its last claim, 8 hexadecimal digits; with 'dead': ''
--- ARGV[5]    the session's least number, 8 hexadecimal digits: its calls from now on have this one or a higher one
+-- ARGV[4]    the number of each item's last claim, 8 hexadecimal digits; '' with 'dead'
+-- ARGV[5]    the session's least number, 8 hexadecimal digits: no later call of the session has a lower one
 --
--- Reply      {0, answers}     a character per item: 1 its claim was ended, 0 it has no such claim
+-- Reply      {0, answers}     a character per item: 1 its claim was ended, 0 it had no such claim
 -- Errors     WRONGTYPE, OOM, READONLY, before anything is changed
 --
--- A second copy of the call finds no claim to end: later claims of the session have other numbers. A late copy of a claim
--- that was released has a number below the least one.
+-- A second copy of the call finds no claim to end, because later claims of the session have higher numbers. A late copy of
+-- the claim call is refused, because its number is below the least one.
 
 local claims, sessions = KEYS[1], KEYS[2]
 local session, how, digests, numbers = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
@@ -32,11 +32,11 @@ for item = 0, #digests / 16 - 1 do
   if how == 'dead' then
     ends = owner and not is_alive(sessions, owner, now)
   else
-    ends = owner == session and claimed_as <= number -- a late copy of an earlier claim too, which was given up
+    ends = owner == session and claimed_as <= number -- a lower number: a late copy of an earlier call has claimed the item
   end
   if ends and how == 'abandon' and note ~= '' then
     redis.call('HSET', claims, digest, NOBODY .. claimed_as .. within .. note)
-    -- Enters a dead session, so that others search for its claims. (Without the key they search in any case.)
+    -- A dead session makes other clients search for its claims. (Without the key, they search in any case.)
     if redis.call('EXISTS', sessions) == 1 then redis.call('HSET', sessions, NOBODY, session_entry(now, 0)) end
   elseif ends then
     redis.call('HDEL', claims, digest)
@@ -46,7 +46,7 @@ end
 
 local alive_until, last_least = session_parts(redis.call('HGET', sessions, session), now)
 if alive_until > 0 and least > last_least then
-  -- A server without memory refuses this, but not the release.
+  -- A server that is out of memory refuses this write, but the release must not fail.
   redis.pcall('HSET', sessions, session, session_entry(alive_until, least))
 end
 return {0, table.concat(answers)}
