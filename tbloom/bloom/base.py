@@ -114,7 +114,7 @@ class Base(Store[Client, Config]):
         self._cache = LocalCache(cache_size, seconds("cache_ttl", cache_ttl, 0, _LONGEST_SESSION))
         self._dispatcher = FilterDispatcher(self.config)
         self._claims = Claims(self._dispatcher, round(self.session_ttl * 1000))
-        self._begin()
+        self._set_up_driver()
 
     @classmethod
     def from_url(

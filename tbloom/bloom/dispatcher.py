@@ -197,11 +197,11 @@ class FilterDispatcher(Dispatcher[FilterBatch]):
         self._full.pop(shard, None)
         self.pending_answers.note_generation(shard, layout.generation)
 
-    def last_call(self, batch: FilterBatch) -> Call:
+    def replay(self, batch: FilterBatch) -> Call:
         """Return a call of ``lua/bloom/add.lua`` without items."""
         return calls.add(batch)
 
-    def _lasts(self, batch: FilterBatch) -> int:
+    def _lifetime_ms(self, batch: FilterBatch) -> int:
         """Return how long (ms) the items that a batch has added are remembered."""
         expires = batch.header.view.expires_at(0, batch.age)  # the first shard expires first
         return expires - self.clock.now()

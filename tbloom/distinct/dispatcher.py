@@ -96,7 +96,7 @@ class CountDispatcher(BucketDispatcher[CounterBatch]):
     def discard(self, digests: Iterable[int]) -> Flow[Answers]:
         """Which of these were counted? They are no more."""
         digests = [*digests]
-        return self.take_out(digests, self.batches(digests, "discard"), self.make_call)
+        return self.remove_items(digests, self.batches(digests, "discard"), self.make_call)
 
     def contains(self, digests: Iterable[int]) -> Flow[Answers]:
         """Which of these are counted?"""
@@ -107,7 +107,7 @@ class CountDispatcher(BucketDispatcher[CounterBatch]):
     def merge(self, containers: Mapping[int, bytes]) -> Flow[None]:
         """Adds the ids of these containers, by their chunks' numbers."""
         batches = self.batches(containers, "merge", containers)
-        yield from self.send_once(batches, self.make_call)
+        yield from self.send_with_tokens(batches, self.make_call)
 
     def batches(
         self,
@@ -182,7 +182,7 @@ class CountDispatcher(BucketDispatcher[CounterBatch]):
             ),
         )
 
-    def last_call(self, batch: CounterBatch) -> Call:
+    def replay(self, batch: CounterBatch) -> Call:
         """``lua/distinct/change.lua``: a discard of no members, whose answer is kept in any case."""
         return self.make_call(batch)
 
@@ -190,7 +190,7 @@ class CountDispatcher(BucketDispatcher[CounterBatch]):
         """The counter is cleared, so another generation begins."""
         self._generation, self._members = "", 0
 
-    def _lasts(self, batch: CounterBatch) -> int:  # noqa: ARG002
+    def _lifetime_ms(self, batch: CounterBatch) -> int:  # noqa: ARG002
         """How long (ms) the members that a batch has added are counted."""
         _, expires = self._current_slice()
         return expires - self.clock.now() if expires else LANE_TTL_MS

@@ -90,7 +90,7 @@ class CounterVerbs(Store[Client, CounterConfig], Generic[Client, Sets]):
             raise ConfigError("max_members", max_members, "none, because there is no mapping")
         self._dispatcher = CountDispatcher(self.config, max_members)
         self.reader: Reader = Reader(self._dispatcher.clock)
-        self._begin()
+        self._set_up_driver()
 
     @classmethod
     def from_url(

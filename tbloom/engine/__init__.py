@@ -1,4 +1,4 @@
-"""The layer between stores and Redis: requests and replies as data, tokens, and the drivers that send calls.
+"""The layer between the stores and Redis: calls and replies as data, tokens, retries, and the drivers that send calls.
 
 It imports no store.
 """

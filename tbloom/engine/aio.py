@@ -41,7 +41,7 @@ class AsyncSender:
         self._plain = plain_options(client)
         self._pool: Any = getattr(client, "connection_pool", None)
         self._room = Semaphore(min(_MOST, getattr(self._pool, "max_connections", _MOST)))
-        #: The time limit for replies (s); None: redis-py has its own.
+        #: The time limit for replies (s); None: redis-py limits the time itself.
         self._time_limit: float | None = None
         #: When to close idle connections, so that DNS or Sentinel is asked again (ns, monotonic).
         self._renewal = next_renewal()
@@ -85,7 +85,7 @@ class AsyncDriver(AsyncVerbs, Store["asyncio.Redis | asyncio.RedisCluster", Any]
     _CLIENTS = (asyncio.Redis, asyncio.RedisCluster)
     _RETRY = Retry
     _sender: AsyncSender
-    #: Take over the stored parameters, for ``open``. Only stores with an ``open`` define it.
+    #: Adopt the stored parameters, for ``open``. Only stores with an ``open`` define it.
     _adopt: Callable[..., Coroutine[Any, Any, None]]
     _cluster_unknown: bool
     _batcher: Batcher
@@ -95,7 +95,7 @@ class AsyncDriver(AsyncVerbs, Store["asyncio.Redis | asyncio.RedisCluster", Any]
         cls, client: Any, name: str, options: ClientOptions, own: Mapping[str, Any], *adopted: Any
     ) -> Self:
         """Open an existing store with its stored parameters."""
-        store = cls._made(client, name, options, own)
+        store = cls._for_client_or_url(client, name, options, own)
         store._adopts = False  # noqa: SLF001 - its own; _adopt takes all parameters
         try:
             await store._adopt(*adopted)  # noqa: SLF001 - its own
@@ -104,7 +104,7 @@ class AsyncDriver(AsyncVerbs, Store["asyncio.Redis | asyncio.RedisCluster", Any]
             raise
         return store
 
-    def _begin(self) -> None:
+    def _set_up_driver(self) -> None:
         self._sender = AsyncSender(self.client)
         self._cluster_unknown = isinstance(self.client, asyncio.RedisCluster)
         self._batcher = Batcher()
@@ -162,7 +162,7 @@ class AsyncDriver(AsyncVerbs, Store["asyncio.Redis | asyncio.RedisCluster", Any]
             answer: T = stop.value
             return answer
         finally:
-            flow.close()  # after an error or a cancellation, it keeps the answers that are lost
+            flow.close()  # after an error or a cancellation, the flow stores the lost answers
 
     async def _retried(self, calls: Sequence[Call], replies: Sequence[Any]) -> Sequence[Any]:
         """Return the replies to these calls, with retries.
@@ -170,13 +170,13 @@ class AsyncDriver(AsyncVerbs, Store["asyncio.Redis | asyncio.RedisCluster", Any]
         ``replies`` has the first attempt's replies; it is empty if nothing was sent.
         """
         retries = self._retries(calls)
-        while asked := retries.next_calls():
-            retries.take(replies or await self._sender.send(asked))
+        while to_send := retries.next_calls():
+            retries.record(replies or await self._sender.send(to_send))
             replies = []
             if retries.is_demoted:
                 await self._sender.close_idle()
             if retries.waits:
-                self._batcher.go_on()
+                self._batcher.send_waiting()
                 await sleep(retries.pause)
             if retries.waits and isinstance(self.client, asyncio.RedisCluster):
                 with suppress(Exception):  # the next try fails too, and is retried or raised

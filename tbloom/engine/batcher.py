@@ -1,11 +1,11 @@
 """Calls that asyncio tasks share.
 
-A lone item is sent at once. Items that tasks ask for while a call is in flight go together in the next call. It is sent when
-the call in flight has ended, or as soon as as many items wait as are in flight. So the server has work while the client hands
-out answers, and the two take turns with halves of the tasks.
+If no call is in flight, an item is sent at once. While a call is in flight, other items wait, and then share the next call.
+It is sent when the call in flight ends, or earlier, when as many items wait as are in flight. So the server always has a call
+to execute while the client delivers the answers to the call before.
 
-Each task has its own answer, error and cancellation. If a task is cancelled and its item was added, the answer stays pending
-(``engine/pending``).
+Each task gets its own answer, error and cancellation. If a task is cancelled, but its item was added, the answer stays
+pending (``engine/pending``).
 """
 
 from __future__ import annotations
@@ -21,87 +21,87 @@ from tbloom.errors import TBloomError
 
 #: The most items of one batch.
 MOST = 500
-#: A batch is sent early (once as many items wait as are in flight) only while fewer calls than this are in flight.
+#: A batch is sent early, when as many items wait as are in flight, only if fewer calls than this are in flight.
 AT_ONCE = 2
 
 
 class BatchItem(NamedTuple):
-    """How an item joins a shared call."""
+    """The call that an item joins."""
 
-    #: Equal for items that can share a call.
+    #: Items with an equal kind can share a call.
     kind: Hashable
-    #: Run a flow; its result is awaited. (It refers to the store, so it is dropped with the item.)
+    #: Run a flow, and return an awaitable of its result. (It refers to the store, so it is dropped with the item.)
     run: Callable[[Flow[Any]], Any]
-    #: Return the flow for a list of items; it returns the answer of each.
-    many: Callable[[list[Any]], Flow[Any]]
-    #: Keep a new item whose task was cancelled, with the batch that found it new; None: the verb adds nothing.
+    #: Return the flow of a call with these items. Its result is a dict with the answer to each.
+    flow_for: Callable[[list[Any]], Flow[Any]]
+    #: Keep a new item whose task was cancelled, and the batch that found it new. None: the verb adds no items.
     keep: Callable[[Any, Any], None] | None = None
 
-    async def alone(self, item: Any) -> bool:
-        """Return the answer to an item, sent in a call of its own."""
-        return bool((await self.run(self.many([item]))).get(item))
+    async def send_alone(self, item: Any) -> bool:
+        """Send an item in a call of its own, and return the answer."""
+        return bool((await self.run(self.flow_for([item]))).get(item))
 
 
-class Waiting:
-    """An item whose task waits; ``done`` gets the answer, and is cancelled with the task."""
+class WaitingItem:
+    """An item whose task waits for ``done``, which gets the answer. It is cancelled if the task is cancelled."""
 
-    __slots__ = ("_answer", "asked", "batch", "done", "item")
+    __slots__ = ("_answer", "batch", "batch_item", "done", "item")
 
-    def __init__(self, asked: BatchItem, item: Any, done: asyncio.Future[bool | None]) -> None:
-        self.asked: BatchItem = asked
+    def __init__(self, batch_item: BatchItem, item: Any, done: asyncio.Future[bool | None]) -> None:
+        self.batch_item: BatchItem = batch_item
         self.item: Any = item
         self.done: asyncio.Future[bool | None] = done
         #: The task that sends it; None until then.
         self.batch: asyncio.Task[None] | None = None
         self._answer: Batch | None = None
 
-    def take(self, answers: Answers | BaseException | None) -> None:
-        """Give the task its answer, or the error. If the task was cancelled, keep a new item.
+    def deliver(self, answers: Answers | BaseException | None) -> None:
+        """Deliver the answer, or the error, to the task. If the task was cancelled, keep a new item.
 
-        With None or a TBloomError, the task asks again alone: the call has no answers, or was refused, perhaps because of
-        another item.
+        With None, the call has no answers. With a TBloomError, it was refused, perhaps because of another item. In both cases
+        the task sends its item again, alone.
         """
         if isinstance(answers, dict):
             self._answer = answer = answers.get(self.item)
             if not self.done.cancelled():
                 self.done.set_result(bool(answer))
-            elif answer and self.asked.keep:
-                self.asked.keep(self.item, answer)
+            elif answer and self.batch_item.keep:
+                self.batch_item.keep(self.item, answer)
         elif not self.done.done():
             if not isinstance(answers, TBloomError | None):
-                # An object of its own for each task, because each raises it.
+                # Each task raises the error, so each gets its own copy.
                 self.done.set_exception(copied(answers))
             else:
                 self.done.set_result(None)
 
-    def leave(self) -> None:
-        """Keep an answer that has come, because the task was cancelled."""
-        has_come = self.done.done() and not self.done.cancelled() and not self.done.exception()
-        if has_come and self._answer and self.asked.keep:
-            self.asked.keep(self.item, self._answer)
+    def keep_delivered(self) -> None:
+        """Keep a new item whose answer was delivered just before its task was cancelled."""
+        has_answer = self.done.done() and not self.done.cancelled() and not self.done.exception()
+        if has_answer and self._answer and self.batch_item.keep:
+            self.batch_item.keep(self.item, self._answer)
 
 
-def hand_out(waiting: Iterable[Waiting], answers: Answers | BaseException | None) -> None:
-    """Give each task its answer, or the error. Only one task is told that an added item is new."""
-    # Tasks that still wait come first, so that a cancelled one is not told instead of them.
+def deliver_all(waiting: Iterable[WaitingItem], answers: Answers | BaseException | None) -> None:
+    """Deliver the answer, or the error, to each task. If several tasks add one item, only one of them gets the answer "new"."""
+    # Tasks that still wait come first, so that a cancelled task does not get that answer.
     for each in sorted(waiting, key=lambda each: each.done.cancelled()):
-        each.take(answers)
-        if each.asked.keep and isinstance(answers, dict):
+        each.deliver(answers)
+        if each.batch_item.keep and isinstance(answers, dict):
             answers[each.item] = None
 
 
 class Batcher:
-    """The items of a store's verbs, from any number of tasks of one event loop."""
+    """The items that the tasks of one event loop send through one store."""
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
-        #: By kind: the items that wait for a call in flight.
-        self._waiting: dict[Hashable, list[Waiting]] = {}
+        #: By kind: the items that wait until a call in flight has ended.
+        self._waiting: dict[Hashable, list[WaitingItem]] = {}
         self._batches = set[asyncio.Task[None]]()
         #: The number of items of each call in flight, by the id of the list of items that wait for it.
-        self._on_way: dict[int, int] = {}
-        #: The batches in flight with items whose tasks were cancelled, and these items.
-        self._left: dict[asyncio.Task[None], set[Any]] = {}
+        self._in_flight: dict[int, int] = {}
+        #: The batches in flight that have items of cancelled tasks, and these items.
+        self._cancelled: dict[asyncio.Task[None], set[Any]] = {}
 
     def check_loop(self) -> None:
         """Raise TBloomError if no asyncio event loop runs, or another one than the first.
@@ -122,53 +122,56 @@ class Batcher:
                 )
             self._loop = loop
 
-    async def settle(self, *items: Any) -> None:
-        """Wait for the batches in flight that have items of cancelled tasks; with ``items``, only for the batches of these.
+    async def wait_for_cancelled(self, *items: Any) -> None:
+        """Wait for the batches in flight that have items of cancelled tasks. With ``items``, wait only for batches with these.
 
-        Otherwise a second call could be told "seen" before the first answer is delivered, or known to be lost.
+        Otherwise a second call could get "seen" before the answer "new" is delivered, or is known to be lost.
         """
         wanted = {*items}
-        while left := [batch for batch, left in self._left.items() if not wanted or wanted & left]:
+        while left := [
+            batch for batch, left in self._cancelled.items() if not wanted or wanted & left
+        ]:
             await asyncio.wait(left)
 
-    async def ask(self, asked: BatchItem, item: Any) -> bool:
-        """Return the answer to an item. It may share a call with other tasks' items."""
+    async def send(self, batch_item: BatchItem, item: Any) -> bool:
+        """Send an item, perhaps in a call with other tasks' items, and return the answer."""
         self.check_loop()
-        if self._left and asked.keep:
-            await self.settle(item)
-        waiting = self._waiting.get(asked.kind)
+        if self._cancelled and batch_item.keep:
+            await self.wait_for_cancelled(item)
+        waiting = self._waiting.get(batch_item.kind)
         if waiting is None:
-            waiting = self._waiting[asked.kind] = []
-            self._on_way[id(waiting)] = 1
+            waiting = self._waiting[batch_item.kind] = []
+            self._in_flight[id(waiting)] = 1
             try:
-                return await asked.alone(item)
+                return await batch_item.send_alone(item)
             finally:
-                self._on_way.pop(id(waiting), None)
-                self._end(asked.kind, waiting, 1)
-        mine = Waiting(asked, item, asyncio.get_running_loop().create_future())
+                self._in_flight.pop(id(waiting), None)
+                self._send_next(batch_item.kind, waiting, 1)
+        mine = WaitingItem(batch_item, item, asyncio.get_running_loop().create_future())
         waiting.append(mine)
-        on_way = sum(self._on_way.values())
-        if len(waiting) >= on_way and len(self._on_way) < AT_ONCE:
-            self._end(asked.kind, waiting, on_way)
+        in_flight = sum(self._in_flight.values())
+        if len(waiting) >= in_flight and len(self._in_flight) < AT_ONCE:
+            self._send_next(batch_item.kind, waiting, in_flight)
         try:
             answer = await mine.done
         except BaseException:
-            mine.leave()
-            if asked.keep and mine.batch and not mine.batch.done():
-                self._left.setdefault(mine.batch, set()).add(item)
-                mine.batch.add_done_callback(lambda batch: self._left.pop(batch, None))
+            mine.keep_delivered()
+            if batch_item.keep and mine.batch and not mine.batch.done():
+                self._cancelled.setdefault(mine.batch, set()).add(item)
+                mine.batch.add_done_callback(lambda batch: self._cancelled.pop(batch, None))
             raise
-        return await asked.alone(item) if answer is None else answer
+        return await batch_item.send_alone(item) if answer is None else answer
 
-    def go_on(self) -> None:
-        """Send the items that wait, because a call has failed and is retried."""
+    def send_waiting(self) -> None:
+        """Send the items that wait for a call, because the call has failed and is retried."""
         for kind, waiting in [*self._waiting.items()]:
-            self._end(kind, waiting, MOST)
+            self._send_next(kind, waiting, MOST)
 
-    def _end(self, kind: Hashable, waiting: list[Waiting], sent: int) -> None:
-        """Send items that wait for a call of ``sent`` items, unless they were sent early.
+    def _send_next(self, kind: Hashable, waiting: list[WaitingItem], sent: int) -> None:
+        """Send items that wait for a call, unless they were sent early.
 
-        The next batch has as many items as that call, or half of the items that wait, if these are more.
+        ``sent`` is the number of items in that call. The next batch gets as many, or half of the items that wait, if that is
+        more.
         """
         if self._waiting.get(kind) is not waiting:
             return
@@ -176,40 +179,43 @@ class Batcher:
         if waiting:
             most = min(max(sent, len(waiting) // 2 + 1), MOST)
             others = self._waiting[kind] = waiting[most:]
-            # Before the task is made, because an eager task runs at once.
-            self._on_way[id(others)] = len(waiting[:most])
-            batch = asyncio.create_task(self._send(waiting[:most], others))
+            # This comes before the task is created, because an eager task runs at once.
+            self._in_flight[id(others)] = len(waiting[:most])
+            task = asyncio.create_task(self._send_batch(waiting[:most], others))
             for each in waiting[:most]:
-                each.batch = batch
-            self._batches.add(batch)
-            batch.add_done_callback(partial(self._finish, waiting[:most], others))
+                each.batch = task
+            self._batches.add(task)
+            task.add_done_callback(partial(self._clean_up, waiting[:most], others))
 
-    async def _send(self, taken: list[Waiting], others: list[Waiting]) -> None:
-        """Send the items that are taken; the ``others`` wait for this call."""
-        asked, answers = taken[0].asked, None
+    async def _send_batch(self, batch: list[WaitingItem], others: list[WaitingItem]) -> None:
+        """Send a batch of items, for which the ``others`` wait."""
+        batch_item, answers = batch[0].batch_item, None
         try:
-            if items := [each.item for each in taken if not each.done.cancelled()]:
-                answers = await asked.run(asked.many(items))
+            if items := [each.item for each in batch if not each.done.cancelled()]:
+                answers = await batch_item.run(batch_item.flow_for(items))
         except (asyncio.CancelledError, KeyboardInterrupt, SystemExit):
-            raise  # meant for this task alone
+            raise  # it concerns only the task that sends
         except BaseException as error:  # noqa: BLE001 - each task raises it
             answers = error
         finally:
-            self._hand_on(taken, others, answers)
+            self._end_batch(batch, others, answers)
 
-    def _hand_on(
-        self, taken: list[Waiting], others: list[Waiting], answers: Answers | BaseException | None
+    def _end_batch(
+        self,
+        batch: list[WaitingItem],
+        others: list[WaitingItem],
+        answers: Answers | BaseException | None,
     ) -> None:
-        """Send the items that wait for a call, and give its own items their answers."""
-        self._on_way.pop(id(others), None)
-        # Before the answers are handed out, so that the server has work while these tasks run.
-        self._end(taken[0].asked.kind, others, len(taken))
-        hand_out(taken, answers)
+        """Send the next batch, and deliver the answers to this one."""
+        self._in_flight.pop(id(others), None)
+        # The next batch is sent first, so that the server executes it while the tasks of this one run.
+        self._send_next(batch[0].batch_item.kind, others, len(batch))
+        deliver_all(batch, answers)
 
-    def _finish(
-        self, taken: list[Waiting], others: list[Waiting], batch: asyncio.Task[None]
+    def _clean_up(
+        self, batch: list[WaitingItem], others: list[WaitingItem], task: asyncio.Task[None]
     ) -> None:
-        """Do what the task has left undone, if it was cancelled before it began or interrupted at its end."""
-        self._batches.discard(batch)
-        if id(others) in self._on_way or not all(each.done.done() for each in taken):
-            self._hand_on(taken, others, None)
+        """End a batch whose task did not, because it was cancelled before its start, or interrupted at its end."""
+        self._batches.discard(task)
+        if id(others) in self._in_flight or not all(each.done.done() for each in batch):
+            self._end_batch(batch, others, None)

@@ -1,4 +1,4 @@
-"""Calls with tokens, corrected and repeated until each item has its answer. Lost answers stay pending."""
+"""Calls with tokens. A call is corrected and repeated until each of its items has an answer. Lost answers stay pending."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ B = TypeVar("B", bound=Batch)
 
 
 class Agreement(IntEnum):
-    """The state of the stored parameters that a call requires."""
+    """What a call requires of the stored parameters."""
 
-    #: Any.
+    #: Nothing.
     NONE = 0
     #: If parameters are stored, they equal the client's.
     COMPARED = 1
@@ -63,12 +63,15 @@ class Dispatcher(ResetsInChild, Generic[B]):
         super().__init__()
 
     def reset(self) -> None:
-        """Start with new lanes and no pending answers: a forked child is another client, and its parent has the old ones."""
+        """Start with new lanes and no pending answers.
+
+        A forked child is another client: the old lanes and pending answers stay its parent's.
+        """
         self.pending_answers: PendingAnswers = PendingAnswers()
         self.lanes: LanePool = LanePool()
 
-    def send_once(self, batches: list[B], call: Callable[[B], Call]) -> Flow[None]:
-        """Send batches, each with a token of its own."""
+    def send_with_tokens(self, batches: list[B], call: Callable[[B], Call]) -> Flow[None]:
+        """Send batches that change the store, each with a token of its own."""
         for batch in batches:
             batch.lane = self.lanes.take()
         yield from self.send(batches, call, Agreement.STORED)
@@ -84,7 +87,7 @@ class Dispatcher(ResetsInChild, Generic[B]):
     ) -> Flow[None]:
         """Send each batch until its items have their answers.
 
-        Items that need a further call move to new batches, which are appended to the list. ``learn`` replaces ``_learn``.
+        Items that need another call move to new batches, which are appended to ``batches``. ``learn`` replaces ``_learn``.
         """
         learn = learn or self._learn
         if len(batches) == 1:
@@ -99,7 +102,7 @@ class Dispatcher(ResetsInChild, Generic[B]):
         learn: Callable[[B, Any], None],
     ) -> Flow[None]:
         for some in chunks([*batches], CALLS_AT_ONCE):
-            # One batch of each shard prepares it first, so that the others don't do the same.
+            # One batch of each shard is prepared first, so that the shard's other batches need no such steps.
             firsts = {batch.shard: batch for batch in reversed(some)}
             yield from together(*[self._prepare(batch, agreement) for batch in firsts.values()])
             yield from together(
@@ -128,14 +131,16 @@ class Dispatcher(ResetsInChild, Generic[B]):
                 made = (call(batch),)
                 batch.sent = batch.sent or now_ms()
                 [reply] = replies = yield made
-                if isinstance(reply, Exception):  # an earlier copy may have been executed
+                if isinstance(
+                    reply, Exception
+                ):  # batch.sent stays set: an earlier copy may have been executed
                     yield from raise_first(made, replies)
                 try:
                     learn(batch, reply)
                 except TBloomError:
                     batch.sent = 0
                     raise
-                batch.sent = 0  # last: an interrupt before this leaves the batch pending
+                batch.sent = 0  # this comes last, so that an interrupt leaves the batch pending
             if batch.answers.strip(MOVED):
                 corrections = 0
             if rest := self._rest_of(batch):
@@ -143,7 +148,7 @@ class Dispatcher(ResetsInChild, Generic[B]):
                 batches.append(rest)
 
     def _prepare(self, batch: B, agreement: Agreement) -> Flow[None]:
-        """Send the steps that must precede a batch's call."""
+        """Run the flows that must precede a batch's call."""
         for _ in range(MAX_CORRECTIONS):
             step = self._next_step(batch, agreement)
             if step is None:
@@ -155,10 +160,10 @@ class Dispatcher(ResetsInChild, Generic[B]):
         """Send batches that add these items, and return their answers. An item without an answer is seen."""
         pending = self.pending_answers
         try:
-            if pending.exist:
+            if pending.has_any:
                 yield from self.fetch_lost(digests)
                 pending.check_room(self._name, digests)
-            # Items that are known to be new are sent too: the store may have forgotten them since.
+            # Items with a pending answer "new" are sent too, because the store may have forgotten them since.
             try:
                 for batch in batches:
                     batch.lane = self.lanes.take()
@@ -167,44 +172,44 @@ class Dispatcher(ResetsInChild, Generic[B]):
                     self.lanes.free.append(batch.lane)
             except TBloomError:
                 # Later calls will be refused, after a reconfigure() for example, so return the pending answers now.
-                if not pending.knows(digests):
+                if not pending.all_new(digests):
                     raise
-            if not pending.exist:
+            if not pending.has_any:
                 return answers_of(batches)
-            # A late reply to an earlier call may have noted an older generation since.
+            # A late reply to an earlier call may have noted an older generation meanwhile.
             for batch in filter(attrgetter("answers"), batches):
                 pending.note_generation(batch.shard, batch.generation)
-            return answers_of(batches) | pending.take_new(digests)
+            return answers_of(batches) | pending.pop_new(digests)
         except BaseException:  # GeneratorExit too, after a cancellation
             self.keep(batches)
             raise
 
     def fetch_lost(self, digests: list[Any]) -> Flow[None]:
-        """Fetch the lost answers to these items, and the oldest ones if too many are lost."""
+        """Fetch the lost answers to these items. If too many answers are lost, fetch the oldest, too."""
         lost = self.pending_answers.lost(digests)
         if not lost:
             return
-        asked = [self._BATCH([], kept.batch.shard, kept.batch.lane) for kept in lost]
-        # If the server refuses, because of changed parameters for example, it refuses the present call too.
+        replays = [self._BATCH([], kept.batch.shard, kept.batch.lane) for kept in lost]
+        # If the server refuses a replay, because of changed parameters for example, it will refuse the caller's call, too.
         with suppress(TBloomError):
-            yield from self.send(asked, self.last_call, Agreement.NONE, self._learn_last)
-        for kept, again in zip(lost, asked, strict=True):
-            if again.answers is not None:
-                self.pending_answers.settle(kept, again.answers)
+            yield from self.send(replays, self.replay, Agreement.NONE, self._learn_replayed)
+        for kept, replay in zip(lost, replays, strict=True):
+            if replay.answers is not None:
+                self.pending_answers.store_answers(kept, replay.answers)
 
     def keep_new(self, digest: Any, batch: B) -> None:
         """Keep a new item whose task was cancelled.
 
-        ``batch`` has the client's view of the store at the time of the answer, which may have changed since.
+        ``batch`` is the batch that found it new. The client's view of the store may have changed since.
         """
         kept = replace(batch, digests=[digest], answers="1")
-        self.pending_answers.keep(kept, self._lasts(batch))
+        self.pending_answers.keep(kept, self._lifetime_ms(batch))
 
     def keep(self, batches: Iterable[B]) -> None:
-        """Keep the batches that were sent, because their caller gets no answers."""
+        """Keep the batches that were sent, because their answers do not reach the caller."""
         for batch in batches:
             if batch.sent or batch.answers is not None:
-                self.pending_answers.keep(batch, self._lasts(batch))
+                self.pending_answers.keep(batch, self._lifetime_ms(batch))
 
     @abstractmethod
     def _next_step(self, batch: B, agreement: Agreement) -> Flow[None] | None:
@@ -214,24 +219,25 @@ class Dispatcher(ResetsInChild, Generic[B]):
         """
 
     @abstractmethod
-    def last_call(self, batch: B) -> Call:
-        """Replay the token without items: the server returns its answers, or voids the token.
+    def replay(self, batch: B) -> Call:
+        """Return a call with the batch's token and without items.
 
-        It has answers if it has executed the call. If not, a late copy of the call will not be executed.
+        If the server has executed the batch's call, it returns the answers. If not, it voids the token, so that a late copy
+        of the call is not executed.
         """
 
     @abstractmethod
-    def _lasts(self, batch: B) -> int:
+    def _lifetime_ms(self, batch: B) -> int:
         """Return how long (ms) the items that a batch has added are remembered."""
 
     @abstractmethod
     def _learn(self, batch: B, reply: Any) -> None:
         """Note a batch's answers. If the reply has none, correct the client's view of the store."""
 
-    def _learn_last(self, batch: B, reply: Any) -> None:
-        """Note the answers in the reply to a ``last_call``."""
+    def _learn_replayed(self, batch: B, reply: Any) -> None:
+        """Note the answers in the reply to a ``replay``."""
         status, payload, *_ = reply
-        if status in (Status.OK, Status.UNKNOWN):  # unknown: a late copy would not be executed
+        if status in (Status.OK, Status.UNKNOWN):  # with UNKNOWN, a late copy would be refused, too
             batch.answers = text(payload)
         else:
             self._learn(batch, reply)
@@ -246,9 +252,10 @@ class Dispatcher(ResetsInChild, Generic[B]):
         return replace(batch, digests=digests, lane=lane, answers=None, sent=0, rest=())
 
     def _answers(self, batch: B, payload: Any, *, complete: bool = False) -> str:
-        """Return a character for each item; unless ``complete``, the last items may have none.
+        """Return the answers as text, a character for each item. Unless ``complete``, the last items may have no answer.
 
-        A list payload has the characters' code points. Raise TBloomError if the number of answers can't be right.
+        If the payload is a list, its numbers become the characters' code points. Raise TBloomError if there are more answers
+        than items, or too few.
         """
         if type(payload) is list:
             payload = "".join(map(chr, payload))

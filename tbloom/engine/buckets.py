@@ -8,45 +8,45 @@ from tbloom.engine.batches import Agreement, B, Dispatcher
 from tbloom.engine.directory import Directory, read_directory
 from tbloom.engine.flow import Call, Flow, chunks
 from tbloom.engine.keys import Keys
-from tbloom.engine.pending import MOVED, Answers, Kept, answers_of
+from tbloom.engine.pending import MOVED, Answers, PendingBatch, answers_of
 
 #: The most buckets that one command reads or deletes: less than a millisecond's work.
 _BUCKETS_PER_CALL = 100
 
 
 class BucketDispatcher(Dispatcher[B]):
-    """One client's calls to a store with buckets, and the last known directories of its shards."""
+    """One client's calls to a store with buckets, and the shards' directories as the client knows them."""
 
     _correction_cause = "its layout changed"
 
     def __init__(self, name: str, keys: Keys, owner: str, remedy: str) -> None:
-        """``owner`` is the store's name in errors about a damaged layout, ``remedy`` the call that mends it."""
+        """Errors about a damaged layout name the store ``owner``, and the call ``remedy`` that repairs it."""
         super().__init__(name)
         self._keys, self._owner, self._remedy = keys, owner, remedy
         self._directories: dict[int, Directory] = {}
         #: The shards whose layout must be read before the next call.
         self.outdated: set[int] = set()
 
-    def take_out(
+    def remove_items(
         self, digests: list[int], batches: list[B], call: Callable[[B], Call]
     ) -> Flow[Answers]:
-        """Send calls that remove these items, after all earlier calls that add them, and return their answers.
+        """Send calls that remove these items, and return the answers.
 
-        Answers of a failed call are not kept.
+        Earlier calls that add the items are ended first. If a removal fails, its answers are lost.
         """
-        pending, new = self.pending_answers, dict[int, Kept]()
-        if pending.exist:
-            # Otherwise an add that is still in flight could be executed later, and its answer would reach nobody.
+        pending, new = self.pending_answers, dict[int, PendingBatch]()
+        if pending.has_any:
+            # Otherwise a late copy of an add could be executed after the removal, and its answer would reach nobody.
             yield from self.fetch_lost(digests)
-            # A call that is lost from now on may be executed after this one, so its caller still gets its answer.
+            # Only answers that are pending now are dropped below: a call that is lost later may be executed after the removal.
             new = pending.known_new(digests)
-        yield from self.send_once(batches, call)
-        # Dropped only now: an add that is repeated meanwhile is still told that its item was new.
+        yield from self.send_with_tokens(batches, call)
+        # They are dropped only now, so that an add that is repeated during the removal still gets "new".
         pending.drop_new(new)
         return answers_of(batches)
 
     def _next_step(self, batch: B, agreement: Agreement) -> Flow[None] | None:  # noqa: ARG002
-        """Return a flow that reads the shard's layout, if it has changed."""
+        """Return a flow that reads the shard's layout if it has changed, or None."""
         return self._read_layout(batch.shard) if batch.shard in self.outdated else None
 
     def _read_layout(self, shard: int) -> Flow[None]:
@@ -59,11 +59,11 @@ class BucketDispatcher(Dispatcher[B]):
         return self._directories.get(shard) or self._directories.setdefault(shard, Directory(""))
 
     def _note_moved(self, batch: B) -> None:
-        """Have the layout read again before the next call, because items of this batch have moved."""
+        """Mark the shard's layout as outdated, because items of this batch have moved to other buckets."""
         self.outdated.add(batch.shard)
 
     def _rest_of(self, batch: B) -> B | None:
-        """Return a batch of the items whose buckets the client did not know, or None."""
+        """Return a batch of the items that have moved to other buckets, or None."""
         moved = batch.items_with(MOVED)
         if not moved:
             return None
@@ -72,18 +72,18 @@ class BucketDispatcher(Dispatcher[B]):
 
 
 def keys_of_halves(prefix: str, halves: list[int]) -> list[str]:
-    """Return three keys for each bucket of these halves, in order of appearance: its own, and those of its two halves."""
+    """Return three keys for each bucket that has one of these halves: its own key, and the keys of its two halves."""
     buckets = {half >> 1: None for half in halves}
     return [f"{prefix}{n}" for bucket in buckets for n in (bucket, 2 * bucket, 2 * bucket + 1)]
 
 
 def packed(halves: list[int], digests: list[int]) -> bytes:
-    """Return the items in 20 bytes each, for the scripts' ``half_at`` and ``fingerprint_at``."""
+    """Return the items, packed in 20 bytes each, as ``lua/shared/buckets.lua`` reads them."""
     items = zip(halves, digests, strict=True)
     return b"".join([(half << 128 | digest).to_bytes(20, "big") for half, digest in items])
 
 
 def bucket_keys(prefix: str, directory: Directory) -> list[tuple[str, ...]]:
-    """Return the keys of all buckets of a directory, in groups for one command each."""
+    """Return the keys of all buckets of a directory, grouped so that each group suits one command."""
     keys = [f"{prefix}{bucket}" for bucket in directory.buckets()] if directory.generation else []
     return [tuple(some) for some in chunks(keys, _BUCKETS_PER_CALL)]

@@ -1,4 +1,4 @@
-"""The base class of all stores: the redis-py client, the parameters, and the time for retries."""
+"""The base class of all stores. It has the redis-py client, the parameters, and the time for retries."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 from redis.exceptions import RedisClusterException
 
 from tbloom.engine.flow import Call, Flow
-from tbloom.engine.parameters import Guarded
+from tbloom.engine.parameters import StoreConfig
 from tbloom.engine.retries import Retries, as_redis_error
 from tbloom.engine.sending import node_of
 from tbloom.engine.urls import ClientOptions, check_options, make_client, parse_url
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Client = TypeVar("Client")
-Config = TypeVar("Config", bound=Guarded)
+Config = TypeVar("Config", bound=StoreConfig)
 
 #: How long (s) a call is retried on a single server: long enough for a restart.
 RETRY_FOR = 5.0
-#: How long (s) on a cluster, or through a Sentinel. A failover takes some seconds more than their time-outs
-#: (cluster-node-timeout: 15 s by default; down-after-milliseconds: 30 s).
+#: How long (s) a call is retried on a cluster, or through a Sentinel. A failover takes some seconds longer than the server's
+#: time-out (by default, cluster-node-timeout is 15 s, and down-after-milliseconds is 30 s).
 RETRY_FOR_FAILOVER = 40.0
 _MAX_RETRY_FOR = 3600.0
 
@@ -38,18 +38,19 @@ def seconds(argument: str, value: Any, least: float, most: float) -> float:
 
 
 class Store(Generic[Client, Config]):
-    """A store: its client and its parameters. The drivers (``sync``, ``aio``) send its calls."""
+    """A store: a client and parameters. The drivers (``sync``, ``aio``) send its calls."""
 
-    #: redis-py's client classes for a server and a cluster; its class for retries; the name of the store's class for the
-    #: other kind of client.
+    #: redis-py's client classes for a single server and for a cluster.
     _CLIENTS: tuple[Any, Any]
+    #: redis-py's class for retries.
     _RETRY: type
+    #: The name of the class for the other kind of client.
     _OTHER: str
-    #: The store's parameters, with derived ones.
+    #: The store's parameters, and what is derived from them.
     config: Config
-    #: True until the first call, if that is to adopt stored parameters.
+    #: True if the next call adopts the stored parameters.
     _adopts: bool = False
-    #: Run a flow and return its result, or an awaitable of it. Each driver defines it.
+    #: Run a flow, and return its result or an awaitable of it. Each driver defines it.
     run: Callable[..., Any]
 
     def __init__(self, client: Client, *, retry_for: float | None) -> None:
@@ -74,14 +75,16 @@ class Store(Generic[Client, Config]):
         return f"<{type(self).__name__} {self.config!r}>"
 
     @classmethod
-    def _made(
+    def _for_client_or_url(
         cls, client: Any, name: str, options: ClientOptions, arguments: Mapping[str, Any]
     ) -> Self:
-        """Return a store that uses this client. For a URL, the store makes its own client."""
+        """Return a store with this client. If it is a URL, the store makes its own client for the URL."""
         if isinstance(client, str):
             return cls._from_url(client, name, options, arguments)
         if given := check_options(options):
-            raise ConfigError("client_options", [*given], "none: the client has its own")
+            raise ConfigError(
+                "client_options", [*given], "no options, because the client has its own"
+            )
         return cls(client, name, **arguments)  # type: ignore[call-arg,arg-type] # its own ones
 
     @classmethod
@@ -102,7 +105,7 @@ class Store(Generic[Client, Config]):
         """Adopt stored parameters, then run the flow and return its result."""
         raise NotImplementedError
 
-    def _begin(self) -> None:
+    def _set_up_driver(self) -> None:
         """Set up the driver, once the store has its parameters."""
 
     def _own_client(self) -> None:
@@ -112,12 +115,12 @@ class Store(Generic[Client, Config]):
             self._retry_for = RETRY_FOR
 
     def _on_cluster(self, masters: int) -> None:  # noqa: ARG002 - a subclass uses it
-        """Note that the client is a cluster's, with this number of masters."""
+        """Set the defaults for a cluster with this number of masters."""
         if not self._retry_for_is_given:
             self._retry_for = RETRY_FOR_FAILOVER
 
     def retry_seconds(self) -> float:
-        """Return how long (s) a failed call is retried. It is asked after each try, because ``close()`` stops retries."""
+        """Return how long (s) a failed call is retried. ``Retries`` calls it after each try, because ``close()`` stops retries."""
         return self._retry_for
 
     def _retries(self, calls: Sequence[Call]) -> Retries:

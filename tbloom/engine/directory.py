@@ -1,9 +1,9 @@
 """The directory of a store's buckets: extendible hashing.
 
-R. Fagin et al., "Extendible hashing: a fast access method for dynamic files", 1979. When bucket 1 gets too large, it is
-split into 2 and 3; these into 4, 5, 6 and 7, and so on. Each level of the directory uses one more of the fingerprint's last
-48 bits. The layout has a bit for each bucket that has been split. ``lua/shared/buckets.lua`` computes the same in ``place``
-and ``half_of``.
+R. Fagin et al., "Extendible hashing: a fast access method for dynamic files", 1979. When bucket 1 gets too large, it is split
+into the buckets 2 and 3, its halves; these are split into 4, 5, 6 and 7, and so on. Each level uses one more of the
+fingerprint's last 48 bits. The layout has a bit for each bucket, which is set if the bucket has been split.
+``lua/shared/buckets.lua`` does the same on the server.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from tbloom.engine.flow import Call, Flow, request, text
 from tbloom.errors import TBloomError
 
-#: The last bucket that may be split. It bounds the layout, even if someone makes items that share one bucket.
+#: The last bucket that may be split. It limits the size of the layout, even if someone makes items that share one bucket.
 LAST_BUCKET = 1 << 26
 #: The layout begins with the digits of the generation. One command reads at most this many bytes.
 _GENERATION, _READ_AT_ONCE = 16, 1 << 20
@@ -25,7 +25,10 @@ _MASK = (1 << BITS) - 1
 
 
 class Directory:
-    """The last known buckets of a shard or a mapping; ``generation`` is the time they began (us), in 16 digits."""
+    """The last known buckets of a shard or a mapping.
+
+    ``generation`` is the time at which these buckets began (us), in 16 digits.
+    """
 
     __slots__ = ("_level", "_splits", "generation")
 
@@ -43,7 +46,7 @@ class Directory:
             self._splits[bucket // 8] |= 0x80 >> bucket % 8
 
     def half_of(self, fingerprint: int) -> int:
-        """Return the number of the half of its bucket that the item belongs to."""
+        """Return the number of the half that the item would go to if its bucket were split."""
         path = (1 << BITS) | (fingerprint & _MASK)
         level = self._level
         while level and not self._is_split(path >> (BITS + 1 - level)):
@@ -54,7 +57,7 @@ class Directory:
         return path >> (BITS - 1 - level)
 
     def bucket_after(self, position: int) -> tuple[int, int]:
-        """Return the bucket at this position of 2^48, and the position of the next bucket (0 after the last one)."""
+        """Return the bucket at this position (0 to 2^48 - 1), and the position of the next bucket (0 after the last one)."""
         bucket = self.half_of(position) >> 1
         width = 1 << (BITS + 1 - bucket.bit_length())
         return bucket, (position - position % width + width) & _MASK
@@ -74,9 +77,9 @@ class Directory:
 
 
 def read_directory(name: str, key: str, remedy: str = "clear()") -> Flow[Directory]:
-    """Read the directory from a layout's key. Without the key, the directory has no generation.
+    """Return the directory that is stored in a layout's key. If the key is missing, the directory has no generation.
 
-    ``name`` is the store's. ``remedy`` is the call that mends a key that is no layout, for the error.
+    Raise TBloomError if the key is no layout. The error has the store's ``name``, and the call ``remedy`` that repairs it.
     """
     layout, is_whole = b"", False
     while not is_whole and len(layout) <= _LONGEST:

@@ -1,4 +1,4 @@
-"""Requests to the server and their replies as data, and the handling of error replies that all flows share.
+"""Calls and replies as data, and the handling of error replies that all flows share.
 
 A *flow* is a generator that yields calls and is sent their replies. A driver (``sync``, ``aio``) sends the calls of one
 ``yield`` together and in order. It returns a reply for each call: redis-py's reply, or redis-py's exception for an error
@@ -25,8 +25,8 @@ _CODE = re.compile("[A-Z]+ ")
 #: The most calls that a flow yields at once.
 CALLS_AT_ONCE = 32
 
-#: A slice may end, or the layout may change, between a call and its reply; by chance that happens once or twice in a row.
-#: More corrections without an answer mean that the server's clock runs away, or that another program changes the layout.
+#: The limit of corrections of a call. A slice may end, or the layout may change, between a call and its reply. By chance this
+#: happens once or twice in a row. More often, the server's clock is wrong, or another program changes the layout.
 MAX_CORRECTIONS = 64
 
 
@@ -41,7 +41,7 @@ class Status(IntEnum):
     CLOCK = 1
     #: Other parameters are stored.
     MISMATCH = 2
-    #: The token's lane has had a later call: this one is a late copy of a call that was answered.
+    #: The token's lane has had a later call, so this is a late copy of an answered call.
     STRAY = 3
     #: No parameters are stored, and the client has not compared its own elsewhere.
     UNKNOWN = 4
@@ -86,7 +86,7 @@ class Call:
 
 
 def pairs(reply: Any) -> dict[Any, Any]:
-    """Return a hash reply as a dict. RESP2 has a flat list; RESP3 and redis-py have a dict."""
+    """Return a hash reply as a dict. With RESP2 it may be a flat list; with RESP3, or from redis-py, it is a dict."""
     return reply if isinstance(reply, dict) else dict(zip(reply[::2], reply[1::2], strict=True))
 
 
@@ -107,15 +107,15 @@ def request(calls: Sequence[Call]) -> Flow[Sequence[Any]]:
 def request_all(calls: Sequence[Call], at_once: int = CALLS_AT_ONCE) -> Flow[list[Any]]:
     """Return the replies to any number of calls, sent in groups of at most ``at_once``."""
     replies: list[Any] = []
-    for turn in chunks(calls, at_once):
-        replies += yield from request(turn)
+    for group in chunks(calls, at_once):
+        replies += yield from request(group)
     return replies
 
 
 def together(*flows: Flow[Any]) -> Flow[list[Any]]:
-    """Run these flows side by side, send their next calls together, and return their results in order.
+    """Run flows side by side, and return their results in order. Their next calls are sent together.
 
-    All flows get the replies to their calls before the first error is raised.
+    If a flow raises an error, all flows first get the replies to their calls.
     """
     answers: dict[Flow[Any], Any] = {}
     replies: dict[Flow[Any], Any] = dict.fromkeys(flows)
@@ -131,8 +131,8 @@ def together(*flows: Flow[Any]) -> Flow[list[Any]]:
                     errors.append(error)
             if errors:
                 raise errors[0]
-            came = iter((yield [*chain(*calls.values())]) if calls else ())
-            replies = {flow: [*islice(came, len(own))] for flow, own in calls.items()}
+            received = iter((yield [*chain(*calls.values())]) if calls else ())
+            replies = {flow: [*islice(received, len(own))] for flow, own in calls.items()}
         return [answers[flow] for flow in flows]
     finally:
         for flow in flows:
@@ -176,11 +176,11 @@ def text(reply: str | bytes) -> str:
 
 
 def copied(error: E) -> E:
-    """Return a copy of the error, with the error as its cause; the error itself if its class can't be copied."""
+    """Return a copy of the error, whose cause is the error. If it can't be copied, return the error itself."""
     try:
         copied = copy(error)
-        copied.args = error.args  # its constructor may take something else
-    except Exception:  # noqa: BLE001 - its constructor may raise anything
+        copied.args = error.args  # the constructor may change its arguments
+    except Exception:  # noqa: BLE001 - the constructor may raise anything
         return error
     copied.__cause__ = error
     return copied
@@ -194,14 +194,12 @@ def _explained(error: E, why: str) -> E:
 
 
 def _raise(call: Call, error: Exception) -> Flow[None]:
-    """Raise the server's error, or one that names its cause.
+    """Raise the server's error, with an explanation if the cause is known.
 
-    For an error without a code, ask the server for its version first: a server that is too old is a likely cause.
+    If the error has no code, ask the server for its version first. Raise ServerTooOld if it is too old.
     """
     if _DENIED.search(str(error)):
-        where = (
-            "SECURITY.md has all rights that are needed; the server's ACL LOG says which one is not"
-        )
+        where = "SECURITY.md lists all rights that tbloom needs; the server's ACL LOG shows the missing one"
         raise _explained(error, where)
     if str(error).startswith("WRONGTYPE "):
         tag = text(call.key).partition("}")[0]

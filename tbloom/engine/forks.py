@@ -11,8 +11,8 @@ from typing import Any
 _methods: weakref.WeakKeyDictionary[Any, Callable[[Any], None]] = weakref.WeakKeyDictionary()
 
 
-def in_child(method: Any) -> None:
-    """Call an object's method in forked children, for as long as the object exists. An object has one such method."""
+def call_in_child(method: Any) -> None:
+    """Register a method that is called in each forked child, as long as its object exists. An object has at most one."""
     # A WeakMethod's callback would print an error when Python ends.
     _methods[method.__self__] = method.__func__
 
@@ -24,7 +24,7 @@ class ResetsInChild(ABC):
 
     def __init__(self) -> None:
         self.reset()
-        in_child(self.reset)
+        call_in_child(self.reset)
 
     @abstractmethod
     def reset(self) -> None:

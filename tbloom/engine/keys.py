@@ -17,9 +17,9 @@ from tbloom.errors import ConfigError
 T = TypeVar("T")
 #: The hash slots of a Redis Cluster.
 SLOTS = 1 << 14
-# More shards than this spread evenly by chance.
+# More shards than this are spread evenly enough by chance.
 _SEGMENTS = 256
-# Any number of colons at the end, so that no two names have the same stem.
+# A name may end in any number of colons, so that no two names get the same stem.
 _LIKE_A_SHARD = re.compile(r":[0-9]+(\.[0-9]+)?:*\Z")
 #: The mapping of counters that name none. No name has braces.
 DEFAULT_MAPPING = "{ids}"
@@ -45,8 +45,8 @@ class Keys:
     __slots__ = ("_shards", "_stem", "_tag", "_tags", "root")
 
     def __init__(self, name: str, shards: int = 1, inner: str = "") -> None:
-        """``inner`` follows the hash tag in each key. Raise ConfigError if the name is not valid."""
-        # The filter "news:3" is not the third shard of "news".
+        """Raise ConfigError if the name is not valid. ``inner`` is the text after the hash tag in each key."""
+        # The filter "news:3" gets other keys than the shard 3 of "news".
         self._stem = f"{name}:" if _LIKE_A_SHARD.search(check_name(name)) else name
         self._shards = shards
         self._tag = f"{{{self._stem}}}{inner}"
@@ -55,7 +55,7 @@ class Keys:
         self.root: str = f"{self._tag}:config"
 
     def slice(self, label: str, shard: int = 0, part: int = 0) -> str:
-        """Return the key of a slice's bitmap, or of one of its further parts."""
+        """Return the key of a part of a slice."""
         return f"{self.tag_of(shard)}:{self.field(label, part)}"
 
     def incoming(self, label: str, shard: int, part: int, token: str) -> str:
@@ -80,11 +80,11 @@ class Keys:
         return f"{label}:{part}" if part else label
 
     def claims(self, shard: int = 0) -> str:
-        """Return the key of the claimed items, and the session of each."""
+        """Return the key of a shard's claims."""
         return f"{self.tag_of(shard)}:claims"
 
     def sessions(self, shard: int = 0) -> str:
-        """Return the key of the sessions that hold claims, and until when each counts as alive."""
+        """Return the key of the sessions that hold a shard's claims."""
         return f"{self.tag_of(shard)}:sessions"
 
     def config(self, shard: int = 0) -> str:
@@ -109,8 +109,8 @@ class Keys:
     def _even_tag(self, shard: int) -> str:
         """Return ``{news:3}``, or the first of ``{news:3.1}``, ``{news:3.2}``, ... in the shard's share of the hash slots.
 
-        With random slots, some nodes of a cluster would get twice the shards of others. A master usually has one range of
-        slots, so shards in the order of the slots spread evenly over masters.
+        With random slots, some nodes of a cluster would get twice as many shards as others. A master usually has one range
+        of slots, so shards that are ordered by slot are spread evenly over the masters.
         """
         segments = min(self._shards, _SEGMENTS)
         segment = shard % segments

@@ -1,4 +1,4 @@
-"""Verbs: methods that are declared once, as flows (``engine/flow``), in a class that a sync and an async one share.
+"""Verbs: methods that are declared once, as flows (``engine/flow``), for a sync and an async class.
 
     class Verbs(Store[Client, Config]):
         @verb
@@ -7,7 +7,7 @@
     class Sync(Verbs, SyncDriver): ...  # add() returns a bool
     class Async(Verbs, AsyncDriver): ...  # add() returns it to an await
 
-The classes get a method for each verb when they are made, unless the class defines that name itself.
+A class gets a method for each verb when it is defined, unless it defines that name itself.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ MakesBatchItem = TypeVar("MakesBatchItem", bound=Callable[..., "tuple[BatchItem,
 
 
 class verb(Generic[P, T]):  # noqa: N801 - a decorator
-    """The declaration of a flow as a verb."""
+    """A decorator that declares a flow as a verb."""
 
     def __init__(self, flow: Callable[Concatenate[Any, P], Flow[T]]) -> None:
         self.flow: Callable[Concatenate[Any, P], Flow[T]] = flow
         self.__doc__ = flow.__doc__
-        self.asked: Callable[..., tuple[BatchItem, Any]] | None = None
+        self.batch_item: Callable[..., tuple[BatchItem, Any]] | None = None
 
-    def batched(self, asked: MakesBatchItem) -> MakesBatchItem:
+    def batched(self, batch_item: MakesBatchItem) -> MakesBatchItem:
         """Register how one item joins a shared asyncio batch (``engine/batcher``)."""
-        self.asked = asked
-        return asked
+        self.batch_item = batch_item
+        return batch_item
 
-    if TYPE_CHECKING:  # the types of the methods that replace it
+    if TYPE_CHECKING:  # the types of the methods that replace the verb
 
         @overload
         def __get__(self, obj: SyncVerbs, kind: object) -> Callable[P, T]: ...
@@ -58,7 +58,7 @@ class verb(Generic[P, T]):  # noqa: N801 - a decorator
 
 
 class _Verbs:
-    """A class that gets a method for each verb when it is made."""
+    """A class that gets a method for each verb when it is defined."""
 
     @classmethod
     def _method(cls, declared: verb[Any, Any]) -> Callable[..., Any]:
@@ -92,32 +92,32 @@ class AsyncVerbs(_Verbs):
     """A class whose verbs are awaited."""
 
     run: Callable[..., Coroutine[Any, Any, Any]]
-    #: The shared calls of tasks; None if no verb has them.
+    #: The items that tasks send in shared calls; None if no verb has shared calls.
     _batcher: Batcher | None = None
 
     @classmethod
     def _method(cls, declared: verb[Any, Any]) -> Callable[..., Any]:
-        flow, asked = declared.flow, declared.asked
+        flow, batch_item = declared.flow, declared.batch_item
 
         async def method(self: AsyncVerbs, /, *args: Any, **arguments: Any) -> Any:
             if self._batcher is not None:
-                await self._batcher.settle()
+                await self._batcher.wait_for_cancelled()
             return await self.run(flow(self, *args, **arguments))
 
-        if asked is None:
+        if batch_item is None:
             return method
 
-        async def joining(self: AsyncVerbs, /, *args: Any, **arguments: Any) -> Any:
-            assert self._batcher is not None  # noqa: S101 - the driver's
-            return await self._batcher.ask(*asked(self, *args, **arguments))
+        async def batched(self: AsyncVerbs, /, *args: Any, **arguments: Any) -> Any:
+            assert self._batcher is not None  # noqa: S101 - the driver sets it
+            return await self._batcher.send(*batch_item(self, *args, **arguments))
 
-        return joining
+        return batched
 
 
 def _finished(method: Any, flow: AnyFlow, cls: type) -> Any:
-    """Give the method the name, documentation and types of the flow, as if it were written in the class."""
+    """Give the method the name, documentation and types of the flow, as if the class defined it."""
     update_wrapper(method, flow)
-    # Tracebacks name the frame by its code.
+    # Tracebacks show the name in the code object.
     code = method.__code__
     method.__code__ = code.replace(
         co_name=flow.__name__, co_qualname=f"{cls.__name__}.{flow.__name__}"

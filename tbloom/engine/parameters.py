@@ -20,23 +20,23 @@ def differences(stored: str, ours: str) -> dict[str, tuple[Any, Any]]:
         return {"stored": (stored, ours)}  # another program's text
     kinds = theirs.get("kind", "filter"), expected.get("kind", "filter")
     if kinds[0] != kinds[1]:
-        return {"kind": kinds}  # two kinds of stores have no parameters in common
+        return {"kind": kinds}  # stores of two kinds have different parameters
     differing = {
         name: (theirs.get(name), expected.get(name))
         for name in sorted(theirs.keys() | expected.keys())
         if theirs.get(name) != expected.get(name)
     }
     if "secret" in differing:
-        there, here = differing["secret"]  # check values, which nobody needs to see
+        there, here = differing["secret"]  # check values, which must not be shown
         differing["secret"] = there and "another one", here and "this one"
-        differing.pop("hash", None)  # follows from it
+        differing.pop("hash", None)  # it follows from the secret
     if not differing and stored != ours:
         # The same values in a spelling that tbloom does not write, such as true for 1.
         return {"stored": (stored, ours)}
     return differing
 
 
-class Guarded(Protocol):
+class StoreConfig(Protocol):
     """The parameters of a store."""
 
     @property
@@ -52,7 +52,7 @@ class Guarded(Protocol):
         """The parameters as they are stored."""
 
 
-def mismatch(ours: Guarded, stored: str | bytes) -> ConfigMismatch:
+def mismatch(ours: StoreConfig, stored: str | bytes) -> ConfigMismatch:
     """Return the error for stored parameters that differ from ours."""
     theirs = text(stored)
     differing = differences(theirs, ours.stored)
@@ -64,17 +64,17 @@ def mismatch(ours: Guarded, stored: str | bytes) -> ConfigMismatch:
     return ConfigMismatch(ours.name, differing, theirs, remedy)
 
 
-def refusal(config: Guarded, status: int, payload: Any) -> TBloomError:
-    """Return the error for a script's reply that no further call can correct."""
+def refusal(config: StoreConfig, status: int, payload: Any) -> TBloomError:
+    """Return the error for a script's reply that another call can't correct."""
     if status == Status.MISMATCH:
         return mismatch(config, payload)
     return unexpected(f"filter {config.name!r}", status)
 
 
 def unexpected(store: str, status: int) -> TBloomError:
-    """Return the error for a script's reply that the client can't use; ``store`` is the kind and name of the store."""
+    """Return the error for a reply with a status that the client can't use. ``store`` is the kind and name of the store."""
     if status == Status.STRAY:
-        return TBloomError(f"{store}: the server takes a call for a stray copy")
+        return TBloomError(f"{store}: the server took a call for a stray copy of an earlier one")
     return TBloomError(
         f"{store}: a script has replied with the unknown status {status}; does another version of tbloom use this store, "
         "or is a part of another version installed?"
@@ -82,7 +82,7 @@ def unexpected(store: str, status: int) -> TBloomError:
 
 
 def read_stored(stored: str) -> dict[str, Any]:
-    """Return the stored parameters by name. A text that is not tbloom's gets the name "stored"."""
+    """Return the stored parameters by name. If the text is not tbloom's, return it under the name "stored"."""
     try:
         values = json.loads(stored)
     except (ValueError, RecursionError):  # another program's text, or one with very deep nesting

@@ -1,4 +1,4 @@
-"""Batches of items, each for one script call, and the answers that did not reach their caller."""
+"""Batches of items, and the answers that did not reach their caller. A batch is sent in one script call."""
 
 from __future__ import annotations
 
@@ -16,47 +16,47 @@ from tbloom.errors import TBloomError
 
 #: The answer for an item whose bucket the client did not know; the item is sent again.
 MOVED = "2"
-#: The most items whose answers are lost. Beyond it, each call first fetches the answers to the oldest, so none is dropped.
-#: Such an item takes up to 500 bytes, because each may be a call of its own.
+#: The most items whose answers are lost. Beyond this limit, each call first fetches the oldest lost answers; none is dropped.
+#: An item takes up to 500 bytes, because each may have had a call of its own.
 MAX_LOST = 10_000
-#: The most items that are known to be new: some 90 MB. Beyond it, calls with other items are refused before anything is sent.
+#: The most items that are known to be new, some 90 MB. Beyond this limit, calls with other items are refused, and not sent.
 MAX_NEW = 1_000_000
-#: How often expired answers are removed (ms). Until then they take memory, but are ignored.
+#: How often expired answers are removed (ms). Until then they are ignored, but take memory.
 _SWEPT_EVERY_MS = 60_000
 
 
 @dataclass(slots=True, eq=False)
 class Batch:
-    """The items of one script call, by their digests; ``answers`` has a character for each, once known."""
+    """The items of one script call, by their digests. ``answers`` has a character for each item; None: no reply has come."""
 
     # The request.
     digests: list[Any]
     shard: int = 0
-    #: The lane and its number are the call's token, which makes it safe to resend. The lane has no later call.
+    #: The lane of the call. Its name and number are the call's token. It gets no later call while the batch needs it.
     lane: Lane = NO_LANE
 
     # The last attempt.
-    #: The shard's generation that its call was made for.
+    #: The shard's generation when the call was made.
     generation: str = ""
     #: The time of the first send (ms, monotonic); 0 once a reply has come.
     sent: int = 0
-    #: Digests that its call has no room for.
+    #: The digests that did not fit into the call.
     rest: Sequence[Any] = ()
 
     answers: str | None = None
 
     def items_with(self, wanted: str) -> list[Any]:
-        """Return its items that have this answer."""
+        """Return the items with this answer."""
         pairs = zip(self.digests, self.answers or "", strict=False)
         return [key for key, answer in pairs if answer == wanted]
 
 
-#: For each item that has an answer: the batch that found it new (for a verb that only asks: seen), or None.
+#: For each item with an answer: the batch that found it new, or None. For a look-up: the batch that found it seen, or None.
 Answers = dict[Any, Batch | None]
 
 
 def answers_of(batches: Iterable[Batch]) -> Answers:
-    """Return the answers to the items that have one."""
+    """Return the answers of these batches."""
     answers: Answers = {}
     for batch in batches:
         for digest, answer in zip(batch.digests, batch.answers or "", strict=False):
@@ -67,88 +67,93 @@ def answers_of(batches: Iterable[Batch]) -> Answers:
 
 def in_order(answers: dict[Any, Any], digests: Iterable[Any]) -> list[bool]:
     """Pop the answer of each item and return whether it is new. A repeated item counts as seen."""
-    return [*map(bool, map(answers.pop, digests, repeat(None)))]  # in one step, in case of a signal
+    return [
+        *map(bool, map(answers.pop, digests, repeat(None)))
+    ]  # one step, so that a signal can't interrupt it
 
 
-class Kept(NamedTuple):
+class PendingBatch(NamedTuple):
     """A batch whose answers are pending."""
 
     batch: Batch
-    #: Until when they count (ms, monotonic). The server may have forgotten them after that.
+    #: Until when the answers are valid (ms, monotonic). After that, the server may have forgotten them.
     until: int
 
 
 class PendingAnswers(ResetsInChild):
     """Answers that did not reach the caller, because the call ended in an error or was cancelled.
 
-    The next call of this client with such an item must get that first answer. The server knows it by the call's token for
-    ``LANE_TTL_MS``. If the server does not know it, the call was not executed. The token is then voided, so that a late copy
-    is not executed either.
+    This client's next call with such an item must return the first answer. The server keeps it under the call's token for
+    ``LANE_TTL_MS``. If the server does not have it, the call was not executed. The token is then voided, so that a late copy
+    of the call is not executed either.
     """
 
-    __slots__ = ("_generations", "_inbox", "_lock", "_lost", "_new", "_sweep_at", "exist")
+    __slots__ = ("_generations", "_inbox", "_lock", "_lost", "_new", "_sweep_at", "has_any")
 
     def __init__(self) -> None:
         #: False: no answer is pending.
-        self.exist: bool = False
-        #: The inbox: batches and their answers; answers None: the reply was lost.
-        #: The garbage collector may end a call anywhere, so ``keep`` takes no lock.
-        self._inbox: deque[tuple[Kept, str | None]] = deque()
+        self.has_any: bool = False
+        #: Batches that are not sorted yet, with their answers; None: the reply was lost. It needs no lock, because the garbage
+        #: collector may end a call, and so call ``keep``, at any moment.
+        self._inbox: deque[tuple[PendingBatch, str | None]] = deque()
         #: The last known generation of each shard.
         self._generations: dict[int, str] = {}
-        #: For each item whose answer is lost: the batches without a reply that contain it.
-        self._lost: dict[Any, list[Kept]] = {}
+        #: For each item whose answer is lost: the batches with it that got no reply.
+        self._lost: dict[Any, list[PendingBatch]] = {}
         #: The items that are known to be new, each with the batch that found it new.
-        self._new: dict[Any, Kept] = {}
+        self._new: dict[Any, PendingBatch] = {}
         self._sweep_at = 0
         super().__init__()
 
     def reset(self) -> None:
-        """Make a new lock: a thread that a forked child does not have may have held the old one."""
+        """Make a new lock. In a forked child, a thread of the parent may hold the old one forever."""
         self._lock = Lock()
 
-    def keep(self, batch: Batch, lasts: int) -> None:
-        """Keep a batch for as long as the server may know its answers, and its new items.
+    def keep(self, batch: Batch, lifetime_ms: int) -> None:
+        """Keep a batch as long as the server may have its answers and its new items.
 
-        ``lasts`` is how long (ms) its items are remembered.
+        ``lifetime_ms`` is how long (ms) the new items are remembered.
         """
         now = now_ms()
-        until = min(now + lasts, (batch.sent or now) + LANE_TTL_MS)
-        self._inbox.append((Kept(batch, until), batch.answers))
-        self.exist = True
+        until = min(now + lifetime_ms, (batch.sent or now) + LANE_TTL_MS)
+        self._inbox.append((PendingBatch(batch, until), batch.answers))
+        self.has_any = True
 
-    def settle(self, lost: Kept, answers: str) -> None:
-        """Store the answers to a lost batch, unless another call has fetched them."""
+    def store_answers(self, lost: PendingBatch, answers: str) -> None:
+        """Store the answers to a batch without a reply. They are ignored if another call has fetched them."""
         self._inbox.append((lost, answers))
 
-    def lost(self, digests: Iterable[Any]) -> list[Kept]:
-        """Return the batches without a reply that contain one of these items, or one of the oldest beyond ``MAX_LOST``."""
+    def lost(self, digests: Iterable[Any]) -> list[PendingBatch]:
+        """Return the batches without a reply that have one of these items.
+
+        If more than ``MAX_LOST`` items are lost, return the batches of the oldest, too.
+        """
         with self._lock:
-            self._take_in()
+            self._sort_inbox()
             oldest = islice(self._lost, max(0, len(self._lost) - MAX_LOST))
             return self._lost_with([*digests, *oldest])
 
-    def take_new(self, digests: Iterable[Any]) -> dict[Any, Batch]:
-        """Remove the given items that are known to be new, and return them, each with the batch that found it new."""
-        if not self.exist:
+    def pop_new(self, digests: Iterable[Any]) -> dict[Any, Batch]:
+        """Pop the given items that are known to be new. Return each with the batch that found it new."""
+        if not self.has_any:
             return {}
         with self._lock:
-            self._take_in()
+            self._sort_inbox()
             known = [*dict.fromkeys(filter(self._is_new, digests))]
-            # In one step, in case of a signal.
+            # One step, so that a signal can't interrupt it.
             new = dict(zip(known, map(self._new.pop, known), strict=True))
-            self.exist = False
-            # Checked afterwards, because ``keep`` may run in between.
+            self.has_any = False
+            # This is checked after the assignment, because ``keep`` may run in between.
             if self._inbox or self._lost or self._new:
-                self.exist = True
+                self.has_any = True
             return {key: kept.batch for key, kept in new.items()}
 
     def check_room(self, name: str, digests: Iterable[Any]) -> None:
-        """Raise TBloomError if too many items are known to be new, and none of these is one of them."""
+        """Raise TBloomError if too many items are known to be new, unless one of the given items is among them."""
         if len(self._new) < MAX_NEW and not self._inbox:
             return
         with self._lock:
-            self._take_in()
+            self._sort_inbox()
             if len(self._new) >= MAX_NEW:
                 self._new = {key: self._new[key] for key in self._new if self._is_new(key)}
             if len(self._new) < MAX_NEW or any(map(self._is_new, digests)):
@@ -158,46 +163,46 @@ class PendingAnswers(ResetsInChild):
             "repeat those calls before others (nothing of this one was done)"
         )
 
-    def known_new(self, digests: Iterable[Any]) -> dict[Any, Kept]:
-        """Return the given items that are known to be new, each with what is kept of it."""
+    def known_new(self, digests: Iterable[Any]) -> dict[Any, PendingBatch]:
+        """Return the given items that are known to be new, each with the batch that found it new."""
         with self._lock:
-            self._take_in()
+            self._sort_inbox()
             return {key: self._new[key] for key in digests if self._is_new(key)}
 
-    def drop_new(self, new: dict[Any, Kept]) -> None:
+    def drop_new(self, new: dict[Any, PendingBatch]) -> None:
         """Drop these answers, unless another call has taken or replaced them meanwhile."""
         with self._lock:
             for key, kept in new.items():
                 if self._new.get(key) is kept:
                     del self._new[key]
 
-    def knows(self, digests: Iterable[Any]) -> bool:
+    def all_new(self, digests: Iterable[Any]) -> bool:
         """Return True if all of these items are known to be new."""
         with self._lock:
-            self._take_in()
+            self._sort_inbox()
             return all(map(self._is_new, digests))
 
     def forget(self, digests: Iterable[Any]) -> None:
         """Drop the answers to these items."""
         with self._lock:
-            self._take_in()
+            self._sort_inbox()
             for key in digests:
                 self._lost.pop(key, None)
                 self._new.pop(key, None)
 
     def note_generation(self, shard: int, generation: str) -> None:
-        """Set the shard's present generation. Answers of other generations are ignored."""
+        """Set the shard's current generation. Answers of other generations are ignored."""
         self._generations[shard] = generation
 
     def __contains__(self, key: Any) -> bool:
-        if not self.exist:
+        if not self.has_any:
             return False
         with self._lock:
-            self._take_in()
+            self._sort_inbox()
             return bool(self._lost_with([key])) or self._is_new(key)
 
-    def _take_in(self) -> None:
-        """Sort the inbox into lost and new items. Now and then, remove expired answers."""
+    def _sort_inbox(self) -> None:
+        """Sort the inbox into lost and new items. Once a minute, also remove expired answers."""
         while self._inbox:
             kept, answers = self._inbox[0]
             batch = kept.batch
@@ -207,7 +212,7 @@ class PendingAnswers(ResetsInChild):
                     if kept not in lost:
                         lost.append(kept)
             else:
-                # From a lost batch, only answers that no other call has fetched or forgotten meanwhile.
+                # If the reply was lost, ignore answers that another call has fetched or forgotten meanwhile.
                 self._new |= {
                     key: kept
                     for key, answer in zip(batch.digests, answers, strict=False)
@@ -219,15 +224,15 @@ class PendingAnswers(ResetsInChild):
                         lost.remove(kept)
                     if not lost:
                         self._lost.pop(key, None)
-            self._inbox.popleft()  # last, so that an interrupt loses nothing
+            self._inbox.popleft()  # this comes last, so that an interrupt loses nothing
         now = now_ms()
         if now >= self._sweep_at:
             self._sweep_at = now + _SWEPT_EVERY_MS
             self._new = {key: kept for key, kept in self._new.items() if kept.until > now}
             self._lost = {key: left for key in self._lost if (left := self._lost_with([key]))}
 
-    def _lost_with(self, digests: Iterable[Any]) -> list[Kept]:
-        """Return the batches without a reply that contain one of these items, and that the server may still know."""
+    def _lost_with(self, digests: Iterable[Any]) -> list[PendingBatch]:
+        """Return the batches without a reply that have one of these items, if the server may still have their answers."""
         now = now_ms()
         lost = dict.fromkeys(kept for key in digests for kept in self._lost.get(key, ()))
         return [kept for kept in lost if kept.until > now]

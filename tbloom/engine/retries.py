@@ -1,4 +1,4 @@
-"""The kinds of redis-py's errors (error replies, outages, passing errors), and retries of calls after passing errors."""
+"""The kinds of redis-py's errors, and retries after transient errors."""
 
 from __future__ import annotations
 
@@ -37,32 +37,32 @@ def _unwrapped(error: Exception) -> Exception:
     return exceptions.ResponseError(f"{wrapped[1]} {wrapped[2]}")
 
 
-# A call is sent again after these: the connection failed, slots are moving to another node, the server is no longer a
-# master, or it refuses every call for a while.
+# Transient errors, after which a call is sent again: the connection failed, slots are moving to another node, the server is no
+# longer a master, or it refuses all calls for a while.
 _PASSING = (
     exceptions.ConnectionError,
     exceptions.TimeoutError,
-    exceptions.AskError,  # MovedError too
+    exceptions.AskError,  # the base class of MovedError
     exceptions.TryAgainError,
-    exceptions.ClusterError,  # ClusterDownError too
+    exceptions.ClusterError,  # the base class of ClusterDownError
     exceptions.ReadOnlyError,
 )
 _PASSING_CODES = re.compile("(BUSY|CLUSTERDOWN|LOADING|MASTERDOWN|NOREPLICAS|TRYAGAIN|UNBLOCKED) ")
-# These last until somebody frees memory or disk space.
+# Errors that last until somebody frees memory or disk space.
 _LASTING = exceptions.OutOfMemoryError
 _LASTING_CODE = "MISCONF "
 _FINAL = (exceptions.AuthenticationError, exceptions.AuthorizationError)
 
 
 def _passes(error: Exception) -> bool:
-    """Return True if the error passes by itself."""
+    """Return True if the error goes away by itself."""
     if isinstance(error, _FINAL):
         return False
     return isinstance(error, _PASSING) or bool(_PASSING_CODES.match(str(error)))
 
 
 def is_outage(error: Exception) -> bool:
-    """Return True if the error is about the server's present state, not about the call."""
+    """Return True if the error is caused by the server's state, and not by the call."""
     is_lasting = isinstance(error, _LASTING) or str(error).startswith(_LASTING_CODE)
     return is_lasting or _passes(error)
 
@@ -70,7 +70,8 @@ def is_outage(error: Exception) -> bool:
 def as_redis_error(error: Exception) -> Exception:
     """Return the error, or a ConnectionError in place of a RedisClusterException.
 
-    ``except RedisError`` would not catch a RedisClusterException: no node answers, or some slots have no node.
+    redis-py raises RedisClusterException if no node answers, or if some slots have no node. It is no RedisError, so
+    ``except RedisError`` would not catch it.
     """
     if isinstance(error, exceptions.RedisClusterException):
         lost = exceptions.ConnectionError(str(error))
@@ -82,8 +83,8 @@ def as_redis_error(error: Exception) -> Exception:
 class Retries:
     """Calls, their replies so far, and the calls to send next.
 
-    Calls without a reply are sent again after ``pause`` seconds. ``retry_seconds`` returns for how long, and is asked after
-    each try. ``node_of`` returns the node that a call goes to.
+    Calls without a reply are sent again after ``pause`` seconds. ``retry_seconds`` returns for how long (s) calls are retried;
+    it is called after each try. ``node_of`` returns the node that a call goes to.
     """
 
     def __init__(
@@ -95,16 +96,17 @@ class Retries:
         at_once: int = AT_ONCE,
     ) -> None:
         self.replies: list[Any] = [None] * len(calls)
-        #: True: a server is no longer a master. The driver closes connections, so that the address may lead to a new master.
+        #: True: a server is no longer a master. The driver closes connections, so that the next ones may reach a new master.
         self.is_demoted: bool = False
         #: True: the next try comes after a pause.
         self.waits: bool = False
         #: The longest pause before the next try (s), doubled with each try.
         self._longest = _LONGEST_PAUSE / 128
         self._retry_seconds, self._node_of, self._at_once = retry_seconds, node_of, at_once
-        #: The calls without a reply, by their places, and the places of the calls that were sent last.
+        #: The calls without a reply, by their places.
         self._waiting = dict(enumerate(calls))
-        self._asked = list[int]()
+        #: The places of the calls that were sent last.
+        self._sent = list[int]()
         #: Retries are counted from the first error (monotonic), so that a suspended process still retries.
         self._began: float | None = None
 
@@ -120,18 +122,18 @@ class Retries:
             places = of_node[self._node_of(call)]
             if len(places) < self._at_once:
                 places.append(place)
-        self._asked = sorted(chain.from_iterable(of_node.values()))
-        return [self._waiting[place] for place in self._asked]
+        self._sent = sorted(chain.from_iterable(of_node.values()))
+        return [self._waiting[place] for place in self._sent]
 
-    def take(self, replies: Sequence[Any]) -> None:
-        """Take the reply, or redis-py's error, to each call that was sent.
+    def record(self, replies: Sequence[Any]) -> None:
+        """Record the reply, or redis-py's error, to each call that was sent.
 
-        If the server does not know a script, its text is sent next. Passing errors are retried until ``retry_for`` is over.
-        Any other error reply becomes the call's reply. Any other error is raised.
+        If the server does not know a script, the next call sends its text. After a transient error, a call is retried until
+        ``retry_for`` is over. Any other error reply becomes the call's reply. Any other error is raised.
         """
         now = time.monotonic()
         self.is_demoted = self.waits = False
-        for place, reply in zip(self._asked, replies, strict=True):
+        for place, reply in zip(self._sent, replies, strict=True):
             call = self._waiting[place]
             if not isinstance(reply, Exception):
                 self.replies[place] = reply
@@ -140,7 +142,7 @@ class Retries:
             error, self._began = _unwrapped(reply), self._began or now
             self.is_demoted |= isinstance(error, exceptions.ReadOnlyError)
             if isinstance(error, exceptions.NoScriptError) and call.words[0] == "EVALSHA":
-                # After a SCRIPT FLUSH, a restart or a failover.
+                # The server loses its scripts by a SCRIPT FLUSH, a restart or a failover.
                 self._waiting[place] = call.with_text()
             elif _passes(error) and now < self._began + self._retry_seconds():
                 self.waits = True

@@ -1,7 +1,7 @@
 """The Lua scripts, and their hashes for EVALSHA.
 
-A script's text is its file. The files of ``lua/shared`` that a line names (``-- Includes   blocks, clock``) are inserted
-before that line, each of them once. Nothing else is changed, and nothing is left out.
+A script's text is that of its file, and of the files of ``lua/shared`` that it includes. A line ``-- Includes   blocks, clock``
+names such files. They are inserted before that line, each of them once. Nothing else is changed or left out.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ if not _FOLDER.is_dir():
 
 
 class Script:
-    """A file of ``lua/``, ``bloom/add`` for example; read at its first use.
+    """A file of ``lua/``, for example ``bloom/add``. It is read at its first use.
 
-    It has no ``cached_property``: before Python 3.12 that takes a lock, and a child that is forked meanwhile would wait for
-    it forever.
+    ``cached_property`` is not used: before Python 3.12 it takes a lock, and a child that is forked meanwhile would wait for
+    that lock forever.
     """
 
     def __init__(self, name: str) -> None:
@@ -46,12 +46,12 @@ class Script:
         return sha1(self.text.encode(), usedforsecurity=False).hexdigest()
 
     def call(self, keys: Sequence[Any] = (), args: Sequence[Any] = ()) -> Call:
-        """Return a call by the hash."""
+        """Return a call of the script by its hash."""
         return Call(("EVALSHA", self.sha, len(keys), *keys, *args), script=self)
 
 
 def _with_included(name: str, included: set[str]) -> str:
-    """Return a file's text, after the files that it includes. Leave out those that are ``included`` already."""
+    """Return a file's text, with the files that it includes before it. Skip files that are ``included`` already."""
     before, *pieces = _INCLUDES.split(_FOLDER.joinpath(f"{name}.lua").read_text(encoding="utf-8"))
     text = before
     for line, names, after in zip(pieces[::3], pieces[1::3], pieces[2::3], strict=True):

@@ -1,7 +1,7 @@
-"""Calls through a redis-py client, for both drivers.
+"""The parts of sending calls through a redis-py client that both drivers share.
 
-One call is one ``execute_command``; several are a pipeline. Only public methods are used, so that a subclass, a tracer or a
-fake sees each call.
+A single call goes through ``execute_command``, several calls through a pipeline. Only public methods are used, so that a
+subclass, a tracer or a fake sees each call.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from redis.client import NEVER_DECODE
 from tbloom.engine.flow import Call
 from tbloom.engine.retries import as_redis_error
 
-#: How long (ns) connections are used before the address is resolved again: it may lead to a new master by then. Reads would
-#: keep hitting a demoted master, which answers them as a replica.
+#: How long (ns) connections are used before the address is resolved again, because it may lead to a new master by then.
+#: Otherwise reads would keep hitting a demoted master, which answers them as a replica.
 _RENEWAL_NS = 60_000_000_000
 #: Errors that redis-py raises if another thread closes the connection that it uses.
 _BROKEN = (OSError, AttributeError, RuntimeError, ValueError)
@@ -38,14 +38,14 @@ def is_cluster(client: Any) -> bool:
 
 
 def plain_options(client: Any) -> dict[str, Any]:
-    """Return the options of ``execute_command`` for all calls of a client; an empty dict if each call has its own."""
+    """Return the options of ``execute_command`` that all calls of a client share, or an empty dict if each call has its own."""
     has_cache = getattr(client, "get_cache", lambda: None)() is not None
     return {} if has_cache or is_cluster(client) else BYTES
 
 
 def options_of(client: Any, call: Call) -> dict[str, Any]:
     """Return the options of ``execute_command`` for a call, for a client whose calls have their own."""
-    if is_cluster(client):  # redis-py would ask the server which of the words are keys
+    if is_cluster(client):  # otherwise redis-py would ask the server which arguments are keys
         return {**BYTES, "target_nodes": client.get_node_from_key(call.key)}
     return {**BYTES, "keys": [call.key]}  # for the client's cache
 
@@ -59,7 +59,10 @@ def queued(client: Any, commands: Iterable[Call]) -> Any:
 
 
 def node_of(client: Any, call: Call) -> str:
-    """Return the name of the node that a call goes to; "" for a single server, or if no node has the key at present."""
+    """Return the name of the node that a call goes to.
+
+    Return "" for a single server, or if no node has the key at present.
+    """
     if is_cluster(client):
         with suppress(redis.exceptions.RedisClusterException):
             return str(client.get_node_from_key(call.key).name)
@@ -67,13 +70,13 @@ def node_of(client: Any, call: Call) -> str:
 
 
 def redis_error(error: BaseException) -> Exception:
-    """Return redis-py's error for an exception that it has raised. Re-raise anything else, such as an interrupt."""
-    # The traceback would refer to the caller's frame, and so to the store.
+    """Return the redis-py error for an exception that redis-py has raised. Re-raise anything else, such as an interrupt."""
+    # A traceback would refer to the caller's frame, and so keep the store alive.
     if isinstance(error, (redis.RedisError, redis.exceptions.RedisClusterException)):
         return as_redis_error(error).with_traceback(None)
     if isinstance(error, TimeoutError):
         return redis.TimeoutError("no reply in time")
-    # A TypeError too, if redis-py polls a socket that is None by now. Other TypeErrors come from wrong options.
+    # redis-py raises a TypeError if it polls a socket that was closed meanwhile. Other TypeErrors come from wrong options.
     if isinstance(error, _BROKEN) or (isinstance(error, TypeError) and "fileno" in str(error)):
         return redis.ConnectionError(f"disconnected while in use ({error})")
     raise error

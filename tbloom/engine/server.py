@@ -1,4 +1,4 @@
-"""Questions to a server (its time, stored parameters, whether it evicts keys), and the client's copy of its clock."""
+"""Flows that read a server's time, stored parameters and eviction policy, and the client's copy of the server's clock."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import re
 import time
 
 from tbloom.engine.flow import Call, Flow, request, request_all, text
-from tbloom.engine.parameters import Guarded, mismatch
+from tbloom.engine.parameters import StoreConfig, mismatch
 
 
 class ServerClock:
-    """The server's last known time, plus the time passed since by this machine's monotonic clock.
+    """An estimate of the server's time: its last known time, plus the time that has passed since.
 
-    It starts from this machine's wall clock. If that is wrong, the server corrects the first call.
+    The first estimate is this machine's time. If that is wrong, the server's reply to the first call corrects it.
     """
 
     __slots__ = ("_ahead",)
@@ -29,21 +29,21 @@ class ServerClock:
         self._ahead = server_ms - time.monotonic_ns() // 1_000_000
 
 
-def ask_time(config: Guarded, clock: ServerClock) -> Flow[None]:
-    """Set the clock by the server that holds the store."""
+def ask_time(config: StoreConfig, clock: ServerClock) -> Flow[None]:
+    """Read the server's time, and set the clock to it."""
     [[seconds, microseconds]] = yield from request([Call(("TIME",), config.keys.root)])
     clock.learn(int(seconds) * 1000 + int(microseconds) // 1000)
 
 
-def check_stored(config: Guarded) -> Flow[None]:
-    """Raise ConfigMismatch if other parameters than the client's are stored at the root."""
+def check_stored(config: StoreConfig) -> Flow[None]:
+    """Raise ConfigMismatch if the parameters at the root key differ from the client's."""
     [stored] = yield from request([Call(("GET", config.keys.root))])
     if stored is not None and text(stored) != config.stored:
         raise mismatch(config, stored)
 
 
 def evictions(keys: list[str]) -> Flow[list[str]]:
-    """Return warnings about the servers of these keys that evict keys when their memory is full, each distinct text once."""
+    """Return a warning for each limit and policy by which the servers of these keys evict keys when their memory is full."""
     warnings: dict[str, None] = {}
     calls = [Call(("INFO", "memory"), key) for key in keys]
     for section in map(str, (yield from request_all(calls))):  # redis-py makes a dict of it

@@ -30,8 +30,9 @@ T = TypeVar("T")
 class Sender(ResetsInChild):
     """A sender of calls through one client, for any number of threads.
 
-    If we own the client (``keeps``), single calls reuse a kept client with one connection (``redis.Redis.client``): a pool
-    check-out doubles their cost. If the server has closed a kept connection, the next call fails, so this needs retries.
+    If we own the client (``keeps``), single calls reuse a kept client with one connection (``redis.Redis.client``), because a
+    pool check-out would double their cost. If the server has closed a kept connection, the next call fails. So kept
+    connections need retries.
     """
 
     __slots__ = ("_client", "_kept", "_plain", "_renewal", "keeps")
@@ -60,7 +61,7 @@ class Sender(ResetsInChild):
                     return [client.execute_command(*first.words, **options)]
                 with suppress(IndexError):
                     kept = self._kept.pop()
-                # Outside of the handler, so that an error has no IndexError as its context.
+                # This is outside of the ``with``, so that an error does not have the IndexError as its context.
                 if kept is None:
                     kept = client.client()
                 reply = kept.execute_command(*first.words, **options)
@@ -79,10 +80,10 @@ class Sender(ResetsInChild):
     def _failed(self, error: BaseException) -> Exception:
         """Map the error to a redis-py error. Re-raise anything else."""
         try:
-            self.release_kept()  # the server may have closed these too; the pool checks them
+            self.release_kept()  # the server may have closed these too; the pool checks connections
             return redis_error(error)
         except BaseException:
-            self.close_idle()  # an interrupt: a late reply may arrive on a connection that is back in the pool
+            self.close_idle()  # after an interrupt, a late reply may arrive on a connection in the pool
             raise
 
     def release_kept(self) -> None:
@@ -108,7 +109,7 @@ class SyncDriver(SyncVerbs, Store["redis.Redis | redis.RedisCluster", Any]):
     _CLIENTS = (redis.Redis, redis.RedisCluster)
     _RETRY = Retry
     _sender: Sender
-    #: Take over the stored parameters, for ``open``. Only stores with an ``open`` define it.
+    #: Adopt the stored parameters, for ``open``. Only stores with an ``open`` define it.
     _adopt: Callable[..., None]
 
     def _own_client(self) -> None:
@@ -120,7 +121,7 @@ class SyncDriver(SyncVerbs, Store["redis.Redis | redis.RedisCluster", Any]):
         cls, client: Any, name: str, options: ClientOptions, own: Mapping[str, Any], *adopted: Any
     ) -> Self:
         """Open an existing store with its stored parameters."""
-        store = cls._made(client, name, options, own)
+        store = cls._for_client_or_url(client, name, options, own)
         store._adopts = False  # noqa: SLF001 - its own; _adopt takes all parameters
         try:
             store._adopt(*adopted)  # noqa: SLF001 - its own
@@ -129,7 +130,7 @@ class SyncDriver(SyncVerbs, Store["redis.Redis | redis.RedisCluster", Any]):
             raise
         return store
 
-    def _begin(self) -> None:
+    def _set_up_driver(self) -> None:
         self._sender = Sender(self.client)
         if isinstance(self.client, redis.RedisCluster):
             self._on_cluster(len(self.client.get_primaries()))  # type: ignore[no-untyped-call]
@@ -173,7 +174,7 @@ class SyncDriver(SyncVerbs, Store["redis.Redis | redis.RedisCluster", Any]):
             answer: T = stop.value
             return answer
         finally:
-            flow.close()  # after an error, it keeps the answers that are lost
+            flow.close()  # after an error, the flow stores the lost answers
 
     def _retried(self, calls: Sequence[Call], replies: Sequence[Any]) -> Sequence[Any]:
         """Return the replies to these calls, with retries.
@@ -181,8 +182,8 @@ class SyncDriver(SyncVerbs, Store["redis.Redis | redis.RedisCluster", Any]):
         ``replies`` has the first attempt's replies; it is empty if nothing was sent.
         """
         retries = self._retries(calls)
-        while asked := retries.next_calls():
-            retries.take(replies or self._sender.send(asked))
+        while to_send := retries.next_calls():
+            retries.record(replies or self._sender.send(to_send))
             replies = []
             if retries.is_demoted:
                 self._sender.close_idle()

@@ -1,10 +1,10 @@
 """Tokens that make a call safe to resend.
 
-A token is a lane's name and a number. The server keeps the answer to the last call of each lane, and repeats it for a call
-with the same number. One answer is enough, because a lane has one call at a time: a call takes a free lane, or a new one,
-and frees it once its answer has come. A lane whose call got no answer is never used again, because a late copy of that call
-may still arrive. NFS version 4.1 makes calls safe to resend in the same way, and calls a lane a slot (RFC 8881, section
-2.10.6, "Exactly Once Semantics").
+A token is the name of a lane, and a number. The server keeps the answer to the last call of each lane, and repeats it if a
+call comes with the same number. One answer is enough, because a lane has one call at a time: a call takes a free lane, or a
+new one, and frees it when its answer has come. If a call gets no answer, its lane is not used again, because a late copy of the
+call may still arrive. NFS version 4.1 uses the same method, where a lane is called a slot (RFC 8881, section 2.10.6, "Exactly
+Once Semantics").
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ import secrets
 from collections import deque
 from itertools import count
 
-#: How long the server keeps a lane's answer (ms): longer than all retries take (redis-py's default: 10 of at most 5 s
-#: each; the time-out of scrapy-redis: 30 s).
+#: How long the server keeps a lane's answer (ms). This is longer than all retries take (redis-py's default: 10 retries of at most
+#: 5 s each; the time-out of scrapy-redis: 30 s).
 LANE_TTL_MS = 3_600_000
 
 
 class Lane:
-    """One lane of a client; ``number`` is that of its present or last call."""
+    """One lane of a client. ``number`` is the number of its current or last call."""
 
     __slots__ = ("field", "name", "number", "token")
 
     def __init__(self, name: str) -> None:
         self.name: str = name
-        #: Its field in a filter's state.
+        #: The lane's field in a filter's state.
         self.field: bytes = b"L" + name.encode()
         self.number: int = 0
-        #: The token of its present call, in the format of a filter's scripts (``lua/shared/lanes.lua``).
+        #: The token of the current or last call, in the format of a filter's scripts (``lua/shared/lanes.lua``).
         self.token: bytes = b""
 
 

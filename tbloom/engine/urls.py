@@ -1,4 +1,4 @@
-"""Clients of redis-py from URLs."""
+"""redis-py clients from URLs."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any
 
 from tbloom.errors import ConfigError
 
-#: How long (s) these clients wait for a reply, or for a connection; a call takes the server milliseconds.
+#: How long (s) these clients wait for a reply, or for a connection. The server needs milliseconds for a call.
 SOCKET_TIMEOUT = 2.0
 
-#: redis-py's options for a client that a URL leads to, by name.
+#: The redis-py options of a client that is made for a URL, by name.
 ClientOptions = Mapping[str, Any] | None
 
-# A URL without its scheme that is surely no password.
-_PLACE = re.compile(r"(localhost|[0-9]+(\.[0-9]+){3}):[0-9]{1,5}")
-# The whole URL. Its pieces are so narrow that none can match a piece of a password.
+# A host and port without a scheme. It is too simple to be a password.
+_HOST_AND_PORT = re.compile(r"(localhost|[0-9]+(\.[0-9]+){3}):[0-9]{1,5}")
+# A whole URL. Its groups are so strict that none can match a piece of a password.
 _URL = re.compile(
     r"((?:(?P<unix>unix)|(?!unix:)[a-z]+(?P<cluster>\+cluster)?)://)?(?P<user>(?:(?!;password=)[^/?#])*@)?"
     r"(?P<place>(?(unix)/[^?#@;=]*|(?:[\w.%-]*|\[[\w.:%-]+\])(?::[0-9]*)?(?:/[0-9]*)?))"
@@ -25,12 +25,12 @@ _URL = re.compile(
 
 
 def without_secrets(url: object) -> str:
-    """Return the pieces of a URL that may be shown: scheme, host, port and database."""
+    """Return the URL without its user, password and options."""
     if not isinstance(url, str):
         return type(url).__name__
-    if _PLACE.fullmatch(url):  # only the scheme is missing
+    if _HOST_AND_PORT.fullmatch(url):  # only the scheme is missing
         return url
-    # Any other text without a scheme may be a password alone.
+    # Any other text without a scheme may be a password.
     if (match := _URL.fullmatch(url)) and match[1]:
         return f"{match[1]}{'***@' if match['user'] else ''}{match['place']}"
     scheme = re.match(r"[a-z]+(\+cluster)?://", url)
@@ -38,7 +38,7 @@ def without_secrets(url: object) -> str:
 
 
 def without_retries(retry: Callable[..., Any]) -> Any:
-    """Return an instance of redis-py's class ``retry`` that never retries: tbloom does it, for ``retry_for`` seconds."""
+    """Return an object of redis-py's class ``retry`` that never retries, because tbloom itself retries calls."""
     from redis.backoff import NoBackoff  # noqa: PLC0415 - `tbloom --help` needs no redis-py
 
     return retry(NoBackoff(), 0)
@@ -52,7 +52,7 @@ def make_client(
 ) -> Any:
     """Return redis-py's client for the URL.
 
-    Raise ConfigError if redis-py can't read the URL, or takes no such options. (Its cluster client ignores unknown ones.)
+    Raise ConfigError if redis-py can't read the URL, or does not know an option. (Its cluster client ignores unknown options.)
     """
     given = check_options(options)
     usual = {
@@ -66,12 +66,12 @@ def make_client(
         if pool is not None:  # a cluster's client has connected already
             pool.connection_class(**pool.connection_kwargs)
     except (ValueError, TypeError, NameError) as error:  # NameError: a bug of redis-py 5.0
-        # Of two options, the second may be a piece of the first one's value.
+        # What looks like a second option may belong to the value of the first, which may be a password.
         why = "" if given or re.search("[@&]", url) else f" ({error})"
         unknown = [name for name in given if isinstance(error, TypeError) and name in str(error)]
     else:
         return client
-    # Raised here, so that redis-py's error is not its context. Values are not shown: they may be passwords.
+    # The error is raised here, so that redis-py's error is not its context. Values are not shown, because they may be passwords.
     if unknown:
         raise ConfigError("client_options", unknown, "options that redis-py takes")
     if given:
@@ -80,23 +80,23 @@ def make_client(
 
 
 def check_options(options: ClientOptions) -> Mapping[str, Any]:
-    """Return the options; for None, an empty dict. Raise a ConfigError that shows no values if they can't be right."""
+    """Return the options, or an empty dict for None. Raise ConfigError, without showing a value, if they can't be right."""
     if not isinstance(options, Mapping | None) or not all(
         isinstance(name, str) for name in options or ()
     ):
         raise ConfigError("client_options", type(options), "a dict of redis-py's options, by name")
     if "retry" in (options or ()):
-        raise ConfigError("client_options", ["retry"], "none of retries (see retry_for)")
+        raise ConfigError("client_options", ["retry"], "no option for retries (see retry_for)")
     return options or {}
 
 
 def parse_url(url: Any) -> tuple[str, bool]:
-    """Return the URL for redis-py, and whether it is a cluster's. Raise ConfigError if the URL can't be read."""
+    """Return the URL for redis-py, and whether it is a cluster's. Raise ConfigError if the URL is not valid."""
     if not isinstance(url, str) or not re.match(r"(rediss?(\+cluster)?|unix)://", url):
         expected = "a URL that starts with redis://, rediss://, redis+cluster://, rediss+cluster:// or unix://"
         raise ConfigError("url", without_secrets(url), expected)
     match = _URL.fullmatch(url)
-    if not match:  # redis-py would use database 0, or take a piece of a password for the port
+    if not match:  # redis-py would use database 0, or mistake a piece of a password for the port
         expected = "the number of a database after the last /, and %40 %2F %3F %23 for @ / ? # in a password"
         raise ConfigError("url", without_secrets(url), expected)
     return url.replace("+cluster", "", 1) if match["cluster"] else url, bool(match["cluster"])

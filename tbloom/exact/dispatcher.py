@@ -84,7 +84,7 @@ class ExactDispatcher(BucketDispatcher[ExactBatch]):
 
     def discard(self, digests: list[int]) -> Flow[Answers]:
         """Remove the items, and return which of them were remembered."""
-        return self.take_out(digests, self.batches(digests), partial(self.call, "discard"))
+        return self.remove_items(digests, self.batches(digests), partial(self.call, "discard"))
 
     def batches(self, digests: Iterable[int], ttl: int = 0) -> list[ExactBatch]:
         """Return the distinct digests, by shard, in batches for one call each."""
@@ -172,10 +172,10 @@ class ExactDispatcher(BucketDispatcher[ExactBatch]):
         batch.compared = False  # other clients may change the parameters before a further call
         return call
 
-    def last_call(self, batch: ExactBatch) -> Call:
+    def replay(self, batch: ExactBatch) -> Call:
         """Return a discard of no items: the server keeps its answer in any case."""
         return self.call("discard", batch)
 
-    def _lasts(self, batch: ExactBatch) -> int:
+    def _lifetime_ms(self, batch: ExactBatch) -> int:
         """Return how long (ms) the items that a batch has added are remembered."""
         return batch.ttl or LANE_TTL_MS

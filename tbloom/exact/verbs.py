@@ -67,7 +67,7 @@ class ExactVerbs(Store[Client, ExactConfig]):
         self.config = ExactConfig(name, shards)
         self._ttl = check_ttl(ttl)
         self._dispatcher = ExactDispatcher(self.config)
-        self._begin()
+        self._set_up_driver()
 
     @classmethod
     def from_url(
@@ -249,6 +249,6 @@ def _clear(dispatcher: ExactDispatcher) -> Flow[None]:
         except TBloomError:  # the layout is not tbloom's, so it leads to no buckets
             directory = Directory("")
         cleared = ExactBatch([], shard, generation=directory.generation)
-        yield from dispatcher.send_once([cleared], partial(calls.clear, config))
+        yield from dispatcher.send_with_tokens([cleared], partial(calls.clear, config))
         prefix = config.keys.buckets(directory.generation, shard)
         yield from request_all([Call(("UNLINK", *keys)) for keys in bucket_keys(prefix, directory)])

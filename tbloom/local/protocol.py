@@ -51,7 +51,7 @@ class Protocol:
         """Adds the items; returns the new ones."""
         age = check_keep(keep, within, self.config.slices)
         within, pending = check_within(within, self.config.slices), self.pending_answers
-        if pending.exist:
+        if pending.has_any:
             pending.check_room(self.config.name, digests)
         new: list[bytes] = []
         try:
@@ -73,7 +73,7 @@ class Protocol:
         except BaseException:
             self.keep_pending(new)
             raise
-        return [*new, *pending.take_new(digests)]
+        return [*new, *pending.pop_new(digests)]
 
     def contains_many(self, digests: list[bytes], within: int | None) -> list[bool]:
         """True for each item that has been seen."""

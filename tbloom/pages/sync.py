@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any, Self
 
 from tbloom.arguments import Item, check_at, check_items
-from tbloom.engine.forks import in_child
+from tbloom.engine.forks import call_in_child
 from tbloom.errors import ConfigError, TBloomError
 from tbloom.pages import calendar, opening, reading
 from tbloom.pages.config import agreed, given
@@ -74,7 +74,7 @@ class PageStore:
             opened = opening.to_write(self._root, wanted, segment_bytes, codec)
             self._index, self._config, self._writer = opened
         self._is_open = True
-        in_child(self._after_fork)
+        call_in_child(self._after_fork)
 
     @classmethod
     def rebuild(

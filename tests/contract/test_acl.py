@@ -98,7 +98,7 @@ def test_no_documented_command_can_be_left_out(
         pytest.raises(redis.ResponseError, match=REFUSED) as caught,
     ):
         VERBS[user](client, name, 1)
-    assert "(SECURITY.md has all rights that are needed; the server's ACL LOG says" in str(
+    assert "(SECURITY.md lists all rights that tbloom needs; the server's ACL LOG shows" in str(
         caught.value
     )
     if (user, command) == (BLOOM, "pexpireat"):  # as the document warns

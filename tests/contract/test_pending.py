@@ -67,7 +67,7 @@ def test_a_lost_call_is_not_executed_once_its_answer_is_forgotten(
         assert [] == seen._dispatcher.pending_answers.lost([])
         assert seen.add("another")
         assert was_executed == other.contains("x")
-        assert not seen._dispatcher.pending_answers.exist
+        assert not seen._dispatcher.pending_answers.has_any
         assert [not was_executed, False] == [other.add("x"), seen.add("x")]
 
 
@@ -206,7 +206,7 @@ def test_new_items_of_another_generation_are_dropped_also_if_they_are_kept_later
             answers.keep(Batch([b"a"], answers="1", generation=other), LANE_TTL_MS)
             answers.keep(Batch([b"b"], answers="1", generation=other, shard=1), LANE_TTL_MS)
             answers.note_generation(0, present)
-            assert [False, True] == [answers.knows([b"a"]), answers.knows([b"b"])]
+            assert [False, True] == [answers.all_new([b"a"]), answers.all_new([b"b"])]
 
 
 def test_a_call_that_is_lost_once_its_text_was_sent_may_be_executed_late() -> None:
@@ -216,5 +216,5 @@ def test_a_call_that_is_lost_once_its_text_was_sent_may_be_executed_late() -> No
     for error in (redis.exceptions.NoScriptError(), redis.ConnectionError()):
         assert not call.is_resent
         retries.next_calls()
-        retries.take([error])
+        retries.record([error])
     assert call.is_resent

@@ -1,4 +1,4 @@
-"""What people hang on their own Redis client sees each of tbloom's calls, and works; and so do fakes of a server."""
+"""A caller's own client keeps its settings. Subclasses, tracers, metrics and fakes of it see each of tbloom's calls."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MANY = [f"item {i}" for i in range(1000)]
 @pytest.mark.parametrize("store", [BLOOM, EXACT], ids=str)
 @pytest.mark.parametrize("client", [fakeredis.FakeRedis, fakeredis.FakeAsyncRedis])
 async def test_a_filter_works_on_fakeredis(store: Store, client: Any) -> None:
-    """With which crawlers are tested without a server (docs/recipes.md)."""
+    """So crawlers can be tested without a server (docs/recipes.md)."""
     opened = store.of_client(client(), "news")
     seen = awaited(opened) if client is fakeredis.FakeRedis else opened
     assert [True, False] == [await seen.add("a"), await seen.add("a")]
@@ -50,7 +50,7 @@ async def test_a_filter_works_on_fakeredis(store: Store, client: Any) -> None:
 
 
 class Counting(redis.Redis):
-    """A subclass with an ``execute_command`` and a ``pipeline`` of its own."""
+    """A subclass that overrides ``execute_command`` and ``pipeline``."""
 
     seen: list[str]
 
@@ -64,7 +64,7 @@ class Counting(redis.Redis):
 
 
 def test_a_subclass_sees_each_call(url: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Which is one for each item, whatever the verb; several items go by pipelines. (Heartbeats come later.)"""
+    """Each verb makes one call for one item, and a pipeline for several shards or batches. (Heartbeats come later.)"""
     monkeypatch.setattr("tbloom.bloom.claims.heartbeat._FIRST", 60.0)
     with Counting.from_url(url) as client:
         client.seen = []
@@ -84,7 +84,7 @@ def test_a_subclass_sees_each_call(url: str, name: str, monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("kind", [TimeBloom, AsyncTimeBloom])
 async def test_opentelemetry_has_a_span_for_each_call(url: str, name: str, kind: Any) -> None:
-    """Named EVALSHA, or by what the batch's pipeline has."""
+    """The span is named EVALSHA, or lists the commands of the batch's pipeline."""
     redis_spans = pytest.importorskip("opentelemetry.instrumentation.redis").RedisInstrumentor()
     exporter, provider = InMemorySpanExporter(), TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
@@ -133,7 +133,7 @@ def test_redis_py_s_own_metrics_count_each_call(url: str, name: str) -> None:
 
 
 class Rotating(CredentialProvider):
-    """Gives the password that is valid now."""
+    """Return the password that is valid now."""
 
     password, asked = "first", 0
 
@@ -142,10 +142,10 @@ class Rotating(CredentialProvider):
         return "crawler", self.password
 
 
-def test_a_password_that_changes_is_asked_for(
+def test_each_connection_reads_the_current_password(
     own: redis.Redis, own_server: LocalRedis, name: str
 ) -> None:
-    """By each connection that opens: calls go on as the password changes and connections break."""
+    """Calls still succeed after the password has changed and connections have broken."""
     provider, user = Rotating(), ["ACL", "SETUSER", "crawler", "on", "~*", "+@all", "resetpass"]
     own.execute_command(*user, ">first")
     with redis.Redis(port=own_server.port, credential_provider=provider) as client:
@@ -161,10 +161,10 @@ def test_a_password_that_changes_is_asked_for(
 @pytest.mark.parametrize("kind", [BLOOM, EXACT, DISTINCT], ids=str)
 @pytest.mark.parametrize("library", [redis, redis.asyncio])
 @pytest.mark.parametrize("is_sentinels", [False, True])
-async def test_a_client_stays_as_its_owner_made_it(
+async def test_a_callers_client_keeps_its_settings(
     url: str, name: str, kind: Store, library: Any, *, is_sentinels: bool
 ) -> None:
-    """Through a Sentinel, too: tbloom's retries come after those of the client."""
+    """Also through a Sentinel. tbloom retries after the client's own retries."""
     sentinel = library.sentinel.Sentinel([("127.0.0.1", 9)], socket_timeout=5)
     client = sentinel.master_for("main") if is_sentinels else library.Redis.from_url(url)
     clients = [client, *sentinel.sentinels]
@@ -180,8 +180,8 @@ async def test_a_client_stays_as_its_owner_made_it(
     await client.aclose() if library is redis.asyncio else client.close()
 
 
-def test_the_loggers_of_a_program_stay_as_they_are() -> None:
-    """Nor any global of redis-py."""
+def test_importing_tbloom_changes_no_logger_and_no_global_of_redis_py() -> None:
+    """A program keeps its own logging."""
     program = """
 import logging, redis, redis.asyncio
 before = {module.__name__: dict(vars(module)) for module in (redis, redis.client, redis.asyncio)}
@@ -195,10 +195,10 @@ assert same and levels == {name: logging.getLogger(name).level for name in level
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
-def test_a_client_with_a_cache_of_its_own(
+def test_a_client_with_client_side_caching_gets_right_answers(
     url: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """redis-py's client-side caching. (It wants Redis 7.4, but asks for nothing that this server lacks.)"""
+    """(redis-py requires Redis 7.4 for it, but uses nothing that this server lacks.)"""
     cache = pytest.importorskip("redis.cache", reason="redis-py 5.0 has no cache")
     with redis.Redis.from_url(url) as client:
         if "valkey_version" in client.info("server"):

@@ -1,4 +1,4 @@
-"""Clusters and Sentinels: masters die, nodes are asked at once; servers and clients that can't do what is asked."""
+"""Clusters and Sentinels whose masters die, calls to several nodes at once, and servers that are too old."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PARAMETERS: Any = {"capacity": 250_000, "error_rate": 1e-9, "slices": 2, "shards
 
 
 def _offer(seen: TimeBloom, order: list[int]) -> list[tuple[int, float]]:
-    """Adds the items, some singly, most in batches of about 50; returns those that were new, with when their calls ended."""
+    """Add the items, some singly, most in batches of about 50. Return the new ones, with the time at which each call ended."""
     new = []
     for start in range(0, len(order), 50):
         some = order[start : start + 50]
@@ -37,7 +37,7 @@ def _offer(seen: TimeBloom, order: list[int]) -> list[tuple[int, float]]:
 
 
 def _replicated(port: int) -> float:
-    """A time; the replica has all that the master at this port had answered by then."""
+    """Return a time until which the replica has all changes of the master at this port."""
     moment = time()
     with redis.Redis(port=port, socket_timeout=None) as client:
         pipeline = client.pipeline(transaction=False)  # WAIT is about the connection's last command
@@ -48,7 +48,7 @@ def _replicated(port: int) -> float:
 def _offer_while_a_master_dies(
     seen: TimeBloom, port: int, kill: Callable[[], None], shards: range
 ) -> None:
-    """4 threads offer 8,000 items each; half-way the master at this port is killed, and its replica is put in its place.
+    """Add 8,000 items from each of 4 threads. Half-way, kill the master at this port, and promote its replica.
 
     Each item was new once, but for those whose writes died with the master: Redis replicates asynchronously, so an answer may
     get out before the write behind it reaches the replica. Such an item, of this master's shards, may be new twice.
@@ -75,8 +75,8 @@ def _offer_while_a_master_dies(
         assert shard_of(digest(b"item %d" % item), PARAMETERS["shards"]) in shards
 
 
-def test_a_batch_is_one_trip_per_node(cluster: servers.Cluster, name: str) -> None:
-    """12 shards on 3 masters: each master gets its 4 calls in one go, and no other command."""
+def test_a_batch_takes_one_round_trip_per_node(cluster: servers.Cluster, name: str) -> None:
+    """With 12 shards on 3 masters, each master gets its 4 calls in one pipeline, and no other command."""
     with TimeBloom.from_url(cluster.url, name, capacity=10_000, shards=12) as seen:
         seen.add_many(map(str, range(500)))
         masters = cluster.masters()
@@ -95,10 +95,10 @@ def test_a_batch_is_one_trip_per_node(cluster: servers.Cluster, name: str) -> No
         assert 4 == stats["cmdstat_evalsha"]["calls"]
 
 
-async def test_without_a_number_the_shards_are_a_multiple_of_the_masters(
+async def test_the_default_number_of_shards_is_a_multiple_of_the_masters(
     make: Make, cluster: servers.Cluster
 ) -> None:
-    """The first client chooses. (Later ones take what is stored: bloom/test_filter.py.)"""
+    """The first client chooses it. (Later clients adopt the stored number: bloom/test_filter.py.)"""
     first = make(url=cluster.url)
     assert await first.add("a") is True
     assert (await first.info()).shards % 3 == 0
@@ -121,7 +121,7 @@ def test_each_item_is_new_once_though_a_sentinels_master_dies(name: str) -> None
 
 @pytest.mark.check
 def test_each_item_is_new_once_though_a_master_of_a_cluster_dies(name: str) -> None:
-    """The third one, of 12 shards' last four. (Slots that move: contract/test_servers.py.)"""
+    """The third master dies, which has the last 4 of 12 shards. (contract/test_servers.py moves slots.)"""
     with servers.Cluster(needed(), replicas=True) as cluster:
         third = cluster.masters()[2]
         port, kill = third.get_connection_kwargs()["port"], partial(cluster.kill, third)

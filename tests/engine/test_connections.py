@@ -1,4 +1,4 @@
-"""The connections that a filter keeps: it uses them again, finds out when they are gone, and leaves the others theirs."""
+"""The connections of a filter are reused, replaced when they break, and never shared with another process."""
 
 from __future__ import annotations
 
@@ -30,17 +30,19 @@ each_client = pytest.mark.parametrize(
 
 
 def connections(client: redis.Redis, name: str) -> list[str]:
-    """The ids of the server's connections of this name."""
+    """Return the ids of the server's connections of this name."""
     return [each["id"] for each in client.client_list() if each["name"] == name]
 
 
 def named(url: str, name: str) -> str:
-    """A URL whose connections are found by this name."""
+    """Return a URL whose connections have this name on the server."""
     return f"{url}?client_name={name}"
 
 
-async def test_late_reply_is_not_the_next_call_s(make: Any, own_server: LocalRedis) -> None:
-    """After a time-out the connection is given up: what still comes over it is nobody's."""
+async def test_a_late_reply_does_not_answer_the_next_call(
+    make: Any, own_server: LocalRedis
+) -> None:
+    """After a time-out, the connection is closed, so that its late reply is never read."""
     assert own_server.process is not None
     seen = make(url=f"{own_server.url}?socket_timeout=0.2", retry_for=0.1)
     assert await seen.add("old")
@@ -51,8 +53,10 @@ async def test_late_reply_is_not_the_next_call_s(make: Any, own_server: LocalRed
     assert [await seen.contains("old"), await seen.contains("new")] == [True, False]
 
 
-def test_error_reply_leaves_the_connection_in_use(url: str, name: str, client: redis.Redis) -> None:
-    """The server's "no" is a reply like others; the scripts that it has forgotten are sent in full."""
+def test_a_connection_is_reused_after_an_error_reply(
+    url: str, name: str, client: redis.Redis
+) -> None:
+    """Also after NOSCRIPT, when the script is sent in full."""
     with TimeBloom.from_url(named(url, name), name) as seen:
         assert seen.add_many(["a"]) == [True]
         before = connections(client, name)
@@ -104,10 +108,10 @@ def test_an_error_of_the_socket_is_one_of_redis_py() -> None:
         redis_error(TypeError("options"))
 
 
-def test_pool_that_is_disconnected_in_the_middle_of_a_batch(
+def test_a_batch_is_complete_though_its_pool_is_disconnected_meanwhile(
     url: str, name: str, client: redis.Redis
 ) -> None:
-    """By another thread or the server: the calls are sent again; none gets another one's reply."""
+    """Another thread or the server disconnects it. The calls are sent again, and each gets its own reply."""
     parameters = {"capacity": 100_000, "error_rate": 1e-9, "retry_for": 60.0}
     with TimeBloom.from_url(named(url, name), name, **parameters) as seen:
         cuts, batches = Counter[str](), 0
@@ -132,10 +136,10 @@ def test_pool_that_is_disconnected_in_the_middle_of_a_batch(
 
 @each_client
 @pytest.mark.parametrize("driver", ["sync", "async"])
-async def test_others_wait_for_few_calls(
+async def test_other_clients_wait_for_at_most_four_calls(
     url: str, name: str, monkeypatch: pytest.MonkeyPatch, driver: str, *, callers: bool
 ) -> None:
-    """The server has at most four of a connection's calls at any moment, however many items are added at once."""
+    """The server never has more than four calls of a connection, however many items are added at once."""
     items, together = [f"item {i}" for i in range(5000)], set[int]()
     kind: Any = (redis if driver == "sync" else redis.asyncio).client.Pipeline
     execute = kind.execute
@@ -153,10 +157,10 @@ async def test_others_wait_for_few_calls(
 
 
 @needs_fork
-def test_forked_child_leaves_the_connection_to_its_parent(
+def test_a_forked_child_does_not_use_its_parents_connection(
     url: str, name: str, client: redis.Redis
 ) -> None:
-    """Parent and child each go on over a connection of their own."""
+    """Parent and child each use a connection of their own."""
     with TimeBloom.from_url(named(url, name), name) as seen:
         assert [True, True] == [seen.add(item) for item in ("a", "is prepared")]
         kept = connections(client, name)
@@ -171,10 +175,10 @@ def test_forked_child_leaves_the_connection_to_its_parent(
 
 @pytest.mark.parametrize("size", [1, 3], ids=["add", "add_many"])
 @each_client
-def test_the_reply_to_a_call_that_was_interrupted_is_not_the_next_call_s(
+def test_the_reply_to_an_interrupted_call_does_not_answer_the_next_call(
     url: str, name: str, *, callers: bool, size: int
 ) -> None:
-    """As by Ctrl-C between a command and its reply, which arrives later."""
+    """Ctrl-C comes between a command and its reply, which arrives later."""
     items = [f"new {i}" for i in range(size)]
     with (
         Proxy(url, {3: Fault.LATE_REPLY}.get, late=0.5) as proxy,
@@ -192,10 +196,10 @@ def test_the_reply_to_a_call_that_was_interrupted_is_not_the_next_call_s(
 
 @pytest.mark.parametrize("number", [1, 2])
 @each_client
-def test_a_connect_that_was_interrupted_leaves_no_reply_to_the_next_call(
+def test_an_interrupted_connect_leaves_no_reply_to_the_next_call(
     url: str, name: str, monkeypatch: pytest.MonkeyPatch, *, callers: bool, number: int
 ) -> None:
-    """As by Ctrl-C after redis-py has sent one of its first commands, and before it reads the reply."""
+    """Ctrl-C comes after redis-py has sent one of its first commands, and before it reads the reply."""
     replies, read = count(1), redis.Connection.read_response
 
     def interrupted_read(*args: Any, **options: Any) -> Any:

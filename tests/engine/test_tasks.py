@@ -1,4 +1,4 @@
-"""Tasks that share a filter: each gets the replies to its own calls, whatever befalls others, and waits for a connection."""
+"""Tasks that share a filter each get their own answers, whatever happens to other tasks, and wait for a connection."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import redis.asyncio
 from redis._parsers import _AsyncRESP2Parser
 
 from tbloom import AsyncTimeBloom, ConfigError, FilterFull, TBloomError
-from tbloom.engine.batcher import BatchItem, Waiting, hand_out
+from tbloom.engine.batcher import BatchItem, WaitingItem, deliver_all
 from tbloom.exact import AsyncExactFilter
 from tests.engine.test_connections import connections, named
 from tests.helpers.clock import Clockwork
@@ -31,7 +31,7 @@ PATIENT = "?socket_timeout=60&socket_connect_timeout=60"
 
 
 async def test_few_connections_serve_all_tasks(url: str, name: str, client: redis.Redis) -> None:
-    """Calls of one and of many commands, in any order."""
+    """Their calls have one command or several, in any order."""
     items = [f"item {i}" for i in range(1000)]
     async with AsyncTimeBloom.from_url(named(url, name), name, error_rate=1e-9) as seen:
         for item in "ab":
@@ -52,7 +52,7 @@ async def test_few_connections_serve_all_tasks(url: str, name: str, client: redi
 async def test_many_tasks_wait_for_a_connection(
     url: str, name: str, kind: Store, tasks: int, query: str, *, callers: bool
 ) -> None:
-    """More than the pool may have at once: no call fails."""
+    """No call fails, although there are more tasks than connections in the pool."""
     kept = kind.open(url + query, name, driver="async", callers=callers)
     items = [f"item {i // 2}" for i in range(tasks)]
     assert tasks // 2 == sum(await asyncio.gather(*map(kept.add, items)))
@@ -66,7 +66,7 @@ async def test_many_tasks_wait_for_a_connection(
 async def test_a_cancelled_task_takes_no_reply_from_others(
     url: str, name: str, kind: Any, query: str
 ) -> None:
-    """Whenever that is, also while it waits for a connection; its item is new to the next call."""
+    """It may be cancelled at any moment, also while it waits for a connection. Its item is new to the next call."""
     seen, rng, account = kind.from_url(url + query, name), random.Random(18), Counter[Any]()
     for turn in range(TURNS):
         items = [f"{turn} {i}" for i in range(TASKS)]
@@ -88,7 +88,7 @@ async def test_a_cancelled_task_takes_no_reply_from_others(
 
 
 def test_another_event_loop_is_refused(url: str, name: str) -> None:
-    """As in a forked process: redis-py's connections belong to the first one."""
+    """redis-py's connections work only in the first loop. A forked process has another one, too."""
     seen = AsyncTimeBloom.from_url(url, name)
 
     async def use() -> None:
@@ -103,8 +103,8 @@ def test_another_event_loop_is_refused(url: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("verb", ["add", "contains", "claim", "last_seen", "info"])
-def test_without_asyncios_event_loop_one_sentence_says_so(name: str, verb: str) -> None:
-    """As under Trio, which sends None to a coroutine, too."""
+def test_an_error_says_that_asyncios_event_loop_is_missing(name: str, verb: str) -> None:
+    """The coroutine is run as Trio would run it."""
     seen = AsyncTimeBloom.from_url("redis://localhost", name)
     coroutine = getattr(seen, verb)(*([] if verb == "info" else ["a"]))
     with pytest.raises(TBloomError, match="the Async classes need asyncio: its event loop"):
@@ -122,7 +122,7 @@ each_store = pytest.mark.parametrize("store", STORES)
 async def test_items_of_many_tasks_go_in_few_calls(
     store: Any, url: str, name: str, query: str
 ) -> None:
-    """By every protocol. And a lone item goes at once."""
+    """With every protocol. An item without others is sent at once."""
     query, has_hiredis = ("", False) if query == "no hiredis" else (f"?{query}", True)
     with Proxy(url, lambda _: None) as counted:
         async with store.from_url(counted.url + query, name) as seen:
@@ -141,7 +141,7 @@ async def test_items_of_many_tasks_go_in_few_calls(
 
 @each_store
 async def test_a_second_item_does_not_wait_for_the_first(store: Any, url: str, name: str) -> None:
-    """Two calls are on their way at once: the server has the next one while the client hands out answers."""
+    """Two calls are in flight at once, so that the server has work while the client delivers answers."""
     faults: list[Fault] = []
     with Proxy(url, lambda _: faults.pop() if faults else None, late=2) as proxy:
         async with store.from_url(f"{proxy.url}?socket_timeout=30", name) as seen:
@@ -167,8 +167,8 @@ async def test_tasks_that_ask_in_other_ways_get_answers_of_their_own(
         assert [False, True] * 20 == answers
 
 
-async def test_a_refusal_is_that_of_its_item_alone(url: str, name: str) -> None:
-    """Of what is no item; and of items that are new to a full slice."""
+async def test_only_the_task_of_a_refused_item_gets_its_error(url: str, name: str) -> None:
+    """The item is no valid item, or is new to a full slice."""
     async with AsyncTimeBloom.from_url(url, name, capacity=10, grow=False) as seen:
         items = ["", None, *(f"item {i}" for i in range(15))]
         for is_new in True, False:
@@ -179,21 +179,21 @@ async def test_a_refusal_is_that_of_its_item_alone(url: str, name: str) -> None:
 
 
 class _TwoArguments(Exception):
-    """An error that can't be made again from its ``args``."""
+    """An error whose constructor does not accept its ``args``."""
 
     def __init__(self, reason: str, *, code: int) -> None:
         super().__init__(f"{code}: {reason}")
 
 
 class _OtherArguments(BaseException):
-    """An error that a second call of its class would describe otherwise."""
+    """An error whose constructor changes its message."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"7: {reason}")
 
 
 class _Client(redis.asyncio.Redis):
-    """A caller's client, with an error of its own."""
+    """A caller's client, which raises an error of its own."""
 
     error: Callable[[str], BaseException]
 
@@ -207,7 +207,7 @@ class _Client(redis.asyncio.Redis):
 async def test_each_task_of_a_shared_call_gets_its_error(
     store: Any, url: str, name: str, error: Callable[[str], BaseException]
 ) -> None:
-    """Whatever its class, and with no trace of other tasks."""
+    """The error may have any class. Its traceback shows no other task."""
     client = _Client.from_url(url)
     client.error, seen = error, store(client, name)
     answers = await asyncio.wait_for(
@@ -224,7 +224,7 @@ async def test_each_task_of_a_shared_call_gets_its_error(
 async def test_tasks_get_their_answers_if_their_shared_call_is_cancelled(
     store: Any, url: str, name: str, turns: int
 ) -> None:
-    """Before it begins, or at any moment after that."""
+    """It is cancelled before its start, or at any later moment."""
     async with store.from_url(url, name) as seen:
         await seen.add("the store begins")
         tasks = [asyncio.create_task(seen.add(f"{i}")) for i in range(50)]
@@ -239,18 +239,18 @@ async def test_tasks_get_their_answers_if_their_shared_call_is_cancelled(
         assert not any(await asyncio.gather(*[seen.add(f"{i}") for i in range(50)]))
 
 
-async def test_an_answer_that_comes_as_its_caller_leaves_is_kept() -> None:
-    """Before, or after."""
+async def test_a_new_item_is_kept_if_its_task_is_cancelled_as_the_answer_arrives() -> None:
+    """The task is cancelled just before, or just after."""
     kept: list[str] = []
-    for leaves_first in (True, False):
-        waiting = Waiting(
+    for is_cancelled_first in (True, False):
+        waiting = WaitingItem(
             BatchItem("add", None, None, lambda item, _: kept.append(item)),  # type: ignore[arg-type]
-            f"item {leaves_first}",
+            f"item {is_cancelled_first}",
             asyncio.get_running_loop().create_future(),
         )
-        if leaves_first:
+        if is_cancelled_first:
             waiting.done.cancel()
-        hand_out([waiting], {waiting.item: True})
-        if not leaves_first:
-            waiting.leave()
+        deliver_all([waiting], {waiting.item: True})
+        if not is_cancelled_first:
+            waiting.keep_delivered()
     assert ["item True", "item False"] == kept

@@ -1,4 +1,4 @@
-"""Redis over TLS: the right authority's certificate is taken, any other refused."""
+"""Over TLS, only a certificate of the right authority is accepted."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from tests.helpers.localredis import LocalRedis, free_port
 from tests.helpers.making import Make, missing, needed
 
 
-async def test_only_the_right_authority_is_taken(make: Make, tmp_path: Path) -> None:
+async def test_only_a_certificate_of_the_right_authority_is_accepted(
+    make: Make, tmp_path: Path
+) -> None:
     authority, other, port = trustme.CA(), trustme.CA(), free_port()
     certificate = authority.issue_cert("127.0.0.1")
     certificate.private_key_pem.write_to_path(tmp_path / "server.key")

@@ -1,4 +1,4 @@
-"""What a user sees first when Redis is down."""
+"""The traceback that a user sees when Redis is down."""
 
 from __future__ import annotations
 

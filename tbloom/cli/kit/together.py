@@ -60,7 +60,7 @@ def _replies(client: Any, calls: list[Call]) -> list[Any]:
         asked = [calls[place] for place in places]
         retries = Retries(asked, lambda: 0.0, nodes, at_once=at_once)
         while sent := retries.next_calls():
-            retries.take(sender.send(sent))
+            retries.record(sender.send(sent))
         came |= zip(places, retries.replies, strict=True)
     return [came[place] for place in same]
 
