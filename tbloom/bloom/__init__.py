@@ -1,1 +1,1 @@
-"""The filter: a Bloom filter per time slice, checked and written in one script call."""
+"""The filter: a Bloom filter per time slice. One script call checks all live slices and adds new items."""

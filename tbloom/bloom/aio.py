@@ -46,15 +46,15 @@ class AsyncTimeBloom(ClaimVerbs["asyncio.Redis | asyncio.RedisCluster"], AsyncDr
     async def claiming(self, item: Item, within: int | None = None) -> AsyncIterator[bool]:
         """Claim the item in ``async with seen.claiming(item) as is_new:``.
 
-        A new item is committed at the end of the block, or released on an exception in it. If the commit fails, the item
-        stays claimed, as after ``commit``; with ConfigMismatch, which lasts, it is released.
+        At the end of the block, a new item is committed. If the block raises an exception, it is released. If the commit fails,
+        the item stays claimed, as after ``commit``; but with ConfigMismatch it is released.
         """
         is_new = await self.claim(item, within) is Claim.NEW
         try:
             yield is_new
         except BaseException:
             if is_new:
-                with suppress(RedisError):  # a heartbeat will release it
+                with suppress(RedisError):  # a heartbeat repeats the release
                     await self.release(item)
             raise
         if is_new:

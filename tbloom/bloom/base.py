@@ -1,4 +1,4 @@
-"""The base of ``TimeBloom`` and ``AsyncTimeBloom``: their parameters, and the client's view of the filter."""
+"""The common base of ``TimeBloom`` and ``AsyncTimeBloom``: construction, parameters, and the local cache."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Arguments(Parameters, ClientSettings, total=False):
 
 
 class Base(Store[Client, Config]):
-    """A filter, and one client's view of it."""
+    """One client of a filter."""
 
     config: Config
 
@@ -143,10 +143,10 @@ class Base(Store[Client, Config]):
         return self._cache.hits
 
     def expect(self, items: int) -> None:
-        """Announce that this object will add about so many items, in several calls. The parts that it makes get room for them.
+        """Announce that this object will add about ``items`` items, in several calls. The parts that it makes get room for them.
 
-        Without it, a slice is made for the items of the ``add_many`` call, for as many as the last slice held, or for the
-        capacity. Then it grows, which is safe, but makes calls slower.
+        Otherwise a slice gets room for the items of one ``add_many``, for as many items as the last slice held, or for the
+        capacity. It then grows if more items come, which is safe, but makes calls slower.
         """
         if type(items) is not int or items < 0:
             raise ConfigError("items", items, "a whole number of 0 or more")
@@ -159,10 +159,10 @@ class Base(Store[Client, Config]):
 
     @verb
     def _adopt(self, secret: bytes | None) -> Flow[None]:
-        """Take over the stored parameters, for ``open``."""
+        """Adopt the stored parameters, for ``open``."""
         [stored] = yield from request([Call(("GET", self.config.keys.root))])
         if stored is None:
-            expected = f"the name of a filter that is stored ({type(self).__name__}() makes one)"
+            expected = f"the name of a stored filter ({type(self).__name__}() makes one)"
             raise ConfigError("name", self.name, expected)
         config = from_stored(self.name, text(stored))
         if secret is not None:
@@ -197,12 +197,12 @@ class Base(Store[Client, Config]):
         except BaseException:  # GeneratorExit too, after an error of the driver
             with suppress(StopIteration):
                 next(flow)
-            flow.close()  # so that it cleans up: its calls were not sent
+            flow.close()  # the flow cleans up, because its calls were not sent
             raise
         if stored is not None:
             self._adopts = False
             differences = self.config.differences(text(stored))
-            # If the filter can't have these shards, the flow raises ConfigMismatch.
+            # If this number is not valid for this filter, the flow below raises ConfigMismatch.
             with suppress(ConfigError):
                 self._use_shards(differences.get("shards", (self.config.shards,))[0])
         answer = yield from flow
@@ -212,7 +212,7 @@ class Base(Store[Client, Config]):
         return answer
 
     def _forget_cached(self) -> None:
-        """Empty the local cache. Answers in flight will not be cached either."""
+        """Make the local cache invalid. Answers in flight will not be cached either."""
         self._dispatcher.view = None
 
     def _is_cached(self, key: bytes, within: int) -> bool:
@@ -233,6 +233,6 @@ class Base(Store[Client, Config]):
         self._dispatcher.keep_new(digest, batch)
 
     def _cache_seen(self, seen: Iterable[bytes], view: View | None) -> None:
-        # Answers for the last slice, or from before a clear(), must not be cached.
+        # If the view has changed, the answers are for an older slice, or from before a clear(), and must not be cached.
         if self._cache.size and view is self._dispatcher.current_view():
             self._cache.keep(seen, view)

@@ -14,11 +14,11 @@ class FilterBatch(Batch):
 
     #: How many of the newest slices are checked.
     within: int = 1
-    #: The slice that new items go into, counted back from the current one, which is 0.
+    #: The age of the slice that new items go into: 0 is the current slice, 1 the slice before it.
     age: int = 0
-    #: The label of that slice, for an import; None: the age holds, whichever slice is current.
+    #: The label of that slice, for an import. If it is None, ``age`` chooses the slice.
     label: str | None = None
     #: The number of items not yet sent to this shard, this batch included.
-    in_hand: int = 0
-    #: What its last call was made from.
+    unsent: int = 0
+    #: The header of its last call.
     header: Header = None  # type: ignore[assignment] # set before each call

@@ -1,8 +1,7 @@
-"""The local cache: items known to be seen, so that the server is not asked for them again.
+"""The local cache of seen items, which need not be sent to the server again.
 
-It keeps only items that are in the filter, and answers only "seen". That stays right until the
-current slice ends, because no item leaves the window earlier. A ``clear()`` by another client is
-noticed after ``ttl`` seconds at the latest.
+It has only items that are in the filter, and gives only the answer "seen". This answer stays right until the current slice
+ends, because no item leaves the window earlier. A ``clear()`` by another client is noticed after at most ``ttl`` seconds.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ class _Known(NamedTuple):
 
 
 class LocalCache:
-    """At most ``size`` digests, each for at most ``ttl`` seconds; for any number of threads.
+    """A cache of at most ``size`` digests for at most ``ttl`` seconds. Any number of threads may use it.
 
     It is emptied at the start of each slice, when it is full, and after ``ttl`` seconds.
     """
@@ -31,12 +30,12 @@ class LocalCache:
     def __init__(self, size: int, ttl: float) -> None:
         self._ttl = ttl
         self.size: int = size
-        #: The number of answers that came from here.
+        #: The number of answers from this cache.
         self.hits: int = 0
         self._known = _Known(None, 0.0, set())
 
     def holds(self, digest: bytes, slice: object) -> bool:
-        """Return True if the cache has the item, for this current slice."""
+        """Return True if the cache has the item. ``slice`` is the current slice."""
         known = self._known
         if (
             slice is not known.slice
@@ -48,7 +47,7 @@ class LocalCache:
         return True
 
     def keep(self, digests: Iterable[bytes], slice: object) -> None:
-        """Keep items that the server has found in the filter while this slice was current."""
+        """Keep items that the server has found in the filter. ``slice`` was current at that time."""
         known, now = self._known, time.monotonic()
         for digest in digests:
             if slice is not known.slice or now > known.until or len(known.digests) >= self.size:

@@ -1,4 +1,4 @@
-"""The calls of the scripts in ``lua/bloom``, a function for each file. Those of ``lua/bloom/claims`` are in ``claims/calls``."""
+"""The calls of the scripts in ``lua/bloom``, one function for each. ``claims/calls`` has those of ``lua/bloom/claims``."""
 
 from __future__ import annotations
 
@@ -24,26 +24,29 @@ _RESTORE_SHARD = Script("bloom/restore_shard")
 
 
 def add(batch: FilterBatch) -> Call:
-    """Check the items, and add those that are new; the batch has a lane."""
+    """Return a call that checks the items and adds the new ones. The batch must have a lane."""
     header = batch.header
     return _ADD.call(header.keys, (batch.lane.token, header.packed, header.pack(batch.digests)))
 
 
 def contains(batch: FilterBatch) -> Call:
-    """Check the items."""
+    """Return a call that checks the items."""
     header = batch.header
     return _CONTAINS.call(header.keys, (header.packed, header.pack(batch.digests)))
 
 
 def newest_slices(batch: FilterBatch) -> Call:
-    """Ask ``contains.lua`` for the number of the newest slice that holds each item."""
+    """Return a call whose reply has the number of the newest slice that holds each item."""
     header = batch.header
     arguments = header.packed, header.slice_numbers, header.pack(batch.digests)
     return _CONTAINS.call(header.keys, arguments)
 
 
 def clear(batch: FilterBatch, view: View, counted: Sequence[str]) -> Call:
-    """Delete a shard. The batch has a lane and no items; ``counted`` are the keys of the parts that the state counts."""
+    """Return a call that deletes a shard.
+
+    The batch must have a lane, and no items. ``counted`` are the keys of the parts that the state counts.
+    """
     keys = view.config.keys
     config, state, *parts = view.header(batch.shard, len(view.labels)).keys
     named = config, state, keys.claims(batch.shard), keys.sessions(batch.shard)
@@ -54,21 +57,24 @@ def clear(batch: FilterBatch, view: View, counted: Sequence[str]) -> Call:
     )
 
 
-def open_(view: View, shard: int | None, *, store: bool, in_hand: int = 0) -> Call:
-    """Compare the parameters of a shard, or with None those at the root of several shards.
+def open_(view: View, shard: int | None, *, store: bool, unsent: int = 0) -> Call:
+    """Return a call that compares the parameters of a shard. If ``shard`` is None, it compares those at the root key.
 
-    With ``store``, store them if none are stored; the shard then begins with room for the items in hand.
+    With ``store``, it also stores the parameters if none are stored. The shard then begins with room for the unsent items.
     """
     keys, config = view.config.keys, view.config
     arguments = config.stored, view.header_without_items(shard), int(store)
     if shard is None:
         return _OPEN.call((keys.root,), arguments)
-    entries = view.layout(shard).first_entries(view.labels[0], in_hand) if store else ""
+    entries = view.layout(shard).first_entries(view.labels[0], unsent) if store else ""
     return _OPEN.call((keys.config(shard), keys.state(shard)), (*arguments, entries))
 
 
 def set_layout(view: View, shard: int, header: bytes, entries: str) -> Call:
-    """Replace the entries of a shard's layout, if it has the header's version, and the chosen part is full."""
+    """Return a call that replaces the entries of a shard's layout.
+
+    It changes nothing if the layout has another version than the header, or if the chosen part is not full.
+    """
     keys = view.config.keys
     return _SET_LAYOUT.call((keys.config(shard), keys.state(shard)), (header, entries))
 
@@ -80,10 +86,10 @@ def reconfigure(
     keys: Sequence[str],
     expiries: Sequence[int],
 ) -> Call:
-    """Replace the stored parameters, the first of the two, by the second, and the entries of the layout.
+    """Return a call that replaces the stored parameters and the entries of the layout.
 
-    ``keys`` are those of the parameters, and of a shard's state and its parts; ``expiries`` has the time (ms) at which each
-    part's slice leaves the window.
+    ``parameters`` are the old and the new ones. ``keys`` are the keys of the parameters, and of a shard's state and parts.
+    ``expiries`` has the time (ms) at which each part's slice leaves the window.
     """
     return _RECONFIGURE.call(keys, (*parameters, header, entries, *expiries))
 
@@ -91,7 +97,7 @@ def reconfigure(
 def restore_shard(
     config: Config, shard: int, entries: str, incoming: Sequence[str], parts: Sequence[RestoredPart]
 ) -> Call:
-    """Put the parts of a shard in place of a missing one; ``incoming`` are the keys that they have now."""
+    """Return a call that renames the parts of a restored shard. ``incoming`` are their temporary keys."""
     keys = config.keys
     final = [keys.slice(label, shard, number) for label, number, _, _ in parts]
     counts = list[str | int]()

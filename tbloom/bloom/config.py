@@ -25,15 +25,15 @@ FIRST_CAPACITY = 10_000
 DEFAULT_ERROR_RATE = 1e-4
 _MAX_ITEMS = 10**15
 _MAX_BITS = sizing.MAX_BITS_PER_KEY * sizing.MAX_SHARDS
-#: By chance, a shard may get more items than others; its keys stay below twice the limit of a key.
+#: The most bits of a shard. A shard may get more items than others by chance, so this is twice the limit of a key.
 MAX_SHARD_BITS = 2 * sizing.MAX_BITS_PER_KEY
-# Closer to 0 or 1 than this, floating point is not exact enough.
+# The limits of an error rate. Closer to 0 or 1, floating point is not exact enough.
 _MIN_RATE, _MAX_RATE = 1e-15, 1 - 1e-12
-#: JavaScript writes lower numbers with an exponent.
+#: JavaScript writes smaller numbers with an exponent.
 _LEAST_PLAIN = 1e-6
-#: A size may exceed the rate that it was made for by this factor.
+#: The rate of a size may exceed the rate that it was computed for by this factor.
 _ROUNDING = 1 + 1e-6
-#: The shards of a slice are dropped at 256 different times, 100 ms apart.
+#: The shards of a slice expire at 256 different times, 100 ms apart.
 _SPREAD_MS, _SPREAD = 100, 256
 
 
@@ -48,16 +48,16 @@ def _check_rate(value: object) -> None:
 
 
 def _decimal(rate: float) -> str:
-    """Return the shortest decimal of a rate, in JavaScript's spelling (RFC 8785): 0.0001, 0.000001, 1.5e-7."""
+    """Return the shortest decimal of a rate, as JavaScript writes it (RFC 8785): 0.0001, 0.000001, 1.5e-7."""
     return f"{Decimal(float.__repr__(rate)):{'f' if rate >= _LEAST_PLAIN else 'e'}}"
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """The parameters of one filter, made by ``configure``. The constructor raises ConfigError if they can't be right.
+    """The parameters of one filter. ``configure`` makes them. The constructor raises ConfigError if they can't be right.
 
-    ``capacity``, ``bits`` and ``hashes`` describe one slice; ``bits`` is rounded up to whole blocks. Without a
-    capacity they describe the filter's first slice, and each later slice is made for as many items as the last one held.
+    ``capacity``, ``bits`` and ``hashes`` describe one slice. ``bits`` is a multiple of whole blocks. If ``capacity`` is None,
+    ``bits`` and ``hashes`` describe the first slice; each later slice is made for as many items as the last one held.
     """
 
     name: str
@@ -70,7 +70,7 @@ class Config:
     grow: bool
     bits: int
     hashes: int
-    #: None: digests are made by mmh3, without a key.
+    #: The key of the digests. None: they are computed by mmh3, which has no key.
     secret: Secret | None = field(default=None, repr=False, compare=False)
     #: The capacity of a filter's first slice, and the capacity and the bits of one shard of it.
     first_capacity: int = field(init=False, repr=False, compare=False)
@@ -78,12 +78,12 @@ class Config:
     shard_bits: int = field(init=False, repr=False, compare=False)
     window: Window = field(init=False, repr=False, compare=False)
     keys: Keys = field(init=False, repr=False, compare=False)
-    #: Return the digest of an item, or of each of several. They are functions, not methods, because every call uses them.
+    #: Return the digest of an item, or of each of several items. These are attributes, because every call uses them.
     digest: Callable[[Item], bytes] = field(init=False, repr=False, compare=False)
     digests_of: Callable[[Iterable[Item]], list[bytes]] = field(
         init=False, repr=False, compare=False
     )
-    #: The text that is stored with the filter, for other clients to compare their parameters with.
+    #: The text of the parameters that is stored with the filter. Other clients compare theirs with it.
     stored: str = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -103,11 +103,11 @@ class Config:
         first = capacity = FIRST_CAPACITY if self.capacity is None else self.capacity
         if self.shards > 1:  # a shard's even share of the items, and 4 standard deviations
             capacity = math.ceil(first / self.shards + 4 * math.sqrt(first / self.shards))
-        # Its blocks are in proportion to its capacity.
+        # A shard's blocks are proportional to its capacity.
         blocks = -(-sizing.blocks_in(self.bits, self.hashes) * capacity // first)
         bits = sizing.bits_of(blocks, self.hashes)
         if bits > MAX_SHARD_BITS:
-            # Few items spread unevenly: one shard might get most of them.
+            # Few items are spread unevenly, so one shard might get most of them.
             expected = f"{16 * self.shards} or more, because a slice of {self.bits} bits has {self.shards} shards"
             raise ConfigError("capacity", self.capacity, expected)
         derived = {
@@ -142,7 +142,7 @@ class Config:
         object.__setattr__(self, "stored", stored)
 
     def differences(self, stored: str) -> dict[str, tuple[Any, Any]]:
-        """Return the parameters that differ from the text ``stored``: pairs (stored, own) by name."""
+        """Return the parameters that differ from the stored text, by name, as pairs (stored, own)."""
         return differences(stored, self.stored)
 
 
@@ -175,12 +175,12 @@ def configure(
     hashes: int | None = None,
     secret: bytes | Secret | None = None,
 ) -> Config:
-    """Return a Config whose size follows from ``capacity`` and ``error_rate``, or is given outright.
+    """Return a Config. The size of a slice is given, or follows from ``capacity`` and ``error_rate``.
 
-    ``capacity`` None means that each slice is made for as many items as the last one held. With ``bits`` and ``hashes``, it
-    means the number of items that they hold at ``error_rate``; a larger capacity is refused. ``error_rate`` None means 1e-4,
-    or, with ``capacity``, ``bits`` and ``hashes``, the rate that follows from them. ``hashes`` without ``bits`` gives a size
-    for that number of hashes. ``shards`` None means the fewest that keep each key at 8 MB or less.
+    If ``capacity`` is None, each slice is made for as many items as the last one held. With ``bits`` and ``hashes``, None
+    instead means the number of items that they hold at ``error_rate``; a larger capacity is refused. If ``error_rate`` is
+    None, it is 1e-4, or the rate that follows from ``capacity``, ``bits`` and ``hashes``. ``hashes`` without ``bits`` gives a
+    size for that number of hashes. If ``shards`` is None, it is the smallest number that keeps each key at 8 MB or less.
     """
     slices = window_of(granularity, slices, tz).slices
     share = sizing.part_share(0) if grow else 1
@@ -217,19 +217,19 @@ def configure(
 
 
 def _rate_kept(rate: float, slices: int) -> float | None:
-    """Return the error rate of a window of slices with this rate, rounded up; None if it is near 1.
+    """Return the error rate of a window whose slices have this rate, rounded up. Return None if it is near 1.
 
-    It is rounded to 3 digits, so that all machines get the same rate: their logarithms may differ in the last bit.
+    It is rounded to 3 digits so that all machines get the same result, although their logarithms may differ in the last bit.
     """
     rounded = float(f"{1.005 * sizing.window_rate([rate] * slices):.2e}")
     return max(rounded, _MIN_RATE) if rounded <= _MAX_RATE else None
 
 
-def leaves(config: Config, expires: int, shard: int | None) -> int:
-    """Return when a shard's keys of a slice expire (ms), if the slice leaves the window at ``expires``.
+def shard_expiry(config: Config, expires: int, shard: int | None) -> int:
+    """Return when a shard's keys expire (ms), for a slice that leaves the window at ``expires``.
 
-    Shards expire one after another, so that the server does not drop all of them at once. The root key
-    (None) expires last.
+    Shards expire one after another, so that the server does not delete all of them at once. The root key (``shard`` None)
+    expires last.
     """
     if config.shards == 1 or expires == ALWAYS.end:
         return expires
@@ -239,7 +239,7 @@ def leaves(config: Config, expires: int, shard: int | None) -> int:
 def from_stored(name: str, stored: str, key: str = "") -> Config:
     """Return the parameters of a stored filter. Raise ConfigError if this version can't read them.
 
-    ``key`` is the key that has them, if it is not the root.
+    ``key`` is the key in which they are stored, for the error. By default, it is the root key.
     """
     values, key = read_stored(stored), key or Keys(name).root
     shown = re.sub(r'("secret":)"[^"]*"', r'\1"..."', stored)

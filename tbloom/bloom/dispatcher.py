@@ -1,4 +1,4 @@
-"""One client's calls to one filter. A reply may correct the client's clock, or its view of the filter."""
+"""One client's calls to one filter. A reply may correct the client's clock or its view of the filter."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ class FilterDispatcher(Dispatcher[FilterBatch]):
         super().__init__(config.name)
         self.config = config
         self.clock: ServerClock = ServerClock()
-        #: The view of the slice that was current last; None: ``current_view`` makes it.
+        #: The last view; None: ``current_view`` makes another one.
         self.view: View | None = None
         self._layouts: dict[int, Layout] = {}
-        #: The number of items that the client is still to add, as announced by ``expect``.
+        #: The number of items that ``expect`` has announced, and that are not added yet.
         self.expected: int = 0
-        #: By shard: the slice whose newest part is full.
+        #: By shard: the label of the slice whose newest part is full.
         self._full: dict[int, str] = {}
 
     def batches(self, digests: Iterable[bytes], within: int, age: int = 0) -> list[FilterBatch]:
-        """Return the distinct digests, by shard, in batches for one call each.
+        """Return batches of the distinct digests. Each batch has one shard, and is sent in one call.
 
-        The calls check the ``within`` newest slices, and write into the slice of this age.
+        The calls check the ``within`` newest slices, and add new items to the slice of this age.
         """
         batches: list[FilterBatch] = []
         view, later = self.view or self.current_view(), 0
@@ -57,10 +57,10 @@ class FilterDispatcher(Dispatcher[FilterBatch]):
             later = self.expected // len(shards)
             self.expected = max(0, self.expected - sum(map(len, shards.values())))
         for shard, share in shards.items():
-            most, in_hand = view.header(shard, within, age).most, max(len(share), later)
+            most, unsent = view.header(shard, within, age).most, max(len(share), later)
             for first in range(0, len(share), most):
                 some = share[first : first + most]
-                batch = FilterBatch(some, shard, within=within, age=age, in_hand=in_hand - first)
+                batch = FilterBatch(some, shard, within=within, age=age, unsent=unsent - first)
                 batches.append(batch)
         return batches
 
@@ -68,12 +68,12 @@ class FilterDispatcher(Dispatcher[FilterBatch]):
         """Clear all shards, one after another."""
         config = self.config
         if config.shards > 1:
-            # First, so that a client that adds to a cleared shard must agree on parameters again.
+            # The root key comes first, so that a client that adds to a cleared shard must compare its parameters again.
             yield from request([Call(("UNLINK", config.keys.root))])
         for shard in range(config.shards):
             try:
                 yield from self.clear(shard)
-            except ConfigMismatch as error:  # after a reconfigure() that did not finish
+            except ConfigMismatch as error:  # a reconfigure() has ended half-way
                 key = config.keys.config(shard)
                 other = FilterDispatcher(from_stored(config.name, error.stored, key))
                 yield from other.clear(shard)
@@ -82,8 +82,8 @@ class FilterDispatcher(Dispatcher[FilterBatch]):
         """Clear a shard."""
         batch = FilterBatch([], shard, self.lanes.take())
         for _ in range(MAX_CORRECTIONS):
-            # Read the state at each try, because other clients may begin parts in between. After the server's clock was set
-            # back, it also has the parts of slices that are later than the current one.
+            # The state is read at each try, because other clients may begin parts in between. If the server's clock was set
+            # back, the state also has parts of slices that are later than the current one.
             [fields] = yield from request([Call(("HKEYS", self.config.keys.state(shard)))])
             counted = parts_of(self.config, shard, fields)
             [reply] = yield from request([calls.clear(batch, self.current_view(), counted)])
@@ -98,8 +98,8 @@ class FilterDispatcher(Dispatcher[FilterBatch]):
     def _next_step(self, batch: FilterBatch, agreement: Agreement) -> Flow[None] | None:
         """Return a flow that must precede the batch's call, or None (see ``Dispatcher._next_step``).
 
-        The flow agrees on the parameters, begins the filter, lets a slice grow, or begins the current slice of a filter
-        that has grown. Items beyond the limit of a call move to the batch's ``rest``.
+        The flow compares the parameters, begins the filter, adds a part to a full slice, or begins the current slice of a
+        filter that has grown. Items beyond the limit of a call move to the batch's ``rest``.
         """
         view, shard = self.view or self.current_view(), batch.shard
         if batch.label is not None:
@@ -111,51 +111,51 @@ class FilterDispatcher(Dispatcher[FilterBatch]):
             batch.rest = [*batch.digests[header.most :], *batch.rest]
             del batch.digests[header.most :]
         if view.agreement < agreement:
-            return self._agree(view, agreement, batch.in_hand)
+            return self._agree(view, agreement, batch.unsent)
         if agreement is not Agreement.STORED:
             return None
         if not batch.generation:
-            call = calls.open_(view, shard, store=True, in_hand=batch.in_hand)
+            call = calls.open_(view, shard, store=True, unsent=batch.unsent)
             return self._ask_layout(shard, call)
         if self._full and (full := self._full.get(shard)) in view.labels:
-            return self._grow(view, shard, str(full), batch.in_hand)
+            return self._grow(view, shard, str(full), batch.unsent)
         if header.begins_after is not None:
-            return self._begin_slice(view, shard, header.begins_after, batch.in_hand)
+            return self._begin_slice(view, shard, header.begins_after, batch.unsent)
         return None
 
-    def _agree(self, view: View, agreement: Agreement, in_hand: int) -> Flow[None]:
-        """Compare the parameters at the root. For ``Agreement.STORED``, store them there if none are."""
+    def _agree(self, view: View, agreement: Agreement, unsent: int) -> Flow[None]:
+        """Compare the parameters at the root key. For ``Agreement.STORED``, store them there if none are stored."""
         root, batch = None if self.config.shards > 1 else 0, FilterBatch([])
         store = agreement is Agreement.STORED
-        [reply] = yield from request([calls.open_(view, root, store=store, in_hand=in_hand)])
+        [reply] = yield from request([calls.open_(view, root, store=store, unsent=unsent)])
         self._learn(batch, reply)
         if batch.answers is not None:
             view.agreement = agreement
 
     def _ask_layout(self, shard: int, call: Call) -> Flow[None]:
-        """Send a call without items, whose reply is the shard's layout."""
+        """Send a call whose reply is the shard's layout."""
         [reply] = yield from request([call])
         self._learn(FilterBatch([], shard), reply)
 
-    def _grow(self, view: View, shard: int, label: str, in_hand: int) -> Flow[None]:
-        """Add a part to a slice whose newest part is full, with room for the items in hand, if these are many."""
+    def _grow(self, view: View, shard: int, label: str, unsent: int) -> Flow[None]:
+        """Add a part to a slice whose newest part is full. If there are many unsent items, it has room for them."""
         age = view.labels.index(label)
-        many = in_hand if in_hand > FIRST_CAPACITY else 0
+        many = unsent if unsent > FIRST_CAPACITY else 0
         entries = view.layout(shard).grown(label, view.labels, many)
         header = view.header(shard, age + 1, age).packed
         return self._ask_layout(shard, calls.set_layout(view, shard, header, entries))
 
-    def _begin_slice(self, view: View, shard: int, last: str, in_hand: int) -> Flow[None]:
-        """Begin the current slice with room for as many items as the last one held, or as are in hand, if these are more."""
+    def _begin_slice(self, view: View, shard: int, last: str, unsent: int) -> Flow[None]:
+        """Begin the current slice, with room for as many items as the last one held, or for the unsent items if they are more."""
         keys, label, layout = self.config.keys, view.labels[0], view.layout(shard)
         header = view.header_without_items(shard)
         fields = [keys.field(last, number) for number in range(len(layout.parts(last)))]
-        asked = ("HMGET", keys.state(shard), *fields), ("EXISTS", keys.slice(label, shard))
-        [counts, has_begun] = yield from request([*map(Call, asked)])
-        if has_begun:  # before the server's clock was set back, with the usual part
-            entries = layout.grown(label, view.labels, in_hand)
+        commands = ("HMGET", keys.state(shard), *fields), ("EXISTS", keys.slice(label, shard))
+        [counts, has_begun] = yield from request([*map(Call, commands)])
+        if has_begun:  # it began with the usual part, before the server's clock was set back
+            entries = layout.grown(label, view.labels, unsent)
         else:
-            part = layout.beginning(sum(map(items_in, counts)), in_hand)
+            part = layout.beginning(sum(map(items_in, counts)), unsent)
             entries = layout.with_parts({label: [part]}, view.labels)
         yield from self._ask_layout(shard, calls.set_layout(view, shard, header, entries))
 
@@ -177,19 +177,19 @@ class FilterDispatcher(Dispatcher[FilterBatch]):
             self.learn_layout(batch.shard, "")
             self.current_view().agreement = Agreement.NONE
         elif status == Status.STRAY and not batch.digests:
-            batch.answers = ""  # a clear that was executed before
+            batch.answers = ""  # a clear() that was executed before
         else:
             raise refusal(self.config, status, payload)
 
     def _learn_full(self, batch: FilterBatch) -> None:
-        """Note that the newest part of the batch's slice is full. Raise FilterFull if the filter may not grow."""
+        """Note that the newest part of the batch's slice is full. Raise FilterFull if slices may not grow."""
         if self.config.grow:
             self._full[batch.shard] = batch.header.view.labels[batch.age]
         else:
             raise FilterFull(self.config.name, self.config.first_capacity)
 
     def learn_layout(self, shard: int, stored: str) -> None:
-        """Take over the shard's stored layout; an empty text means that none is stored."""
+        """Replace the shard's layout by the stored one. An empty text means that none is stored."""
         layout = Layout(self.config, stored, shard)
         if stored and not layout.generation:
             raise damaged(self.config, stored, shard)
@@ -207,9 +207,9 @@ class FilterDispatcher(Dispatcher[FilterBatch]):
         return expires - self.clock.now()
 
     def _rest_of(self, batch: FilterBatch) -> FilterBatch | None:
-        """Return a batch of the items that still need a call, or None.
+        """Return a batch of the items that need another call, or None.
 
-        The call had no room for them, or did not answer them, because the newest part became full.
+        They did not fit into the call, or got no answer because the newest part became full.
         """
         answered = len(batch.answers or "")
         if answered >= len(batch.digests) and not batch.rest:

@@ -1,6 +1,6 @@
-"""The key with the path of the class that made a filter's fingerprints, if a crawler has filled the filter.
+"""The key with the path of the class that made a filter's fingerprints. Only crawlers store it.
 
-With another fingerprinter, everything that such a filter has seen is new. No script compares this key.
+With another fingerprinter, every item of the filter would be new. No script reads this key.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ _PATH = re.compile(r"[\w.<>]{1,200}")
 
 
 def note(key: str, ours: str, ttl_ms: int | None, *, is_new: bool = False) -> Flow[str]:
-    """Return the fingerprinter that has filled the filter. Store ours, unless there is another one.
+    """Return the path of the filter's fingerprinter. If no other one is stored, store ours.
 
-    :param ttl_ms: How long items that are added now are remembered; None: forever.
+    :param ttl_ms: How long (ms) items that are added now are remembered; None: forever.
     :param is_new: True if the filter is empty.
     """
     [known] = [None] if is_new else (yield from request([Call(("GET", key))]))
@@ -27,6 +27,6 @@ def note(key: str, ours: str, ttl_ms: int | None, *, is_new: bool = False) -> Fl
 
 
 def checked(known: str | bytes | None) -> str:
-    """Return the text if it is the path of a class, else "", so that the log shows no other program's text."""
+    """Return the text if it is the path of a class, otherwise "". So the log shows no text of another program."""
     path = text(known or "")
     return path if _PATH.fullmatch(path) else ""

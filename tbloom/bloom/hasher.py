@@ -1,9 +1,9 @@
-"""From an item to its bits: its columns, its block, and its shard (docs/format.md).
+"""The hashes that choose an item's columns, block and shard (docs/format.md).
 
-An item's digest is its 128-bit mmh3; with a secret, its BLAKE2b with that key. The upper 6 bits of each byte of the digest
-are the item's column in a row of its block, a byte for each row. (More than 16 rows take further digests of the digest.) Two
-32-bit mmh3 of the digest choose the block and the shard, by multiply-and-shift (Lemire, "Fast random integer generation in an
-interval", 2019): floor(hash * n / 2^32) is uniform over 0 .. n-1, for any n that is small compared to 2^32.
+An item's digest is its 128-bit mmh3, or, with a secret, its BLAKE2b with that key. Each byte of the digest is for one row of the
+block: its upper 6 bits are the item's column. (More than 16 rows need further digests, which are digests of the digest.) Two
+32-bit mmh3 hashes of the digest choose the block and the shard, by multiply-and-shift (Lemire, "Fast random integer generation
+in an interval", 2019): floor(hash * n / 2^32) is uniform over 0 .. n-1, for any n that is small compared to 2^32.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from tbloom.arguments import Item, encode, encode_all
 from tbloom.bloom.sizing import COLUMNS
 from tbloom.errors import ConfigError
 
-#: Stored with a filter, because its bits mean nothing under another hash.
+#: The names of the hashes. They are stored with a filter, because its bits are useless with another hash.
 HASH_NAME, SECRET_HASH_NAME = "mmh3_x64_128", "blake2b_16_keyed"
-#: A secret is the key of a BLAKE2b, which takes at most 64 bytes. A short secret could be found from its check value.
+#: The limits of a secret (bytes). BLAKE2b takes a key of at most 64 bytes. A short key could be guessed from its check value.
 _LEAST_SECRET, _MOST_SECRET = 16, 64
 #: The number of columns in one digest.
 COLUMNS_PER_DIGEST = 16
@@ -45,7 +45,7 @@ def digests_of(items: Iterable[Item]) -> list[bytes]:
 
 
 class Secret:
-    """The key of a filter's digests, or only its check value, by which clients compare their secrets.
+    """The key of a filter's digests, and its check value, which clients compare. The key may be unknown.
 
     Its repr, errors and pickles do not contain the key.
     """
@@ -53,7 +53,7 @@ class Secret:
     __slots__ = ("_key", "check")
 
     def __init__(self, key: bytes | None, check: str = "") -> None:
-        """``check`` is the check value of a secret whose key is not known."""
+        """Raise ConfigError if the key can't be right. If it is None, ``check`` is the check value of the unknown key."""
         if key is not None:
             if not isinstance(key, bytes) or not _LEAST_SECRET <= len(key) <= _MOST_SECRET:
                 given = f"{len(key)} bytes" if isinstance(key, bytes) else type(key)
@@ -81,7 +81,7 @@ class Secret:
 
 
 def digests_for(hashes: int) -> int:
-    """Return the number of digests that have a column for each of ``hashes`` rows."""
+    """Return the number of digests that are needed for ``hashes`` rows."""
     return -(-hashes // COLUMNS_PER_DIGEST)
 
 
@@ -94,8 +94,9 @@ def packed(
 ) -> bytes:
     """Return the items in the format of the scripts.
 
-    Each item has its columns, ``16 * count`` bytes; for each size of part (the number of blocks, and the bytes from one block
-    to the next), the byte at which its block begins, 4 bytes, lowest first; and its digest, if wanted.
+    Each item has its columns in ``16 * count`` bytes, and for each size of part the byte at which its block begins, in 4 bytes,
+    the lowest first. ``with_digests`` appends the digest. A size is the number of blocks, and the bytes from one block to the
+    next.
     """
     if count == len(sizes) == 1:
         [(blocks, step)], items = sizes, list[bytes]()
@@ -115,7 +116,7 @@ def packed(
 
 
 def block_starts(digest: bytes, sizes: Sequence[tuple[int, int]]) -> list[int]:
-    """Return the byte at which the item's block begins, for each size of part (blocks, and bytes from one to the next)."""
+    """Return the byte at which the item's block begins, for each size of part (see ``packed``)."""
     hash = mmh3_32_uintdigest(digest, _BLOCK_SEED)
     return [(hash * blocks >> 32) * step for blocks, step in sizes]
 

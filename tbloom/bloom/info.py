@@ -1,4 +1,4 @@
-"""The result of ``info()``, and the flow that reads it, in commands of about a millisecond each."""
+"""The result of ``info()``, and the flow that reads it. Each of its commands takes about a millisecond."""
 
 from __future__ import annotations
 
@@ -33,22 +33,22 @@ class SliceInfo:
     """One live slice."""
 
     label: str
-    #: The period, ``end`` excluded, in the filter's time zone; None without a window.
+    #: The start and end (excluded) of the period, in the filter's time zone; None without a window.
     start: datetime | None
     end: datetime | None
-    #: When Redis drops the slice's keys, by their TTL; None if they have none.
+    #: When the slice's keys expire; None if they have no TTL.
     expires: datetime | None
-    #: Items added, counted exactly.
+    #: The exact number of items added.
     items: int
     #: The number of items that its parts have room for.
     capacity: int
-    #: The number of its parts in the shard with the most: more than 1 if it grew, became full, or was reconfigured.
+    #: The number of parts in the shard with the most parts. It is above 1 if the slice has grown, or was reconfigured.
     parts: int
-    #: Bits set / bits, 0 to 1.
+    #: The share of bits that are set, 0 to 1.
     fill_ratio: float
     #: Memory in Redis, overhead included.
     bytes: int
-    #: The chance that an item never added is found in this slice.
+    #: The chance that an item that was never added is found in this slice.
     error_rate: float
 
 
@@ -62,9 +62,9 @@ class FilterInfo:
     tz: str
     #: Distinct items expected per slice; None: each slice is made for as many as the last one held.
     capacity: int | None
-    #: The error rate that the filter was made for, over the whole window.
+    #: The error rate over the whole window, as configured.
     promised_error_rate: float
-    #: Size of one slice; without a capacity, of the filter's first slice.
+    #: The size of one slice; without a capacity, the size of the filter's first slice.
     bits: int
     hashes: int
     shards: int
@@ -92,18 +92,18 @@ class FilterInfo:
 
     @property
     def error_rate(self) -> float:
-        """The chance that an item never added is called seen, in the window's present state."""
+        """The chance that an item that was never added is called seen at present."""
         return sizing.window_rate([slice.error_rate for slice in self.slices])
 
 
-class Glance(NamedTuple):
-    """A filter's state, without counts of its bits."""
+class Overview(NamedTuple):
+    """The state of a filter, except the number of set bits."""
 
-    #: By the server's clock (ms).
+    #: The server's time (ms).
     now: int
-    #: The shards' layouts, as texts.
+    #: The stored text of each shard's layout.
     layouts: list[str]
-    #: By key, for each part that exists: items, memory in Redis, and TTL (ms; negative: none).
+    #: By key, for each part that exists: the number of items, the memory in Redis, and the TTL (ms; negative: no TTL).
     parts: dict[str, tuple[int, int, int]]
     #: The number of items that are claimed.
     claims: int
@@ -112,19 +112,19 @@ class Glance(NamedTuple):
 
 
 def items_in(count: Any) -> int:
-    """Return the number of items in a part, from its field in a shard's state; 0 if another program has written to it."""
+    """Return the number of items in a part, from its field in a shard's state. Return 0 if the field is not tbloom's."""
     known = text(count or "")
     return int(known) if _COUNT.fullmatch(known) else 0
 
 
 def parts_of(config: Config, shard: int, fields: Iterable[Any]) -> list[str]:
-    """Return the keys of the parts that these fields of a shard's state count. Fields that are not tbloom's are ignored."""
+    """Return the keys of the parts that these fields of a shard's state count. Ignore fields that are not tbloom's."""
     counted = [text(field) for field in fields]
     return [config.keys.slice(field, shard) for field in counted if _FIELD.fullmatch(field)]
 
 
-def glance(config: Config, clock: ServerClock) -> Flow[Glance]:
-    """Read the shards' states, and the memory and TTL of the parts that they count."""
+def read_overview(config: Config, clock: ServerClock) -> Flow[Overview]:
+    """Read the states of all shards, and the memory and TTL of the parts that they count."""
     keys, shards = config.keys, range(config.shards)
     names = [*map(keys.state, shards)]
     _, warnings, replies = yield from together(
@@ -152,14 +152,14 @@ def glance(config: Config, clock: ServerClock) -> Flow[Glance]:
             heads[part] = counts[part], size, ttl
         else:
             warnings.append(f"the server has dropped {part} early: what it held is forgotten")
-    return Glance(now, layouts, heads, sum(count for [count] in claims.values()), warnings)
+    return Overview(now, layouts, heads, sum(count for [count] in claims.values()), warnings)
 
 
 def read_info(
     config: Config, clock: ServerClock, earlier: FilterInfo | None = None
 ) -> Flow[FilterInfo]:
-    """Return the contents of the filter, slice by slice. With an ``earlier`` result, count bits only in changed slices."""
-    _, seen = yield from together(check_stored(config), glance(config, clock))
+    """Return the result of ``info()``. With an ``earlier`` result, count bits only in slices that have changed since."""
+    _, seen = yield from together(check_stored(config), read_overview(config, clock))
     layouts = [Layout(config, known, shard) for shard, known in enumerate(seen.layouts)]
     known = {slice.label: slice for slice in earlier.slices} if earlier else {}
     slices = list[SliceInfo]()
@@ -200,26 +200,26 @@ def _slice_info(
     config: Config,
     slice: Slice,
     keys: dict[str, tuple[int, Part]],
-    seen: Glance,
+    seen: Overview,
     before: SliceInfo | None,
 ) -> Flow[SliceInfo]:
-    """Return the contents of one slice; ``keys`` are its parts' keys, each with its shard and part."""
+    """Return the contents of one slice. ``keys`` maps the key of each part to the shard and the part."""
     heads = [seen.parts.get(key, (0, 0, _MISSING)) for key in keys]
     items, sizes, ttls = zip(*heads, strict=True)
     ttl = max(ttls)
     expires = from_ms(seen.now + ttl, config.window.zone) if ttl >= 0 else None
-    # Only new items set bits.
+    # Only new items set bits, so a slice with as many items as before has not changed.
     held = sum(items), sum(sizes), len(keys)
     if before and held == (before.items, before.bytes, before.parts * config.shards):
         return replace(before, expires=expires)
     parts = []
     for (key, (shard, part)), count, size in zip(keys.items(), items, sizes, strict=True):
         bits = (yield from _count_bits(part.bits, key)) if count else 0
-        parts.append(HeldPart(shard, part, count, size, bits))
+        parts.append(PartInfo(shard, part, count, size, bits))
     return summed(config, slice, parts, expires)
 
 
-class HeldPart(NamedTuple):
+class PartInfo(NamedTuple):
     """The contents of one part of a slice."""
 
     shard: int
@@ -231,16 +231,16 @@ class HeldPart(NamedTuple):
 
     @property
     def error_rate(self) -> float:
-        """The error rate to be expected with its items."""
+        """The expected error rate with this number of items."""
         return rate_at(self.items, self.part.bits, self.part.hashes)
 
 
 def summed(
-    config: Config, slice: Slice, parts: list[HeldPart], expires: datetime | None
+    config: Config, slice: Slice, parts: list[PartInfo], expires: datetime | None
 ) -> SliceInfo:
-    """Return the slice, summed over these parts."""
+    """Return the contents of a slice with these parts."""
     begun = sum(held.part.bits for held in parts if held.bytes)
-    by_shard: list[list[HeldPart]] = [[] for _ in range(config.shards)]
+    by_shard: list[list[PartInfo]] = [[] for _ in range(config.shards)]
     for held in parts:
         by_shard[held.shard].append(held)
     period = config.window.period(slice)
@@ -260,7 +260,7 @@ def summed(
 
 
 def each(keys: Iterable[str], *commands: str) -> Flow[dict[str, list[Any]]]:
-    """Return by key the replies to these commands; a word ``{}`` stands for the key."""
+    """Send commands for each key, and return the replies by key. A word ``{}`` in a command stands for the key."""
     keys = [*keys]
     calls = [
         Call(tuple(key if word == "{}" else word for word in command.split()), key)

@@ -1,19 +1,19 @@
-"""The layout: the parts of each slice. A slice that fills up grows by a part.
+"""The layout: the parts of each slice. A full slice grows by another part.
 
-A slice begins with one part, sized by the filter's parameters. When that holds its capacity, the
-slice gets a further part of twice the capacity, and so on; new items go into the newest part. A
-slice after one that grew begins with a part as large as that slice needed.
+A slice begins with one part, whose size follows from the filter's parameters. This is the usual part. When it is full, the
+slice gets a part of twice the capacity, and so on. New items go into the newest part. A slice after one that has grown begins
+with a part as large as that slice needed.
 
-In a filter without a capacity, every slice has an entry, and begins with a part for as many items as the last slice
-held. It grows by an eighth of that, a quarter, a half, and so on. The first slice follows none, and grows by parts of four
-times the capacity.
+In a filter without a capacity, every slice has an entry in the layout, and begins with a part for as many items as the last
+slice held. It grows by an eighth of that part, then by a quarter, a half, and so on. The filter's first slice grows by parts of
+four times the capacity.
 
-The layout is stored as text, and names only the slices that have other parts than the usual one:
-``1557273600000000.1557277200123456;20190508=1000:28672:14,2000:61440:16`` (capacity:bits:hashes).
-Sizes are stored, so that a client need not derive other clients' sizes. The text begins with the layout's version: the
-generation (when the filter was first used since the last ``clear()``, us), and when the layout changed last (us), if it did.
-A call names the version that its client knows. A client computes the next entries; ``lua/bloom/set_layout.lua`` stores them,
-and makes the next version.
+The layout is stored as text. It has an entry for each slice that has other parts than the usual one:
+``1557273600000000.1557277200123456;20190508=1000:28672:14,2000:61440:16`` (capacity:bits:hashes). Sizes are stored so that
+clients need not compute other clients' sizes. The text begins with the layout's version: the generation, which is the time of the
+filter's first use since the last ``clear()`` (us), and the time of the layout's last change (us), if it has changed. A call has
+the version that its client knows. A client computes the next entries; ``lua/bloom/set_layout.lua`` stores them under the next
+version.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ENTRY = re.compile(
     r"(\w{1,32})=(\d{1,16}:\d{1,10}:\d{1,2}(?:,\d{1,16}:\d{1,10}:\d{1,2})*)", re.ASCII
 )
 _VERSION = re.compile(r"(\d{16})(\.\d{16})?(?=;|$)", re.ASCII)
-# Far more parts than a slice whose parts double can have, and room for 1024 such slices.
+# The limits of a stored layout. A slice whose parts double has far fewer parts; the text has room for 1024 such slices.
 MAX_PARTS, _MAX_TEXT = 1024, 1 << 20
 
 
@@ -52,7 +52,7 @@ class Part(NamedTuple):
 class Layout:
     """The parts of a shard's slices.
 
-    ``version``, and the ``generation`` in it, are empty if the text has none. ``entries`` is the text after the version.
+    ``version`` begins with the ``generation``; both are empty if the text has no version. ``entries`` is the rest of the text.
     """
 
     __slots__ = ("_config", "_slices", "_usual", "entries", "generation", "version")
@@ -71,20 +71,20 @@ class Layout:
         """Return the parts of a slice, oldest first."""
         return self._slices.get(label) or [self._usual]
 
-    def grown(self, label: str, live: list[str], in_hand: int = 0) -> str:
-        """Return the entries with one more part for a slice, and without slices that have left.
+    def grown(self, label: str, live: list[str], unsent: int = 0) -> str:
+        """Return the entries with another part for a slice, and without the slices that have left the window.
 
-        The part has room for at least ``in_hand`` items. Later live slices with the usual part get entries too, so that all
-        clients know from the layout alone which slice still needs its entry. (There are later slices if this one is not
-        the current one, or after the server's clock was set back.)
+        The part has room for at least ``unsent`` items. Later live slices get entries, too, so that all clients know from
+        the layout alone which slices still need an entry. (There are later slices if this slice is not the current one, or if
+        the server's clock was set back.)
         """
-        return self.with_parts({label: [*self.parts(label), self._next_part(label, in_hand)]}, live)
+        return self.with_parts({label: [*self.parts(label), self._next_part(label, unsent)]}, live)
 
     def newest_before(self, label: str, live: list[str]) -> str | None:
-        """Return the slice whose size decides how this one begins; None if this one has an entry or needs none.
+        """Return the slice whose size decides how this one begins, or None if this one has an entry or needs none.
 
-        Once a slice has an entry, every later slice gets one. So all clients know from the layout alone
-        that a slice which begins still needs its entry.
+        Once a slice has an entry, every later slice gets one, so all clients know from the layout alone which slices still
+        need an entry.
         """
         needs_one = self._config.capacity is None  # the first slice needs an entry too
         if label in self._slices or not (self._slices or needs_one):
@@ -96,37 +96,40 @@ class Layout:
                 last = other
         return last
 
-    def first_entries(self, label: str, in_hand: int) -> str:
-        """Return the entries of a filter that begins.
+    def first_entries(self, label: str, unsent: int) -> str:
+        """Return the entries of a new filter.
 
-        Without a capacity, its first slice gets an entry with the usual part, unless more items are in hand.
+        Without a capacity, its first slice gets an entry with the usual part, unless there are more unsent items.
         """
         usual = self._usual
-        is_usual = self._config.capacity is None and in_hand <= usual.capacity
+        is_usual = self._config.capacity is None and unsent <= usual.capacity
         return f"{label}={usual}" if is_usual else ""
 
-    def beginning(self, items: int, in_hand: int = 0) -> Part:
+    def beginning(self, items: int, unsent: int = 0) -> Part:
         """Return the first part of a slice.
 
-        It has room for ``items``, the number that the last slice held, or for ``in_hand``, if that is more than the usual
-        capacity. It is the usual part if both are 0, or if slices may not grow.
+        It has room for ``items``, the number of items in the last slice, or for the unsent items, if they are more than the
+        usual capacity. If both are 0, or if slices may not grow, it is the usual part.
         """
         usual = self._usual.capacity
-        items = max(items, in_hand if in_hand > usual else 0)
+        items = max(items, unsent if unsent > usual else 0)
         if self._config.capacity is None and items:
             return self._sized(sizing.capacity_after(items), 0)
         return self._part(self._level(items) if self._config.grow else 0, 0)
 
     def with_parts(self, changed: dict[str, list[Part]], live: list[str]) -> str:
-        """Return the entries with these slices changed, entries for all later slices, and none for slices that have left."""
+        """Return the entries after these slices have changed.
+
+        All later live slices get entries. Slices that have left the window lose theirs.
+        """
         first = min(changed)
         later = {label: self.parts(label) for label in live if label > first}
         return self._text({**self._slices, **later, **changed}, live)
 
     def reconfigured(self, new: Layout, begun: list[str], current: str) -> str:
-        """Return the entries under the parameters of ``new``, with the slices as they are.
+        """Return the entries after the filter gets the parameters of ``new``. Slices keep their parts.
 
-        Of the slices that have begun, the current one, and any later ones, get a part of the new size.
+        The current slice, and any later one that has begun, also get a part of the new size.
         """
         slices = {label: self.parts(label) for label in begun}
         for label, parts in slices.items():
@@ -134,7 +137,7 @@ class Layout:
                 slices[label] = [*parts, new._part(-len(parts), len(parts))]
         return self._text(slices, begun)
 
-    def _next_part(self, label: str, in_hand: int = 0) -> Part:
+    def _next_part(self, label: str, unsent: int = 0) -> Part:
         parts, usual = self.parts(label), self._usual
         number = len(parts)
         if self._config.capacity is None:
@@ -143,24 +146,24 @@ class Layout:
             else:
                 capacity = -(-parts[0].capacity // 8) << (number - 1)
             return self._sized(
-                sizing.capacity_after(in_hand) if in_hand > capacity else capacity, number
+                sizing.capacity_after(unsent) if unsent > capacity else capacity, number
             )
         doubled = (parts[-1].capacity // usual.capacity).bit_length()
-        return self._part(max(doubled, self._level(in_hand)) - number, number)
+        return self._part(max(doubled, self._level(unsent)) - number, number)
 
     def _level(self, items: int) -> int:
-        """Return the least level at which 2**level times the usual capacity has room for these items."""
+        """Return the smallest level for which 2**level times the usual capacity has room for these items."""
         return (max(1, -(-items // self._usual.capacity)) - 1).bit_length()
 
     def _part(self, level: int, number: int) -> Part:
-        """Return the ``number``-th part of a slice that began at 2**level times the usual capacity."""
+        """Return the ``number``-th part of a slice whose first part has 2**level times the usual capacity."""
         config = self._config
         if level == number == 0:
             return self._usual
         return self._sized(config.shard_capacity << (level + number), number)
 
     def _sized(self, capacity: int, number: int) -> Part:
-        """Return the ``number``-th part of a slice, with this capacity, or as much as a key may have."""
+        """Return the ``number``-th part of a slice, with this capacity. It is smaller if a key would be too large."""
         config = self._config
         rate = sizing.slice_rate(config.error_rate, config.slices) * sizing.part_share(number)
         bits, hashes = sizing.choose(capacity, rate)
@@ -189,7 +192,7 @@ def damaged(config: Config, text: str, shard: int) -> TBloomError:
 def _read(config: Config, text: str, shard: int) -> dict[str, list[Part]]:
     """Return the slices of a stored layout. Raise TBloomError if it can't be tbloom's.
 
-    Another program may have written it, and a part of 10^9 hashes would take 8 GB here.
+    Another program may have written it. A part of 10^9 hashes, for example, would take 8 GB of this process's memory.
     """
     if not text:
         return {}

@@ -1,7 +1,7 @@
-"""The flow of ``reconfigure()``: it gives a live filter other parameters, and keeps its items.
+"""The flow of ``reconfigure()``, which gives a live filter other parameters, and keeps its items.
 
-Items can't be read back out of bits, so slices keep their sizes: they get entries in the layout. The
-current slice, and any later one, gets a further part of the new size.
+Items can't be read back from bits, so slices keep their parts, and get entries in the layout. The current slice, and any later
+one, get another part, of the new size.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tbloom.bloom import calls
-from tbloom.bloom.config import Config, from_stored, leaves
+from tbloom.bloom.config import Config, from_stored, shard_expiry
 from tbloom.bloom.layout import Layout
 from tbloom.bloom.view import header_of
 from tbloom.engine.flow import Call, Flow, Status, corrected, request, text
@@ -17,17 +17,17 @@ from tbloom.engine.parameters import refusal
 from tbloom.engine.server import ServerClock
 from tbloom.errors import ConfigMismatch
 
-#: Items are found by these, so a filter can't change them in place.
+#: The parameters that determine where items are stored, so that they can't be changed.
 FIXED = ("granularity", "tz", "shards", "layout", "hash", "secret")
 
 
 def reconfigure(
     config: Config, clock: ServerClock, progress: Callable[[int], object] | None = None
 ) -> Flow[None]:
-    """Give the stored filter the parameters of ``config``. Call ``progress`` with the number of shards just done.
+    """Give the stored filter the parameters of ``config``. Call ``progress(1)`` after each shard.
 
-    The root comes first, so that no client agrees on the old parameters any longer. Each shard keeps a
-    copy of its own parameters, so a call that did not finish can be made again.
+    The root key changes first, so that no client accepts the old parameters any longer. Each shard has its own copy of the
+    parameters, so a call that ended half-way can be repeated.
     """
     root = config.keys.root
     [stored] = yield from request([Call(("GET", root))])
@@ -42,7 +42,7 @@ def reconfigure(
 
 
 def _change(new: Config, clock: ServerClock, stored: str, shard: int | None) -> Flow[None]:
-    """Change one shard, or with None the root."""
+    """Change the parameters of one shard, or those at the root key if ``shard`` is None."""
     layout = ""
 
     def attempt() -> Flow[bool | None]:
@@ -60,7 +60,7 @@ def _change(new: Config, clock: ServerClock, stored: str, shard: int | None) -> 
             begun = {text(field).partition(":")[0] for field in fields}
         call = _call((old, new), clock.now(), shard, Layout(old, layout, shard or 0), begun)
         [(status, payload, *_)] = yield from request([call])
-        if status in (Status.OK, Status.UNKNOWN):  # unknown: the filter was cleared meanwhile
+        if status in (Status.OK, Status.UNKNOWN):  # UNKNOWN: the filter was cleared meanwhile
             return True
         if status == Status.CLOCK:
             clock.learn(payload)
@@ -79,7 +79,7 @@ def _call(
     configs: tuple[Config, Config], now: int, shard: int | None, layout: Layout, begun: set[str]
 ) -> Call:
     old, new = configs
-    # The longer of the two windows, so that the new one can have slices that the old one still holds.
+    # The longer of both windows is used, so that the new window can have slices that the old one still holds.
     window = max(old.window, new.window, key=lambda window: window.slices)
     slices = window.live(now)
     current = slices[-1]
@@ -93,7 +93,7 @@ def _call(
         for slice in slices:
             for number in range(len(layout.parts(slice.label))):
                 keys.append(new.keys.slice(slice.label, shard, number))
-                expiries.append(leaves(new, new.window.expires(slice), shard))
-    expires = leaves(new, new.window.expires(slices[-1]), shard)
+                expiries.append(shard_expiry(new, new.window.expires(slice), shard))
+    expires = shard_expiry(new, new.window.expires(slices[-1]), shard)
     header = header_of(current.start, current.end, expires, version=layout.version)
     return calls.reconfigure((old.stored, new.stored), header, entries, keys, expiries)

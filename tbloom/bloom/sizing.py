@@ -19,7 +19,7 @@ import math
 from functools import lru_cache
 from operator import mul
 
-#: The columns of a row. (A new item writes its block to the append-only file: with 256 columns it is three times as long.)
+#: The columns of a row. (With 256 columns, a new item would write three times as much to the append-only file.)
 COLUMNS = 64
 ROW_BYTES = COLUMNS // 8
 MAX_HASHES = 64
@@ -29,8 +29,8 @@ MAX_HASHES = 64
 MAX_BITS_PER_KEY, USUAL_BITS_PER_KEY = 2**28, 2**26
 #: One shard for each slot of a cluster.
 MAX_SHARDS = 1 << 14
-#: The number of hashes for a rate, per bit of it (log2 of 1/rate). The least memory takes 1.0 to 1.1 hashes per bit; this
-#: takes 2 to 9 % more memory, and a third fewer rows. Numbers are even: an odd number leaves one row unshared.
+#: The number of hashes divided by log2(1/rate). With 1.0 to 1.1, a filter would take the least memory; with this value, it takes
+#: 2 to 9 % more, but has a third fewer rows. The number of hashes is even, because an odd number leaves one row unshared.
 _HASHES_PER_BIT = 0.72
 
 # A slice that grows gives half of its rate to its first part. Each further part gets 0.8 times the
@@ -38,7 +38,7 @@ _HASHES_PER_BIT = 0.72
 # was made 100 times too small takes 1.70 x the memory.)
 _FIRST_SHARE = 0.5
 _SHARE_DECAY = 0.8
-#: The least capacity of a slice that follows another one, and the number of sizes per power of two above it.
+#: The smallest capacity of a slice that follows another one, and the number of sizes for each power of two above it.
 _LEAST_AFTER, _STEPS = 1000, 16
 #: With this load, all columns are set, to the precision of a float.
 _FULL = 1 << 11
@@ -55,7 +55,7 @@ def block_step(hashes: int) -> int:
 
 
 def bits_of(blocks: int, hashes: int) -> int:
-    """Return the number of bits of so many blocks."""
+    """Return the number of bits of this number of blocks."""
     return (blocks * block_step(hashes) + hashes // 2) * COLUMNS
 
 
@@ -65,7 +65,7 @@ def blocks_in(bits: int, hashes: int) -> int:
 
 
 def whole_blocks(bits: int, hashes: int) -> int:
-    """Return the number of bits of the fewest blocks that have at least ``bits``."""
+    """Return ``bits``, rounded up to whole blocks."""
     rows = -(-bits // COLUMNS) - hashes // 2
     return bits_of(max(1, -(-rows // block_step(hashes))), hashes)
 
@@ -96,9 +96,9 @@ def window_rate(rates: list[float]) -> float:
 
 
 def choose(capacity: int, rate: float, hashes: int | None = None) -> tuple[int, int]:
-    """Return the fewest blocks, in bits, that keep ``rate`` at ``capacity`` items, and their hashes.
+    """Return the fewest bits that keep ``rate`` with ``capacity`` items, and the number of hashes.
 
-    With None, ``hashes`` is chosen for the rate.
+    If ``hashes`` is None, a good number for the rate is chosen.
     """
     if hashes is None:
         hashes = hashes_for(rate)
@@ -114,8 +114,8 @@ def hashes_for(rate: float) -> int:
 def capacity_after(items: int) -> int:
     """Return the capacity of a slice that follows a slice with ``items``.
 
-    It allows for a chance variation of 2 standard deviations. It is one of 16 sizes per power of two, because a call has 4
-    bytes an item for each size of part.
+    It has room for 2 standard deviations more. It is one of 16 sizes for each power of two, because a call has 4 bytes per item
+    for each size of part.
     """
     needed = max(_LEAST_AFTER, items + 2 * math.sqrt(items))
     return round(
@@ -124,7 +124,7 @@ def capacity_after(items: int) -> int:
 
 
 def rate_at(items: float, bits: int, hashes: int) -> float:
-    """Return the chance that an item never added is called seen, after ``items`` that were counted."""
+    """Return the chance that an item that was never added is called seen, after ``items`` items were counted."""
     load = items / blocks_in(bits, hashes)
     # Items that were wrongly called seen are in the filter too, but are not counted (see ``_counted_at``).
     counted = 1 - rate_of_load(load, hashes)
@@ -139,7 +139,7 @@ def items_at(rate: float, bits: int, hashes: int) -> int:
 def _counted_at(rate: float, hashes: int) -> float:
     """Return the number of items per block that are counted before the error rate exceeds ``rate``.
 
-    An item that is wrongly called seen is not counted, though all of its columns are set. At most one item in 1/rate is.
+    An item that is wrongly called seen is not counted. At most one item in 1/rate is wrongly called seen.
     """
     return load_at(rate, hashes) * (1 - rate)
 
@@ -172,7 +172,7 @@ def load_at(rate: float, hashes: int) -> float:
     while rate_of_load(high / 2, hashes) > rate:
         high /= 2
     low = high / 2
-    # To a millionth, so that all machines get the same load: their logarithms may differ in the last bit.
+    # The load is exact to a millionth, so that all machines get the same one, although their logarithms may differ in the last bit.
     for _ in range(20):
         middle = (low + high) / 2
         if rate_of_load(middle, hashes) <= rate:
@@ -189,19 +189,19 @@ def allocated(size: int) -> int:
 
 
 def shards_for(bits: int, masters: int = 1) -> int:
-    """Return the fewest shards whose keys are allocated fast, in a multiple of ``masters``.
+    """Return the fewest shards that keep each key at 8 MB or less, rounded up to a multiple of ``masters``.
 
-    They are at most ``MAX_SHARDS``, rounded up to that multiple, unless the bits need more.
+    Before this rounding, it is at most ``MAX_SHARDS``, unless the bits need more keys.
     """
     fewest = min(_keys_of(bits, USUAL_BITS_PER_KEY), max(MAX_SHARDS, least_shards(bits)))
     return -(-fewest // masters) * masters
 
 
 def least_shards(bits: int) -> int:
-    """Return the fewest shards whose keys are within the limit."""
+    """Return the fewest shards that keep each key within ``MAX_BITS_PER_KEY``."""
     return _keys_of(bits, MAX_BITS_PER_KEY)
 
 
 def _keys_of(bits: int, most: int) -> int:
-    # Bits are whole blocks, so the last block may exceed the limit.
+    # A key has whole blocks, so its last block may exceed the limit.
     return -(-bits // (most + MAX_HASHES * COLUMNS))

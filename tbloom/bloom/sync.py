@@ -57,15 +57,15 @@ class TimeBloom(ClaimVerbs["redis.Redis | redis.RedisCluster"], SyncDriver):
     def claiming(self, item: Item, within: int | None = None) -> Iterator[bool]:
         """Claim the item in ``with seen.claiming(item) as is_new:``.
 
-        A new item is committed at the end of the block, or released on an exception in it. If the commit fails, the item
-        stays claimed, as after ``commit``; with ConfigMismatch, which lasts, it is released.
+        At the end of the block, a new item is committed. If the block raises an exception, it is released. If the commit fails,
+        the item stays claimed, as after ``commit``; but with ConfigMismatch it is released.
         """
         is_new = self.claim(item, within) is Claim.NEW
         try:
             yield is_new
         except BaseException:
             if is_new:
-                with suppress(redis.RedisError):  # a heartbeat will release it
+                with suppress(redis.RedisError):  # a heartbeat repeats the release
                     self.release(item)
             raise
         if is_new:

@@ -1,4 +1,4 @@
-"""The verbs of a filter, as flows without I/O (see ``tbloom.engine.methods``). The verbs for claims are in ``claims/verbs``."""
+"""The verbs of a filter, as flows without I/O (see ``tbloom.engine.methods``). ``claims/verbs`` has the verbs for claims."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tbloom.bloom.base import Base
 from tbloom.bloom.claims.calls import commit
 from tbloom.bloom.config import from_stored
 from tbloom.bloom.dispatcher import FilterDispatcher
-from tbloom.bloom.info import FilterInfo, glance, read_info
+from tbloom.bloom.info import FilterInfo, read_info, read_overview
 from tbloom.bloom.reconfigure import reconfigure
 from tbloom.engine.batcher import BatchItem
 from tbloom.engine.batches import Agreement
@@ -42,10 +42,10 @@ class Verbs(Base[Client]):
         return bool((yield from self._add_digests([key], within, keep)).get(key))
 
     @add.batched
-    def _adding(
+    def _batch_item_for_add(
         self, item: Item, within: int | None = None, keep: int | None = None
     ) -> tuple[BatchItem, bytes]:
-        # Checked here too, because True is equal to 1.
+        # The arguments are checked before they become part of the kind, because True equals 1.
         how = None if within is keep is None else self._checked(within, keep)
         add = partial(self._add_digests, within=within, keep=keep)
         return BatchItem(("add", how), self.run, add, self._keep_new), self.config.digest(item)
@@ -65,7 +65,9 @@ class Verbs(Base[Client]):
         return bool((yield from self._contains_digests([key], within))[key])
 
     @contains.batched
-    def _probing(self, item: Item, within: int | None = None) -> tuple[BatchItem, bytes]:
+    def _batch_item_for_contains(
+        self, item: Item, within: int | None = None
+    ) -> tuple[BatchItem, bytes]:
         slices = check_within(within, self.config.slices)
         contains = partial(self._contains_digests, within=slices)
         return BatchItem(("contains", slices), self.run, contains), self.config.digest(item)
@@ -121,7 +123,7 @@ class Verbs(Base[Client]):
 
         A server may drop keys when its memory is full, or may have dropped slices early.
         """
-        return (yield from glance(self.config, self._dispatcher.clock)).warnings
+        return (yield from read_overview(self.config, self._dispatcher.clock)).warnings
 
     @verb
     def clear(self) -> Flow[None]:
@@ -153,7 +155,10 @@ class Verbs(Base[Client]):
         yield from reconfigure(self.config, self._dispatcher.clock)
 
     def _checked(self, within: int | None, keep: int | None) -> tuple[int, int]:
-        """Return how many slices back new items go, and the number of newest slices to check. Raise ConfigError as needed."""
+        """Return the age of the slice for new items, and the number of newest slices to check.
+
+        Raise ConfigError if an argument can't be right.
+        """
         slices = self.config.slices
         if within is keep is None:
             return 0, slices
@@ -167,9 +172,9 @@ class Verbs(Base[Client]):
         age, slices = 0, self.config.slices
         if not within is keep is None:
             age, slices = self._checked(within, keep)
-        asked = self._not_cached(digests, slices) if caches else digests
-        batches, view = dispatcher.batches(asked, slices, age), dispatcher.view
-        answers = yield from dispatcher.add(asked, batches, calls.add)
+        to_send = self._not_cached(digests, slices) if caches else digests
+        batches, view = dispatcher.batches(to_send, slices, age), dispatcher.view
+        answers = yield from dispatcher.add(to_send, batches, calls.add)
         if caches:
             self._cache_seen(answers, view)
         return answers
@@ -177,16 +182,16 @@ class Verbs(Base[Client]):
     def _contains_digests(
         self, digests: list[bytes], within: int | None = None
     ) -> Flow[dict[bytes, Any]]:
-        """Return for each item a true value if it was seen."""
+        """Return a true value for each item that was seen."""
         dispatcher, caches = self._dispatcher, self._cache.size > 0
         slices = check_within(within, self.config.slices)
-        asked = self._not_cached(digests, slices) if caches else digests
-        batches, view = dispatcher.batches(asked, slices), dispatcher.view
+        to_send = self._not_cached(digests, slices) if caches else digests
+        batches, view = dispatcher.batches(to_send, slices), dispatcher.view
         yield from dispatcher.send(batches, calls.contains)
         answers = answers_of(batches)
         if not caches:
             return answers
-        self._cache_seen([key for key in asked if answers[key]], view)
+        self._cache_seen([key for key in to_send if answers[key]], view)
         return dict.fromkeys(digests, True) | answers  # the local cache has the others
 
     def _last_seen(self, digests: list[bytes]) -> Flow[list[Period | None]]:
@@ -202,8 +207,8 @@ class Verbs(Base[Client]):
     def _import(self, digests: list[bytes], label: str | None) -> Flow[int]:
         """Write the items, and return how many were written.
 
-        A repeated call writes nothing twice, so items that were written by a call whose reply was lost are not counted. (A
-        call that is repeated in the next slice writes them there too.)
+        If a call's reply is lost, its items are not counted, because the repeated call finds them. (A call that is repeated in
+        the next slice writes them there, too.)
         """
         dispatcher = self._dispatcher
         if label is not None and label not in dispatcher.current_view().labels:
@@ -217,7 +222,7 @@ class Verbs(Base[Client]):
         return sum((batch.answers or "").count("1") for batch in batches)
 
     def _keys(self, at: datetime | None) -> Flow[list[str]]:
-        """Return the keys of the slices that are live at ``at``; for a slice that grew, the key of its first part."""
+        """Return the keys of the first parts of the slices that are live at ``at``."""
         config, clock = self.config, self._dispatcher.clock
         if at is None:
             yield from ask_time(config, clock)

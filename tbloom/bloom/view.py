@@ -1,4 +1,4 @@
-"""A client's view of a filter: the live slices, the layout of each shard, and the headers of calls."""
+"""A client's view of a filter: the live slices, the shards' layouts, and the headers of calls."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import partial
 from operator import attrgetter
 from struct import Struct
 
-from tbloom.bloom.config import Config, leaves
+from tbloom.bloom.config import Config, shard_expiry
 from tbloom.bloom.hasher import COLUMNS_PER_DIGEST, digests_for, packed
 from tbloom.bloom.layout import Layout
 from tbloom.bloom.sizing import ROW_BYTES, block_step, key_bytes
@@ -15,8 +15,8 @@ from tbloom.engine.batches import Agreement
 from tbloom.errors import ConfigError
 from tbloom.window import Slice
 
-#: The limit of probes in one call. Each item is probed in each part, which takes 1 us on Redis 7.0.
-#: The client computes the next call while the server executes one.
+#: The limit of probes in one call. Each item is probed in each part, and a probe takes 1 us on Redis 7.0. With several short
+#: calls, the client computes the next call while the server executes one.
 _PROBES_PER_CALL = 1_000
 _SIZE = Struct(">BH").pack
 
@@ -35,21 +35,21 @@ def header_of(
 ) -> bytes:
     """Return a call's header (``lua/shared/header.lua``).
 
-    ``size`` is the capacity, and the size in bytes, of the part that new items go into.
+    ``size`` is the capacity and the size (bytes) of the part that new items go into.
     """
     header = b""
     for number in (begins, ends, expires, *size):
-        # A slice begins before 1970 if this machine's clock is wrong; the server corrects it later.
+        # A slice may begin before 1970 if this machine's clock is wrong. The server's reply corrects the clock.
         header += max(number, 0).to_bytes(7, "big")
     return header + bytes([columns]) + f"{version} {field} {oldest} ".encode() + sizes
 
 
 class Header:
-    """What a shard's calls say besides their items: the parts that they name, and the packed header.
+    """The arguments that a shard's calls share: the keys of parts, and the packed header.
 
     The calls check the ``within`` newest slices. New items go into the newest part of the slice of age ``age`` (0: the current
-    slice). That part comes first, then the other parts of its size, then the parts of other sizes; within a size, the newest
-    first.
+    slice). The key of that part comes first. The keys of the other parts are grouped by part size; in a group, the newest part
+    comes first.
     """
 
     __slots__ = (
@@ -89,19 +89,19 @@ class Header:
             packed_sizes += _SIZE(hashes, len(group))
             steps.append((blocks, block_step(hashes) * ROW_BYTES))
             most_hashes = max(most_hashes, hashes)
-        #: The keys of the shard's parameters and state, then those of the parts. They are encoded once, because redis-py
-        #: would encode them in each call.
+        #: The keys of the shard's parameters and state, then the keys of the parts. They are encoded here, because otherwise
+        #: redis-py would encode them in each call.
         self.keys: tuple[bytes, ...] = tuple(map(str.encode, named))
         #: The number of each part's slice (1: the current slice), two bytes each.
         self.slice_numbers: bytes = numbers
-        #: The slice whose size decides how the current one begins; None: it begins as usual, or has begun.
+        #: The slice whose size decides how the current one begins; None: the current slice needs no entry in the layout.
         self.begins_after: str | None = layout.newest_before(labels[0], labels)
         # Reading and writing a new item's block takes as long as some probes, and longer for a larger block.
         weight = len(named) + 3 + newest.hashes // 8
         #: The limit of items in one call.
         self.most: int = max(1, _PROBES_PER_CALL // weight)
         count = digests_for(most_hashes)
-        #: Return the items in the format of the scripts. It is no method, because every call uses it.
+        #: Return the items in the format of the scripts. It is an attribute, because every call uses it.
         self.pack: Callable[..., bytes] = partial(packed, count=count, sizes=steps)
         #: The packed header.
         self.packed: bytes = header_of(
@@ -118,9 +118,9 @@ class Header:
 
 
 class View:
-    """What one client believes of a filter, from the start of a slice until its end.
+    """A client's view of a filter while one slice is current.
 
-    ``layouts`` has the shards' last known layouts. The dict is the dispatcher's, and outlives the view.
+    ``layouts`` has the shards' last known layouts. The dict belongs to the dispatcher, and outlives the view.
     """
 
     __slots__ = (
@@ -146,15 +146,15 @@ class View:
         self.ends: int = current.end
         self._expires = config.window.expires(current)
         self._layouts = layouts
-        #: By shard, then by the number of slices that are checked and the age of the slice that is written into.
+        #: By shard, then by the number of slices that are checked, and the age of the slice for new items.
         self._headers: dict[int, dict[tuple[int, int], Header]] = {}
-        #: The known state of the stored parameters. A client that knows a single shard's layout has compared them.
+        #: What the client knows of the stored parameters. If it knows the layout of a single shard, it has compared them.
         self.agreement: Agreement = Agreement.NONE
         if config.shards == 1 and layouts:
             self.agreement = Agreement.STORED
 
     def header(self, shard: int, within: int, age: int = 0) -> Header:
-        """Return the header of a shard's calls that check ``within`` slices and write into the slice of this age."""
+        """Return the header of calls that check the ``within`` newest slices, and add new items to the slice of this age."""
         try:
             return self._headers[shard][within, age]
         except KeyError:
@@ -178,10 +178,10 @@ class View:
     def expires_at(self, shard: int | None, age: int = 0) -> int:
         """Return when the shard's keys of a slice expire (ms)."""
         expires = self.config.window.expires(self.slices[age]) if age else self._expires
-        return leaves(self.config, expires, shard)
+        return shard_expiry(self.config, expires, shard)
 
     def age_of(self, label: str | None) -> int:
-        """Return the age of the slice with this label; None: the current one. Raise ConfigError if it is not live."""
+        """Return the age of the slice with this label; for None, that of the current slice. Raise ConfigError if it is not live."""
         if label is None:
             return 0
         if label not in self.labels:
@@ -189,6 +189,6 @@ class View:
         return self.labels.index(label)
 
     def header_without_items(self, shard: int | None) -> bytes:
-        """Return the packed header of a call without items; None: of the root of several shards."""
+        """Return the packed header of a call without items. If ``shard`` is None, the call is for the root key."""
         version = "" if shard is None else self.layout(shard).version
         return header_of(self.begins, self.ends, self.expires_at(shard), version=version)

@@ -86,7 +86,7 @@ class ExactVerbs(Store[Client, ExactConfig]):
         """Take over the stored number of shards, for ``open``."""
         [stored] = yield from request([Call(("GET", self.config.keys.root))])
         if stored is None:
-            expected = f"the name of a filter that is stored ({type(self).__name__}() makes one)"
+            expected = f"the name of a stored filter ({type(self).__name__}() makes one)"
             raise ConfigError("name", self.name, expected)
         config = from_stored(self.name, text(stored))
         if config is None:
@@ -106,7 +106,9 @@ class ExactVerbs(Store[Client, ExactConfig]):
         return bool((yield from self._dispatcher.add_items([key], lasting)).get(key))
 
     @add.batched
-    def _adding(self, item: Item, ttl: float | timedelta | None = None) -> tuple[BatchItem, int]:
+    def _batch_item_for_add(
+        self, item: Item, ttl: float | timedelta | None = None
+    ) -> tuple[BatchItem, int]:
         dispatcher, lasting = self._dispatcher, self._ttl_ms(ttl)
         add = partial(dispatcher.add_items, ttl=lasting)
         asked = BatchItem(("add", lasting), self.run, add, dispatcher.keep_new)
@@ -135,7 +137,7 @@ class ExactVerbs(Store[Client, ExactConfig]):
         return bool((yield from self._contains([key]))[key])
 
     @contains.batched
-    def _probing(self, item: Item) -> tuple[BatchItem, int]:
+    def _batch_item_for_contains(self, item: Item) -> tuple[BatchItem, int]:
         return BatchItem("contains", self.run, self._contains), fingerprint(encode(item))
 
     @verb

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tbloom.bloom.info import FilterInfo, HeldPart, SliceInfo, filter_info, summed
+from tbloom.bloom.info import FilterInfo, PartInfo, SliceInfo, filter_info, summed
 from tbloom.bloom.view import View
 from tbloom.local.protocol import Protocol
 from tbloom.local.shard import part_bytes, parts_of
@@ -18,13 +18,13 @@ def overview(protocol: Protocol) -> FilterInfo:
 
 
 def _slice_info(protocol: Protocol, current: View, slice: Slice) -> SliceInfo:
-    config, expires, held = protocol.config, 0, list[HeldPart]()
+    config, expires, held = protocol.config, 0, list[PartInfo]()
     for shard in range(config.shards):
         for size, part in parts_of(protocol.store, current, slice.label, shard):
             if part is None:
-                held.append(HeldPart(shard, size, 0, 0, 0))
+                held.append(PartInfo(shard, size, 0, 0, 0))
                 continue
             expires, taken = max(expires, part.expires), part_bytes(size)
-            held.append(HeldPart(shard, size, part.items, taken, part.bits().bit_count()))
+            held.append(PartInfo(shard, size, part.items, taken, part.bits().bit_count()))
     leaves = from_ms(expires, config.window.zone) if 0 < expires < ALWAYS.end else None
     return summed(config, slice, held, leaves)

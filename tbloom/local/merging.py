@@ -6,7 +6,7 @@ import math
 import sys
 from typing import NamedTuple
 
-from tbloom.bloom.config import leaves
+from tbloom.bloom.config import shard_expiry
 from tbloom.bloom.layout import MAX_PARTS
 from tbloom.bloom.layout import Part as Size
 from tbloom.errors import ConfigMismatch, FilterFull, TBloomError
@@ -111,7 +111,7 @@ def _write(protocol: Protocol, now: int, merged: _Copies) -> None:
     changed: dict[int, dict[str, list[Size]]] = {}
     for (label, shard), parts in merged.items():
         for number, copy in enumerate(parts):
-            entry = PartEntry(leaves(config, expires[label], shard), part_bytes(copy.size))
+            entry = PartEntry(shard_expiry(config, expires[label], shard), part_bytes(copy.size))
             contents.parts.setdefault(key_of(label, shard, number), entry)
         sizes = [copy.size for copy in parts]
         if sizes != current.layout(shard).parts(label):

@@ -1,5 +1,4 @@
-"""What begins and ends with a slice, on a server whose clock stands still where the test sets it; and a filter without a window,
-which forgets nothing.
+"""The start and end of slices, on a server whose clock the test sets; and filters without a window, which forget nothing.
 
 (Which items are remembered then, and when keys leave: ``tests/simulation``.)
 """
@@ -37,7 +36,7 @@ WRITES: dict[str, Callable[[TimeBloom, str], Any]] = {
 def test_an_item_goes_into_the_slice_that_is_current_on_the_server(
     clockwork: Any, open_one: Callable[..., TimeBloom], verb: str, before: str, now: str
 ) -> None:
-    """The client believes that another one is: a slice begins at this moment, or the clock was set back."""
+    """The client believes that another slice is current, because a slice begins just now, or the clock was set back."""
     seen = open_one(slices=2)
     clockwork.set(f"2019-06-{before}:00")
     seen.add("shows the client the time")
@@ -63,7 +62,7 @@ def test_the_oldest_of_many_slices_is_looked_at(
     assert found.label == "20190603T000000"
 
 
-def test_the_state_counts_few_parts_that_have_left(
+def test_the_state_drops_counts_of_parts_that_have_left_the_window(
     clockwork: Any, open_one: Callable[..., TimeBloom], name: str
 ) -> None:
     seen = open_one(slices=2)
@@ -77,18 +76,18 @@ def test_the_state_counts_few_parts_that_have_left(
     assert len(counted) <= 10
 
 
-def test_a_layout_that_a_client_makes_has_the_live_slices_only(name: str) -> None:
-    """That of a filter in a file, for example."""
+def test_a_layout_has_only_live_slices(name: str) -> None:
+    """A filter in a file makes its own layout, for example."""
     config = configure(name, capacity=10, slices=2)
     layout = Layout(config, Layout(config).grown("20190608", ["20190608", "20190607"]))
     grown = layout.grown("20190610", ["20190610", "20190609"])
     assert ["20190610"] == [entry.partition("=")[0] for entry in grown.split(";")]
 
 
-def test_shards_of_a_slice_leave_one_after_another(
+def test_the_shards_of_a_slice_expire_one_after_another(
     clockwork: Any, open_one: Callable[..., TimeBloom], name: str
 ) -> None:
-    """So that the server never has all of them to drop at once; what they agree on comes last."""
+    """The server never deletes all of them at once. The parameters at the root key expire last."""
     server = clockwork.client
     open_one(slices=2, shards=20).add_many(map(str, range(1000)))
     [*shards, agreement] = sorted(
@@ -103,10 +102,10 @@ ITEMS = [f"item {i}" for i in range(1000)]
 
 
 @pytest.mark.parametrize("shards", [1, 3])
-def test_no_key_but_lanes_has_a_ttl(
+def test_without_a_window_only_lanes_have_a_ttl(
     client: redis.Redis, name: str, url: str, shards: int, tmp_path: Path
 ) -> None:
-    """At any moment of its life: where it grows, is claimed from, restored and reconfigured."""
+    """Also after growth, claims, a restore and a reconfigure."""
 
     def ttls(name: str) -> set[int]:
         return {client.pttl(key) for key in keys_of(client, name)}

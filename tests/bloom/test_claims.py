@@ -1,4 +1,4 @@
-"""Claims: an item counts as seen once the work on it is done, and work that dies is free again."""
+"""Claims: an item is seen once the work on it is done. If its process dies, other processes can claim it."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ async def test_claiming_leaves_a_commit_without_reply_to_the_heartbeat(make: Any
 
 
 async def test_claiming_keeps_the_claim_while_a_slice_is_full(make: Any) -> None:
-    """As a commit does: the next slice has room for it."""
+    """The next slice has room for the item."""
     ours, theirs = (make(capacity=1, grow=False) for _ in range(2))
     with pytest.raises(FilterFull):
         async with claiming(ours, "second"):
@@ -90,7 +90,7 @@ async def test_claiming_releases_what_can_not_be_committed(make: Any) -> None:
 async def test_a_session_is_alive_while_it_sends_heartbeats(
     make: Any, clockwork: Clockwork, name: str
 ) -> None:
-    """Also for longer than its life, in which its process does nothing else."""
+    """Also for longer than ``session_ttl``, while its process does nothing else."""
     ours, theirs = (make(url=clockwork.server.url, session_ttl=2 * LIFE) for _ in range(2))
     await ours.claim("a")
     session = getattr(ours, "_seen", ours).session
@@ -145,7 +145,7 @@ def test_a_forked_process_is_another_session(url: str, name: str) -> None:
 
 
 async def test_an_add_does_not_see_claims(make: Any) -> None:
-    """As the docstrings of both say."""
+    """The docstrings of both methods say so."""
     ours, theirs = make(), make()
     assert NEW is await ours.claim("a")
     assert await theirs.add("a")
@@ -162,7 +162,7 @@ async def test_a_full_slice_keeps_the_claim(make: Any) -> None:
     assert BUSY is await ours.claim("second")
 
 
-async def test_a_commit_that_close_can_not_send_is_told(
+async def test_close_warns_of_commits_that_it_could_not_send(
     make: Any, url: str, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with Proxy(url, lambda _: Fault.CUT_REQUEST) as proxy:

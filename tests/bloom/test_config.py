@@ -1,5 +1,5 @@
-"""A filter's parameters: their defaults, what is refused, what is stored of them, and how large that makes it. A filter that is
-stored is opened by its name; an argument that is none is named with the right one.
+"""A filter's parameters: their defaults, limits, stored text, and the size that follows from them. ``open`` reads the stored
+parameters. An error about a misspelt argument names the right one.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ from tbloom.engine.parameters import differences
 
 
 def stored_with(**changes: object) -> str:
-    """What a filter with other parameters would have stored."""
+    """Return the text that a filter with other parameters would store."""
     values = json.loads(configure("news", capacity=10_000, bits=7 * 2**18, hashes=7).stored)
     return json.dumps(values | changes, separators=(",", ":"))
 
 
 @pytest.mark.parametrize("bits", [1345, 1535, 1536])
 def test_bits_are_rounded_up_to_whole_blocks(bits: int) -> None:
-    """Also before a capacity follows from them: who gives the same blocks has the same filter."""
+    """They are rounded before a capacity follows from them, so the same number of blocks means the same filter."""
     config = configure("news", bits=bits, hashes=6, error_rate=1e-2)
     assert 1536 == config.bits
     assert configure("news", bits=1536, hashes=6, error_rate=1e-2) == config
@@ -129,7 +129,7 @@ def test_any_parameters_that_are_not_refused_keep_the_error_rate(
     ],
 )  # fmt: skip
 def test_unreadable_stored_parameters(stored: str) -> None:
-    """What this version can't have stored is refused as a whole, never half understood."""
+    """A text that this version can't have stored is refused as a whole."""
     with pytest.raises(ConfigError) as caught:
         from_stored("news", stored)
     assert ("stored", stored) == (caught.value.argument, caught.value.value)
@@ -196,14 +196,14 @@ async def test_a_filter_is_opened_with_its_stored_parameters(
 
 
 @pytest.mark.parametrize("kind", [TimeBloom, ExactFilter, AsyncTimeBloom, AsyncExactFilter])
-async def test_what_is_no_stored_filter_of_the_kind_is_named(
+async def test_opening_names_a_filter_that_is_not_stored_or_of_another_kind(
     client: redis.Redis, url: str, name: str, kind: Any
 ) -> None:
     async def open_it() -> None:
         opened = kind.open(url, name)
         await opened  # else it has raised its error
 
-    with pytest.raises(ConfigError, match=f"a filter that is stored.*{name}"):
+    with pytest.raises(ConfigError, match=f"a stored filter.*{name}"):
         await open_it()
     assert [] == client.keys(f"*{name}*")
     other = TimeBloom if "Exact" in kind.__name__ else ExactFilter
@@ -223,7 +223,7 @@ def test_a_session_lives_for_at_most_a_day_without_a_heartbeat(url: str, name: s
         TimeBloom.from_url(url, name, session_ttl=86_400.5)
 
 
-def test_a_secret_is_that_of_the_filter(url: str, name: str) -> None:
+def test_open_checks_the_secret_of_the_filter(url: str, name: str) -> None:
     with TimeBloom.from_url(url, name, secret=SECRET) as seen:
         assert seen.add("a")
     with TimeBloom.open(url, name, secret=SECRET) as seen:

@@ -129,7 +129,7 @@ def test_info_after_an_earlier_one_is_the_same_as_a_first_one(
 
 
 @pytest.mark.parametrize("stored", [1, 4])
-async def test_without_a_number_the_stored_one_is_taken(make: Make, stored: int) -> None:
+async def test_the_stored_number_of_shards_is_adopted(make: Make, stored: int) -> None:
     await make(shards=stored).add("a")
     seen = make()
     assert [True, False, True] == [
@@ -145,7 +145,7 @@ async def test_without_a_number_the_stored_one_is_taken(make: Make, stored: int)
     ]
 
 
-async def test_the_stored_shards_are_asked_for_once(make: Make, monkeypatch: Any) -> None:
+async def test_the_stored_number_of_shards_is_read_once(make: Make, monkeypatch: Any) -> None:
     """By a client that finds the filter. One that finds none asks again until it has stored its own."""
     asked: list[Any] = []
     request = base.request
@@ -158,7 +158,9 @@ async def test_the_stored_shards_are_asked_for_once(make: Make, monkeypatch: Any
     assert 4 == len(asked)
 
 
-def test_what_is_expected_holds_for_the_stored_shards_too(client: redis.Redis, name: str) -> None:
+def test_expect_also_holds_after_the_stored_shards_are_adopted(
+    client: redis.Redis, name: str
+) -> None:
     """``expect`` is called before the first call, which adopts the shards."""
     TimeBloom(client, name, shards=4).add("a")
     seen = TimeBloom(client, name)
@@ -168,7 +170,7 @@ def test_what_is_expected_holds_for_the_stored_shards_too(client: redis.Redis, n
     assert seen._dispatcher.expected == 940_000
 
 
-async def test_a_reader_that_came_first_takes_the_shards_of_who_stores_the_filter(
+async def test_an_earlier_reader_adopts_the_shards_of_the_client_that_stores_the_filter(
     make: Make,
 ) -> None:
     reader = make()
@@ -208,7 +210,7 @@ def test_a_commit_of_a_client_that_finds_no_server_is_tried_again(
 
 
 @pytest.mark.parametrize("make", [TimeBloom, AsyncTimeBloom])
-async def test_to_close_a_filter_that_was_not_used_asks_nothing(
+async def test_closing_an_unused_filter_sends_nothing(
     make: Any, url: str, name: str, monkeypatch: Any
 ) -> None:
     seen = make.from_url(url, name)
@@ -235,13 +237,11 @@ NEW, SEEN, BUSY = Claim.NEW, Claim.SEEN, Claim.BUSY
 
 
 def trips(client: redis.Redis) -> int:
-    """How many script calls the server has had."""
+    """Return the number of script calls that the server has had."""
     return int(client.info("commandstats").get("cmdstat_evalsha", {"calls": 0})["calls"])
 
 
-async def test_what_was_answered_new_or_seen_is_not_asked_again(
-    make: Any, client: redis.Redis
-) -> None:
+async def test_cached_items_are_not_sent_again(make: Any, client: redis.Redis) -> None:
     ours, theirs = make(cache_size=1000), make()
     await theirs.add_many(["b", "c", "d"])
     assert [True, False] == [await ours.add("a"), await ours.add("b")]

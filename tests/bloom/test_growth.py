@@ -1,4 +1,4 @@
-"""What happens when a slice holds more than it was made for; and without a capacity, where it is made for what the last one held."""
+"""Slices that get more items than they have room for, and, without a capacity, slices that are sized by the last one."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ async def test_a_part_never_holds_more_than_its_capacity(
 
 
 @pytest.mark.parametrize("way", ["add", "commit"])
-async def test_a_part_that_is_full_without_a_further_one_gets_one(
+async def test_a_slice_whose_newest_part_was_copied_full_gets_another_part(
     make: Make, client: redis.Redis, name: str, way: str
 ) -> None:
     """As in a copy that was made while the filter grew: its layout was read before, its numbers of items after."""
@@ -149,7 +149,9 @@ def test_a_slice_takes_little_more_than_a_perfect_estimate(
 
 
 @pytest.mark.parametrize("capacity", [None, 1000])
-def test_a_part_has_room_for_the_items_in_hand(url: str, name: str, capacity: int | None) -> None:
+def test_a_new_part_has_room_for_the_unsent_items(
+    url: str, name: str, capacity: int | None
+) -> None:
     """Of a batch, that of a slice which begins, or that by which one grows."""
     with TimeBloom.from_url(url, name, capacity=capacity) as seen:
         seen.add_many(f"first {i}" for i in range(30_000))
@@ -163,8 +165,8 @@ def test_a_part_has_room_for_the_items_in_hand(url: str, name: str, capacity: in
 
 
 @pytest.mark.parametrize("size", [50, 1000])
-def test_a_part_has_room_for_the_items_that_are_expected(url: str, name: str, size: int) -> None:
-    """What is added in many calls; and later ones are not expected any more."""
+def test_a_new_part_has_room_for_the_expected_items(url: str, name: str, size: int) -> None:
+    """They are added in many calls. Items beyond that number get no further room."""
     with TimeBloom.from_url(url, name) as seen:
         seen.expect(50_000)
         for start in range(0, 50_000, size):

@@ -31,7 +31,7 @@ _ENTRIES: list[tuple[str | bytes, str | bytes]] = [
 
 
 @pytest.mark.parametrize(("part", "value"), _ENTRIES, ids=lambda text: ascii(text)[:24])
-def test_a_field_of_the_state_that_is_none_is_left_out(
+def test_fields_of_the_state_that_are_not_tblooms_are_ignored(
     own: redis.Redis, part: str | bytes, value: str | bytes
 ) -> None:
     """No verb fails or deletes another program's key; parts that were dropped are answered as ever."""

@@ -61,7 +61,7 @@ async def test_a_live_filter_changes_without_forgetting(
 
 
 @pytest.mark.parametrize("fixed", [{"granularity": "h"}, {"tz": "Europe/Berlin"}, {"shards": 2}])
-async def test_what_items_are_found_by_cant_change_in_place(
+async def test_parameters_that_determine_where_items_are_cant_change(
     make: Make, fixed: dict[str, Any]
 ) -> None:
     seen = make(shards=1)
@@ -108,7 +108,7 @@ def test_a_reconfigure_that_ends_half_way_can_be_called_again(
     assert step > 6
 
 
-async def test_a_filter_whose_root_was_dropped_goes_on(
+async def test_a_filter_still_works_after_its_root_key_was_dropped(
     make: Make, client: redis.Redis, name: str
 ) -> None:
     """A client with other parameters is refused by the shards."""
@@ -124,9 +124,7 @@ async def test_a_filter_whose_root_was_dropped_goes_on(
     assert not any(await make(**old).add_many(items))
 
 
-def test_a_filter_that_is_cleared_meanwhile_is_not_made_anew(
-    client: redis.Redis, name: str
-) -> None:
+def test_a_filter_that_is_cleared_meanwhile_stays_cleared(client: redis.Redis, name: str) -> None:
     old, ours = (TimeBloom(client, name, **{**OLD, "capacity": size}) for size in (500, 50))
     old.add("a")
     flow = flow_of(ours, "reconfigure")

@@ -1,4 +1,4 @@
-"""Whose claim it is: its session, its number, for how long both are known, and what its heartbeats do."""
+"""The sessions that hold claims: their numbers, lifetimes and heartbeats."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NEW, SEEN, BUSY = Claim.NEW, Claim.SEEN, Claim.BUSY
 A_DAY = 86_400.0
 
 
-def test_who_names_the_previous_owner_gets_what_it_handed_over(
+def test_a_claim_with_the_previous_owner_gets_the_items_that_it_handed_over(
     ours: TimeBloom, theirs: TimeBloom
 ) -> None:
     """The giver itself finds it busy, because it asks by another call; of others it says nothing."""
@@ -104,7 +104,7 @@ def test_a_session_that_ends_without_claims_leaves_nothing(
     assert not client.exists(f"{{{name}}}:sessions")
 
 
-def test_of_a_repeated_item_the_first_note_is_kept(ours: TimeBloom, theirs: TimeBloom) -> None:
+def test_a_repeated_item_keeps_its_first_note(ours: TimeBloom, theirs: TimeBloom) -> None:
     assert [NEW, BUSY] == ours.claim_many(["a", "a"], notes=["first", "second"])
     ours.close()
     assert ["first"] == theirs.take_over()
@@ -119,7 +119,7 @@ def test_work_is_taken_over_after_a_reconfigure_to_fewer_slices(url: str, name: 
         assert BUSY is ours.claim("a")
 
 
-async def test_what_is_abandoned_while_others_search_is_found(make: Any) -> None:
+async def test_claims_that_are_abandoned_during_a_search_are_found(make: Any) -> None:
     """The search began before; who has died since then is not forgotten at its end."""
     first, second, ours = make(capacity=5000), make(capacity=5000), make(capacity=5000)
     await second.add("the filter's parameters")
@@ -174,7 +174,7 @@ def test_a_claim_that_the_caller_assumed_new_stays_claimed(
         assert [] == theirs.take_over()
 
 
-def test_a_commit_that_can_not_be_repeated_does_not_end_the_session(
+def test_a_refused_commit_does_not_end_the_session(
     url: str, name: str, client: redis.Redis
 ) -> None:
     """A commit has failed; made up for, it finds the slice full."""
@@ -198,7 +198,7 @@ DAMAGES: dict[str, list[str | bytes]] = {
 
 
 @pytest.mark.parametrize(("kind", "value"), [(k, v) for k, some in DAMAGES.items() for v in some])
-def test_what_is_damaged_is_dropped_and_other_work_is_taken_over(
+def test_damaged_entries_are_dropped_and_other_claims_are_taken_over(
     ours: TimeBloom, theirs: TimeBloom, client: redis.Redis, kind: str, value: Any
 ) -> None:
     claims, sessions = (f"{{{ours.name}}}:{each}" for each in DAMAGES)

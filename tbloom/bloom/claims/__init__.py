@@ -1,1 +1,1 @@
-"""Leases on items: claim, commit, release, and the sessions that hold them. Skip this package on a first reading."""
+"""Leases on items (claim, commit, release), and the sessions that hold them. You can skip this package at first."""

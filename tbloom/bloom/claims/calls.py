@@ -1,4 +1,4 @@
-"""The calls of the scripts in ``lua/bloom/claims``, a function for each file."""
+"""The calls of the scripts in ``lua/bloom/claims``, one function for each."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _RELEASE = Script("bloom/claims/release")
 _HEARTBEAT = Script("bloom/claims/heartbeat")
 _ABANDONED = Script("bloom/claims/abandoned")
 
-#: Return the number of a call as scripts get it. It is no function, because every claim uses it.
+#: Return a number in the format of the scripts. It is a bound method, because every claim uses it.
 _hex: Callable[[int], str] = "{:08x}".format
 
 #: The keys of a shard's claims, and of its sessions.
@@ -47,7 +47,7 @@ def claim(
     previous_owner: str,
     notes: Mapping[bytes, str],
 ) -> Call:
-    """Claim the items, with their notes. ``number`` is the call's in the session."""
+    """Return a call that claims the items, with their notes. ``number`` is its number in the session."""
     header, keys = batch.header, batch.header.view.config.keys
     config, state, *parts = header.keys
     return _CLAIM.call(
@@ -67,7 +67,7 @@ def claim(
 
 
 def commit(batch: FilterBatch, session: str = "") -> Call:
-    """Write the items, and end the session's claims of them. Without a session, for an import, end no claims."""
+    """Return a call that adds the items, and ends the session's claims on them. An import has no session, and ends no claims."""
     header = batch.header
     config, state, *parts = header.keys
     keys = config, state, header.view.config.keys.claims(batch.shard), *parts
@@ -78,7 +78,7 @@ def commit(batch: FilterBatch, session: str = "") -> Call:
 def release(
     keys: Keys, session: Session, how: str, digests: Iterable[bytes], numbers: Iterable[int] = ()
 ) -> Call:
-    """End claims up to these numbers. ``release.lua`` says what ``how`` may be."""
+    """Return a call that ends claims up to these numbers. ``release.lua`` has the values of ``how``."""
     claimed_as = "".join(map(_hex, numbers))
     return _RELEASE.call(
         keys, (session.name, how, b"".join(digests), claimed_as, _hex(session.least))
@@ -86,13 +86,13 @@ def release(
 
 
 def heartbeat(keys: Keys, session: str, ttl_ms: int, expires: int, least: int) -> Call:
-    """Keep a session alive or end it, and ask for all sessions."""
+    """Return a call that keeps a session alive, or ends it, and whose reply has all sessions."""
     return _HEARTBEAT.call(keys, (session, ttl_ms, expires, _hex(least)))
 
 
 def abandoned(
     keys: Keys, cursor: str, count: int, prefix: str, handled: Mapping[str, int], *, wanted: bool
 ) -> Call:
-    """Find the claims of dead sessions on one page, and forget the ``handled`` sessions."""
+    """Return a call that finds claims of dead sessions on one page, and deletes the ``handled`` sessions."""
     words = [word for session in handled.items() for word in session]
     return _ABANDONED.call(keys, (cursor, count, int(wanted), prefix, *words))

@@ -38,7 +38,7 @@ class Claims(ResetsInChild):
         self.lock: AbstractContextManager[bool] = RLock()
 
     def use(self, dispatcher: FilterDispatcher) -> None:
-        """Send calls by this dispatcher from now on, before anything is claimed."""
+        """Switch to this dispatcher, before anything is claimed."""
         self._dispatcher = dispatcher
         self._searches = Searches(dispatcher.config)
         self.session.shards.clear()
@@ -72,7 +72,7 @@ class Claims(ResetsInChild):
         *,
         previous_owner: str = "",
     ) -> Flow[dict[bytes, Claim]]:
-        """Claim the new items in the session's call with this number, and return the answer for each item."""
+        """Claim the items that are new, and return the answer for each item. ``number`` is the call's number in the session."""
         answers = dict.fromkeys(digests, Claim.BUSY)  # for items that another caller here owns
         if lost := session.lost(answers):
             yield from self._release(session, lost, "abandon")
@@ -105,11 +105,11 @@ class Claims(ResetsInChild):
             if call.is_resent:
                 session.record_late_copies(reserved, number)
         if not_new:
-            session.not_new(not_new)
+            session.end_reservations(not_new)
         return answers
 
     def commit(self, digests: Iterable[bytes], age: int) -> Flow[None]:
-        """Mark the items as seen, in the slice of this age, because the work on them is done."""
+        """Add the items to the slice of this age, and end their claims, because the work on them is done."""
         session, digests = self.session, [*digests]
         batches = self._dispatcher.batches(digests, age + 1, age)
         try:
@@ -120,7 +120,7 @@ class Claims(ResetsInChild):
             )
         except TBloomError:
             raise
-        except BaseException:  # also GeneratorExit: the driver met an error
+        except BaseException:  # also GeneratorExit, after an error in the driver
             session.commit_failed(digests, age)
             raise
         finally:
@@ -159,12 +159,12 @@ class Claims(ResetsInChild):
         Released claims with a note wait to be taken over. A refused commit is dropped; its error is raised at the end.
         """
         session = self.session
-        # Items stay marked until the server answers, so that a claim of one of them meanwhile sends a release of its own first.
+        # Items stay marked until the server answers, so that a concurrent claim of one of them first sends its own release.
         if to_release := session.to_release():
             yield from self._release(session, to_release, "abandon")
         refused = None
         for age, digests in session.to_commit().items():
-            # Batch by batch, because a full slice refuses only its own items.
+            # Batches are sent one by one, so that a full slice refuses only the items of one shard.
             for batch in self._dispatcher.batches(digests, age + 1, age):
                 items = [*batch.digests]
                 try:
@@ -181,7 +181,7 @@ class Claims(ResetsInChild):
             session = self.session
             sessions = yield from self._beat(session, self._ttl_ms, session.shards)
             if any(of_shard.any_dead for of_shard in sessions.values()):
-                yield from self._searches.go_on(sessions)
+                yield from self._searches.advance(sessions)
             yield from self.retry()
 
     def sessions(self) -> Flow[dict[int, Sessions]]:
@@ -194,8 +194,8 @@ class Claims(ResetsInChild):
         try:
             sessions = yield from self.sessions()
             claim = partial(self._claim_abandoned, session, taken)
-            yield from self._searches.go_on(sessions, claim, limit, prefix)
-        except BaseException:  # also GeneratorExit: the client never learns of these claims
+            yield from self._searches.advance(sessions, claim, limit, prefix)
+        except BaseException:  # also GeneratorExit; the caller does not get these claims
             session.disown(taken)
             raise
         return [*taken.values()]
@@ -210,7 +210,7 @@ class Claims(ResetsInChild):
             with session.calling(notes) as number:
                 answers = yield from self.claim(session, number, notes, within, notes)
                 taken |= {key: notes[key] for key in notes if answers[key] is Claim.NEW}
-            # A seen item is done: its session died before it ended the claim, or only seemed dead.
+            # The work on a seen item is done. Its session died before it ended the claim, or only seemed dead.
             if seen := [key for key, answer in answers.items() if answer is Claim.SEEN]:
                 yield from self.release_dead(seen)
         return len(taken) - before
@@ -219,7 +219,7 @@ class Claims(ResetsInChild):
         """Remove the session from the server, unless it has claims. The next claim puts it back."""
         session = self.session
         if not session.is_busy and not session.handed_over:
-            # Before the call, so that no heartbeat puts it back meanwhile.
+            # This comes before the call, so that no heartbeat puts the session back meanwhile.
             shards, session.shards = session.shards, set()
             try:
                 yield from self._beat(session, -1, shards)

@@ -11,29 +11,29 @@ from typing import NamedTuple
 
 
 class State(Enum):
-    """What must still be sent for an item."""
+    """The state of a lease: what must still be sent for the item."""
 
-    #: Nothing: no caller here has claimed it. The session has no lease on it.
+    #: Nothing must be sent. The session has no lease on the item.
     FREE = auto()
-    #: Nothing: its caller works on it.
+    #: Nothing must be sent. The caller works on the item.
     CLAIMED = auto()
-    #: A release: the last one failed, or a call may have claimed the item without an answer to its caller.
+    #: A release must be sent: the last one failed, or a call whose answer was lost may have claimed the item.
     TO_RELEASE = auto()
-    #: A commit: the last one failed.
+    #: A commit must be sent: the last one failed.
     TO_COMMIT = auto()
 
 
 class Lease(NamedTuple):
-    """A session's lease on an item. It never changes: a transition makes another one."""
+    """A session's lease on an item. It is immutable: each transition returns another lease."""
 
     state: State = State.FREE
-    #: The number of the call by which a caller here owns the claim; 0: no caller here does. Until a release or a commit is
-    #: confirmed, the caller still owns the claim: it may repeat the call, and no other caller here may claim the item.
+    #: The number of the call by which a caller in this process owns the claim; 0: no caller here owns it. The caller owns it until
+    #: a release or a commit is confirmed. Until then it may repeat the call, and no other caller here may claim the item.
     number: int = 0
-    #: The number of the last call that may claim the item although no caller here learns of it: its reply was lost, or it was
-    #: sent more than once and a copy may be late; 0: no call. It is not above the ``number`` of an owned claim.
+    #: The number of the last call that may claim the item without its caller's knowledge, because its reply was lost, or because
+    #: a copy of it may arrive late; 0: no such call. It is not above the ``number`` of an owned claim.
     late: int = 0
-    #: The slice of the commit, counted back from the current one.
+    #: The age of the slice of the commit; 0: the current slice.
     age: int = 0
 
     @property
@@ -42,12 +42,12 @@ class Lease(NamedTuple):
         return self.number or self.late
 
     def owned(self, number: int) -> Lease:
-        """Return the lease of a caller that owns the claim by this call. A release is dropped, a commit is not."""
+        """Return the lease after a caller gets the claim by this call. A release need no longer be sent; a commit must be."""
         state = self.state if self.state is State.TO_COMMIT else State.CLAIMED
         return self._replace(state=state, number=number)
 
     def disowned(self, late: int) -> Lease:
-        """Return the lease after its caller has lost the claim. With ``late``, that call may have claimed the item, or may yet."""
+        """Return the lease after its caller has lost the claim. The call ``late`` may have claimed the item, or may still do so."""
         if self.state is State.TO_COMMIT:
             return self._replace(number=0, late=late)
         return Lease(State.TO_RELEASE, late=late) if late else FREE
@@ -60,23 +60,23 @@ class Lease(NamedTuple):
         return lease if lease.number else lease.disowned(lease.late)
 
 
-#: What stands for no lease.
+#: The lease on an item without a lease.
 FREE = Lease()
 
 
 class Session:
     """The session of one process, and its leases.
 
-    Many threads may change leases, so each change takes the lock. The lock is reentrant, because the garbage collector may end
-    a flow within a change of another one, and the ended flow changes the leases of its own call. A lease is replaced in one
-    step, so that an interrupt leaves the old one or the new one.
+    Many threads may change leases, so each change takes the lock. The lock is reentrant, because the garbage collector may end a
+    flow during a change, and the ended flow changes the leases of its own call. A lease is replaced in one step, so that an
+    interrupt leaves either the old lease or the new one.
     """
 
     def __init__(self) -> None:
         self.name: str = secrets.token_hex(8)
         #: The shards that know the session.
         self.shards: set[int] = set()
-        #: True if claims were handed over, which other sessions end.
+        #: True if claims were handed over to other sessions, which end them.
         self.handed_over: bool = False
         #: The server refuses the session's calls with lower numbers. Late copies of these change nothing.
         self.refused_below: int = 1
@@ -103,7 +103,7 @@ class Session:
     def calling(self, digests: Collection[bytes]) -> Iterator[int]:
         """Yield a number for a call of ``claim``. Disown the call's claims if it ends in an exception.
 
-        That holds even if the server has answered. Once the call has ended, the server may refuse late copies of it.
+        They are disowned even if the server has answered. After the call has ended, the server may refuse late copies of it.
         """
         with self._lock:
             number = self._next
@@ -125,7 +125,7 @@ class Session:
             return min(self._running, default=self._next)
 
     def lost(self, digests: Iterable[bytes]) -> dict[bytes, int]:
-        """Return those of the items that may be claimed although no caller here owns them, each with its last number."""
+        """Return the items that may be claimed although no caller here owns them, each with the number of its last call."""
         lost, leases = dict[bytes, int](), self._leases
         for digest in digests:
             lease = leases.get(digest)
@@ -136,22 +136,22 @@ class Session:
     def reserve(self, digests: Iterable[bytes], number: int, *, again: bool) -> list[bytes]:
         """Reserve items for the call with this number, and return the reserved ones.
 
-        Other callers here don't claim them while the server is asked. With ``again``, items that a caller here owns are
-        claimed again.
+        Until the server answers, no other caller here claims them. With ``again``, items that a caller here owns are claimed
+        again.
         """
         leases, reserved, claimed = self._leases, list[bytes](), Lease(State.CLAIMED, number)
         with self._lock:
             for digest in digests:
                 lease = leases.setdefault(digest, claimed)
                 if lease is not claimed:
-                    # The release of a later call that was lost may be on its way. It would end this call's claim.
+                    # A release of a later, lost call may be in flight. It would end this call's claim.
                     if lease.late > number or (lease.number and not again):
                         continue
                     leases[digest] = lease.owned(number)
                 reserved.append(digest)
         return reserved
 
-    def not_new(self, digests: Iterable[bytes]) -> None:
+    def end_reservations(self, digests: Iterable[bytes]) -> None:
         """End the reservations of items that are seen, or that other sessions have claimed."""
         self._change(digests, lambda _, lease: lease.disowned(lease.late))
 
@@ -174,11 +174,11 @@ class Session:
         self._change(digests, change)
 
     def own(self, digests: Iterable[bytes]) -> None:
-        """Own claims that were to be released, because their caller works on the items."""
+        """Own claims that were to be released, because the caller works on the items."""
         self._change(digests, lambda _, lease: lease.owned(lease.last) if lease.last else lease)
 
     def hand_over(self, digests: Iterable[bytes]) -> None:
-        """Forget claims, because other sessions claim the items, and end these claims."""
+        """Forget claims, because other sessions will claim the items and end these claims."""
 
         def change(_: bytes, lease: Lease) -> Lease:
             if lease.state is not State.CLAIMED:
@@ -190,11 +190,11 @@ class Session:
         self._change(digests, change)
 
     def to_release(self) -> dict[bytes, int]:
-        """Return the items to release, each with its last number."""
+        """Return the items to release, each with the number of its last call."""
         return {digest: lease.last for digest, lease in self._in_state(State.TO_RELEASE)}
 
     def releasing(self, digests: Iterable[bytes]) -> dict[bytes, int]:
-        """Drop the commits of the items. Return those that may be claimed, each with its last number."""
+        """Drop the commits of items to release. Return the items that may be claimed, each with the number of its last call."""
         numbers: dict[bytes, int] = {}
         for digest in digests:
             lease = self._leases.get(digest, FREE)
@@ -207,8 +207,8 @@ class Session:
     def released(self, numbers: Mapping[bytes, int], refused_below: int) -> None:
         """End claims whose releases with these numbers were confirmed.
 
-        ``refused_below`` is the session's when the release was sent. A late copy that the server did not refuse then may have
-        claimed its item since, so the item is to be released again.
+        ``refused_below`` is the session's value at the time when the release was sent. If a late copy was not refused at that
+        time, it may have claimed the item since, so the item must be released again.
         """
 
         def change(digest: bytes, lease: Lease) -> Lease:
@@ -219,7 +219,7 @@ class Session:
         self._change(numbers, change)
 
     def release_failed(self, numbers: Mapping[bytes, int]) -> None:
-        """Mark claims to be released again that were released with these numbers."""
+        """Mark claims whose releases with these numbers failed, so that they are released again."""
 
         def change(digest: bytes, lease: Lease) -> Lease:
             is_meant = lease.state is State.CLAIMED and lease.number <= numbers[digest]

@@ -1,7 +1,7 @@
 """The search for claims of dead sessions.
 
-A session is one process's use of one filter object. When it dies, its claims are free: a search drops claims without a note,
-and another session takes over claims with one.
+A session is one process's use of one filter object. When a session dies, its claims are free: a search deletes claims without a
+note, and another session takes over claims with a note.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tbloom.bloom.claims import calls
 from tbloom.bloom.config import Config
 from tbloom.engine.flow import Flow, request, text
 
-#: A search looks at about this many claims in one call, with at most this many calls per shard at a time.
+#: The approximate number of claims that one call looks at, and the most calls to a shard in one turn of a search.
 _PAGE, _PAGES = 100, 50
 
 
@@ -50,8 +50,8 @@ class _Search:
 
     shard: int
     prefix: str
-    #: The sessions that died before the search began, and until when each counted as alive. They are forgotten at the end,
-    #: unless some of their claims remain.
+    #: The sessions that died before the search began, and until when each counted as alive. They are deleted at the end of the
+    #: search, unless some of their claims remain.
     dead: dict[str, int]
     cursor: str | None = "0"
     some_remain: bool = False
@@ -62,17 +62,17 @@ class Searches:
 
     def __init__(self, config: Config) -> None:
         self._config = config
-        #: By shard, and by whether the search takes over claims: two threads may search at the same time.
+        #: By shard, and by whether the search takes over claims. There are two, because two threads may search at once.
         self._searches: dict[tuple[int, bool], _Search] = {}
 
-    def go_on(
+    def advance(
         self,
         sessions: dict[int, Sessions],
         claim: Claimer | None = None,
         limit: int = 0,
         prefix: str = "",
     ) -> Flow[None]:
-        """Drop dead sessions' claims without a note. ``claim`` at most ``limit`` items whose notes begin with ``prefix``."""
+        """Advance the searches. Delete claims without a note, and ``claim`` up to ``limit`` items whose notes begin with ``prefix``."""
         claimed = 0
         for shard, of_shard in sessions.items():
             search = self._search(shard, of_shard, prefix, takes_over=claim is not None)
@@ -84,22 +84,22 @@ class Searches:
                 if claim and wanted:
                     claimed += yield from claim(wanted)
                 if len(wanted) < len(found):
-                    continue  # the limit is reached: the next search reads this page again
+                    continue  # the limit is reached, so the next turn reads this page again
                 search.some_remain |= remaining > 0
                 search.cursor = None if cursor == "0" else cursor
                 if search.cursor is None and not search.some_remain:
                     yield from self._page(search, wanted=False, handled=search.dead)
 
     def _search(self, shard: int, sessions: Sessions, prefix: str, *, takes_over: bool) -> _Search:
-        """Return the search that is going on in a shard, or another one if there is something to search for."""
+        """Return the current search in a shard. Begin another one if the last one has ended and there are dead sessions."""
         search = self._searches.get((shard, takes_over))
-        # The first search looks at all claims, because their sessions may be forgotten already.
+        # The first search looks at all claims, because their sessions may have been deleted.
         if (
             search is None
             or search.prefix != prefix
             or (search.cursor is None and sessions.any_dead)
         ):
-            # A session that died in this millisecond may still claim in it, so it is not forgotten yet.
+            # A session that died in this millisecond may still claim items in it, so it must not be deleted yet.
             dead = {name: end for name, end in sessions.alive_until.items() if end < sessions.now}
             search = self._searches[shard, takes_over] = _Search(shard, prefix, dead)
         return search
@@ -109,7 +109,7 @@ class Searches:
     ) -> Flow[tuple[str, int, dict[bytes, Abandoned]]]:
         """Return the next cursor, the number of claims that remain, and the claims to take over.
 
-        The server forgets the ``handled`` sessions.
+        The server deletes the ``handled`` sessions.
         """
         keys = self._config.keys.claims(search.shard), self._config.keys.sessions(search.shard)
         call = calls.abandoned(

@@ -69,11 +69,11 @@ class ClaimVerbs(Verbs[Client]):
 
     @verb
     def commit(self, item: Item, keep: int | None = None) -> Flow[None]:
-        """Mark the item as seen, because the work on it is done; even if another session has claimed it.
+        """Mark the item as seen, because the work on it is done. This works even if another session has claimed it.
 
-        It is written into the current slice, even if an older slice holds it; with ``keep``, into the slice that leaves the
-        window after that number of slices (see ``add``), unless a newer slice holds it. If this raises one of redis-py's
-        errors, the commit is tried again with each heartbeat, until the filter is closed.
+        The item is written into the current slice, even if an older slice holds it. With ``keep``, it is written into the slice
+        that leaves the window after that number of slices (see ``add``), unless a newer slice holds it. If this raises one of
+        redis-py's errors, each heartbeat repeats the commit, until the filter is closed.
         """
         age = check_keep(keep, None, self.config.slices)
         self._keep_session()
@@ -88,7 +88,7 @@ class ClaimVerbs(Verbs[Client]):
 
     @verb
     def release(self, item: Item) -> Flow[None]:
-        """Release the item, because the work on it was not done. Others may claim it then."""
+        """Release the item, because the work on it was not done. Other processes may claim it after that."""
         return self._claims.release([self.config.digest(item)])
 
     @verb
@@ -163,17 +163,17 @@ class ClaimVerbs(Verbs[Client]):
         return self._claims.heartbeat()
 
     def _beat_seconds(self) -> float:
-        """Return the time between two heartbeats (s); three may be lost."""
+        """Return the time between two heartbeats (s). A session survives the loss of three."""
         return self.session_ttl / 4
 
     def _claim_digests(
         self, digests: list[bytes], within: int, notes: Mapping[bytes, str], previous_owner: str
     ) -> Flow[list[Claim]]:
-        asked = digests if previous_owner else self._not_cached(digests, within)
+        to_send = digests if previous_owner else self._not_cached(digests, within)
         session, view = self._claims.session, self._dispatcher.current_view()
-        with session.calling(asked) as number:
+        with session.calling(to_send) as number:
             answers = yield from self._claims.claim(
-                session, number, asked, within, notes, previous_owner=previous_owner
+                session, number, to_send, within, notes, previous_owner=previous_owner
             )
             if self._cache.size:
                 seen = [key for key, answer in answers.items() if answer is Claim.SEEN]

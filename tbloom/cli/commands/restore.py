@@ -19,7 +19,7 @@ import click
 import redis
 
 from tbloom.bloom import calls
-from tbloom.bloom.config import Config, from_stored, leaves
+from tbloom.bloom.config import Config, from_stored, shard_expiry
 from tbloom.bloom.layout import Layout
 from tbloom.cli.commands.export import MANIFEST, Part, damaged, opened, parts_at
 from tbloom.cli.kit import filters, formats, options, output, progress
@@ -105,7 +105,7 @@ class Upload:
     def install(self, layouts: list[Layout], fingerprinter: str) -> None:
         """Installs all parts, by one script call for each shard."""
         config, client = self._config, self._client
-        expires = leaves(config, max(part.expires for part in self._keys), None)
+        expires = shard_expiry(config, max(part.expires for part in self._keys), None)
         until = None if expires == ALWAYS.end else expires
         if config.shards > 1 and not client.set(
             config.keys.root, config.stored, nx=True, pxat=until
@@ -133,7 +133,7 @@ class Upload:
 
     def _install(self, shard: int, layout: Layout, parts: list[Part]) -> None:
         restored = [
-            (part.label, part.number, part.items, leaves(self._config, part.expires, shard))
+            (part.label, part.number, part.items, shard_expiry(self._config, part.expires, shard))
             for part in parts
         ]
         incoming = [self._keys[part] for part in parts]

@@ -14,7 +14,7 @@ from scrapy.crawler import Crawler
 from scrapy.dupefilters import BaseDupeFilter, RFPDupeFilter
 
 from tbloom import FilterInfo, LocalBloom
-from tbloom.bloom.config import Config, leaves
+from tbloom.bloom.config import Config, shard_expiry
 from tbloom.bloom.fingerprinter import note
 from tbloom.engine.retries import is_outage
 from tbloom.errors import ConfigError, TBloomError
@@ -234,4 +234,4 @@ def _lasts_ms(config: Config) -> int | None:
         return None
     now = time.time_ns() // 1_000_000
     current = config.window.slice_at(now)
-    return leaves(config, config.window.expires(current), None) - now
+    return shard_expiry(config, config.window.expires(current), None) - now
