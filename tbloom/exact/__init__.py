@@ -1,4 +1,4 @@
-"""The exact filter: it has no false positives, and each item expires separately."""
+"""The exact filter has no false positives, and each of its items expires separately."""
 
 from tbloom.exact.aio import AsyncExactFilter
 from tbloom.exact.info import ExactInfo

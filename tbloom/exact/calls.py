@@ -1,4 +1,4 @@
-"""The calls of the scripts in ``lua/exact``, a function for each file."""
+"""The calls of the scripts in ``lua/exact``, one function for each."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _CHANGE = Script("exact/change")
 _CLEAR = Script("exact/clear")
 _COUNT = Script("exact/count")
 
-#: A bucket with more entries is split. Redis keeps up to 128 in its compact form (a listpack). With fewer, a search is
-#: faster, but the keys take more memory.
+#: A bucket with more entries than this is split. Redis keeps up to 128 entries in its compact form (a listpack). With a lower
+#: limit, a search is faster, but the keys take more memory.
 _MAX_ENTRIES = 80
 
 
@@ -26,13 +26,13 @@ _MAX_ENTRIES = 80
 class ExactBatch(Batch):
     """The items of one call to an exact filter."""
 
-    #: How long its items are remembered (ms); 0 if the call sets no TTL.
+    #: How long new items are remembered (ms); 0 if the call adds none.
     ttl: int = 0
-    #: The parameters were just compared, because the server asked for it.
+    #: True if the client has compared the parameters at the root key just before the call.
     compared: bool = False
-    #: The directory that its last call was made from; None if the call clears the filter.
+    #: The directory of its last call; None if the call clears the filter.
     directory: Directory | None = None
-    #: When the items that are seen expire (ms), if the call asks for it.
+    #: When each remembered item expires (ms), for the verb ``expires``.
     times: Sequence[int] = ()
 
 
@@ -43,7 +43,7 @@ def change(
     directory: Directory,
     swept: Sequence[int] = (),
 ) -> Call:
-    """Add, discard or look up the items in the directory's buckets; ``verb`` is one of the script's.
+    """Return a call that adds, discards or looks up the items. ``verb`` is the first argument of the script.
 
     An add also removes expired entries from the buckets ``swept``.
     """
@@ -61,7 +61,7 @@ def change(
 
 
 def clear(config: ExactConfig, batch: ExactBatch) -> Call:
-    """Delete a shard's layout; the batch has a lane, a generation, and no items."""
+    """Return a call that deletes a shard's layout. The batch must have a lane and a generation, and no items."""
     keys, shard = config.keys, batch.shard
     return _CLEAR.call(
         (keys.lane(batch.lane.name, shard), keys.config(shard), keys.layout(shard)),
@@ -70,5 +70,5 @@ def clear(config: ExactConfig, batch: ExactBatch) -> Call:
 
 
 def count(buckets: Sequence[str], generation: str) -> Call:
-    """Count the items, the expired entries and the bytes in these buckets."""
+    """Return a call that counts the items, the expired entries and the bytes of these buckets."""
     return _COUNT.call(buckets, (generation,))

@@ -1,4 +1,4 @@
-"""The parameters that all clients of an exact filter must agree on."""
+"""The parameters of an exact filter, which must be equal for all clients."""
 
 from __future__ import annotations
 

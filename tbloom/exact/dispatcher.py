@@ -23,20 +23,20 @@ from tbloom.exact.config import ExactConfig
 
 #: The most items of one call. A new item takes the server some 9 us.
 _ITEMS_PER_CALL = 150
-#: The fewest and the most buckets that a call sweeps besides those of its items; each item adds one to the most. A bucket
-#: takes the server 1 us (no entry is dead) to 13 us (nearly all are).
+#: The fewest and the most buckets that a call sweeps besides the buckets of its items. Each item adds one to the most. Sweeping a
+#: bucket takes the server 1 us if no entry is dead, and 13 us if nearly all are.
 _MIN_SWEEP, _MAX_SWEEP = 1, 64
-#: The next call sweeps twice as many buckets if there are more dead entries than this share of the live ones.
+#: The next call sweeps twice as many buckets if there were more dead entries than this share of the live ones.
 _MANY_DEAD = 0.05
-#: It does so too if fewer entries than this are left in the swept buckets. A client that looks at ten entries for each new
-#: item has looked at all of them before a tenth can have died.
+#: It also does so if the swept buckets have fewer live entries than this. A client that looks at ten entries for each new item
+#: looks at all entries before a tenth of them can have died.
 _FEW_LEFT = 12
-#: A client that only looks up compares the parameters again after this time (s).
-_LOOK_SECONDS = 60.0
+#: A client that only looks up items compares the parameters again after this time (s).
+_COMPARE_EVERY = 60.0
 
 
 class _Sweep:
-    """The position up to which a shard's buckets are swept, and the number that the next call sweeps."""
+    """The position at which the next sweep of a shard begins, and the number of buckets that it sweeps."""
 
     __slots__ = ("_buckets", "_position")
 
@@ -49,13 +49,13 @@ class _Sweep:
         buckets: dict[int, None] = {}
         for _ in range(min(self._buckets, _MAX_SWEEP + items)):
             bucket, self._position = directory.bucket_after(self._position)
-            if bucket in buckets:  # the directory has no others
+            if bucket in buckets:  # the directory has no other buckets
                 break
             buckets[bucket] = None
         return [*buckets]
 
-    def note(self, dead: int, left: int) -> None:
-        """Adapt to the number of dead entries that a call has swept, and of entries left in the same buckets."""
+    def adapt(self, dead: int, left: int) -> None:
+        """Adapt the number of buckets to the dead entries that a sweep has removed, and the entries that are left."""
         if dead > _MANY_DEAD * left or left < _FEW_LEFT:
             self._buckets = min(2 * self._buckets, _MAX_SWEEP + _ITEMS_PER_CALL)
         elif left >= 4 * _FEW_LEFT and self._buckets > _MIN_SWEEP:
@@ -67,7 +67,7 @@ def _shard_of(digest: int, shards: int) -> int:
 
 
 class ExactDispatcher(BucketDispatcher[ExactBatch]):
-    """One client's calls to an exact filter, and its view of it."""
+    """One client's calls to an exact filter, and what the client knows of the filter."""
 
     _BATCH = ExactBatch
 
@@ -75,11 +75,12 @@ class ExactDispatcher(BucketDispatcher[ExactBatch]):
         super().__init__(config.name, config.keys, config.name, "clear()")
         self.config = config
         self._sweeps: defaultdict[int, _Sweep] = defaultdict(_Sweep)
-        #: Until when the parameters are known to be stored (``time.monotonic``), for items of at most this lifetime (ms).
+        #: Until when the stored parameters need not be compared again (``time.monotonic``), and the longest lifetime (ms) of new
+        #: items for which this holds.
         self._compared: tuple[float, int] = (0.0, 0)
 
     def add_items(self, digests: list[int], ttl: int) -> Flow[Answers]:
-        """Add the items that are new, for ``ttl`` ms, and return the answers."""
+        """Add the new items for ``ttl`` ms, and return the answers."""
         return self.add(digests, self.batches(digests, ttl), partial(self.call, "add"))
 
     def discard(self, digests: list[int]) -> Flow[Answers]:
@@ -87,7 +88,7 @@ class ExactDispatcher(BucketDispatcher[ExactBatch]):
         return self.remove_items(digests, self.batches(digests), partial(self.call, "discard"))
 
     def batches(self, digests: Iterable[int], ttl: int = 0) -> list[ExactBatch]:
-        """Return the distinct digests, by shard, in batches for one call each."""
+        """Return batches of the distinct digests. Each batch has one shard, and is sent in one call."""
         return [
             ExactBatch(list(some), shard, ttl=ttl)
             for shard, keys in by_shard(digests, self.config.shards, _shard_of).items()
@@ -95,13 +96,13 @@ class ExactDispatcher(BucketDispatcher[ExactBatch]):
         ]
 
     def forget(self) -> None:
-        """Forget the view of a filter that is cleared: it gets new buckets, and parameters must be compared again."""
+        """Forget what the client knows of the filter, because the filter is being cleared."""
         self._directories.clear()
         self.outdated.clear()
         self._compared = (0.0, 0)
 
     def _next_step(self, batch: ExactBatch, agreement: Agreement) -> Flow[None] | None:
-        """Return a flow that reads a changed layout, or compares the parameters of several shards after some time, or None."""
+        """Return a flow that reads a changed layout, or compares the parameters at the root key, or None."""
         step = super()._next_step(batch, agreement)
         until, longest = self._compared
         is_due = time.monotonic() >= until or batch.ttl > longest
@@ -113,8 +114,7 @@ class ExactDispatcher(BucketDispatcher[ExactBatch]):
     def _compare(self, batch: ExactBatch) -> Flow[None]:
         """Compare the parameters at the filter's root key.
 
-        Before an add, also store them there. They stay until all items that are added before the next comparison have
-        expired.
+        Before an add, also store them there. They expire after all items that are added before the next comparison.
         """
         root, stored, ttl = self.config.keys.root, self.config.stored, batch.ttl
         first = [Call(("SET", root, stored, "PX", 2 * ttl, "NX"))] if ttl else []
@@ -126,16 +126,16 @@ class ExactDispatcher(BucketDispatcher[ExactBatch]):
             raise mismatch(self.config, found)
         if 0 <= left < 1.5 * ttl:
             yield from request([Call(("PEXPIRE", root, 2 * ttl))])
-        self._compared = time.monotonic() + (ttl / 2000 or _LOOK_SECONDS), ttl
+        self._compared = time.monotonic() + (ttl / 2000 or _COMPARE_EVERY), ttl
         batch.compared = True
 
     def _learn(self, batch: ExactBatch, reply: Any) -> None:
-        """See ``Dispatcher._learn``."""
+        """Note a batch's answers, or correct what the client knows of the filter (see ``Dispatcher._learn``)."""
         status, payload, *more = reply
         if status == Status.OK:
             if batch.digests:
                 batch.answers = self._answers(batch, payload, complete=True)
-                self._note_swept(batch, *more)
+                self._learn_rest(batch, *more)
             else:
                 batch.answers = ""
         elif status == Status.LAYOUT:
@@ -150,18 +150,18 @@ class ExactDispatcher(BucketDispatcher[ExactBatch]):
         else:
             raise refusal(self.config, status, payload)
 
-    def _note_swept(self, batch: ExactBatch, splits: list[int], *more: Any) -> None:
-        """Note the rest of a reply: splits, and the times of a look-up, or the entries that an add has swept."""
+    def _learn_rest(self, batch: ExactBatch, splits: list[int], *more: Any) -> None:
+        """Note the rest of a reply: splits, and the times of a look-up, or the result of an add's sweep."""
         if batch.directory is not None:
             batch.directory.note_splits(splits)
         match more:
             case [times]:
                 batch.times = times
             case [dead, left]:
-                self._sweeps[batch.shard].note(dead, left)
+                self._sweeps[batch.shard].adapt(dead, left)
 
     def call(self, verb: str, batch: ExactBatch) -> Call:
-        """Return a call of ``lua/exact/change.lua``, made from the shard's last known directory, which the batch keeps."""
+        """Return a call of ``lua/exact/change.lua`` for the shard's last known directory. The batch keeps the directory."""
         batch.directory = directory = self.directory(batch.shard)
         batch.generation = directory.generation
         self.pending_answers.note_generation(batch.shard, directory.generation)
@@ -169,11 +169,11 @@ class ExactDispatcher(BucketDispatcher[ExactBatch]):
         if verb == "add":
             swept = self._sweeps[batch.shard].next_buckets(directory, len(batch.digests))
         call = calls.change(self.config, verb, batch, directory, swept)
-        batch.compared = False  # other clients may change the parameters before a further call
+        batch.compared = False  # other clients may change the parameters before the next call
         return call
 
     def replay(self, batch: ExactBatch) -> Call:
-        """Return a discard of no items: the server keeps its answer in any case."""
+        """Return a discard without items. The server keeps its token even if nothing is found."""
         return self.call("discard", batch)
 
     def _lifetime_ms(self, batch: ExactBatch) -> int:

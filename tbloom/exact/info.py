@@ -11,11 +11,11 @@ class ExactInfo:
 
     name: str
     shards: int
-    #: Remembered items.
+    #: The number of remembered items.
     items: int
-    #: Expired entries whose memory is not freed yet.
+    #: The number of expired entries whose memory is not freed yet.
     dead: int
-    #: The sorted sets of the items; empty ones take no memory.
+    #: The number of sorted sets with the items. Empty ones take no memory.
     buckets: int
     #: Memory in Redis, overhead included.
     bytes: int
@@ -24,5 +24,5 @@ class ExactInfo:
 
     @property
     def error_rate(self) -> float:
-        """The chance that an item never added is called seen: 0, because no two items with the same BLAKE2b are known."""
+        """The chance that an item that was never added is called seen. It is 0: no two items with one BLAKE2b are known."""
         return 0.0

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 class ExactFilter(ExactVerbs["redis.Redis | redis.RedisCluster"], SyncDriver):
     """An exact set of items, shared through Redis, that lets each item expire separately.
 
-    No item is mistaken for another one, and each expires to the millisecond by the server's clock. Later
-    adds free its memory: each add sweeps some expired entries, so that there is at most one for ten live
-    entries. After a long time without adds, one object reaches that state with its next 30 adds, plus one
-    for each 2,000 items in the filter (a batch counts as an add for each 150 items). Without any adds, the
-    items' memory is freed when the last of them expires. The few other keys are freed after the same time
-    again, at least an hour.
+    No item is mistaken for another one. Each item expires to the millisecond, by the server's clock. Later adds free its memory:
+    each add removes some expired entries, so that there is at most one for ten live entries. After a long time without adds, an
+    object needs 30 adds to reach that state, and one more for each 2,000 items in the filter (a batch counts as an add for each
+    150 items). If no adds follow, the items' memory is freed when the last of them expires. The few other keys are freed after
+    the same time again, but at least after an hour.
+
     Objects are safe to use from many threads, and after a fork. Each method may raise redis-py's errors,
     ``ConfigMismatch`` if the name is stored with other parameters, and ``ConfigError`` for an argument
     that can't be right, such as an empty item.

@@ -1,4 +1,4 @@
-"""The verbs of an exact filter, as flows (see ``tbloom.engine.methods``). No I/O."""
+"""The verbs of an exact filter, as flows without I/O (see ``tbloom.engine.methods``)."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class ExactVerbs(Store[Client, ExactConfig]):
 
     @verb
     def _adopt(self) -> Flow[None]:
-        """Take over the stored number of shards, for ``open``."""
+        """Adopt the stored number of shards, for ``open``."""
         [stored] = yield from request([Call(("GET", self.config.keys.root))])
         if stored is None:
             expected = f"the name of a stored filter ({type(self).__name__}() makes one)"
@@ -102,25 +102,25 @@ class ExactVerbs(Store[Client, ExactConfig]):
 
         :param ttl: seconds, or a ``timedelta``; None, the default: the filter's.
         """
-        key, lasting = fingerprint(encode(item)), self._ttl_ms(ttl)
-        return bool((yield from self._dispatcher.add_items([key], lasting)).get(key))
+        key, ttl_ms = fingerprint(encode(item)), self._ttl_ms(ttl)
+        return bool((yield from self._dispatcher.add_items([key], ttl_ms)).get(key))
 
     @add.batched
     def _batch_item_for_add(
         self, item: Item, ttl: float | timedelta | None = None
     ) -> tuple[BatchItem, int]:
-        dispatcher, lasting = self._dispatcher, self._ttl_ms(ttl)
-        add = partial(dispatcher.add_items, ttl=lasting)
-        asked = BatchItem(("add", lasting), self.run, add, dispatcher.keep_new)
-        return asked, fingerprint(encode(item))
+        dispatcher, ttl_ms = self._dispatcher, self._ttl_ms(ttl)
+        add = partial(dispatcher.add_items, ttl=ttl_ms)
+        batch_item = BatchItem(("add", ttl_ms), self.run, add, dispatcher.keep_new)
+        return batch_item, fingerprint(encode(item))
 
     @verb
     def add_many(
         self, items: Iterable[Item], ttl: float | timedelta | None = None
     ) -> Flow[list[bool]]:
         """Return the answer of ``add`` for each item, in order; a repeat within the call is False."""
-        lasting, digests = self._ttl_ms(ttl), fingerprints_of(items)
-        answers = yield from self._dispatcher.add_items(digests, lasting)
+        ttl_ms, digests = self._ttl_ms(ttl), fingerprints_of(items)
+        answers = yield from self._dispatcher.add_items(digests, ttl_ms)
         return in_order(answers, digests)
 
     def assume_new(self, items: Iterable[Item]) -> None:
@@ -174,7 +174,7 @@ class ExactVerbs(Store[Client, ExactConfig]):
 
     @verb
     def info(self) -> Flow[ExactInfo]:
-        """Return the contents of the filter. This takes the server some 2 us a bucket, 100 buckets at a time."""
+        """Return the contents of the filter. This takes the server some 2 us per bucket; a call reads 100 buckets."""
         config = self.config
         yield from check_stored(config)
         items = dead = memory = buckets = 0
@@ -182,8 +182,8 @@ class ExactVerbs(Store[Client, ExactConfig]):
             directory = yield from read_directory(config.name, config.keys.layout(shard))
             groups = bucket_keys(config.keys.buckets(directory.generation, shard), directory)
             buckets += sum(map(len, groups))
-            asked = [calls.count(keys, directory.generation) for keys in groups]
-            for counted in (yield from request_all(asked)):
+            counts = [calls.count(keys, directory.generation) for keys in groups]
+            for counted in (yield from request_all(counts)):
                 items, dead, memory = items + counted[0], dead + counted[1], memory + counted[2]
         return ExactInfo(
             name=config.name,
@@ -204,8 +204,8 @@ class ExactVerbs(Store[Client, ExactConfig]):
     def clear(self) -> Flow[None]:
         """Forget everything, for all clients, even if the filter is stored with other shards.
 
-        Each shard is cleared at once, then its memory is freed; shards follow one another. After an error, call
-        it again.
+        Each shard is cleared in one step, and then its memory is freed. Shards are cleared one after another. After an error,
+        call it again.
         """
         root = self.config.keys.root
         [stored] = yield from request([Call(("GET", root))])
@@ -242,7 +242,7 @@ def _warnings(config: ExactConfig) -> Flow[list[str]]:
 def _clear(dispatcher: ExactDispatcher) -> Flow[None]:
     config = dispatcher.config
     if config.shards > 1:
-        # First, so that any client that adds to a cleared shard compares the parameters again.
+        # The root key comes first, so that any client that adds to a cleared shard compares the parameters again.
         yield from request([Call(("UNLINK", config.keys.root))])
     dispatcher.forget()
     for shard in range(config.shards):

@@ -1,4 +1,4 @@
-"""What an exact filter has of its own: TTLs, to the millisecond, shards and buckets; and what is dead is swept. (What all stores do
+"""The features of an exact filter: TTLs to the millisecond, shards, buckets, and the sweep of expired entries. (What all stores do
 alike: contract/test_stores.py. That its answers are those of a dict: ``tests/simulation``.)
 """
 
@@ -23,7 +23,7 @@ from tests.helpers.making import Make
 from tests.helpers.stores import EXACT
 
 
-async def test_clear_works_whatever_number_of_shards_is_stored(
+async def test_clear_works_with_any_stored_number_of_shards(
     make_exact: Make, client: redis.Redis, name: str
 ) -> None:
     items = [*map(str, range(500))]
@@ -66,8 +66,8 @@ async def test_an_item_costs_less_than_40_bytes_in_redis(make_exact: Make) -> No
 
 
 @pytest.mark.parametrize("kind", ["config", "layout", "bucket"])
-def test_what_the_server_has_dropped_is_new_again(own: redis.Redis, kind: str) -> None:
-    """Without its parameters or its buckets; what else there is stays seen, if it can be found."""
+def test_items_that_the_server_has_dropped_are_new_again(own: redis.Redis, kind: str) -> None:
+    """The server drops parameters or buckets. Other items stay seen, if they can still be found."""
     for shards in (1, 3):
         seen = PLANTED[EXACT].filled(own, shards)
         own.delete(*PLANTED[EXACT].keys(own, kind))
@@ -82,7 +82,7 @@ START = datetime(2019, 6, 3, tzinfo=UTC)
 
 
 def at(seconds: int) -> datetime:
-    """So long after the start of the server's clock."""
+    """Return the time this many seconds after the start of the server's clock."""
     return START + timedelta(seconds=seconds)
 
 
@@ -92,8 +92,10 @@ def seen(clockwork: Clockwork, name: str) -> Iterator[ExactFilter]:
         yield seen
 
 
-async def test_an_item_says_when_it_is_forgotten(make_exact: Make, clockwork: Clockwork) -> None:
-    """Also in buckets that have been split; and only while it is remembered."""
+async def test_expires_returns_when_an_item_will_be_forgotten(
+    make_exact: Make, clockwork: Clockwork
+) -> None:
+    """Also in buckets that have been split. It returns None for an item that is not remembered."""
     seen = make_exact(url=clockwork.server.url, ttl=100)
     many = [f"item {i}" for i in range(500)]
     await seen.add("short", ttl=10)
@@ -119,8 +121,7 @@ def test_an_expiry_is_exact_to_the_millisecond(clockwork: Clockwork, seen: Exact
 
 @pytest.mark.parametrize("shards", [1, 3])
 def test_an_idle_filter_leaves_nothing(clockwork: Clockwork, name: str, shards: int) -> None:
-    """A bucket goes a second after its last item, parameters and layout after twice the time to live, tokens
-    after an hour."""
+    """A bucket expires a second after its last item, parameters and layout after twice the TTL, and tokens after an hour."""
     with ExactFilter.from_url(clockwork.server.url, name, ttl=3600, shards=shards) as seen:
         seen.add_many(map(str, range(1000)))
         clockwork.set(at(3602))
@@ -134,10 +135,10 @@ def test_an_idle_filter_leaves_nothing(clockwork: Clockwork, name: str, shards: 
     ("size", "rounds"),
     [(1, 2), *(pytest.param(size, 10, marks=pytest.mark.check) for size in (1, 150))],
 )
-def test_what_is_dead_stays_a_tenth_while_others_come(
+def test_at_most_a_tenth_of_the_entries_are_expired_while_items_are_added(
     clockwork: Clockwork, seen: ExactFilter, size: int, rounds: int
 ) -> None:
-    """In a filter that held ten times as much: its buckets are many, with few items in each."""
+    """The filter held ten times as many items before, so it has many buckets with few items each."""
     seen.add_many(map(str, range(18_000)), ttl=60)
     seen.add_many((f"lasting {i}" for i in range(2000)), ttl=86400)
     # After so many calls of an object, singly or in batches.
