@@ -37,7 +37,7 @@ OWN = "Scrapy's own filter"
 _ADDON = {"ADDONS": {"tbloom.scrapy.Addon": 500}, "TBLOOM_KEY": "crawls"}
 WAYS: dict[str, dict[str, Any]] = {
     OWN: {},
-    **{f'`"{mark}"`': {**_ADDON, "TBLOOM_MARK": mark} for mark in ("scheduled", "parsed", "done")},
+    **{f'`"{mark}"`': {**_ADDON, "TBLOOM_MARK": mark} for mark in ("scheduled", "done")},
 }
 #: These ask Redis for each link, while the event loop waits.
 PER_LINK: dict[str, dict[str, Any]] = {

@@ -4,9 +4,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 try:
-    from tbloom.scrapy.counts import DistinctCounts
-    from tbloom.scrapy.dupefilter.dupefilter import DupeFilter
-    from tbloom.scrapy.gates import Addon
+    from tbloom.scrapy.addon import Addon
+    from tbloom.scrapy.dupefilter import DupeFilter
+    from tbloom.scrapy.extras.counts import DistinctCounts
 except ModuleNotFoundError as error:
     if (error.name or "").partition(".")[0] != "scrapy":
         raise
@@ -14,18 +14,16 @@ except ModuleNotFoundError as error:
     raise ModuleNotFoundError(message, name=error.name) from None
 
 if TYPE_CHECKING:
-    from tbloom.scrapy.dupefilter.fingerprinter import (
-        ScrapyRedisFingerprinter as ScrapyRedisFingerprinter,
-    )
-    from tbloom.scrapy.storage import PageCacheStorage as PageCacheStorage
+    from tbloom.scrapy.extras.httpcache import PageCacheStorage as PageCacheStorage
+    from tbloom.scrapy.fingerprinter import ScrapyRedisFingerprinter as ScrapyRedisFingerprinter
 
 #: Without those of ``_OTHERS``, so that ``import *`` works without what they need.
 __all__ = ["Addon", "DistinctCounts", "DupeFilter"]
 
 #: What needs the extra ``pages``, or scrapy-redis.
 _OTHERS = {
-    "PageCacheStorage": "tbloom.scrapy.storage",
-    "ScrapyRedisFingerprinter": "tbloom.scrapy.dupefilter.fingerprinter",
+    "PageCacheStorage": "tbloom.scrapy.extras.httpcache",
+    "ScrapyRedisFingerprinter": "tbloom.scrapy.fingerprinter",
 }
 
 

@@ -1,6 +1,6 @@
-"""What tbloom needs of Scrapy beyond its documented ways, a function for each; tested with the oldest and the newest Scrapy.
+"""Undocumented parts of Scrapy that tbloom needs, a function for each, with what happens without it.
 
-And which installed versions the tests do not know.
+They are tested with the oldest and the newest Scrapy. ``untested_versions`` names installed versions that the tests do not know.
 """
 
 from __future__ import annotations
@@ -9,18 +9,29 @@ import asyncio
 import re
 import signal
 from collections.abc import Callable
-from typing import Any
+from contextlib import suppress
+from typing import Any, Protocol
 
 import redis
 import scrapy
+from scrapy import Request
 from scrapy.crawler import Crawler
+from scrapy.downloadermiddlewares.offsite import OffsiteMiddleware
 from scrapy.extensions.feedexport import FeedExporter
-from scrapy.pipelines import ItemPipelineManager
-from scrapy.utils.asyncio import call_later, is_asyncio_available
 from scrapy.utils.defer import maybe_deferred_to_future
 from twisted.internet.defer import Deferred
 
+try:
+    from scrapy.utils.asyncio import call_later, create_looping_call
+except ImportError:  # Scrapy 2.13
+    from tbloom.scrapy.oldscrapy import (  # type: ignore[assignment]
+        call_later,
+        create_looping_call,
+    )
+
 from tbloom.version import NEWEST_TESTED
+
+__all__ = ["call_later", "create_looping_call"]
 
 
 def untested_versions() -> list[str]:
@@ -35,54 +46,44 @@ def untested_versions() -> list[str]:
     return lines
 
 
+# The engine
+
+
 def scheduler_of(engine: Any) -> Any:
-    """The engine's scheduler, which is public from Scrapy 2.19 on; without it, scrapy-redis' queue is cleared where a crawl can't begin."""
+    """Return the engine's scheduler, which is public from Scrapy 2.19 on.
+
+    Without it, scrapy-redis' queue is cleared where a crawl can't begin.
+    """
     if hasattr(engine, "scheduler"):
         return engine.scheduler
     return getattr(getattr(engine, "_slot", None), "scheduler", None)
 
 
-def look_again(engine: Any) -> None:
-    """Makes the engine ask its scheduler for requests; without it, it does so at the next response, or after 5 seconds."""
+def wake_engine(engine: Any) -> None:
+    """Make the engine ask its scheduler for requests. Without it, it does so at the next response, or after 5 seconds."""
     nextcall = getattr(getattr(engine, "_slot", None), "nextcall", None)
     if nextcall is not None:
         nextcall.schedule()
 
 
-def feed_slots(crawler: Crawler) -> list[Any]:
-    """The feeds that are open, each with its file; without it, pages are marked before their items are flushed to the file."""
-    return getattr(crawler.get_extension(FeedExporter), "slots", [])
+def close_spider(engine: Any, reason: str) -> Any:
+    """Close the spider; return what is awaited. It is public, under another name before Scrapy 2.14."""
+    if hasattr(engine, "close_spider_async"):
+        return engine.close_spider_async(reason=reason)
+    return maybe_deferred_to_future(engine.close_spider(engine.spider, reason))
 
 
-def is_asked_async(processor: Any) -> bool:
-    """Whether Scrapy calls the item processor's ``process_item_async``, not the ``process_item`` of earlier versions."""
-    usual = ItemPipelineManager
-    is_own = getattr(processor, "process_item", None) not in (None, usual.process_item)
-    asynchronous = getattr(processor, "process_item_async", None)
-    return asynchronous is not None and not (is_own and asynchronous is usual.process_item_async)
-
-
-def is_trial(crawler: Crawler) -> bool:
-    """True under ``scrapy shell``, ``parse``, ``fetch`` and ``check``, which try a spider, and leave no trace on Redis.
-
-    The shell makes a crawler that does not crawl, the others give the spider another start.
-    """
-    return not crawler.crawling or crawler.spidercls.start.__module__.startswith("scrapy.commands.")
-
-
-def is_told_to_end() -> bool:
-    """Whether Scrapy has caught a signal, which it handles once the crawl waits for nothing: it ignores those after the second.
-
-    Without it, a crawl that waits for Redis ends after ``TBLOOM_RETRY_FOR``.
-    """
-    handler = signal.getsignal(signal.SIGTERM)
-    return handler is signal.SIG_IGN or getattr(handler, "__name__", "").startswith("_signal_kill")
+def stop_engine(engine: Any) -> Any:
+    """Stop the engine; return what is awaited. It is public, under another name before Scrapy 2.14."""
+    if hasattr(engine, "stop_async"):
+        return engine.stop_async()
+    return maybe_deferred_to_future(engine.stop())
 
 
 async def wait_until_closed(sender: Any) -> None:
     """Wait at ``engine_stopped`` until the spider is closed; ``sender`` is the crawler.
 
-    A signal that comes while the spider closes ends Scrapy's event loop before feeds are stored and pages are marked.
+    A signal that comes while the spider closes ends Scrapy's event loop before feeds are stored and pages are committed.
     """
     while sender.engine.spider is not None:
         pause: Deferred[None] = Deferred()
@@ -90,9 +91,148 @@ async def wait_until_closed(sender: Any) -> None:
         await maybe_deferred_to_future(pause)
 
 
+# The scraper
+
+
+class ScraperWatcher(Protocol):
+    """What is told about the scraper."""
+
+    def scraped(self, request: Request) -> object:
+        """Hear that the scraper has finished a request of the engine.
+
+        Its callback or errback has ended, its links are scheduled, and its items have passed the pipelines.
+        """
+
+    def yields(self, response: Any) -> object:
+        """Hear that a link of the response, or of an errback's failure, is scheduled now; None: that is over."""
+
+    def item_lost(self, response: Any, error: BaseException) -> object:
+        """Hear that a pipeline was cancelled, for which Scrapy sends no signal."""
+
+
+def watch_scraper(engine: Any, watcher: ScraperWatcher) -> None:
+    """Tell the watcher what the scraper does, by its methods ``enqueue_scrape`` and ``_process_spidermw_output``.
+
+    Without the first one, no page is ever committed: all are left to the next crawl. Without the second one, meta that was copied
+    from a response is not known, a page is committed although a link of it could not be scheduled, and a cancelled pipeline
+    counts as one that has stored its item.
+    """
+    scraper = engine.scraper
+    _watch_end(scraper, watcher)
+    if hasattr(scraper, "_process_spidermw_output_async"):
+        _watch_output(scraper, watcher)
+    elif hasattr(scraper, "_process_spidermw_output"):  # Scrapy 2.13
+        _watch_deferred_output(scraper, watcher)
+
+
+def _watch_end(scraper: Any, watcher: ScraperWatcher) -> None:
+    enqueue_scrape = scraper.enqueue_scrape
+
+    def enqueue(result: Any, request: Request, *more: Any) -> Any:
+        def finished(result: Any) -> Any:
+            watcher.scraped(request)
+            return result
+
+        return enqueue_scrape(result, request, *more).addBoth(finished)
+
+    scraper.enqueue_scrape = enqueue
+
+
+def _watch_output(scraper: Any, watcher: ScraperWatcher) -> None:
+    process = scraper._process_spidermw_output_async  # noqa: SLF001 - it has no public name
+
+    async def watched(output: Any, response: Any) -> None:
+        if isinstance(output, Request):
+            watcher.yields(response)
+            try:
+                await process(output, response)  # does not wait
+            finally:
+                watcher.yields(None)
+            return
+        try:
+            await process(output, response)
+        except BaseException as error:
+            watcher.item_lost(response, error)
+            raise
+
+    scraper._process_spidermw_output_async = watched  # noqa: SLF001 - as above
+
+
+def _watch_deferred_output(scraper: Any, watcher: ScraperWatcher) -> None:
+    process = scraper._process_spidermw_output  # noqa: SLF001 - it has no public name
+
+    def lost(failure: Any, response: Any) -> Any:
+        watcher.item_lost(response, failure.value)
+        return failure
+
+    def watched(output: Any, response: Any) -> Any:
+        if not isinstance(output, Request):
+            return process(output, response).addErrback(lost, response)
+        watcher.yields(response)
+        try:
+            return process(output, response)
+        finally:
+            watcher.yields(None)
+
+    scraper._process_spidermw_output = watched  # noqa: SLF001 - as above
+
+
+# Middlewares and extensions
+
+
+def is_forbidden(error: BaseException, request: Request, crawler: Crawler) -> bool:
+    """Return whether Scrapy's own middlewares for robots.txt and for other sites have raised this IgnoreRequest.
+
+    Without it (they say so in the exception's text only), such a page has failed.
+    """
+    return str(error) == "Forbidden by robots.txt" or is_offsite(request, crawler)
+
+
+def is_offsite(request: Request, crawler: Crawler) -> bool:
+    """Return whether Scrapy's middleware for other sites drops the request. Without it, such a page has failed."""
+    middleware = crawler.get_downloader_middleware(OffsiteMiddleware)
+    if middleware is None or request.dont_filter or request.meta.get("allow_offsite"):
+        return False
+    assert crawler.spider is not None  # noqa: S101 - the crawl is running
+    return not middleware.should_follow(request, crawler.spider)
+
+
+def feed_slots(crawler: Crawler) -> list[Any]:
+    """Return the feeds that are open, each with its file. Without it, pages are committed before their items are in the file."""
+    return getattr(crawler.get_extension(FeedExporter), "slots", [])
+
+
+# The process
+
+
+def is_trial(crawler: Crawler) -> bool:
+    """Return whether this is ``scrapy shell``, ``parse``, ``fetch`` or ``check``, which try a spider, and leave no trace on Redis.
+
+    The shell makes a crawler that does not crawl, the others give the spider another start.
+    """
+    return not crawler.crawling or crawler.spidercls.start.__module__.startswith("scrapy.commands.")
+
+
+def is_told_to_end() -> bool:
+    """Return whether Scrapy has caught a signal, which it handles once the crawl waits for nothing: it ignores those after the second.
+
+    Without it, a crawl that waits for Redis ends after ``TBLOOM_RETRY_FOR``.
+    """
+    handler = signal.getsignal(signal.SIGTERM)
+    return handler is signal.SIG_IGN or getattr(handler, "__name__", "").startswith("_signal_kill")
+
+
+# The event loop
+
+
+def call_soon(call: Callable[..., object], *arguments: Any) -> None:
+    """Call a function in the next turn of the event loop."""
+    call_later(0, call, *arguments)
+
+
 def in_loop() -> Callable[..., Any]:
-    """A function that other threads call with a function and its arguments, which the event loop then calls."""
-    if is_asyncio_available():
+    """Return a function that other threads call with a function and its arguments, which the event loop then calls."""
+    with suppress(RuntimeError):  # another reactor
         return asyncio.get_running_loop().call_soon_threadsafe
     from twisted.internet import reactor  # noqa: PLC0415 - the import installs one where there is none
 

@@ -1,5 +1,4 @@
-"""What the settings describe: Redis' client, by scrapy-redis' settings, and the duplicate filter's store; and errors that name a
-setting."""
+"""What the settings describe: Redis' client, by scrapy-redis' settings, and the duplicate filter's store; and errors that name a setting."""
 
 from __future__ import annotations
 
@@ -26,7 +25,6 @@ from tbloom.scrapy.outage import Answers, AnyStore, CrawlBloom, CrawlExact
 from tbloom.scrapy.settings import (
     FILTER,
     MARK,
-    MARKS_DONE,
     ON_ERROR,
     PAGES,
     SHADOW,
@@ -77,7 +75,7 @@ _CHANGEABLE = {"slices", "capacity", "error_rate"}
 
 
 def make_client(settings: BaseSettings) -> tuple[Any, dict[str, float]]:
-    """The client, and the store's default for ``retry_for`` where tbloom decides on it."""
+    """Return the client, and the store's default for ``retry_for`` where tbloom decides on it."""
     try:
         params = settings.getdict("REDIS_PARAMS")
     except (TypeError, ValueError):  # its message may have a piece of a password
@@ -112,7 +110,7 @@ def make_client(settings: BaseSettings) -> tuple[Any, dict[str, float]]:
 
 
 def server_settings(settings: BaseSettings) -> str:
-    """The settings that name the server, as they are given, without a password."""
+    """Return the settings that name the server, as they are given, without a password."""
     params = settings.getdict("REDIS_PARAMS")
     given = {name: settings.get(name) for name, param in _PARAMS.items() if param in _PLACES}
     given |= {f"REDIS_PARAMS[{param!r}]": params[param] for param in params if param in _PLACES}
@@ -127,7 +125,7 @@ def _place(value: Any) -> str:
 
 
 def address_of(client: Any) -> str:
-    """Where the client's server is, without a password."""
+    """Return where the client's server is, without a password."""
     pool = getattr(client, "connection_pool", None)
     if pool is None:
         return "a cluster"
@@ -139,7 +137,7 @@ def address_of(client: Any) -> str:
 
 @contextmanager
 def naming_redis(settings: BaseSettings) -> Iterator[None]:
-    """Within it, what redis-py raises for a wrong parameter is a ConfigError that names the settings for Redis."""
+    """Raise a ConfigError that names the settings for Redis, where redis-py raises for a wrong parameter."""
     try:
         yield
     except ConfigError as error:
@@ -161,7 +159,7 @@ def naming_redis(settings: BaseSettings) -> Iterator[None]:
 
 
 def read_options(settings: BaseSettings, spider: str, suffix: str = "", **own: Any) -> Answers:
-    """What asks the store that the options of a crawl describe.
+    """Make what asks the store that the options of a crawl describe.
 
     :param spider: The spider's name.
     :param suffix: Is put after the filter's name.
@@ -170,7 +168,7 @@ def read_options(settings: BaseSettings, spider: str, suffix: str = "", **own: A
     """
     check_settings(settings)
     store, mark, shadow = (setting.value(settings) for setting in (STORE, MARK, SHADOW))
-    if mark in MARKS_DONE and (shadow or store != "bloom"):
+    if mark == "done" and (shadow or store != "bloom"):
         other = SHADOW.name if shadow else f"{STORE.name} = {store!r}"
         raise ConfigError(MARK.name, mark, f"'scheduled', with {other}")
     if shadow and store != "bloom":
@@ -216,7 +214,7 @@ def _make_store(
 def error_line(
     error: Exception, settings: BaseSettings, table: Mapping[str, Setting] = FILTER
 ) -> str:
-    """The error as one line of the log, which begins with a setting and ends with a remedy; ``table``: those of the store."""
+    """Return the error as one line of the log, from a setting to a remedy; ``table``: the settings of the store."""
     if isinstance(error, ConfigError):
         return str(error)
     is_file = table is PAGES or (table is FILTER and STORE.value(settings) == "local")

@@ -1,5 +1,7 @@
-"""What a crawl does while Redis does not answer (``TBLOOM_ON_ERROR``): its stores, whose calls pass a circuit breaker, and what
-answers in place of the server."""
+"""What a crawl does while Redis does not answer (``TBLOOM_ON_ERROR``).
+
+The calls of its stores pass a circuit breaker, and ``Answers`` decides in place of the server.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable
 from enum import Enum
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from redis import ConnectionError as RedisConnectionError
 from redis import RedisError
@@ -17,7 +19,8 @@ from redis.exceptions import OutOfMemoryError, ReadOnlyError
 
 from tbloom import Claim, ExactFilter, LocalBloom, TimeBloom
 from tbloom.arguments import Item
-from tbloom.engine.flow import Flow
+from tbloom.bloom.claims.verbs import ClaimVerbs
+from tbloom.engine.flow import Flow, together
 from tbloom.engine.retries import is_outage
 from tbloom.engine.sync import SyncDriver
 from tbloom.errors import ConfigMismatch, FilterFull, TBloomError
@@ -39,7 +42,6 @@ _FAILS: dict[type[Exception], str] = {
 _EFFECTS = {
     "raise": "the crawl ends",
     "schedule": "this crawler decides by itself meanwhile",
-    "drop": "requests count as seen meanwhile",
 }
 #: Limit for the requests that a crawler remembers for an outage; beyond it, the oldest are forgotten.
 MAX_ASKED = 100_000
@@ -70,17 +72,17 @@ class CircuitBreaker:
         return self._next_try is not None and time.monotonic() < self._next_try
 
     def try_again(self) -> None:
-        """Lets the next call through."""
+        """Let the next call through."""
         self._next_try = None if self._next_try is None else 0.0
 
     def worked(self) -> None:
-        """Closes the circuit: the server has answered."""
+        """Close the circuit: the server has answered."""
         if self._next_try is not None:
             self._next_try = None
             logger.info("%s: the server answers again", self.place)
 
     def failed(self, error: Exception) -> None:
-        """Counts an error, and opens the circuit."""
+        """Count an error, and open the circuit."""
         self.errors += 1
         if self._next_try is None:
             does = _FAILS.get(type(error), "does not answer")
@@ -89,7 +91,7 @@ class CircuitBreaker:
 
 
 class CrawlStore(SyncDriver):
-    """A store that does not wait for a server that is away. (A call for one item passes no circuit breaker: ask for many.)"""
+    """A store that does not wait for a server that is away. A call for one item passes no circuit breaker: ask for many."""
 
     _heartbeat: threading.Thread | None = None
 
@@ -98,7 +100,7 @@ class CrawlStore(SyncDriver):
         self.circuit: CircuitBreaker = CircuitBreaker(f"filter {self.name!r}")
 
     def run(self, flow: Flow[T]) -> T:
-        """See ``SyncDriver.run``; raises ConnectionError while the circuit is open."""
+        """See ``SyncDriver.run``; raise ConnectionError while the circuit is open."""
         if threading.current_thread() is self._heartbeat:  # is always sent, and decides nothing
             return super().run(flow)
         if self.circuit.holds_off:
@@ -123,7 +125,7 @@ class CrawlStore(SyncDriver):
         return answer
 
     def retry_seconds(self) -> float:
-        """No time during an outage, or when Scrapy is to end."""
+        """Return 0 during an outage, or when Scrapy is to end."""
         is_waited_for = not self.circuit.is_open and not is_told_to_end()
         return super().retry_seconds() if is_waited_for else 0.0
 
@@ -140,29 +142,28 @@ class CrawlExact(CrawlStore, ExactFilter):
 class CrawlBloom(CrawlStore, TimeBloom):
     """A crawl's ``TimeBloom``."""
 
+    #: Claims can be kept with a note, from which another process takes the work over.
+    keeps_notes = True
+
     @property
     def has_handed_over(self) -> bool:
         """Whether other processes are to end claims of this session."""
         return self._claims.session.handed_over
 
-    def holds(self, item: Item) -> bool:
-        """Whether this process has claimed the item."""
-        return self._claims.session.owns(self.config.digest(item))
-
     def known(self, item: Item) -> Claim | None:
-        """The answer for the item that needs no server, if there is one."""
+        """Return the answer for the item that needs no server, if there is one."""
         digest = self.config.digest(item)
         if self._claims.session.owns(digest):
             return Claim.BUSY
         return Claim.SEEN if self._is_cached(digest, self.config.slices) else None
 
     def uncommitted(self, items: Iterable[Item]) -> int:
-        """The number of these items whose commits have failed, and are still to be sent: heartbeats and ``close`` do."""
+        """Return how many of these items have commits that failed, and are still to be sent: heartbeats and ``close`` do."""
         return len(self._claims.uncommitted & {*self.config.digests_of(items)})
 
-    def note_again(self, notes: dict[bytes, str]) -> None:
-        """Gives items that this process has claimed other notes."""
-        self.claim_many([*notes], notes=[*notes.values()], previous_owner=self.session)
+    def note_again(self, notes: dict[bytes, str], within: int | None = None) -> None:
+        """Give items that this process has claimed, within as many slices, other notes."""
+        self.claim_many([*notes], within, [*notes.values()], self.session)
 
     def commit_many(self, items: Iterable[Item], keep: int | None = None) -> None:
         """See ``TimeBloom.commit_many``; links to what was committed for the whole window need no server any more."""
@@ -180,6 +181,17 @@ class CrawlBloom(CrawlStore, TimeBloom):
             self._claims.session.disown(self.config.digests_of(items))
             raise
 
+    def look_around(self, limit: int, prefix: str) -> tuple[dict[str, int], list[str]]:
+        """Return the other sessions, and until when each counts as alive; and take over, as ``take_over`` does.
+
+        Meanwhile, no other process waits for this session, if it claims nothing.
+        """
+        pause, ask = ClaimVerbs.pause_session.flow(self), ClaimVerbs.other_sessions.flow(self)
+        # In this order: the search finds those that die before it.
+        search = ClaimVerbs.take_over.flow(self, limit, prefix)
+        _, others, notes = self.run(together(pause, ask, search))
+        return others, notes
+
 
 class Guess(Enum):
     """What is decided without the server's answer; the value is its stat, after ``tbloom/``."""
@@ -196,6 +208,13 @@ NEW = (Claim.NEW, Guess.SCHEDULED)
 AnyStore = CrawlBloom | CrawlExact | LocalBloom
 
 
+class _Kind(NamedTuple):
+    """How the server gets what was scheduled without it: as claims or not, and with these arguments."""
+
+    claims: bool
+    arguments: tuple[tuple[str, Any], ...]
+
+
 class Answers:
     """Asks a crawl's store for requests, in batches; the policy answers where the server does not.
 
@@ -210,23 +229,25 @@ class Answers:
         self.circuit.effect = f"{_EFFECTS[on_error]} ({ON_ERROR.name} = {on_error!r}{hint})"
         #: With "schedule": what this process has asked for, oldest first.
         self._asked: dict[bytes, None] = {}
-        #: What the server does not know yet, with the notes of claims: by the arguments of ``add``; None: they are claimed.
-        self._unsent = defaultdict[Any, dict[bytes, str]](dict)
+        #: What the server does not know yet, with the notes of claims: by the arguments of ``add`` or ``claim``.
+        self._unsent = defaultdict[_Kind, dict[bytes, str]](dict)
 
-    def ask(self, items: list[bytes], notes: list[str] | None = None, **given: Any) -> list[Answer]:
-        """The answers for the items; those that are new are remembered, or claimed where there are ``notes``.
+    def ask(
+        self, items: list[bytes], notes: list[str] | None = None, **arguments: Any
+    ) -> list[Answer]:
+        """Return the answers for the items; those that are new are remembered, or claimed where there are ``notes``.
 
-        Raises redis-py's errors where no policy decides.
+        Raise redis-py's errors where no policy decides.
         """
         try:
             self._hand_over()
-            answers = self._ask(items, notes, given)
+            answers = self._ask(items, notes, arguments)
         except RedisError as error:
             if self.on_error == "raise" or not is_outage(error):
                 raise
-            if given.pop("previous_owner", None):  # only the server knows who has it now
+            if arguments.pop("previous_owner", None):  # only the server knows who has it now
                 self.forget(items)
-            kind = None if notes else (*given.items(),)
+            kind = _Kind(notes is not None, (*arguments.items(),))
             return [
                 self._decide(item, note, kind)
                 for item, note in zip(items, notes or [""] * len(items), strict=True)
@@ -237,13 +258,15 @@ class Answers:
         return answers
 
     def forget(self, items: Iterable[bytes]) -> None:
-        """The items were released: they are new if they are asked for again."""
+        """Forget items that were released: they are new if they are asked for again."""
         for item in items:
             self._asked.pop(item, None)
-            self._unsent[None].pop(item, None)
+            for kind, unsent in self._unsent.items():
+                if kind.claims:
+                    unsent.pop(item, None)
 
     def close(self) -> None:
-        """After an outage, tries the server once more, and gives it what it does not know. Closes the store and its client."""
+        """After an outage, try the server once more, and give it what it does not know. Close the store and its client."""
         if any(self._unsent.values()):
             self.circuit.try_again()
         try:
@@ -256,20 +279,18 @@ class Answers:
             self.seen.client.close()
 
     def _ask(
-        self, items: list[bytes], notes: list[str] | None, given: dict[str, Any]
+        self, items: list[bytes], notes: list[str] | None, arguments: dict[str, Any]
     ) -> list[Answer]:
         if notes is not None and isinstance(self.seen, CrawlBloom):
-            return [*self.seen.claim_many(items, notes=notes, **given)]
+            return [*self.seen.claim_many(items, notes=notes, **arguments)]
         return [
-            Claim.NEW if is_new else Claim.SEEN for is_new in self.seen.add_many(items, **given)
+            Claim.NEW if is_new else Claim.SEEN for is_new in self.seen.add_many(items, **arguments)
         ]
 
-    def _decide(self, item: bytes, note: str, kind: Any) -> Answer:
-        """The answer without the server."""
+    def _decide(self, item: bytes, note: str, kind: _Kind) -> Answer:
+        """Decide without the server."""
         if item in self._asked:
             return Claim.SEEN
-        if self.on_error == "drop":
-            return Guess.DROPPED
         assert not isinstance(self.seen, LocalBloom)  # noqa: S101 - it always answers
         self.seen.assume_new([item])
         self._remember(item)
@@ -284,12 +305,14 @@ class Answers:
                 del self._asked[next(iter(self._asked))]
 
     def _hand_over(self) -> None:
-        """Gives the server what was scheduled without it, if it may be asked."""
+        """Give the server what was scheduled without it, if it may be asked."""
         if self.circuit.holds_off:
             return
         for kind, notes in self._unsent.items():
-            if kind is not None:
-                self._ask([*notes], None, dict(kind))
+            arguments = dict(kind.arguments)
+            if not kind.claims:
+                self._ask([*notes], None, arguments)
             elif notes and isinstance(self.seen, CrawlBloom):
-                self.seen.note_again(notes)  # this process works on them, whatever the answer is
+                # This process works on them, whatever the answer is.
+                self.seen.note_again(notes, **arguments)
         self._unsent.clear()

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from difflib import get_close_matches
+from math import inf
 from typing import Any, NamedTuple
 
 from scrapy.settings import BaseSettings
@@ -15,17 +16,22 @@ from tbloom.errors import ConfigError
 
 
 def flag(text: str) -> bool:
-    """Scrapy's spellings of a bool on the command line."""
+    """Read a bool as Scrapy spells it on the command line."""
     return {"true": True, "1": True, "false": False, "0": False}[text.lower()]
 
 
 def period(text: str) -> str | None:
-    """A granularity; ``None`` or nothing on the command line: no window."""
+    """Read a granularity; ``None`` or nothing on the command line: no window."""
     return None if text in ("", "None", "none") else text
 
 
+def statuses(text: str) -> tuple[int, ...]:
+    """Read a list of statuses, as Scrapy reads a list on the command line."""
+    return (*map(int, text.strip("[]").split(",")),) if text.strip("[] ") else ()
+
+
 def number(value: str | float) -> int:
-    """A whole number, also as ``1e6``."""
+    """Read a whole number, also as ``1e6``."""
     if float(value).is_integer():
         return int(float(value))
     raise ValueError
@@ -40,7 +46,7 @@ class Setting(NamedTuple):
     choices: tuple[Any, ...] = ()
 
     def value(self, settings: BaseSettings) -> Any:
-        """The setting's value. What can't be read stays: the store names it, or ConfigError does."""
+        """Return the setting's value. An unparsable value is returned unchanged, and rejected later."""
         value = settings.get(self.name)
         if value is None:
             return self.default
@@ -73,13 +79,14 @@ FILTER = {
     "ttl": Setting("TBLOOM_TTL", float),
     "path": Setting("TBLOOM_PATH"),
 }
-#: The values of TBLOOM_MARK with which requests are claimed, and marked when they are done.
-MARKS_DONE = ("done", "parsed")
 STORE = Setting("TBLOOM_STORE", default="bloom", choices=("bloom", "exact", "local"))
-MARK = Setting("TBLOOM_MARK", default="scheduled", choices=("scheduled", *MARKS_DONE))
-ON_ERROR = Setting("TBLOOM_ON_ERROR", default="raise", choices=("raise", "schedule", "drop"))
+MARK = Setting("TBLOOM_MARK", default="scheduled", choices=("scheduled", "done"))
+ON_ERROR = Setting("TBLOOM_ON_ERROR", default="raise", choices=("raise", "schedule"))
 TAKE_OVER = Setting("TBLOOM_TAKE_OVER", flag, default=True, choices=_BOOL)
-ATTEMPTS = Setting("TBLOOM_ATTEMPTS", number, default=1)
+#: The statuses of responses with which a page is done although no callback got them.
+DONE_STATUSES = Setting("TBLOOM_DONE_STATUSES", statuses, default=(404, 410))
+#: How long links to a page that has failed are not followed by the same crawl (seconds).
+FAILED_PAUSE = Setting("TBLOOM_FAILED_PAUSE", float, default=600.0)
 #: True, False, or a class.
 SHADOW = Setting("TBLOOM_SHADOW", flag, default=False)
 #: scrapy-redis' setting.
@@ -103,7 +110,7 @@ PAGES = {
     "readonly": Setting("TBLOOM_PAGES_READONLY", flag, choices=_BOOL),
     "codec": Setting("TBLOOM_PAGES_CODEC"),
 }
-_OTHERS = (STORE, MARK, SHADOW, ON_ERROR, TAKE_OVER, ATTEMPTS)
+_OTHERS = (STORE, MARK, SHADOW, ON_ERROR, TAKE_OVER, DONE_STATUSES, FAILED_PAUSE)
 KNOWN = {s.name: s for s in (*FILTER.values(), *COUNTS.values(), *PAGES.values(), *_OTHERS)}
 
 # Keys of a request's meta
@@ -113,19 +120,21 @@ WITHIN = "tbloom_within"
 KEEP = "tbloom_keep"
 #: How long the request counts as seen in an exact store (seconds).
 TTL = "tbloom_ttl"
-#: The token of a request that is queued as a page (``claims/page.py``).
-CLAIM = "tbloom_claim"
+#: The token of a request that is queued as a page (``done/page.py``).
+TOKEN = "tbloom_page"  # noqa: S105 - no password
+#: Set by a callback or an errback: whether the page is done.
+DONE = "tbloom_done"
 
 
 class UnknownSetting(ConfigError):
-    """A setting that does not exist. (Its value is not shown, because it may be a secret.)"""
+    """A setting that does not exist. Its value is not shown, because it may be a secret."""
 
     def __str__(self) -> str:
         return f"unknown setting {self.argument}; {self.expected}"
 
 
 def check_settings(settings: BaseSettings) -> None:
-    """Raises ConfigError for a setting that begins with TBLOOM_ and does not exist, and for one that is none of its choices."""
+    """Raise ConfigError for a setting that begins with TBLOOM_ and does not exist, and for one that is none of its choices."""
     for name in settings:
         if name.startswith("TBLOOM_") and name not in KNOWN:
             close = get_close_matches(name, sorted(KNOWN), 1)
@@ -133,13 +142,29 @@ def check_settings(settings: BaseSettings) -> None:
             raise UnknownSetting(name, None, hint)
     for setting in (*KNOWN.values(), FLUSH):
         setting.value(settings)
-    attempts = ATTEMPTS.value(settings)
-    if type(attempts) is not int or attempts < 1:
-        raise ConfigError(ATTEMPTS.name, attempts, "a whole number from 1 on")
+    done_statuses(settings)
+    failed_pause(settings)
+
+
+def done_statuses(settings: BaseSettings) -> frozenset[int]:
+    """Return the statuses with which a page is done without a callback. Raise ConfigError if they can't be right."""
+    statuses = DONE_STATUSES.value(settings)
+    is_list = isinstance(statuses, list | tuple | set | frozenset)
+    if not is_list or not all(type(status) is int for status in statuses):
+        raise ConfigError(DONE_STATUSES.name, statuses, "a list of statuses, such as [404, 410]")
+    return frozenset(statuses)
+
+
+def failed_pause(settings: BaseSettings) -> float:
+    """Return the pause after the first failure of a page. Raise ConfigError if it can't be right."""
+    pause = FAILED_PAUSE.value(settings)
+    if isinstance(pause, bool) or not isinstance(pause, int | float) or not 0 <= pause < inf:
+        raise ConfigError(FAILED_PAUSE.name, pause, "a number of seconds from 0 on")
+    return float(pause)
 
 
 def arguments(settings: BaseSettings, table: Mapping[str, Setting]) -> dict[str, Any]:
-    """The arguments whose settings are set. None stands for a setting that is not, but for a period."""
+    """Return the arguments whose settings are set. None means unset, except for a granularity (no window)."""
     return {
         argument: setting.value(settings)
         for argument, setting in table.items()
@@ -149,7 +174,7 @@ def arguments(settings: BaseSettings, table: Mapping[str, Setting]) -> dict[str,
 
 
 def expand(setting: Setting, text: Any, **names: object) -> str:
-    """The setting's text with the value of ``spider`` for each ``%(spider)s``, and so on."""
+    """Return the setting's text with the value of ``spider`` for each ``%(spider)s``, and so on."""
     # No other formats: %(spider)9999999999s would take 10 GB, and %(spider).2s mix up spiders.
     known = [f"%({name})s" for name in names]
     pieces = "|".join(map(re.escape, ["%%", *known]))
@@ -162,7 +187,7 @@ def expand(setting: Setting, text: Any, **names: object) -> str:
 
 @contextmanager
 def naming_settings(table: Mapping[str, Setting]) -> Iterator[None]:
-    """Within it, a ConfigError names the setting in place of the argument."""
+    """Name the setting in place of the argument in a ConfigError."""
     try:
         yield
     except ConfigError as error:

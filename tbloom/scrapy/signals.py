@@ -1,8 +1,11 @@
-"""Signals with which a pipeline says that it keeps items in memory (``TBLOOM_MARK = "done"``)::
+"""Signals with which a pipeline says that it keeps items in memory.
 
-    crawler.signals.send_catch_log(tbloom.scrapy.signals.items_buffered)
+With ``TBLOOM_MARK = "done"``, it sends them like this::
 
-While items are buffered, no page is marked that has yielded some since; ``items_flushed`` says that all are stored.
+    crawler.signals.send_catch_log(tbloom.scrapy.signals.items_buffered, pipeline=self)
+
+Pages whose items pass while the pipeline keeps some are committed after its ``items_flushed``. All pipelines that send no
+``pipeline`` count as one.
 """
 
 #: The pipeline keeps items. Sent in ``process_item``.

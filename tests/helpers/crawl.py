@@ -116,7 +116,7 @@ class Outcomes(Pages):
         for page, meta in self.pages:
             meta = dict(meta)  # noqa: PLW2901
             kwargs = meta.pop("request", {})
-            if meta.pop("can't be noted", False):
+            if meta.pop("can't be serialised", False):
                 meta["client"] = RequestFingerprinter()
             yield scrapy.Request(f"{self.site}{page}", self.parse, meta=meta, **kwargs)
 
@@ -134,7 +134,7 @@ class Outcomes(Pages):
         settings = self.crawler.settings
         with redis.Redis.from_url(settings["REDIS_URL"]) as client:
             [claim] = client.hvals(f"{{{settings['TBLOOM_KEY']}}}:claims")
-        self.fetched.append(claim.partition(b"tests\n")[2].split()[2].decode())
+        self.fetched.append(claim.partition(b"tests\n")[2].split()[1].decode())
 
     async def waits_until_a_is_marked(self, _: Response) -> None:
         settings = self.crawler.settings
@@ -178,12 +178,12 @@ class Buffers(Part):
     """Keeps all items until the spider closes; BUFFERS_FLUSH says whether it stores them then."""
 
     def process_item(self, item: Any) -> Any:
-        self.crawler.signals.send_catch_log(items_buffered)
+        self.crawler.signals.send_catch_log(items_buffered, pipeline=self)
         return item
 
     def close_spider(self) -> None:
         if self.crawler.settings.getbool("BUFFERS_FLUSH"):
-            self.crawler.signals.send_catch_log(items_flushed)
+            self.crawler.signals.send_catch_log(items_flushed, pipeline=self)
 
 
 class Fates(Part):

@@ -14,7 +14,7 @@ from scrapy.http import Response, TextResponse
 TARGET = "/p/3"
 #: scrapy-redis' scheduler, whose queue several crawlers may share.
 SHARED = "scrapy_redis.scheduler.Scheduler"
-MARKS = ("scheduled", "parsed", "done")
+MARKS = ("scheduled", "done")
 
 
 class Follows(scrapy.Spider):
@@ -68,9 +68,8 @@ class Setup:
     pages: int = 12
     #: How long an answer takes (seconds).
     seconds: float = 0.0
-    #: The pages that are left to the next crawl, and those that are only because of their items (not with "parsed").
+    #: The pages that are left to the next crawl.
     left: Iterable[str] = ()
-    unstored: Iterable[str] = ()
     #: How many crawlers there are at a time.
     crawlers: int = 1
     #: How often a page may be asked for beyond what Scrapy's own filter does.
@@ -82,4 +81,4 @@ class Setup:
 
     def not_marked(self, mark: str) -> set[str]:
         """The pages that are not marked, because they or their items failed."""
-        return {*{"parsed": self.left, "done": (*self.left, *self.unstored)}.get(mark, ())}
+        return {*self.left} if mark == "done" else set()

@@ -402,7 +402,7 @@ HTTP = {
     # Scrapy's own filter loses such a page.
     "redirect to itself": Setup(surprises={TARGET: [TARGET, 200]}, again=1),
     "redirect to the start": Setup(surprises={TARGET: ["/p/0"]}),
-    "redirect to a page in work": Setup(surprises={TARGET: ["/p/4"]}, seconds=0.05),
+    "redirect to a page in work": Setup(surprises={TARGET: ["/p/4"]}, seconds=0.05, left=T),
     "redirect to a failing page": Setup(surprises={TARGET: ["/p/4"], "/p/4": [500]}, left=(*T, "/p/4")),
     "redirect in a circle": Setup(surprises={TARGET: ["/p/4"], "/p/4": [TARGET]}, left=(*T, "/p/4")),
     "redirect to another host": Setup(spider=spider(allowed_domains=["127.0.0.1"]), surprises={TARGET: ["http://localhost:{port}/q"]}),
@@ -423,12 +423,12 @@ MIDDLEWARES = {
     "a response of another URL": Setup(downloader(process_request=own_response)),
     "the same request again": Setup(downloader(process_response=asks_again)),
     "process_response raises": Setup(downloader(process_response=fails_at_target), left=T),
-    "ignored": Setup(downloader(process_request=ignores)),
+    "ignored": Setup(downloader(process_request=ignores), left=T),
     "a proxy for each attempt": Setup(PROXIES),
     "a download handler": Setup({"DOWNLOAD_HANDLERS": {"http": Browser}}),
     "a scheduler and a downloader": Setup(GATES),
     "process_spider_input raises": Setup(around_spider(process_spider_input=raises_at_input), left=T),
-    "items dropped near the engine": Setup(around_spider(-2_000_000, process_spider_output=drops_items), unstored=ALL),
+    "items dropped near the engine": Setup(around_spider(-2_000_000, process_spider_output=drops_items)),
     "a middleware recovers": Setup({"SPIDER_MIDDLEWARES": {RAISES: 500, RECOVERS: 400}}),
 }  # fmt: skip
 SPIDERS = {
@@ -436,7 +436,7 @@ SPIDERS = {
     "raises, recovered": Setup({"SPIDER_MIDDLEWARES": {RECOVERS: 400}}, spider(target=raises_midway), left=T),
     "asks again by get_retry_request": at_target(retries),
     "asks again by replace": at_target(retries_by_hand),
-    "asks again and yields an item, which fails": at_target(retries_with_item, settings=pipeline(raises_for_target), unstored=T),
+    "asks again and yields an item, which fails": at_target(retries_with_item, settings=pipeline(raises_for_target), left=T),
     "copies meta, past the filter": Setup(spider=spider(links=COPIES, target=yields_another)),
     "each link twice": Setup(spider=spider(links=links_twice)),
     "async callback raises": Setup(spider=spider(parse=raises_later), left=T),
@@ -444,10 +444,10 @@ SPIDERS = {
 }  # fmt: skip
 PIPELINES = {
     "items are dropped": Setup(pipeline(drops)),
-    "a pipeline raises": Setup(pipeline(raises), unstored=ALL),
-    "a pipeline raises once": Setup(pipeline(raises_for_target), unstored=T),
-    "a pipeline hands on an item of its own": Setup(pipeline(hands_on_another), spider(page=with_meta), unstored=T),
-    "a pipeline is cancelled": Setup(pipeline(is_cancelled), unstored=T),
+    "a pipeline raises": Setup(pipeline(raises), left=ALL),
+    "a pipeline raises once": Setup(pipeline(raises_for_target), left=T),
+    "a pipeline hands on an item of its own": Setup(pipeline(hands_on_another), spider(page=with_meta), left=T),
+    "a pipeline is cancelled": Setup(pipeline(is_cancelled), left=T),
     "a pipeline downloads": Setup(pipeline(downloads), spider(page=with_meta)),
     "FilesPipeline": Setup(FILES, spider(page=with_files)),
 }  # fmt: skip

@@ -18,8 +18,7 @@ from scrapy import Request
 from scrapy.settings import Settings
 
 from tbloom import ExactFilter
-from tbloom.scrapy.claims import states
-from tbloom.scrapy.counts import make_counters
+from tbloom.scrapy.extras.counts import make_counters
 from tbloom.scrapy.options import read_options
 from tbloom.scrapy.settings import FLUSH, KNOWN, MARK
 from tests.helpers.cached import THEIRS, Opened
@@ -150,18 +149,3 @@ def test_make_test_shows_every_promise() -> None:
     named = [set(re.findall(r"`([\w/]+\.py::\w+)(?:\[.*?\])?`", row)) for row in rows]
     assert [] == [tests for tests in named if tests and not tests & fast]
     assert len([tests for tests in named if tests]) > 80
-
-
-def test_the_page_of_states_is_the_table_of_the_code() -> None:
-    """A row has the events that lead from a state to another one."""
-    page = (ROOT / "docs" / "scrapy-extensions.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| (.+?) \| (.+?) \| (.+?) \|$", page, re.MULTILINE)
-    told = {(start, event, to) for start, events, to in rows for event in events.split("; or ")}
-    names = {state: state.name.lower().replace("_", " ") for state in states.State}
-    in_code = {
-        ("all others but the last three" if is_general else names[state], event.value, names[to])
-        for (state, event), to in states.TABLE.items()
-        for is_general in [event is states.Event.LEFT_OVER and to is states.State.FAILED]
-    }
-    assert in_code == {row for row in told if row[2] in names.values()}
-    assert all(f"| {names[state]} | {state.value} |" in page for state in states.State)

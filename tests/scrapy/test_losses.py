@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ from scrapy import Request
 from scrapy.utils.request import fingerprint
 
 from tbloom import TimeBloom
-from tbloom.scrapy.claims.page import Note, Token
+from tbloom.scrapy.done.page import Token
 from tests.helpers.proxy import Proxy
 from tests.helpers.schedulers import ADDON, DONE, end
 
@@ -21,24 +20,26 @@ MARKS = pytest.mark.parametrize("mark", ["scheduled", "done"])
 
 
 @pytest.mark.parametrize(
-    ("attempts", "deaths", "fetched"),
-    [(1, 0, ["0", "1"]), (1, 1, []), (5, 4, ["0", "5"]), (5, 5, [])],
+    ("deaths", "fetched"),
+    [(0, ["0", "1"]), (2, ["0", "3"]), (3, [])],
 )
 def test_a_request_counts_the_crawlers_that_die_while_they_work_on_it(
-    crawl: Any, url: str, name: str, site: str, *, attempts: int, deaths: int, fetched: list[str]
+    crawl: Any, url: str, name: str, site: str, *, deaths: int, fetched: list[str]
 ) -> None:
-    """What has ended as many as there are attempts is left to the next crawl, and the log says how many there were."""
+    """A page that has ended four crawlers is dropped: a warning names it, and a link to it is followed as any other."""
     page, item = f"{site}0", fingerprint(Request(f"{site}0"))
     fields = {"url": page, "callback": "parse", "cb_kwargs": {"end": "reports_its_note"}}
-    note = Note(Token("ab", 0, (item.hex(),), deaths), json.dumps(fields))
+    note = f"running tests\n{Token('0', (item.hex(),), deaths)}\n{json.dumps(fields)}"
     with TimeBloom.from_url(url, name, capacity=1000) as dead:
-        dead.claim(item, note=note.text(SimpleNamespace(name="tests")))
-    result = crawl("outcomes", {**DONE, "TBLOOM_ATTEMPTS": attempts})
+        dead.claim(item, note=note)
+    result = crawl("outcomes", DONE)
     assert fetched == result["fetched"]
-    assert (not fetched) == ("left to the next crawl (died: 1)" in result["log"])
     assert (not fetched) == result["stats"].get("tbloom/not_taken_over", 0)
+    warning = f"<GET {page}>: 4 crawlers have died of it, and it is not taken over any more"
+    assert (not fetched) == (warning in result["log"])
     if not fetched:
-        assert ["0", "1"] == crawl("outcomes", DONE)["fetched"]
+        assert [] == crawl("outcomes", DONE)["fetched"]
+        assert ["0"] == crawl("outcomes", DONE, ["0"])["fetched"]
 
 
 @pytest.mark.parametrize("format", ["", "jsonlines", "csv", "json", "xml"])

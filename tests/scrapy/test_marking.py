@@ -1,4 +1,4 @@
-"""``TBLOOM_MARK = "done"``: a page is marked once its callback has ended and its items have passed, not before."""
+"""``TBLOOM_MARK = "done"``: a page is marked once its callback has ended and its items are stored, not before."""
 
 from __future__ import annotations
 
@@ -63,10 +63,9 @@ def test_a_redirect_to_what_another_crawler_works_on_is_left_to_the_next_link(
     assert ["a", "to/a"] == marked("a", "to/a")
 
 
-@pytest.mark.parametrize("mark", ["parsed", "done"])
-def test_a_crawl_ends_without_asyncio_too(crawl: Any, marked: Any, mark: str) -> None:
+def test_a_crawl_ends_without_asyncio_too(crawl: Any, marked: Any) -> None:
     other = {"TWISTED_REACTOR": "twisted.internet.selectreactor.SelectReactor"}
-    result = crawl("outcomes", {**DONE, **other, "TBLOOM_MARK": mark}, ["a", "b"])
+    result = crawl("outcomes", {**DONE, **other}, ["a", "b"])
     assert "finished" == result["finish_reason"]
     assert ["a", "b"] == marked("a", "b")
 
@@ -75,46 +74,31 @@ def test_a_crawl_ends_without_asyncio_too(crawl: Any, marked: Any, mark: str) ->
 
 
 @pytest.mark.parametrize("queue", [{}, SCRAPY_REDIS], ids=["memory", "scrapy-redis"])
-@pytest.mark.parametrize("attempts", [1, 3])
-def test_a_page_that_fails_is_tried_as_often_as_there_are_attempts(
-    crawl: Any, attempts: int, queue: dict[str, Any]
+def test_a_page_that_fails_is_tried_once_in_a_crawl_and_in_three_crawls(
+    crawl: Any, queue: dict[str, Any]
 ) -> None:
-    """However many links lead to it; and again as often by the next crawl, without any link."""
-    settings = {**DONE, **PIPELINE, **queue, "TBLOOM_ATTEMPTS": attempts}
-    for pages in ([["a", items("fails")], ["b", {}], ["a", {}]], []):
+    """However many links lead to it; and by the next crawls without any link."""
+    settings = {**DONE, **PIPELINE, **queue}
+    links = [["a", items("fails")], ["b", {}], ["a", {}]]
+    for number, pages in enumerate((links, [], []), 1):
         result = crawl("outcomes", settings, pages)
-        assert attempts == Counter(result["fetched"])["a"]
+        assert 1 == Counter(result["fetched"])["a"]
         assert 1 == result["stats"]["tbloom/left"] == result["stats"]["tbloom/left/pipeline/Fates"]
         said = "1 pages have failed, and are left to the next crawl (pipeline/Fates: 1), for example http"
         assert 1 == result["log"].count(said)
+        gives_up = "has failed in 3 crawls in a row, and its claim is dropped"
+        assert (number == 3) == (gives_up in result["log"])
         assert "finished" == result["finish_reason"]
+    assert [] == crawl("outcomes", settings)["fetched"]
 
 
-def test_a_page_that_waits_for_another_attempt_is_left_when_the_crawl_is_closed(crawl: Any) -> None:
-    """Its pause is longer than the crawl."""
-    settings = {**DONE, **PIPELINE, "TBLOOM_ATTEMPTS": 9, "CLOSESPIDER_TIMEOUT": 2}
-    result = crawl("outcomes", settings, [["a", items("fails")]])
-    assert 2 <= len(result["fetched"]) <= 3
-    assert ("closespider_timeout", 1) == (result["finish_reason"], result["stats"]["tbloom/left"])
-
-
-@pytest.mark.parametrize("attempts", [1, 2])
-def test_a_pipeline_that_fails_again_and_again_is_named_once(crawl: Any, attempts: int) -> None:
-    """After the first 20 pages nothing is tried again for it."""
-    settings = {**DONE, **PIPELINE, "TBLOOM_ATTEMPTS": attempts}
-    result = crawl("outcomes", settings, [[f"p{i}", items("fails")] for i in range(40)])
-    assert 1 == result["log"].count("The pipeline Fates fails again and again")
-    assert len(result["fetched"]) <= 40 + 20 * (attempts - 1)
-    assert 40 == result["stats"]["tbloom/left"]
-
-
-def test_a_page_that_a_note_can_not_restore_is_marked_when_it_is_scheduled(
-    crawl: Any, url: str, name: str
+def test_a_request_that_can_not_be_serialised_is_named_and_done(
+    crawl: Any, marked: Any, claims: Any
 ) -> None:
     """The log names the value and its class, once."""
-    result = crawl("outcomes", DONE, [[page, {"can't be noted": True}] for page in "01"])
+    result = crawl("outcomes", DONE, [[page, {"can't be serialised": True}] for page in "01"])
     assert ["0", "1"] == sorted(result["fetched"])
-    assert 2 == result["stats"]["tbloom/not_noted"]
-    assert 1 == result["log"].count("meta['client'] is a ")
-    with TimeBloom.from_url(url, name, capacity=1000) as seen:
-        assert (2, 0) == (seen.info().items, seen.info().claims)
+    assert 2 == result["stats"]["tbloom/unserializable"]
+    assert 1 == result["log"].count("can't be serialised: meta['client'] is a ")
+    assert ["0", "1"] == marked("0", "1")
+    assert 0 == claims()

@@ -28,7 +28,6 @@ from tests.helpers.schedulers import ADDON, SCRAPY
 from tests.helpers.website import Handler, Server, served
 
 STORES = pytest.mark.parametrize("store", [CrawlBloom, CrawlExact])
-POLICIES = pytest.mark.parametrize("policy", ["schedule", "drop"])
 DONE = {**ADDON, "TBLOOM_MARK": "done"}
 LONG = pytest.mark.check
 MODES = pytest.mark.parametrize(
@@ -204,12 +203,10 @@ def test_while_the_server_is_away_no_page_is_fetched_twice(
 
 
 @contextmanager
-def asking(
-    url: str, name: str, policy: str, store: Any = CrawlBloom, **arguments: Any
-) -> Iterator[Answers]:
-    """What asks a crawl's store."""
+def asking(url: str, name: str, store: Any = CrawlBloom, **arguments: Any) -> Iterator[Answers]:
+    """What asks a crawl's store, and decides by itself where there is no answer."""
     seen = store.from_url(url, name, retry_for=0, **arguments)
-    with closing(Answers(seen, policy)) as answers:
+    with closing(Answers(seen, "schedule")) as answers:
         yield answers
 
 
@@ -219,31 +216,24 @@ def ask(answers: Answers, *items: bytes) -> list[bool]:
 
 
 @STORES
-@POLICIES
 def test_the_policy_answers_while_the_server_is_down_and_the_server_after(
-    server: LocalRedis,
-    name: str,
-    caplog: pytest.LogCaptureFixture,
-    *,
-    store: Any,
-    policy: str,
+    server: LocalRedis, name: str, caplog: pytest.LogCaptureFixture, store: Any
 ) -> None:
     """It is asked once, and then not for a while; each change is said once."""
     caplog.set_level(logging.INFO, "tbloom")
-    is_scheduled = policy == "schedule"
-    with asking(server.url, name, policy, store) as answers:
+    with asking(server.url, name, store) as answers:
         circuit = answers.circuit
         assert [True] == ask(answers, b"before")
         server.kill()
         for first in (True, *[False] * 9):
             assert [False] == ask(answers, b"before")
-            assert [is_scheduled and first] == ask(answers, b"new")
+            assert [first] == ask(answers, b"new")
         assert 1 == circuit.errors
         with pytest.raises(redis.ConnectionError):
             answers.seen.info()  # there is no policy for what it would say
         server.restart()
         circuit.try_again()  # the time is over
-        assert [False, not is_scheduled] == ask(answers, b"before", b"new")
+        assert [False, False] == ask(answers, b"before", b"new")
         assert not circuit.is_open
     lost, back = (each.getMessage() for each in caplog.records if "server" in each.getMessage())
     assert "does not answer, so" in lost
@@ -251,7 +241,7 @@ def test_the_policy_answers_while_the_server_is_down_and_the_server_after(
 
 
 def test_a_claim_that_can_not_be_released_now_is_no_claim_here(server: Any, name: str) -> None:
-    with asking(server.url, name, "schedule") as answers:
+    with asking(server.url, name) as answers:
         assert [Claim.NEW] == answers.ask([b"a"], [""])
         server.kill()
         with pytest.raises(redis.ConnectionError):
@@ -260,14 +250,13 @@ def test_a_claim_that_can_not_be_released_now_is_no_claim_here(server: Any, name
         assert [Guess.SCHEDULED] == answers.ask([b"a"], [""])
 
 
-@POLICIES
 def test_an_error_that_does_not_pass_comes_through(
-    client: redis.Redis, url: str, name: str, policy: str
+    client: redis.Redis, url: str, name: str
 ) -> None:
     """As does one of another password, or of a user who may not."""
     client.rpush(f"{{{name}}}:config", "x")
     with (
-        asking(url, name, policy) as answers,
+        asking(url, name) as answers,
         pytest.raises(redis.ResponseError, match="WRONGTYPE"),
     ):
         answers.ask([b"a"])

@@ -26,9 +26,9 @@ from scrapy.utils.request import fingerprint
 
 from tbloom import ConfigError, ConfigMismatch
 from tbloom.pages import PageStore
+from tbloom.scrapy.extras.httpcache import KEY
 from tbloom.scrapy.options import error_line
 from tbloom.scrapy.settings import PAGES
-from tbloom.scrapy.storage import KEY
 from tests.helpers import crawl as crawls
 from tests.helpers import website
 from tests.helpers.cached import OURS, THEIRS, Opened, caching

@@ -12,7 +12,7 @@ from scrapy.settings import Settings
 
 from tbloom import ConfigError, TimeBloom
 from tbloom.bloom.config import configure
-from tbloom.scrapy.counts import make_counters
+from tbloom.scrapy.extras.counts import make_counters
 from tbloom.scrapy.options import read_options
 from tbloom.scrapy.settings import KNOWN
 from tests.helpers.hostile import anything, refused
@@ -41,8 +41,8 @@ def message(wrong: dict[str, Any]) -> str:
         ({"TBLOOM_CAPACITY": -1}, "TBLOOM_CAPACITY: expected a whole number from 1"),
         ({"TBLOOM_ERROR_RATE": 1}, "TBLOOM_ERROR_RATE: expected a float from 1e-15"),
         ({"TBLOOM_TIMEZONE": "Mars/Olympus"}, "TBLOOM_TIMEZONE: expected an IANA time zone"),
-        ({"TBLOOM_ON_ERROR": "panic"}, "TBLOOM_ON_ERROR: expected 'raise' or 'schedule' or 'drop'"),
-        ({"TBLOOM_MARK": "never"}, "TBLOOM_MARK: expected 'scheduled' or 'done' or 'parsed'"),
+        ({"TBLOOM_ON_ERROR": "panic"}, "TBLOOM_ON_ERROR: expected 'raise' or 'schedule', got 'panic'"),
+        ({"TBLOOM_MARK": "never"}, "TBLOOM_MARK: expected 'scheduled' or 'done', got 'never'"),
         ({"TBLOOM_KEY": "{a}"}, "TBLOOM_KEY: expected a str that is not empty and has no braces"),
         ({"TBLOOM_GROW": "maybe"}, "TBLOOM_GROW: expected True or False, got 'maybe'"),
         ({"TBLOOM_SECRET": "short"}, "TBLOOM_SECRET: expected 16 to 64 bytes, got '5 bytes'"),
@@ -57,8 +57,10 @@ def message(wrong: dict[str, Any]) -> str:
         ({**EXACT, "TBLOOM_MARK": "done"}, "TBLOOM_MARK: expected 'scheduled', with TBLOOM_STORE = 'ex"),
         ({**LOCAL, "TBLOOM_SHADOW": True}, "TBLOOM_SHADOW: expected to be left out with TBLOOM_STORE"),
         ({"TBLOOM_PATH": "seen.tbloom"}, "TBLOOM_PATH: expected to be left out with TBLOOM_STORE = 'bl"),
-        *(({"TBLOOM_ATTEMPTS": wrong}, "TBLOOM_ATTEMPTS: expected a whole number from 1 on, got ")
-          for wrong in (0, "many", True)),
+        *(({"TBLOOM_FAILED_PAUSE": wrong}, "TBLOOM_FAILED_PAUSE: expected a number of seconds from 0")
+          for wrong in (-1, "long", True, "nan", "inf")),
+        *(({"TBLOOM_DONE_STATUSES": wrong}, "TBLOOM_DONE_STATUSES: expected a list of statuses, such")
+          for wrong in (404, "gone", ["404"])),
         *(({"TBLOOM_KEY": key}, _FORMAT) for key in ("%", "%(other)s", "%(spider)9999999999s", b"a")),
         ({**EXACT, "TBLOOM_SECRET": SECRET}, "TBLOOM_SECRET: expected to be left out"),
         ({"REDIS_URL": "reddis://crawler:secret@127.0.0.1"}, "REDIS_URL: expected a URL that starts"),

@@ -19,8 +19,8 @@ from scrapy.utils.request import RequestFingerprinter
 from tbloom import ConfigMismatch, TimeBloom
 from tbloom.scrapy import ScrapyRedisFingerprinter
 from tbloom.scrapy.compat import untested_versions
-from tbloom.scrapy.doctor import faults
-from tbloom.scrapy.dupefilter.dupefilter import summarize
+from tbloom.scrapy.dupefilter import summarize
+from tbloom.scrapy.extras.doctor import faults
 from tbloom.scrapy.options import address_of, error_line, make_client, read_options, server_settings
 from tbloom.version import NEWEST_TESTED
 from tests.helpers import crawl
@@ -66,7 +66,7 @@ def test_the_log_names_the_filter_and_a_fingerprinter_that_finds_nothing_in_it(
     other = crawl("pages", {**settings, **OTHER}, ["c"])
     assert re.match(line.format("23", "existing"), said(other, "INFO")[0])
     [warning] = said(other, "WARNING")
-    expected = "REQUEST_FINGERPRINTER_CLASS is tbloom.scrapy.dupefilter.fingerprinter.ScrapyRedis"
+    expected = "REQUEST_FINGERPRINTER_CLASS is tbloom.scrapy.fingerprinter.ScrapyRedis"
     assert expected in warning
     assert f"was filled with the fingerprints of {SCRAPYS}: what it has" in warning
 
@@ -232,7 +232,7 @@ THEIRS = {"DUPEFILTER_CLASS": "scrapy.dupefilters.RFPDupeFilter"}
         ({"TBLOOM_SLICES": 3, "TBLOOM_KEY": "a"}, f"{OFF} (without effect: TBLOOM_KEY, TBLOOM_SL"),
         ({"ADDONS": {"tbloom.scrapy.AddOn": 500}}, "ADDONS names what can't be imported: NameError: M"),
         ({**ADDON, **THEIRS}, "tbloom's add-on is off: the project sets DUPEFILTER_CLASS"),
-        ({**SCRAPY, "TBLOOM_MARK": "done"}, "TBLOOM_MARK: 'done' and 'parsed' need ADDONS ="),
+        ({**SCRAPY, "TBLOOM_MARK": "done"}, "TBLOOM_MARK: 'done' needs ADDONS ="),
         ({**ADDON, "TBLOOM_SLCES": 3}, "unknown setting TBLOOM_SLCES; did you mean TBLOOM_SLICES?"),
         ({**ADDON, **SHARED}, "SCHEDULER_PERSIST: without it, scrapy-redis deletes the queue"),
         ({**ADDON, **SHARED, "SCHEDULER_PERSIST": True}, ""),
@@ -265,7 +265,7 @@ def test_a_version_that_the_tests_do_not_know_is_a_note_and_no_fault(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     project = Settings({**ADDON, "TBLOOM_STORE": "local"})
-    monkeypatch.setattr("tbloom.scrapy.doctor.project_settings", lambda: project)
+    monkeypatch.setattr("tbloom.scrapy.extras.doctor.project_settings", lambda: project)
     monkeypatch.setitem(NEWEST_TESTED, "redis", (10**6, 0))
     monkeypatch.setitem(NEWEST_TESTED, "scrapy", (2, 99))
     monkeypatch.setattr(scrapy, "__version__", "2.100.0")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tbloom import Claim, TimeBloom
-from tbloom.scrapy.counts import KINDS
+from tbloom.scrapy.extras.counts import KINDS
 from tbloom.scrapy.outage import Guess
 from tests.helpers.schedulers import SETTINGS, UNREACHABLE
 

@@ -30,8 +30,8 @@ from twisted.python.failure import Failure
 
 from tbloom import Claim
 from tbloom.errors import TBloomError
-from tbloom.scrapy.claims.links import ClaimedLinks
-from tbloom.scrapy.crawler import Calls, Crawl
+from tbloom.scrapy.crawl import Calls, Crawl
+from tbloom.scrapy.done.claimed import ClaimedRequests
 from tbloom.scrapy.outage import NEW, Answers, CrawlBloom, Guess
 from tests.simulation.cases import Played, client_of
 
@@ -78,7 +78,7 @@ class _Filter(Played, CrawlBloom):
 class _Calls(Calls):
     """Calls that are made at once."""
 
-    def now(self, call: Callable[[], Any]) -> Any:
+    def call_and_block(self, call: Callable[[], Any]) -> Any:
         return call()
 
     def begin(self, call: Callable[[], Any], then: Callable[[Future[Any]], object]) -> None:
@@ -126,7 +126,7 @@ class PlayedCrawl:
         on_error = arguments.pop("on_error", "raise")
         self._shares, self._fails = arguments.pop("shares", False), arguments.pop("fails", True)
         self._queue: deque[dict[str, Any]] = account.queue if self._shares else deque()
-        settings = Settings({"TBLOOM_MARK": "parsed", "TBLOOM_ATTEMPTS": account.attempts})
+        settings = Settings({"TBLOOM_MARK": "done", "TBLOOM_FAILED_PAUSE": 1e9})
         self.spider = Spider("pages")
         self.seen = _Filter(
             client_of(world.player, number),
@@ -143,26 +143,31 @@ class PlayedCrawl:
             settings=settings,
             spider=self.spider,
             spidercls=Spider,
-            engine=SimpleNamespace(spider=self.spider, close_spider_async=lambda **_: Deferred()),
+            engine=SimpleNamespace(
+                spider=self.spider,
+                scraper=SimpleNamespace(enqueue_scrape=None),
+                close_spider_async=lambda **_: Deferred(),
+            ),
             stats=None,
             signals=self._signals,
             request_fingerprinter=_Fingerprints(),
             get_extension=lambda _: None,
+            get_downloader_middleware=lambda _: None,
         )
         self.answers = Answers(self.seen, on_error)
         self.crawl = Crawl(crawler)
         self.crawl.open(self.answers)
-        self.crawl.calls = self.crawl.ends_calls = _Calls()
+        self.crawl.calls = self.crawl.commit_calls = _Calls()
         with self._having_its_turn():
-            self.links = ClaimedLinks(self.crawl, self, self.seen, shared=self._shares)
+            self.pending = ClaimedRequests(self.crawl, self, self.seen, shared=self._shares)
         self.has_begun = self.has_ended = False
 
     # What the library asks of the scheduler below
 
-    def enqueue_below(self, request: Request) -> bool:
+    def enqueue_in_project(self, request: Request) -> bool:
         """Queues the request, unless the filter answers that it is not new."""
         if not request.dont_filter:
-            answer = self.links.answer_to(request)
+            answer = self.pending.answer_to(request)
             if answer is Guess.SCHEDULED:
                 self._account.failed_crawls.add(self.number)
             if answer not in NEW:
@@ -170,7 +175,7 @@ class PlayedCrawl:
         self._queue.append(request.to_dict(spider=self.spider))
         return True
 
-    def next_below(self) -> Request | None:
+    def next_in_project(self) -> Request | None:
         """The next request of the queue."""
         return request_from_dict(self._queue.popleft(), spider=self.spider) if self._queue else None
 
@@ -188,11 +193,11 @@ class PlayedCrawl:
                 self._follow(self._account.start)
             elif self.crawl.is_ending:
                 self._close()
-            elif request := self.links.next_request():
+            elif request := self.pending.next_request():
                 self._fetch(request)
             elif self.timers.getDelayedCalls():
                 self.timers.advance(_STEP)
-            elif not (self._queue or self.links.waiting) and self.links.is_idle:
+            elif not (self._queue or self.pending.waiting) and self.pending.is_finished:
                 self._close()
             self.timers.advance(0)
         return not self.has_ended
@@ -221,30 +226,34 @@ class PlayedCrawl:
 
     def _follow(self, urls: list[str]) -> None:
         for url in urls:
-            self.links.enqueue(Request(url))
+            self.pending.enqueue(Request(url))
 
     def _fetch(self, request: Request) -> None:
-        pages, page, url = self.links.pages, self.links.pages.fetching(request), request.url
+        tracker, url = self.pending.tracker, request.url
+        page = tracker.fetching(request)
         fate = self._account.fetched(self.number, url) if self._fails else ""
         assert page is not None, f"{url} is fetched as no page"
+        if page.token.deaths:
+            self.pending.committer.note_death(page)
+            self.pending.committer.send()
         if fate == "download":
-            pages.fetched(Failure(OSError("no answer")), page)
-            return
-        response = Response(url, request=request)
-        pages.fetched(response, page)
-        pages.reaches_callback(response)
-        with pages.following(response):
+            tracker.fetched(Failure(OSError("no answer")), page)
+        else:
+            response = Response(url, request=request)
+            tracker.fetched(response, page)
+            tracker.reached_callback(response)
             if fate == "callback":
-                pages.spider_error(Failure(ValueError()), response)
+                tracker.callback_raised(response, ValueError())
             else:
                 self._follow(self._account.links_of(url))
                 self._account.succeeds(self.number, url)
+        tracker.scraped(request)
 
     def _close(self) -> None:
         self.has_ended = True
         with suppress(RedisError, TBloomError):
-            _run(self.links.close())
-            _run(self.links.ends.finish())
+            _run(self.pending.close())
+            _run(self.pending.committer.finish())
         with suppress(RedisError, TBloomError):
             self.answers.close()
         self.world.gone.add(self.number)

@@ -22,7 +22,7 @@ from tbloom.cli.kit.filters import Server
 from tbloom.engine.flow import text
 
 #: What has made the fingerprints in the set of scrapy-redis' dupefilter.
-_SCRAPY_REDIS = "tbloom.scrapy.dupefilter.fingerprinter.ScrapyRedisFingerprinter"
+_SCRAPY_REDIS = "tbloom.scrapy.fingerprinter.ScrapyRedisFingerprinter"
 #: Fingerprints per batch; per SSCAN, they take less than a millisecond of the server's time.
 _AT_ONCE = 1000
 #: The length in front of each fingerprint in the requests.seen of Scrapy 2.19 and later; what is longer is none (bytes).

@@ -20,7 +20,7 @@ from tbloom.errors import ConfigError, StoreLocked, TBloomError
 from tbloom.pages import Page, PageStore, calendar
 from tbloom.pages.opening import folder
 from tbloom.pages.page import is_true
-from tbloom.scrapy.crawler import crawl_of, ending_at_an_error
+from tbloom.scrapy.crawl import crawl_of, ending_at_an_error
 from tbloom.scrapy.settings import PAGES, arguments, check_settings, expand, naming_settings
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -61,7 +61,7 @@ class PageCacheStorage:
         self._expiration = settings.getint("HTTPCACHE_EXPIRATION_SECS")
 
     def open_spider(self, spider: Spider) -> None:
-        """Scrapy calls this when a crawl begins. An error ends the crawl; ``scrapy shell`` goes on without the store."""
+        """Open the store. An error ends the crawl; ``scrapy shell`` goes on without the store."""
         crawler = spider.crawler
         self._fingerprinter = crawler.request_fingerprinter or self._fingerprinter
         with ending_at_an_error(crawler, PAGES):
@@ -69,7 +69,7 @@ class PageCacheStorage:
             self._open(spider.name)
 
     def close_spider(self, spider: Spider) -> None:  # noqa: ARG002 - the signature is Scrapy's
-        """Scrapy calls this when a crawl ends; the last one waits until its pages are on the disk."""
+        """Close the store; the last crawl waits until its pages are on the disk."""
         if self._store is None:
             return
         _users[self._key] -= 1
@@ -77,7 +77,7 @@ class PageCacheStorage:
             _opened.pop(self._key).close()
 
     def retrieve_response(self, spider: Spider, request: Request) -> Response | None:
-        """The stored response, or None if there is none that is new enough."""
+        """Return the stored response, or None if there is none that is new enough."""
         if self._store is None:
             return None
         try:
@@ -93,7 +93,7 @@ class PageCacheStorage:
         return _response_of(page)
 
     def store_response(self, spider: Spider, request: Request, response: Response) -> None:
-        """Stores the response; if that fails, the crawl goes on."""
+        """Store the response; if that fails, the crawl goes on."""
         if self._store is None or self._is_readonly:
             return
         if not response.url.lower().startswith(("http://", "https://")):
@@ -156,7 +156,7 @@ class PageCacheStorage:
 
 
 def _response_of(page: Page) -> Response:
-    """The response that was stored as this page, or what Scrapy makes of another program's page."""
+    """Return the response that was stored as this page, or what Scrapy makes of another program's page."""
     headers = Headers()
     for name, value in page.headers:
         headers.appendlist(name.encode("latin-1"), value.encode("latin-1"))

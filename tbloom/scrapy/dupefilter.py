@@ -18,14 +18,14 @@ from tbloom.bloom.config import Config, shard_expiry
 from tbloom.bloom.fingerprinter import note
 from tbloom.engine.retries import is_outage
 from tbloom.errors import ConfigError, TBloomError
-from tbloom.scrapy.claims.links import ClaimedLinks
 from tbloom.scrapy.compat import is_trial, untested_versions
-from tbloom.scrapy.crawler import crawl_of, ending_at_an_error
-from tbloom.scrapy.dupefilter.shadow import shadowed
-from tbloom.scrapy.links import Links
+from tbloom.scrapy.crawl import crawl_of, ending_at_an_error
+from tbloom.scrapy.done.claimed import ClaimedRequests
+from tbloom.scrapy.extras.shadow import shadowed
 from tbloom.scrapy.options import address_of, naming_redis, read_options
 from tbloom.scrapy.outage import NEW, Answer, AnyStore, CrawlBloom, CrawlExact, Guess
-from tbloom.scrapy.settings import FLUSH, MARK, MARKS_DONE, SHADOW
+from tbloom.scrapy.pending import PendingRequests
+from tbloom.scrapy.settings import FLUSH, MARK, SHADOW
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ class _Trial(RFPDupeFilter):
         return self._filters and super().request_seen(request)
 
     def clear(self) -> None:
-        """scrapy-redis' scheduler calls this."""
+        """Do nothing. scrapy-redis' scheduler calls this."""
 
 
 class DupeFilter(RFPDupeFilter):
@@ -64,7 +64,7 @@ class DupeFilter(RFPDupeFilter):
     def from_crawler(  # type: ignore[override] # may be another class
         cls, crawler: Crawler, *, shares_queue: bool = False
     ) -> BaseDupeFilter:
-        """Scrapy's scheduler calls this: the dupefilter for what is run."""
+        """Return the dupefilter for what is run. Scrapy's scheduler calls this."""
         if is_trial(crawler):
             logger.info("tbloom's filter is neither asked nor filled by this command of Scrapy's")
             return _Trial(crawler)
@@ -78,64 +78,63 @@ class DupeFilter(RFPDupeFilter):
 
     @classmethod
     def from_spider(cls, spider: Spider) -> BaseDupeFilter:
-        """scrapy-redis' scheduler calls this, but neither ``open`` nor ``close``."""
+        """Make it, and open it. scrapy-redis' scheduler calls this, but neither ``open`` nor ``close``."""
         dupefilter = cls.from_crawler(spider.crawler, shares_queue=True)
         dupefilter.open()
         return dupefilter
 
     # Made by open(), because Scrapy hides an error in from_crawler behind one of its own.
     @cached_property
-    def links(self) -> Links:
-        """The links of the crawl; with the add-on they wait in its scheduler, and threads ask the filter."""
+    def pending(self) -> PendingRequests:
+        """The pending requests of the crawl. With the add-on they wait in its scheduler, and threads ask the filter."""
         crawl, mark = self._crawl, self._settings.get(MARK.name)
-        if mark in MARKS_DONE and crawl.gate is None:
+        if mark == "done" and crawl.scheduler is None:
             expected = "'scheduled', or tbloom's add-on: ADDONS = {'tbloom.scrapy.Addon': 500}"
             raise ConfigError(MARK.name, mark, expected)
         spider = crawl.crawler.spider or crawl.crawler.spidercls
         crawl.open(read_options(self._settings, spider.name))
         seen = crawl.answers.seen
-        if crawl.gate is None or isinstance(seen, LocalBloom):  # which needs no round trips
-            return Links(crawl, None)
-        links = Links(crawl, crawl.gate)
-        if mark in MARKS_DONE and isinstance(seen, CrawlBloom):
-            links = ClaimedLinks(crawl, crawl.gate, seen, shared=self._shares_queue)
-        crawl.links = links
-        return links
+        if mark == "done" and isinstance(seen, CrawlBloom):
+            crawl.pending = ClaimedRequests(crawl, crawl.scheduler, seen, shared=self._shares_queue)
+        elif crawl.scheduler is not None and not isinstance(seen, LocalBloom):
+            crawl.pending = PendingRequests(crawl, crawl.scheduler)
+        # A local store needs no round trips, so nothing waits for it.
+        return crawl.pending or PendingRequests(crawl, None)
 
     def open(self) -> None:
-        """Scrapy's scheduler calls this at the start. An error ends the crawl."""
+        """Open the filter. Scrapy's scheduler calls this at the start. An error ends the crawl."""
         if not self._crawl.is_ending:  # by a mistake in another component's settings
             with ending_at_an_error(self._crawl.crawler):
                 self._start()
 
     def clear(self) -> None:
-        """Clears nothing. scrapy-redis' scheduler calls this at the end: an empty filter is of no use to the next crawl.
+        """Clear nothing. scrapy-redis' scheduler calls this at the end: an empty filter is of no use to the next crawl.
 
         It also does so at the start where SCHEDULER_FLUSH_ON_START is set: then ``open`` has cleared the filter.
         """
 
     def request_seen(self, request: Request) -> bool:
-        """Has the request been seen within the window? A new one is remembered.
+        """Return whether the request has been seen within the window. A new one is remembered.
 
         ``meta={"tbloom_within": n}`` asks for the newest n slices only; ``meta={"tbloom_keep": n}``, or in an exact store
         ``meta={"tbloom_ttl": seconds}``, says how long a new one is remembered.
         """
         answer: Answer = Guess.DROPPED
         # Else it could not be opened.
-        if "links" in self.__dict__ or not self._crawl.is_ending:
-            answer = self.links.answer_to(request)
+        if "pending" in self.__dict__ or not self._crawl.is_ending:
+            answer = self.pending.answer_to(request)
         self._dropped = request if answer is Guess.DROPPED else None
         return answer not in NEW
 
     def log(self, request: Request, spider: Spider) -> None:
-        """The scheduler calls this for each request that was filtered."""
+        """Log a request that was filtered, as Scrapy does."""
         if request is not self._dropped:
             super().log(request, spider)
             self._crawl.count("bloomfilter/filtered")
 
     def _start(self) -> None:
-        """Raises now what the first request would raise: a Redis that is down, other parameters."""
-        answers = self.links.crawl.answers
+        """Raise now what the first request would raise: a Redis that is down, other parameters."""
+        answers = self.pending.crawl.answers
         # close() would be too early: claims may be settled after it, and scrapy-redis does not call it.
         self._crawl.crawler.signals.connect(self._closed, signals.spider_closed)
         flush, ask = FLUSH.value(self._settings), partial(answers.seen.contains_many, [b"a"])
@@ -151,10 +150,10 @@ class DupeFilter(RFPDupeFilter):
                 logger.error("The filter could not be cleared at the start")
             return
         call = partial(summarize, answers.seen, self.fingerprinter)
-        if self._crawl.links is None:
+        if self._crawl.pending is None:
             self._describe(*call())
         else:
-            self._crawl.ends_calls.begin(call, lambda called: self._describe(*called.result()))
+            self._crawl.commit_calls.begin(call, lambda called: self._describe(*called.result()))
             # Opens the connection on which the first links are asked about.
             self._crawl.calls.begin(ask, lambda _: None)
 
@@ -165,16 +164,20 @@ class DupeFilter(RFPDupeFilter):
             logger.warning("filter %r: %s", self._crawl.answers.seen.name, warning)
 
     async def _closed(self, reason: str) -> None:
-        """Ends the crawl once its feeds are stored."""
+        """Finish once the feeds are stored."""
         crawl, stats = self._crawl, self._crawl.crawler.stats
-        answers, seen, ends = crawl.answers, crawl.answers.seen, self.links.ends
+        answers, seen, committer = (
+            crawl.answers,
+            crawl.answers.seen,
+            getattr(self.pending, "committer", None),
+        )
         try:
-            if ends:
-                await ends.finish()
+            if committer:
+                await committer.finish()
             # A server that was away would be waited for once more.
             if stats and not (crawl.is_ending or answers.circuit.errors):
                 with suppress(RedisError, TBloomError):  # of servers that don't let us ask
-                    info: Any = await crawl.ends_calls.run(seen.info)
+                    info: Any = await crawl.commit_calls.run(seen.info)
                     stats.set_value("tbloom/window/items", info.items)
                     stats.set_value("tbloom/window/bytes", info.bytes)
                     stats.set_value("tbloom/window/error_rate", info.error_rate)
@@ -184,12 +187,13 @@ class DupeFilter(RFPDupeFilter):
             if errors := answers.circuit.errors:
                 self._crawl.count("tbloom/errors", errors)
             crawl.close()
-        if ends:
-            ends.report()
+        if committer:
+            committer.report()
+            crawl.tracker.report()
 
 
 def summarize(seen: AnyStore, fingerprinter: Any) -> tuple[str, list[str]]:
-    """A line about the filter as it is now, and warnings. Some servers don't let us ask for its size."""
+    """Return a line about the filter as it is now, and warnings. Some servers don't let us ask for its size."""
     kind = "exact"
     if not isinstance(seen, CrawlExact):
         config = seen.config
@@ -215,7 +219,7 @@ def summarize(seen: AnyStore, fingerprinter: Any) -> tuple[str, list[str]]:
 def _other_fingerprinter(
     seen: CrawlBloom | CrawlExact, fingerprinter: Any, *, is_new: bool
 ) -> list[str]:
-    """A warning if another fingerprinter has filled the filter; else notes ours, with a TTL as what is added has."""
+    """Return a warning if another fingerprinter has filled the filter; else note ours, with a TTL as what is added has."""
     ours = f"{type(fingerprinter).__module__}.{type(fingerprinter).__qualname__}"
     ttl = seen.lasts_ms if isinstance(seen, CrawlExact) else _lasts_ms(seen.config)
     known = seen.run(note(seen.config.keys.fingerprinter(), ours, ttl, is_new=is_new))
@@ -229,7 +233,7 @@ def _other_fingerprinter(
 
 
 def _lasts_ms(config: Config) -> int | None:
-    """How long an item is remembered that is added now, by the client's clock; None: for ever."""
+    """Return how long an item is remembered that is added now, by the client's clock (ms); None: for ever."""
     if config.granularity is None:
         return None
     now = time.time_ns() // 1_000_000

@@ -16,11 +16,11 @@ from scrapy.utils.project import get_project_settings, inside_project
 
 from tbloom import LocalBloom
 from tbloom.errors import TBloomError
-from tbloom.scrapy.counts import KINDS, DistinctCounts, make_counters
-from tbloom.scrapy.dupefilter.dupefilter import DupeFilter
-from tbloom.scrapy.gates import Addon
+from tbloom.scrapy.addon import Addon
+from tbloom.scrapy.dupefilter import DupeFilter
+from tbloom.scrapy.extras.counts import KINDS, DistinctCounts, make_counters
 from tbloom.scrapy.options import error_line, naming_redis, read_options
-from tbloom.scrapy.settings import MARK, MARKS_DONE, SHADOW
+from tbloom.scrapy.settings import MARK, SHADOW
 
 _PERSIST = "SCHEDULER_PERSIST"
 _OFF = (
@@ -30,12 +30,12 @@ _OFF = (
 
 
 def project_settings() -> BaseSettings | None:
-    """The settings of the project in whose folder this process is; None where there is no project."""
+    """Return the settings of the project in whose folder this process is; None where there is no project."""
     return get_project_settings() if inside_project() else None
 
 
 def faults(settings: BaseSettings) -> Iterator[str]:
-    """A line for each fault, until one that hides others."""
+    """Yield a line for each fault, until one that hides others."""
     try:
         yield from _faults(settings)
     except (ImportError, ValueError) as error:  # a class, a bool of Scrapy's
@@ -55,11 +55,11 @@ def _faults(settings: BaseSettings) -> Iterator[str]:
         names = sorted(name for name in settings if name.startswith("TBLOOM_"))
         yield _OFF.format(f" (without effect: {', '.join(names)})" if names else "")
         return
-    if settings.get(MARK.name) in MARKS_DONE and not has_addon:
-        yield f"{MARK.name}: 'done' and 'parsed' need ADDONS = {{'tbloom.scrapy.Addon': 500}}"
+    if settings.get(MARK.name) == "done" and not has_addon:
+        yield f"{MARK.name}: 'done' needs ADDONS = {{'tbloom.scrapy.Addon': 500}}"
     kinds = load_object(settings["SCHEDULER"]).__mro__
     is_shared = any(kind.__module__.startswith("scrapy_redis.") for kind in kinds)
-    if is_shared and settings.get(MARK.name) not in MARKS_DONE and not settings.getbool(_PERSIST):
+    if is_shared and settings.get(MARK.name) != "done" and not settings.getbool(_PERSIST):
         yield (
             f"{_PERSIST}: without it, scrapy-redis deletes the queue where a crawl is stopped, and its pages count as seen for "
             f"the whole window: set it to True, or {MARK.name} = 'done'"
@@ -73,7 +73,7 @@ def _faults(settings: BaseSettings) -> Iterator[str]:
 
 
 def _check_classes(settings: BaseSettings) -> None:
-    """Raises ImportError where a setting names no class, so that Scrapy could not start."""
+    """Raise ImportError where a setting names no class, so that Scrapy could not start."""
     names = ["DUPEFILTER_CLASS", "SCHEDULER", "DOWNLOADER"]
     if isinstance(SHADOW.value(settings), str):
         names.append(SHADOW.name)
@@ -83,7 +83,7 @@ def _check_classes(settings: BaseSettings) -> None:
 
 
 def _loaded(place: str, value: Any) -> Any:
-    """What the value names. Raises ImportError, which begins with the place."""
+    """Return what the value names. Raise ImportError, which begins with the place."""
     try:
         return load_object(value)
     except Exception as error:  # noqa: BLE001 - whatever the project's own module raises
@@ -92,5 +92,5 @@ def _loaded(place: str, value: Any) -> Any:
 
 
 def _components(name: str, settings: BaseSettings) -> list[Any]:
-    """Those that the setting switches on. Raises ImportError."""
+    """Return the components that the setting switches on. Raise ImportError."""
     return [_loaded(name, path) for path, on in settings.getdict(name).items() if on is not None]

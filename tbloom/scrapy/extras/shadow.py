@@ -15,7 +15,7 @@ from scrapy.dupefilters import BaseDupeFilter
 from scrapy.utils.misc import build_from_crawler, load_object
 
 from tbloom.errors import ConfigError, TBloomError
-from tbloom.scrapy.crawler import crawl_of
+from tbloom.scrapy.crawl import crawl_of
 from tbloom.scrapy.options import read_options
 from tbloom.scrapy.outage import CrawlBloom
 from tbloom.scrapy.settings import SHADOW, WITHIN
@@ -39,7 +39,7 @@ class Shadow(_Exact):  # type: ignore[misc] # known at run time only
     """An exact dupefilter, with tbloom's filter in its shadow. No error of tbloom's Redis reaches the crawl."""
 
     def watch(self, crawler: Crawler, *, shares_queue: bool) -> None:
-        """Makes the filter that is tried. Where the exact one forgets after the crawl, it is one of its own."""
+        """Make the filter that is tried. Where the exact one forgets after the crawl, it is one of its own."""
         self._of_crawl, settings = crawl_of(crawler), crawler.settings
         self._is_in_memory = not shares_queue and not settings.get("JOBDIR")
         suffix = f":shadow-{secrets.token_hex(4)}" if self._is_in_memory else ""
@@ -57,13 +57,13 @@ class Shadow(_Exact):  # type: ignore[misc] # known at run time only
         logger.info(message, seen.name, exact.__module__, exact.__qualname__)
 
     def clear(self) -> None:
-        """scrapy-redis' scheduler calls this: both filters forget, so that they can be compared."""
+        """Clear both filters, so that they can be compared. scrapy-redis' scheduler calls this."""
         if not self._of_crawl.is_ending:
             super().clear()
             self._ask(self._seen.clear)
 
     def request_seen(self, request: Request) -> bool:
-        """The answer of the exact dupefilter."""
+        """Return the answer of the exact dupefilter."""
         # tbloom's filter looks before the exact one and adds after it. The exact one then has all that
         # tbloom's finds, and a request of another crawler in between never counts as lost.
         item, within = self._of_crawl.fingerprint(request), request.meta.get(WITHIN)
@@ -85,7 +85,7 @@ class Shadow(_Exact):  # type: ignore[misc] # known at run time only
         return seen
 
     def _ask(self, call: Callable[[], bool | None]) -> bool | None:
-        """The filter's answer, or None if it has none. Logs the first error that is no outage, which the circuit breaker logs."""
+        """Return the filter's answer, or None if it has none. Log the first error that is no outage, which the circuit breaker logs."""
         try:
             return call()
         except (RedisError, TBloomError) as error:
@@ -105,7 +105,7 @@ class Shadow(_Exact):  # type: ignore[misc] # known at run time only
 
 
 def shadowed(crawler: Crawler, ours: type[BaseDupeFilter], *, shares_queue: bool) -> BaseDupeFilter:
-    """The exact dupefilter that the setting names, with a shadow; ``ours`` is the class that is not exact."""
+    """Make the exact dupefilter that the setting names, with a shadow; ``ours`` is the class that is not exact."""
     chosen = SHADOW.value(crawler.settings)
     default = _SCRAPY_REDIS if shares_queue else _SCRAPYS
     try:

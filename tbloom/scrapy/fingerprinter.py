@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class ScrapyRedisFingerprinter:
-    """``REQUEST_FINGERPRINTER_CLASS = "tbloom.scrapy.ScrapyRedisFingerprinter"``
+    """scrapy-redis' fingerprints: ``REQUEST_FINGERPRINTER_CLASS = "tbloom.scrapy.ScrapyRedisFingerprinter"``.
 
     scrapy-redis' dupefilter (from 0.8 on) does not use Scrapy's fingerprinter. Only these fingerprints
     find what its set holds.
@@ -21,5 +21,5 @@ class ScrapyRedisFingerprinter:
         self._theirs = RFPDupeFilter(server=None, key="")
 
     def fingerprint(self, request: Request) -> bytes:
-        """scrapy-redis' fingerprint as bytes."""
+        """Return scrapy-redis' fingerprint as bytes."""
         return bytes.fromhex(self._theirs.request_fingerprint(request))

@@ -16,15 +16,14 @@ from scrapy.exceptions import NotConfigured
 from scrapy.http import Response
 from scrapy.http.request import NO_CALLBACK
 from scrapy.settings import BaseSettings
-from scrapy.utils.asyncio import create_looping_call
 from w3lib.url import canonicalize_url
 
 from tbloom.distinct import DistinctCounter
 from tbloom.engine.keys import check_name
 from tbloom.engine.retries import is_outage
 from tbloom.errors import TBloomError
-from tbloom.scrapy.compat import is_trial
-from tbloom.scrapy.crawler import Calls, crawl_of, ending_at_an_error
+from tbloom.scrapy.compat import create_looping_call, is_trial, wait_until_closed
+from tbloom.scrapy.crawl import Calls, crawl_of, ending_at_an_error
 from tbloom.scrapy.options import make_client, naming_redis
 from tbloom.scrapy.settings import COUNTS, arguments, check_settings, expand, naming_settings
 
@@ -38,7 +37,7 @@ _FAILED = "Distinct URLs and hosts can't be counted now; the crawl goes on: %s"
 
 
 def make_counters(settings: BaseSettings, spider: str) -> dict[str, DistinctCounter]:
-    """A counter for each kind. Raises ConfigError that names the setting, if one can't be right."""
+    """Make a counter for each kind. Raise ConfigError that names the setting, if one can't be right."""
     check_settings(settings)
     found: dict[str, Any] = {**_DEFAULTS, **arguments(settings, COUNTS)}
     name = found.pop("name")
@@ -70,7 +69,7 @@ class DistinctCounts:
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
-        """Scrapy's constructor. A wrong setting, or counters with other parameters, ends the crawl at the start."""
+        """Make it. A wrong setting, or counters with other parameters, ends the crawl at the start."""
         if is_trial(crawler):
             raise NotConfigured
         with ending_at_an_error(crawler, COUNTS):
@@ -80,16 +79,17 @@ class DistinctCounts:
             crawler.signals.connect(counts.spider_opened, signals.spider_opened)
             crawler.signals.connect(counts.response_received, signals.response_received)
             crawler.signals.connect(counts.spider_closed, signals.spider_closed)
+            crawler.signals.connect(wait_until_closed, signals.engine_stopped)
             return counts
         raise NotConfigured
 
     def spider_opened(self) -> None:
-        """Begins to send."""
+        """Begin to send."""
         self._timer = create_looping_call(self._send)
         self._timer.start(_PAUSE, now=False)
 
     def response_received(self, response: Response, request: Request) -> None:
-        """Gathers the URL and the host, except for a component's request, as for robots.txt."""
+        """Gather the URL and the host, except for a component's request, as for robots.txt."""
         if request.callback is NO_CALLBACK:
             return
         try:
@@ -103,7 +103,7 @@ class DistinctCounts:
                 self._pending[kind][member] = None
 
     async def spider_closed(self) -> None:
-        """Sends the rest to Redis, and sets the stats before Scrapy prints them."""
+        """Send the rest to Redis, and sets the stats before Scrapy prints them."""
         self._timer.stop()
         await self._calls.run(self._end)
         self._calls.close()
@@ -115,7 +115,7 @@ class DistinctCounts:
                 self._crawl.count(f"tbloom/distinct/{name}", number)
 
     def _check(self) -> None:
-        """Raises now if the stored counters have other parameters, or Redis refuses; it may be down."""
+        """Raise now if the stored counters have other parameters, or Redis refuses; it may be down."""
         try:
             for counter in self._counters.values():
                 counter.count(within=1)
@@ -125,7 +125,7 @@ class DistinctCounts:
             self._crawl.log_once(logger.warning, _FAILED, error)
 
     def _send(self) -> None:
-        """Sends what is pending, unless the thread still waits for Redis."""
+        """Send what is pending, unless the thread still waits for Redis."""
         if not self._is_sending:
             self._is_sending = True
             batch, self._pending = self._pending, defaultdict(dict)
@@ -135,7 +135,7 @@ class DistinctCounts:
         self._is_sending = False
 
     def _count(self, batch: dict[str, dict[bytes, None]]) -> None:
-        """Counts the members."""
+        """Count the members."""
         for kind, members in batch.items():
             try:
                 self._stats[f"{kind}/new"] += sum(self._counters[kind].add_many(members))
@@ -144,7 +144,7 @@ class DistinctCounts:
                 self._crawl.log_once(logger.warning, _FAILED, error)
 
     def _end(self) -> None:
-        """Counts the rest, and asks what the counters say."""
+        """Count the rest, and ask what the counters say."""
         self._count(self._pending)
         try:
             for kind, counter in self._counters.items():

@@ -16,9 +16,16 @@ from scrapy.crawler import Crawler
 from scrapy.utils.defer import deferred_from_coro, maybe_deferred_to_future
 from twisted.internet.defer import Deferred
 
+from tbloom import LocalBloom
 from tbloom.errors import TBloomError
-from tbloom.scrapy.claims.pages import Pages
-from tbloom.scrapy.compat import in_loop, scheduler_of, wait_until_closed
+from tbloom.scrapy.compat import (
+    call_soon,
+    close_spider,
+    in_loop,
+    scheduler_of,
+    stop_engine,
+    wait_until_closed,
+)
 from tbloom.scrapy.options import error_line
 from tbloom.scrapy.outage import Answers
 from tbloom.scrapy.settings import FILTER, Setting
@@ -27,7 +34,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: What a user can mend. (Of a file, and of a cluster that does not answer, the last two.)
+#: Errors that a user can mend. (OSError: of a file; RedisClusterException: the cluster does not answer.)
 _MENDABLE = (TBloomError, RedisError, RedisClusterException, OSError)
 #: The reason with which a spider is closed when Redis fails and TBLOOM_ON_ERROR is "raise".
 ERROR_REASON = "tbloom_error"
@@ -39,45 +46,64 @@ class Calls:
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, "tbloom-calls")
 
-    def now(self, call: Callable[[], T]) -> T:
-        """The result of a call; the event loop waits for it, and for those before it."""
+    def call_and_block(self, call: Callable[[], T]) -> T:
+        """Return the result of a call. The event loop waits for it, and for those before it."""
         return self._thread.submit(call).result()
 
     def begin(self, call: Callable[[], T], then: Callable[[Future[T]], object]) -> None:
-        """Makes a call for which nothing waits; the event loop calls ``then`` once it has ended."""
+        """Make a call for which nothing waits. The event loop calls ``then`` once it has ended."""
         self._thread.submit(call).add_done_callback(partial(in_loop(), then))
 
     async def run(self, call: Callable[[], T]) -> T:
-        """The result of a call, awaited; what ``begin`` began before has ended by then."""
+        """Await the result of a call; what ``begin`` began before has ended by then."""
         done: Deferred[Future[T]] = Deferred()
         self.begin(call, done.callback)
         return (await maybe_deferred_to_future(done)).result()
 
     def close(self) -> None:
-        """Ends the thread, once its calls are made."""
+        """End the thread, once its calls are made."""
         self._thread.shutdown()
+
+
+class InlineCalls(Calls):
+    """Makes calls at once, for a store that needs no server."""
+
+    def __init__(self) -> None:
+        pass
+
+    def call_and_block(self, call: Callable[[], T]) -> T:
+        """Return the result of a call."""
+        return call()
+
+    def begin(self, call: Callable[[], T], then: Callable[[Future[T]], object]) -> None:
+        """Make a call; the event loop calls ``then`` soon."""
+        made: Future[T] = Future()
+        try:
+            made.set_result(call())
+        except Exception as error:  # noqa: BLE001 - the caller gets it
+            made.set_exception(error)
+        call_soon(then, made)
+
+    def close(self) -> None:
+        """Do nothing: there is no thread."""
 
 
 class Crawl:
     """A crawl, as tbloom's components know it."""
 
-    #: What asks its store, once its dupefilter is open, and its threads: in one of them links are asked about, in the other one
-    #: pages are marked, so that links do not wait for it.
+    #: What asks its store, once its dupefilter is open.
     answers: Answers
+    #: One thread asks about links, and one commits pages, so that links don't wait for commits.
     calls: Calls
-    ends_calls: Calls
+    commit_calls: Calls
 
     def __init__(self, crawler: Crawler) -> None:
         self.crawler: Crawler = crawler
-        #: It ends by an error: no request is asked for any more, or marked or released.
+        #: It ends by an error: no request is asked for any more, or committed or released.
         self.is_ending: bool = False
-        #: Its scheduler, if it runs with the add-on, and what links wait in there.
-        self.gate: Any = None
-        self.links: Any = None
-        #: Its item processor tells what becomes of each item.
-        self.knows_items: bool = False
-        #: The pages that it follows: none, unless "done" or "parsed" are marked.
-        self.pages: Pages = Pages(crawler.settings, lambda _: None, lambda *_: None)
+        #: Its scheduler, if it runs with the add-on, and the requests that wait in there.
+        self.scheduler: Any = None
+        self.pending: Any = None
         self._logged = set[str]()
 
     @property
@@ -86,29 +112,35 @@ class Crawl:
         assert self.crawler.spider is not None  # noqa: S101 - the crawl is running
         return self.crawler.spider
 
+    @property
+    def tracker(self) -> Any:
+        """The pages in work, if these are committed when they are done; else None."""
+        return getattr(self.pending, "tracker", None)
+
     def fingerprint(self, request: Request) -> bytes:
-        """The request's fingerprint in a running crawl."""
+        """Return the request's fingerprint in a running crawl."""
         assert self.crawler.request_fingerprinter is not None  # noqa: S101 - the crawl is running
         return self.crawler.request_fingerprinter.fingerprint(request)
 
     def count(self, stat: str, times: int = 1) -> None:
-        """Adds to one of the crawl's stats, if it has begun."""
+        """Add to one of the crawl's stats, if it has begun."""
         if self.crawler.stats:
             self.crawler.stats.inc_value(stat, times)
 
     def log_once(self, log: Callable[..., None], message: str, *values: object) -> None:
-        """Logs the message by a logger's method, unless it was logged before, with whatever values."""
+        """Log the message by a logger's method, unless it was logged before, with whatever values."""
         if message not in self._logged:
             self._logged.add(message)
             log(message, *values)
 
     def open(self, answers: Answers) -> None:
-        """Begins to ask a store."""
-        self.answers, self.calls, self.ends_calls = answers, Calls(), Calls()
+        """Begin to ask a store. A local one needs no threads."""
+        kind = InlineCalls if isinstance(answers.seen, LocalBloom) else Calls
+        self.answers, self.calls, self.commit_calls = answers, kind(), kind()
         self.crawler.signals.connect(wait_until_closed, signals.engine_stopped)
 
     def end(self, *, before_start: bool = False) -> None:
-        """Ends the crawl by an error. (After a mere exception Scrapy would lose the request and end as "finished".)"""
+        """End the crawl by an error: after a mere exception, Scrapy would lose the request and end as "finished"."""
         if self.is_ending:
             return
         self.is_ending = True
@@ -120,26 +152,21 @@ class Crawl:
             deferred_from_coro(_close(self.crawler.engine))
 
     def fail(self, error: Exception) -> None:
-        """Ends the crawl by an error of the filter."""
+        """End the crawl by an error of the filter."""
         if not self.answers.circuit.is_open:  # which the log has
             is_known = isinstance(error, RedisError | TBloomError)
             logger.error("The crawl ends: %s", error, exc_info=None if is_known else error)
         self.end()
 
-    def later(self, what: str, call: Callable[[], object]) -> None:
-        """Makes a call within ``logging_errors``, unless the crawl ends by an error."""
-        if not self.is_ending:
-            self.calls.begin(call, partial(self._finish, what))
-
     def close(self) -> None:
-        """Ends the threads, and closes the store."""
-        self.ends_calls.close()
+        """End the threads, and close the store."""
+        self.commit_calls.close()
         self.calls.close()
         self.answers.close()
 
     @contextmanager
     def logging_errors(self, what: str) -> Iterator[None]:
-        """Within it is a call that a crawl can do without: if it fails, the next crawl does the work.
+        """Log Redis' errors of a call that the crawl can do without: if it fails, the next crawl does the work.
 
         ``what`` was to be done with requests, for the log. The crawl ends where no policy says otherwise.
         """
@@ -151,38 +178,34 @@ class Crawl:
             if self.answers.on_error == "raise" or isinstance(error, TBloomError):
                 self.end()
 
-    def _finish(self, what: str, made: Future[object]) -> None:
-        with self.logging_errors(what):
-            made.result()
-
 
 def crawl_of(crawler: Crawler) -> Crawl:
-    """The crawl of a crawler, which holds it."""
+    """Return the crawl of a crawler, which holds it."""
     known = vars(crawler)
     crawl: Crawl = known.get("tbloom") or known.setdefault("tbloom", Crawl(crawler))
     return crawl
 
 
 def _note_failure(sender: Any) -> None:
-    """Scrapy's signals call this with the crawler."""
-    sender.spider = None  # `scrapy crawl` takes this for a failure, and exits with 1
+    """Make ``scrapy crawl`` exit with 1. Scrapy's signals call this with the crawler."""
+    sender.spider = None
 
 
 async def _end_before_start(sender: Any) -> None:
-    """Scrapy's signals call this with the crawler."""
+    """Close the crawl before its first request. Scrapy's signals call this with the crawler."""
     await _close(sender.engine)
-    await sender.engine.stop_async()
+    await stop_engine(sender.engine)
 
 
 def _close(engine: Any) -> Any:
     if (scheduler := scheduler_of(engine)) is not None:  # an empty one is false
         scheduler.persist = True  # scrapy-redis' would clear the queue of all crawlers
-    return engine.close_spider_async(reason=ERROR_REASON)
+    return close_spider(engine, ERROR_REASON)
 
 
 @contextmanager
 def ending_at_an_error(crawler: Crawler, table: Mapping[str, Setting] = FILTER) -> Iterator[None]:
-    """Within it, at the start, an error that a user can mend is one line in the log, and ends the crawl before its first request.
+    """Log an error that a user can mend as one line, at the start, and end the crawl before its first request.
 
     Scrapy would log an exception with tracebacks, one of them of its own ("Scraper slot not assigned"). ``table``: the
     settings of the store.

@@ -1,0 +1,58 @@
+"""The add-on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from scrapy.core.scheduler import BaseScheduler
+from scrapy.exceptions import NotConfigured
+from scrapy.settings import SETTINGS_PRIORITIES, BaseSettings
+from scrapy.utils.misc import load_object
+
+from tbloom.scrapy.done.middlewares import PageDownloader, PageSpiderMiddleware
+from tbloom.scrapy.dupefilter import DupeFilter
+from tbloom.scrapy.scheduler import FilteringScheduler
+from tbloom.scrapy.settings import MARK, SHADOW
+
+#: The place of the spider middleware: next to the spider.
+_NEXT_TO_SPIDER = 1_000_000
+
+
+class Addon:
+    """``ADDONS = {"tbloom.scrapy.Addon": 500}`` makes tbloom the duplicate filter."""
+
+    def update_settings(self, settings: BaseSettings) -> None:
+        """Set tbloom's components. Scrapy calls this before the crawl.
+
+        The project's own settings stay as they are, except that with TBLOOM_SHADOW tbloom's dupefilter calls the project's.
+
+        :raises NotConfigured: if the project has another dupefilter; Scrapy logs it, and goes on without the add-on.
+        """
+        settings.set("DUPEFILTER_CLASS", DupeFilter, priority="addon")
+        chosen = settings.get("DUPEFILTER_CLASS")
+        shadow = SHADOW.value(settings)
+        if not issubclass(load_object(chosen), DupeFilter):
+            if not shadow:
+                message = f"the project sets DUPEFILTER_CLASS to {chosen!r}; remove that line, and tbloom filters"
+                raise NotConfigured(message)
+            if shadow is True:
+                settings.set(SHADOW.name, chosen, settings.getpriority(SHADOW.name) or 0)
+            priority = settings.getpriority("DUPEFILTER_CLASS") or 0
+            settings.set("DUPEFILTER_CLASS", DupeFilter, priority)
+        scheduler, downloader = (
+            load_object(settings[name]) for name in ("SCHEDULER", "DOWNLOADER")
+        )
+        # Scrapy refuses other classes, and says why.
+        if issubclass(scheduler, BaseScheduler):
+            _subclass(settings, "SCHEDULER", FilteringScheduler, scheduler)
+        if hasattr(downloader, "fetch"):
+            _subclass(settings, "DOWNLOADER", PageDownloader, downloader)
+        if settings.get(MARK.name) == "done" and not shadow:  # with a shadow nothing is claimed
+            add = settings.setdefault_in_component_priority_dict
+            add("SPIDER_MIDDLEWARES", PageSpiderMiddleware, _NEXT_TO_SPIDER)
+
+
+def _subclass(settings: BaseSettings, name: str, ours: type[Any], project: type[Any]) -> None:
+    """Set a subclass of the project's class, with the setting's own priority: a project's setting would win otherwise."""
+    priority = max(settings.getpriority(name) or 0, SETTINGS_PRIORITIES["addon"])
+    settings.set(name, type(ours.__name__, (ours, project), {}), priority)

@@ -1,0 +1,287 @@
+"""Requests of a crawl that commits pages when they are done: new ones are claimed, and queued with a token.
+
+Whoever takes one out of the queue works on the page.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from typing import Any
+
+from scrapy import Request, signals
+from scrapy.exceptions import DontCloseSpider
+
+from tbloom import Claim
+from tbloom.scrapy.compat import watch_scraper
+from tbloom.scrapy.crawl import Crawl
+from tbloom.scrapy.done.committer import Committer
+from tbloom.scrapy.done.notes import RUNNING, write_note
+from tbloom.scrapy.done.page import Page, Token, without
+from tbloom.scrapy.done.serialize import NotSerializable
+from tbloom.scrapy.done.takeover import TakeOver
+from tbloom.scrapy.done.tracker import Tracker
+from tbloom.scrapy.outage import NEW, CrawlBloom
+from tbloom.scrapy.pending import PendingRequest, PendingRequests
+from tbloom.scrapy.settings import TAKE_OVER, TOKEN, WITHIN
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+_NOT_SERIALIZABLE = (
+    "%s, and perhaps others, can't be serialised: %s. If such a page fails, or its crawler dies, the next crawl fetches it only "
+    "if a link leads to it"
+)
+
+
+class ClaimedRequests(PendingRequests):
+    """Claims requests that are new. ``shared``: other processes take requests out of the queue as well."""
+
+    claims = True
+
+    def __init__(self, crawl: Crawl, scheduler: Any, seen: CrawlBloom, *, shared: bool) -> None:
+        super().__init__(crawl, scheduler)
+        crawler = crawl.crawler
+        self._seen, self._shared = seen, shared
+        self._has_notes = TAKE_OVER.value(crawler.settings) and seen.keeps_notes
+        self._most = max(1, crawler.settings.getint("CONCURRENT_REQUESTS"))
+        #: The number of requests out of a queue that are being claimed, and those that were.
+        self._adopting = 0
+        self._adopted = deque[tuple[Request, Token]]()
+        #: The response or failure whose link is scheduled now.
+        self._source: Any = None
+        self.tracker: Tracker = Tracker(
+            crawler,
+            commit=self._commit,
+            left=self._left,
+            enqueue=self._enqueue,
+            count=crawl.count,
+        )
+        self.committer: Committer = Committer(
+            crawl, seen, self.tracker, lambda: (self.met, self.answered)
+        )
+        self._take_over = TakeOver(crawl, seen, self.tracker, self.committer, self._enqueue)
+        connect = crawler.signals.connect
+        connect(self._engine_started, signals.engine_started)
+        connect(self.tracker.spider_error, signals.spider_error)
+        connect(self.tracker.item_error, signals.item_error)
+        connect(self._idle, signals.spider_idle)
+
+    @property
+    def waiting(self) -> int:
+        """The number of requests that wait, also between two queues."""
+        return super().waiting + len(self._adopted)
+
+    def _engine_started(self) -> None:
+        watch_scraper(self.crawl.crawler.engine, self)
+        self._take_over.begin()
+
+    def _idle(self) -> None:
+        """Keep the crawl open while the pages of a crawler that may be dead may have to be taken over."""
+        engine = self.crawl.crawler.engine
+        # Another handler of the signal may have found something to do.
+        if engine and engine.spider_is_idle() and not self.is_finished:
+            raise DontCloseSpider
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether an idle crawl has nothing to commit, and can take nothing over, now or soon."""
+        self.committer.send()
+        return not self.committer.is_pending and self._take_over.is_finished()
+
+    def _commit(self, page: Page) -> None:
+        self.committer.add(page)
+
+    def _left(self, page: Page) -> None:
+        self.committer.leave(page)
+
+    # The scraper (compat.ScraperWatcher)
+
+    def scraped(self, request: Request) -> None:
+        """See ``Tracker.scraped``."""
+        self.tracker.scraped(request)
+
+    def item_lost(self, response: Any, error: BaseException) -> None:
+        """See ``Tracker.item_lost``."""
+        self.tracker.item_lost(response, error)
+
+    def yields(self, response: Any) -> None:
+        """Note that a link of the response, or of an errback's failure, is scheduled now."""
+        self._source = response
+
+    # Into the queue
+
+    def enqueue(self, request: Request) -> bool:
+        """See ``PendingRequests.enqueue``; a request with which a callback asks for its page again waits for the page's end."""
+        source = self.tracker.of(self._source) if self._source is not None else None
+        try:
+            if self.tracker.asked_again(request):
+                return True
+            pending = self._pending(request)
+            pending.source = source
+            return self._enter(pending)
+        except Exception as error:  # Scrapy would lose the callback's other links, too
+            logger.exception("%s could not be scheduled", request)
+            self._lost(source, error)
+            return False
+
+    def _lost(self, source: Page | None, error: Exception) -> None:
+        """Let the page of the link fail."""
+        if source:
+            source.exception = source.exception or f"link/{type(error).__name__}"
+
+    def _enqueue(self, request: Request, token: Token | None) -> None:
+        """Enqueue a request of which nothing is asked; with a token, its claims are this session's."""
+        self._take_over.moves += 1
+        self._enqueue_answered(PendingRequest(request, answer=Claim.NEW, token=token))
+
+    def _pending(self, request: Request, *, always: bool = False) -> PendingRequest:
+        self._take_over.moves += 1
+        page = self.tracker.continued(request)
+        if page is None:
+            request = without(request, TOKEN)  # which came with a copied meta
+        pending = super()._pending(request, always=always and page is None)
+        pending.page = page
+        if page:
+            pending.token = page.token
+            self._check_redirect(pending, page)
+        elif pending.fingerprint is not None:
+            self._check_failed(pending, pending.fingerprint.hex())
+            if pending.answer is None:
+                pending.token = Token(self._seen.session, (pending.fingerprint.hex(),))
+                pending.note = self._note(request, pending.token)
+        return pending
+
+    def _check_redirect(self, pending: PendingRequest, page: Page) -> None:
+        """Let a redirect lead to its own URL once, as for a new cookie, but not in a circle."""
+        if pending.fingerprint is None:
+            return
+        before, hexed = page.token.fingerprints, pending.fingerprint.hex()
+        if hexed in before:
+            is_first = before[-1] == hexed and before.count(hexed) == 1
+            pending.fingerprint, pending.answer = None, Claim.NEW if is_first else Claim.BUSY
+        pending.token = page.token._replace(fingerprints=(*before, hexed))
+
+    def _check_failed(self, pending: PendingRequest, fingerprint: str) -> None:
+        """Let a page that has failed in this crawl be busy for a while; then it is claimed again."""
+        pauses = self.tracker.pauses(fingerprint)
+        if pauses is None or WITHIN in pending.request.meta:
+            return
+        pending.answer = Claim.BUSY if pauses else None
+        pending.arguments = (*pending.arguments, ("previous_owner", self._seen.session))
+
+    def _note(self, request: Request, token: Token) -> str:
+        """Return the note that is kept with a claim; "" where none is wanted, or none can restore the request."""
+        if not self._has_notes:
+            return ""
+        try:
+            return write_note(request, token, self.crawl.spider, RUNNING)
+        except NotSerializable as error:
+            self.crawl.count("tbloom/unserializable")
+            self.crawl.log_once(logger.warning, _NOT_SERIALIZABLE, request, error)
+            return ""
+
+    def _ask_together(self, group: list[PendingRequest], arguments: dict[str, Any]) -> None:
+        super()._ask_together(group, arguments)
+        # A page that was redirected is claimed under all its URLs.
+        adopted = [
+            each.token for each in group if each.owner and each.token and each.answer is Claim.NEW
+        ]
+        if others := [item for token in adopted for item in token.items[1:]]:
+            self.crawl.answers.ask(others, [""] * len(others), **arguments)
+
+    def _write_token(self, pending: PendingRequest) -> None:
+        if pending.token and pending.answer in NEW:
+            pending.token._replace(session=self._seen.session).write(pending.request)
+
+    def _hand_on_some(self) -> None:
+        super()._hand_on_some()
+        self.committer.soon()  # pages may have waited for these
+
+    def _hand_on(self, pending: PendingRequest) -> bool:
+        if pending.owner:
+            return self._have_adopted(pending)
+        page, token = pending.page, pending.token
+        is_new = pending.answer is None or pending.answer in NEW
+        if token and is_new:
+            token = token._replace(session=self._seen.session)  # of now
+            token.write(pending.request)
+            if page:
+                self.tracker.queued(page, token)
+        queued = False
+        try:
+            queued = super()._hand_on(pending)
+        finally:
+            if token and is_new and not queued:  # the project's scheduler does not want it
+                self.committer.release(token.items)
+        if token and is_new and queued and self._shared:
+            self._seen.hand_over(token.items)
+        elif page and not is_new:
+            self._leads_elsewhere(page, pending)
+        return queued
+
+    def _leads_elsewhere(self, page: Page, pending: PendingRequest) -> None:
+        """End a page whose redirect is not new: if that leads to a page that is done, the page is, too."""
+        item = pending.fingerprint
+        done = self.committer.uncommitted.get(item) if item else None
+        if done:
+            self.tracker.lead_to_done(page, done.holders)
+        elif pending.answer is Claim.SEEN or (item and self._seen.known(item) is Claim.SEEN):
+            self.tracker.lead_to_done(page, set())
+        else:
+            self.tracker.leave("redirect", page)
+
+    # Out of the queue
+
+    def next_request(self) -> Request | None:
+        """Return the next request that is to be fetched; None: there is none now."""
+        self._take_over.search_later()
+        if self._adopted:
+            return self._take(*self._adopted.popleft())
+        while self._adopting < self._most and (request := super().next_request()) is not None:
+            token = Token.of(request)
+            if token is None:
+                return request
+            if not self._shared and token.session == self._seen.session:
+                return self._take(request, token)
+            self._adopt(request, token)
+        return None
+
+    def _take(self, request: Request, token: Token) -> Request:
+        self._take_over.moves += 1
+        self.tracker.taken(request, token)
+        return request
+
+    def _adopt(self, request: Request, token: Token) -> None:
+        """Claim a request that perhaps another process has put into the queue, in the place of that one's session."""
+        arguments: tuple[tuple[str, Any], ...] = (("previous_owner", token.session),)
+        if WITHIN in request.meta:  # asks what its claim has asked
+            arguments = (("within", request.meta[WITHIN]), *arguments)
+        pending = PendingRequest(
+            request, token.items[0], arguments, token=token, owner=token.session
+        )
+        # It may have been taken over, and this crawler not die of it.
+        pending.note = self._note(request, token._replace(deaths=max(0, token.deaths - 1)))
+        self._adopting += 1
+        self._enter(pending)
+
+    def _have_adopted(self, pending: PendingRequest) -> bool:
+        self._adopting -= 1
+        assert pending.token  # noqa: S101 - it has come out of a queue
+        token = pending.token._replace(session=self._seen.session)
+        if pending.answer in NEW:
+            token.write(pending.request)
+            self._adopted.append((pending.request, token))
+        elif self.crawl.is_ending:  # the next crawl asks for it
+            self._put(pending.request, Claim.NEW)
+        else:  # another crawler fetches it, or has fetched it
+            self.crawl.count("tbloom/dropped")
+            return False
+        return True
+
+    async def close(self) -> None:
+        """Return once no request waits; those that were adopted go back into the queue."""
+        await super().close()
+        while self._adopted:
+            request, token = self._adopted.popleft()
+            if self._put(request, Claim.NEW) and self._shared:
+                self._seen.hand_over(token.items)

@@ -1,0 +1,274 @@
+"""Tells the filter what the pages of a crawl have come to, many in a call, in a thread of its own."""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from functools import partial
+from typing import Any, NamedTuple
+
+from redis import RedisError
+from twisted.internet.defer import Deferred
+
+from tbloom.arguments import check_keep
+from tbloom.errors import ConfigError
+from tbloom.scrapy.compat import call_later, wake_engine
+from tbloom.scrapy.crawl import Crawl
+from tbloom.scrapy.done.notes import LEFT, RUNNING, write_note
+from tbloom.scrapy.done.page import Page
+from tbloom.scrapy.done.serialize import NotSerializable
+from tbloom.scrapy.done.stored import StoredItems
+from tbloom.scrapy.done.tracker import Tracker, for_next_crawl
+from tbloom.scrapy.outage import CrawlBloom
+from tbloom.scrapy.settings import KEEP, TAKE_OVER, WITHIN
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+#: Pages that end within this time go in one call (seconds).
+_GATHER = 0.02
+#: So many crawls in a row may fail to fetch a page.
+_CRAWLS = 3
+#: What is sent last may have consequences, as where a feed has lost items.
+_ROUNDS = 3
+
+
+class _Outbox(NamedTuple):
+    """What is to be sent of pages that are not done."""
+
+    #: The notes that the claims of pages get, by the slices within which these were claimed.
+    notes: dict[int | None, dict[bytes, str]]
+    #: The items whose claims are released.
+    released: list[bytes]
+    #: What waits until the notes are stored.
+    waiting: list[Deferred[None]]
+
+    def __bool__(self) -> bool:
+        return bool(self.notes or self.released)
+
+
+class Committer:
+    """Commits each page that is done, once its links have their answers and its items are stored.
+
+    A page that has failed keeps its claim, with a note by which the next crawl finds it. ``links`` returns how many links the
+    crawl has met, and how many of them have their answers.
+    """
+
+    def __init__(
+        self, crawl: Crawl, seen: CrawlBloom, tracker: Tracker, links: Callable[[], tuple[int, int]]
+    ) -> None:
+        self._crawl, self._seen, self._tracker, self._links = crawl, seen, tracker, links
+        self._has_notes = TAKE_OVER.value(crawl.crawler.settings) and seen.keeps_notes
+        self.items: StoredItems = StoredItems(crawl.crawler, self._took, self._ended)
+        #: Pages that are done, each with the number of links that the crawl had met then.
+        self._done: list[tuple[Page, int]] = []
+        #: Those of them whose items wait to be stored, by what keeps these.
+        self._unstored = defaultdict[object, list[tuple[Page, int]]](list)
+        #: Those whose commit has failed. (The store sends it again with each heartbeat.)
+        self._failed: list[Page] = []
+        #: Pages that are done, and not known to be committed, by their items.
+        self.uncommitted: dict[bytes, Page] = {}
+        self._outbox = _Outbox({}, [], [])
+        self._timer: Any = None
+        self._is_sending = False
+
+    def add(self, page: Page) -> None:
+        """Commit a page that is done."""
+        met, _ = self._links()
+        self._done.append((page, met))
+        self.uncommitted |= dict.fromkeys(page.token.items, page)
+        self.soon()
+
+    def leave(self, page: Page) -> None:
+        """Leave a page that has failed to the next crawl; or drop its claim, so that it is new to the next link."""
+        failures = page.token.failures + 1
+        if WITHIN in page.request.meta:  # it is to be fetched soon, whoever does it
+            self.release(page.token.items)
+            return
+        if failures >= _CRAWLS:
+            message = "%s has failed in %d crawls in a row, and its claim is dropped"
+            logger.warning(message, page.request, failures)
+            self.release(page.token.items)
+            return
+        others = page.token.items[1:]
+        self._note(page, LEFT, deaths=0, failures=failures)
+        self._outbox.released.extend(
+            others
+        )  # if it is redirected once more, they are claimed again
+        self.soon()
+
+    def release(self, items: Iterable[bytes]) -> None:
+        """Release claims: the items are new to the next link."""
+        self._outbox.released.extend(items)
+        self.soon()
+
+    def note_death(self, page: Page) -> Deferred[None]:
+        """Note that one more crawler will have died of the page if this one dies now; fires once that is stored."""
+        noted: Deferred[None] = Deferred()
+        if self._crawl.is_ending or not self._note(page, RUNNING):
+            noted.callback(None)
+        else:
+            self._outbox.waiting.append(noted)
+            self.soon()
+        return noted
+
+    def _note(self, page: Page, kind: str, **changes: Any) -> bool:
+        if not self._has_notes:
+            return False
+        token, request = page.token._replace(**changes), page.request
+        if kind == LEFT:
+            request = for_next_crawl(request)
+        try:
+            note = write_note(request, token, self._crawl.spider, kind)
+        except NotSerializable:  # a middleware's object in its meta: the note from before stays
+            return False
+        within = page.request.meta.get(WITHIN)
+        self._outbox.notes.setdefault(within, {})[token.items[0]] = note
+        return True
+
+    def soon(self) -> None:
+        """Send what can be sent, with all that comes within some milliseconds."""
+        if (self._done or self._outbox) and not (self._timer or self._is_sending):
+            self._timer = call_later(_GATHER, self._gathered)
+
+    def _gathered(self) -> None:
+        self._timer = None
+        self.send()
+
+    def send(self) -> None:
+        """Send what can be sent now, unless a call is on its way: then it goes after that one."""
+        if self._timer:
+            self._timer.cancel()
+            self._timer = None
+        if self._is_sending:
+            return
+        self._settle([])
+        # Links may be lost where the crawl ends by an error.
+        if self._crawl.is_ending:
+            self._answer(self._outbox)
+            return
+        pages, outbox = self._sendable(), self._outbox
+        if pages or outbox:
+            self._is_sending, self._outbox = True, _Outbox({}, [], [])
+            calls = self._crawl.commit_calls
+            calls.begin(partial(self._send, pages, outbox), partial(self._sent, pages, outbox))
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether the store is about to hear of pages. It hears of those that a feed keeps once that has ended."""
+        return bool(self._is_sending or self._done or self._outbox)
+
+    async def finish(self) -> None:
+        """Return once the feeds are stored, and what can be sent is."""
+        await self.items.closed()
+        for _ in range(_ROUNDS):  # what is on its way comes first
+            await self._crawl.commit_calls.run(lambda: None)
+            self.send()
+        await self._crawl.commit_calls.run(lambda: None)
+        if self._timer:
+            self._timer.cancel()
+
+    def report(self) -> None:
+        """Log how many pages are done and not committed."""
+        self._settle([])
+        failed = {page.token.items[0] for page in self._failed}
+        waiting = {page.token.items[0] for page in self.uncommitted.values()} - failed
+        if unmarked := len(waiting) + self._seen.uncommitted(failed):
+            message = "%d pages were fetched and not marked: the next crawl fetches them again"
+            logger.warning(message, unmarked)
+
+    def _took(self, response: Any, holders: set[object]) -> None:
+        """Note that an item of the response is with these holders now."""
+        if holders and (page := self._tracker.of(response)):
+            page.holders |= holders
+
+    def _ended(self, holder: object) -> None:
+        """Look at the pages that have waited for this holder."""
+        self._done += self._unstored.pop(holder, [])
+        self.soon()
+
+    def _sendable(self) -> list[Page]:
+        """Return the pages that can be committed now."""
+        _, answered = self._links()
+        done, self._done, ready = self._done, [], list[Page]()
+        for page, links in done:
+            if links > answered:
+                self._done.append((page, links))
+            elif (holder := self.items.unstored(page.holders)) is not None:
+                self._unstored[holder].append((page, links))
+            elif why := self._why_failed(page):
+                self._forget(page)
+                self._tracker.leave(why, page)
+            else:
+                ready.append(page)
+        try:
+            if ready:
+                self.items.flush()
+        except OSError as error:  # a full disk
+            message = "Pages are not marked, because their items could not be written: %s"
+            logger.error(message, error)
+            self._crawl.end()
+            return []
+        return ready
+
+    def _why_failed(self, page: Page) -> str:
+        """Return why the page has failed since it was done: its items are lost, or a link of it could not be scheduled."""
+        return "feed" if self.items.have_lost(page.holders) else self._tracker.why_failed(page)
+
+    def _send(self, pages: list[Page], outbox: _Outbox) -> None:
+        by_keep = defaultdict[int | None, list[bytes]](list)
+        for page in pages:
+            by_keep[self._keep_of(page)] += page.token.items
+        for keep, items in by_keep.items():
+            self._seen.commit_many(items, keep)
+        for within, notes in outbox.notes.items():
+            self._seen.note_again(notes, within)
+        if outbox.released:
+            forget = partial(self._crawl.answers.forget, outbox.released)
+            self._crawl.calls.call_and_block(forget)  # in the thread that asks
+            self._seen.release_many(outbox.released)
+
+    def _sent(self, pages: list[Page], outbox: _Outbox, call: Future[None]) -> None:
+        self._is_sending = False
+        self._answer(outbox)
+        with self._crawl.logging_errors("marked"):
+            try:
+                call.result()
+                self._settle(pages)
+            except RedisError:
+                self._failed += pages
+                raise
+        self.soon()
+        wake_engine(self._crawl.crawler.engine)  # it may be idle
+
+    def _settle(self, pages: list[Page]) -> None:
+        """Forget pages that are committed, also those whose commits had failed, and that a heartbeat has sent again."""
+        again, self._failed = [*self._failed, *pages], []
+        for page in again:
+            if self._seen.uncommitted(page.token.items):
+                self._failed.append(page)
+            else:
+                self._forget(page)
+                self._crawl.count("tbloom/done")
+
+    @staticmethod
+    def _answer(outbox: _Outbox) -> None:
+        waiting, outbox.waiting[:] = outbox.waiting[:], []
+        for noted in waiting:
+            noted.callback(None)
+
+    def _forget(self, page: Page) -> None:
+        for item in page.token.items:
+            self.uncommitted.pop(item, None)
+
+    def _keep_of(self, page: Page) -> int | None:
+        """Return for how many slices the page is kept; a callback may have said so in ``response.meta``."""
+        keep: int | None = page.meta.get(KEEP)
+        try:
+            check_keep(keep, None, self._seen.config.slices)
+        except ConfigError as error:
+            message = "meta[%r] of %s: %s; it is kept for the whole window"
+            logger.error(message, KEEP, page.request, error)
+            return None
+        return keep

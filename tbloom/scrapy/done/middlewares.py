@@ -1,0 +1,76 @@
+"""Where the pages of a crawl pass: before the project's downloader, and next to the spider."""
+
+from __future__ import annotations
+
+from inspect import Parameter, signature
+from typing import Any, Self
+
+from scrapy import Request
+from scrapy.crawler import Crawler
+from scrapy.http import Response
+from twisted.internet.defer import Deferred
+
+from tbloom.scrapy.crawl import crawl_of
+
+#: Stands for the class that the setting DOWNLOADER names, which takes its place in the order of methods (``addon``).
+_Project: Any = object
+
+
+class PageDownloader(_Project):  # type: ignore[misc] # known at run time only
+    """A project's downloader. What it gives for a page, behind all downloader middlewares, gets the page's token."""
+
+    def __init__(self, crawler: Crawler) -> None:
+        super().__init__(crawler)
+        self._crawl = crawl_of(crawler)
+        spider = signature(super().fetch).parameters.get("spider")
+        #: As earlier versions of Scrapy had it.
+        self._needs_spider = spider is not None and spider.default is Parameter.empty
+
+    def fetch(self, request: Request, spider: Any = None) -> Any:  # noqa: ARG002 - as Scrapy's
+        """Return a Deferred of the Response, Request or Failure."""
+        tracker = self._crawl.tracker
+        page = tracker.fetching(request) if tracker else None
+        fetched = super().fetch(request, *[self._crawl.crawler.spider] * self._needs_spider)
+        if page is None:
+            return fetched
+        if not isinstance(fetched, Deferred):
+            return tracker.fetched(fetched, page)
+        if page.token.deaths:
+            fetched.addBoth(self._note_death, page)
+        return fetched.addBoth(tracker.fetched, page)
+
+    def _note_death(self, result: Any, page: Any) -> Deferred[Any]:
+        """Let the result wait until the page's note counts this crawler, too: it may die of what it does with the result."""
+        return self._crawl.pending.committer.note_death(page).addCallback(lambda _: result)  # type: ignore[no-any-return]
+
+    def needs_backout(self) -> bool:
+        """Return True also while too many requests wait for the filter's answer."""
+        pending = self._crawl.pending
+        return bool(pending and pending.is_full) or bool(super().needs_backout())
+
+
+class PageSpiderMiddleware:
+    """The spider middleware next to the spider: sees the callback itself, whichever other one recovers from its exceptions."""
+
+    def __init__(self, crawler: Crawler) -> None:
+        self._crawl = crawl_of(crawler)
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        """Make it."""
+        return cls(crawler)
+
+    def process_spider_input(self, response: Response, spider: Any = None) -> None:  # noqa: ARG002 - as Scrapy 2.13 has it
+        """Note that no other middleware has refused the response."""
+        if tracker := self._crawl.tracker:
+            tracker.reached_callback(response)
+
+    def process_spider_exception(
+        self,
+        response: Response,
+        exception: Exception,
+        spider: Any = None,  # noqa: ARG002 - as Scrapy 2.13 has it
+    ) -> None:
+        """Note that the callback has raised an exception, or that the response has not reached it."""
+        if tracker := self._crawl.tracker:
+            tracker.callback_raised(response, exception)

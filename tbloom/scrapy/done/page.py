@@ -1,0 +1,133 @@
+"""A page: a request that the filter has claimed. In a queue it is a token in the request's meta, in work an object.
+
+``why_failed`` is the only place that decides whether a page is done or has failed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Self
+
+from scrapy import Request
+
+from tbloom.scrapy.settings import DONE, TOKEN
+
+_TOKEN = re.compile(r"([0-9a-f]+) (\d{1,9}) (\d{1,9})((?: (?:[0-9a-f]{2})+)+)", re.ASCII)
+_SUCCESS = range(200, 300)
+
+
+class Token(NamedTuple):
+    """Who holds a page's claims, and what is known of the page from before: ``request.meta["tbloom_page"]``."""
+
+    #: The session that has claimed it.
+    session: str
+    #: The fingerprints of the page's first request and of its redirects.
+    fingerprints: tuple[str, ...]
+    #: The number of crawlers that have died of it, and of the last crawls in a row in which it has failed.
+    deaths: int = 0
+    failures: int = 0
+
+    @classmethod
+    def read(cls, text: Any) -> Self | None:
+        """Return the token that the text holds; None if it holds none: other programs may write to a queue."""
+        form = _TOKEN.fullmatch(text) if isinstance(text, str) else None
+        if form is None:
+            return None
+        session, deaths, failures, fingerprints = form.groups()
+        return cls(session, (*fingerprints.split(),), int(deaths), int(failures))
+
+    @classmethod
+    def of(cls, request: Request) -> Self | None:
+        """Return the request's token; None if it has none."""
+        return cls.read(request.meta.get(TOKEN))
+
+    def __str__(self) -> str:
+        return f"{self.session} {self.deaths} {self.failures} {' '.join(self.fingerprints)}"
+
+    def write(self, request: Request) -> None:
+        """Write the token into the request's meta."""
+        request.meta[TOKEN] = str(self)
+
+    @property
+    def items(self) -> list[bytes]:
+        """The fingerprints as items of the filter."""
+        return [bytes.fromhex(fingerprint) for fingerprint in self.fingerprints]
+
+
+def without(request: Request, *keys: str) -> Request:
+    """Return the request, or a copy without these keys in its meta: the original may be in a queue."""
+    if request.meta.keys().isdisjoint(keys):
+        return request
+    return request.replace(meta={key: v for key, v in request.meta.items() if key not in keys})
+
+
+@dataclass(slots=True, eq=False)
+class Page:
+    """A page in work: from ``next_request`` until the scraper has finished it."""
+
+    token: Token
+    #: The request that has come out of the queue.
+    request: Request
+    #: The meta of the request that its response answers: a callback may write into it.
+    meta: dict[str, Any]
+    #: Whether the downloader has given something for it; the status of its response, or why there is none.
+    is_fetched: bool = False
+    status: int | None = None
+    download_error: str = ""
+    #: Whether its callback got the response.
+    is_called: bool = False
+    #: The first exception of its callback or errback, of a pipeline, or of a link that could not be queued.
+    exception: str = ""
+    #: It is forbidden (robots.txt, offsite), or redirected to a page that is done.
+    is_settled: bool = False
+    #: What a downloader middleware gave in place of a response, until the scheduler gets it.
+    next: Request | None = None
+    #: The request with which its callback or errback asks for it again.
+    again: Request | None = None
+    #: The feeds and pipelines that have taken its items.
+    holders: set[object] = field(default_factory=set)
+
+    @property
+    def first(self) -> str:
+        """The fingerprint of the page's first request, by which it is known."""
+        return self.token.fingerprints[0]
+
+
+def why_failed(page: Page, done_statuses: Collection[int]) -> str:
+    """Return why a page has failed that the scraper has finished, as its stat has it; "": it is done.
+
+    docs/scrapy.md has this as a table. (Whether its items are stored is known later: ``done/committer.py``.)
+    """
+    said = page.meta.get(DONE)
+    if said is not None:
+        return "" if said else DONE
+    if page.exception:
+        return page.exception
+    if page.is_settled or page.is_called:
+        return ""
+    return _why_not_called(page, done_statuses)
+
+
+def _why_not_called(page: Page, done_statuses: Collection[int]) -> str:
+    """Return why a page has failed whose callback was not called."""
+    if page.download_error:
+        return f"download/{page.download_error}"
+    if page.status is None:
+        return "unfinished"
+    if page.status in done_statuses:
+        return ""
+    # A spider middleware has refused a response that was for the callback.
+    return "input" if page.status in _SUCCESS else f"status/{page.status}"
+
+
+def pipeline_of(error: BaseException | None) -> str:
+    """Return the name of the pipeline that has raised the exception."""
+    trace = error.__traceback__ if error else None
+    while trace is not None:
+        frame = trace.tb_frame
+        if frame.f_code.co_name == "process_item" and "self" in frame.f_locals:
+            return type(frame.f_locals["self"]).__qualname__
+        trace = trace.tb_next
+    return type(error).__name__

@@ -1,0 +1,257 @@
+"""Requests as texts: another crawler restores a request from the text that the filter keeps with its claim.
+
+Scrapy's ``Request.to_dict`` and ``request_from_dict`` say what a request is, itemadapter what an item has. The text is
+JSON, in which ``{"!kind": ...}`` is a value that JSON lacks: ``{"!shop:Book": {"title": "Emma"}}``. These come back as
+they were: tuples, sets, bytes, dates, paths, members of an Enum, and items (Scrapy's, dataclasses, attrs classes). A
+subclass of str comes back as a str, a time zone as its offset. A list in two places becomes two equal lists.
+
+Who can write to Redis can't run code here. A text names only classes that are imported already, and only enums and items
+(``_is_item``); it restores the fields of an item without calling ``__init__``, ``__setattr__`` or ``__setstate__``. Its
+callbacks are methods of the spider.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from datetime import date, datetime, timedelta
+from enum import Enum
+from inspect import getattr_static
+from pathlib import Path
+from types import MemberDescriptorType, MethodType, ModuleType, NoneType
+from typing import Any
+
+from itemadapter.adapter import AttrsAdapter, DataclassAdapter, ScrapyItemAdapter
+from scrapy import Item, Request, Spider
+from scrapy.utils.request import request_from_dict
+
+from tbloom.scrapy.settings import TOKEN
+
+_MAX_BYTES = 1 << 16
+#: What JSON writes of a value of each class, and how it becomes the value again.
+_KINDS: dict[type[Any], tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
+    tuple: (list, tuple),
+    set: (list, set),
+    frozenset: (list, frozenset),
+    dict: (lambda value: [*map(list, value.items())], dict),
+    bytes: (lambda value: value.decode("latin-1"), lambda text: text.encode("latin-1")),
+    date: (date.isoformat, date.fromisoformat),
+    datetime: (datetime.isoformat, datetime.fromisoformat),
+    timedelta: (lambda v: [v.days, v.seconds, v.microseconds], lambda parts: timedelta(*parts)),
+    type(Path()): (str, Path),
+}
+_MAKERS = {kind.__name__: make for kind, (_, make) in _KINDS.items()}
+#: itemadapter's classes for those items whose fields are all that they have.
+_ADAPTERS: tuple[Any, ...] = (ScrapyItemAdapter, DataclassAdapter, AttrsAdapter)
+
+
+class NotSerializable(ValueError):
+    """No text can restore the request: ``path`` (``meta['item']``) has the value that stands in the way, ``problem`` says why."""
+
+    def __init__(self, problem: str, path: str = "") -> None:
+        self.problem: str = problem
+        self.path: str = path
+
+    def __str__(self) -> str:
+        return f"{self.path or 'the request'} {self.problem}"
+
+
+def request_to_text(request: Request, spider: Spider) -> str:
+    """Return the text of the request, without its token. Raise NotSerializable if it can't be restored."""
+    try:
+        return _to_text(request, spider)
+    except NotSerializable:
+        raise
+    except Exception as error:  # classes of the project raise what they like
+        raise NotSerializable(f"can't be serialised: {error}") from error
+
+
+def request_from_text(text: str, spider: Spider) -> Request:
+    """Return the request of a text. Raise ValueError if it can't be restored."""
+    try:
+        return _from_text(text, spider)
+    except Exception as error:  # classes of the project raise what they like
+        raise ValueError(f"not the text of a request: {error}") from error
+
+
+def _to_text(request: Request, spider: Spider) -> str:
+    fields = request.to_dict(spider=spider)
+    fields["meta"] = {key: value for key, value in request.meta.items() if key != TOKEN}
+    kind = type(request)
+    if kind is Request:  # another class may have other defaults
+        for name, default in _DEFAULTS.items():
+            if type(fields[name]) is type(default) and fields[name] == default:
+                del fields[name]
+    else:
+        fields["_class"] = _name(kind)
+    if fields.keys() - _PLAIN or _state(request).keys() - _REQUEST_STATE:
+        _check(request, fields, spider)
+    text = json.dumps(_Writer().write_fields(fields, "{}"), ensure_ascii=False)
+    if len(text.encode()) > _MAX_BYTES:  # encode() raises an error for half a surrogate pair
+        raise NotSerializable(_TOO_LONG)
+    return text
+
+
+def _from_text(text: str, spider: Spider) -> Request:
+    if len(text) > _MAX_BYTES:
+        raise ValueError(f"expected {_MAX_BYTES} characters or less")
+    fields = json.loads(text, object_hook=_read)
+    # Scrapy would import the class of a name.
+    fields["_class"] = kind = _find_class(fields.get("_class", _name(Request)))
+    # Scrapy would encode other URLs, for minutes if they are long.
+    if not issubclass(kind, Request) or not fields["url"].isascii():
+        raise ValueError(f"expected a class of requests and a URL in ASCII, got {kind}")
+    fields.get("meta", {}).pop(TOKEN, None)
+    request = request_from_dict(fields, spider=spider)
+    if not {type(request.callback), type(request.errback)} <= {MethodType, NoneType}:
+        raise TypeError("expected methods of the spider as callback and errback")
+    return request
+
+
+def _check(request: Request, fields: dict[str, Any], spider: Spider) -> None:
+    """Raise NotSerializable if Scrapy makes another request of the fields: its class may change what it is given, or keep more."""
+    kind = type(request)
+    if _find_class(_name(kind)) is not kind:
+        raise NotSerializable(f"is a {_name(kind)}, which can't be imported")
+    made = request_from_dict({**fields, "_class": kind}, spider=spider)
+    before, after = (each.to_dict(spider=spider) for each in (request, made))
+    before["meta"] = after["meta"] = None  # less a token, as it was given
+    more = _state(request).keys() | _state(made).keys()
+    before |= {name: getattr(request, name, None) for name in more - _REQUEST_STATE}
+    after |= {name: getattr(made, name, None) for name in more - _REQUEST_STATE}
+    for name, value in before.items():
+        if type(value) is not type(after[name]) or value != after[name]:
+            raise NotSerializable(f"is changed by {_name(kind)}", name)
+
+
+class _Writer:
+    """Writes values as JSON has them, up to the size of a text: lists of the same lists multiply without end."""
+
+    def __init__(self) -> None:
+        self._left = _MAX_BYTES
+
+    def write(self, value: Any) -> Any:
+        """Return the value as JSON has it."""
+        kind: Any = type(value)
+        if isinstance(value, str) and not isinstance(value, Enum):
+            value, kind = str(value), str
+        self._left -= len(value) if kind is str else 1
+        if self._left < 0:
+            raise NotSerializable(_TOO_LONG)
+        if kind in (bool, int, float, str, NoneType):
+            return value
+        if kind is list:
+            return [*map(self.write, value)]
+        if kind is dict and {*map(type, value)} <= {str} and "!" not in "".join(value):
+            return self.write_fields(value)
+        if kind in _KINDS:
+            return {f"!{kind.__name__}": self.write(_content(value))}
+        name = _name(kind)
+        if _find_class(name) is kind:
+            if issubclass(kind, Enum) and value in kind.__members__.values():  # not two flags
+                return {f"!{name}": value.name}
+            if _is_item(kind):
+                return {f"!{name}": self.write_fields(_fields_of(value))}
+        raise NotSerializable(f"is a {name.removeprefix('builtins:')}")
+
+    def write_fields(self, values: dict[str, Any], form: str = "[{!r:.40}]") -> dict[str, Any]:
+        """Return the values by their names, which errors have."""
+        written, name = dict[str, Any](), ""
+        try:
+            for name, value in values.items():
+                written[name] = self.write(value)
+        except NotSerializable as error:
+            error.path = form.format(name) + error.path
+            raise
+        return written
+
+
+def _content(value: Any) -> Any:
+    """Return the content of a value of a known kind. Raise NotSerializable for the second of two equal hours."""
+    if isinstance(value, datetime) and value.fold:
+        raise NotSerializable("is the second of two equal hours (fold=1)")
+    return _KINDS[type(value)][0](value)
+
+
+def _read(value: dict[str, Any]) -> Any:
+    """Return the value of an object of JSON."""
+    name = next(iter(value), "")
+    if not name.startswith("!"):
+        return value
+    if name[1:] in _MAKERS:
+        return _MAKERS[name[1:]](value[name])
+    kind = _find_class(name[1:])
+    if issubclass(kind, Enum):
+        return kind.__members__[value[name]]
+    if not _is_item(kind):
+        raise TypeError(f"expected an item or a member of an Enum, got {kind}")
+    return _make_item(kind, value[name])
+
+
+def _adapter(kind: type[Any]) -> Any:
+    return next((adapter for adapter in _ADAPTERS if adapter.is_item_class(kind)), None)
+
+
+def _is_item(kind: Any) -> bool:
+    """Return whether the objects of the class are nothing but their fields: making one, or its end, runs no code of the class."""
+    is_made = kind.__new__ in (object.__new__, Item.__new__) and not hasattr(kind, "__del__")
+    return is_made and _adapter(kind) is not None
+
+
+def _fields_of(value: Any) -> dict[str, Any]:
+    """Return the item's fields. Raise NotSerializable if it has more."""
+    kind = type(value)
+    fields = dict(_adapter(kind)(value))
+    more = _state(value).keys() - (_ITEM_STATE if isinstance(value, Item) else fields.keys())
+    if more:
+        raise NotSerializable(f"is a {_name(kind)} with attributes that are no fields: {min(more)}")
+    return fields
+
+
+def _make_item(kind: Any, fields: dict[str, Any]) -> Any:
+    """Make an item of its fields, without calling methods of its class."""
+    made = kind.__new__(kind)
+    if isinstance(made, Item):
+        Item.__init__(made)
+        for name, value in fields.items():
+            Item.__setitem__(made, name, value)
+        return made
+    if unknown := fields.keys() - {*_adapter(kind).get_field_names_from_class(kind)}:
+        raise KeyError(f"{kind} has no field {min(unknown)}")
+    for name, value in fields.items():
+        slot = getattr_static(kind, name, None)
+        if isinstance(slot, MemberDescriptorType):
+            slot.__set__(made, value)
+        else:
+            vars(made)[name] = value
+    return made
+
+
+def _find_class(name: str) -> type[Any]:
+    """Return the class of this name ("module:qualname") if it has been imported, or else NoneType."""
+    module, _, path = name.partition(":")
+    found: Any = sys.modules.get(module)
+    for part in path.split("."):
+        # No other kind of module: it may import another one when it is looked into, as isinstance() does.
+        has_names = type(found) is ModuleType or issubclass(type(found), type)
+        found = vars(found).get(part) if has_names else None
+    return found if isinstance(found, type) else NoneType
+
+
+def _name(kind: type[Any]) -> str:
+    return f"{kind.__module__}:{kind.__qualname__}"
+
+
+def _state(value: Any) -> dict[str, Any]:
+    """Return the attributes in the object's ``__dict__`` and its slots."""
+    state = object.__getstate__(value)
+    plain, slots = state if isinstance(state, tuple) else (state, None)
+    return {**(plain or {}), **(slots or {})}
+
+
+_TOO_LONG = f"is too long: a text has at most {_MAX_BYTES} bytes"
+#: The fields that Scrapy's constructor takes as they are; to try it takes as long as the rest.
+_PLAIN = {"url", "callback", "errback", "headers", "dont_filter", "meta", "cb_kwargs"}
+_DEFAULTS = Request("data:,").to_dict()
+_REQUEST_STATE, _ITEM_STATE = _state(Request("data:,")).keys(), _state(Item()).keys()

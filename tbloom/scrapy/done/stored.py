@@ -1,0 +1,171 @@
+"""Which feeds and pipelines have taken the items of pages, and whether they have stored them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from inspect import isawaitable
+from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from scrapy import signals
+from scrapy.crawler import Crawler
+from scrapy.extensions.feedexport import (
+    FeedExporter,
+    FeedSlot,
+    FileFeedStorage,
+    StdoutFeedStorage,
+)
+from scrapy.utils.defer import maybe_deferred_to_future
+from twisted.internet.defer import Deferred
+
+from tbloom.scrapy.compat import feed_slots
+from tbloom.scrapy.signals import items_buffered, items_flushed
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+#: Feeds to which later crawls may append, line by line.
+_LINES = {"csv", "jl", "jsonl", "jsonlines"}
+_UNNAMED = (
+    "A pipeline sends items_buffered without pipeline=self: if two of them do, one's items_flushed also commits the pages "
+    "whose items the other one still keeps"
+)
+
+
+class Buffer:
+    """What a pipeline keeps in memory, from ``items_buffered`` to ``items_flushed``."""
+
+
+class StoredItems:
+    """Knows the holders of items, the feed slots and the buffers of pipelines, and for each whether it has stored its items.
+
+    ``took`` is called with a response and the holders of an item of it that has passed the pipelines; ``ended`` with a holder
+    that has stored its items, or has lost them.
+    """
+
+    def __init__(
+        self,
+        crawler: Crawler,
+        took: Callable[[Any, set[object]], object],
+        ended: Callable[[object], object],
+    ) -> None:
+        self._crawler, self._took, self._ended = crawler, took, ended
+        #: The number of items that each feed slot had after the last item.
+        self._counts: dict[FeedSlot, int] = {}
+        #: Whether holders have stored their items (True), or have lost them (False); those that still keep them are not here.
+        self._has_stored: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
+        #: By the pipelines; None: those that do not name themselves.
+        self._buffers: dict[object, Buffer] = {}
+        self._has_warned = False
+        self._all_closed: Deferred[None] = Deferred()
+        connect = crawler.signals.connect
+        connect(self._spider_opened, signals.spider_opened)
+        connect(self._item_scraped, signals.item_scraped)  # after the feed exporter
+        connect(self._slot_closed, signals.feed_slot_closed)
+        connect(self._exporter_closed, signals.feed_exporter_closed)
+        connect(self._items_buffered, items_buffered)
+        connect(self._items_flushed, items_flushed)
+
+    def unstored(self, holders: Iterable[object]) -> object | None:
+        """Return one of the holders that still keeps its items, but no local file, which is flushed; None: all have ended."""
+        open_slots = feed_slots(self._crawler)
+        for holder in holders:
+            is_flushed = _is_local(holder) and holder in open_slots
+            if holder not in self._has_stored and not is_flushed:
+                return holder
+        return None
+
+    def have_lost(self, holders: Iterable[object]) -> bool:
+        """Return whether one of the holders has lost its items."""
+        return any(self._has_stored.get(holder) is False for holder in holders)
+
+    def flush(self) -> None:
+        """Flush the local files. Raise their OSError."""
+        for slot in feed_slots(self._crawler):
+            if _is_local(slot) and slot.file is not None and not slot.file.closed:
+                slot.file.flush()
+
+    async def closed(self) -> None:
+        """Return once all feeds are stored, or lost."""
+        if self._crawler.get_extension(FeedExporter):
+            await maybe_deferred_to_future(self._all_closed)
+
+    def _spider_opened(self) -> None:
+        self._watch_slots()
+        for slot in self._counts:
+            if _is_local(slot) and isinstance(slot.storage, FileFeedStorage):
+                _end_line(slot)
+
+    def _watch_slots(self) -> None:
+        """Watch the stores of new slots, and forget those that have ended."""
+        slots = feed_slots(self._crawler)
+        for slot in slots:
+            if slot not in self._counts:
+                self._watch_store(slot)
+        self._counts = {slot: slot.itemcount for slot in slots}
+
+    def _watch_store(self, slot: FeedSlot) -> None:
+        """Note whether the slot's storage stores its file: Scrapy does not tell."""
+        storage: Any = slot.storage
+        store = storage.store
+
+        def stored(result: Any) -> Any:
+            self._has_stored[slot] = True
+            return result
+
+        async def stored_later(storing: Any) -> Any:
+            return stored(await storing)
+
+        def watched(file: Any) -> Any:
+            result = store(file)
+            if isinstance(result, Deferred):
+                return result.addCallback(stored)
+            return stored_later(result) if isawaitable(result) else stored(result)
+
+        storage.store = watched
+
+    def _item_scraped(self, response: Any) -> None:
+        holders: set[object] = {
+            slot for slot, count in self._counts.items() if slot.itemcount > count
+        }
+        if holders:
+            self._watch_slots()
+        self._took(response, holders | {*self._buffers.values()})
+
+    def _slot_closed(self, slot: FeedSlot) -> None:
+        self._has_stored.setdefault(slot, False)
+        self._ended(slot)
+
+    def _exporter_closed(self) -> None:
+        self._all_closed.callback(None)
+
+    def _items_buffered(self, pipeline: object = None) -> None:
+        if pipeline is None and not self._has_warned:
+            self._has_warned = True
+            logger.warning(_UNNAMED)
+        self._buffers.setdefault(pipeline, Buffer())
+
+    def _items_flushed(self, pipeline: object = None) -> None:
+        if buffer := self._buffers.pop(pipeline, None):
+            self._has_stored[buffer] = True
+            self._ended(buffer)
+
+
+def _is_local(holder: Any) -> bool:
+    """Return whether this is a feed that is written to a local file as items come."""
+    is_file = isinstance(getattr(holder, "storage", None), FileFeedStorage | StdoutFeedStorage)
+    return is_file and "postprocessing" not in holder.feed_options
+
+
+def _end_line(slot: FeedSlot) -> None:
+    """End the last line of the file, which a crawler that was killed may have left half written."""
+    storage: Any = slot.storage
+    path = Path(storage.path)
+    if slot.format not in _LINES or storage.write_mode != "ab" or not path.is_file():
+        return
+    with path.open("rb+") as file:
+        if file.seek(0, 2) and file.seek(-1, 2) and file.read(1) != b"\n":
+            file.write(b"\n")
+            message = "%s ended in half a line, which a crawler that was killed has left"
+            logger.warning(message, path)

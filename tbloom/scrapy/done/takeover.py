@@ -1,0 +1,160 @@
+"""Takes over the requests that dead crawlers have left, and those that earlier crawls have failed to fetch."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
+
+from scrapy import Request
+
+from tbloom.scrapy.compat import call_later, wake_engine
+from tbloom.scrapy.crawl import Crawl
+from tbloom.scrapy.done.committer import Committer
+from tbloom.scrapy.done.notes import LEFT, RUNNING, prefix_of, read_request, read_token
+from tbloom.scrapy.done.page import Token
+from tbloom.scrapy.done.tracker import Tracker
+from tbloom.scrapy.outage import CrawlBloom
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+#: Number of requests that one search takes over, and time from search to search (seconds).
+_BATCH, _SEARCH_SECONDS = 100, 10.0
+#: An idle crawl that waits for other crawlers looks again after this time (seconds).
+_WAIT_SECONDS = 0.5
+#: A page that kills its crawlers is taken over so many times.
+_TAKE_OVERS = 3
+
+#: The kind of search of an idle crawl, for running requests.
+_IDLE = "idle"
+
+
+class TakeOver:
+    """Looks for requests without a living crawler. An idle crawl ends once it knows whether every other crawler is alive."""
+
+    def __init__(
+        self,
+        crawl: Crawl,
+        seen: CrawlBloom,
+        tracker: Tracker,
+        committer: Committer,
+        enqueue: Callable[[Request, Token], object],
+    ) -> None:
+        self._crawl, self._seen, self._tracker, self._committer = crawl, seen, tracker, committer
+        self._enqueue = enqueue
+        #: Changes whenever a request enters the queue or comes out of it.
+        self.moves = 0
+        self._next_search = 0.0
+        self._is_searching = self._has_said = False
+        #: The crawl's moves when nothing was left to be taken over.
+        self._finished_at = -1
+        #: The sessions without a heartbeat since this crawl became idle, and when each expires.
+        self._silent: dict[str, int] | None = None
+
+    def begin(self) -> None:
+        """Take over the pages that earlier crawls have left."""
+        self._search(LEFT)
+
+    def search_later(self) -> None:
+        """Take over a batch, if it is time. An idle crawl does so at once."""
+        if time.monotonic() > self._next_search:
+            self._search(RUNNING)
+
+    def is_finished(self) -> bool:
+        """Return whether nothing can be taken over, now or soon. The engine asks again when this is known."""
+        is_finished = self._finished_at == self.moves or self._crawl.is_ending
+        if not is_finished:
+            self._search(_IDLE)
+        return is_finished
+
+    def _search(self, kind: str) -> None:
+        if self._is_searching or self._crawl.is_ending:
+            return
+        self._next_search = time.monotonic() + min(_SEARCH_SECONDS, self._seen.session_ttl / 4)
+        self._is_searching = True
+        # While requests may wait, not in the thread in which they are asked about.
+        calls = self._crawl.calls if kind == _IDLE else self._crawl.commit_calls
+        calls.begin(partial(self._look, kind), partial(self._found, kind))
+
+    def _look(self, kind: str) -> tuple[dict[str, int], list[str]]:
+        """Return, for an idle crawl, the other sessions and until when each counts as alive; and the notes of the dead ones."""
+        seen = self._seen
+        prefix = prefix_of(self._crawl.spider, LEFT if kind == LEFT else RUNNING)
+        if kind != _IDLE:
+            return {}, seen.take_over(_BATCH, prefix)
+        # A process that shares the queue may have died with what it has taken out of it.
+        if seen.has_handed_over and not self._committer.uncommitted:
+            seen.end_session()
+        return seen.look_around(_BATCH, prefix)
+
+    def _found(self, kind: str, searched: Future[tuple[dict[str, int], list[str]]]) -> None:
+        pause, then = _WAIT_SECONDS if kind == _IDLE else 0.0, ""  # after an error too
+        with self._crawl.logging_errors("searched for"):
+            others, notes = searched.result()
+            self._take(notes, kind)
+            if kind == LEFT:
+                then = LEFT if len(notes) == _BATCH else RUNNING
+            if notes:
+                self._silent, pause = None, 0.0
+            elif kind == _IDLE:
+                self._wait_for(others)
+                if not self._silent:
+                    self._finished_at, pause = self.moves, 0.0
+        # Meanwhile, nothing is searched for, however often the engine asks.
+        call_later(pause, self._go_on, then)
+
+    def _go_on(self, kind: str) -> None:
+        self._is_searching = False
+        if kind:
+            self._search(kind)
+        wake_engine(self._crawl.crawler.engine)
+
+    def _wait_for(self, others: dict[str, int]) -> None:
+        """Wait for sessions without a heartbeat since this crawl became idle, which are dead soon; others do their own work."""
+        known = others if self._silent is None else self._silent
+        self._silent = {name: until for name, until in others.items() if known.get(name) == until}
+        if others and not self._has_said:
+            self._has_said = True
+            message = "waiting up to %.0f s for other crawlers (%d), whose requests are taken over if they have died"
+            logger.info(message, self._seen.session_ttl, len(others))
+
+    def _take(self, notes: list[str], kind: str) -> None:
+        """Enqueue the requests, whose claims are this session's now."""
+        taken = [found for note in notes if (found := self._read(note, kind))]
+        if taken:
+            logger.info("took over %d requests of crawlers that have ended", len(taken))
+        for request, token in taken:
+            self._crawl.count("tbloom/taken_over")
+            self._enqueue(request, token)
+
+    def _read(self, note: str, kind: str) -> tuple[Request, Token] | None:
+        """Return the request of a note, and its token; None: it is not for this crawl."""
+        spider, engine = self._crawl.spider, self._crawl.crawler.engine
+        token = None
+        try:
+            token = read_token(note)
+            request = read_request(note, spider)
+        except ValueError as error:  # as of another version of the spider
+            self._not_taken(f"{error}: {note[:200]!r}")
+            if token:
+                self._committer.release(token.items[:1])
+            return None
+        # Those that have failed here, and those for which it is too late, are left to the next crawl.
+        if self._tracker.pauses(token.fingerprints[0]) is not None or not (
+            engine and engine.spider
+        ):
+            return None
+        deaths = token.deaths + (kind != LEFT)
+        if deaths > _TAKE_OVERS:
+            message = "%s: %d crawlers have died of it, and it is not taken over any more"
+            logger.warning(message, request, deaths)
+            self._crawl.count("tbloom/not_taken_over")
+            self._committer.release(token.items[:1])
+            return None
+        return request, token._replace(session=self._seen.session, deaths=deaths)
+
+    def _not_taken(self, why: str) -> None:
+        logger.error("A dead crawler's request is not taken over: %s", why)
+        self._crawl.count("tbloom/not_taken_over")

@@ -1,1 +1,0 @@
-"""The duplicate filter, its fingerprints, and its trial beside an exact one."""

@@ -1,0 +1,110 @@
+"""Goes before the project's scheduler: requests wait in it until they are known to be new."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from scrapy import Request, Spider
+from scrapy.core.scheduler import Scheduler as MemoryScheduler
+from scrapy.crawler import Crawler
+from scrapy.settings import BaseSettings
+from scrapy.utils.defer import deferred_from_coro, maybe_deferred_to_future
+from twisted.internet.defer import Deferred
+
+from tbloom.errors import ConfigError
+from tbloom.scrapy.compat import is_trial
+from tbloom.scrapy.crawl import Crawl, crawl_of, ending_at_an_error
+from tbloom.scrapy.options import make_client
+from tbloom.scrapy.pending import PendingRequests
+from tbloom.scrapy.settings import FLUSH, MARK, SHADOW
+
+#: Stands for the class that the setting SCHEDULER names, which takes its place in the order of methods (``addon``).
+_Project: Any = object
+
+
+class FilteringScheduler(_Project):  # type: ignore[misc] # known at run time only
+    """A project's scheduler, in which requests wait for the filter's answer."""
+
+    #: A spider may not know its crawler.
+    _crawl: Crawl
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Any:
+        """Make it. Where scrapy-redis finds no server, one line in the log ends the crawl."""
+        is_shared = any(kind.__module__.startswith("scrapy_redis.") for kind in cls.__mro__)
+        if is_shared and is_trial(crawler):  # leaves the queue alone
+            return MemoryScheduler.from_crawler(crawler)
+        with ending_at_an_error(crawler):
+            if is_shared:  # these name a wrong setting
+                FLUSH.value(crawler.settings)
+                make_client(crawler.settings)[0].close()
+            scheduler = super().from_crawler(crawler)
+            scheduler._crawl = crawl_of(crawler)  # noqa: SLF001 - its own
+            if not is_trial(crawler):
+                crawl_of(crawler).scheduler = scheduler
+            return scheduler
+        return MemoryScheduler.from_crawler(crawler)  # of which nothing is asked
+
+    @property
+    def pending(self) -> PendingRequests | None:
+        """The requests that await an answer; None: the dupefilter asks about each as it comes."""
+        pending: PendingRequests | None = self._crawl.pending
+        return pending
+
+    def open(self, spider: Spider) -> Any:
+        """Open it. The dupefilter makes the pending requests. An error ends the crawl."""
+        crawler = self._crawl.crawler
+        with ending_at_an_error(crawler):
+            opened = super().open(spider)
+            if not (self.pending or is_trial(crawler) or self._crawl.is_ending):
+                self._check_mark(crawler.settings)
+            return opened
+
+    def _check_mark(self, settings: BaseSettings) -> None:
+        """Raise ConfigError if pages are to be followed, and the project's scheduler has asked for no dupefilter of ours."""
+        mark = settings.get(MARK.name)
+        if mark == "done" and not SHADOW.value(settings):
+            own, asked = type(self).__mro__[2], settings["DUPEFILTER_CLASS"]
+            place = f"{own.__module__}.{own.__qualname__}"
+            expected = f"'scheduled', because {place} does not ask {asked}"
+            raise ConfigError(MARK.name, mark, expected)
+
+    def flush(self) -> None:
+        """Clear scrapy-redis' queue, which all crawlers share, unless this crawl ends by an error."""
+        if not self._crawl.is_ending:
+            super().flush()
+
+    def enqueue_request(self, request: Request) -> bool:
+        """Return True at once; ``request_dropped`` is sent later for a duplicate."""
+        return self.pending.enqueue(request) if self.pending else self.enqueue_in_project(request)
+
+    def next_request(self) -> Request | None:
+        """Return the next request that is to be fetched."""
+        return self.pending.next_request() if self.pending else self.next_in_project()
+
+    def has_pending_requests(self) -> bool:
+        """Return whether requests are queued, or wait."""
+        return bool(self.pending and self.pending.waiting) or bool(super().has_pending_requests())
+
+    def __len__(self) -> int:
+        return int(super().__len__()) + (self.pending.waiting if self.pending else 0)
+
+    def close(self, reason: str) -> Deferred[None]:
+        """Close it once nothing waits: what is left is in the queue."""
+        return deferred_from_coro(self._close(reason))
+
+    def enqueue_in_project(self, request: Request) -> bool:
+        """Call ``enqueue_request`` of the project's scheduler."""
+        return bool(super().enqueue_request(request))
+
+    def next_in_project(self) -> Request | None:
+        """Call ``next_request`` of the project's scheduler."""
+        request: Request | None = super().next_request()
+        return request
+
+    async def _close(self, reason: str) -> None:
+        if self.pending:
+            await self.pending.close()
+        closed = super().close(reason)
+        if isinstance(closed, Deferred):
+            await maybe_deferred_to_future(closed)
