@@ -91,12 +91,10 @@ class Committer:
             logger.warning(message, page.request, failures)
             self.release(page.token.items)
             return
-        others = page.token.items[1:]
+        first, *others = page.token.items
         self._note(page, LEFT, deaths=0, failures=failures)
-        self._outbox.released.extend(
-            others
-        )  # if it is redirected once more, they are claimed again
-        self.soon()
+        # If it is redirected once more, they are claimed again.
+        self.release(item for item in others if item != first)
 
     def release(self, items: Iterable[bytes]) -> None:
         """Release claims: the items are new to the next link."""
@@ -197,6 +195,8 @@ class Committer:
                 self._done.append((page, links))
             elif (holder := self.items.unstored(page.holders)) is not None:
                 self._unstored[holder].append((page, links))
+                if page.token.deaths:  # this crawler has not died of it
+                    self._note(page, RUNNING, deaths=0)
             elif why := self._why_failed(page):
                 self._forget(page)
                 self._tracker.leave(why, page)

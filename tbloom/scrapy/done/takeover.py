@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
@@ -24,8 +25,8 @@ logger: logging.Logger = logging.getLogger(__name__)
 _BATCH, _SEARCH_SECONDS = 100, 10.0
 #: An idle crawl that waits for other crawlers looks again after this time (seconds).
 _WAIT_SECONDS = 0.5
-#: A page that kills its crawlers is taken over so many times.
-_TAKE_OVERS = 3
+#: A page that kills its crawlers is taken over so many times; from this one on, when nothing else is left to do.
+_TAKE_OVERS, _LAST = 3, 2
 
 #: The kind of search of an idle crawl, for running requests.
 _IDLE = "idle"
@@ -48,6 +49,8 @@ class TakeOver:
         self.moves = 0
         self._next_search = 0.0
         self._is_searching = self._has_said = False
+        #: Pages of which crawlers have died, perhaps: each one is fetched alone, so that no other page is blamed for it.
+        self._suspects = deque[tuple[Request, Token]]()
         #: The crawl's moves when nothing was left to be taken over.
         self._finished_at = -1
         #: The sessions without a heartbeat since this crawl became idle, and when each expires.
@@ -64,7 +67,12 @@ class TakeOver:
 
     def is_finished(self) -> bool:
         """Return whether nothing can be taken over, now or soon. The engine asks again when this is known."""
-        is_finished = self._finished_at == self.moves or self._crawl.is_ending
+        if self._crawl.is_ending:
+            return True
+        if self._suspects:
+            self._enqueue(*self._suspects.popleft())
+            return False
+        is_finished = self._finished_at == self.moves
         if not is_finished:
             self._search(_IDLE)
         return is_finished
@@ -127,7 +135,10 @@ class TakeOver:
             logger.info("took over %d requests of crawlers that have ended", len(taken))
         for request, token in taken:
             self._crawl.count("tbloom/taken_over")
-            self._enqueue(request, token)
+            if token.deaths >= _LAST:
+                self._suspects.append((request, token))
+            else:
+                self._enqueue(request, token)
 
     def _read(self, note: str, kind: str) -> tuple[Request, Token] | None:
         """Return the request of a note, and its token; None: it is not for this crawl."""
