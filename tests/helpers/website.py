@@ -17,6 +17,9 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self.get()
 
+    def do_POST(self) -> None:
+        self.get()
+
     def answer(self, status: int, body: bytes = b"", **head: object) -> None:
         """Answers with these headers, such as ``Content_Type``."""
         self.send_response(status)

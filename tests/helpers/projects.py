@@ -1,0 +1,194 @@
+"""Crawls of small projects, one after the other, on one filter and a site that answers as it is told."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import scrapy
+from scrapy.core.engine import ExecutionEngine
+from scrapy.http import Response
+
+from tests.helpers import crawl
+from tests.helpers.schedulers import ADDON, DONE
+from tests.helpers.website import Handler, served
+
+SHARED = "scrapy_redis.scheduler.Scheduler"
+#: A crawl that would spin ends by these.
+LIMITS = {"CLOSESPIDER_PAGECOUNT": 300, "CLOSESPIDER_TIMEOUT": 20}
+
+#: What a path is answered with, time after time, and then as the last time: a status, a body, the path that it redirects to, or
+#: None, where the connection is cut. Without an entry: 200.
+Answers = Mapping[str, Sequence[int | str | bytes | None]]
+
+
+class Site(Handler):
+    """The site of some projects. It knows a crawler by its User-Agent, which is the crawl's number, and has a body behind the
+    path."""
+
+    def get(self) -> None:
+        path = urlsplit(self.path).path
+        if length := int(self.headers.get("Content-Length", 0)):
+            path += f" {self.rfile.read(length).decode()}"
+        before = sum(asked == path for _, asked in self.server.asked)
+        self.server.asked.append((self.headers["User-Agent"], path))
+        answers = self.server.answers.get(path) or [200]
+        answer = answers[min(before, len(answers) - 1)]
+        if answer is None:
+            self.close_connection = True
+        elif isinstance(answer, str):
+            self.answer(302, Location=answer)
+        elif isinstance(answer, bytes):
+            is_xml = answer.startswith(b"<?xml")
+            self.answer(200, answer, Content_Type="text/xml" if is_xml else "text/html")
+        else:
+            self.answer(answer, path.encode())
+
+
+class Project(scrapy.Spider):
+    """Asks for the pages in ``pages``; each one is an item. A test changes what it wants to."""
+
+    name = "project"
+    site: str
+    #: The crawl's number, from 0 on.
+    number: int
+    #: What the crawl has stored.
+    items: list[Any]
+    #: What a test wants to know.
+    said: list[Any]
+    pages: Sequence[str] = ()
+
+    async def start(self) -> AsyncIterator[Any]:
+        for request in self.links():
+            yield request
+
+    def links(self) -> Iterator[Any]:
+        """What the crawl begins with."""
+        yield from map(self.request, self.pages)
+
+    def request(self, path: str, **more: Any) -> scrapy.Request:
+        return scrapy.Request(f"{self.site}{path}", **more)
+
+    def parse(self, response: Response) -> Any:
+        yield {"page": path_of(response)}
+
+
+@dataclass
+class End:
+    """What has become of a crawl."""
+
+    #: The paths that it has asked for, in order, and its items as they passed the pipelines.
+    fetched: list[str]
+    items: list[Any]
+    said: list[Any]
+    reason: str
+    stats: dict[str, Any]
+    #: "LEVEL logger: message", from WARNING on; of all crawls of the round.
+    log: list[str] = field(default_factory=list)
+
+    @property
+    def pages(self) -> str:
+        """The paths without their slashes, sorted."""
+        return "".join(sorted(path.strip("/") for path in self.fetched))
+
+    def warnings(self, *words: str) -> list[str]:
+        """The lines of tbloom from WARNING on that have all of these words."""
+        ours = [line for line in self.log if line.split()[1].startswith("tbloom")]
+        return [line for line in ours if all(word in line for word in words)]
+
+
+def path_of(source: Any) -> str:
+    """The path of a request or response, without its slash."""
+    return urlsplit(source.url).path[1:]
+
+
+class _Log(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.lines = list[list[str]]()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if self.lines:
+            self.lines[-1].append(f"{record.levelname} {record.name}: {record.getMessage()}")
+
+
+def crawl_in_turn(
+    rounds: Sequence[Any], answers: Answers, settings: Mapping[str, Any]
+) -> list[End]:
+    """Crawls with each of these spiders, one after the other; those of a tuple at the same time."""
+    warnings.simplefilter("ignore")  # scrapy-redis' scheduler uses what Scrapy has deprecated
+    ExecutionEngine._SLOT_HEARTBEAT_INTERVAL = 0.1  # an idle engine looks into its queue every 5 s
+    log, given, places = _Log(), list[dict[str, Any]](), list[int]()
+    logging.getLogger().addHandler(log)
+
+    with served(Site, answers=answers, asked=[]) as site:
+
+        def begin() -> Iterator[list[tuple[type[scrapy.Spider], dict[str, Any]]]]:
+            for spiders in rounds:
+                log.lines.append([])
+                crawls = []
+                for kind in spiders if isinstance(spiders, tuple) else (spiders,):
+                    number = len(given)
+                    own = {**(kind.custom_settings or {}), "USER_AGENT": str(number)}
+                    spider = type(kind.__name__, (kind,), {"custom_settings": own})
+                    known = {"site": f"{site.url}/", "number": number, "items": [], "said": []}
+                    given.append(known)
+                    places.append(len(log.lines) - 1)
+                    crawls.append((spider, known))
+                yield crawls
+
+        keep = {"EXTENSIONS": {**settings.get("EXTENSIONS", {}), KeepsItems: 1}}
+        ends = crawl.run(begin(), **{**LIMITS, **settings, **keep})  # type: ignore[arg-type]
+        asked = list(site.asked)
+    return [
+        End(
+            [path for agent, path in asked if agent == str(number)],
+            known["items"],
+            known["said"],
+            end["finish_reason"],
+            end["stats"],
+            log.lines[place],
+        )
+        for number, (known, place, end) in enumerate(zip(given, places, ends, strict=True))
+    ]
+
+
+class KeepsItems(crawl.Part):
+    """An extension: notes what has passed the pipelines."""
+
+    def __init__(self, crawler: Any) -> None:
+        super().__init__(crawler)
+        crawler.signals.connect(self.scraped, scrapy.signals.item_scraped)
+
+    def scraped(self, item: Any) -> None:
+        self.crawler.spider.items.append(item)
+
+
+def marked(mark: str, folder: Path) -> dict[str, Any]:
+    """The settings of a mark: "scheduled", "done", or "done, local", without a server."""
+    if mark == "scheduled":
+        return dict(ADDON)
+    local = {"TBLOOM_STORE": "local", "TBLOOM_PATH": str(folder / "seen"), "TBLOOM_KEY": None}
+    return {**DONE, **(local if mark == "done, local" else {})}
+
+
+def queued(queue: str, folder: Path) -> dict[str, Any]:
+    """The settings of a queue: "memory", "JOBDIR" or "scrapy-redis"."""
+    queues: dict[str, dict[str, Any]] = {
+        "memory": {},
+        "JOBDIR": {"JOBDIR": str(folder / "job")},
+        "scrapy-redis": {"SCHEDULER": SHARED, "SCHEDULER_PERSIST": True},
+    }
+    return queues[queue]
+
+
+def times(ends: Sequence[End]) -> dict[str, list[int]]:
+    """How often each crawl has asked for each path (without its slash)."""
+    counts = [Counter(path.strip("/") for path in end.fetched) for end in ends]
+    return {path: [count[path] for count in counts] for path in sorted({*sum(counts, Counter())})}

@@ -1,0 +1,25 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture
+def project(url: str, name: str) -> Any:
+    """Crawls with spiders of ``tests.helpers.projects``, one after the other, in a process of its own and on a filter of the
+    test's own; ``answers``: the site's."""
+    from tests.helpers.forked import Forked  # noqa: PLC0415 - slow, and only needed here
+    from tests.helpers.projects import crawl_in_turn  # noqa: PLC0415
+
+    def project(*rounds: Any, answers: Any = None, **settings: Any) -> Any:
+        own = {
+            "REDIS_URL": url,
+            "TBLOOM_KEY": name,
+            "TBLOOM_ERROR_RATE": 1e-9,
+            "SCHEDULER_QUEUE_KEY": f"{name}:requests",
+        }
+        settings = {key: value for key, value in {**own, **settings}.items() if value is not None}
+        return Forked(crawl_in_turn, rounds, answers or {}, settings).result()
+
+    return project

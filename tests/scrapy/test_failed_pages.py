@@ -1,0 +1,437 @@
+"""Which pages have failed (``TBLOOM_MARK = "done"``): the next crawl fetches them again, and a dead one is given up."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import scrapy
+from scrapy.exceptions import DontCloseSpider, DropItem, IgnoreRequest
+from scrapy.http import FormRequest, JsonRequest, Response
+from scrapy.pipelines.files import FilesPipeline
+from scrapy.selector import Selector
+
+from tests.helpers.crawl import Part
+from tests.helpers.projects import Project, marked, path_of, times
+from tests.helpers.schedulers import DONE
+
+STATUSES = [302, 400, 401, 403, 404, 410, 418, 429, 451, 500, 503]
+WITH_STATUS = {f"/{status}": [status] for status in STATUSES}
+MARKS = pytest.mark.parametrize("mark", ["done", "done, local"])
+
+
+def names(pages: Any) -> list[str]:
+    """What the crawl has asked for, sorted."""
+    return sorted(path.strip("/") for path in pages)
+
+
+# Pages whose callback never ran
+
+
+class Statuses(Project):
+    pages = tuple(map(str, STATUSES))
+
+
+class HandlesAll(Statuses):
+    def request(self, path: str, **more: Any) -> scrapy.Request:
+        return super().request(path, meta={"handle_httpstatus_all": True}, **more)
+
+
+@MARKS
+@pytest.mark.parametrize(
+    ("spider", "more", "done"),
+    [
+        (Statuses, {}, {404, 410}),
+        (Statuses, {"TBLOOM_DONE_STATUSES": [403, 451]}, {403, 451}),
+        (Statuses, {"TBLOOM_DONE_STATUSES": []}, set()),
+        # The callback has handled them (link checkers, scrapy#3843).
+        (HandlesAll, {}, set(STATUSES)),
+    ],
+    ids=["by default", "as set", "none", "by the callback"],
+)
+def test_a_status_that_no_callback_got_is_a_failure_but_for_404_and_410(
+    project: Any, tmp_path: Path, *, mark: str, spider: Any, more: dict[str, Any], done: set[int]
+) -> None:
+    more = {**more, "REDIRECT_ENABLED": False}
+    first, second = project(spider, spider, answers=WITH_STATUS, **marked(mark, tmp_path), **more)
+    assert [str(status) for status in STATUSES] == names(first.fetched)
+    assert [str(status) for status in STATUSES if status not in done] == names(second.fetched)
+
+
+class Banned(Part):
+    """As middlewares that rotate proxies do when all are banned (rotating-proxies#48), in the first crawl."""
+
+    def process_request(self, request: scrapy.Request) -> None:
+        self._ban("request", request)
+
+    def process_response(self, request: scrapy.Request, response: Response) -> Response:
+        self._ban("response", request)
+        return response
+
+    def _ban(self, where: str, request: scrapy.Request) -> None:
+        if path_of(request) == where and not self.crawler.spider.number:
+            raise IgnoreRequest("banned")
+
+
+class BansCallbacks(Part):
+    """A spider middleware."""
+
+    def process_spider_input(self, response: Response) -> None:
+        if path_of(response) == "input" and not self.crawler.spider.number:
+            raise IgnoreRequest("banned")
+
+
+class MeetsBans(Project):
+    pages = ("input", "other", "request", "response")
+
+
+@MARKS
+def test_a_page_that_a_middleware_ignores_is_fetched_by_the_next_crawl(
+    project: Any, tmp_path: Path, mark: str
+) -> None:
+    middlewares = {
+        "DOWNLOADER_MIDDLEWARES": {Banned: 543},
+        "SPIDER_MIDDLEWARES": {BansCallbacks: 543},
+    }
+    crawls = project(MeetsBans, MeetsBans, MeetsBans, **marked(mark, tmp_path), **middlewares)
+    assert {
+        "input": [1, 1, 0],
+        "other": [1, 0, 0],
+        "request": [0, 1, 0],
+        "response": [1, 1, 0],
+    } == times(crawls)
+
+
+class Refused(Project):
+    """By robots.txt, and offsite."""
+
+    pages = ("forbidden", "allowed")
+    allowed_domains = ("127.0.0.1",)
+
+    def links(self) -> Iterator[Any]:
+        yield from super().links()
+        yield scrapy.Request(f"{self.site}offsite".replace("127.0.0.1", "localhost"))
+
+
+@MARKS
+def test_a_page_that_robots_txt_forbids_is_done_and_so_is_one_offsite(
+    project: Any, tmp_path: Path, mark: str
+) -> None:
+    """The second crawl has nothing to fetch, and no page is left to it: the rules don't count."""
+    rules = b"User-agent: *\nDisallow: /forbidden\n"
+    more = {**marked(mark, tmp_path), "ROBOTSTXT_OBEY": True}
+    first, second = project(Refused, Refused, answers={"/robots.txt": [rules]}, **more)
+    assert ["allowed", "robots.txt"] == names(first.fetched)
+    assert {"robots.txt"} >= {*names(second.fetched)}
+    assert [] == second.warnings("left to the next crawl") == first.warnings("left to the next")
+
+
+# What a callback or an errback says of its page
+
+
+class SaysDone(Project):
+    """Pages whose callback or errback sets ``tbloom_done``: "callback-", "errback-" and what it sets."""
+
+    pages = tuple(
+        f"{by}-{says}" for by in ("callback", "errback") for says in ("", "True", "False")
+    )
+
+    def request(self, path: str, **more: Any) -> scrapy.Request:
+        return super().request(path, errback=self.failed, **more)
+
+    def parse(self, response: Response) -> Any:
+        self.say(response.request)
+        yield {"page": path_of(response)}
+
+    def failed(self, failure: Any) -> Any:
+        """A link checker's: each broken link is an item (scrapy#3843)."""
+        self.say(failure.request)
+        yield {"broken": path_of(failure.request)}
+
+    def say(self, request: Any) -> None:
+        if says := path_of(request).partition("-")[2]:
+            request.meta["tbloom_done"] = says == "True"
+
+
+@MARKS
+@pytest.mark.parametrize("status", [503, 403, None], ids=["503", "403", "connection cut"])
+def test_an_errback_that_ends_has_not_rescued_the_page_but_tbloom_done_does(
+    project: Any, tmp_path: Path, mark: str, status: int | None
+) -> None:
+    answers = {f"/errback-{says}": [status] for says in ("", "True", "False")}
+    crawls = project(SaysDone, SaysDone, answers=answers, **marked(mark, tmp_path))
+    assert {
+        "callback-": [1, 0],
+        "callback-False": [1, 1],
+        "callback-True": [1, 0],
+        "errback-": [1, 1],
+        "errback-False": [1, 1],
+        "errback-True": [1, 0],
+    } == times(crawls)
+    assert 6 == len(crawls[0].items)
+
+
+class SaysAndRaises(Project):
+    pages = ("callback-True", "callback-")
+
+    def parse(self, response: Response) -> Any:
+        if path_of(response).endswith("True"):
+            response.meta["tbloom_done"] = True
+        raise ValueError
+
+
+@MARKS
+def test_tbloom_done_overrules_an_exception(project: Any, tmp_path: Path, mark: str) -> None:
+    crawls = project(SaysAndRaises, SaysAndRaises, **marked(mark, tmp_path))
+    assert {"callback-": [1, 1], "callback-True": [1, 0]} == times(crawls)
+
+
+class Media(Project):
+    pages = ("good", "without")
+
+    def parse(self, response: Response) -> Any:
+        file = f"{self.site}file-{path_of(response)}"
+        yield {"page": path_of(response), "file_urls": [file]}
+
+
+class DropsWithoutFiles(FilesPipeline):
+    """As Scrapy's documentation has it for images."""
+
+    def item_completed(self, results: Any, item: Any, info: Any) -> Any:
+        if not [file for is_good, file in results if is_good]:
+            raise DropItem("no files")
+        return super().item_completed(results, item, info)
+
+
+class MediaSaysNot(Media):
+    """A pipeline's `DropItem` because of a download: the callback may say before that the page is not done."""
+
+    def parse(self, response: Response) -> Any:
+        response.meta["tbloom_done"] = path_of(response) != "without"
+        yield from super().parse(response)
+
+
+@pytest.mark.parametrize(("spider", "again"), [(Media, 0), (MediaSaysNot, 1)])
+def test_a_page_whose_item_a_media_pipeline_drops_is_done_unless_tbloom_done_says_otherwise(
+    project: Any, tmp_path: Path, spider: Any, again: int
+) -> None:
+    files = {"ITEM_PIPELINES": {DropsWithoutFiles: 1}, "FILES_STORE": str(tmp_path / "files")}
+    answers = {"/file-without": [404]}
+    crawls = project(spider, spider, answers=answers, **DONE, **files)
+    assert ([1, 0], [1, again]) == (times(crawls)["good"], times(crawls)["without"])
+    assert ["good"] == [item["page"] for item in crawls[0].items]
+
+
+# Dead pages
+
+
+class LinksAtFirst(Project):
+    """Only the first crawl has the links."""
+
+    pages = ("dead", "gone", "good")
+
+    def links(self) -> Iterator[Any]:
+        yield self.request("start", dont_filter=True)
+        if not self.number:
+            yield from super().links()
+
+
+class LinksAlways(LinksAtFirst):
+    def links(self) -> Iterator[Any]:
+        yield self.request("start", dont_filter=True)
+        yield from map(self.request, self.pages)
+
+
+@MARKS
+@pytest.mark.parametrize("spider", [LinksAtFirst, LinksAlways])
+def test_a_dead_page_is_left_to_the_next_crawl_at_most_three_crawls_in_a_row(
+    project: Any, tmp_path: Path, mark: str, spider: Any
+) -> None:
+    """Then one line names it. A later link makes it new."""
+    answers = {"/dead": [503], "/gone": [None]}
+    crawls = project(*[spider] * 5, answers=answers, **marked(mark, tmp_path))
+    again = [0, 0] if spider is LinksAtFirst else [1, 1]
+    expected = {"dead": [1, 1, 1, *again], "gone": [1, 1, 1, *again], "good": [1, 0, 0, 0, 0]}
+    assert {**expected, "start": [1] * 5} == times(crawls)
+    for page in ("dead", "gone"):
+        # (The line about all pages that are left names some, too.)
+        assert [0, 1] == [
+            len([line for line in crawl.warnings(f"/{page}") if "left to the next" not in line])
+            for crawl in crawls[1:3]
+        ]
+
+
+class NewDeadLinks(Project):
+    """Each crawl has ten more dead links."""
+
+    def links(self) -> Iterator[Any]:
+        for link in range(10):
+            yield self.request(f"dead-{self.number}-{link}")
+
+
+def test_dead_links_do_not_pile_up(project: Any, claims: Any) -> None:
+    """Each crawl fetches those of two earlier crawls besides its own."""
+    answers = {f"/dead-{crawl}-{link}": [503] for crawl in range(6) for link in range(10)}
+    crawls = project(*[NewDeadLinks] * 6, answers=answers, **DONE)
+    assert [10, 20, 30, 30, 30, 30] == [len(crawl.fetched) for crawl in crawls]
+    assert claims() <= 20
+
+
+class FailsInBetween(Project):
+    """The page fails twice, then it is done."""
+
+    pages = ("a",)
+
+
+@MARKS
+def test_a_page_that_fails_twice_is_done_by_the_third_crawl(
+    project: Any, tmp_path: Path, mark: str
+) -> None:
+    answers = {"/a": [503, 503, 200]}
+    crawls = project(*[FailsInBetween] * 4, answers=answers, **marked(mark, tmp_path))
+    assert {"a": [1, 1, 1, 0]} == times(crawls)
+    assert [] == crawls[2].warnings("/a")
+
+
+# Crawlers that do not end
+
+
+class Stays(Project):
+    """Links to the pages again and again, a little later, as an idle crawler that polls."""
+
+    pages = ("a", "b")
+    rounds = 4
+    pause = 0.3
+
+    @classmethod
+    def from_crawler(cls, crawler: Any, *args: Any, **kwargs: Any) -> Any:
+        spider = super().from_crawler(crawler, *args, **kwargs)
+        crawler.signals.connect(spider.idle, scrapy.signals.spider_idle)
+        return spider
+
+    async def start(self) -> AsyncIterator[Any]:
+        for number in range(self.rounds):
+            for request in self.links():
+                yield request
+            yield self.request(f"round-{number}")
+            await asyncio.sleep(self.pause)
+        self.rounds = 0
+
+    def idle(self) -> None:
+        if self.rounds:
+            raise DontCloseSpider
+
+
+@MARKS
+@pytest.mark.parametrize(
+    ("pause", "asked"), [(0.01, [4]), (600, [1]), (None, [1])], ids=["short", "long", "default"]
+)
+def test_a_crawl_that_does_not_end_tries_a_failed_page_again_after_a_pause(
+    project: Any, tmp_path: Path, mark: str, pause: float | None, asked: list[int]
+) -> None:
+    """When it is linked again; a done page is not."""
+    more = {**marked(mark, tmp_path), "TBLOOM_FAILED_PAUSE": pause}
+    crawls = project(Stays, answers={"/a": [503]}, **more)
+    counted = times(crawls)
+    assert ([1], asked) == (counted["b"], counted["a"])
+
+
+@MARKS
+def test_a_failed_page_that_is_done_later_in_the_same_crawl_is_done(
+    project: Any, tmp_path: Path, mark: str
+) -> None:
+    more = {**marked(mark, tmp_path), "TBLOOM_FAILED_PAUSE": 0.01}
+    first, second = project(Stays, Stays, answers={"/a": [503, 200]}, **more)
+    assert [2] == times([first])["a"]
+    assert [0, 0] == [times([first, second])[page][1] for page in "ab"]
+
+
+# Requests that can't be serialised
+
+
+class Plain:
+    """A class without a constructor for it in a request's text."""
+
+    def __init__(self, first: Any, second: Any) -> None:
+        self.pair = first, second
+
+
+class CanNotBeWritten(Project):
+    """Requests with what no queue but that in memory takes (scrapy-redis#68, #178)."""
+
+    kinds = ("lambda", "partial", "object", "Selector", "generator", "client")
+    pages = tuple(f"{kind}-{end}" for kind in kinds for end in ("good", "503", "raises"))
+
+    def request(self, path: str, **more: Any) -> scrapy.Request:
+        kind = path.partition("-")[0]
+        callbacks: dict[str, Callable[..., Any]] = {
+            "lambda": lambda response: [*self.parse(response)],
+            "partial": partial(self.parse, known=Plain(1, 2)),
+        }
+        known = {
+            "object": Plain(1, 2),
+            "Selector": Selector(text="<a>"),
+            "generator": (number for number in range(3)),
+            "client": asyncio,
+        }
+        more["callback"] = callbacks.get(kind)
+        if kind in known:
+            more["meta"] = {"known": known[kind]}
+        return super().request(path, **more)
+
+    def parse(self, response: Response, known: Any = None) -> Any:  # noqa: ARG002
+        yield {"page": path_of(response)}
+        if path_of(response).endswith("raises") and not self.number:
+            raise ValueError
+
+
+@MARKS
+def test_a_request_that_can_not_be_serialised_and_fails_is_fetched_by_the_next_crawl(
+    project: Any, tmp_path: Path, mark: str
+) -> None:
+    """That links to it; one that is done is not."""
+    answers = {f"/{kind}-503": [503, 200] for kind in CanNotBeWritten.kinds}
+    crawls = project(*[CanNotBeWritten] * 3, answers=answers, **marked(mark, tmp_path))
+    assert {
+        page: [1, 0 if page.endswith("good") else 1, 0] for page in CanNotBeWritten.pages
+    } == times(crawls)
+
+
+# Requests that can: what the documents promise
+
+
+class Forms(Project):
+    """The requests are noted with their bodies; and an item over several pages goes on where it was."""
+
+    def links(self) -> Iterator[Any]:
+        if self.number:
+            return
+        yield FormRequest(f"{self.site}form", formdata={"q": "a b"})
+        yield JsonRequest(f"{self.site}json", data={"q": [1]})
+        yield self.request("item-1", callback=self.parse_first)
+
+    def parse_first(self, response: Response) -> Any:
+        item = {"first": path_of(response)}
+        yield self.request("item-2", callback=self.parse_second, cb_kwargs={"item": item})
+
+    def parse_second(self, response: Response, item: dict[str, Any]) -> Any:
+        yield {**item, "second": path_of(response)}
+
+
+@MARKS
+def test_forms_and_items_over_several_pages_are_taken_over_as_they_were(
+    project: Any, tmp_path: Path, mark: str
+) -> None:
+    """By a crawl without a link to them."""
+    paths = ["/form q=a+b", '/json {"q": [1]}', "/item-2"]
+    crawls = project(
+        *[Forms] * 3, answers={path: [503, 200] for path in paths}, **marked(mark, tmp_path)
+    )
+    assert sorted([*paths, "/item-1"]) == sorted(crawls[0].fetched)
+    assert sorted(paths) == sorted(crawls[1].fetched)
+    assert [] == crawls[2].fetched
+    assert {"first": "item-1", "second": "item-2"} in crawls[1].items
