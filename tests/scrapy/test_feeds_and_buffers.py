@@ -1,0 +1,352 @@
+"""Stored means stored: a page is done once each feed and each buffering pipeline that took one of its items has stored it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, ClassVar
+
+import pytest
+from scrapy.extensions.feedexport import BlockingFeedStorage
+from scrapy.http import Response
+
+from tbloom.scrapy.signals import items_buffered, items_flushed
+from tests.helpers.crawl import Part
+from tests.helpers.forked import Forked
+from tests.helpers.projects import Project, crawl_in_turn, marked, path_of, times
+from tests.helpers.proxy import Fault, Proxy
+from tests.helpers.schedulers import DONE
+
+MARKS = pytest.mark.parametrize("mark", ["done", "done, local"])
+PAGES = tuple("abcdefgh")
+
+
+class Eight(Project):
+    pages = PAGES
+
+
+class InOrder(Eight):
+    """One after the other, in the order in which they are linked."""
+
+    custom_settings: ClassVar[dict[str, Any]] = {
+        "CONCURRENT_REQUESTS": 1,
+        "SCHEDULER_MEMORY_QUEUE": "scrapy.squeues.FifoMemoryQueue",
+    }
+
+
+# Pipelines that buffer
+
+
+class Buffer(Part):
+    """Keeps items, and stores them after so many (0: never) and, perhaps, when the spider closes.
+
+    It fails in the first crawl only.
+    """
+
+    size = 1
+    stores_at_end = True
+    says_who = True
+
+    def __init__(self, crawler: Any) -> None:
+        super().__init__(crawler)
+        self.kept = 0
+        self.fails = crawler.spider.number == 0
+
+    def process_item(self, item: Any) -> Any:
+        self.send(items_buffered)
+        self.kept += 1
+        if self.kept == self.size:
+            self.store()
+        return item
+
+    def close_spider(self) -> None:
+        if self.stores_at_end or not self.fails:
+            self.store()
+
+    def store(self) -> None:
+        self.kept = 0
+        self.send(items_flushed)
+
+    def send(self, signal: Any) -> None:
+        sender = {"pipeline": self} if self.says_who else {}
+        self.crawler.signals.send_catch_log(signal, **sender)
+
+
+class InTwos(Buffer):
+    size = 2
+
+
+class AtEnd(Buffer):
+    size = 0
+
+
+class Fails(AtEnd):
+    stores_at_end = False
+
+
+class Nameless(Buffer):
+    says_who = False
+
+
+class NamelessAtEnd(AtEnd):
+    says_who = False
+
+
+class NamelessFails(Fails):
+    says_who = False
+
+
+#: Pipelines, whether the items of one of them are lost, and how many warnings there are.
+BUFFERS: list[tuple[list[type[Buffer]], bool, int]] = [
+    ([Buffer, Fails], True, 0),
+    ([Fails, Buffer], True, 0),
+    ([InTwos, Fails], True, 0),
+    ([AtEnd, Fails], True, 0),
+    ([Nameless, Fails], True, 1),
+    ([Buffer, NamelessFails], True, 1),
+    ([Buffer, AtEnd], False, 0),
+    ([InTwos, AtEnd], False, 0),
+    ([Nameless, AtEnd], False, 1),
+    ([Nameless, NamelessAtEnd], False, 1),
+    ([NamelessAtEnd], False, 1),
+]
+
+
+@MARKS
+@pytest.mark.parametrize(
+    ("buffers", "lost", "warned"),
+    BUFFERS,
+    ids=[", ".join(kind.__name__ for kind in kinds) for kinds, *_ in BUFFERS],
+)
+def test_what_one_pipeline_has_stored_another_one_may_yet_lose(
+    project: Any, tmp_path: Path, *, mark: str, buffers: list[Any], lost: bool, warned: int
+) -> None:
+    """And no page is left for ever. A line says what a pipeline should send that does not say who it is."""
+    pipelines = {kind: place for place, kind in enumerate(buffers)}
+    more = {**marked(mark, tmp_path), "ITEM_PIPELINES": pipelines}
+    crawls = project(*[Eight] * 3, **more)
+    assert {page: [1, int(lost), 0] for page in PAGES} == times(crawls)
+    assert warned == len(crawls[0].warnings("pipeline="))
+
+
+class TwoItems(InOrder):
+    """Of one page, which two pipelines share."""
+
+    def parse(self, response: Response) -> Any:
+        yield {"page": path_of(response), "for": "first"}
+        yield {"page": path_of(response), "for": "second"}
+
+
+class First(Buffer):
+    wanted = "first"
+
+    def process_item(self, item: Any) -> Any:
+        return super().process_item(item) if item["for"] == self.wanted else item
+
+
+class SecondFails(Fails, First):
+    wanted = "second"
+
+
+@MARKS
+def test_each_item_of_a_page_is_to_be_stored_by_its_own_pipeline(
+    project: Any, tmp_path: Path, mark: str
+) -> None:
+    more = {**marked(mark, tmp_path), "ITEM_PIPELINES": {First: 1, SecondFails: 2}}
+    crawls = project(*[TwoItems] * 3, **more)
+    assert {page: [1, 1, 0] for page in PAGES} == times(crawls)
+
+
+# Feeds
+
+
+class Uploads(BlockingFeedStorage):
+    """Stores a file at its end in a folder, the slower the longer it is. The upload fails that has "lost" in it, if FAILS is set;
+    or all do where the URI says so."""
+
+    def __init__(self, uri: str, fails: bool, folder: str) -> None:
+        self._uri, self._fails, self._folder = uri, fails, Path(folder)
+
+    @classmethod
+    def from_crawler(cls, crawler: Any, uri: str, *, feed_options: Any = None) -> Any:  # noqa: ARG003
+        fails = crawler.spider.number == 0
+        return cls(uri, fails, crawler.settings["UPLOADS_FOLDER"])
+
+    def _store_in_thread(self, file: IO[bytes]) -> None:
+        file.seek(0)
+        text = file.read()
+        file.close()
+        if self._fails and (b"lost" in text or "fails" in self._uri):
+            raise OSError("no such bucket")
+        time.sleep(0.1)  # an upload that fails ends first
+        name = f"{time.time_ns()}-{self._uri.rpartition('/')[2]}"
+        (self._folder / name).write_bytes(text)
+
+
+def uploads(folder: Path, feeds: dict[str, Any]) -> dict[str, Any]:
+    place = folder / "uploads"
+    place.mkdir()
+    options = {name: {"format": "jsonlines", **more} for name, more in feeds.items()}
+    return {"FEED_STORAGES": {"up": Uploads}, "FEEDS": options, "UPLOADS_FOLDER": str(place)}
+
+
+def stored(folder: Path) -> set[str]:
+    """The lines of all files that were stored."""
+    files = (folder / "uploads").iterdir()
+    return {line for file in files for line in file.read_text().splitlines()}
+
+
+class OneIsLost(InOrder):
+    pages = ("a", "b", "lost", "c", "d")
+
+
+@MARKS
+@pytest.mark.parametrize(
+    ("uri", "size", "again"),
+    [
+        ("up://all-%(batch_id)d", 1, {"lost"}),
+        ("up://all-%(batch_id)d", 2, {"lost", "c"}),
+        ("up://all-%(batch_id)d", 3, {"a", "b", "lost"}),
+        ("up://fails-%(batch_id)d", 1, {*OneIsLost.pages}),
+        ("up://all", 0, {*OneIsLost.pages}),
+    ],
+    ids=["in ones", "in twos", "in threes", "none is stored", "no batches"],
+)
+def test_a_page_of_a_batch_waits_for_that_batches_upload(
+    project: Any, tmp_path: Path, *, mark: str, uri: str, size: int, again: set[str]
+) -> None:
+    more = uploads(tmp_path, {uri: {"batch_item_count": size} if size else {}})
+    crawls = project(*[OneIsLost] * 3, **marked(mark, tmp_path), **more)
+    assert {page: [1, int(page in again), 0] for page in OneIsLost.pages} == times(crawls)
+    assert {f'{{"page": "{page}"}}' for page in OneIsLost.pages} == stored(tmp_path)
+
+
+@dataclass
+class Shop:
+    page: str
+
+
+@dataclass
+class Review:
+    page: str
+
+
+class ShopsAndReviews(InOrder):
+    """Pages with an item of one kind, of the other one, of both, and of none."""
+
+    pages = ("shop", "review", "both", "none", "dropped")
+
+    def parse(self, response: Response) -> Iterator[Any]:
+        page = path_of(response)
+        if page in ("shop", "both"):
+            yield Shop(page)
+        if page in ("review", "both"):
+            yield Review(page)
+
+
+@MARKS
+@pytest.mark.parametrize(
+    ("feeds", "again"),
+    [
+        (("up://fails", "up://reviews"), {"shop", "both"}),
+        (("up://shops", "up://fails"), {"review", "both"}),
+        (("up://fails-1", "up://fails-2"), {"shop", "review", "both"}),
+        (("up://shops", "up://reviews"), set()),
+    ],
+    ids=["the first fails", "the second fails", "both fail", "both are stored"],
+)
+@pytest.mark.parametrize("batches", ["", "-%(batch_id)d"], ids=["at the end", "in batches"])
+def test_a_failed_upload_counts_for_its_own_feed(
+    project: Any,
+    tmp_path: Path,
+    *,
+    mark: str,
+    feeds: tuple[str, str],
+    again: set[str],
+    batches: str,
+) -> None:
+    """Two feeds that end together."""
+    options = {"batch_item_count": 1} if batches else {}
+    kinds = {feed + batches: kind for feed, kind in zip(feeds, (Shop, Review), strict=True)}
+    more = uploads(
+        tmp_path, {uri: {**options, "item_classes": [kind]} for uri, kind in kinds.items()}
+    )
+    crawls = project(*[ShopsAndReviews] * 3, **marked(mark, tmp_path), **more)
+    assert {page: [1, int(page in again), 0] for page in ShopsAndReviews.pages} == times(crawls)
+
+
+class SaysDone(OneIsLost):
+    def parse(self, response: Response) -> Any:
+        response.meta["tbloom_done"] = True
+        yield {"page": path_of(response)}
+
+
+@MARKS
+def test_tbloom_done_does_not_overrule_what_a_feed_has_lost(
+    project: Any, tmp_path: Path, mark: str
+) -> None:
+    more = uploads(tmp_path, {"up://all-%(batch_id)d": {"batch_item_count": 1}})
+    more["ITEM_PIPELINES"] = {Buffer: 1}  # which stores everything
+    crawls = project(*[SaysDone] * 3, **marked(mark, tmp_path), **more)
+    assert {page: [1, int(page == "lost"), 0] for page in SaysDone.pages} == times(crawls)
+
+
+class ToFile(OneIsLost):
+    """A feed that is written as it goes."""
+
+
+@MARKS
+def test_items_after_a_lost_batch_are_in_the_file_of_the_next_crawl(
+    project: Any, tmp_path: Path, mark: str
+) -> None:
+    """A local file beside the uploads, to which each crawl appends: no item twice but those that were lost elsewhere."""
+    feeds: dict[str, Any] = {"up://all-%(batch_id)d": {"batch_item_count": 1}}
+    more = uploads(tmp_path, feeds)
+    file = tmp_path / "all.jl"
+    more["FEEDS"][str(file)] = {"format": "jsonlines"}
+    project(*[ToFile] * 3, **marked(mark, tmp_path), **more)
+    lines = file.read_text(encoding="utf-8").splitlines()
+    pages = [*ToFile.pages, "lost"]
+    assert sorted(f'{{"page": "{page}"}}' for page in pages) == sorted(lines)
+
+
+# Commits that fail
+
+
+def crawl_past_a_cut_commit(url: str, settings: dict[str, Any]) -> Any:
+    """No call of the crawl gets through from the time that its last page is fetched until two have failed; heartbeats do."""
+    cut = {"from": 10**9}
+
+    def choose(number: int) -> Fault | None:
+        return Fault.CUT_REQUEST if cut["from"] < number <= cut["from"] + 2 else None
+
+    class Cuts(Part):
+        def process_item(self, item: Any) -> Any:
+            if item["page"] == PAGES[-1]:
+                cut["from"] = proxy.calls
+            return item
+
+    with Proxy(url, choose) as proxy:
+        own = {"REDIS_URL": proxy.url, "ITEM_PIPELINES": {Cuts: 1}}
+        ends = crawl_in_turn([InOrder, InOrder], {}, {**settings, **own})
+        return ends, proxy.struck[Fault.CUT_REQUEST]
+
+
+@pytest.mark.check
+def test_a_crawl_ends_whose_commit_a_heartbeat_repeats(url: str, name: str, client: Any) -> None:
+    """It has a session no more, and all pages are marked. (An idle crawl waits ten seconds for its server.)"""
+    settings = {
+        **DONE,
+        "TBLOOM_KEY": name,
+        "TBLOOM_ON_ERROR": "schedule",
+        "TBLOOM_RETRY_FOR": 0,
+        "TBLOOM_SESSION_TTL": 4,
+        "CLOSESPIDER_TIMEOUT": 40,
+    }
+    (first, second), cut = Forked(crawl_past_a_cut_commit, url, settings).result()
+    assert cut
+    assert ("finished", 8) == (first.reason, first.stats["tbloom/done"])
+    assert [] == second.fetched
+    assert 0 == client.hlen(f"{{{name}}}:sessions") == client.hlen(f"{{{name}}}:claims")
