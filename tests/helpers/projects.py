@@ -23,8 +23,8 @@ SHARED = "scrapy_redis.scheduler.Scheduler"
 #: A crawl that would spin ends by these.
 LIMITS = {"CLOSESPIDER_PAGECOUNT": 300, "CLOSESPIDER_TIMEOUT": 20}
 
-#: What a path is answered with, time after time, and then as the last time: a status, a body, the path that it redirects to, or
-#: None, where the connection is cut. Without an entry: 200.
+#: What a path is answered with, time after time, and then as the last time: a status, a body (with SITE for its address), the path
+#: that it redirects to, or None, where the connection is cut. Without an entry: 200.
 Answers = Mapping[str, Sequence[int | str | bytes | None]]
 
 
@@ -46,6 +46,7 @@ class Site(Handler):
             self.answer(302, Location=answer)
         elif isinstance(answer, bytes):
             is_xml = answer.startswith(b"<?xml")
+            answer = answer.replace(b"SITE", self.server.url.encode())
             self.answer(200, answer, Content_Type="text/xml" if is_xml else "text/html")
         else:
             self.answer(answer, path.encode())
@@ -119,15 +120,18 @@ class _Log(logging.Handler):
 
 
 def crawl_in_turn(
-    rounds: Sequence[Any], answers: Answers, settings: Mapping[str, Any]
+    rounds: Sequence[Any], answers: Answers, settings: Mapping[str, Any], port: int = 0
 ) -> list[End]:
-    """Crawls with each of these spiders, one after the other; those of a tuple at the same time."""
+    """Crawls with each of these spiders, one after the other; those of a tuple at the same time.
+
+    ``port``: the site's, which is a part of its pages' fingerprints; 0: any.
+    """
     warnings.simplefilter("ignore")  # scrapy-redis' scheduler uses what Scrapy has deprecated
     ExecutionEngine._SLOT_HEARTBEAT_INTERVAL = 0.1  # an idle engine looks into its queue every 5 s
     log, given, places = _Log(), list[dict[str, Any]](), list[int]()
     logging.getLogger().addHandler(log)
 
-    with served(Site, answers=answers, asked=[]) as site:
+    with served(Site, port, answers=answers, asked=[]) as site:
 
         def begin() -> Iterator[list[tuple[type[scrapy.Spider], dict[str, Any]]]]:
             for spiders in rounds:

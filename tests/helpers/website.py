@@ -68,9 +68,11 @@ class Server(ThreadingHTTPServer):
 
 
 @contextmanager
-def served(handler: Callable[..., BaseHTTPRequestHandler], **known: Any) -> Iterator[Server]:
-    """A running server with its ``url``, which knows these things besides."""
-    with Server(("127.0.0.1", 0), handler) as server:
+def served(
+    handler: Callable[..., BaseHTTPRequestHandler], port: int = 0, **known: Any
+) -> Iterator[Server]:
+    """A running server with its ``url``, which knows these things besides; 0: on any port."""
+    with Server(("127.0.0.1", port), handler) as server:
         server.url = f"http://127.0.0.1:{server.server_port}"
         for name, value in known.items():
             setattr(server, name, value)

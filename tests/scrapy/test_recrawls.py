@@ -1,0 +1,536 @@
+"""What a later crawl fetches again, by the keys of a request's meta, the queue and the mark."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+import scrapy
+from scrapy.http import Response
+from scrapy.spiders import SitemapSpider
+from scrapy_redis.spiders import RedisSpider
+
+from tests.helpers.clock import Clockwork
+from tests.helpers.projects import Project, marked, path_of, queued, times
+
+DAY = 24 * 3600
+QUEUES = pytest.mark.parametrize("queue", ["memory", "JOBDIR", "scrapy-redis"])
+MARKS = pytest.mark.parametrize("mark", ["scheduled", "done"])
+ALL_MARKS = pytest.mark.parametrize("mark", ["scheduled", "done", "done, local"])
+LONG = pytest.mark.check
+#: A crawl that spins ends by this.
+SPINS = {"CLOSESPIDER_TIMEOUT": 10}
+
+
+@pytest.fixture
+def days(clockwork: Clockwork, project: Any) -> Any:
+    """Crawls on these days, on a server whose clock is set."""
+
+    def days(spider: Any, *days: int, answers: Any = None, **settings: Any) -> list[Any]:
+        ends, now = [], days[0]
+        answered = answers or [{}] * len(days)
+        for day, given in zip(days, answered, strict=True):
+            clockwork.go_on((day - now) * DAY)
+            now = day
+            url = clockwork.server.url
+            ends += project(spider, answers=given, REDIS_URL=url, **{**SPINS, **settings})
+        return ends
+
+    return days
+
+
+# Each key of a request's meta, with each queue and mark
+
+
+class Keys(Project):
+    """A good page and one that fails for each of some requests, which are the same in each crawl."""
+
+    requests: ClassVar[dict[str, dict[str, Any]]] = {
+        "plain": {},
+        "within": {"meta": {"tbloom_within": 1}},
+        "within-2": {"meta": {"tbloom_within": 2}},
+        "keep": {"meta": {"tbloom_keep": 1}},
+        "keep-2": {"meta": {"tbloom_keep": 2}},
+        "unfiltered": {"dont_filter": True},
+        "unfiltered-within": {"dont_filter": True, "meta": {"tbloom_within": 1}},
+        "done-True": {},
+        "done-False": {},
+    }
+    ends = ("good", "503", "raises")
+
+    def links(self) -> Iterator[Any]:
+        for name, request in self.requests.items():
+            for end in self.ends:
+                more = {key: dict(v) if key == "meta" else v for key, v in request.items()}
+                yield self.request(f"{name}-{end}", errback=self.failed, **more)
+
+    def parse(self, response: Response) -> Any:
+        self.say(response.request)
+        yield {"page": path_of(response)}
+        if path_of(response).endswith("raises") and self.settings.getbool("FIRST"):
+            raise ValueError
+
+    def failed(self, failure: Any) -> None:
+        self.say(failure.request)
+
+    def say(self, request: Any) -> None:
+        if path_of(request).startswith("done-"):
+            request.meta["tbloom_done"] = path_of(request).split("-")[1] == "True"
+
+
+#: How often it is asked for on the first day, the same day, the next one, and the one after that, if all goes well; and if it has
+#: failed in the first crawl with "done".
+EXPECTED = {
+    "plain": ([1, 0, 0, 0], [1, 1, 0, 0]),
+    "within": ([1, 0, 1, 1], [1, 1, 1, 1]),
+    "within-2": ([1, 0, 0, 1], [1, 1, 0, 1]),
+    "keep": ([1, 0, 1, 1], [1, 1, 1, 1]),
+    "keep-2": ([1, 0, 0, 1], [1, 1, 0, 1]),
+    "unfiltered": ([1, 1, 1, 1], [1, 1, 1, 1]),
+    "unfiltered-within": ([1, 1, 1, 1], [1, 1, 1, 1]),
+    "done-True": ([1, 0, 0, 0], [1, 0, 0, 0]),
+}
+#: A page of which the callback always says that it is not done: each crawl fetches it. (The third one drops the claim.)
+NEVER_DONE = [1, 1, 1, 1]
+
+
+@QUEUES
+@MARKS
+def test_the_keys_of_a_request_hold_with_each_queue_and_mark(
+    days: Any, tmp_path: Path, queue: str, mark: str
+) -> None:
+    """However the page ends, and on whatever day it is linked again."""
+    settings = {**marked(mark, tmp_path), **queued(queue, tmp_path)}
+    failing = {f"/{name}-503": [503] for name in Keys.requests}
+    crawls = [
+        *days(Keys, 0, answers=[failing], FIRST=True, **settings),
+        *days(Keys, 0, 1, 2, **settings),
+    ]
+    expected = {}
+    for name in Keys.requests:
+        good, failed = EXPECTED.get(name, (NEVER_DONE, NEVER_DONE))
+        if mark == "scheduled":
+            failed = good = good if name != "done-False" else EXPECTED["plain"][0]
+        expected |= {f"{name}-good": good, f"{name}-503": failed, f"{name}-raises": failed}
+    assert expected == times(crawls)
+    assert ["finished"] * 4 == [crawl.reason for crawl in crawls]
+
+
+class KeysOfOneDay(Keys):
+    requests: ClassVar[dict[str, dict[str, Any]]] = {
+        name: request for name, request in Keys.requests.items() if not name.startswith("keep")
+    }
+
+
+@pytest.mark.parametrize("queue", ["memory", "JOBDIR"])
+def test_the_keys_of_a_request_hold_without_a_server(
+    project: Any, tmp_path: Path, queue: str
+) -> None:
+    """On one day."""
+    settings = {**marked("done, local", tmp_path), **queued(queue, tmp_path)}
+    failing = {f"/{name}-503": [503] for name in Keys.requests}
+    crawls = [
+        *project(KeysOfOneDay, answers=failing, FIRST=True, **settings),
+        *project(KeysOfOneDay, **settings),
+        *project(KeysOfOneDay, **settings),
+    ]
+    good, failed = [1, 0, 0], [1, 1, 0]
+    expected = {}
+    for name in KeysOfOneDay.requests:
+        always = name.startswith("unfiltered") or name == "done-False"
+        is_done = name == "done-True"
+        for end in Keys.ends:
+            is_good = end == "good" or is_done
+            expected[f"{name}-{end}"] = [1, 1, 1] if always else good if is_good else failed
+    assert expected == times(crawls)
+
+
+# List pages
+
+
+class Lists(Project):
+    """As examples/news.py: list pages that lead to the next one, and articles; the keys are named in each request."""
+
+    pages = ("list-1",)
+    within: ClassVar[dict[str, Any]] = {"tbloom_within": 1}
+
+    def links(self) -> Iterator[Any]:
+        yield self.request("list-1", meta=dict(self.within))
+
+    def parse(self, response: Response) -> Any:
+        number = int(path_of(response).removeprefix("list-"))
+        yield self.request(f"article-{number}", callback=self.parse_article)
+        if number < 4:
+            yield self.request(f"list-{number + 1}", meta=dict(self.within))
+
+    def parse_article(self, response: Response) -> Any:
+        yield {"page": path_of(response)}
+
+
+@QUEUES
+@MARKS
+def test_list_pages_are_read_once_a_slice_and_articles_once_a_window(
+    days: Any, tmp_path: Path, queue: str, mark: str
+) -> None:
+    """Also the third list page and those behind it, whose request names the key as that of the page before it did."""
+    settings = {**marked(mark, tmp_path), **queued(queue, tmp_path)}
+    crawls = days(Lists, 0, 0, 1, 2, **settings)
+    lists = {f"list-{number}": [1, 0, 1, 1] for number in range(1, 5)}
+    articles = {f"article-{number}": [1, 0, 0, 0] for number in range(1, 5)}
+    assert {**lists, **articles} == times(crawls)
+    assert ["finished"] * 4 == [crawl.reason for crawl in crawls]
+    assert [[]] * 4 == [crawl.warnings("tbloom_within", "response") for crawl in crawls]
+
+
+class CopiesMeta(Project):
+    """A list page that gives each article its own meta (scrapy#2988)."""
+
+    key, value = "tbloom_within", 1
+
+    def links(self) -> Iterator[Any]:
+        yield self.request("list", meta={self.key: self.value})
+
+    def parse(self, response: Response) -> Any:
+        yield self.request("same", meta=response.meta, callback=self.note)
+        yield self.request("copy", meta=dict(response.meta), callback=self.note)
+        yield self.request("more", meta={**response.meta, "more": 1}, callback=self.note)
+        yield response.follow("/followed", meta=response.meta, callback=self.note)
+
+    def note(self, response: Response) -> Any:
+        yield {"page": path_of(response)}
+
+
+class CopiesKeep(CopiesMeta):
+    key, value = "tbloom_keep", 1
+
+
+class CopiesBoth(CopiesMeta):
+    """From page to page."""
+
+    def note(self, response: Response) -> Any:
+        yield {"page": path_of(response)}
+        behind = f"{path_of(response)}-behind"
+        if not path_of(response).endswith("behind"):
+            yield self.request(behind, meta=response.meta, callback=self.note)
+
+
+ARTICLES = ("same", "copy", "more", "followed")
+
+
+@QUEUES
+@MARKS
+@pytest.mark.parametrize(
+    "spider",
+    [CopiesMeta, *(pytest.param(spider, marks=LONG) for spider in (CopiesKeep, CopiesBoth))],
+)
+def test_a_key_that_comes_with_a_copied_meta_is_not_taken_over(
+    days: Any, tmp_path: Path, queue: str, mark: str, spider: Any
+) -> None:
+    """scrapy#2988: the list page is read each day, its articles once. One line warns."""
+    settings = {**marked(mark, tmp_path), **queued(queue, tmp_path)}
+    crawls = days(spider, 0, 1, **settings)
+    behind = [f"{page}-behind" for page in ARTICLES] if spider is CopiesBoth else []
+    assert {"list": [1, 1], **{page: [1, 0] for page in (*ARTICLES, *behind)}} == times(crawls)
+    assert 1 == len(crawls[0].warnings(spider.key))
+
+
+class CopiesTtl(CopiesMeta):
+    key, value = "tbloom_ttl", 60
+
+
+def test_a_lifetime_that_comes_with_a_copied_meta_is_not_taken_over(
+    clockwork: Clockwork, project: Any, tmp_path: Path
+) -> None:
+    """scrapy#2988, in an exact store."""
+    exact = {"TBLOOM_STORE": "exact", "TBLOOM_TTL": 3600, "TBLOOM_ERROR_RATE": None}
+    settings = {**marked("scheduled", tmp_path), **exact, "REDIS_URL": clockwork.server.url}
+    crawls = project(CopiesTtl, **settings)
+    clockwork.go_on(120)
+    crawls += project(CopiesTtl, **settings)
+    assert {"list": [1, 1], **{page: [1, 0] for page in ARTICLES}} == times(crawls)
+
+
+class CopiesDone(CopiesMeta):
+    """The list page says that it is done; the articles fail."""
+
+    def links(self) -> Iterator[Any]:
+        yield self.request("list")
+
+    def parse(self, response: Response) -> Any:
+        response.meta["tbloom_done"] = True
+        yield from super().parse(response)
+
+    def note(self, response: Response) -> Any:  # noqa: ARG002
+        raise ValueError
+
+
+@QUEUES
+def test_that_a_page_is_done_is_not_said_of_the_pages_behind_it(
+    project: Any, tmp_path: Path, queue: str
+) -> None:
+    """scrapy#2988"""
+    settings = {**marked("done", tmp_path), **queued(queue, tmp_path)}
+    crawls = project(CopiesDone, CopiesDone, **settings)
+    assert {"list": [1, 0], **{page: [1, 1] for page in ARTICLES}} == times(crawls)
+
+
+class RetriesLists(Project):
+    """List pages that are redirected, retried by Scrapy, by the callback and by the errback."""
+
+    pages = ("redirected", "retried", "by-callback", "by-errback")
+
+    def request(self, path: str, **more: Any) -> scrapy.Request:
+        return super().request(path, meta={"tbloom_within": 1}, errback=self.again, **more)
+
+    def parse(self, response: Response) -> Any:
+        if path_of(response) == "by-callback" and not response.meta.get("again"):
+            yield response.request.replace(
+                dont_filter=True, meta={**response.request.meta, "again": True}
+            )
+        else:
+            yield {"page": path_of(response)}
+
+    def again(self, failure: Any) -> Any:
+        if path_of(failure.request) == "by-errback" and not failure.request.meta.get("again"):
+            failure.request.meta["again"] = True
+            return failure.request.replace(dont_filter=True)
+        return None
+
+
+@QUEUES
+@MARKS
+def test_a_page_that_is_tried_again_or_redirected_keeps_its_keys(
+    days: Any, tmp_path: Path, queue: str, mark: str
+) -> None:
+    settings = {**marked(mark, tmp_path), **queued(queue, tmp_path)}
+    settings |= {"RETRY_ENABLED": True, "RETRY_TIMES": 1}
+    answers = {
+        "/redirected": ["/target"],
+        "/retried": [503, 200],
+        "/by-errback": [404, 200],
+    }
+    crawls = days(RetriesLists, 0, 0, 1, answers=[answers] * 3, **settings)
+    twice = [2, 0, 2]
+    assert {
+        "redirected": [1, 0, 1],
+        "target": [1, 0, 1],
+        "retried": twice,
+        "by-callback": twice,
+        "by-errback": twice,
+    } == times(crawls)
+    assert [[]] * 3 == [crawl.warnings("tbloom_within") for crawl in crawls]
+
+
+# Fleets
+
+
+class Polls(Project):
+    """Two crawlers, one after the other while the first one goes on. The list page fails for the first one."""
+
+    #: What has happened, in the process of both.
+    failed: ClassVar[Any] = None
+    over: ClassVar[Any] = None
+    meta: ClassVar[dict[str, Any]] = {"tbloom_within": 1}
+
+    @classmethod
+    def from_crawler(cls, crawler: Any, *args: Any, **kwargs: Any) -> Any:
+        if Polls.failed is None:
+            Polls.failed, Polls.over = asyncio.Event(), asyncio.Event()
+        return super().from_crawler(crawler, *args, **kwargs)
+
+    async def start(self) -> AsyncIterator[Any]:
+        if self.number == 0:
+            yield self.ask()
+            await asyncio.wait_for(Polls.over.wait(), 15)
+        else:
+            await asyncio.wait_for(Polls.failed.wait(), 15)
+            for _ in range(10):
+                if self.items:
+                    break
+                yield self.ask()
+                await asyncio.sleep(0.1)
+            Polls.over.set()
+
+    def ask(self) -> Any:
+        return self.request("list", meta=dict(self.meta), errback=self.note_failure)
+
+    def note_failure(self, failure: Any) -> None:  # noqa: ARG002
+        Polls.failed.set()
+
+
+@pytest.mark.parametrize("queue", ["memory", "scrapy-redis"])
+def test_one_failed_poll_of_a_list_page_does_not_stop_the_fleets(
+    project: Any, tmp_path: Path, queue: str
+) -> None:
+    """The other crawler polls it while the first one lives."""
+    settings = {**marked("done", tmp_path), **queued(queue, tmp_path)}
+    ends = project((Polls, Polls), answers={"/list": [503, 200]}, **settings)
+    assert 2 == sum(len(end.fetched) for end in ends)
+    assert [{"page": "list"}] == [item for end in ends for item in end.items]
+
+
+class PollsAlone(Project):
+    """A crawler that does not end: asks for the list page again and again."""
+
+    async def start(self) -> AsyncIterator[Any]:
+        for _ in range(4):
+            yield self.request("list", meta={"tbloom_within": 1}, errback=self.failed)
+            await asyncio.sleep(0.3)
+
+    def failed(self, failure: Any) -> None:
+        """It will be linked again."""
+
+
+@QUEUES
+@pytest.mark.parametrize(("answers", "asked"), [([503], 4), ([503, 503, 200], 3), ([200], 1)])
+def test_a_list_page_that_fails_is_polled_again_by_its_own_crawl(
+    project: Any, tmp_path: Path, queue: str, answers: list[int], asked: int
+) -> None:
+    """Without a pause."""
+    settings = {**marked("done", tmp_path), **queued(queue, tmp_path)}
+    [end] = project(PollsAlone, answers={"/list": answers}, **settings)
+    assert ["/list"] * asked == end.fetched
+
+
+@pytest.mark.parametrize("queue", ["memory", "scrapy-redis"])
+def test_a_fleet_polls_a_list_page_that_fails_again_and_again(
+    project: Any, tmp_path: Path, queue: str
+) -> None:
+    """Two crawlers ask for it four times, at the same moments: one of them at least gets it."""
+    settings = {**marked("done", tmp_path), **queued(queue, tmp_path)}
+    ends = project((PollsAlone, PollsAlone), answers={"/list": [503]}, **settings)
+    assert 4 <= sum(len(end.fetched) for end in ends) <= 8
+
+
+# A second run
+
+
+class Tutorial(Project):
+    """The spider of Scrapy's tutorial, whose start requests are filtered."""
+
+    def links(self) -> Iterator[Any]:
+        yield from (self.request(f"page-{number}") for number in (1, 2))
+
+
+class Sitemap(SitemapSpider):
+    """scrapy#4479"""
+
+    name = "sitemap"
+    site: str
+    number: int
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.sitemap_urls = [f"{self.site}robots.txt"]
+
+    def parse(self, response: Response) -> Any:
+        yield {"page": path_of(response)}
+
+
+class SitemapAgain(Sitemap):
+    """The recipe: the sitemap is read in each crawl."""
+
+    async def start(self) -> AsyncIterator[Any]:
+        async for request in super().start():
+            yield request.replace(dont_filter=True)
+
+    def _parse_sitemap(self, response: Response) -> Any:
+        for request in super()._parse_sitemap(response):
+            is_sitemap = request.callback == self._parse_sitemap
+            yield request.replace(dont_filter=True) if is_sitemap else request
+
+
+class SomeNew(Tutorial):
+    """One of its start requests is new in each crawl."""
+
+    def links(self) -> Iterator[Any]:
+        yield from super().links()
+        yield self.request(f"new-{self.number}")
+
+
+class NeverFiltered(Tutorial):
+    def links(self) -> Iterator[Any]:
+        yield self.request("start", dont_filter=True)
+
+
+_SITEMAP = (
+    b'<?xml version="1.0"?><urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">'
+    b"<url><loc>SITE/page-1</loc></url></urlset>"
+)
+SITE = {"/robots.txt": [b"Sitemap: SITE/sitemap.xml\n"], "/sitemap.xml": [_SITEMAP]}
+
+
+@ALL_MARKS
+@pytest.mark.parametrize("spider", [Tutorial, Sitemap])
+def test_a_second_run_whose_start_requests_were_all_seen_says_so_once(
+    project: Any, tmp_path: Path, mark: str, spider: Any
+) -> None:
+    """And names the remedy (scrapy#4479)."""
+    first, second = project(spider, spider, answers=SITE, **marked(mark, tmp_path))
+    assert first.fetched
+    assert [] == second.fetched
+    counts = [len(end.warnings("dont_filter", "tbloom_within")) for end in (first, second)]
+    assert [0, 1] == counts
+
+
+@ALL_MARKS
+@pytest.mark.parametrize("spider", [SomeNew, NeverFiltered])
+def test_a_second_run_that_fetches_something_says_nothing(
+    project: Any, tmp_path: Path, mark: str, spider: Any
+) -> None:
+    first, second = project(spider, spider, **marked(mark, tmp_path))
+    assert second.fetched
+    assert [] == first.warnings("dont_filter") == second.warnings("dont_filter")
+
+
+@ALL_MARKS
+def test_a_sitemap_is_read_again_by_the_recipe(project: Any, tmp_path: Path, mark: str) -> None:
+    """Its pages are not."""
+    crawls = project(SitemapAgain, SitemapAgain, answers=SITE, **marked(mark, tmp_path))
+    assert {"robots.txt": [1, 1], "sitemap.xml": [1, 1], "page-1": [1, 0]} == times(crawls)
+
+
+# Seeds
+
+
+class Seeds(RedisSpider):
+    """RedisSpider's requests are never filtered."""
+
+    name = "seeds"
+    site: str
+    number: int
+    redis_key = "seeds"
+
+    async def start(self) -> AsyncIterator[Any]:
+        for path in "ab":
+            self.server.rpush(self.redis_key, f"{self.site}{path}")
+        async for request in super().start():
+            yield request
+
+    def parse(self, response: Response) -> Any:
+        yield {"page": path_of(response)}
+
+
+class FilteredSeeds(Seeds):
+    """The recipe."""
+
+    def make_request_from_data(self, data: bytes) -> Any:
+        return super().make_request_from_data(data).replace(dont_filter=False)
+
+
+@MARKS
+@pytest.mark.parametrize(
+    ("spider", "expected"),
+    [(Seeds, [1, 1]), (FilteredSeeds, [1, 0])],
+)
+def test_the_seeds_of_a_redis_spider_are_filtered_by_the_recipe_only(
+    project: Any, name: str, tmp_path: Path, *, mark: str, spider: Any, expected: list[int]
+) -> None:
+    settings = {**marked(mark, tmp_path), **queued("scrapy-redis", tmp_path)}
+    settings |= {"REDIS_START_URLS_KEY": name, "MAX_IDLE_TIME_BEFORE_CLOSE": 1}
+    assert {"a": expected, "b": expected} == times(
+        project(spider, spider, **{**settings, "CLOSESPIDER_TIMEOUT": 2})
+    )
