@@ -1,0 +1,356 @@
+"""Links on their way into the queue: what becomes of them where the engine is idle or closes, or a component fails."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections import deque
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import scrapy
+from scrapy.core.scheduler import BaseScheduler, Scheduler
+from scrapy.exceptions import CloseSpider, DontCloseSpider
+from scrapy.http import Response
+from scrapy.utils.misc import build_from_crawler, load_object
+from scrapy.utils.request import RequestFingerprinter
+
+from tests.helpers.commands import TBLOOM
+from tests.helpers.crawl import Part
+from tests.helpers.projects import Project, marked, path_of, queued, times
+from tests.helpers.schedulers import ADDON, DONE, SCRAPY
+
+ALL_MARKS = pytest.mark.parametrize("mark", ["scheduled", "done", "done, local"])
+DONE_MARKS = pytest.mark.parametrize("mark", ["done", "done, local"])
+QUEUES = pytest.mark.parametrize("queue", ["memory", "JOBDIR", "scrapy-redis"])
+SPINS = {"CLOSESPIDER_TIMEOUT": 4}
+
+
+# The engine is idle
+
+
+class AtIdle(Project):
+    """Hands in requests whenever it is idle (scrapy#225)."""
+
+    idles = 0
+
+    @classmethod
+    def from_crawler(cls, crawler: Any, *args: Any, **kwargs: Any) -> Any:
+        spider = super().from_crawler(crawler, *args, **kwargs)
+        crawler.signals.connect(spider.idle, scrapy.signals.spider_idle)
+        return spider
+
+    def links(self) -> Iterator[Any]:
+        yield self.request("start", dont_filter=True)
+
+    def idle(self) -> None:
+        self.idles += 1
+        self.said.append(self.idles)
+        for request in self.at_idle():
+            self.crawler.engine.crawl(request)
+
+    def at_idle(self) -> Iterator[Any]:
+        yield self.request("seen")
+
+
+class ManyAtIdle(AtIdle):
+    def at_idle(self) -> Iterator[Any]:
+        yield from (self.request(f"seen-{number}") for number in range(30))
+
+
+class OneByOne(AtIdle):
+    """scrapy#2709: three requests, one at a time; the second one is a duplicate of the first one.
+
+    As Scrapy's documentation has it, the handler raises `DontCloseSpider` while it has more.
+    """
+
+    def idle(self) -> None:
+        pages = ["a", "a", "b"]
+        self.idles += 1
+        self.said.append(self.idles)
+        if self.idles <= len(pages):
+            self.crawler.engine.crawl(self.request(pages[self.idles - 1]))
+            raise DontCloseSpider
+
+
+class StaysAtIdle(AtIdle):
+    """As RedisSpider: a seen request each time, and it stays open for so long."""
+
+    def idle(self) -> None:
+        super().idle()
+        if self.idles < 20:
+            raise DontCloseSpider
+
+
+@pytest.mark.parametrize("mark", ["own", "scheduled", "done", "done, local"])
+@QUEUES
+@pytest.mark.parametrize("spider", [AtIdle, ManyAtIdle, OneByOne])
+def test_an_idle_crawl_that_hands_in_seen_requests_ends_as_with_scrapys_own_filter(
+    project: Any, tmp_path: Path, *, mark: str, queue: str, spider: Any
+) -> None:
+    """scrapy#225, #2709: a signal for each time that it is idle, and no more."""
+    own = {"DUPEFILTER_CLASS": "scrapy.dupefilters.RFPDupeFilter"}
+    settings = own if mark == "own" else marked(mark, tmp_path)
+    if queue == "scrapy-redis" and mark == "own":
+        settings = {"DUPEFILTER_CLASS": "scrapy_redis.dupefilter.RFPDupeFilter"}
+    [end] = project(spider, **settings, **queued(queue, tmp_path), **SPINS)
+    assert "finished" == end.reason
+    pages = {AtIdle: ["/seen"], OneByOne: ["/a", "/b"]}
+    expected = pages.get(spider, [f"/seen-{number}" for number in range(30)])
+    assert sorted(["/start", *expected]) == sorted(end.fetched)
+    assert len(end.said) < 10
+
+
+@ALL_MARKS
+def test_a_crawl_that_stays_open_gets_no_more_idle_signals_than_it_waits_for(
+    project: Any, tmp_path: Path, mark: str
+) -> None:
+    [end] = project(StaysAtIdle, **marked(mark, tmp_path), **SPINS)
+    assert (["/start", "/seen"], "finished") == (end.fetched, end.reason)
+    assert len(end.said) < 30
+
+
+class SeenFirst(Project):
+    """scrapy#706: many duplicates among the start requests, before a new one."""
+
+    def links(self) -> Iterator[Any]:
+        for _ in range(50):
+            yield self.request("a")
+        yield self.request("b")
+        for _ in range(50):
+            yield self.request("a")
+        yield self.request("c")
+
+
+@ALL_MARKS
+@pytest.mark.parametrize("concurrent", [1, 16])
+def test_start_requests_behind_duplicates_are_fetched(
+    project: Any, tmp_path: Path, mark: str, concurrent: int
+) -> None:
+    """scrapy#706: an engine that is idle meanwhile does not end the crawl."""
+    more = {**marked(mark, tmp_path), "CONCURRENT_REQUESTS": concurrent}
+    [end] = project(SeenFirst, **more)
+    assert ["/a", "/b", "/c"] == sorted(end.fetched)
+
+
+# The crawl closes
+
+
+class ClosesAtStart(Project):
+    """Asks for a page, and ends the crawl at once; in the second one it only asks."""
+
+    asks_again = True
+
+    async def start(self) -> AsyncIterator[Any]:
+        if self.asks_again or not self.number:
+            yield self.request("a")
+            yield self.request("b")
+        if not self.number:
+            raise CloseSpider("at once")
+
+
+class ClosesAndForgets(ClosesAtStart):
+    asks_again = False
+
+
+class ClosesInCallback(ClosesAtStart):
+    """The same in the callback of the first page."""
+
+    async def start(self) -> AsyncIterator[Any]:
+        yield self.request("start", dont_filter=True)
+
+    def parse(self, response: Response) -> Any:
+        if path_of(response) == "start":
+            if self.asks_again or not self.number:
+                yield self.request("a")
+                yield self.request("b")
+            if not self.number:
+                raise CloseSpider("at once")
+        yield {"page": path_of(response)}
+
+
+@ALL_MARKS
+@QUEUES
+def test_a_request_before_close_spider_in_start_is_fetched_by_the_next_crawl(
+    project: Any, tmp_path: Path, mark: str, queue: str
+) -> None:
+    """Where the first one has not."""
+    settings = {**marked(mark, tmp_path), **queued(queue, tmp_path)}
+    crawls = project(*[ClosesAtStart] * 3, **settings)
+    assert {"a": 1, "b": 1} == {page: sum(counts) for page, counts in times(crawls).items()}
+
+
+@DONE_MARKS
+@QUEUES
+@pytest.mark.parametrize("spider", [ClosesAndForgets, ClosesInCallback])
+def test_a_request_before_close_spider_is_fetched_though_nobody_asks_again(
+    project: Any, tmp_path: Path, mark: str, queue: str, spider: Any
+) -> None:
+    settings = {**marked(mark, tmp_path), **queued(queue, tmp_path)}
+    counted = times(project(*[spider] * 3, **settings))
+    assert {"a": 1, "b": 1} == {page: sum(counted[page]) for page in "ab"}
+
+
+# A component fails while a link is taken in
+
+
+class Parent(Project):
+    """A page with three links, of which one makes a component fail in the first crawl."""
+
+    pages = ("parent",)
+
+    def parse(self, response: Response) -> Any:
+        yield {"page": path_of(response)}
+        if path_of(response) == "parent":
+            for page in ("first", "fails", "last"):
+                yield self.request(page)
+
+
+def fails(request: Any, crawler: Any) -> bool:
+    return path_of(request) == "fails" and crawler.spider.number == 0
+
+
+class FailsToQueue(Scheduler):
+    """A project's scheduler."""
+
+    def enqueue_request(self, request: scrapy.Request) -> bool:
+        if fails(request, self.crawler):
+            raise ValueError("the disk is full")
+        return super().enqueue_request(request)
+
+
+class FailsToNotify(Part):
+    """An extension that is told of each request."""
+
+    def __init__(self, crawler: Any) -> None:
+        super().__init__(crawler)
+        crawler.signals.connect(self.scheduled, scrapy.signals.request_scheduled)
+
+    def scheduled(self, request: scrapy.Request) -> None:
+        if fails(request, self.crawler):
+            raise ValueError("no")
+
+
+class FailsToFingerprint(RequestFingerprinter):
+    """A project's fingerprinter, which can't read one of the requests."""
+
+    def __init__(self, crawler: Any) -> None:
+        super().__init__(crawler)
+        self.crawler = crawler
+
+    @classmethod
+    def from_crawler(cls, crawler: Any) -> Any:
+        return cls(crawler)
+
+    def fingerprint(self, request: scrapy.Request) -> bytes:
+        if fails(request, self.crawler):
+            raise ValueError("not for this one")
+        return super().fingerprint(request)
+
+
+@DONE_MARKS
+@pytest.mark.parametrize(
+    "component",
+    [
+        {"SCHEDULER": FailsToQueue},
+        {"REQUEST_FINGERPRINTER_CLASS": FailsToFingerprint},
+    ],
+    ids=["scheduler", "fingerprinter"],
+)
+def test_a_page_fails_whose_link_could_not_be_taken_in(
+    project: Any, tmp_path: Path, mark: str, component: Any
+) -> None:
+    """Or the crawl ends with one line: the next one fetches what is missing, in either case."""
+    crawls = project(*[Parent] * 3, **marked(mark, tmp_path), **component)
+    counted = times(crawls)
+    assert [1, 1, 0] == counted["parent"]
+    assert [0, 1, 0] == counted["fails"]
+    assert {"first": 1, "last": 1} == {page: sum(counted[page]) for page in ("first", "last")}
+
+
+@DONE_MARKS
+def test_a_handler_that_fails_loses_no_link(project: Any, tmp_path: Path, mark: str) -> None:
+    """Scrapy logs what it raises, and goes on."""
+    extension = {"EXTENSIONS": {FailsToNotify: 1}}
+    counted = times(project(Parent, Parent, **marked(mark, tmp_path), **extension))
+    assert {page: [1, 0] for page in ("parent", "first", "fails", "last")} == counted
+
+
+# A scheduler that asks no dupefilter
+
+
+class AsksNobody(BaseScheduler):
+    """A project's scheduler, in memory."""
+
+    def __init__(self) -> None:
+        self.queue: deque[scrapy.Request] = deque()
+
+    def has_pending_requests(self) -> bool:
+        return bool(self.queue)
+
+    def enqueue_request(self, request: scrapy.Request) -> bool:
+        self.queue.append(request)
+        return True
+
+    def next_request(self) -> scrapy.Request | None:
+        return self.queue.popleft() if self.queue else None
+
+
+class HasOne(AsksNobody):
+    """It even makes the dupefilter."""
+
+    @classmethod
+    def from_crawler(cls, crawler: Any) -> Any:
+        scheduler = cls()
+        kind = load_object(crawler.settings["DUPEFILTER_CLASS"])
+        scheduler.df = build_from_crawler(kind, crawler)  # type: ignore[attr-defined]
+        return scheduler
+
+
+class Twice(Project):
+    pages = ("a", "a")
+
+
+@pytest.mark.parametrize("scheduler", [AsksNobody, HasOne])
+@pytest.mark.parametrize("settings", [ADDON, DONE], ids=["scheduled", "done"])
+def test_a_scheduler_that_asks_no_dupefilter_is_refused(
+    project: Any, scheduler: Any, settings: dict[str, Any]
+) -> None:
+    """Before the first request: it would filter nothing, in silence."""
+    [end] = project(Twice, **settings, SCHEDULER=scheduler)
+    assert ([], "tbloom_error") == (end.fetched, end.reason)
+    assert 1 == len(end.warnings(scheduler.__name__))
+    assert end.warnings(scheduler.__name__)[0].startswith("ERROR")
+
+
+def test_the_class_alone_says_that_a_scheduler_does_not_ask_it(project: Any) -> None:
+    [end] = project(Twice, **SCRAPY, SCHEDULER=HasOne)
+    [line] = end.warnings(HasOne.__name__)
+    assert line.startswith("ERROR")
+
+
+@pytest.mark.parametrize(
+    "settings", [SCRAPY, ADDON, DONE], ids=["the class alone", "scheduled", "done"]
+)
+def test_doctor_names_a_scheduler_that_asks_no_dupefilter(
+    url: str, tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    """And no other."""
+    place = AsksNobody.__module__
+    for scheduler, found in (("AsksNobody", 1), ("FailsToQueue", 0)):
+        given = {"REDIS_URL": url, **settings, "SCHEDULER": f"{place}.{scheduler}"}
+        (tmp_path / "scrapy.cfg").write_text("[settings]\ndefault = settings\n")
+        lines = [f"{key} = {value!r}\n" for key, value in given.items()]
+        (tmp_path / "settings.py").write_text("".join(lines))
+        done = subprocess.run(
+            [*TBLOOM, "doctor"],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(Path.cwd())},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert found == done.returncode, done.stderr
+        assert found == done.stdout.count("AsksNobody")
