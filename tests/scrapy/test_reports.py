@@ -1,0 +1,236 @@
+"""What users of Scrapy and scrapy-redis have reported in public: with tbloom, no page is lost, and none is fetched for ever.
+
+The reports that the other files of this folder try: scrapy-redis#68, #178, rotating-proxies#48, scrapy#3843 (test_failed_pages),
+scrapy#2988, #4479 (test_recrawls), scrapy#225, #706, #2709 (test_links).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scrapy.exceptions import CloseSpider
+from scrapy.http import Response
+
+from tbloom import LocalBloom, TimeBloom
+from tests.helpers.crawl import Part
+from tests.helpers.projects import Project, marked, path_of, queued, times
+from tests.helpers.schedulers import DONE
+
+ALL_MARKS = pytest.mark.parametrize("mark", ["scheduled", "done", "done, local"])
+DONE_MARKS = pytest.mark.parametrize("mark", ["done", "done, local"])
+QUEUES = pytest.mark.parametrize("queue", ["memory", "JOBDIR", "scrapy-redis"])
+
+
+class Captcha(Project):
+    """Asks for its page again until there is no captcha, or three times."""
+
+    pages = ("solved", "never", "other")
+
+    def parse(self, response: Response, visit: int = 1) -> Any:
+        page = path_of(response)
+        if page == "other" or (page == "solved" and visit == 3):
+            yield {"page": page}
+        elif visit < 3:
+            yield self.again(response, {"visit": visit + 1})
+        else:
+            raise ValueError("still a captcha")
+
+    def again(self, response: Response, kwargs: dict[str, Any]) -> Any:
+        """By a request of its own."""
+        page = path_of(response)
+        return self.request(page, callback=self.parse, cb_kwargs=kwargs, dont_filter=True)
+
+
+class CaptchaByReplace(Captcha):
+    def again(self, response: Response, kwargs: dict[str, Any]) -> Any:
+        return response.request.replace(cb_kwargs=kwargs, dont_filter=True)
+
+
+@ALL_MARKS
+@QUEUES
+@pytest.mark.parametrize("spider", [Captcha, CaptchaByReplace])
+def test_a_callback_asks_for_its_page_again_past_the_filter(
+    project: Any, tmp_path: Path, *, mark: str, queue: str, spider: Any
+) -> None:
+    """scrapy-redis#78; and if the last answer is no better, the next crawl asks again."""
+    settings = {**marked(mark, tmp_path), **queued(queue, tmp_path)}
+    first, second = project(spider, spider, **settings)
+    assert {"solved": [3], "never": [3], "other": [1]} == times([first])
+    assert ["other", "solved"] == sorted(item["page"] for item in first.items)
+    again = [] if mark == "scheduled" else ["/never"]
+    assert again == sorted({*second.fetched})
+
+
+class TwoCallbacks(Project):
+    """Reads its page twice, the second time by another callback."""
+
+    pages = ("page",)
+
+    def parse(self, response: Response) -> Any:
+        yield self.request(path_of(response), callback=self.parse_again, dont_filter=True)
+
+    def parse_again(self, response: Response) -> Any:
+        if not self.number:
+            raise ValueError
+        yield {"page": path_of(response)}
+
+
+@DONE_MARKS
+def test_a_page_that_two_callbacks_read_is_done_after_the_second_one(
+    project: Any, tmp_path: Path, mark: str
+) -> None:
+    """scrapy#2662"""
+    first, second, third = project(*[TwoCallbacks] * 3, **marked(mark, tmp_path))
+    assert (2, 0) == (len(first.fetched), len(first.items))
+    assert [{"page": "page"}] == second.items
+    assert [] == third.fetched
+
+
+class DatabaseIsDown(Part):
+    """In the first crawl."""
+
+    def process_item(self, item: Any) -> Any:
+        if not self.crawler.spider.number:
+            raise CloseSpider("the database is down")
+        return item
+
+
+class Three(Project):
+    pages = ("a", "b", "c")
+
+
+@DONE_MARKS
+def test_a_pipeline_that_raises_close_spider_has_not_stored_its_item(
+    project: Any, tmp_path: Path, mark: str
+) -> None:
+    """scrapy#2405"""
+    down = {"ITEM_PIPELINES": {DatabaseIsDown: 1}}
+    first, second, third = project(*[Three] * 3, **marked(mark, tmp_path), **down)
+    assert [] == first.items
+    assert ["a", "b", "c"] == sorted(item["page"] for item in second.items)
+    assert [] == third.fetched
+
+
+class Chain(Project):
+    """Each page leads to the next one."""
+
+    def links(self) -> Iterator[Any]:
+        yield self.request("0")
+
+    def parse(self, response: Response) -> Any:
+        number = int(path_of(response))
+        yield {"page": number}
+        if number < 9:
+            yield self.request(str(number + 1))
+
+
+@ALL_MARKS
+@pytest.mark.parametrize("queue", ["JOBDIR", "scrapy-redis"])
+def test_a_chain_of_pages_goes_on_where_it_was_stopped(
+    project: Any, tmp_path: Path, mark: str, queue: str
+) -> None:
+    """scrapy#5312: a crawl that is resumed fetches more than one page."""
+    settings = {**marked(mark, tmp_path), **queued(queue, tmp_path)}
+    settings |= {"CLOSESPIDER_PAGECOUNT": 3, "CONCURRENT_REQUESTS": 1}
+    crawls = project(*[Chain] * 6, **settings)
+    assert [str(number) for number in range(10)] == [
+        path.strip("/") for crawl in crawls for path in crawl.fetched
+    ]
+
+
+class WaitsForTheFirst(Project):
+    """Asks for its second page once the first one is marked, or after some seconds."""
+
+    async def start(self) -> AsyncIterator[Any]:
+        first = self.request("first")
+        yield first
+        fingerprint = self.crawler.request_fingerprinter.fingerprint(first)
+        for _ in range(50):
+            if self.settings["TBLOOM_STORE"] == "local" or await asyncio.to_thread(
+                self.is_marked, fingerprint
+            ):
+                self.said.append("is marked")
+                break
+            await asyncio.sleep(0.1)
+        yield self.request("second")
+
+    def is_marked(self, fingerprint: bytes) -> bool:
+        place = self.settings["REDIS_URL"], self.settings["TBLOOM_KEY"]
+        with TimeBloom.from_url(*place, error_rate=1e-9) as seen:
+            return fingerprint in seen
+
+
+def test_a_page_is_marked_once_its_batch_is_stored_while_the_crawl_goes_on(
+    project: Any, tmp_path: Path
+) -> None:
+    """scrapy#7730: some versions stored a batch only at the crawl's end."""
+    feed = str(tmp_path / "batch-%(batch_id)d.jl")
+    feeds = {"FEEDS": {feed: {"format": "jsonlines", "batch_item_count": 1}}}
+    [end] = project(WaitsForTheFirst, **DONE, **feeds)
+    assert (["is marked"], ["/first", "/second"]) == (end.said, end.fetched)
+
+
+# A page that kills its crawler
+
+
+class Deadly(Project):
+    """Notes each page in a file, because its process does not live to tell of it. Only the first crawl has the links."""
+
+    def links(self) -> Iterator[Any]:
+        if self.settings.getbool("FIRST"):
+            yield self.request("good")
+            yield self.request("deadly", priority=-1)
+
+    async def parse(self, response: Response) -> Any:
+        self.note(path_of(response))
+        if path_of(response) == "deadly":
+            await asyncio.sleep(0.5)  # until the other page is marked
+            os.kill(os.getpid(), signal.SIGKILL)
+        yield {"page": path_of(response)}
+
+    def note(self, page: str) -> None:
+        with Path(self.settings["NOTES"]).open("a", encoding="utf-8") as notes:
+            notes.write(f"{page}\n")
+
+
+@pytest.mark.check
+@DONE_MARKS
+def test_a_page_that_kills_its_crawler_is_taken_over_three_times(
+    project: Any, tmp_path: Path, mark: str
+) -> None:
+    """By the crawls that come next, without a link; then one line names it."""
+    notes = tmp_path / "notes"
+    more = {**marked(mark, tmp_path), "NOTES": str(notes), "CONCURRENT_REQUESTS": 1}
+    more |= {"TBLOOM_SESSION_TTL": None if mark == "done, local" else 1}
+    ends = []
+    for number in range(6):
+        ends.append(project(Deadly, **more, FIRST=not number))
+        time.sleep(1.2)  # until the session has ended
+    fetched = notes.read_text(encoding="utf-8").split()
+    assert (1, 4) == (fetched.count("good"), fetched.count("deadly"))
+    assert [True] * 4 + [False] * 2 == [end is None for end in ends]
+    assert [1, 0] == [len(end[0].warnings("/deadly")) for end in ends[4:]]
+
+
+# Without a server: one process at a time
+
+
+def test_a_second_crawl_on_a_local_filter_ends_at_its_start_and_names_who_has_it(
+    project: Any, tmp_path: Path
+) -> None:
+    """In the same process, too: each line says who holds it."""
+    first, second = project((Three, Three), **marked("done, local", tmp_path))
+    refused, crawled = sorted((first, second), key=lambda end: len(end.fetched))
+    assert ([], "tbloom_error") == (refused.fetched, refused.reason)
+    assert (["/a", "/b", "/c"], "finished") == (sorted(crawled.fetched), crawled.reason)
+    [line] = refused.warnings(str(tmp_path / "seen"))
+    assert line.startswith("ERROR")
+    with LocalBloom(path=tmp_path / "seen", error_rate=1e-9) as seen:
+        assert 3 == seen.info().items
