@@ -79,8 +79,10 @@ class ClaimedRequests(PendingRequests):
         """Keep the crawl open while the pages of a crawler that may be dead may have to be taken over."""
         engine = self.crawl.crawler.engine
         # Another handler of the signal may have found something to do.
-        if engine and engine.spider_is_idle() and not self.is_finished:
-            raise DontCloseSpider
+        if engine and engine.spider_is_idle():
+            self.tracker.idle()
+            if not self.is_finished:
+                raise DontCloseSpider
 
     @property
     def is_finished(self) -> bool:

@@ -20,7 +20,7 @@ from tbloom.scrapy.done.notes import LEFT, RUNNING, write_note
 from tbloom.scrapy.done.page import Page
 from tbloom.scrapy.done.serialize import NotSerializable
 from tbloom.scrapy.done.stored import StoredItems
-from tbloom.scrapy.done.tracker import Tracker, for_next_crawl
+from tbloom.scrapy.done.tracker import Tracker
 from tbloom.scrapy.outage import CrawlBloom
 from tbloom.scrapy.settings import KEEP, TAKE_OVER, WITHIN
 
@@ -114,12 +114,11 @@ class Committer:
     def _note(self, page: Page, kind: str, **changes: Any) -> bool:
         if not self._has_notes:
             return False
-        token, request = page.token._replace(**changes), page.request
-        if kind == LEFT:
-            request = for_next_crawl(request)
+        origin = page.origin
+        token = page.token._replace(fingerprints=origin.fingerprints, **changes)
         try:
-            note = write_note(request, token, self._crawl.spider, kind)
-        except NotSerializable:  # a middleware's object in its meta: the note from before stays
+            note = write_note(origin.again(), token, self._crawl.spider, kind)
+        except NotSerializable:
             return False
         within = page.request.meta.get(WITHIN)
         self._outbox.notes.setdefault(within, {})[token.items[0]] = note

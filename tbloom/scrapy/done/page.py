@@ -16,6 +16,8 @@ from tbloom.scrapy.settings import DONE, TOKEN
 
 _TOKEN = re.compile(r"([0-9a-f]+) (\d{1,9}) (\d{1,9})((?: (?:[0-9a-f]{2})+)+)", re.ASCII)
 _SUCCESS = range(200, 300)
+#: Where Scrapy counts the retries of one request.
+RETRIES = "retry_times"
 
 
 class Token(NamedTuple):
@@ -63,13 +65,33 @@ def without(request: Request, *keys: str) -> Request:
     return request.replace(meta={key: v for key, v in request.meta.items() if key not in keys})
 
 
+class Origin(NamedTuple):
+    """The first request of a page as it came out of the queue: middlewares write into headers and meta."""
+
+    request: Request
+    headers: Any
+    meta: dict[str, Any]
+    fingerprints: tuple[str, ...]
+
+    @classmethod
+    def of(cls, request: Request, token: Token) -> Self:
+        """Return the origin of a page whose request has come out of the queue."""
+        return cls(request, request.headers.copy(), dict(request.meta), token.fingerprints)
+
+    def again(self) -> Request:
+        """Return the request as it was, for another crawl."""
+        meta = {key: value for key, value in self.meta.items() if key not in (RETRIES, DONE)}
+        return self.request.replace(headers=self.headers, meta=meta)
+
+
 @dataclass(slots=True, eq=False)
 class Page:
     """A page in work: from ``next_request`` until the scraper has finished it."""
 
     token: Token
-    #: The request that has come out of the queue.
+    #: The request that has come out of the queue, and the first one of the page.
     request: Request
+    origin: Origin
     #: The meta of the request that its response answers: a callback may write into it.
     meta: dict[str, Any]
     #: Whether the downloader has given something for it; the status of its response, or why there is none.

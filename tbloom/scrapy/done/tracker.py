@@ -23,14 +23,12 @@ from scrapy.spidermiddlewares.httperror import HttpError
 from twisted.python.failure import Failure
 
 from tbloom.scrapy.compat import call_soon, is_forbidden, is_offsite
-from tbloom.scrapy.done.page import Page, Token, pipeline_of, why_failed, without
+from tbloom.scrapy.done.page import RETRIES, Origin, Page, Token, pipeline_of, why_failed, without
 from tbloom.scrapy.settings import DONE, TOKEN, WITHIN, done_statuses, failed_pause
 
 logger: logging.Logger = logging.getLogger(__name__)
 
 _SHOWN_URLS = 3
-#: Where Scrapy counts the retries of one request.
-_RETRIES = "retry_times"
 
 
 @dataclass(slots=True)
@@ -62,8 +60,8 @@ class Tracker:
         self._pause = failed_pause(crawler.settings)
         #: By their first fingerprints.
         self._in_work: dict[str, Page] = {}
-        #: What has taken the items of pages that are in the queue again.
-        self._holders: dict[str, set[object]] = {}
+        #: Pages that are in the queue again.
+        self._again: dict[str, Page] = {}
         self._failed: dict[str, _Failed] = {}
         self._reasons: Counter[str] = Counter()
         self._urls: list[str] = []
@@ -78,9 +76,11 @@ class Tracker:
 
     def taken(self, request: Request, token: Token) -> None:
         """Begin to follow a page whose request is to be fetched."""
-        page = Page(token, request, request.meta)
-        page.holders = self._holders.pop(page.first, page.holders)
-        self._in_work[page.first] = page
+        before = self._again.pop(token.fingerprints[0], None)
+        origin = before.origin if before else Origin.of(request, token)
+        page = self._in_work[token.fingerprints[0]] = Page(token, request, origin, request.meta)
+        if before:
+            page.holders = before.holders
 
     def continued(self, request: Request) -> Page | None:
         """Return the page that goes on as this request, which a downloader middleware gave; None: it is a new link."""
@@ -99,7 +99,7 @@ class Tracker:
         if page is None or page.again or page.next or not request.dont_filter:
             return False
         last = page.request
-        is_later = request.meta.get(_RETRIES, 0) > last.meta.get(_RETRIES, 0)
+        is_later = request.meta.get(RETRIES, 0) > last.meta.get(RETRIES, 0)
         is_same = (request.url, request.method, request.body) == (last.url, last.method, last.body)
         if is_later or is_same:
             page.again = request
@@ -109,8 +109,11 @@ class Tracker:
         """Stop following a page that is in the queue again."""
         first = token.fingerprints[0]
         self._in_work.pop(first, None)
-        if page.holders:
-            self._holders[first] = page.holders
+        self._again[first] = page
+
+    def idle(self) -> None:
+        """Forget pages that were in the queue again: other processes have taken them out of it."""
+        self._again.clear()
 
     def pauses(self, fingerprint: str) -> bool | None:
         """Return whether a link to a page that has failed is not followed yet; None: the page has not failed in this crawl."""
@@ -199,8 +202,7 @@ class Tracker:
         if reason:
             self.leave(reason, page)
         elif goes_on:
-            if page.holders:
-                self._holders[page.first] = page.holders
+            self._again[page.first] = page
         else:
             self._failed.pop(page.first, None)
             self._commit(page)
@@ -239,8 +241,3 @@ class Tracker:
             message = "%d pages have failed, and are left to the next crawl (%s), for example %s"
             reasons = ", ".join(f"{reason}: {n}" for reason, n in self._reasons.most_common())
             logger.warning(message, self._reasons.total(), reasons, " ".join(self._urls))
-
-
-def for_next_crawl(request: Request) -> Request:
-    """Return the request of a page that has failed as another crawl is to fetch it."""
-    return without(request, _RETRIES, DONE)
