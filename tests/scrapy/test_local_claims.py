@@ -1,0 +1,379 @@
+"""Claims without a server (``TBLOOM_STORE = "local"``): what one process leaves, the next one takes over; two don't work at once."""
+
+from __future__ import annotations
+
+import errno
+import multiprocessing
+import os
+import random
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tbloom import Claim, ConfigMismatch, LocalBloom, TBloomError
+from tbloom.scrapy.done import local
+from tbloom.scrapy.done.local import ClaimsLocked, CrawlLocal
+
+NEW, SEEN, BUSY = Claim.NEW, Claim.SEEN, Claim.BUSY
+A, B, C = b"a" * 20, b"b" * 20, b"c" * 20
+DAY = 86_400_000
+_FORK = multiprocessing.get_context("fork")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "seen.tbloom"
+
+
+@pytest.fixture
+def start(path: Path) -> Iterator[Any]:
+    """Open the claims on the test's own file, as a crawl does."""
+    opened = list[CrawlLocal]()
+
+    def start(path: Path | None = path, now: int | None = None, **parameters: Any) -> CrawlLocal:
+        seen = CrawlLocal(path=path, **{"capacity": 1000, "error_rate": 1e-9, **parameters})
+        opened.append(seen)
+        if now is not None:
+            seen._protocol.clock = lambda: now
+        seen.open_claims()
+        return seen
+
+    yield start
+    for seen in opened:
+        seen.close()
+
+
+def in_another_process(work: Callable[[], Any]) -> Any:
+    """Return what a forked process answers; None if it was killed."""
+    answer, send = _FORK.Pipe(duplex=False)
+    process = _FORK.Process(target=lambda: send.send(work()))
+    process.start()
+    send.close()
+    with suppress(EOFError):
+        return answer.recv()
+    process.join()
+    return None
+
+
+# The answers
+
+
+@pytest.mark.parametrize("where", ["a file", "memory"])
+def test_an_item_is_new_once_until_it_is_released(start: Any, path: Path, where: str) -> None:
+    seen = start(path if where == "a file" else None)
+    assert [NEW, BUSY, NEW] == seen.claim_many([A, A, B], notes=["1", "2", "3"])
+    assert [BUSY, BUSY, None] == [*map(seen.known, (A, B, C))]
+    seen.commit_many([A, C])
+    seen.release_many([B])
+    assert [SEEN, NEW, SEEN] == seen.claim_many([A, B, C])
+    assert (0, {}, []) == (seen.uncommitted([A]), *seen.look_around(9, ""))
+
+
+def test_the_own_session_claims_again(start: Any) -> None:
+    seen = start()
+    seen.claim_many([A, B], notes=["old", "old"])
+    assert [NEW, BUSY, NEW] == seen.claim_many([A, A, C], None, ["new"] * 3, seen.session)
+    assert [BUSY] == seen.claim_many([A], None, ["other"], "0123")
+    seen.close()
+    assert ["new", "new", "old"] == sorted(start().take_over(9, ""))
+
+
+def test_within_and_keep(start: Any) -> None:
+    """A list page counts as seen in the newest slice only; what is kept for one slice is not seen in the next."""
+    now = DAY * 20_000
+    first = start(now=now)
+    first.commit_many([A, B])
+    first.commit_many([C], keep=1)
+    first.close()
+    second = start(now=now + DAY)
+    assert [NEW, SEEN, NEW] == second.claim_many([A], within=1) + second.claim_many([B, C])
+    second.commit_many([A])
+    assert [SEEN] == second.claim_many([A], within=1)
+    second.claim_many([B], within=1)
+    second.commit_many([B], keep=2)
+    assert [SEEN] == second.claim_many([B], within=1)
+
+
+# What is left
+
+
+@pytest.mark.parametrize("end", ["closed", "killed"])
+def test_claims_with_a_note_are_taken_over_once(start: Any, end: str) -> None:
+    """In their order, by their beginnings; those without a note have ended, and what is done or released does not come back."""
+
+    def work() -> None:
+        seen = start()
+        items = [bytes([i]) * 20 for i in range(8)]
+        notes = [f"{'run' if i % 2 else 'left'} {i}" for i in range(8)]
+        assert [NEW] * 8 == seen.claim_many(items, notes=notes)
+        assert [NEW, NEW] == seen.claim_many([A, B])
+        seen.commit_many(items[:2])
+        seen.release_many(items[2:4])
+        seen.note_again({items[5]: "left again", C: "of nobody"})
+        if end == "killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+        seen.close()
+
+    in_another_process(work)
+    for _ in range(2):
+        seen = start()
+        assert [NEW, NEW] == seen.claim_many([A, B])
+        assert ["left 4"] == seen.take_over(1, "left")
+        assert ["left again", "left 6"] == seen.take_over(9, "left")
+        assert [] == seen.take_over(9, "left")
+        assert ["run 7"] == seen.look_around(9, "run")[1]
+        assert [BUSY] == seen.claim_many([bytes([4]) * 20])
+        seen.close()  # nothing of it is done
+    seen = start()
+    seen.commit_many([bytes([i]) * 20 for i in range(8)])
+    assert [] == seen.take_over(9, "")
+    seen.close()
+    assert [] == start().take_over(9, "")
+
+
+def test_a_link_to_what_is_left_claims_it(start: Any) -> None:
+    first = start()
+    first.claim_many([A, B], notes=["old", "old"])
+    first.close()
+    second = start()
+    assert [NEW, NEW] == second.claim_many([A, B], notes=["new", ""])
+    assert [] == second.take_over(9, "")
+    second.close()
+    assert ["new"] == start().take_over(9, "")
+
+
+def test_what_the_filter_has_seen_is_not_taken_over(start: Any) -> None:
+    """As after a kill between a commit and the end of the claim. The claim of a list page asks the newest slices only."""
+    now = DAY * 20_000
+    first = start(now=now)
+    first.commit_many([A, B])
+    first.close()
+    second = start(now=now + DAY)
+    second.claim_many([A, B], 1, ["A", "B"])
+    LocalBloom.add_many(second, [B], within=1)
+    second.close()
+    assert ["A"] == start(now=now + DAY).take_over(9, "")
+
+
+@pytest.mark.parametrize(("granularity", "left"), [("d", []), (None, ["A"])])
+def test_a_claim_ends_with_the_window(start: Any, granularity: str | None, left: list[str]) -> None:
+    own: dict[str, Any] = {"granularity": granularity, **({"slices": 7} if granularity else {})}
+    first = start(now=DAY * 20_000, **own)
+    first.claim_many([A], notes=["A"])
+    first.close()
+    assert left == start(now=DAY * 20_007, **own).take_over(9, "")
+
+
+def test_clear_forgets_claims(start: Any) -> None:
+    first = start()
+    first.claim_many([A], notes=["A"])
+    first.close()
+    second = start()
+    second.claim_many([B], notes=["B"])
+    second.clear()
+    assert ([], [NEW, NEW]) == (second.take_over(9, ""), second.claim_many([A, B]))
+    second.close()
+    assert [] == start().take_over(9, "")
+
+
+# The file
+
+
+def test_half_a_line_and_other_texts_are_passed_over(start: Any, path: Path) -> None:
+    first = start()
+    first.claim_many([A, B], notes=["A\nÄ\ud83d", "B"])
+    first.close()
+    file = Path(f"{path}.claims")
+    lines = file.read_bytes().splitlines(keepends=True)
+    others = [
+        b"\n",
+        b"\xff\n",
+        b"zz 1 2 3\n",
+        b"aa 1 2\n",
+        b'aa x 0 ""\n',
+        b"[" * 9999 + b"\n",
+    ]
+    file.write_bytes(b"".join([lines[0], *others, lines[1], A.hex().encode()]))
+    second = start()
+    assert ["A\nÄ\ud83d", "B"] == second.take_over(9, "")
+    assert len(file.read_bytes().splitlines()) == 2
+
+
+@pytest.mark.parametrize("cut", range(60, 170, 7))
+def test_a_file_that_was_cut_off_is_right_up_to_there(start: Any, path: Path, cut: int) -> None:
+    first = start()
+    first.claim_many([A, B], notes=["A", "B"])
+    first.commit_many([A])
+    first.close()
+    file = Path(f"{path}.claims")
+    content = file.read_bytes()
+    file.write_bytes(content[:cut])
+    lines = content[:cut].count(b"\n")
+    assert (["B"] if lines >= 2 else []) == start().take_over(9, "")
+
+
+def test_the_file_is_never_much_longer_than_what_it_holds(
+    start: Any, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local, "_SLACK", 1000)
+    file, note, longest = Path(f"{path}.claims"), "x" * 50, 0
+    seen = start()
+    for i in range(500):
+        items = [b"%20d" % i, b"%20d" % (i % 10 + 1000)]
+        seen.claim_many(items, notes=[note, note])
+        seen.commit_many(items[:1])
+        longest = max(longest, file.stat().st_size)
+    assert longest < 1000 + 4 * 10 * (len(note) + 70)
+    seen.close()
+    assert 10 == len(start().take_over(99, ""))
+    assert 10 == len(file.read_bytes().splitlines())
+
+
+def test_a_full_disk_ends_the_crawl_and_leaves_whole_lines(
+    start: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = start()
+    seen.claim_many([A], notes=["A"])
+    write = os.write
+
+    def fills_up(fd: int, data: Any) -> int:
+        if len(data) < 50:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(fd, data[:20])
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", fills_up)
+        with pytest.raises(TBloomError, match="No space left"):
+            seen.claim_many([B], notes=["B"])
+    assert [NEW] == seen.claim_many([C], notes=["C"])
+    seen.close()
+    assert ["A", "C"] == start().take_over(9, "")
+
+
+# The lock
+
+
+def test_the_second_process_is_told_who_holds_the_lock(start: Any, path: Path) -> None:
+    began = datetime.now(UTC).replace(microsecond=0)
+    seen = start()
+
+    def second() -> tuple[str, dict[str, Any]]:
+        with pytest.raises(ClaimsLocked) as caught:
+            start()
+        return str(caught.value), dict(caught.value.holder)
+
+    # In this process, too.
+    for text, holder in (second(), in_another_process(second)):
+        assert (os.getpid(), socket.gethostname()) == (holder["pid"], holder["host"])
+        assert began <= datetime.fromisoformat(holder["since"]) <= datetime.now(UTC)
+        assert (
+            f"{path} is in use by process {os.getpid()} on {socket.gethostname()}, since " in text
+        )
+        assert "TBLOOM_PATH" in text
+    # It has changed nothing, and other uses of the filter go on.
+    assert [NEW] == seen.claim_many([A], notes=["A"])
+    with LocalBloom(path=path, capacity=1000, error_rate=1e-9) as other:
+        assert other.add("x")
+    seen.close()
+    assert ["A"] == start().take_over(9, "")
+
+
+@pytest.mark.parametrize("content", [b"", b"x", b"[1]", b"{}", b"7"])
+def test_a_lock_without_a_name(start: Any, path: Path, content: bytes) -> None:
+    start()
+    Path(f"{path}.lock").write_bytes(content)
+    with pytest.raises(ClaimsLocked, match="is in use by"):
+        start()
+
+
+def test_a_dead_process_does_not_block(start: Any) -> None:
+    """Also not if a child that it has forked lives on."""
+    live, end = _FORK.Pipe(duplex=False)
+
+    def work() -> None:
+        start().claim_many([A], notes=["A"])
+        _FORK.Process(target=live.recv).start()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    process = _FORK.Process(target=work)
+    process.start()
+    process.join()
+    assert -signal.SIGKILL == process.exitcode
+    assert ["A"] == start().take_over(9, "")
+    end.send(None)  # to the child
+
+
+def test_a_forked_child_has_no_claims(start: Any) -> None:
+    seen = start()
+    seen.claim_many([A], notes=["A"])
+
+    def work() -> None:
+        with pytest.raises(TBloomError, match=f"those of process {os.getppid()}"):
+            seen.claim_many([B], notes=["B"])
+        seen.close()
+
+    in_another_process(work)
+    with pytest.raises(ClaimsLocked):
+        start()
+    assert [BUSY, NEW] == seen.claim_many([A, B], notes=["A", "B"])
+
+
+def test_a_filter_with_other_parameters_is_not_locked(start: Any) -> None:
+    first = start()
+    first.commit_many([A])
+    first.close()
+    with pytest.raises(ConfigMismatch):
+        start(capacity=2000)
+    assert [SEEN] == start().claim_many([A])
+
+
+def test_any_calls_leave_what_is_claimed_and_not_done(
+    start: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Against sets, with kills in between."""
+    monkeypatch.setattr(local, "_SLACK", 300)
+    draw = random.Random(61)
+    items = [bytes([i]) * 20 for i in range(12)]
+    done, claimed, left = set[bytes](), dict[bytes, str](), dict[bytes, str]()
+    seen = start()
+    for step in range(1500):
+        some, verb = draw.sample(items, draw.randrange(1, 4)), draw.randrange(20)
+        if verb < 9:
+            notes = [draw.choice(["", f"{step} {i}"]) for i in range(len(some))]
+            answers = [SEEN if i in done else BUSY if i in claimed else NEW for i in some]
+            assert answers == seen.claim_many(some, notes=notes)
+            new = {i: n for i, n, answer in zip(some, notes, answers, strict=True) if answer is NEW}
+            claimed |= new
+            left = {i: n for i, n in left.items() if i not in new}
+        elif verb < 12:
+            seen.release_many(some)
+            claimed = {i: n for i, n in claimed.items() if i not in some}
+        elif verb == 12:
+            seen.commit_many(some[:1])
+            done.add(some[0])
+            claimed.pop(some[0], None)
+            left.pop(some[0], None)
+        elif verb < 15:
+            seen.note_again({some[0]: f"again {step}"})
+            claimed |= {some[0]: f"again {step}"} if some[0] in claimed else {}
+        elif verb < 18:
+            taken = seen.take_over(2, "")
+            assert len(taken) == min(2, len(left))
+            found = {i: n for i, n in left.items() if n in taken}
+            assert sorted(found.values()) == sorted(taken)
+            claimed |= found
+            left = {i: n for i, n in left.items() if i not in found}
+        elif verb == 18:
+            seen.clear()
+            done, claimed, left = set(), {}, {}
+        else:
+            seen.close()
+            left |= {i: n for i, n in claimed.items() if n}
+            claimed = {}
+            seen = start()
