@@ -21,9 +21,18 @@ from tbloom.errors import ConfigError, TBloomError
 from tbloom.scrapy.compat import is_trial, untested_versions
 from tbloom.scrapy.crawl import crawl_of, ending_at_an_error
 from tbloom.scrapy.done.claimed import ClaimedRequests
+from tbloom.scrapy.done.local import CrawlLocal
 from tbloom.scrapy.extras.shadow import shadowed
 from tbloom.scrapy.options import address_of, naming_redis, read_options
-from tbloom.scrapy.outage import NEW, Answer, AnyStore, CrawlBloom, CrawlExact, Guess
+from tbloom.scrapy.outage import (
+    NEW,
+    Answer,
+    AnyStore,
+    ClaimStore,
+    CrawlBloom,
+    CrawlExact,
+    Guess,
+)
 from tbloom.scrapy.pending import PendingRequests
 from tbloom.scrapy.settings import FLUSH, MARK, SHADOW
 
@@ -92,9 +101,12 @@ class DupeFilter(RFPDupeFilter):
             expected = "'scheduled', or tbloom's add-on: ADDONS = {'tbloom.scrapy.Addon': 500}"
             raise ConfigError(MARK.name, mark, expected)
         spider = crawl.crawler.spider or crawl.crawler.spidercls
-        crawl.open(read_options(self._settings, spider.name))
-        seen = crawl.answers.seen
-        if mark == "done" and isinstance(seen, CrawlBloom):
+        answers = read_options(self._settings, spider.name)
+        seen = answers.seen
+        if isinstance(seen, CrawlLocal):
+            seen.open_claims()
+        crawl.open(answers)
+        if mark == "done" and isinstance(seen, ClaimStore):
             crawl.pending = ClaimedRequests(crawl, crawl.scheduler, seen, shared=self._shares_queue)
         elif crawl.scheduler is not None and not isinstance(seen, LocalBloom):
             crawl.pending = PendingRequests(crawl, crawl.scheduler)

@@ -21,6 +21,7 @@ from tbloom.engine.client import RETRY_FOR
 from tbloom.engine.urls import SOCKET_TIMEOUT, parse_url, without_retries, without_secrets
 from tbloom.engine.urls import make_client as client_of
 from tbloom.errors import ConfigError, ConfigMismatch, ServerTooOld, shown
+from tbloom.scrapy.done.local import CrawlLocal
 from tbloom.scrapy.outage import Answers, AnyStore, CrawlBloom, CrawlExact
 from tbloom.scrapy.settings import (
     FILTER,
@@ -168,7 +169,7 @@ def read_options(settings: BaseSettings, spider: str, suffix: str = "", **own: A
     """
     check_settings(settings)
     store, mark, shadow = (setting.value(settings) for setting in (STORE, MARK, SHADOW))
-    if mark == "done" and (shadow or store != "bloom"):
+    if mark == "done" and (shadow or store == "exact"):
         other = SHADOW.name if shadow else f"{STORE.name} = {store!r}"
         raise ConfigError(MARK.name, mark, f"'scheduled', with {other}")
     if shadow and store != "bloom":
@@ -197,7 +198,8 @@ def _make_store(
     if store == "local":
         if "path" in found:
             found["path"] = expand(FILTER["path"], found["path"], spider=spider)
-        return LocalBloom(name=name, **found)
+        kind = CrawlLocal if MARK.value(settings) == "done" else LocalBloom
+        return kind(name=name, **found)
     client, retry_for = make_client(settings)
     found = {**retry_for, **found, **own}
     if store == "bloom":

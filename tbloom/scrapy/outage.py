@@ -25,6 +25,7 @@ from tbloom.engine.retries import is_outage
 from tbloom.engine.sync import SyncDriver
 from tbloom.errors import ConfigMismatch, FilterFull, TBloomError
 from tbloom.scrapy.compat import is_told_to_end
+from tbloom.scrapy.done.local import CrawlLocal
 from tbloom.scrapy.settings import ON_ERROR
 
 T = TypeVar("T")
@@ -206,6 +207,8 @@ Answer = Claim | Guess
 NEW = (Claim.NEW, Guess.SCHEDULED)
 #: Any store of a crawl. (A local one always answers.)
 AnyStore = CrawlBloom | CrawlExact | LocalBloom
+#: A store with claims.
+ClaimStore = CrawlBloom | CrawlLocal
 
 
 class _Kind(NamedTuple):
@@ -281,7 +284,7 @@ class Answers:
     def _ask(
         self, items: list[bytes], notes: list[str] | None, arguments: dict[str, Any]
     ) -> list[Answer]:
-        if notes is not None and isinstance(self.seen, CrawlBloom):
+        if notes is not None and isinstance(self.seen, ClaimStore):
             return [*self.seen.claim_many(items, notes=notes, **arguments)]
         return [
             Claim.NEW if is_new else Claim.SEEN for is_new in self.seen.add_many(items, **arguments)
@@ -312,7 +315,7 @@ class Answers:
             arguments = dict(kind.arguments)
             if not kind.claims:
                 self._ask([*notes], None, arguments)
-            elif notes and isinstance(self.seen, CrawlBloom):
+            elif notes and isinstance(self.seen, ClaimStore):
                 # This process works on them, whatever the answer is.
                 self.seen.note_again(notes, **arguments)
         self._unsent.clear()

@@ -23,7 +23,7 @@ from tbloom.errors import ConfigError, TBloomError
 from tbloom.scrapy.compat import call_soon, wake_engine
 from tbloom.scrapy.crawl import Crawl
 from tbloom.scrapy.done.page import Page, Token
-from tbloom.scrapy.outage import Answer, AnyStore, CrawlBloom, CrawlExact, Guess
+from tbloom.scrapy.outage import Answer, AnyStore, ClaimStore, CrawlExact, Guess
 from tbloom.scrapy.settings import KEEP, STORE, TTL, WITHIN, Setting, naming_settings
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -148,7 +148,7 @@ class PendingRequests:
             self.crawl.fail(error)
             return PendingRequest(request, answer=Guess.DROPPED)
         pending = PendingRequest(request, item := self.crawl.fingerprint(request), arguments)
-        if not arguments and isinstance(seen, CrawlBloom):
+        if not arguments and isinstance(seen, ClaimStore):
             pending.answer = seen.known(item)
         return pending
 

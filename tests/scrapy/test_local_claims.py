@@ -70,6 +70,7 @@ def test_an_item_is_new_once_until_it_is_released(start: Any, path: Path, where:
     assert [NEW, BUSY, NEW] == seen.claim_many([A, A, B], notes=["1", "2", "3"])
     assert [BUSY, BUSY, None] == [*map(seen.known, (A, B, C))]
     seen.commit_many([A, C])
+    assert [SEEN, BUSY, SEEN] == [*map(seen.known, (A, B, C))]
     seen.release_many([B])
     assert [SEEN, NEW, SEEN] == seen.claim_many([A, B, C])
     assert (0, {}, []) == (seen.uncommitted([A]), *seen.look_around(9, ""))

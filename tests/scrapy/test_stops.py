@@ -18,7 +18,7 @@ import pytest
 from scrapy import Request
 from scrapy.utils.request import fingerprint
 
-from tbloom import TimeBloom
+from tbloom import LocalBloom, TimeBloom
 from tests.helpers import crawl as crawls
 from tests.helpers.forked import Forked
 from tests.helpers.schedulers import ADDON
@@ -75,9 +75,11 @@ class Tree:
 
     def is_marked(self) -> bool:
         """Whether the filter has seen all pages but the first."""
-        place = self._settings["REDIS_URL"], self._settings["TBLOOM_KEY"]
         pages = [Request(f"{self._site}{page}") for page in range(1, self._pages)]
-        with TimeBloom.from_url(*place, capacity=CAPACITY, error_rate=ERROR_RATE) as seen:
+        size: Any = {"capacity": CAPACITY, "error_rate": ERROR_RATE}
+        place = self._settings["REDIS_URL"], self._settings["TBLOOM_KEY"]
+        path = self._settings.get("TBLOOM_PATH")
+        with LocalBloom(path=path, **size) if path else TimeBloom.from_url(*place, **size) as seen:
             return all(seen.contains_many(map(fingerprint, pages)))
 
     def stop(self, how: str) -> None:
@@ -112,8 +114,11 @@ def read(path: Path) -> str:
 def plant(url: str, name: str, site: str, tmp_path: Path) -> Any:
     """A tree of so many pages, on the test's own filter."""
 
-    def plant(pages: int, mark: str, queue: str, feed: str = "jsonlines") -> Tree:
+    def plant(
+        pages: int, mark: str, queue: str, feed: str = "jsonlines", store: str = "bloom"
+    ) -> Tree:
         file, options = FEEDS[feed]
+        local = {"TBLOOM_STORE": "local", "TBLOOM_PATH": str(tmp_path / "seen.tbloom")}
         settings = {
             **ADDON,
             **QUEUES[queue],
@@ -124,7 +129,7 @@ def plant(url: str, name: str, site: str, tmp_path: Path) -> Any:
             "TBLOOM_CAPACITY": CAPACITY,
             "TBLOOM_ERROR_RATE": ERROR_RATE,
             "TBLOOM_MARK": mark,
-            "TBLOOM_SESSION_TTL": 5,
+            **(local if store == "local" else {"TBLOOM_SESSION_TTL": 5}),
             "FEEDS": {str(tmp_path / file): options},
         }
         return Tree(tmp_path, site, pages, settings)
@@ -141,15 +146,22 @@ class Row(NamedTuple):
     feed: str = "jsonlines"
     pages: bool | None = False
     items: bool | None = False
+    store: str = "bloom"
 
 
 #: docs/scrapy.md says what each mark loses. Each way to stop, each mark, each queue and each feed is in a row.
-ROWS = [Row("done", "pages"), Row("scheduled", "SIGINT", "disk")]
+ROWS = [
+    Row("done", "pages"),
+    Row("done", "SIGKILL", store="local"),
+    Row("scheduled", "SIGINT", "disk"),
+]
 LONG = [
     *(Row("done", how) for how in STOPPED_BY if how != "pages"),
     *(Row("done", how, "scrapy-redis") for how in ("SIGINT", "SIGKILL")),
     *(Row("done", how, "disk") for how in ("pages", "SIGKILL")),
     *(Row("done", how, feed="gzip") for how in ("SIGINT", "SIGKILL")),
+    *(Row("done", how, store="local") for how in STOPPED_BY if how != "SIGKILL"),
+    *(Row("done", how, "disk", store="local") for how in STOPPED_BY),
     Row("scheduled", "SIGTERM", "scrapy-redis"),
     Row("scheduled", "SIGINT", pages=True, items=True),
     Row("scheduled", "SIGKILL", "disk", pages=True, items=True),
@@ -159,12 +171,12 @@ LONG = [
 @pytest.mark.parametrize(
     "row",
     [pytest.param(row, marks=[pytest.mark.check] * (row in LONG)) for row in ROWS + LONG],
-    ids=lambda row: ", ".join(row[:4]),
+    ids=lambda row: ", ".join([*row[:4], *[row.store] * (row.store != "bloom")]),
 )
 def test_a_crawl_that_is_stopped_eight_times(plant: Any, tmp_path: Path, row: Row) -> None:
     """Pages and items are missing only where nothing else is promised. With "done", all pages are marked; and
     none is fetched twice, unless the crawl is killed. (The filter is not asked for the start page.)"""
-    tree = plant(PAGES, row.mark, row.queue, row.feed)
+    tree = plant(PAGES, row.mark, row.queue, row.feed, row.store)
     for _ in range(STOPS):
         tree.stop(row.how)
         if row.how in KILLS:

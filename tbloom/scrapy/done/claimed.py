@@ -21,7 +21,7 @@ from tbloom.scrapy.done.page import Page, Token, without
 from tbloom.scrapy.done.serialize import NotSerializable
 from tbloom.scrapy.done.takeover import TakeOver
 from tbloom.scrapy.done.tracker import Tracker
-from tbloom.scrapy.outage import NEW, CrawlBloom
+from tbloom.scrapy.outage import NEW, ClaimStore
 from tbloom.scrapy.pending import PendingRequest, PendingRequests
 from tbloom.scrapy.settings import TAKE_OVER, TOKEN, WITHIN
 
@@ -38,7 +38,7 @@ class ClaimedRequests(PendingRequests):
 
     claims = True
 
-    def __init__(self, crawl: Crawl, scheduler: Any, seen: CrawlBloom, *, shared: bool) -> None:
+    def __init__(self, crawl: Crawl, scheduler: Any, seen: ClaimStore, *, shared: bool) -> None:
         super().__init__(crawl, scheduler)
         crawler = crawl.crawler
         self._seen, self._shared = seen, shared

@@ -21,7 +21,7 @@ from tbloom.scrapy.done.page import Page
 from tbloom.scrapy.done.serialize import NotSerializable
 from tbloom.scrapy.done.stored import StoredItems
 from tbloom.scrapy.done.tracker import Tracker
-from tbloom.scrapy.outage import CrawlBloom
+from tbloom.scrapy.outage import ClaimStore
 from tbloom.scrapy.settings import KEEP, TAKE_OVER, WITHIN
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ class Committer:
     """
 
     def __init__(
-        self, crawl: Crawl, seen: CrawlBloom, tracker: Tracker, links: Callable[[], tuple[int, int]]
+        self, crawl: Crawl, seen: ClaimStore, tracker: Tracker, links: Callable[[], tuple[int, int]]
     ) -> None:
         self._crawl, self._seen, self._tracker, self._links = crawl, seen, tracker, links
         self._has_notes = TAKE_OVER.value(crawl.crawler.settings) and seen.keeps_notes

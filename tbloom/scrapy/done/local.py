@@ -106,18 +106,17 @@ class CrawlLocal(LocalBloom):
         """
         if self.path is None or self._file:
             return
-        self.contains(b"any item")  # raises an error before the file is locked
-        file = _ClaimsFile(self.path)
         try:
-            entries, now = file.read(), self._now()
+            self.contains(b"any item")  # raises an error before the file is locked
+            self._file = _ClaimsFile(self.path)
+            entries, now = self._file.read(), self._now()
             live = {item: entry for item, entry in entries.items() if now < entry.expires}
             done = self._seen(live)
             self._left = {item: entry for item, entry in live.items() if item not in done}
-            file.rewrite(self._left)
+            self._file.rewrite(self._left)
         except BaseException:
-            file.close()
+            self.close()
             raise
-        self._file = file
 
     def claim_many(
         self,
@@ -177,8 +176,10 @@ class CrawlLocal(LocalBloom):
         return {}, self.take_over(limit, prefix)
 
     def known(self, item: bytes) -> Claim | None:
-        """Return the answer for an item that this process has claimed."""
-        return Claim.BUSY if item in self._claimed else None
+        """Return the answer for the item; None: it is new."""
+        if item in self._claimed:
+            return Claim.BUSY
+        return Claim.SEEN if self.contains(item) else None
 
     def uncommitted(self, items: Iterable[bytes]) -> int:  # noqa: ARG002 - as CrawlBloom's
         """Return 0: a commit that fails ends the crawl."""

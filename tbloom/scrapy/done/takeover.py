@@ -17,7 +17,7 @@ from tbloom.scrapy.done.committer import Committer
 from tbloom.scrapy.done.notes import LEFT, RUNNING, prefix_of, read_request, read_token
 from tbloom.scrapy.done.page import Token
 from tbloom.scrapy.done.tracker import Tracker
-from tbloom.scrapy.outage import CrawlBloom
+from tbloom.scrapy.outage import ClaimStore
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ class TakeOver:
     def __init__(
         self,
         crawl: Crawl,
-        seen: CrawlBloom,
+        seen: ClaimStore,
         tracker: Tracker,
         committer: Committer,
         enqueue: Callable[[Request, Token], object],
