@@ -12,7 +12,7 @@ from scrapy.utils.misc import load_object
 from tbloom.scrapy.done.middlewares import PageDownloader, PageSpiderMiddleware
 from tbloom.scrapy.dupefilter import DupeFilter
 from tbloom.scrapy.scheduler import FilteringScheduler
-from tbloom.scrapy.settings import MARK, SHADOW
+from tbloom.scrapy.settings import SHADOW
 
 #: The place of the spider middleware: next to the spider.
 _NEXT_TO_SPIDER = 1_000_000
@@ -47,7 +47,7 @@ class Addon:
             _subclass(settings, "SCHEDULER", FilteringScheduler, scheduler)
         if hasattr(downloader, "fetch"):
             _subclass(settings, "DOWNLOADER", PageDownloader, downloader)
-        if settings.get(MARK.name) == "done" and not shadow:  # with a shadow nothing is claimed
+        if not shadow:
             add = settings.setdefault_in_component_priority_dict
             add("SPIDER_MIDDLEWARES", PageSpiderMiddleware, _NEXT_TO_SPIDER)
 

@@ -94,14 +94,8 @@ async def wait_until_closed(sender: Any) -> None:
 # The scraper
 
 
-class ScraperWatcher(Protocol):
-    """What is told about the scraper."""
-
-    def scraped(self, request: Request) -> object:
-        """Hear that the scraper has finished a request of the engine.
-
-        Its callback or errback has ended, its links are scheduled, and its items have passed the pipelines.
-        """
+class OutputWatcher(Protocol):
+    """What is told about the output of callbacks and errbacks."""
 
     def yields(self, response: Any) -> object:
         """Hear that a link of the response, or of an errback's failure, is scheduled now; None: that is over."""
@@ -110,27 +104,18 @@ class ScraperWatcher(Protocol):
         """Hear that a pipeline was cancelled, for which Scrapy sends no signal."""
 
 
-def watch_scraper(engine: Any, watcher: ScraperWatcher) -> None:
-    """Tell the watcher what the scraper does, by its methods ``enqueue_scrape`` and ``_process_spidermw_output``.
+def watch_end(engine: Any, scraped: Callable[[Request], object]) -> None:
+    """Call ``scraped`` with each request of the engine that the scraper has finished.
 
-    Without the first one, no page is ever committed: all are left to the next crawl. Without the second one, meta that was copied
-    from a response is not known, a page is committed although a link of it could not be scheduled, and a cancelled pipeline
-    counts as one that has stored its item.
+    Its callback or errback has ended, its links are scheduled, and its items have passed the pipelines. Without it, no page is ever
+    committed: all are left to the next crawl, and none is lost.
     """
     scraper = engine.scraper
-    _watch_end(scraper, watcher)
-    if hasattr(scraper, "_process_spidermw_output_async"):
-        _watch_output(scraper, watcher)
-    elif hasattr(scraper, "_process_spidermw_output"):  # Scrapy 2.13
-        _watch_deferred_output(scraper, watcher)
-
-
-def _watch_end(scraper: Any, watcher: ScraperWatcher) -> None:
     enqueue_scrape = scraper.enqueue_scrape
 
     def enqueue(result: Any, request: Request, *more: Any) -> Any:
         def finished(result: Any) -> Any:
-            watcher.scraped(request)
+            scraped(request)
             return result
 
         return enqueue_scrape(result, request, *more).addBoth(finished)
@@ -138,7 +123,20 @@ def _watch_end(scraper: Any, watcher: ScraperWatcher) -> None:
     scraper.enqueue_scrape = enqueue
 
 
-def _watch_output(scraper: Any, watcher: ScraperWatcher) -> None:
+def watch_output(engine: Any, watcher: OutputWatcher) -> None:
+    """Tell the watcher whose output the scraper processes, by its method ``_process_spidermw_output``.
+
+    Without it, keys of a request's meta that were copied from a response are not known; and with "done", a page is committed
+    although a link of it could not be scheduled, or a pipeline was cancelled.
+    """
+    scraper = engine.scraper
+    if hasattr(scraper, "_process_spidermw_output_async"):
+        _watch_output(scraper, watcher)
+    elif hasattr(scraper, "_process_spidermw_output"):  # Scrapy 2.13
+        _watch_deferred_output(scraper, watcher)
+
+
+def _watch_output(scraper: Any, watcher: OutputWatcher) -> None:
     process = scraper._process_spidermw_output_async  # noqa: SLF001 - it has no public name
 
     async def watched(output: Any, response: Any) -> None:
@@ -158,7 +156,7 @@ def _watch_output(scraper: Any, watcher: ScraperWatcher) -> None:
     scraper._process_spidermw_output_async = watched  # noqa: SLF001 - as above
 
 
-def _watch_deferred_output(scraper: Any, watcher: ScraperWatcher) -> None:
+def _watch_deferred_output(scraper: Any, watcher: OutputWatcher) -> None:
     process = scraper._process_spidermw_output  # noqa: SLF001 - it has no public name
 
     def lost(failure: Any, response: Any) -> Any:
@@ -228,6 +226,13 @@ def is_told_to_end() -> bool:
 def call_soon(call: Callable[..., object], *arguments: Any) -> None:
     """Call a function in the next turn of the event loop."""
     call_later(0, call, *arguments)
+
+
+async def next_turn() -> None:
+    """Wait for the next turn of the event loop."""
+    turn: Deferred[None] = Deferred()
+    call_later(0, turn.callback, None)
+    await maybe_deferred_to_future(turn)
 
 
 def in_loop() -> Callable[..., Any]:

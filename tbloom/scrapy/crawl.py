@@ -101,6 +101,8 @@ class Crawl:
         self.crawler: Crawler = crawler
         #: It ends by an error: no request is asked for any more, or committed or released.
         self.is_ending: bool = False
+        #: Its dupefilter is open.
+        self.is_open: bool = False
         #: Its scheduler, if it runs with the add-on, and the requests that wait in there.
         self.scheduler: Any = None
         self.pending: Any = None
@@ -137,6 +139,7 @@ class Crawl:
         """Begin to ask a store. A local one needs no threads."""
         kind = InlineCalls if isinstance(answers.seen, LocalBloom) else Calls
         self.answers, self.calls, self.commit_calls = answers, kind(), kind()
+        self.is_open = True
         self.crawler.signals.connect(wait_until_closed, signals.engine_stopped)
 
     def end(self, *, before_start: bool = False) -> None:

@@ -12,6 +12,7 @@ from redis import RedisError
 from scrapy import Request, Spider, signals
 from scrapy.crawler import Crawler
 from scrapy.dupefilters import BaseDupeFilter, RFPDupeFilter
+from scrapy.utils.misc import load_object
 
 from tbloom import FilterInfo, LocalBloom
 from tbloom.bloom.config import Config, shard_expiry
@@ -23,7 +24,7 @@ from tbloom.scrapy.crawl import crawl_of, ending_at_an_error
 from tbloom.scrapy.done.claimed import ClaimedRequests
 from tbloom.scrapy.done.local import CrawlLocal
 from tbloom.scrapy.extras.shadow import shadowed
-from tbloom.scrapy.options import address_of, naming_redis, read_options
+from tbloom.scrapy.options import address_of, asks_nobody, naming_redis, read_options
 from tbloom.scrapy.outage import (
     NEW,
     Answer,
@@ -38,6 +39,10 @@ from tbloom.scrapy.settings import FLUSH, MARK, SHADOW
 
 logger: logging.Logger = logging.getLogger(__name__)
 
+_ONLY_SEEN = (
+    "Nothing was fetched, because all requests of this crawl, also its first ones, were seen within the window. Give start requests "
+    "dont_filter=True, or meta={'tbloom_within': 1}: then each slice fetches them once"
+)
 _PERIODS = {"h": "hourly", "d": "daily", "w": "weekly", "m": "monthly"}
 
 
@@ -66,6 +71,7 @@ class DupeFilter(RFPDupeFilter):
         super().__init__(debug=debug, fingerprinter=crawler.request_fingerprinter)
         self._crawl, self._settings = crawl_of(crawler), crawler.settings
         self._shares_queue = shares_queue
+        crawler.signals.connect(self._spider_opened, signals.spider_opened)
         #: The request that was last dropped for lack of an answer.
         self._dropped: Request | None = None
 
@@ -118,6 +124,13 @@ class DupeFilter(RFPDupeFilter):
         if not self._crawl.is_ending:  # by a mistake in another component's settings
             with ending_at_an_error(self._crawl.crawler):
                 self._start()
+
+    def _spider_opened(self) -> None:
+        """End the crawl if the scheduler has made this dupefilter, and does not open it. An error ends the crawl."""
+        crawl = self._crawl
+        if not (crawl.is_open or crawl.is_ending):
+            with ending_at_an_error(crawl.crawler):
+                raise asks_nobody(load_object(self._settings["SCHEDULER"]))
 
     def clear(self) -> None:
         """Clear nothing. scrapy-redis' scheduler calls this at the end: an empty filter is of no use to the next crawl.
@@ -202,6 +215,8 @@ class DupeFilter(RFPDupeFilter):
         if committer:
             committer.report()
             crawl.tracker.report()
+        if self.pending.has_only_seen and stats and not stats.get_value("response_received_count"):
+            logger.warning(_ONLY_SEEN)
 
 
 def summarize(seen: AnyStore, fingerprinter: Any) -> tuple[str, list[str]]:

@@ -213,6 +213,12 @@ def _make_store(
 # Errors
 
 
+def asks_nobody(scheduler: type[Any]) -> ConfigError:
+    """Return the error that a project's scheduler does not ask its dupefilter: nothing would be filtered."""
+    place = f"{scheduler.__module__}.{scheduler.__qualname__}"
+    return ConfigError("SCHEDULER", place, "a scheduler that opens and asks the DUPEFILTER_CLASS")
+
+
 def error_line(
     error: Exception, settings: BaseSettings, table: Mapping[str, Setting] = FILTER
 ) -> str:

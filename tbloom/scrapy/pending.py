@@ -20,11 +20,11 @@ from scrapy.settings import BaseSettings
 from tbloom import Claim
 from tbloom.arguments import check_keep, check_ttl, check_within
 from tbloom.errors import ConfigError, TBloomError
-from tbloom.scrapy.compat import call_soon, wake_engine
+from tbloom.scrapy.compat import call_soon, next_turn, wake_engine, watch_output
 from tbloom.scrapy.crawl import Crawl
 from tbloom.scrapy.done.page import Page, Token
-from tbloom.scrapy.outage import Answer, AnyStore, ClaimStore, CrawlExact, Guess
-from tbloom.scrapy.settings import KEEP, STORE, TTL, WITHIN, Setting, naming_settings
+from tbloom.scrapy.outage import NEW, Answer, AnyStore, ClaimStore, CrawlExact, Guess
+from tbloom.scrapy.settings import DONE, KEEP, STORE, TOKEN, TTL, WITHIN, Setting, naming_settings
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -35,7 +35,17 @@ _BATCH = 1_000
 _TURN = 100
 #: While more wait, the engine takes no further request out of the queue.
 _FULL = 5_000
+#: The engine takes requests out of the queue within so many turns of the event loop after it was woken.
+_TURNS_OF_ENGINE = 3
 _ARGUMENTS = {WITHIN, KEEP, TTL}
+#: Keys of tbloom's that a request gets on purpose only.
+_KEYS = {*_ARGUMENTS, DONE}
+#: Keys whose values no two pages share, and what Scrapy changes in a copy.
+_DISTINCT, _CHANGED = {TOKEN, "download_latency"}, {"depth"}
+_COPIED = (
+    "meta[%r] of %s is removed, because it came with a copied meta (meta=response.meta); from others, too. Give each request a meta "
+    "of its own"
+)
 
 
 @dataclass(slots=True, eq=False)
@@ -76,20 +86,34 @@ class PendingRequests:
     def __init__(self, crawl: Crawl, scheduler: Any) -> None:
         self.crawl: Crawl = crawl
         self._scheduler = scheduler
-        #: The answer that the dupefilter gives now.
+        #: The answer that the dupefilter gives now, and whether it has been asked.
         self._answer_now: Answer | None = None
+        self._is_asked = False
+        #: The response, or the failure of an errback, whose link is scheduled now.
+        self._source: Any = None
         self._unasked = deque[PendingRequest]()
         #: Those that have their answers, and are not handed on yet.
         self._answered = deque[PendingRequest]()
         self._is_asking = self._is_closed = False
+        #: Whether a request is to be fetched, and whether one was seen.
+        self._has_new = self._has_seen = False
         #: The number of requests that were met, and how many of them are handed on.
         self.met: int = 0
         self.answered: int = 0
+        crawl.crawler.signals.connect(self._engine_started, signals.engine_started)
+
+    def _engine_started(self) -> None:
+        watch_output(self.crawl.crawler.engine, self)
 
     @property
     def waiting(self) -> int:
         """The number of requests that wait."""
         return self.met - self.answered
+
+    @property
+    def has_only_seen(self) -> bool:
+        """Whether all requests that were met were seen."""
+        return self._has_seen and not self._has_new
 
     @property
     def is_full(self) -> bool:
@@ -98,7 +122,7 @@ class PendingRequests:
 
     def enqueue(self, request: Request) -> bool:
         """Enqueue a request; return whether it is queued, or may yet be."""
-        return self._enter(self._pending(request))
+        return self._enter_or_ask(self._pending(request))
 
     def next_request(self) -> Request | None:
         """Return the next request that is to be fetched; None: there is none now."""
@@ -107,6 +131,7 @@ class PendingRequests:
 
     def answer_to(self, request: Request) -> Answer:
         """Return the dupefilter's answer. The filter is asked for a request that has not waited."""
+        self._is_asked = True
         if self._answer_now is not None:
             return self._answer_now
         try:
@@ -120,6 +145,7 @@ class PendingRequests:
             self.crawl.fail(error)
             return self._count(Guess.DROPPED)
         self._write_token(pending)
+        self._note_answer(pending)
         return self._count(pending.answer or Claim.NEW)
 
     async def close(self) -> None:
@@ -129,6 +155,24 @@ class PendingRequests:
             self._hand_on_some()
             await self.crawl.calls.run(lambda: None)
         self._is_closed = True
+
+    async def settle(self) -> None:
+        """Return once no request waits, and the engine has taken out of the queue what it wants to fetch now."""
+        while self.waiting:
+            await self.crawl.calls.run(lambda: None)
+            await next_turn()
+        wake_engine(self.crawl.crawler.engine)
+        for _ in range(_TURNS_OF_ENGINE):
+            await next_turn()
+
+    # The scraper (compat.OutputWatcher)
+
+    def yields(self, response: Any) -> None:
+        """Note that a link of the response, or of an errback's failure, is scheduled now; None: that is over."""
+        self._source = response
+
+    def item_lost(self, response: Any, error: BaseException) -> None:
+        """Do nothing: no page is followed."""
 
     # Ask the filter
 
@@ -142,6 +186,7 @@ class PendingRequests:
         if self.crawl.is_ending or self._is_closed:
             return PendingRequest(request, answer=Guess.DROPPED)
         settings, seen = self.crawl.crawler.settings, self.crawl.answers.seen
+        self._drop_copied(request)
         try:
             arguments = _arguments_of(request, seen, settings, claims=self.claims)
         except TBloomError as error:
@@ -151,6 +196,31 @@ class PendingRequests:
         if not arguments and isinstance(seen, ClaimStore):
             pending.answer = seen.known(item)
         return pending
+
+    def _drop_copied(self, request: Request) -> None:
+        """Remove keys of tbloom's from a request's meta that came with the meta of the response that has led to it."""
+        if _KEYS.isdisjoint(request.meta) or self._source is None:
+            return
+        source = getattr(self._source, "request", None)
+        if source is None or source.url == request.url:  # it is asked for again
+            return
+        if not _is_copied(request.meta, source.meta):
+            return
+        for key in _KEYS & request.meta.keys() & source.meta.keys():
+            if request.meta[key] == source.meta[key]:
+                del request.meta[key]
+                self.crawl.log_once(logger.warning, _COPIED, key, request)
+
+    def _enter_or_ask(self, pending: PendingRequest) -> bool:
+        """Let the request wait; but ask at once if the engine is idle: Scrapy would send ``spider_idle`` again and again."""
+        engine = self.crawl.crawler.engine
+        if pending.is_to_ask and not self.waiting and engine and engine.spider_is_idle():
+            try:
+                self.crawl.calls.call_and_block(partial(self._ask_for, [pending]))
+            except (RedisError, TBloomError) as error:
+                self.crawl.fail(error)
+                pending.answer = Guess.DROPPED
+        return self._enter(pending)
 
     def _enter(self, pending: PendingRequest) -> bool:
         if not pending.is_to_ask and self.met == self.answered:
@@ -232,7 +302,15 @@ class PendingRequests:
         """Hand the request on to the project's scheduler; return whether it is queued."""
         if pending.fingerprint is not None and pending.answer is not None:
             self._count(pending.answer)
+            self._note_answer(pending)
         return self._put(pending.request, pending.answer)
+
+    def _note_answer(self, pending: PendingRequest) -> None:
+        """Note whether all requests are seen that are not meant to be seen for a while."""
+        if pending.answer in NEW or WITHIN in pending.request.meta:
+            self._has_new = True
+        elif pending.answer is Claim.SEEN:
+            self._has_seen = True
 
     def _count(self, answer: Answer) -> Answer:
         self.crawl.count(f"tbloom/{answer.value}")
@@ -242,9 +320,24 @@ class PendingRequests:
         """Hand the request on to the project's scheduler, whose dupefilter gives this answer; None: it asks the filter."""
         self._answer_now = answer
         try:
-            return bool(self._scheduler.enqueue_in_project(request))
+            queued = bool(self._scheduler.enqueue_in_project(request))
         finally:
             self._answer_now = None
+        self._has_new = self._has_new or queued
+        if queued and not self._is_asked and answer is not None and answer not in NEW:
+            self.crawl.fail(self._scheduler.asks_nobody())
+        return queued
+
+
+def _is_copied(meta: dict[str, Any], source: dict[str, Any]) -> bool:
+    """Return whether the meta was copied from that of the response's request, not only some keys of it named again."""
+
+    def has(key: str) -> bool:
+        return key in meta and meta[key] == source[key]
+
+    if any(has(key) for key in _DISTINCT & source.keys()):
+        return True
+    return all(has(key) for key in source.keys() - _CHANGED)
 
 
 def _arguments_of(

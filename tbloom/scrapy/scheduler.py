@@ -7,16 +7,15 @@ from typing import Any
 from scrapy import Request, Spider
 from scrapy.core.scheduler import Scheduler as MemoryScheduler
 from scrapy.crawler import Crawler
-from scrapy.settings import BaseSettings
 from scrapy.utils.defer import deferred_from_coro, maybe_deferred_to_future
 from twisted.internet.defer import Deferred
 
 from tbloom.errors import ConfigError
 from tbloom.scrapy.compat import is_trial
 from tbloom.scrapy.crawl import Crawl, crawl_of, ending_at_an_error
-from tbloom.scrapy.options import make_client
+from tbloom.scrapy.options import asks_nobody, make_client
 from tbloom.scrapy.pending import PendingRequests
-from tbloom.scrapy.settings import FLUSH, MARK, SHADOW
+from tbloom.scrapy.settings import FLUSH, SHADOW
 
 #: Stands for the class that the setting SCHEDULER names, which takes its place in the order of methods (``addon``).
 _Project: Any = object
@@ -56,18 +55,14 @@ class FilteringScheduler(_Project):  # type: ignore[misc] # known at run time on
         crawler = self._crawl.crawler
         with ending_at_an_error(crawler):
             opened = super().open(spider)
-            if not (self.pending or is_trial(crawler) or self._crawl.is_ending):
-                self._check_mark(crawler.settings)
+            is_tried = is_trial(crawler) or SHADOW.value(crawler.settings)
+            if not (self._crawl.is_open or self._crawl.is_ending or is_tried):
+                raise self.asks_nobody()
             return opened
 
-    def _check_mark(self, settings: BaseSettings) -> None:
-        """Raise ConfigError if pages are to be followed, and the project's scheduler has asked for no dupefilter of ours."""
-        mark = settings.get(MARK.name)
-        if mark == "done" and not SHADOW.value(settings):
-            own, asked = type(self).__mro__[2], settings["DUPEFILTER_CLASS"]
-            place = f"{own.__module__}.{own.__qualname__}"
-            expected = f"'scheduled', because {place} does not ask {asked}"
-            raise ConfigError(MARK.name, mark, expected)
+    def asks_nobody(self) -> ConfigError:
+        """Return the error that the project's scheduler does not ask its dupefilter."""
+        return asks_nobody(type(self).__mro__[2])
 
     def flush(self) -> None:
         """Clear scrapy-redis' queue, which all crawlers share, unless this crawl ends by an error."""

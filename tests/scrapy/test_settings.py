@@ -117,7 +117,7 @@ _EXACT = "TBLOOM_SHADOW: expected True, False or an exact dupefilter's class"
         ({**SHARED, **DEAD}, f"{_DEAD}Error 111 connecting to 127"),
         ({**SCRAPY, "TBLOOM_MARK": "done"}, "TBLOOM_MARK: expected 'scheduled', or tbloom's add-on"),
         ({**DONE, "SCHEDULER": "tests.helpers.schedulers.Plain"},
-         "TBLOOM_MARK: expected 'scheduled', because tests.helpers.schedulers.Plain does not ask"),
+         "SCHEDULER: expected a scheduler that opens and asks the DUPEFILTER_CLASS, got 'tests.helpers.s"),
         ({**ADDON, "TBLOOM_SHADOW": "no.such.Class"}, _EXACT),
         ({**ADDON, "TBLOOM_SHADOW": "scrapy.Spider"}, _EXACT),
     ],

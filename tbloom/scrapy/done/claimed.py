@@ -13,7 +13,7 @@ from scrapy import Request, signals
 from scrapy.exceptions import DontCloseSpider
 
 from tbloom import Claim
-from tbloom.scrapy.compat import watch_scraper
+from tbloom.scrapy.compat import watch_end
 from tbloom.scrapy.crawl import Crawl
 from tbloom.scrapy.done.committer import Committer
 from tbloom.scrapy.done.notes import RUNNING, write_note
@@ -47,8 +47,6 @@ class ClaimedRequests(PendingRequests):
         #: The number of requests out of a queue that are being claimed, and those that were.
         self._adopting = 0
         self._adopted = deque[tuple[Request, Token]]()
-        #: The response or failure whose link is scheduled now.
-        self._source: Any = None
         self.tracker: Tracker = Tracker(
             crawler,
             commit=self._commit,
@@ -61,7 +59,6 @@ class ClaimedRequests(PendingRequests):
         )
         self._take_over = TakeOver(crawl, seen, self.tracker, self.committer, self._enqueue)
         connect = crawler.signals.connect
-        connect(self._engine_started, signals.engine_started)
         connect(self.tracker.spider_error, signals.spider_error)
         connect(self.tracker.item_error, signals.item_error)
         connect(self._idle, signals.spider_idle)
@@ -72,7 +69,8 @@ class ClaimedRequests(PendingRequests):
         return super().waiting + len(self._adopted)
 
     def _engine_started(self) -> None:
-        watch_scraper(self.crawl.crawler.engine, self)
+        super()._engine_started()
+        watch_end(self.crawl.crawler.engine, self.tracker.scraped)
         self._take_over.begin()
 
     def _idle(self) -> None:
@@ -96,19 +94,9 @@ class ClaimedRequests(PendingRequests):
     def _left(self, page: Page) -> None:
         self.committer.leave(page)
 
-    # The scraper (compat.ScraperWatcher)
-
-    def scraped(self, request: Request) -> None:
-        """See ``Tracker.scraped``."""
-        self.tracker.scraped(request)
-
     def item_lost(self, response: Any, error: BaseException) -> None:
         """See ``Tracker.item_lost``."""
         self.tracker.item_lost(response, error)
-
-    def yields(self, response: Any) -> None:
-        """Note that a link of the response, or of an errback's failure, is scheduled now."""
-        self._source = response
 
     # Into the queue
 
@@ -116,11 +104,11 @@ class ClaimedRequests(PendingRequests):
         """See ``PendingRequests.enqueue``; a request with which a callback asks for its page again waits for the page's end."""
         source = self.tracker.of(self._source) if self._source is not None else None
         try:
-            if self.tracker.asked_again(request):
+            if self.tracker.asked_again(request, source):
                 return True
             pending = self._pending(request)
             pending.source = source
-            return self._enter(pending)
+            return self._enter_or_ask(pending)
         except Exception as error:  # Scrapy would lose the callback's other links, too
             logger.exception("%s could not be scheduled", request)
             self._lost(source, error)
@@ -137,7 +125,6 @@ class ClaimedRequests(PendingRequests):
         self._enqueue_answered(PendingRequest(request, answer=Claim.NEW, token=token))
 
     def _pending(self, request: Request, *, always: bool = False) -> PendingRequest:
-        self._take_over.moves += 1
         page = self.tracker.continued(request)
         if page is None:
             request = without(request, TOKEN)  # which came with a copied meta
@@ -212,6 +199,7 @@ class ClaimedRequests(PendingRequests):
         queued = False
         try:
             queued = super()._hand_on(pending)
+            self._take_over.moves += queued
         finally:
             if token and is_new and not queued:  # the project's scheduler does not want it
                 self.committer.release(token.items)

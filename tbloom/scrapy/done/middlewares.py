@@ -1,12 +1,14 @@
-"""Where the pages of a crawl pass: before the project's downloader, and next to the spider."""
+"""Where requests and pages of a crawl pass: before the project's downloader, and next to the spider."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from inspect import Parameter, signature
 from typing import Any, Self
 
 from scrapy import Request
 from scrapy.crawler import Crawler
+from scrapy.exceptions import CloseSpider
 from scrapy.http import Response
 from twisted.internet.defer import Deferred
 
@@ -59,6 +61,20 @@ class PageSpiderMiddleware:
     def from_crawler(cls, crawler: Crawler) -> Self:
         """Make it."""
         return cls(crawler)
+
+    async def process_start(self, start: AsyncIterator[Any]) -> AsyncIterator[Any]:
+        """Let the engine begin with what ``start`` has yielded before it raises CloseSpider, as it does where no request waits."""
+        try:
+            async for output in start:
+                yield output
+        except CloseSpider:
+            if pending := self._crawl.pending:
+                await pending.settle()
+            raise
+
+    def process_start_requests(self, start_requests: Any, spider: Any) -> Any:  # noqa: ARG002 - as Scrapy has it
+        """Return the requests as they are. Scrapy 2.13 may call this, where other middlewares have no ``process_start``."""
+        return start_requests
 
     def process_spider_input(self, response: Response, spider: Any = None) -> None:  # noqa: ARG002 - as Scrapy 2.13 has it
         """Note that no other middleware has refused the response."""

@@ -90,12 +90,13 @@ class Tracker:
         page.next = None
         return page
 
-    def asked_again(self, request: Request) -> bool:
+    def asked_again(self, request: Request, source: Page | None = None) -> bool:
         """Keep a request with which a callback or errback asks for its page again until that is finished. False: it is none.
 
-        (Any other request of theirs with a token has got it with a copied meta.)
+        ``source``: the page whose callback or errback has yielded it. (Any other request of theirs with a token has got it with a
+        copied meta.)
         """
-        page = self.of(request)
+        page = self.of(request) or source
         if page is None or page.again or page.next or not request.dont_filter:
             return False
         last = page.request

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
-from inspect import isclass
+from inspect import isclass, isfunction
 from typing import Any
 
 from redis import RedisError
@@ -19,10 +19,12 @@ from tbloom.errors import TBloomError
 from tbloom.scrapy.addon import Addon
 from tbloom.scrapy.dupefilter import DupeFilter
 from tbloom.scrapy.extras.counts import KINDS, DistinctCounts, make_counters
-from tbloom.scrapy.options import error_line, naming_redis, read_options
+from tbloom.scrapy.options import asks_nobody, error_line, naming_redis, read_options
 from tbloom.scrapy.settings import MARK, SHADOW
 
 _PERSIST = "SCHEDULER_PERSIST"
+#: The methods by which a scheduler asks a dupefilter, or hands requests on to another scheduler.
+_ASKS = {"request_seen", "enqueue_request"}
 _OFF = (
     "tbloom is off: neither ADDONS nor DUPEFILTER_CLASS names it{}. Set ADDONS = {{'tbloom.scrapy.Addon': 500}}, "
     "once: a later line such as ADDONS = {{}}, which scrapy startproject writes, undoes it"
@@ -48,6 +50,7 @@ def faults(settings: BaseSettings) -> Iterator[str]:
 
 def _faults(settings: BaseSettings) -> Iterator[str]:
     _check_classes(settings)
+    scheduler = load_object(settings["SCHEDULER"])
     has_addon = Addon in _components("ADDONS", settings)
     if has_addon:
         Addon().update_settings(settings)
@@ -55,6 +58,8 @@ def _faults(settings: BaseSettings) -> Iterator[str]:
         names = sorted(name for name in settings if name.startswith("TBLOOM_"))
         yield _OFF.format(f" (without effect: {', '.join(names)})" if names else "")
         return
+    if not _asks(scheduler):
+        yield str(asks_nobody(scheduler))
     if settings.get(MARK.name) == "done" and not has_addon:
         yield f"{MARK.name}: 'done' needs ADDONS = {{'tbloom.scrapy.Addon': 500}}"
     kinds = load_object(settings["SCHEDULER"]).__mro__
@@ -70,6 +75,17 @@ def _faults(settings: BaseSettings) -> Iterator[str]:
         if not isinstance(answers.seen, LocalBloom):
             answers.seen.client.ping()
             yield from answers.seen.warnings()
+
+
+def _asks(scheduler: type[Any]) -> bool:
+    """Return whether the scheduler asks a dupefilter, or another scheduler, as far as its methods show."""
+    methods = [
+        vars(method).get("__wrapped__", method)
+        for kind in scheduler.__mro__
+        for method in vars(kind).values()
+        if isfunction(method)
+    ]
+    return any(not _ASKS.isdisjoint(method.__code__.co_names) for method in methods)
 
 
 def _check_classes(settings: BaseSettings) -> None:
