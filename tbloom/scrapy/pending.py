@@ -111,6 +111,11 @@ class PendingRequests:
         return self.met - self.answered
 
     @property
+    def is_busy(self) -> bool:
+        """Whether requests may enter the queue later: the engine is not idle, and sends no ``spider_idle``."""
+        return bool(self.waiting)
+
+    @property
     def has_only_seen(self) -> bool:
         """Whether all requests that were met were seen."""
         return self._has_seen and not self._has_new

@@ -79,7 +79,7 @@ class FilteringScheduler(_Project):  # type: ignore[misc] # known at run time on
 
     def has_pending_requests(self) -> bool:
         """Return whether requests are queued, or wait."""
-        return bool(self.pending and self.pending.waiting) or bool(super().has_pending_requests())
+        return bool(self.pending and self.pending.is_busy) or bool(super().has_pending_requests())
 
     def __len__(self) -> int:
         return int(super().__len__()) + (self.pending.waiting if self.pending else 0)

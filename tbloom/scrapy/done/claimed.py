@@ -68,6 +68,11 @@ class ClaimedRequests(PendingRequests):
         """The number of requests that wait, also between two queues."""
         return super().waiting + len(self._adopted)
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether requests may enter the queue later, or pages are about to be committed."""
+        return bool(self.waiting or self.committer.is_pending or self._take_over.is_searching)
+
     def _engine_started(self) -> None:
         super()._engine_started()
         watch_end(self.crawl.crawler.engine, self.tracker.scraped)

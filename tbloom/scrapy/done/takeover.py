@@ -48,7 +48,8 @@ class TakeOver:
         #: Changes whenever a request enters the queue or comes out of it.
         self.moves = 0
         self._next_search = 0.0
-        self._is_searching = self._has_said = False
+        #: A search is under way, or a pause after one.
+        self.is_searching = self._has_said = False
         #: Pages of which crawlers have died, perhaps: each one is fetched alone, so that no other page is blamed for it.
         self._suspects = deque[tuple[Request, Token]]()
         #: The crawl's moves when nothing was left to be taken over.
@@ -78,10 +79,10 @@ class TakeOver:
         return is_finished
 
     def _search(self, kind: str) -> None:
-        if self._is_searching or self._crawl.is_ending:
+        if self.is_searching or self._crawl.is_ending:
             return
         self._next_search = time.monotonic() + min(_SEARCH_SECONDS, self._seen.session_ttl / 4)
-        self._is_searching = True
+        self.is_searching = True
         # While requests may wait, not in the thread in which they are asked about.
         calls = self._crawl.calls if kind == _IDLE else self._crawl.commit_calls
         calls.begin(partial(self._look, kind), partial(self._found, kind))
@@ -114,7 +115,7 @@ class TakeOver:
         call_later(pause, self._go_on, then)
 
     def _go_on(self, kind: str) -> None:
-        self._is_searching = False
+        self.is_searching = False
         if kind:
             self._search(kind)
         wake_engine(self._crawl.crawler.engine)
