@@ -29,15 +29,16 @@ Answers = Mapping[str, Sequence[int | str | bytes | None]]
 
 
 class Site(Handler):
-    """The site of some projects. It knows a crawler by its User-Agent, which is the crawl's number, and has a body behind the
-    path."""
+    """The site of some projects. It knows the number of the crawl; of crawls at the same time, by the User-Agent. A body is noted
+    behind the path."""
 
     def get(self) -> None:
         path = urlsplit(self.path).path
         if length := int(self.headers.get("Content-Length", 0)):
             path += f" {self.rfile.read(length).decode()}"
         before = sum(asked == path for _, asked in self.server.asked)
-        self.server.asked.append((self.headers["User-Agent"], path))
+        number = self.server.number
+        self.server.asked.append((self.headers["User-Agent"] if number is None else number, path))
         answers = self.server.answers.get(path) or [200]
         answer = answers[min(before, len(answers) - 1)]
         if answer is None:
@@ -131,13 +132,16 @@ def crawl_in_turn(
     log, given, places = _Log(), list[dict[str, Any]](), list[int]()
     logging.getLogger().addHandler(log)
 
-    with served(Site, port, answers=answers, asked=[]) as site:
+    with served(Site, port, answers=answers, asked=[], number=0) as site:
 
         def begin() -> Iterator[list[tuple[type[scrapy.Spider], dict[str, Any]]]]:
             for spiders in rounds:
                 log.lines.append([])
                 crawls = []
-                for kind in spiders if isinstance(spiders, tuple) else (spiders,):
+                is_alone = not isinstance(spiders, tuple)
+                # (A request that is taken over may have an earlier crawl's User-Agent.)
+                site.number = str(len(given)) if is_alone else None
+                for kind in (spiders,) if is_alone else spiders:
                     number = len(given)
                     own = {**(kind.custom_settings or {}), "USER_AGENT": str(number)}
                     spider = type(kind.__name__, (kind,), {"custom_settings": own})
