@@ -297,6 +297,29 @@ def test_a_page_that_fails_twice_is_done_by_the_third_crawl(
     assert [] == crawls[2].warnings("/a")
 
 
+class GoesVia(Part):
+    """A downloader middleware that chooses a proxy and a name for each request that has none, as those that rotate them do."""
+
+    def process_request(self, request: scrapy.Request) -> None:
+        spider = self.crawler.spider
+        request.meta.setdefault("via", spider.number)
+        request.headers.setdefault("X-Via", str(spider.number))
+        spider.said.append((request.meta["via"], request.headers["X-Via"].decode()))
+
+
+@MARKS
+@pytest.mark.parametrize("retries", [0, 1])
+def test_a_page_that_is_taken_over_has_nothing_from_the_middlewares_of_the_crawl_before(
+    project: Any, tmp_path: Path, mark: str, retries: int
+) -> None:
+    """A dead proxy would stay with it for ever."""
+    more = {**marked(mark, tmp_path), "DOWNLOADER_MIDDLEWARES": {GoesVia: 50}}
+    more |= {"RETRY_ENABLED": bool(retries), "RETRY_TIMES": retries}
+    answers = {"/a": [503, *[503] * retries, 200]}
+    crawls = project(FailsInBetween, FailsInBetween, answers=answers, **more)
+    assert [[(0, "0")] * (1 + retries), [(1, "1")]] == [crawl.said for crawl in crawls]
+
+
 # Crawlers that do not end
 
 
