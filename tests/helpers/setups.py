@@ -22,12 +22,23 @@ from scrapy.downloadermiddlewares.retry import get_retry_request
 from scrapy.exceptions import DontCloseSpider, DropItem, IgnoreRequest
 from scrapy.http import HtmlResponse, Response
 from scrapy.pipelines.files import FilesPipeline
+from scrapy.utils.defer import deferred_from_coro, maybe_deferred_to_future
 
 from tests.helpers import crawl
 from tests.helpers.crawl import Part
 from tests.helpers.setupcrawl import SHARED, TARGET, Follows, Setup
 
 Output = Iterator[Any]
+#: Scrapy 2.13 has other names for some methods.
+IS_OLD = scrapy.version_info[:2] <= (2, 13)
+
+
+async def download(crawler: Crawler, request: scrapy.Request) -> Any:
+    """What a component downloads by itself."""
+    engine: Any = crawler.engine
+    if IS_OLD:
+        return await maybe_deferred_to_future(engine.download(request))
+    return await engine.download_async(request)
 
 
 def is_page(thing: Any) -> bool:
@@ -98,7 +109,7 @@ async def downloads_by_itself(part: Part, request: Any) -> Response | None:
         return None
     await asyncio.sleep(0.01)
     other = scrapy.Request(request.url.replace("/p/", "/api/"))
-    response = await part.crawler.engine.download_async(other)
+    response = await download(part.crawler, other)
     return response.replace(url=request.url)
 
 
@@ -106,7 +117,7 @@ async def injects(part: Part, request: Any, response: Any) -> Response:
     """As scrapy-poet does: a provider downloads what the callback wants besides the response."""
     if is_page(request):
         more = request.replace(url=request.url.replace("/p/", "/product/"))
-        request.meta["product"] = (await part.crawler.engine.download_async(more)).text
+        request.meta["product"] = (await download(part.crawler, more)).text
     return response  # type: ignore[no-any-return]
 
 
@@ -156,7 +167,11 @@ class Browser:
 
     lazy = False
 
-    async def download_request(self, request: scrapy.Request) -> Response:
+    def download_request(self, request: scrapy.Request, _: Any = None) -> Any:
+        downloading = self._download(request)
+        return deferred_from_coro(downloading) if IS_OLD else downloading
+
+    async def _download(self, request: scrapy.Request) -> Response:
         with await asyncio.to_thread(urlopen, request.url) as answer:
             return HtmlResponse(f"{answer.url}#rendered", body=answer.read())
 
@@ -306,7 +321,7 @@ async def raises_later(of: Follows, response: Response) -> AsyncIterator[Any]:
 async def downloads_inline(of: Follows, response: Response) -> AsyncIterator[Any]:
     """By the page's own request, whose meta is copied."""
     inline = response.request.replace(url=f"{response.url}?inline")
-    await of.crawler.engine.download_async(inline)
+    await download(of.crawler, inline)
     async for output in parses_later(of, response):
         yield output
 
@@ -352,14 +367,18 @@ async def hands_on_another(part: Part, item: Any) -> Any:
     """With the page's response; then that one's own item fails."""
     if item["page"] == TARGET:
         another, scraper = {"page": "another"}, part.crawler.engine.scraper
-        await scraper.start_itemproc_async(another, response=item["response"])
+        if IS_OLD:
+            handed_on = scraper.start_itemproc(another, response=item["response"])
+            await maybe_deferred_to_future(handed_on)
+        else:
+            await scraper.start_itemproc_async(another, response=item["response"])
     return await raises_for_target(part, item)
 
 
 async def downloads(part: Part, item: Any) -> Any:
     crawler = part.crawler
     media = scrapy.Request(f"{crawler.spider.site}/media{item['page']}", meta=item["meta"])
-    await crawler.engine.download_async(media)
+    await download(crawler, media)
     return item
 
 
