@@ -92,6 +92,20 @@ def test_the_last_answer_to_a_request_counts(
     assert (len(urls), len(urls), 1) == (stats["urls"], stats["urls/new"], stats["hosts"])
 
 
+def test_a_signal_while_the_spider_closes_loses_no_count(
+    crawl: Any, own_counters: dict[str, Any]
+) -> None:
+    """Without tbloom's filter, too. A feed is stored meanwhile, and the crawler gets a SIGINT."""
+    feeds = {
+        "FEED_STORAGES": {"up": "tests.helpers.crawl.Uploads"},
+        "FEEDS": {"up://interrupted": {"format": "jsonlines"}},
+    }
+    items = {"request": {"cb_kwargs": {"fates": ["stored"]}}}
+    result = crawl("outcomes", {**own_counters, **feeds}, [["a", items]])
+    stats = counted(result)
+    assert (1, 1, 1) == (stats["urls"], stats["urls/new"], stats["hosts"])
+
+
 def test_without_redis_the_crawl_goes_on(crawl: Any, own_counters: dict[str, Any]) -> None:
     """Whatever TBLOOM_ON_ERROR says to a filter."""
     settings = {**own_counters, "REDIS_URL": UNREACHABLE, "TBLOOM_RETRY_FOR": 0}

@@ -103,7 +103,7 @@ class DistinctCounts:
                 self._pending[kind][member] = None
 
     async def spider_closed(self) -> None:
-        """Send the rest to Redis, and sets the stats before Scrapy prints them."""
+        """Send the rest to Redis, and set the stats before Scrapy prints them."""
         self._timer.stop()
         await self._calls.run(self._end)
         self._calls.close()
