@@ -14,7 +14,8 @@ from scrapy.http import Response, TextResponse
 TARGET = "/p/3"
 #: scrapy-redis' scheduler, whose queue several crawlers may share.
 SHARED = "scrapy_redis.scheduler.Scheduler"
-MARKS = ("scheduled", "done")
+#: "done, local": without a server.
+MARKS = ("scheduled", "done", "done, local")
 
 
 class Follows(scrapy.Spider):
@@ -81,4 +82,4 @@ class Setup:
 
     def not_marked(self, mark: str) -> set[str]:
         """The pages that are not marked, because they or their items failed."""
-        return {*self.left} if mark == "done" else set()
+        return set() if mark == "scheduled" else {*self.left}

@@ -1,0 +1,204 @@
+"""``TBLOOM_MARK = "done"`` with ``TBLOOM_STORE = "local"``: crawls without a server, one process at a time."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scrapy import Request
+from scrapy.http import Response
+from scrapy.settings import Settings
+
+from tbloom import LocalBloom
+from tbloom.scrapy.done.local import CrawlLocal
+from tbloom.scrapy.extras.doctor import faults
+from tests.helpers.forked import Forked
+from tests.helpers.projects import Project, crawl_in_turn, marked, queued, times
+from tests.helpers.schedulers import UNREACHABLE
+from tests.scrapy.test_later_crawls import CASES, Site, crawl_all
+from tests.scrapy.test_unserializable import FAILURES, KINDS, crawl_three_times
+from tests.scrapy.test_unserializable import Site as OneSite
+
+QUEUES = pytest.mark.parametrize("queue", ["memory", "JOBDIR"])
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> dict[str, Any]:
+    """No server is needed."""
+    return {**marked("done, local", tmp_path), "REDIS_URL": UNREACHABLE}
+
+
+@pytest.fixture
+def left(tmp_path: Path) -> Any:
+    """The notes that the crawls have left."""
+
+    def left() -> list[str]:
+        seen = CrawlLocal(path=tmp_path / "seen")
+        with seen:
+            seen.open_claims()
+            return seen.take_over(99, "")
+
+    return left
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_a_crawl_leaves_is_fetched_by_the_next_one(
+    settings: Any, left: Any, case: str
+) -> None:
+    """Without a link to it."""
+    settings |= {"RETRY_ENABLED": True, "DOWNLOAD_HANDLERS": {"http": Site}}
+    assert (CASES[case].fetched, []) == Forked(crawl_all, CASES[case], settings).result()
+    assert [] == left()
+
+
+@QUEUES
+@pytest.mark.parametrize("failure", FAILURES)
+@pytest.mark.parametrize(
+    "kind", ["the crawler", *(pytest.param(k, marks=pytest.mark.check) for k in KINDS)]
+)
+def test_a_page_that_can_not_be_serialised_is_fetched_by_the_next_crawl_that_links_to_it(
+    settings: Any, left: Any, tmp_path: Path, *, kind: str, failure: str, queue: str
+) -> None:
+    settings |= {"DOWNLOAD_HANDLERS": {"http": OneSite}}
+    work = Forked(
+        crawl_three_times, settings, queued(queue, tmp_path), kind=kind, **FAILURES[failure]
+    )
+    assert ["a", "a", ""] == work.result()[0]
+    assert [] == left()
+
+
+class Dies(Project):
+    """Its crawler dies while it works on the first page, and the other one is queued."""
+
+    pages = ("dies", "b")
+    custom_settings = {"CONCURRENT_REQUESTS": 1}  # noqa: RUF012 - as Scrapy has it
+
+    def links(self) -> Iterator[Any]:
+        yield from [self.request(page, priority=-i) for i, page in enumerate(self.pages)]
+
+    def parse(self, response: Response) -> Any:  # noqa: ARG002 - Scrapy gives it
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+class DiesUnserialized(Dies):
+    def request(self, path: str, **more: Any) -> Request:
+        return super().request(path, meta={"crawler": self.crawler}, **more)
+
+
+class Lives(Project):
+    """Asks for nothing: what is left is taken over."""
+
+
+class Links(Project):
+    pages = ("b", "dies")
+
+
+def crawl_on(port: int, settings: dict[str, Any], *spiders: Any) -> Any:
+    """Crawls in a process of its own, on a site at this port; None: it has died."""
+    return Forked(crawl_in_turn, spiders, {}, settings, port).result()
+
+
+@pytest.fixture
+def port() -> int:
+    """One that nobody uses."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+@QUEUES
+def test_the_next_process_takes_over_what_a_dead_one_has_left(
+    settings: Any, left: Any, port: int, tmp_path: Path, queue: str
+) -> None:
+    """The lock of a dead process is none."""
+    assert crawl_on(port, settings | queued(queue, tmp_path), Dies) is None
+    first, second = crawl_on(port, settings, Lives, Links)
+    assert ({"b": [1], "dies": [1]}, {}) == (times([first]), times([second]))
+    assert 2 == first.stats["tbloom/taken_over"]
+    assert [] == left()
+
+
+def test_the_claims_of_a_dead_process_without_a_note_have_ended(
+    settings: Any, left: Any, port: int
+) -> None:
+    assert crawl_on(port, settings, DiesUnserialized) is None
+    first, second, third = crawl_on(port, settings, Lives, Links, Links)
+    assert ({}, {"b": [1], "dies": [1]}) == (times([first]), times([second]))
+    assert [] == third.fetched
+    assert [] == left()
+
+
+# One process at a time
+
+
+def test_a_second_process_is_told_who_works_on_it(settings: Any, tmp_path: Path) -> None:
+    """Its crawl ends before its first request, with one line, and the first one goes on."""
+    held = CrawlLocal(path=tmp_path / "seen", error_rate=1e-9)
+    with held:
+        held.open_claims()
+        held.claim_many([b"x"], notes=["x"])
+        [end] = Forked(crawl_in_turn, [Links], {}, {**settings, "TBLOOM_ERROR_RATE": 1e-9}).result()
+        held.commit_many([b"x"])
+    assert ([], "tbloom_error") == (end.fetched, end.reason)
+    [line] = end.log
+    expected = (
+        f"{tmp_path / 'seen'} is in use by process {os.getpid()} on {socket.gethostname()}, since "
+    )
+    assert f"TBLOOM_PATH: {expected}" in line
+    assert "another TBLOOM_PATH" in line
+
+
+def test_two_crawls_of_a_process_do_not_share_a_file(settings: Any) -> None:
+    """At the same time, that is: one after the other does."""
+    *both, third = Forked(crawl_in_turn, [(Links, Links), Links], {}, settings).result()
+    assert [("finished", 2), ("tbloom_error", 0)] == sorted(
+        (end.reason, len(end.fetched)) for end in both
+    )
+    assert ("finished", []) == (third.reason, third.fetched)
+
+
+def test_doctor_does_not_lock(settings: Any, tmp_path: Path) -> None:
+    held = CrawlLocal(path=tmp_path / "seen")
+    with held:
+        held.open_claims()
+        assert [] == [*faults(Settings(settings))]
+
+
+# Other uses
+
+
+def test_in_memory_pages_are_claimed_and_nothing_is_left(settings: Any) -> None:
+    del settings["TBLOOM_PATH"]
+    answers = {"/b": [503]}
+    first, second = Forked(crawl_in_turn, [Links, Links], answers, settings).result()
+    assert {"b": [1, 1], "dies": [1, 1]} == times([first, second])
+    assert (1, 1) == (first.stats["tbloom/done"], first.stats["tbloom/left"])
+
+
+def test_a_crawl_that_clears_the_filter_clears_the_claims(
+    settings: Any, left: Any, port: int
+) -> None:
+    assert crawl_on(port, settings, Dies) is None
+    cleared = {**settings, "SCHEDULER_FLUSH_ON_START": True}
+    [end] = crawl_on(port, cleared, Lives)
+    assert [] == end.fetched
+    [end] = crawl_on(port, cleared, Links)
+    assert {"b": [1], "dies": [1]} == times([end])
+    assert [] == left()
+
+
+def test_another_use_of_the_file_is_not_locked_out(
+    settings: Any, tmp_path: Path, port: int
+) -> None:
+    """As of ``LocalBloom`` in Python, or a crawl that marks requests when they are scheduled."""
+    held = CrawlLocal(path=tmp_path / "seen")
+    with held:
+        held.open_claims()
+        [end] = crawl_on(port, {**settings, "TBLOOM_MARK": "scheduled"}, Links)
+        assert 2 == len(end.fetched)
+        with LocalBloom(path=tmp_path / "seen") as other:
+            assert 2 == other.info().items
