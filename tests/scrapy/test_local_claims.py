@@ -162,13 +162,27 @@ def test_what_the_filter_has_seen_is_not_taken_over(start: Any) -> None:
     assert ["A"] == start(now=now + DAY).take_over(9, "")
 
 
-@pytest.mark.parametrize(("granularity", "left"), [("d", []), (None, ["A"])])
-def test_a_claim_ends_with_the_window(start: Any, granularity: str | None, left: list[str]) -> None:
-    own: dict[str, Any] = {"granularity": granularity, **({"slices": 7} if granularity else {})}
-    first = start(now=DAY * 20_000, **own)
+@pytest.mark.parametrize(
+    ("own", "minutes"),
+    [
+        ({"granularity": "d", "slices": 7}, 7 * 24 * 60),
+        ({"granularity": "1min", "slices": 1}, 60),
+        ({"granularity": None}, None),
+    ],
+    ids=["seven days", "a short window", "no window"],
+)
+def test_a_claim_ends_with_the_window(start: Any, own: dict[str, Any], minutes: int | None) -> None:
+    """But not within an hour."""
+    now = DAY * 20_000
+    first = start(now=now, **own)
     first.claim_many([A], notes=["A"])
     first.close()
-    assert left == start(now=DAY * 20_007, **own).take_over(9, "")
+    lasts = (minutes or 10**6) * 60_000
+    second = start(now=now + lasts - 1, **own)
+    assert ["A"] == second.take_over(9, "")
+    second.close()
+    if minutes:
+        assert [] == start(now=now + lasts, **own).take_over(9, "")
 
 
 def test_clear_forgets_claims(start: Any) -> None:
@@ -257,6 +271,18 @@ def test_a_full_disk_ends_the_crawl_and_leaves_whole_lines(
     assert ["A", "C"] == start().take_over(9, "")
 
 
+def test_only_its_owner_may_read_the_file_unless_another_mode_is_set(
+    start: Any, path: Path
+) -> None:
+    file = Path(f"{path}.claims")
+    for mode in (0o600, 0o640):
+        seen = start()
+        seen.claim_many([A], notes=["A"])
+        seen.close()
+        assert mode == file.stat().st_mode & 0o777
+        file.chmod(0o640)
+
+
 # The lock
 
 
@@ -295,19 +321,26 @@ def test_a_lock_without_a_name(start: Any, path: Path, content: bytes) -> None:
 
 def test_a_dead_process_does_not_block(start: Any) -> None:
     """Also not if a child that it has forked lives on."""
-    live, end = _FORK.Pipe(duplex=False)
+    tests, childs = _FORK.Pipe()
+
+    def live() -> None:
+        tests.close()
+        childs.send("alive")
+        with suppress(EOFError):
+            childs.recv()
 
     def work() -> None:
         start().claim_many([A], notes=["A"])
-        _FORK.Process(target=live.recv).start()
-        os.kill(os.getpid(), signal.SIGKILL)
+        _FORK.Process(target=live).start()
+        signal.pause()
 
     process = _FORK.Process(target=work)
     process.start()
+    assert tests.recv() == "alive"
+    process.kill()
     process.join()
-    assert -signal.SIGKILL == process.exitcode
     assert ["A"] == start().take_over(9, "")
-    end.send(None)  # to the child
+    tests.close()  # and the child ends
 
 
 def test_a_forked_child_has_no_claims(start: Any) -> None:

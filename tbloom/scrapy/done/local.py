@@ -24,6 +24,7 @@ import json
 import os
 import secrets
 import socket
+import stat
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import datetime
@@ -42,6 +43,9 @@ except ImportError:  # Windows, on which a filter has no path
 
 #: The file of claims may be so much longer than twice what it holds (bytes).
 _SLACK = 1 << 24
+#: Claims outlive a shorter window for so long (ms), as on Redis.
+_LEAST_MS = 3_600_000
+_FLAGS = os.O_RDWR | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
 
 
 class ClaimsLocked(TBloomError):
@@ -68,7 +72,7 @@ class ClaimsLocked(TBloomError):
 class _Entry(NamedTuple):
     """A claim in the file."""
 
-    #: When its slice leaves the window (ms), and the claim with it.
+    #: When its slice leaves the window, or later (ms); and the claim with it.
     expires: int
     #: The number of newest slices that were asked; 0: all.
     within: int
@@ -208,7 +212,7 @@ class CrawlLocal(LocalBloom):
     def _claim(self, notes: Mapping[bytes, str], within: int | None) -> None:
         """Claim the items, which have these notes."""
         now, window, asked = self._now(), self.config.window, within or 0
-        expires = window.expires(window.slice_at(now))
+        expires = max(window.expires(window.slice_at(now)), now + _LEAST_MS)
         entries = {item: _Entry(expires, asked, note) for item, note in notes.items() if note}
         # A claim without a note ends what the file has of an earlier claim.
         others = notes.keys() - entries
@@ -266,9 +270,8 @@ class _ClaimsFile:
         self._path = Path(f"{path}.claims")
         self._lock, self._fd = _lock(path), -1
         try:
-            self._fd = os.open(
-                self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666
-            )
+            # Requests may have passwords in their headers.
+            self._fd = os.open(self._path, _FLAGS | os.O_CREAT, 0o600)
         except BaseException:
             self.close()
             raise
@@ -313,12 +316,13 @@ class _ClaimsFile:
         self._check_owner()
         new = self._path.with_name(f"{self._path.name}.new")
         with new.open("wb") as file:
+            os.fchmod(file.fileno(), stat.S_IMODE(os.fstat(self._fd).st_mode))
             file.writelines(map(_line, entries.items()))
             file.flush()
             os.fsync(file.fileno())
         new.replace(self._path)
-        fd, self._fd = self._fd, os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
-        os.close(fd)
+        os.close(self._fd)
+        self._fd = os.open(self._path, _FLAGS)
         self._size = os.fstat(self._fd).st_size
         self._limit = 2 * self._size + _SLACK
 
