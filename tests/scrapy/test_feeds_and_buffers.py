@@ -19,7 +19,9 @@ from tests.helpers.projects import Project, crawl_in_turn, marked, path_of, time
 from tests.helpers.proxy import Fault, Proxy
 from tests.helpers.schedulers import DONE
 
-MARKS = pytest.mark.parametrize("mark", ["done", "done, local"])
+MARKS = pytest.mark.parametrize(
+    "mark", ["done", pytest.param("done, local", marks=pytest.mark.check)]
+)
 PAGES = tuple("abcdefgh")
 
 

@@ -24,7 +24,10 @@ from tests.helpers.schedulers import ADDON, DONE, SCRAPY
 
 ALL_MARKS = pytest.mark.parametrize("mark", ["scheduled", "done", "done, local"])
 DONE_MARKS = pytest.mark.parametrize("mark", ["done", "done, local"])
-QUEUES = pytest.mark.parametrize("queue", ["memory", "JOBDIR", "scrapy-redis"])
+LONG = pytest.mark.check
+QUEUES = pytest.mark.parametrize(
+    "queue", ["memory", pytest.param("JOBDIR", marks=LONG), "scrapy-redis"]
+)
 SPINS = {"CLOSESPIDER_TIMEOUT": 4}
 
 
@@ -84,8 +87,12 @@ class StaysAtIdle(AtIdle):
             raise DontCloseSpider
 
 
-@pytest.mark.parametrize("mark", ["own", "scheduled", "done", "done, local"])
-@QUEUES
+@pytest.mark.parametrize(
+    "mark", [pytest.param("own", marks=LONG), "scheduled", "done", "done, local"]
+)
+@pytest.mark.parametrize(
+    "queue", ["memory", *(pytest.param(queue, marks=LONG) for queue in ("JOBDIR", "scrapy-redis"))]
+)
 @pytest.mark.parametrize("spider", [AtIdle, ManyAtIdle, OneByOne])
 def test_an_idle_crawl_that_hands_in_seen_requests_ends_as_with_scrapys_own_filter(
     project: Any, tmp_path: Path, *, mark: str, queue: str, spider: Any

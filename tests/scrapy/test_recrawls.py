@@ -17,10 +17,13 @@ from tests.helpers.clock import Clockwork
 from tests.helpers.projects import Project, marked, path_of, queued, times
 
 DAY = 24 * 3600
-QUEUES = pytest.mark.parametrize("queue", ["memory", "JOBDIR", "scrapy-redis"])
+LONG = pytest.mark.check
+ALL_QUEUES = pytest.mark.parametrize("queue", ["memory", "JOBDIR", "scrapy-redis"])
+QUEUES = pytest.mark.parametrize(
+    "queue", ["memory", pytest.param("JOBDIR", marks=LONG), "scrapy-redis"]
+)
 MARKS = pytest.mark.parametrize("mark", ["scheduled", "done"])
 ALL_MARKS = pytest.mark.parametrize("mark", ["scheduled", "done", "done, local"])
-LONG = pytest.mark.check
 #: A crawl that spins ends by this.
 SPINS = {"CLOSESPIDER_TIMEOUT": 10}
 
@@ -97,7 +100,7 @@ EXPECTED = {
 NEVER_DONE = [1, 1, 1, 1]
 
 
-@QUEUES
+@ALL_QUEUES
 @MARKS
 def test_the_keys_of_a_request_hold_with_each_queue_and_mark(
     days: Any, tmp_path: Path, queue: str, mark: str

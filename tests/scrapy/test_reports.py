@@ -25,7 +25,10 @@ from tests.helpers.schedulers import DONE
 
 ALL_MARKS = pytest.mark.parametrize("mark", ["scheduled", "done", "done, local"])
 DONE_MARKS = pytest.mark.parametrize("mark", ["done", "done, local"])
-QUEUES = pytest.mark.parametrize("queue", ["memory", "JOBDIR", "scrapy-redis"])
+LONG = pytest.mark.check
+QUEUES = pytest.mark.parametrize(
+    "queue", ["memory", pytest.param("JOBDIR", marks=LONG), "scrapy-redis"]
+)
 
 
 class Captcha(Project):
