@@ -145,6 +145,7 @@ class PlayedCrawl:
             spidercls=Spider,
             engine=SimpleNamespace(
                 spider=self.spider,
+                spider_is_idle=lambda: False,
                 scraper=SimpleNamespace(enqueue_scrape=None),
                 close_spider_async=lambda **_: Deferred(),
             ),
