@@ -83,8 +83,9 @@ class TakeOver:
             return
         self._next_search = time.monotonic() + min(_SEARCH_SECONDS, self._seen.session_ttl / 4)
         self.is_searching = True
-        # While requests may wait, not in the thread in which they are asked about.
-        calls = self._crawl.calls if kind == _IDLE else self._crawl.commit_calls
+        # The first links are asked about after the search for failed pages: a link to one would begin its count of failures anew.
+        # Later, while requests may wait, not in the thread in which they are asked about.
+        calls = self._crawl.commit_calls if kind == RUNNING else self._crawl.calls
         calls.begin(partial(self._look, kind), partial(self._found, kind))
 
     def _look(self, kind: str) -> tuple[dict[str, int], list[str]]:
