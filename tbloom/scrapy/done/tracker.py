@@ -69,8 +69,8 @@ class Tracker:
     def of(self, source: Any) -> Page | None:
         """Return the page in work of a request, or of the request of a response or failure."""
         request = source if isinstance(source, Request) else getattr(source, "request", None)
-        token = Token.of(request) if isinstance(request, Request) else None
-        return self._in_work.get(token.fingerprints[0]) if token else None
+        text = request.meta.get(TOKEN) if isinstance(request, Request) else None
+        return self._in_work.get(Token.first_of(text)) if isinstance(text, str) else None
 
     # The queue
 
@@ -136,8 +136,9 @@ class Tracker:
             page.next = result
             call_soon(self._check_next, page, result)
         elif isinstance(result, Response):
-            if result.request is not None and Token.of(result.request) != page.token:
-                meta = {**result.request.meta, TOKEN: str(page.token)}
+            text = str(page.token)
+            if result.request is not None and result.request.meta.get(TOKEN) != text:
+                meta = {**result.request.meta, TOKEN: text}
                 result = result.replace(request=result.request.replace(meta=meta))
             page.meta = (result.request or page.request).meta
             page.status = result.status
