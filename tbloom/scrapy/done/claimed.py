@@ -139,9 +139,11 @@ class ClaimedRequests(PendingRequests):
             pending.token = page.token
             self._check_redirect(pending, page)
         elif pending.fingerprint is not None:
-            self._check_failed(pending, pending.fingerprint.hex())
+            hexed = pending.fingerprint.hex()
+            self._check_failed(pending, hexed)
             if pending.answer is None:
-                pending.token = Token(self._seen.session, (pending.fingerprint.hex(),))
+                failures = self.tracker.failures_before(hexed)
+                pending.token = Token(self._seen.session, (hexed,), failures=failures)
                 pending.note = self._note(request, pending.token)
         return pending
 

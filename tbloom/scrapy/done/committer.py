@@ -17,7 +17,7 @@ from tbloom.errors import ConfigError
 from tbloom.scrapy.compat import call_later, wake_engine
 from tbloom.scrapy.crawl import Crawl
 from tbloom.scrapy.done.notes import LEFT, RUNNING, write_note
-from tbloom.scrapy.done.page import Page
+from tbloom.scrapy.done.page import MOST_FAILURES, Page
 from tbloom.scrapy.done.serialize import NotSerializable
 from tbloom.scrapy.done.stored import StoredItems
 from tbloom.scrapy.done.tracker import Tracker
@@ -28,8 +28,6 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 #: Pages that end within this time go in one call (seconds).
 _GATHER = 0.02
-#: So many crawls in a row may fail to fetch a page.
-_CRAWLS = 3
 #: What is sent last may have consequences, as where a feed has lost items.
 _ROUNDS = 3
 
@@ -86,7 +84,7 @@ class Committer:
         if WITHIN in page.request.meta:  # it is to be fetched soon, whoever does it
             self.release(page.token.items)
             return
-        if failures >= _CRAWLS:
+        if failures >= MOST_FAILURES:
             message = "%s has failed in %d crawls in a row, and its claim is dropped"
             logger.warning(message, page.request, failures)
             self.release(page.token.items)

@@ -16,6 +16,8 @@ from tbloom.scrapy.settings import DONE, TOKEN
 
 _TOKEN = re.compile(r"([0-9a-f]+) (\d{1,9}) (\d{1,9})((?: (?:[0-9a-f]{2})+)+)", re.ASCII)
 _SUCCESS = range(200, 300)
+#: So many crawls in a row may fail to fetch a page.
+MOST_FAILURES = 3
 #: Where Scrapy counts the retries of one request.
 RETRIES = "retry_times"
 

@@ -23,7 +23,16 @@ from scrapy.spidermiddlewares.httperror import HttpError
 from twisted.python.failure import Failure
 
 from tbloom.scrapy.compat import call_soon, is_forbidden, is_offsite
-from tbloom.scrapy.done.page import RETRIES, Origin, Page, Token, pipeline_of, why_failed, without
+from tbloom.scrapy.done.page import (
+    MOST_FAILURES,
+    RETRIES,
+    Origin,
+    Page,
+    Token,
+    pipeline_of,
+    why_failed,
+    without,
+)
 from tbloom.scrapy.settings import DONE, TOKEN, WITHIN, done_statuses, failed_pause
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -33,10 +42,13 @@ _SHOWN_URLS = 3
 
 @dataclass(slots=True)
 class _Failed:
-    """A page that has failed in this crawl: when a link to it is followed again, and how long its next pause is (seconds)."""
+    """A page that has failed in this crawl."""
 
+    #: When a link to it is followed again, and how long its next pause is (seconds).
     until: float
     pause: float
+    #: The number of earlier crawls in a row in which it has failed.
+    failures: int
 
 
 class Tracker:
@@ -120,6 +132,11 @@ class Tracker:
         """Return whether a link to a page that has failed is not followed yet; None: the page has not failed in this crawl."""
         failed = self._failed.get(fingerprint)
         return None if failed is None else time.monotonic() < failed.until
+
+    def failures_before(self, fingerprint: str) -> int:
+        """Return in how many earlier crawls in a row the page has failed, if it has failed in this one, too."""
+        failed = self._failed.get(fingerprint)
+        return failed.failures if failed else 0
 
     # The downloader and the scraper
 
@@ -224,7 +241,9 @@ class Tracker:
         if WITHIN not in page.request.meta:
             failed = self._failed.get(page.first)
             pause = failed.pause if failed else self._pause
-            self._failed[page.first] = _Failed(time.monotonic() + pause, 2 * pause)
+            before = page.token.failures
+            failures = before if before + 1 < MOST_FAILURES else 0  # its claim is dropped
+            self._failed[page.first] = _Failed(time.monotonic() + pause, 2 * pause, failures)
         self._count_left(reason, page)
         self._left(page)
 
