@@ -101,8 +101,9 @@ class Crawl:
         self.crawler: Crawler = crawler
         #: It ends by an error: no request is asked for any more, or committed or released.
         self.is_ending: bool = False
-        #: Its dupefilter is open.
+        #: Its dupefilter is open; its threads have ended.
         self.is_open: bool = False
+        self.is_closed: bool = False
         #: Its scheduler, if it runs with the add-on, and the requests that wait in there.
         self.scheduler: Any = None
         self.pending: Any = None
@@ -163,6 +164,7 @@ class Crawl:
 
     def close(self) -> None:
         """End the threads, and close the store."""
+        self.is_closed = True
         self.commit_calls.close()
         self.calls.close()
         self.answers.close()

@@ -79,7 +79,7 @@ class TakeOver:
         return is_finished
 
     def _search(self, kind: str) -> None:
-        if self.is_searching or self._crawl.is_ending:
+        if self.is_searching or self._crawl.is_ending or self._crawl.is_closed:
             return
         self._next_search = time.monotonic() + min(_SEARCH_SECONDS, self._seen.session_ttl / 4)
         self.is_searching = True
