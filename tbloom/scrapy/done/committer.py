@@ -140,7 +140,7 @@ class Committer:
             return
         self._settle([])
         # Links may be lost where the crawl ends by an error.
-        if self._crawl.is_ending:
+        if self._crawl.is_ending or self._crawl.is_closed:
             self._answer(self._outbox)
             return
         pages, outbox = self._sendable(), self._outbox
