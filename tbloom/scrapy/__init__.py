@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tbloom.scrapy.extras.httpcache import PageCacheStorage as PageCacheStorage
     from tbloom.scrapy.fingerprinter import ScrapyRedisFingerprinter as ScrapyRedisFingerprinter
 
-#: Without those of ``_OTHERS``, so that ``import *`` works without what they need.
+#: Without the names of ``_OTHERS``, so that ``import *`` works without the packages that those names need.
 __all__ = ["Addon", "DistinctCounts", "DupeFilter"]
 
 #: What needs the extra ``pages``, or scrapy-redis.

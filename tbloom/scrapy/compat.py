@@ -212,8 +212,9 @@ def is_trial(crawler: Crawler) -> bool:
 
 
 def is_told_to_end() -> bool:
-    """Return whether Scrapy has caught a signal, which it handles once the crawl waits for nothing: it ignores those after the second.
+    """Return whether Scrapy has caught a signal. Scrapy handles the signal once the crawl waits for nothing.
 
+    After the first signal, Scrapy installs ``_signal_kill``; after the second, it ignores further signals.
     Without it, a crawl that waits for Redis ends after ``TBLOOM_RETRY_FOR``.
     """
     handler = signal.getsignal(signal.SIGTERM)

@@ -47,7 +47,7 @@ class Calls:
         self._thread = ThreadPoolExecutor(1, "tbloom-calls")
 
     def call_and_block(self, call: Callable[[], T]) -> T:
-        """Return the result of a call. The event loop waits for it, and for those before it."""
+        """Return the result of a call. The event loop waits for this call, and for earlier calls."""
         return self._thread.submit(call).result()
 
     def begin(self, call: Callable[[], T], then: Callable[[Future[T]], object]) -> None:
@@ -117,7 +117,7 @@ class Crawl:
 
     @property
     def tracker(self) -> Any:
-        """The pages in work, if these are committed when they are done; else None."""
+        """The pages in work; None: this crawl follows no pages."""
         return getattr(self.pending, "tracker", None)
 
     def fingerprint(self, request: Request) -> bytes:

@@ -93,7 +93,7 @@ class DupeFilter(RFPDupeFilter):
 
     @classmethod
     def from_spider(cls, spider: Spider) -> BaseDupeFilter:
-        """Make it, and open it. scrapy-redis' scheduler calls this, but neither ``open`` nor ``close``."""
+        """Make the dupefilter, and open it. scrapy-redis' scheduler calls this, but neither ``open`` nor ``close``."""
         dupefilter = cls.from_crawler(spider.crawler, shares_queue=True)
         dupefilter.open()
         return dupefilter

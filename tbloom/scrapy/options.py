@@ -239,7 +239,7 @@ def _mismatch_line(
     error: ConfigMismatch, settings: BaseSettings, table: Mapping[str, Setting], place: str
 ) -> str:
     is_sized = any(name.startswith("BLOOMFILTER_") for name in settings)
-    # These follow from the others.
+    # These parameters follow from the others.
     sizes = {"capacity", "error_rate"} if is_sized else {"bits", "hashes"}
     names = [name for name in error.differences if name not in sizes] or error.differences
     differing = {name: error.differences[name] for name in names}

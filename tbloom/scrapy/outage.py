@@ -188,7 +188,7 @@ class CrawlBloom(CrawlStore, TimeBloom):
         Meanwhile, no other process waits for this session, if it claims nothing.
         """
         pause, ask = ClaimVerbs.pause_session.flow(self), ClaimVerbs.other_sessions.flow(self)
-        # In this order: the search finds those that die before it.
+        # In this order: the search also finds sessions that have died since they were listed.
         search = ClaimVerbs.take_over.flow(self, limit, prefix)
         _, others, notes = self.run(together(pause, ask, search))
         return others, notes
@@ -238,7 +238,7 @@ class Answers:
     def ask(
         self, items: list[bytes], notes: list[str] | None = None, **arguments: Any
     ) -> list[Answer]:
-        """Return the answers for the items; those that are new are remembered, or claimed where there are ``notes``.
+        """Return the answers for the items. New items are remembered, or claimed where there are ``notes``.
 
         Raise redis-py's errors where no policy decides.
         """

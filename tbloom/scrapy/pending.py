@@ -1,7 +1,7 @@
 """Requests wait in the scheduler for the filter's answer, and no callback waits.
 
-They are accepted at once, asked about together, and handed on in order to the project's scheduler. That one asks its dupefilter,
-ours, which has the answer by then.
+Requests are accepted at once, asked about together, and handed on in order to the project's scheduler. The project's scheduler asks
+tbloom's dupefilter, which has the answer by then.
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ class PendingRequest:
     page: Page | None = None
     token: Token | None = None
     note: str = ""
-    #: The page whose callback or errback has yielded it.
+    #: The page whose callback or errback has yielded the request.
     source: Page | None = None
-    #: The session that has claimed it, if it has come out of a queue.
+    #: The session that has claimed the request, if the request has come out of a queue.
     owner: str = ""
 
     @property
@@ -92,12 +92,12 @@ class PendingRequests:
         #: The response, or the failure of an errback, whose link is scheduled now.
         self._source: Any = None
         self._unasked = deque[PendingRequest]()
-        #: Those that have their answers, and are not handed on yet.
+        #: Requests that have their answers, and are not handed on yet.
         self._answered = deque[PendingRequest]()
         self._is_asking = self._is_closed = False
         #: Whether a request is to be fetched, and whether one was seen.
         self._has_new = self._has_seen = False
-        #: The number of requests that were met, and how many of them are handed on.
+        #: The number of requests that have waited or wait, and how many of them are handed on.
         self.met: int = 0
         self.answered: int = 0
         crawl.crawler.signals.connect(self._engine_started, signals.engine_started)
@@ -233,7 +233,7 @@ class PendingRequests:
         self.met += 1
         self._unasked.append(pending)
         if len(self._unasked) == 1 and not self._is_asking:
-            call_soon(self._ask)  # with those that come in this turn of the event loop
+            call_soon(self._ask)  # together with later requests of this turn of the event loop
         return True
 
     def _ask(self) -> None:
@@ -276,7 +276,7 @@ class PendingRequests:
     # Hand on
 
     def _hand_on_some(self) -> None:
-        """Hand on some of those that have their answers; the others follow in the next turn of the event loop."""
+        """Hand on some requests that have their answers. The others follow in the next turn of the event loop."""
         for _ in range(min(_TURN, len(self._answered))):
             self._enqueue_answered(self._answered.popleft())
             self.answered += 1
@@ -301,7 +301,7 @@ class PendingRequests:
         """Write the token into a request that the project's scheduler is about to queue."""
 
     def _lost(self, source: Page | None, error: Exception) -> None:
-        """Note that a link could not be scheduled, which the page has yielded."""
+        """Note that a link of the page could not be scheduled."""
 
     def _hand_on(self, pending: PendingRequest) -> bool:
         """Hand the request on to the project's scheduler; return whether it is queued."""
@@ -311,7 +311,7 @@ class PendingRequests:
         return self._put(pending.request, pending.answer)
 
     def _note_answer(self, pending: PendingRequest) -> None:
-        """Note whether all requests are seen that are not meant to be seen for a while."""
+        """Note whether the request is new or seen. A request with ``tbloom_within`` counts as new."""
         if pending.answer in NEW or WITHIN in pending.request.meta:
             self._has_new = True
         elif pending.answer is Claim.SEEN:

@@ -29,12 +29,12 @@ class FilteringScheduler(_Project):  # type: ignore[misc] # known at run time on
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Any:
-        """Make it. Where scrapy-redis finds no server, one line in the log ends the crawl."""
+        """Make the scheduler. Where scrapy-redis finds no server, one line in the log ends the crawl."""
         is_shared = any(kind.__module__.startswith("scrapy_redis.") for kind in cls.__mro__)
         if is_shared and is_trial(crawler):  # leaves the queue alone
             return MemoryScheduler.from_crawler(crawler)
         with ending_at_an_error(crawler):
-            if is_shared:  # these name a wrong setting
+            if is_shared:  # both calls raise an error that names a wrong setting
                 FLUSH.value(crawler.settings)
                 make_client(crawler.settings)[0].close()
             scheduler = super().from_crawler(crawler)
@@ -51,7 +51,7 @@ class FilteringScheduler(_Project):  # type: ignore[misc] # known at run time on
         return pending
 
     def open(self, spider: Spider) -> Any:
-        """Open it. The dupefilter makes the pending requests. An error ends the crawl."""
+        """Open the scheduler. The dupefilter makes the pending requests. An error ends the crawl."""
         crawler = self._crawl.crawler
         with ending_at_an_error(crawler):
             opened = super().open(spider)
@@ -85,7 +85,7 @@ class FilteringScheduler(_Project):  # type: ignore[misc] # known at run time on
         return int(super().__len__()) + (self.pending.waiting if self.pending else 0)
 
     def close(self, reason: str) -> Deferred[None]:
-        """Close it once nothing waits: what is left is in the queue."""
+        """Close the scheduler once no request waits: all that are left are in the queue."""
         return deferred_from_coro(self._close(reason))
 
     def enqueue_in_project(self, request: Request) -> bool:

@@ -1,6 +1,6 @@
-"""Requests of a crawl that commits pages when they are done: new ones are claimed, and queued with a token.
+"""Requests of a crawl that commits pages when they are done.
 
-Whoever takes one out of the queue works on the page.
+A new request is claimed, and queued with a token. The crawler that takes the request out of the queue works on the page.
 """
 
 from __future__ import annotations
@@ -43,9 +43,10 @@ class ClaimedRequests(PendingRequests):
         crawler = crawl.crawler
         self._seen, self._shared = seen, shared
         self._has_notes = TAKE_OVER.value(crawler.settings) and seen.keeps_notes
-        self._most = max(1, crawler.settings.getint("CONCURRENT_REQUESTS"))
-        #: The number of requests out of a queue that are being claimed, and those that were.
+        self._max_adopting = max(1, crawler.settings.getint("CONCURRENT_REQUESTS"))
+        #: The number of requests out of a queue that wait for their claims.
         self._adopting = 0
+        #: Requests out of a queue that this session has claimed, and that the engine has not taken yet.
         self._adopted = deque[tuple[Request, Token]]()
         self.tracker: Tracker = Tracker(
             crawler,
@@ -106,7 +107,7 @@ class ClaimedRequests(PendingRequests):
     # Into the queue
 
     def enqueue(self, request: Request) -> bool:
-        """See ``PendingRequests.enqueue``; a request with which a callback asks for its page again waits for the page's end."""
+        """See ``PendingRequests.enqueue``. A request with which a callback asks for its own page again waits for the page's end."""
         source = self.tracker.of(self._source) if self._source is not None else None
         try:
             if self.tracker.asked_again(request, source):
@@ -125,7 +126,7 @@ class ClaimedRequests(PendingRequests):
             source.exception = source.exception or f"link/{type(error).__name__}"
 
     def _enqueue(self, request: Request, token: Token | None) -> None:
-        """Enqueue a request of which nothing is asked; with a token, its claims are this session's."""
+        """Enqueue a request without asking the filter. ``token``: the request's page, which this session has claimed."""
         self._take_over.moves += 1
         self._enqueue_answered(PendingRequest(request, answer=Claim.NEW, token=token))
 
@@ -166,7 +167,7 @@ class ClaimedRequests(PendingRequests):
         pending.arguments = (*pending.arguments, ("previous_owner", self._seen.session))
 
     def _note(self, request: Request, token: Token) -> str:
-        """Return the note that is kept with a claim; "" where none is wanted, or none can restore the request."""
+        """Return the note that is kept with a claim; "" if the store keeps no notes, or no note can restore the request."""
         if not self._has_notes:
             return ""
         try:
@@ -191,7 +192,7 @@ class ClaimedRequests(PendingRequests):
 
     def _hand_on_some(self) -> None:
         super()._hand_on_some()
-        self.committer.soon()  # pages may have waited for these
+        self.committer.soon()  # pages may have waited for these links
 
     def _hand_on(self, pending: PendingRequest) -> bool:
         if pending.owner:
@@ -217,7 +218,7 @@ class ClaimedRequests(PendingRequests):
         return queued
 
     def _leads_elsewhere(self, page: Page, pending: PendingRequest) -> None:
-        """End a page whose redirect is not new: if that leads to a page that is done, the page is, too."""
+        """End a page whose redirect is not new. The page is done if the page to which it leads is done."""
         item = pending.fingerprint
         done = self.committer.uncommitted.get(item) if item else None
         if done:
@@ -234,7 +235,9 @@ class ClaimedRequests(PendingRequests):
         self._take_over.search_later()
         if self._adopted:
             return self._take(*self._adopted.popleft())
-        while self._adopting < self._most and (request := super().next_request()) is not None:
+        while (
+            self._adopting < self._max_adopting and (request := super().next_request()) is not None
+        ):
             token = Token.of(request)
             if token is None:
                 return request
@@ -249,14 +252,14 @@ class ClaimedRequests(PendingRequests):
         return request
 
     def _adopt(self, request: Request, token: Token) -> None:
-        """Claim a request that perhaps another process has put into the queue, in the place of that one's session."""
+        """Claim a request that has come out of the queue, in the place of the session in its token."""
         arguments: tuple[tuple[str, Any], ...] = (("previous_owner", token.session),)
         if WITHIN in request.meta:  # asks what its claim has asked
             arguments = (("within", request.meta[WITHIN]), *arguments)
         pending = PendingRequest(
             request, token.items[0], arguments, token=token, owner=token.session
         )
-        # It may have been taken over, and this crawler not die of it.
+        # The token of a request that was taken over counts this crawler as dead already, and the note must not.
         pending.note = self._note(request, token._replace(deaths=max(0, token.deaths - 1)))
         self._adopting += 1
         self._enter(pending)
@@ -276,7 +279,7 @@ class ClaimedRequests(PendingRequests):
         return True
 
     async def close(self) -> None:
-        """Return once no request waits; those that were adopted go back into the queue."""
+        """Return once no request waits. Put adopted requests back into the queue."""
         await super().close()
         while self._adopted:
             request, token = self._adopted.popleft()

@@ -28,14 +28,14 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 #: Pages that end within this time go in one call (seconds).
 _GATHER = 0.02
-#: What is sent last may have consequences, as where a feed has lost items.
+#: How often ``finish`` sends: a call may leave something for the next call, for example where a feed has lost items.
 _ROUNDS = 3
 
 
 class _Outbox(NamedTuple):
     """What is to be sent of pages that are not done."""
 
-    #: The notes that the claims of pages get, by the slices within which these were claimed.
+    #: The notes that the claims of pages get, by the slices within which the pages were claimed.
     notes: dict[int | None, dict[bytes, str]]
     #: The items whose claims are released.
     released: list[bytes]
@@ -61,9 +61,9 @@ class Committer:
         self.items: StoredItems = StoredItems(crawl.crawler, self._took, self._ended)
         #: Pages that are done, each with the number of links that the crawl had met then.
         self._done: list[tuple[Page, int]] = []
-        #: Those of them whose items wait to be stored, by what keeps these.
+        #: Pages that are done, and whose items are not stored yet, by the holder of the items.
         self._unstored = defaultdict[object, list[tuple[Page, int]]](list)
-        #: Those whose commit has failed. (The store sends it again with each heartbeat.)
+        #: Pages that are done, and whose commit has failed. (The store sends the commit again with each heartbeat.)
         self._failed: list[Page] = []
         #: Pages that are done, and not known to be committed, by their items.
         self.uncommitted: dict[bytes, Page] = {}
@@ -79,9 +79,9 @@ class Committer:
         self.soon()
 
     def leave(self, page: Page) -> None:
-        """Leave a page that has failed to the next crawl; or drop its claim, so that it is new to the next link."""
+        """Leave a page that has failed to the next crawl, or drop its claim. A page without a claim is new to the next link."""
         failures = page.token.failures + 1
-        if WITHIN in page.request.meta:  # it is to be fetched soon, whoever does it
+        if WITHIN in page.request.meta:  # any crawler may fetch the page soon
             self.release(page.token.items)
             return
         if failures >= MOST_FAILURES:
@@ -91,7 +91,7 @@ class Committer:
             return
         first, *others = page.token.items
         self._note(page, LEFT, deaths=0, failures=failures)
-        # If it is redirected once more, they are claimed again.
+        # The next crawl claims the URLs of redirects when it meets them.
         self.release(item for item in others if item != first)
 
     def release(self, items: Iterable[bytes]) -> None:
@@ -100,7 +100,7 @@ class Committer:
         self.soon()
 
     def note_death(self, page: Page) -> Deferred[None]:
-        """Note that one more crawler will have died of the page if this one dies now; fires once that is stored."""
+        """Count this crawler in the page's note, in case it dies of the page. The Deferred fires once the note is stored."""
         noted: Deferred[None] = Deferred()
         if self._crawl.is_ending or not self._note(page, RUNNING):
             noted.callback(None)
@@ -132,7 +132,7 @@ class Committer:
         self.send()
 
     def send(self) -> None:
-        """Send what can be sent now, unless a call is on its way: then it goes after that one."""
+        """Send what can be sent now. While a call is on its way, do nothing: the end of that call sends the rest."""
         if self._timer:
             self._timer.cancel()
             self._timer = None
@@ -151,11 +151,11 @@ class Committer:
 
     @property
     def is_pending(self) -> bool:
-        """Whether the store is about to hear of pages. It hears of those that a feed keeps once that has ended."""
+        """Whether a call about pages is on its way, or due. Pages that wait for a holder do not count."""
         return bool(self._is_sending or self._done or self._outbox)
 
     async def finish(self) -> None:
-        """Return once the feeds are stored, and what can be sent is."""
+        """Return once the feeds are stored, and all that can be sent is sent."""
         await self.items.closed()
         for _ in range(_ROUNDS):  # what is on its way comes first
             await self._crawl.commit_calls.run(lambda: None)
@@ -174,7 +174,7 @@ class Committer:
             logger.warning(message, unmarked)
 
     def _took(self, response: Any, holders: set[object]) -> None:
-        """Note that an item of the response is with these holders now."""
+        """Note that these holders have taken an item of the response."""
         if holders and (page := self._tracker.of(response)):
             page.holders |= holders
 
@@ -210,7 +210,7 @@ class Committer:
         return ready
 
     def _why_failed(self, page: Page) -> str:
-        """Return why the page has failed since it was done: its items are lost, or a link of it could not be scheduled."""
+        """Return why a page that was done has failed since then: its items were lost, or one of its links could not be scheduled."""
         return "feed" if self.items.have_lost(page.holders) else self._tracker.why_failed(page)
 
     def _send(self, pages: list[Page], outbox: _Outbox) -> None:
@@ -240,7 +240,7 @@ class Committer:
         wake_engine(self._crawl.crawler.engine)  # it may be idle
 
     def _settle(self, pages: list[Page]) -> None:
-        """Forget pages that are committed, also those whose commits had failed, and that a heartbeat has sent again."""
+        """Forget these pages if they are committed, and earlier pages whose commits a heartbeat has sent again."""
         again, self._failed = [*self._failed, *pages], []
         for page in again:
             if self._seen.uncommitted(page.token.items):

@@ -72,15 +72,15 @@ class ClaimsLocked(TBloomError):
 class _Entry(NamedTuple):
     """A claim in the file."""
 
-    #: When its slice leaves the window, or later (ms); and the claim with it.
+    #: When the claim expires (ms): when its slice leaves the window, or later.
     expires: int
-    #: The number of newest slices that were asked; 0: all.
+    #: The number of newest slices in which the item was looked for; 0: all.
     within: int
     note: str
 
 
 class CrawlLocal(LocalBloom):
-    """A crawl's ``LocalBloom``, with claims. ``open_claims`` comes before all that is about these.
+    """A crawl's ``LocalBloom``, with claims. Call ``open_claims`` before any other method that handles claims.
 
     Its methods are those of ``CrawlBloom``, and raise TBloomError where a file can't be written.
     """
@@ -92,9 +92,9 @@ class CrawlLocal(LocalBloom):
     def __init__(self, **arguments: Any) -> None:
         super().__init__(**arguments)
         self.session: str = secrets.token_hex(8)
-        #: What this process has claimed, each with the number of newest slices that were asked; 0: all.
+        #: The items that this process has claimed, each with the number of newest slices in which it was looked for; 0: all.
         self._claimed: dict[bytes, int] = {}
-        #: What earlier processes have left.
+        #: The claims that earlier processes have left.
         self._left: dict[bytes, _Entry] = {}
         self._file: _ClaimsFile | None = None
 
@@ -210,11 +210,11 @@ class CrawlLocal(LocalBloom):
         super().close()
 
     def _claim(self, notes: Mapping[bytes, str], within: int | None) -> None:
-        """Claim the items, which have these notes."""
+        """Claim the items, each with its note."""
         now, window, asked = self._now(), self.config.window, within or 0
         expires = max(window.expires(window.slice_at(now)), now + _LEAST_MS)
         entries = {item: _Entry(expires, asked, note) for item, note in notes.items() if note}
-        # A claim without a note ends what the file has of an earlier claim.
+        # A claim without a note has no line, so an earlier claim's line is ended.
         others = notes.keys() - entries
         ended = [item for item in others if item in self._left or item in self._claimed]
         self._write([*map(_line, entries.items()), *map(_end_line, ended)])
@@ -240,7 +240,7 @@ class CrawlLocal(LocalBloom):
                 self._file.rewrite(self._file.read())
 
     def _seen(self, entries: Mapping[bytes, _Entry]) -> set[bytes]:
-        """Return those items that the filter has seen, within as many slices as their claims asked."""
+        """Return the items that the filter has seen, each within as many slices as its claim has."""
         seen, slices = set[bytes](), self.config.slices
         for within in {entry.within for entry in entries.values()}:
             items = [item for item, entry in entries.items() if entry.within == within]
@@ -276,7 +276,7 @@ class _ClaimsFile:
             self.close()
             raise
         self._size = os.fstat(self._fd).st_size
-        #: Beyond this size, it is written anew.
+        #: Beyond this size (bytes), the file is written anew.
         self._limit = 2 * self._size + _SLACK
         self._pid = os.getpid()
         call_in_child(self._reset)

@@ -25,7 +25,7 @@ class PageDownloader(_Project):  # type: ignore[misc] # known at run time only
         super().__init__(crawler)
         self._crawl = crawl_of(crawler)
         spider = signature(super().fetch).parameters.get("spider")
-        #: As earlier versions of Scrapy had it.
+        #: Whether ``fetch`` needs the spider as an argument, as in earlier versions of Scrapy.
         self._needs_spider = spider is not None and spider.default is Parameter.empty
 
     def fetch(self, request: Request, spider: Any = None) -> Any:  # noqa: ARG002 - as Scrapy's
@@ -59,7 +59,7 @@ class PageSpiderMiddleware:
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
-        """Make it."""
+        """Make the middleware."""
         return cls(crawler)
 
     async def process_start(self, start: AsyncIterator[Any]) -> AsyncIterator[Any]:

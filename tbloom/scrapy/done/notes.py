@@ -7,8 +7,8 @@ from scrapy import Request, Spider
 from tbloom.scrapy.done.page import Token
 from tbloom.scrapy.done.serialize import request_from_text, request_to_text
 
-#: The kinds of notes: of a request that is queued or in work, which any crawl takes over once its own has died; and of a page that
-#: has failed, which the next crawl takes over as it begins.
+#: The kinds of notes. A running request is queued or in work: any crawl takes it over once its own crawl has died. A left page has
+#: failed: the next crawl takes it over as it begins.
 RUNNING, LEFT = "running", "left"
 
 

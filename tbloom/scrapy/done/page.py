@@ -25,11 +25,11 @@ RETRIES = "retry_times"
 class Token(NamedTuple):
     """Who holds a page's claims, and what is known of the page from before: ``request.meta["tbloom_page"]``."""
 
-    #: The session that has claimed it.
+    #: The session that has claimed the page.
     session: str
     #: The fingerprints of the page's first request and of its redirects.
     fingerprints: tuple[str, ...]
-    #: The number of crawlers that have died of it, and of the last crawls in a row in which it has failed.
+    #: The number of crawlers that have died of the page, and the number of the last crawls in a row in which it has failed.
     deaths: int = 0
     failures: int = 0
 
@@ -66,7 +66,7 @@ class Token(NamedTuple):
 
 
 def without(request: Request, *keys: str) -> Request:
-    """Return the request, or a copy without these keys in its meta: the original may be in a queue."""
+    """Return the request without these keys in its meta: a copy if it has any of them, because the original may be in a queue."""
     if request.meta.keys().isdisjoint(keys):
         return request
     return request.replace(meta={key: v for key, v in request.meta.items() if key not in keys})
@@ -101,7 +101,7 @@ class Page:
     origin: Origin
     #: The meta of the request that its response answers: a callback may write into it.
     meta: dict[str, Any]
-    #: Whether the downloader has given something for it; the status of its response, or why there is none.
+    #: Whether the downloader has returned something for the page; the status of the response, or why there is no response.
     is_fetched: bool = False
     status: int | None = None
     download_error: str = ""
@@ -109,11 +109,11 @@ class Page:
     is_called: bool = False
     #: The first exception of its callback or errback, of a pipeline, or of a link that could not be queued.
     exception: str = ""
-    #: It is forbidden (robots.txt, offsite), or redirected to a page that is done.
+    #: Whether the page is forbidden (robots.txt, offsite), or redirected to a page that is done.
     is_settled: bool = False
-    #: What a downloader middleware gave in place of a response, until the scheduler gets it.
+    #: The request that a downloader middleware returned in place of a response, until the scheduler gets that request.
     next: Request | None = None
-    #: The request with which its callback or errback asks for it again.
+    #: The request with which the page's callback or errback asks for the page again.
     again: Request | None = None
     #: The feeds and pipelines that have taken its items.
     holders: set[object] = field(default_factory=set)
@@ -125,7 +125,7 @@ class Page:
 
 
 def why_failed(page: Page, done_statuses: Collection[int]) -> str:
-    """Return why a page has failed that the scraper has finished, as its stat has it; "": it is done.
+    """Return why a page that the scraper has finished has failed, as its stat is named; "": it is done.
 
     docs/scrapy.md has this as a table. (Whether its items are stored is known later: ``done/committer.py``.)
     """

@@ -42,7 +42,7 @@ _KINDS: dict[type[Any], tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     type(Path()): (str, Path),
 }
 _MAKERS = {kind.__name__: make for kind, (_, make) in _KINDS.items()}
-#: itemadapter's classes for those items whose fields are all that they have.
+#: itemadapter's classes for items that have fields only.
 _ADAPTERS: tuple[Any, ...] = (ScrapyItemAdapter, DataclassAdapter, AttrsAdapter)
 
 

@@ -53,9 +53,9 @@ class StoredItems:
         self._crawler, self._took, self._ended = crawler, took, ended
         #: The number of items that each feed slot had after the last item.
         self._counts: dict[FeedSlot, int] = {}
-        #: Whether holders have stored their items (True), or have lost them (False); those that still keep them are not here.
+        #: The holders that have stored their items (True), or have lost them (False). A holder that still keeps items is not here.
         self._has_stored: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
-        #: By the pipelines; None: those that do not name themselves.
+        #: The buffers, by their pipelines; None: all pipelines that send no ``pipeline``.
         self._buffers: dict[object, Buffer] = {}
         self._has_warned = False
         self._all_closed: Deferred[None] = Deferred()
@@ -68,7 +68,10 @@ class StoredItems:
         connect(self._items_flushed, items_flushed)
 
     def unstored(self, holders: Iterable[object]) -> object | None:
-        """Return one of the holders that still keeps its items, but no local file, which is flushed; None: all have ended."""
+        """Return one of the holders that still keeps its items; None: no holder does.
+
+        An open feed in a local file does not count, because ``flush`` stores its items.
+        """
         open_slots = feed_slots(self._crawler)
         for holder in holders:
             is_flushed = _is_local(holder) and holder in open_slots
@@ -98,7 +101,7 @@ class StoredItems:
                 _end_line(slot)
 
     def _watch_slots(self) -> None:
-        """Watch the stores of new slots, and forget those that have ended."""
+        """Watch the storages of new slots, and forget slots that are closed."""
         slots = feed_slots(self._crawler)
         for slot in slots:
             if slot not in self._counts:
@@ -153,7 +156,7 @@ class StoredItems:
 
 
 def _is_local(holder: Any) -> bool:
-    """Return whether this is a feed that is written to a local file as items come."""
+    """Return whether the holder is a feed whose items go into a local file as they come."""
     is_file = isinstance(getattr(holder, "storage", None), FileFeedStorage | StdoutFeedStorage)
     return is_file and "postprocessing" not in holder.feed_options
 

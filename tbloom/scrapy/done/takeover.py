@@ -1,4 +1,4 @@
-"""Takes over the requests that dead crawlers have left, and those that earlier crawls have failed to fetch."""
+"""Takes over requests of dead crawlers, and requests that earlier crawls have failed to fetch."""
 
 from __future__ import annotations
 
@@ -25,8 +25,10 @@ logger: logging.Logger = logging.getLogger(__name__)
 _BATCH, _SEARCH_SECONDS = 100, 10.0
 #: An idle crawl that waits for other crawlers looks again after this time (seconds).
 _WAIT_SECONDS = 0.5
-#: A page that kills its crawlers is taken over so many times; from this one on, when nothing else is left to do.
-_TAKE_OVERS, _LAST = 3, 2
+#: So often a page that kills its crawlers is taken over.
+_MAX_TAKE_OVERS = 3
+#: After so many deaths, a page is a suspect, and waits until the crawl is idle.
+_SUSPECT_DEATHS = 2
 
 #: The kind of search of an idle crawl, for running requests.
 _IDLE = "idle"
@@ -48,9 +50,11 @@ class TakeOver:
         #: Changes whenever a request enters the queue or comes out of it.
         self.moves = 0
         self._next_search = 0.0
-        #: A search is under way, or a pause after one.
-        self.is_searching = self._has_said = False
-        #: Pages of which crawlers have died, perhaps: each one is fetched alone, so that no other page is blamed for it.
+        #: Whether a search, or the pause after a search, is under way.
+        self.is_searching = False
+        #: Whether the log says that this crawl waits for others.
+        self._has_logged_wait = False
+        #: Pages of which crawlers have perhaps died. Each is fetched alone, so that no other page is blamed for a death.
         self._suspects = deque[tuple[Request, Token]]()
         #: The crawl's moves when nothing was left to be taken over.
         self._finished_at = -1
@@ -62,12 +66,12 @@ class TakeOver:
         self._search(LEFT)
 
     def search_later(self) -> None:
-        """Take over a batch, if it is time. An idle crawl does so at once."""
+        """Search for requests of dead crawlers, if the last search was long enough ago. ``is_finished`` does not wait for that."""
         if time.monotonic() > self._next_search:
             self._search(RUNNING)
 
     def is_finished(self) -> bool:
-        """Return whether nothing can be taken over, now or soon. The engine asks again when this is known."""
+        """Return whether nothing can be taken over, now or soon. While a search is under way, return False: its end wakes the engine."""
         if self._crawl.is_ending:
             return True
         if self._suspects:
@@ -83,13 +87,16 @@ class TakeOver:
             return
         self._next_search = time.monotonic() + min(_SEARCH_SECONDS, self._seen.session_ttl / 4)
         self.is_searching = True
-        # The first links are asked about after the search for failed pages: a link to one would begin its count of failures anew.
-        # Later, while requests may wait, not in the thread in which they are asked about.
+        # The search for failed pages precedes the first links in their thread: a link to such a page would begin its count of failures
+        # anew. A later search has another thread, so that no link waits for it.
         calls = self._crawl.commit_calls if kind == RUNNING else self._crawl.calls
         calls.begin(partial(self._look, kind), partial(self._found, kind))
 
     def _look(self, kind: str) -> tuple[dict[str, int], list[str]]:
-        """Return, for an idle crawl, the other sessions and until when each counts as alive; and the notes of the dead ones."""
+        """Return the other sessions, each with the time until which it counts as alive, and the notes that were taken over.
+
+        The sessions are asked for by an idle crawl only.
+        """
         seen = self._seen
         prefix = prefix_of(self._crawl.spider, LEFT if kind == LEFT else RUNNING)
         if kind != _IDLE:
@@ -122,22 +129,22 @@ class TakeOver:
         wake_engine(self._crawl.crawler.engine)
 
     def _wait_for(self, others: dict[str, int]) -> None:
-        """Wait for sessions without a heartbeat since this crawl became idle, which are dead soon; others do their own work."""
+        """Wait for the sessions that have had no heartbeat since this crawl became idle. Any other session is alive."""
         known = others if self._silent is None else self._silent
         self._silent = {name: until for name, until in others.items() if known.get(name) == until}
-        if others and not self._has_said:
-            self._has_said = True
+        if others and not self._has_logged_wait:
+            self._has_logged_wait = True
             message = "waiting up to %.0f s for other crawlers (%d), whose requests are taken over if they have died"
             logger.info(message, self._seen.session_ttl, len(others))
 
     def _take(self, notes: list[str], kind: str) -> None:
-        """Enqueue the requests, whose claims are this session's now."""
+        """Enqueue the requests of these notes. This session holds their claims now."""
         taken = [found for note in notes if (found := self._read(note, kind))]
         if taken:
             logger.info("took over %d requests of crawlers that have ended", len(taken))
         for request, token in taken:
             self._crawl.count("tbloom/taken_over")
-            if token.deaths >= _LAST:
+            if token.deaths >= _SUSPECT_DEATHS:
                 self._suspects.append((request, token))
             else:
                 self._enqueue(request, token)
@@ -154,13 +161,13 @@ class TakeOver:
             if token:
                 self._committer.release(token.items[:1])
             return None
-        # Those that have failed here, and those for which it is too late, are left to the next crawl.
+        # A page that has failed in this crawl, and any page once the spider is closed, is left to the next crawl.
         if self._tracker.pauses(token.fingerprints[0]) is not None or not (
             engine and engine.spider
         ):
             return None
         deaths = token.deaths + (kind != LEFT)
-        if deaths > _TAKE_OVERS:
+        if deaths > _MAX_TAKE_OVERS:
             message = "%s: %d crawlers have died of it, and it is not taken over any more"
             logger.warning(message, request, deaths)
             self._crawl.count("tbloom/not_taken_over")

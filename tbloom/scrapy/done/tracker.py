@@ -1,9 +1,11 @@
 """The pages in work of one crawl.
 
 A queue holds nothing of a page but the token in its request's meta. A ``Page`` exists from ``next_request`` until the scraper has
-finished it: then its callback's output has ended, its links are scheduled, and its items have passed the pipelines. Scrapy says when
-that is (``compat.watch_scraper``), so nothing is counted here. A page that is done is committed; of any other one the claim stays,
-and ends with the crawl's session: the next crawl takes it over.
+finished the request: the callback's output has ended, its links are scheduled, and its items have passed the pipelines. Scrapy
+says when that is (``compat.watch_end``), so nothing is counted here.
+
+A page that is done is committed. A page that has failed keeps its claim until the crawl's session ends. Then the next crawl takes
+the page over.
 """
 
 from __future__ import annotations
@@ -44,10 +46,10 @@ _SHOWN_URLS = 3
 class _Failed:
     """A page that has failed in this crawl."""
 
-    #: When a link to it is followed again, and how long its next pause is (seconds).
+    #: When a link to the page is followed again, and how long the page's next pause is (seconds).
     until: float
     pause: float
-    #: The number of earlier crawls in a row in which it has failed.
+    #: The number of earlier crawls in a row in which the page has failed.
     failures: int
 
 
@@ -70,10 +72,10 @@ class Tracker:
         self._commit, self._left, self._enqueue = commit, left, enqueue
         self._done_statuses = done_statuses(crawler.settings)
         self._pause = failed_pause(crawler.settings)
-        #: By their first fingerprints.
+        #: The pages in work, by their first fingerprints.
         self._in_work: dict[str, Page] = {}
-        #: Pages that are in the queue again.
-        self._again: dict[str, Page] = {}
+        #: Pages whose requests are in the queue again (a redirect, a retry), by their first fingerprints.
+        self._requeued: dict[str, Page] = {}
         self._failed: dict[str, _Failed] = {}
         self._reasons: Counter[str] = Counter()
         self._urls: list[str] = []
@@ -88,7 +90,7 @@ class Tracker:
 
     def taken(self, request: Request, token: Token) -> None:
         """Begin to follow a page whose request is to be fetched."""
-        before = self._again.pop(token.fingerprints[0], None)
+        before = self._requeued.pop(token.fingerprints[0], None)
         origin = before.origin if before else Origin.of(request, token)
         page = self._in_work[token.fingerprints[0]] = Page(token, request, origin, request.meta)
         if before:
@@ -103,10 +105,11 @@ class Tracker:
         return page
 
     def asked_again(self, request: Request, source: Page | None = None) -> bool:
-        """Keep a request with which a callback or errback asks for its page again until that is finished. False: it is none.
+        """Keep a request with which a callback or errback asks for its own page again, until that page is finished.
 
-        ``source``: the page whose callback or errback has yielded it. (Any other request of theirs with a token has got it with a
-        copied meta.)
+        Return False for any other request. If such a request has a token, the token came with a copied meta.
+
+        ``source``: the page whose callback or errback has yielded the request.
         """
         page = self.of(request) or source
         if page is None or page.again or page.next or not request.dont_filter:
@@ -122,11 +125,11 @@ class Tracker:
         """Stop following a page that is in the queue again."""
         first = token.fingerprints[0]
         self._in_work.pop(first, None)
-        self._again[first] = page
+        self._requeued[first] = page
 
     def idle(self) -> None:
         """Forget pages that were in the queue again: other processes have taken them out of it."""
-        self._again.clear()
+        self._requeued.clear()
 
     def pauses(self, fingerprint: str) -> bool | None:
         """Return whether a link to a page that has failed is not followed yet; None: the page has not failed in this crawl."""
@@ -134,7 +137,7 @@ class Tracker:
         return None if failed is None else time.monotonic() < failed.until
 
     def failures_before(self, fingerprint: str) -> int:
-        """Return in how many earlier crawls in a row the page has failed, if it has failed in this one, too."""
+        """Return in how many earlier crawls in a row the page has failed; 0 if it has not failed in this crawl."""
         failed = self._failed.get(fingerprint)
         return failed.failures if failed else 0
 
@@ -167,7 +170,10 @@ class Tracker:
         return result
 
     def _check_next(self, page: Page, request: Request) -> None:
-        """End a page whose request a handler of ``request_scheduled`` has dropped; the engine has scheduled others by now."""
+        """End a page whose next request a handler of ``request_scheduled`` has dropped.
+
+        Any other next request has reached the scheduler by now.
+        """
         if page.next is request:
             page.next = None
             page.is_settled = is_offsite(request, self._crawler)
@@ -175,7 +181,7 @@ class Tracker:
             self._finish(page)
 
     def reached_callback(self, response: Response) -> None:
-        """No spider middleware has refused the response."""
+        """Note that no spider middleware has refused the response."""
         if page := self.of(response):
             page.is_called = True
 
@@ -221,7 +227,7 @@ class Tracker:
         if reason:
             self.leave(reason, page)
         elif goes_on:
-            self._again[page.first] = page
+            self._requeued[page.first] = page
         else:
             self._failed.pop(page.first, None)
             self._commit(page)
@@ -230,7 +236,7 @@ class Tracker:
             self._enqueue(again, page.token if goes_on else None)
 
     def lead_to_done(self, page: Page, holders: set[object]) -> None:
-        """End a page that is redirected to another one, which is done once these have stored its items."""
+        """End a page that is redirected to a page that is done. ``holders``: what holds the items of the other page."""
         page.holders |= holders
         page.is_settled = True
         self._finish(page)
@@ -242,7 +248,9 @@ class Tracker:
             failed = self._failed.get(page.first)
             pause = failed.pause if failed else self._pause
             before = page.token.failures
-            failures = before if before + 1 < MOST_FAILURES else 0  # its claim is dropped
+            failures = (
+                before if before + 1 < MOST_FAILURES else 0
+            )  # ``Committer.leave`` drops the claim
             self._failed[page.first] = _Failed(time.monotonic() + pause, 2 * pause, failures)
         self._count_left(reason, page)
         self._left(page)

@@ -69,7 +69,7 @@ class DistinctCounts:
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
-        """Make it. A wrong setting, or counters with other parameters, ends the crawl at the start."""
+        """Make the extension. A wrong setting, or counters with other parameters, ends the crawl at the start."""
         if is_trial(crawler):
             raise NotConfigured
         with ending_at_an_error(crawler, COUNTS):
