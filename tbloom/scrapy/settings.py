@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from difflib import get_close_matches
-from math import inf
 from typing import Any, NamedTuple
 
 from scrapy.settings import BaseSettings
@@ -60,6 +59,8 @@ class Setting(NamedTuple):
 
 
 _BOOL = (True, False)
+#: The longest pause that is accepted: a year (s).
+_LONGEST_PAUSE = 31_536_000
 #: The arguments of the filters, and their settings.
 FILTER = {
     "name": Setting("TBLOOM_KEY"),
@@ -158,8 +159,9 @@ def done_statuses(settings: BaseSettings) -> frozenset[int]:
 def failed_pause(settings: BaseSettings) -> float:
     """Return the pause after the first failure of a page. Raise ConfigError if it can't be right."""
     pause = FAILED_PAUSE.value(settings)
-    if isinstance(pause, bool) or not isinstance(pause, int | float) or not 0 <= pause < inf:
-        raise ConfigError(FAILED_PAUSE.name, pause, "a number of seconds from 0 on")
+    is_number = isinstance(pause, int | float) and not isinstance(pause, bool)
+    if not is_number or not 0 <= pause <= _LONGEST_PAUSE:
+        raise ConfigError(FAILED_PAUSE.name, pause, f"a number of seconds from 0 to {_LONGEST_PAUSE}")
     return float(pause)
 
 
