@@ -70,11 +70,13 @@ class CircuitBreaker:
     @property
     def holds_off(self) -> bool:
         """Whether no call may be sent now."""
-        return self._next_try is not None and time.monotonic() < self._next_try
+        next_try = self._next_try  # another thread may close the circuit meanwhile
+        return next_try is not None and time.monotonic() < next_try
 
     def try_again(self) -> None:
         """Let the next call through."""
-        self._next_try = None if self._next_try is None else 0.0
+        if self.is_open:
+            self._next_try = 0.0
 
     def worked(self) -> None:
         """Close the circuit: the server has answered."""
