@@ -50,6 +50,8 @@ class TakeOver:
         #: Changes whenever a request enters the queue or comes out of it.
         self.moves = 0
         self._next_search = 0.0
+        #: Whether pages that earlier crawls have left may still be there.
+        self._may_find_left = True
         #: Whether a search, or the pause after a search, is under way.
         self.is_searching = False
         #: Whether the log says that this crawl waits for others.
@@ -68,7 +70,7 @@ class TakeOver:
     def search_later(self) -> None:
         """Search for requests of dead crawlers, if the last search was long enough ago. ``is_finished`` does not wait for that."""
         if time.monotonic() > self._next_search:
-            self._search(RUNNING)
+            self._search(LEFT if self._may_find_left else RUNNING)
 
     def is_finished(self) -> bool:
         """Return whether nothing can be taken over, now or soon. While a search is under way, return False: its end wakes the engine."""
@@ -112,7 +114,8 @@ class TakeOver:
             others, notes = searched.result()
             self._take(notes, kind)
             if kind == LEFT:
-                then = LEFT if len(notes) == _BATCH else RUNNING
+                self._may_find_left = len(notes) == _BATCH
+                then = LEFT if self._may_find_left else RUNNING
             if notes:
                 self._silent, pause = None, 0.0
             elif kind == _IDLE:
