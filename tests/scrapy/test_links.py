@@ -277,6 +277,36 @@ def test_a_page_fails_whose_link_could_not_be_taken_in(
     assert {"first": 1, "last": 1} == {page: sum(counted[page]) for page in ("first", "last")}
 
 
+class Retried(Project):
+    """Only the first crawl knows a link to the page."""
+
+    def links(self) -> Any:
+        if self.number == 0:
+            yield self.request("page")
+
+
+class FailsToQueueRetries(Scheduler):
+    """A project's scheduler, for the requests that downloader middlewares return."""
+
+    def enqueue_request(self, request: scrapy.Request) -> bool:
+        is_returned = "retry_times" in request.meta or "redirect_times" in request.meta
+        if is_returned and self.crawler.spider.number == 0:
+            raise ValueError("the disk is full")
+        return super().enqueue_request(request)
+
+
+@DONE_MARKS
+@pytest.mark.parametrize("answer", [503, "/other"], ids=["retry", "redirect"])
+def test_a_page_fails_whose_retry_or_redirect_could_not_be_queued(
+    project: Any, tmp_path: Path, mark: str, answer: Any
+) -> None:
+    """The next crawl fetches it, without a link."""
+    answers = {"/page": [answer, 200, 200]}
+    queue = {"SCHEDULER": FailsToQueueRetries, "RETRY_ENABLED": True}
+    crawls = project(*[Retried] * 3, answers=answers, **marked(mark, tmp_path), **queue)
+    assert [1, 1, 0] == times(crawls)["page"]
+
+
 @DONE_MARKS
 def test_a_handler_that_fails_loses_no_link(project: Any, tmp_path: Path, mark: str) -> None:
     """Scrapy logs what it raises, and goes on."""

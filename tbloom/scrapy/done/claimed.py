@@ -202,20 +202,35 @@ class ClaimedRequests(PendingRequests):
         if token and is_new:
             token = token._replace(session=self._seen.session)  # of now
             token.write(pending.request)
-            if page:
-                self.tracker.queued(page, token)
-        queued = False
         try:
             queued = super()._hand_on(pending)
-            self._take_over.moves += queued
-        finally:
-            if token and is_new and not queued:  # the project's scheduler does not want it
-                self.committer.release(token.items)
+        except Exception as error:
+            if token and is_new:
+                self._not_queued(pending, token, error)
+            raise
+        self._take_over.moves += queued
+        if page and is_new and token:
+            self.tracker.queued(page, token)
+        if token and is_new and not queued:  # the project's scheduler does not want it
+            self.committer.release(token.items)
         if token and is_new and queued and self._shared:
             self._seen.hand_over(token.items)
         elif page and not is_new:
             self._leads_elsewhere(page, pending)
         return queued
+
+    def _not_queued(self, pending: PendingRequest, token: Token, error: Exception) -> None:
+        """Give up a request for which the project's scheduler has raised the exception.
+
+        The page of a retry or a redirect has failed. A new link is released. Any other request keeps its claim and its note:
+        the next crawl takes it over.
+        """
+        page = pending.page
+        if page:
+            self.committer.release(item for item in token.items if item not in page.token.items)
+            self.tracker.leave(f"queue/{type(error).__name__}", page)
+        elif pending.fingerprint is not None:
+            self.committer.release(token.items)
 
     def _leads_elsewhere(self, page: Page, pending: PendingRequest) -> None:
         """End a page whose redirect is not new. The page is done if the page to which it leads is done."""
