@@ -161,7 +161,9 @@ def failed_pause(settings: BaseSettings) -> float:
     pause = FAILED_PAUSE.value(settings)
     is_number = isinstance(pause, int | float) and not isinstance(pause, bool)
     if not is_number or not 0 <= pause <= _LONGEST_PAUSE:
-        raise ConfigError(FAILED_PAUSE.name, pause, f"a number of seconds from 0 to {_LONGEST_PAUSE}")
+        raise ConfigError(
+            FAILED_PAUSE.name, pause, f"a number of seconds from 0 to {_LONGEST_PAUSE}"
+        )
     return float(pause)
 
 
