@@ -126,7 +126,7 @@ class PlayedCrawl:
         on_error = arguments.pop("on_error", "raise")
         self._shares, self._fails = arguments.pop("shares", False), arguments.pop("fails", True)
         self._queue: deque[dict[str, Any]] = account.queue if self._shares else deque()
-        settings = Settings({"TBLOOM_MARK": "done", "TBLOOM_FAILED_PAUSE": 1e9})
+        settings = Settings({"TBLOOM_MARK": "done", "TBLOOM_FAILED_PAUSE": 31_536_000})
         self.spider = Spider("pages")
         self.seen = _Filter(
             client_of(world.player, number),
