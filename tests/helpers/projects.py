@@ -110,7 +110,9 @@ def path_of(source: Any) -> str:
     return urlsplit(source.url).path[1:]
 
 
-class _Log(logging.Handler):
+class Log(logging.Handler):
+    """Keeps the lines of each crawl, from WARNING on."""
+
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
         self.lines = list[list[str]]()
@@ -129,7 +131,7 @@ def crawl_in_turn(
     """
     warnings.simplefilter("ignore")  # scrapy-redis' scheduler uses what Scrapy has deprecated
     ExecutionEngine._SLOT_HEARTBEAT_INTERVAL = 0.1  # an idle engine looks into its queue every 5 s
-    log, given, places = _Log(), list[dict[str, Any]](), list[int]()
+    log, given, places = Log(), list[dict[str, Any]](), list[int]()
     logging.getLogger().addHandler(log)
 
     with served(Site, port, answers=answers, asked=[], number=0) as site:

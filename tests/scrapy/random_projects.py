@@ -39,7 +39,7 @@ from tests.helpers.crawl import Part
 from tests.helpers.forked import Forked
 from tests.helpers.localredis import LocalRedis
 from tests.helpers.making import needed
-from tests.helpers.projects import KeepsItems, marked, path_of, queued
+from tests.helpers.projects import KeepsItems, Log, marked, path_of, queued
 from tests.helpers.website import Handler, served
 
 #: Crawls of a project, and those of them that may meet failures: at first.
@@ -529,22 +529,12 @@ def settings_of(plan: Plan, folder: Path, url: str) -> dict[str, Any]:
     return settings
 
 
-class _Log(logging.Handler):
-    def __init__(self) -> None:
-        super().__init__(logging.WARNING)
-        self.lines = list[list[str]]()
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if self.lines:
-            self.lines[-1].append(f"{record.levelname} {record.name}: {record.getMessage()}")
-
-
 def crawl_plans(seeds: list[int], url: str) -> dict[int, list[dict[str, Any]]]:
     """Crawls these projects in this process; for each of them what its crawls have done."""
     warnings.simplefilter("ignore")
     logging.raiseExceptions = False
     ExecutionEngine._SLOT_HEARTBEAT_INTERVAL = 0.05
-    log, plans = _Log(), {seed: plan_of(seed) for seed in seeds}
+    log, plans = Log(), {seed: plan_of(seed) for seed in seeds}
     logging.getLogger().addHandler(log)
     known = list[tuple[int, int, dict[str, Any]]]()
     with ExitStack() as stack:

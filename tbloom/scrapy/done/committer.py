@@ -17,7 +17,7 @@ from tbloom.errors import ConfigError
 from tbloom.scrapy.compat import call_later, wake_engine
 from tbloom.scrapy.crawl import Crawl
 from tbloom.scrapy.done.notes import LEFT, RUNNING, write_note
-from tbloom.scrapy.done.page import MOST_FAILURES, Page
+from tbloom.scrapy.done.page import Page
 from tbloom.scrapy.done.serialize import NotSerializable
 from tbloom.scrapy.done.stored import StoredItems
 from tbloom.scrapy.done.tracker import Tracker
@@ -81,12 +81,10 @@ class Committer:
     def leave(self, page: Page) -> None:
         """Leave a page that has failed to the next crawl, or drop its claim. A page without a claim is new to the next link."""
         failures = page.token.failures + 1
-        if WITHIN in page.request.meta:  # any crawler may fetch the page soon
-            self.release(page.token.items)
-            return
-        if failures >= MOST_FAILURES:
-            message = "%s has failed in %d crawls in a row, and its claim is dropped"
-            logger.warning(message, page.request, failures)
+        if page.drops_claim:
+            if WITHIN not in page.request.meta:
+                message = "%s has failed in %d crawls in a row, and its claim is dropped"
+                logger.warning(message, page.request, failures)
             self.release(page.token.items)
             return
         first, *others = page.token.items

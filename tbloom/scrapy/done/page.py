@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Self
 
 from scrapy import Request
 
-from tbloom.scrapy.settings import DONE, TOKEN
+from tbloom.scrapy.settings import DONE, TOKEN, WITHIN
 
 _TOKEN = re.compile(r"([0-9a-f]+) (\d{1,9}) (\d{1,9})((?: (?:[0-9a-f]{2})+)+)", re.ASCII)
 _SUCCESS = range(200, 300)
@@ -122,6 +122,14 @@ class Page:
     def first(self) -> str:
         """The fingerprint of the page's first request, by which it is known."""
         return self.token.fingerprints[0]
+
+    @property
+    def drops_claim(self) -> bool:
+        """Whether the page loses its claim if it fails now, so that it is new to the next link.
+
+        A list page does so at each failure, because any crawler may fetch it soon.
+        """
+        return WITHIN in self.request.meta or self.token.failures + 1 >= MOST_FAILURES
 
 
 def why_failed(page: Page, done_statuses: Collection[int]) -> str:

@@ -26,7 +26,6 @@ from twisted.python.failure import Failure
 
 from tbloom.scrapy.compat import call_soon, is_forbidden, is_offsite
 from tbloom.scrapy.done.page import (
-    MOST_FAILURES,
     RETRIES,
     Origin,
     Page,
@@ -247,10 +246,7 @@ class Tracker:
         if WITHIN not in page.request.meta:
             failed = self._failed.get(page.first)
             pause = failed.pause if failed else self._pause
-            before = page.token.failures
-            failures = (
-                before if before + 1 < MOST_FAILURES else 0
-            )  # ``Committer.leave`` drops the claim
+            failures = 0 if page.drops_claim else page.token.failures
             self._failed[page.first] = _Failed(time.monotonic() + pause, 2 * pause, failures)
         self._count_left(reason, page)
         self._left(page)
