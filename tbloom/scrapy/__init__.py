@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 try:
     from tbloom.scrapy.addon import Addon
     from tbloom.scrapy.dupefilter import DupeFilter
-    from tbloom.scrapy.extras.counts import DistinctCounts
 except ModuleNotFoundError as error:
     if (error.name or "").partition(".")[0] != "scrapy":
         raise
@@ -14,14 +13,16 @@ except ModuleNotFoundError as error:
     raise ModuleNotFoundError(message, name=error.name) from None
 
 if TYPE_CHECKING:
+    from tbloom.scrapy.extras.counts import DistinctCounts
     from tbloom.scrapy.extras.httpcache import PageCacheStorage as PageCacheStorage
     from tbloom.scrapy.fingerprinter import ScrapyRedisFingerprinter as ScrapyRedisFingerprinter
 
 #: Without the names of ``_OTHERS``, so that ``import *`` works without the packages that those names need.
 __all__ = ["Addon", "DistinctCounts", "DupeFilter"]
 
-#: What needs the extra ``pages``, or scrapy-redis.
+#: What few crawls use, or needs the extra ``pages``, or scrapy-redis.
 _OTHERS = {
+    "DistinctCounts": "tbloom.scrapy.extras.counts",
     "PageCacheStorage": "tbloom.scrapy.extras.httpcache",
     "ScrapyRedisFingerprinter": "tbloom.scrapy.fingerprinter",
 }

@@ -22,7 +22,6 @@ from pathlib import Path
 from types import MemberDescriptorType, MethodType, ModuleType, NoneType
 from typing import Any
 
-from itemadapter.adapter import AttrsAdapter, DataclassAdapter, ScrapyItemAdapter
 from scrapy import Item, Request, Spider
 from scrapy.utils.request import request_from_dict
 
@@ -42,8 +41,6 @@ _KINDS: dict[type[Any], tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     type(Path()): (str, Path),
 }
 _MAKERS = {kind.__name__: make for kind, (_, make) in _KINDS.items()}
-#: itemadapter's classes for items that have fields only.
-_ADAPTERS: tuple[Any, ...] = (ScrapyItemAdapter, DataclassAdapter, AttrsAdapter)
 
 
 class NotSerializable(ValueError):
@@ -190,7 +187,16 @@ def _read(value: dict[str, Any]) -> Any:
 
 
 def _adapter(kind: type[Any]) -> Any:
-    return next((adapter for adapter in _ADAPTERS if adapter.is_item_class(kind)), None)
+    """Return itemadapter's class for items of this class that have fields only; None: it is no such class."""
+    # Only now, because itemadapter imports pydantic where there is one, which takes 8 MB.
+    from itemadapter.adapter import (  # noqa: PLC0415
+        AttrsAdapter,
+        DataclassAdapter,
+        ScrapyItemAdapter,
+    )
+
+    adapters = (ScrapyItemAdapter, DataclassAdapter, AttrsAdapter)
+    return next((adapter for adapter in adapters if adapter.is_item_class(kind)), None)
 
 
 def _is_item(kind: Any) -> bool:
