@@ -200,6 +200,25 @@ def feed_slots(crawler: Crawler) -> list[Any]:
     return getattr(crawler.get_extension(FeedExporter), "slots", [])
 
 
+def watch_finish(slot: Any, failed: Callable[[], object]) -> None:
+    """Call ``failed`` if the feed can't finish its file: Scrapy 2.13 then sends no ``feed_exporter_closed``.
+
+    Without it, such a crawl never ends.
+    """
+    if hasattr(FeedExporter, "_schedule_slot_close"):  # sends it
+        return
+    finish = slot.finish_exporting
+
+    def watched() -> None:
+        try:
+            finish()
+        except BaseException:
+            failed()
+            raise
+
+    slot.finish_exporting = watched
+
+
 # The process
 
 

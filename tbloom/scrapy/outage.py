@@ -160,9 +160,10 @@ class CrawlBloom(CrawlStore, TimeBloom):
             return Claim.BUSY
         return Claim.SEEN if self._is_cached(digest, self.config.slices) else None
 
-    def uncommitted(self, items: Iterable[Item]) -> int:
-        """Return how many of these items have commits that failed, and are still to be sent: heartbeats and ``close`` do."""
-        return len(self._claims.uncommitted & {*self.config.digests_of(items)})
+    def uncommitted(self, items: Iterable[bytes]) -> set[bytes]:
+        """Return those of the items whose commits failed, and are still to be repeated: heartbeats and ``close`` do."""
+        digests = self._claims.uncommitted
+        return {item for item in items if self.config.digest(item) in digests}
 
     def note_again(self, notes: dict[bytes, str], within: int | None = None) -> None:
         """Give items that this process has claimed, within as many slices, other notes."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import IO, Any, ClassVar
 
 import pytest
+from scrapy.exporters import JsonLinesItemExporter
 from scrapy.extensions.feedexport import BlockingFeedStorage
 from scrapy.http import Response
 
@@ -312,6 +313,27 @@ def test_items_after_a_lost_batch_are_in_the_file_of_the_next_crawl(
     lines = file.read_text(encoding="utf-8").splitlines()
     pages = [*ToFile.pages, "lost"]
     assert sorted(f'{{"page": "{page}"}}' for page in pages) == sorted(lines)
+
+
+class BreaksOnce(JsonLinesItemExporter):
+    """Can't finish its first file."""
+
+    breaks = True
+
+    def finish_exporting(self) -> None:
+        if self.breaks:
+            type(self).breaks = False
+            raise ValueError("half an item")
+
+
+@MARKS
+def test_a_crawl_ends_whose_feed_cannot_be_finished(
+    project: Any, tmp_path: Path, mark: str
+) -> None:
+    more = uploads(tmp_path, {"up://all": {"format": "breaks"}})
+    more["FEED_EXPORTERS"] = {"breaks": BreaksOnce}
+    crawls = project(*[OneIsLost] * 3, **marked(mark, tmp_path), **more)
+    assert dict.fromkeys(OneIsLost.pages, [1, 1, 0]) == times(crawls)
 
 
 # Commits that fail

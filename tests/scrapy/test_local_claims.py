@@ -73,7 +73,7 @@ def test_an_item_is_new_once_until_it_is_released(start: Any, path: Path, where:
     assert [SEEN, BUSY, SEEN] == [*map(seen.known, (A, B, C))]
     seen.release_many([B])
     assert [SEEN, NEW, SEEN] == seen.claim_many([A, B, C])
-    assert (0, {}, []) == (seen.uncommitted([A]), *seen.look_around(9, ""))
+    assert (set(), {}, []) == (seen.uncommitted([A]), *seen.look_around(9, ""))
 
 
 def test_the_own_session_claims_again(start: Any) -> None:

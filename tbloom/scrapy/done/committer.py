@@ -136,7 +136,8 @@ class Committer:
             self._timer = None
         if self._is_sending:
             return
-        self._settle([])
+        if not self._crawl.answers.circuit.is_open:  # else nothing was repeated
+            self._forget_repeated()
         # Links may be lost where the crawl ends by an error.
         if self._crawl.is_ending or self._crawl.is_closed:
             self._answer(self._outbox)
@@ -164,10 +165,8 @@ class Committer:
 
     def report(self) -> None:
         """Log how many pages are done and not committed."""
-        self._settle([])
-        failed = {page.token.items[0] for page in self._failed}
-        waiting = {page.token.items[0] for page in self.uncommitted.values()} - failed
-        if unmarked := len(waiting) + self._seen.uncommitted(failed):
+        self._forget_repeated()
+        if unmarked := len({page.first for page in self.uncommitted.values()}):
             message = "%d pages were fetched and not marked: the next crawl fetches them again"
             logger.warning(message, unmarked)
 
@@ -212,17 +211,29 @@ class Committer:
         return "feed" if self.items.have_lost(page.holders) else self._tracker.why_failed(page)
 
     def _send(self, pages: list[Page], outbox: _Outbox) -> None:
+        """Make the calls, in the thread of the commits. Raise the first error once each call is made: the store makes up for some."""
         by_keep = defaultdict[int | None, list[bytes]](list)
         for page in pages:
             by_keep[self._keep_of(page)] += page.token.items
-        for keep, items in by_keep.items():
-            self._seen.commit_many(items, keep)
-        for within, notes in outbox.notes.items():
-            self._seen.note_again(notes, within)
+        calls = [partial(self._seen.commit_many, items, keep) for keep, items in by_keep.items()]
+        calls += [
+            partial(self._seen.note_again, notes, within) for within, notes in outbox.notes.items()
+        ]
         if outbox.released:
-            forget = partial(self._crawl.answers.forget, outbox.released)
-            self._crawl.calls.call_and_block(forget)  # in the thread that asks
-            self._seen.release_many(outbox.released)
+            calls.append(partial(self._release, outbox.released))
+        errors = list[RedisError]()
+        for call in calls:
+            try:
+                call()
+            except RedisError as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
+
+    def _release(self, items: list[bytes]) -> None:
+        # In the thread that asks.
+        self._crawl.calls.call_and_block(partial(self._crawl.answers.forget, items))
+        self._seen.release_many(items)
 
     def _sent(self, pages: list[Page], outbox: _Outbox, call: Future[None]) -> None:
         self._is_sending = False
@@ -230,22 +241,25 @@ class Committer:
         with self._crawl.logging_errors("marked"):
             try:
                 call.result()
-                self._settle(pages)
             except RedisError:
                 self._failed += pages
                 raise
+            self._have_committed(pages)
         self.soon()
         wake_engine(self._crawl.crawler.engine)  # it may be idle
 
-    def _settle(self, pages: list[Page]) -> None:
-        """Forget these pages if they are committed, and earlier pages whose commits a heartbeat has sent again."""
-        again, self._failed = [*self._failed, *pages], []
-        for page in again:
-            if self._seen.uncommitted(page.token.items):
-                self._failed.append(page)
-            else:
-                self._forget(page)
-                self._crawl.count("tbloom/done")
+    def _have_committed(self, pages: list[Page]) -> None:
+        for page in pages:
+            self._forget(page)
+            self._crawl.count("tbloom/done")
+
+    def _forget_repeated(self) -> None:
+        """Forget pages whose commits had failed, and which a heartbeat has repeated since."""
+        if not self._failed:
+            return
+        failed = self._seen.uncommitted(page.token.items[0] for page in self._failed)
+        self._have_committed([page for page in self._failed if page.token.items[0] not in failed])
+        self._failed = [page for page in self._failed if page.token.items[0] in failed]
 
     @staticmethod
     def _answer(outbox: _Outbox) -> None:

@@ -185,9 +185,9 @@ class CrawlLocal(LocalBloom):
             return Claim.BUSY
         return Claim.SEEN if self.contains(item) else None
 
-    def uncommitted(self, items: Iterable[bytes]) -> int:  # noqa: ARG002 - as CrawlBloom's
-        """Return 0: a commit that fails ends the crawl."""
-        return 0
+    def uncommitted(self, items: Iterable[bytes]) -> set[bytes]:  # noqa: ARG002 - as CrawlBloom's
+        """Return no item: a commit that fails ends the crawl."""
+        return set()
 
     def hand_over(self, items: Iterable[bytes]) -> None:
         """Do nothing: a queue has the requests of this process only."""

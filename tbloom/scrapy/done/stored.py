@@ -20,7 +20,7 @@ from scrapy.extensions.feedexport import (
 from scrapy.utils.defer import maybe_deferred_to_future
 from twisted.internet.defer import Deferred
 
-from tbloom.scrapy.compat import feed_slots
+from tbloom.scrapy.compat import feed_slots, watch_finish
 from tbloom.scrapy.signals import items_buffered, items_flushed
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -106,6 +106,7 @@ class StoredItems:
         for slot in slots:
             if slot not in self._counts:
                 self._watch_store(slot)
+                watch_finish(slot, self._exporter_closed)
         self._counts = {slot: slot.itemcount for slot in slots}
 
     def _watch_store(self, slot: FeedSlot) -> None:
@@ -141,7 +142,8 @@ class StoredItems:
         self._ended(slot)
 
     def _exporter_closed(self) -> None:
-        self._all_closed.callback(None)
+        if not self._all_closed.called:
+            self._all_closed.callback(None)
 
     def _items_buffered(self, pipeline: object = None) -> None:
         if pipeline is None and not self._has_warned:
