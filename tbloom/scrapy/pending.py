@@ -66,7 +66,7 @@ class PendingRequest:
     #: The page whose callback or errback has yielded the request.
     source: Page | None = None
     #: The session that has claimed the request, if the request has come out of a queue.
-    owner: str = ""
+    previous_owner: str = ""
 
     @property
     def is_to_ask(self) -> bool:

@@ -15,6 +15,7 @@ from scrapy.settings import Settings
 from twisted.python.failure import Failure
 
 from tbloom.scrapy.done import tracker as module
+from tbloom.scrapy.done.failures import Failures
 from tbloom.scrapy.done.page import Page, Token
 from tbloom.scrapy.done.tracker import Tracker
 
@@ -31,9 +32,11 @@ class Game:
         crawler: Any = SimpleNamespace(
             settings=Settings(), get_downloader_middleware=lambda _: None, spider=None
         )
-        self.pages = Tracker(
-            crawler, self.committed.append, self.left.append, self.enqueue, lambda _: None
+        failures = Failures(Settings(), lambda _: None)
+        committer: Any = SimpleNamespace(
+            add=self.committed.append, leave=lambda page, _: self.left.append(page)
         )
+        self.pages = Tracker(crawler, failures, committer, self.enqueue)
         self.request: Any = None
         self.result: Any = None
         self.page: Any = None
@@ -143,7 +146,7 @@ class Game:
 
     def busy(self) -> None:
         self.bad, self.state = True, "ended"
-        self.pages.leave("redirect", self.page)
+        self.pages.leave(self.page, "redirect")
 
     def reached(self) -> None:
         self.is_reached, self.not_called = True, False

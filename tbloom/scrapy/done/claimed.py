@@ -16,9 +16,9 @@ from tbloom import Claim
 from tbloom.scrapy.compat import watch_end
 from tbloom.scrapy.crawl import Crawl
 from tbloom.scrapy.done.committer import Committer
-from tbloom.scrapy.done.notes import RUNNING, write_note
+from tbloom.scrapy.done.failures import Failures
 from tbloom.scrapy.done.page import Page, Token, without
-from tbloom.scrapy.done.serialize import NotSerializable
+from tbloom.scrapy.done.serialize import RUNNING, NotSerializable, write_note
 from tbloom.scrapy.done.takeover import TakeOver
 from tbloom.scrapy.done.tracker import Tracker
 from tbloom.scrapy.outage import NEW, ClaimStore
@@ -48,18 +48,14 @@ class ClaimedRequests(PendingRequests):
         self._adopting = 0
         #: Requests out of a queue that this session has claimed, and that the engine has not taken yet.
         self._adopted = deque[tuple[Request, Token]]()
-        self.tracker: Tracker = Tracker(
-            crawler,
-            commit=self._commit,
-            left=self._left,
-            enqueue=self._enqueue,
-            count=crawl.count,
-        )
+        self._failures = Failures(crawler.settings, crawl.count)
         self.committer: Committer = Committer(
-            crawl, seen, self.tracker, lambda: (self.met, self.answered)
+            crawl, seen, self._failures, lambda: (self.met, self.answered)
         )
-        self._take_over = TakeOver(crawl, seen, self.tracker, self.committer, self._enqueue)
+        self.tracker: Tracker = Tracker(crawler, self._failures, self.committer, self._enqueue)
+        self._take_over = TakeOver(crawl, seen, self._failures, self.committer, self._enqueue)
         connect = crawler.signals.connect
+        connect(self.tracker.item_scraped, signals.item_scraped)  # after the feed exporter
         connect(self.tracker.spider_error, signals.spider_error)
         connect(self.tracker.item_error, signals.item_error)
         connect(self._idle, signals.spider_idle)
@@ -93,12 +89,6 @@ class ClaimedRequests(PendingRequests):
         """Whether an idle crawl has nothing to commit, and can take nothing over, now or soon."""
         self.committer.send()
         return not self.committer.is_pending and self._take_over.is_finished()
-
-    def _commit(self, page: Page) -> None:
-        self.committer.add(page)
-
-    def _left(self, page: Page) -> None:
-        self.committer.leave(page)
 
     def item_lost(self, response: Any, error: BaseException) -> None:
         """See ``Tracker.item_lost``."""
@@ -143,7 +133,7 @@ class ClaimedRequests(PendingRequests):
             hexed = pending.fingerprint.hex()
             self._check_failed(pending, hexed)
             if pending.answer is None:
-                failures = self.tracker.failures_before(hexed)
+                failures = self._failures.failures_before(hexed)
                 pending.token = Token(self._seen.session, (hexed,), failures=failures)
                 pending.note = self._note(request, pending.token)
         return pending
@@ -160,7 +150,7 @@ class ClaimedRequests(PendingRequests):
 
     def _check_failed(self, pending: PendingRequest, fingerprint: str) -> None:
         """Let a page that has failed in this crawl be busy for a while; then it is claimed again."""
-        pauses = self.tracker.pauses(fingerprint)
+        pauses = self._failures.pauses(fingerprint)
         if pauses is None or WITHIN in pending.request.meta:
             return
         pending.answer = Claim.BUSY if pauses else None
@@ -181,7 +171,9 @@ class ClaimedRequests(PendingRequests):
         super()._ask_together(group, arguments)
         # A page that was redirected is claimed under all its URLs.
         adopted = [
-            each.token for each in group if each.owner and each.token and each.answer is Claim.NEW
+            each.token
+            for each in group
+            if each.previous_owner and each.token and each.answer is Claim.NEW
         ]
         if others := [item for token in adopted for item in token.items[1:]]:
             self.crawl.answers.ask(others, [""] * len(others), **arguments)
@@ -195,7 +187,7 @@ class ClaimedRequests(PendingRequests):
         self.committer.soon()  # pages may have waited for these links
 
     def _hand_on(self, pending: PendingRequest) -> bool:
-        if pending.owner:
+        if pending.previous_owner:
             return self._have_adopted(pending)
         page, token = pending.page, pending.token
         is_new = pending.answer is None or pending.answer in NEW
@@ -228,7 +220,7 @@ class ClaimedRequests(PendingRequests):
         page = pending.page
         if page:
             self.committer.release(item for item in token.items if item not in page.token.items)
-            self.tracker.leave(f"queue/{type(error).__name__}", page)
+            self.tracker.leave(page, f"queue/{type(error).__name__}")
         elif pending.fingerprint is not None:
             self.committer.release(token.items)
 
@@ -241,7 +233,7 @@ class ClaimedRequests(PendingRequests):
         elif pending.answer is Claim.SEEN or (item and self._seen.known(item) is Claim.SEEN):
             self.tracker.lead_to_done(page, set())
         else:
-            self.tracker.leave("redirect", page)
+            self.tracker.leave(page, "redirect")
 
     # Out of the queue
 
@@ -272,7 +264,7 @@ class ClaimedRequests(PendingRequests):
         if WITHIN in request.meta:  # asks what its claim has asked
             arguments = (("within", request.meta[WITHIN]), *arguments)
         pending = PendingRequest(
-            request, token.items[0], arguments, token=token, owner=token.session
+            request, token.items[0], arguments, token=token, previous_owner=token.session
         )
         # The token of a request that was taken over counts this crawler as dead already, and the note must not.
         pending.note = self._note(request, token._replace(deaths=max(0, token.deaths - 1)))

@@ -16,11 +16,10 @@ from tbloom.arguments import check_keep
 from tbloom.errors import ConfigError
 from tbloom.scrapy.compat import call_later, wake_engine
 from tbloom.scrapy.crawl import Crawl
-from tbloom.scrapy.done.notes import LEFT, RUNNING, write_note
+from tbloom.scrapy.done.failures import Failures
 from tbloom.scrapy.done.page import Page
-from tbloom.scrapy.done.serialize import NotSerializable
+from tbloom.scrapy.done.serialize import LEFT, RUNNING, NotSerializable, write_note
 from tbloom.scrapy.done.stored import StoredItems
-from tbloom.scrapy.done.tracker import Tracker
 from tbloom.scrapy.outage import ClaimStore
 from tbloom.scrapy.settings import KEEP, TAKE_OVER, WITHIN
 
@@ -54,11 +53,15 @@ class Committer:
     """
 
     def __init__(
-        self, crawl: Crawl, seen: ClaimStore, tracker: Tracker, links: Callable[[], tuple[int, int]]
+        self,
+        crawl: Crawl,
+        seen: ClaimStore,
+        failures: Failures,
+        links: Callable[[], tuple[int, int]],
     ) -> None:
-        self._crawl, self._seen, self._tracker, self._links = crawl, seen, tracker, links
+        self._crawl, self._seen, self._failures, self._links = crawl, seen, failures, links
         self._has_notes = TAKE_OVER.value(crawl.crawler.settings) and seen.keeps_notes
-        self.items: StoredItems = StoredItems(crawl.crawler, self._took, self._ended)
+        self.stored: StoredItems = StoredItems(crawl.crawler, self._ended)
         #: Pages that are done, each with the number of links that the crawl had met then.
         self._done: list[tuple[Page, int]] = []
         #: Pages that are done, and whose items are not stored yet, by the holder of the items.
@@ -73,13 +76,15 @@ class Committer:
 
     def add(self, page: Page) -> None:
         """Commit a page that is done."""
+        self._failures.forget(page)
         met, _ = self._links()
         self._done.append((page, met))
         self.uncommitted |= dict.fromkeys(page.token.items, page)
         self.soon()
 
-    def leave(self, page: Page) -> None:
+    def leave(self, page: Page, reason: str) -> None:
         """Leave a page that has failed to the next crawl, or drop its claim. A page without a claim is new to the next link."""
+        self._failures.add(page, reason)
         failures = page.token.failures + 1
         if page.drops_claim:
             if WITHIN not in page.request.meta:
@@ -155,7 +160,7 @@ class Committer:
 
     async def finish(self) -> None:
         """Return once the feeds are stored, and all that can be sent is sent."""
-        await self.items.closed()
+        await self.stored.closed()
         for _ in range(_ROUNDS):  # what is on its way comes first
             await self._crawl.commit_calls.run(lambda: None)
             self.send()
@@ -170,11 +175,6 @@ class Committer:
             message = "%d pages were fetched and not marked: the next crawl fetches them again"
             logger.warning(message, unmarked)
 
-    def _took(self, response: Any, holders: set[object]) -> None:
-        """Note that these holders have taken an item of the response."""
-        if holders and (page := self._tracker.of(response)):
-            page.holders |= holders
-
     def _ended(self, holder: object) -> None:
         """Look at the pages that have waited for this holder."""
         self._done += self._unstored.pop(holder, [])
@@ -187,18 +187,18 @@ class Committer:
         for page, links in done:
             if links > answered:
                 self._done.append((page, links))
-            elif (holder := self.items.unstored(page.holders)) is not None:
+            elif (holder := self.stored.unstored(page.holders)) is not None:
                 self._unstored[holder].append((page, links))
                 if page.token.deaths:  # this crawler has not died of it
                     self._note(page, RUNNING, deaths=0)
             elif why := self._why_failed(page):
                 self._forget(page)
-                self._tracker.leave(why, page)
+                self.leave(page, why)
             else:
                 ready.append(page)
         try:
             if ready:
-                self.items.flush()
+                self.stored.flush()
         except OSError as error:  # a full disk
             message = "Pages are not marked, because their items could not be written: %s"
             logger.error(message, error)
@@ -208,7 +208,7 @@ class Committer:
 
     def _why_failed(self, page: Page) -> str:
         """Return why a page that was done has failed since then: its items were lost, or one of its links could not be scheduled."""
-        return "feed" if self.items.have_lost(page.holders) else self._tracker.why_failed(page)
+        return "feed" if self.stored.have_lost(page.holders) else self._failures.why_failed(page)
 
     def _send(self, pages: list[Page], outbox: _Outbox) -> None:
         """Make the calls, in the thread of the commits. Raise the first error once each call is made: the store makes up for some."""

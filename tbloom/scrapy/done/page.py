@@ -1,12 +1,8 @@
-"""A page: a request that the filter has claimed. In a queue it is a token in the request's meta, in work an object.
-
-``why_failed`` is the only place that decides whether a page is done or has failed.
-"""
+"""A page: a request that the filter has claimed. In a queue it is a token in the request's meta, in work an object."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
 
@@ -15,7 +11,6 @@ from scrapy import Request
 from tbloom.scrapy.settings import DONE, TOKEN, WITHIN
 
 _TOKEN = re.compile(r"([0-9a-f]+) (\d{1,9}) (\d{1,9})((?: (?:[0-9a-f]{2})+)+)", re.ASCII)
-_SUCCESS = range(200, 300)
 #: So many crawls in a row may fail to fetch a page.
 MOST_FAILURES = 3
 #: Where Scrapy counts the retries of one request.
@@ -110,7 +105,7 @@ class Page:
     #: The first exception of its callback or errback, of a pipeline, or of a link that could not be queued.
     exception: str = ""
     #: Whether the page is forbidden (robots.txt, offsite), or redirected to a page that is done.
-    is_settled: bool = False
+    counts_as_done: bool = False
     #: The request that a downloader middleware returned in place of a response, until the scheduler gets that request.
     next: Request | None = None
     #: The request with which the page's callback or errback asks for the page again.
@@ -130,33 +125,6 @@ class Page:
         A list page does so at each failure, because any crawler may fetch it soon.
         """
         return WITHIN in self.request.meta or self.token.failures + 1 >= MOST_FAILURES
-
-
-def why_failed(page: Page, done_statuses: Collection[int]) -> str:
-    """Return why a page that the scraper has finished has failed, as its stat is named; "": it is done.
-
-    docs/scrapy.md has this as a table. (Whether its items are stored is known later: ``done/committer.py``.)
-    """
-    said = page.meta.get(DONE)
-    if said is not None:
-        return "" if said else DONE
-    if page.exception:
-        return page.exception
-    if page.is_settled or page.is_called:
-        return ""
-    return _why_not_called(page, done_statuses)
-
-
-def _why_not_called(page: Page, done_statuses: Collection[int]) -> str:
-    """Return why a page has failed whose callback was not called."""
-    if page.download_error:
-        return f"download/{page.download_error}"
-    if page.status is None:
-        return "unfinished"
-    if page.status in done_statuses:
-        return ""
-    # A spider middleware has refused a response that was for the callback.
-    return "input" if page.status in _SUCCESS else f"status/{page.status}"
 
 
 def pipeline_of(error: BaseException | None) -> str:

@@ -1,4 +1,6 @@
-"""Requests as texts: another crawler restores a request from the text that the filter keeps with its claim.
+"""Requests as texts: another crawler restores a request from the note that the filter keeps with its claim.
+
+A note is a line with the kind of note and the spider, a line with the page's token, and the text of the request.
 
 Scrapy's ``Request.to_dict`` and ``request_from_dict`` say what a request is, itemadapter what an item has. The text is
 JSON, in which ``{"!kind": ...}`` is a value that JSON lacks: ``{"!shop:Book": {"title": "Emma"}}``. These come back as
@@ -25,7 +27,12 @@ from typing import Any
 from scrapy import Item, Request, Spider
 from scrapy.utils.request import request_from_dict
 
+from tbloom.scrapy.done.page import Token
 from tbloom.scrapy.settings import TOKEN
+
+#: The kinds of notes. A running request is queued or in work: any crawl takes it over once its own crawl has died. A left page has
+#: failed: the next crawl takes it over as it begins.
+RUNNING, LEFT = "running", "left"
 
 _MAX_BYTES = 1 << 16
 #: What JSON writes of a value of each class, and how it becomes the value again.
@@ -70,6 +77,31 @@ def request_from_text(text: str, spider: Spider) -> Request:
         return _from_text(text, spider)
     except Exception as error:  # classes of the project raise what they like
         raise ValueError(f"not the text of a request: {error}") from error
+
+
+def prefix_of(spider: Spider, kind: str) -> str:
+    """Return the beginning of a spider's notes of a kind; another spider has other callbacks."""
+    return f"{kind} {spider.name}\n"
+
+
+def write_note(request: Request, token: Token, spider: Spider, kind: str) -> str:
+    """Return the note of a request. Raise NotSerializable if none can restore it."""
+    head = str(token._replace(session="0"))  # whoever takes it over has another one
+    return f"{prefix_of(spider, kind)}{head}\n{request_to_text(request, spider)}"
+
+
+def read_token(note: str) -> Token:
+    """Return the token of a note, without a session. Raise ValueError if the text is no note."""
+    head = [*note.split("\n", 2), ""][1]
+    token = Token.read(head)
+    if token is None:
+        raise ValueError(f"not a note: {note[:100]!r}")
+    return token._replace(fingerprints=(*dict.fromkeys(token.fingerprints),))
+
+
+def read_request(note: str, spider: Spider) -> Request:
+    """Return the request of a note. Raise ValueError if it can't be restored."""
+    return request_from_text([*note.split("\n", 2), "", ""][2], spider)
 
 
 def _to_text(request: Request, spider: Spider) -> str:
@@ -258,6 +290,6 @@ def _state(value: Any) -> dict[str, Any]:
 
 _TOO_LONG = f"is too long: a text has at most {_MAX_BYTES} bytes"
 #: The fields that Scrapy's constructor takes as they are; to try it takes as long as the rest.
-_PLAIN = {"url", "callback", "errback", "headers", "dont_filter", "meta", "cb_kwargs"}
+_PLAIN = {"url", "callback", "errback", "headers", "dont_filter", "meta", "cb_kwargs", "encoding"}
 _DEFAULTS = Request("data:,").to_dict()
 _REQUEST_STATE, _ITEM_STATE = _state(Request("data:,")).keys(), _state(Item()).keys()

@@ -40,17 +40,11 @@ class Buffer:
 class StoredItems:
     """Knows the holders of items, the feed slots and the buffers of pipelines, and for each whether it has stored its items.
 
-    ``took`` is called with a response and the holders of an item of it that has passed the pipelines; ``ended`` with a holder
-    that has stored its items, or has lost them.
+    ``ended`` is called with a holder that has stored its items, or has lost them.
     """
 
-    def __init__(
-        self,
-        crawler: Crawler,
-        took: Callable[[Any, set[object]], object],
-        ended: Callable[[object], object],
-    ) -> None:
-        self._crawler, self._took, self._ended = crawler, took, ended
+    def __init__(self, crawler: Crawler, ended: Callable[[object], object]) -> None:
+        self._crawler, self._ended = crawler, ended
         #: The number of items that each feed slot had after the last item.
         self._counts: dict[FeedSlot, int] = {}
         #: The holders that have stored their items (True), or have lost them (False). A holder that still keeps items is not here.
@@ -61,11 +55,19 @@ class StoredItems:
         self._all_closed: Deferred[None] = Deferred()
         connect = crawler.signals.connect
         connect(self._spider_opened, signals.spider_opened)
-        connect(self._item_scraped, signals.item_scraped)  # after the feed exporter
         connect(self._slot_closed, signals.feed_slot_closed)
         connect(self._exporter_closed, signals.feed_exporter_closed)
         connect(self._items_buffered, items_buffered)
         connect(self._items_flushed, items_flushed)
+
+    def took_item(self) -> set[object]:
+        """Return the holders of the item that has just passed the pipelines. Call it once for each item, after the feed exporter."""
+        holders: set[object] = {
+            slot for slot, count in self._counts.items() if slot.itemcount > count
+        }
+        if holders:
+            self._watch_slots()
+        return holders | {*self._buffers.values()}
 
     def unstored(self, holders: Iterable[object]) -> object | None:
         """Return one of the holders that still keeps its items; None: no holder does.
@@ -128,14 +130,6 @@ class StoredItems:
             return stored_later(result) if isawaitable(result) else stored(result)
 
         storage.store = watched
-
-    def _item_scraped(self, response: Any) -> None:
-        holders: set[object] = {
-            slot for slot, count in self._counts.items() if slot.itemcount > count
-        }
-        if holders:
-            self._watch_slots()
-        self._took(response, holders | {*self._buffers.values()})
 
     def _slot_closed(self, slot: FeedSlot) -> None:
         self._has_stored.setdefault(slot, False)

@@ -14,9 +14,9 @@ from scrapy import Request
 from tbloom.scrapy.compat import call_later, wake_engine
 from tbloom.scrapy.crawl import Crawl
 from tbloom.scrapy.done.committer import Committer
-from tbloom.scrapy.done.notes import LEFT, RUNNING, prefix_of, read_request, read_token
+from tbloom.scrapy.done.failures import Failures
 from tbloom.scrapy.done.page import Token
-from tbloom.scrapy.done.tracker import Tracker
+from tbloom.scrapy.done.serialize import LEFT, RUNNING, prefix_of, read_request, read_token
 from tbloom.scrapy.outage import ClaimStore
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -41,11 +41,11 @@ class TakeOver:
         self,
         crawl: Crawl,
         seen: ClaimStore,
-        tracker: Tracker,
+        failures: Failures,
         committer: Committer,
         enqueue: Callable[[Request, Token], object],
     ) -> None:
-        self._crawl, self._seen, self._tracker, self._committer = crawl, seen, tracker, committer
+        self._crawl, self._seen, self._failures, self._committer = crawl, seen, failures, committer
         self._enqueue = enqueue
         #: Changes whenever a request enters the queue or comes out of it.
         self.moves = 0
@@ -165,7 +165,7 @@ class TakeOver:
                 self._committer.release(token.items[:1])
             return None
         # A page that has failed in this crawl, and any page once the spider is closed, is left to the next crawl.
-        if self._tracker.pauses(token.fingerprints[0]) is not None or not (
+        if self._failures.pauses(token.fingerprints[0]) is not None or not (
             engine and engine.spider
         ):
             return None

@@ -4,17 +4,12 @@ A queue holds nothing of a page but the token in its request's meta. A ``Page`` 
 finished the request: the callback's output has ended, its links are scheduled, and its items have passed the pipelines. Scrapy
 says when that is (``compat.watch_end``), so nothing is counted here.
 
-A page that is done is committed. A page that has failed keeps its claim until the crawl's session ends. Then the next crawl takes
-the page over.
+A page that is done goes to the committer. So does one that has failed.
 """
 
 from __future__ import annotations
 
-import logging
-import time
-from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from scrapy import Request
@@ -25,59 +20,31 @@ from scrapy.spidermiddlewares.httperror import HttpError
 from twisted.python.failure import Failure
 
 from tbloom.scrapy.compat import call_soon, is_forbidden, is_offsite
-from tbloom.scrapy.done.page import (
-    RETRIES,
-    Origin,
-    Page,
-    Token,
-    pipeline_of,
-    why_failed,
-    without,
-)
-from tbloom.scrapy.settings import DONE, TOKEN, WITHIN, done_statuses, failed_pause
-
-logger: logging.Logger = logging.getLogger(__name__)
-
-_SHOWN_URLS = 3
-
-
-@dataclass(slots=True)
-class _Failed:
-    """A page that has failed in this crawl."""
-
-    #: When a link to the page is followed again, and how long the page's next pause is (seconds).
-    until: float
-    pause: float
-    #: The number of earlier crawls in a row in which the page has failed.
-    failures: int
+from tbloom.scrapy.done.committer import Committer
+from tbloom.scrapy.done.failures import Failures
+from tbloom.scrapy.done.page import RETRIES, Origin, Page, Token, pipeline_of, without
+from tbloom.scrapy.settings import DONE, TOKEN
 
 
 class Tracker:
     """Follows pages from the queue until the scraper has finished them.
 
-    ``commit`` is called with a page that is done, ``left`` with one that has failed; ``enqueue`` with a request that asks for a page
-    again, and the page's token; ``count`` with the name of a stat.
+    ``enqueue`` is called with a request that asks for a page again, and the page's token.
     """
 
     def __init__(
         self,
         crawler: Crawler,
-        commit: Callable[[Page], object],
-        left: Callable[[Page], object],
+        failures: Failures,
+        committer: Committer,
         enqueue: Callable[[Request, Token | None], object],
-        count: Callable[[str], object],
     ) -> None:
-        self._crawler, self._count = crawler, count
-        self._commit, self._left, self._enqueue = commit, left, enqueue
-        self._done_statuses = done_statuses(crawler.settings)
-        self._pause = failed_pause(crawler.settings)
+        self._crawler, self._failures, self._committer = crawler, failures, committer
+        self._enqueue = enqueue
         #: The pages in work, by their first fingerprints.
         self._in_work: dict[str, Page] = {}
         #: Pages whose requests are in the queue again (a redirect, a retry), by their first fingerprints.
         self._requeued: dict[str, Page] = {}
-        self._failed: dict[str, _Failed] = {}
-        self._reasons: Counter[str] = Counter()
-        self._urls: list[str] = []
 
     def of(self, source: Any) -> Page | None:
         """Return the page in work of a request, or of the request of a response or failure."""
@@ -130,16 +97,6 @@ class Tracker:
         """Forget pages that were in the queue again: other processes have taken them out of it."""
         self._requeued.clear()
 
-    def pauses(self, fingerprint: str) -> bool | None:
-        """Return whether a link to a page that has failed is not followed yet; None: the page has not failed in this crawl."""
-        failed = self._failed.get(fingerprint)
-        return None if failed is None else time.monotonic() < failed.until
-
-    def failures_before(self, fingerprint: str) -> int:
-        """Return in how many earlier crawls in a row the page has failed; 0 if it has not failed in this crawl."""
-        failed = self._failed.get(fingerprint)
-        return failed.failures if failed else 0
-
     # The downloader and the scraper
 
     def fetching(self, request: Request) -> Page | None:
@@ -164,7 +121,7 @@ class Tracker:
         else:
             error = getattr(result, "value", result)  # a downloader may give what Scrapy refuses
             is_ignored = isinstance(error, IgnoreRequest)
-            page.is_settled = is_ignored and is_forbidden(error, page.request, self._crawler)
+            page.counts_as_done = is_ignored and is_forbidden(error, page.request, self._crawler)
             page.download_error = type(error).__name__
         return result
 
@@ -175,7 +132,7 @@ class Tracker:
         """
         if page.next is request:
             page.next = None
-            page.is_settled = is_offsite(request, self._crawler)
+            page.counts_as_done = is_offsite(request, self._crawler)
             page.download_error = IgnoreRequest.__name__
             self._finish(page)
 
@@ -195,6 +152,12 @@ class Tracker:
         if page := self.of(response):
             page.exception = page.exception or f"callback/{type(failure.value).__name__}"
 
+    def item_scraped(self, response: Any) -> None:
+        """Handle Scrapy's signal: an item has passed the pipelines."""
+        holders = self._committer.stored.took_item()
+        if holders and (page := self.of(response)):
+            page.holders |= holders
+
     def item_error(self, failure: Failure, response: Any) -> None:
         """Handle Scrapy's signal: a pipeline has raised an exception."""
         if page := self.of(response):
@@ -213,23 +176,17 @@ class Tracker:
 
     # The end of a page
 
-    def why_failed(self, page: Page) -> str:
-        """Return why the page has failed; "": it is done."""
-        return why_failed(page, self._done_statuses)
-
     def _finish(self, page: Page) -> None:
         """Commit the page, or leave it, or enqueue it again."""
         del self._in_work[page.first]
         again = page.again
         goes_on = again is not None and not page.exception and page.meta.get(DONE) is None
-        reason = "" if goes_on else self.why_failed(page)
-        if reason:
-            self.leave(reason, page)
-        elif goes_on:
+        if goes_on:
             self._requeued[page.first] = page
+        elif reason := self._failures.why_failed(page):
+            self._committer.leave(page, reason)
         else:
-            self._failed.pop(page.first, None)
-            self._commit(page)
+            self._committer.add(page)
         if again is not None:
             again = without(again, DONE, *[] if goes_on else [TOKEN])
             self._enqueue(again, page.token if goes_on else None)
@@ -237,32 +194,14 @@ class Tracker:
     def lead_to_done(self, page: Page, holders: set[object]) -> None:
         """End a page that is redirected to a page that is done. ``holders``: what holds the items of the other page."""
         page.holders |= holders
-        page.is_settled = True
+        page.counts_as_done = True
         self._finish(page)
 
-    def leave(self, reason: str, page: Page) -> None:
-        """Count a page that has failed, and leave it to the next crawl."""
+    def leave(self, page: Page, reason: str) -> None:
+        """Stop following a page that has failed."""
         self._in_work.pop(page.first, None)
-        if WITHIN not in page.request.meta:
-            failed = self._failed.get(page.first)
-            pause = failed.pause if failed else self._pause
-            failures = 0 if page.drops_claim else page.token.failures
-            self._failed[page.first] = _Failed(time.monotonic() + pause, 2 * pause, failures)
-        self._count_left(reason, page)
-        self._left(page)
-
-    def _count_left(self, reason: str, page: Page) -> None:
-        self._reasons[reason] += 1
-        if len(self._urls) < _SHOWN_URLS:
-            self._urls.append(page.request.url)
-        self._count("tbloom/left")
-        self._count(f"tbloom/left/{reason}")
+        self._committer.leave(page, reason)
 
     def report(self) -> None:
-        """Log how many pages are left to the next crawl, why, and the first ones."""
-        for page in self._in_work.values():
-            self._count_left("unfinished", page)
-        if self._reasons:
-            message = "%d pages have failed, and are left to the next crawl (%s), for example %s"
-            reasons = ", ".join(f"{reason}: {n}" for reason, n in self._reasons.most_common())
-            logger.warning(message, self._reasons.total(), reasons, " ".join(self._urls))
+        """Log the pages that have failed, and those that are still in work."""
+        self._failures.report(self._in_work.values())

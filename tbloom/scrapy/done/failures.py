@@ -1,0 +1,105 @@
+"""What has failed, and what comes of it in this crawl: the only place that decides whether a page is done or has failed."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+from scrapy.settings import BaseSettings
+
+from tbloom.scrapy.done.page import Page
+from tbloom.scrapy.settings import DONE, WITHIN, done_statuses, failed_pause
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+_SUCCESS = range(200, 300)
+_SHOWN_URLS = 3
+
+
+@dataclass(slots=True)
+class _Failure:
+    """A page that has failed in this crawl."""
+
+    #: When a link to the page is followed again, and how long the page's next pause is (seconds).
+    until: float
+    pause: float
+    #: The number of earlier crawls in a row in which the page has failed.
+    failures: int
+
+
+class Failures:
+    """The pages that have failed in this crawl, by their first fingerprints. ``count`` is called with the name of a stat."""
+
+    def __init__(self, settings: BaseSettings, count: Callable[[str], object]) -> None:
+        self._count = count
+        self._done_statuses = done_statuses(settings)
+        self._pause = failed_pause(settings)
+        self._failed: dict[str, _Failure] = {}
+        self._reasons: Counter[str] = Counter()
+        self._urls: list[str] = []
+
+    def why_failed(self, page: Page) -> str:
+        """Return why a page that the scraper has finished has failed, as its stat is named; "": it is done.
+
+        docs/scrapy.md has this as a table. (Whether its items are stored is known later: ``done/committer.py``.)
+        """
+        said = page.meta.get(DONE)
+        if said is not None:
+            return "" if said else DONE
+        if page.exception:
+            return page.exception
+        if page.counts_as_done or page.is_called:
+            return ""
+        return self._why_not_called(page)
+
+    def _why_not_called(self, page: Page) -> str:
+        if page.download_error:
+            return f"download/{page.download_error}"
+        if page.status is None:
+            return "unfinished"
+        if page.status in self._done_statuses:
+            return ""
+        # A spider middleware has refused a response that was for the callback.
+        return "input" if page.status in _SUCCESS else f"status/{page.status}"
+
+    def add(self, page: Page, reason: str) -> None:
+        """Note that a page has failed. A list page may be fetched again at once."""
+        if WITHIN not in page.request.meta:
+            failed = self._failed.get(page.first)
+            pause = failed.pause if failed else self._pause
+            failures = 0 if page.drops_claim else page.token.failures
+            self._failed[page.first] = _Failure(time.monotonic() + pause, 2 * pause, failures)
+        self._count_left(page, reason)
+
+    def forget(self, page: Page) -> None:
+        """Forget the failures of a page that is done."""
+        self._failed.pop(page.first, None)
+
+    def pauses(self, fingerprint: str) -> bool | None:
+        """Return whether a link to a page that has failed is not followed yet; None: the page has not failed in this crawl."""
+        failed = self._failed.get(fingerprint)
+        return None if failed is None else time.monotonic() < failed.until
+
+    def failures_before(self, fingerprint: str) -> int:
+        """Return in how many earlier crawls in a row the page has failed; 0 if it has not failed in this crawl."""
+        failed = self._failed.get(fingerprint)
+        return failed.failures if failed else 0
+
+    def report(self, unfinished: Collection[Page]) -> None:
+        """Log how many pages are left to the next crawl, why, and the first ones. ``unfinished``: pages that are still in work."""
+        for page in unfinished:
+            self._count_left(page, "unfinished")
+        if self._reasons:
+            message = "%d pages have failed, and are left to the next crawl (%s), for example %s"
+            reasons = ", ".join(f"{reason}: {n}" for reason, n in self._reasons.most_common())
+            logger.warning(message, self._reasons.total(), reasons, " ".join(self._urls))
+
+    def _count_left(self, page: Page, reason: str) -> None:
+        self._reasons[reason] += 1
+        if len(self._urls) < _SHOWN_URLS:
+            self._urls.append(page.request.url)
+        self._count("tbloom/left")
+        self._count(f"tbloom/left/{reason}")
