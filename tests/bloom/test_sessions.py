@@ -15,7 +15,7 @@ from tbloom import Claim, FilterFull, TimeBloom
 from tbloom.bloom.hasher import digest
 from tests.helpers import servers
 from tests.helpers.clock import Clockwork
-from tests.helpers.flows import flow_of, lose, replies_to
+from tests.helpers.flows import flow_of, lose, replies_to, run
 from tests.helpers.making import needed
 
 NEW, SEEN, BUSY = Claim.NEW, Claim.SEEN, Claim.BUSY
@@ -31,6 +31,17 @@ def test_a_claim_with_the_previous_owner_gets_the_items_that_it_handed_over(
     assert BUSY is ours.claim("a")
     assert BUSY is ours.claim("b", None, "", "another session")
     assert NEW is theirs.claim("a", None, "", ours.session)
+
+
+def test_a_repeat_gets_a_lost_claim_in_one_call_and_none_that_is_handed_over(
+    ours: TimeBloom,
+) -> None:
+    """Nothing can come between, as it could if the lost claim were released first."""
+    assert NEW is ours.claim("a")
+    ours.hand_over(["a"])
+    lose(ours.client, flow_of(ours, "claim", "b"))
+    again = flow_of(ours, "claim_many", ["a", "b", "c"])
+    assert ([BUSY, NEW, NEW], 1) == run(ours.client, again)
 
 
 def test_work_is_left_for_an_hour_after_a_short_window(clockwork: Any, open_one: Any) -> None:

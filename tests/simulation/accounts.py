@@ -61,7 +61,7 @@ class Account:
             for other in history.open.values():
                 op.is_cleared |= other.verb == "clear"
                 other.is_cleared |= verb == "clear"
-                if other.store == store:
+                if other.store == store and other.failed is None:
                     other.beside.add(verb)
                     op.beside.add(other.verb)
             history.begin(op)
@@ -297,7 +297,8 @@ class WindowAccount(Account):
       ``keep`` in that which leaves after so many slices. Who got an error is answered "new" when asking again.
     - An item that was answered "new", or committed, is contained until its slice has left.
     - Of the sessions that claim an item, one is answered NEW, until it commits or releases the item, leaves it to others, or dies.
-      The item is SEEN once it is committed. A claim whose caller got an error ends with the next heartbeat.
+      The item is SEEN once it is committed. A claim whose caller got an error is NEW when asking again, or ends with the next
+      heartbeat.
     """
 
     NOTHING = Window()
@@ -428,13 +429,13 @@ class WindowAccount(Account):
             return True, owner in self.heard_late
         if given_up is None:
             return False, True
-        if given_up in {_UNKNOWN, _RESTORED}:
+        if given_up == _RESTORED or (given_up == _UNKNOWN and owner != op.store):
             return True, True
         if owner == op.store:
             return True, given_up >= op.begun
-        # Its next heartbeat ends the claim, or its next call for the item.
+        # Its next heartbeat or release ends the claim.
         calls = self.histories[item].open.values()
-        ends = ("_send_heartbeat", "claim", "release", "abandon_many")
+        ends = ("_send_heartbeat", "release", "abandon_many")
         return any(c.store == owner and c.verb in ends for c in calls), True
 
     def commit(self, op: Op, _: str, state: Window, keep: int | None = None) -> Outcomes:

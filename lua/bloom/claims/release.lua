@@ -16,7 +16,7 @@
 -- Errors     WRONGTYPE, OOM, READONLY, before anything is changed
 --
 -- A second copy of the call finds no claim to end, because later claims of the session have higher numbers. A late copy of
--- the claim call is refused, because its number is below the least one.
+-- the claim call is refused if its number is below the least one, which only a session with an entry has.
 
 local claims, sessions = KEYS[1], KEYS[2]
 local session, how, digests, numbers = ARGV[1], ARGV[2], ARGV[3], ARGV[4]

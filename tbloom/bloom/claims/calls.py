@@ -45,9 +45,13 @@ def claim(
     *,
     ttl_ms: int,
     previous_owner: str,
+    lost: Mapping[bytes, int],
     notes: Mapping[bytes, str],
 ) -> Call:
-    """Return a call that claims the items, with their notes. ``number`` is its number in the session."""
+    """Return a call that claims the items, with their notes. ``number`` is its number in the session.
+
+    It replaces the session's claims up to the ``lost`` number of each item.
+    """
     header, keys = batch.header, batch.header.view.config.keys
     config, state, *parts = header.keys
     return _CLAIM.call(
@@ -61,6 +65,7 @@ def claim(
             previous_owner,
             header.pack(batch.digests, with_digests=True),
             _hex(number),
+            "".join(_hex(lost[digest]) for digest in batch.digests) if any(lost.values()) else "",
             *(map(notes.__getitem__, batch.digests) if notes else ()),
         ),
     )

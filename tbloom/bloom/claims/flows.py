@@ -74,8 +74,6 @@ class Claims(ResetsInChild):
     ) -> Flow[dict[bytes, Claim]]:
         """Claim the items that are new, and return the answer for each item. ``number`` is the call's number in the session."""
         answers = dict.fromkeys(digests, Claim.BUSY)  # for items that another caller here owns
-        if lost := session.lost(answers):
-            yield from self._release(session, lost, "abandon")
         reserved = session.reserve(answers, number, again=bool(previous_owner))
         batches = self._dispatcher.batches(reserved, within)
         for batch in batches:
@@ -89,6 +87,7 @@ class Claims(ResetsInChild):
                 number,
                 ttl_ms=self._ttl_ms,
                 previous_owner=previous_owner,
+                lost=reserved,
                 notes=notes,
             )
             sent.append(call)
@@ -159,7 +158,7 @@ class Claims(ResetsInChild):
         Released claims with a note wait to be taken over. A refused commit is dropped; its error is raised at the end.
         """
         session = self.session
-        # Items stay marked until the server answers, so that a concurrent claim of one of them first sends its own release.
+        # Items stay marked until the server answers, so that a concurrent claim of one of them replaces the lost one.
         if to_release := session.to_release():
             yield from self._release(session, to_release, "abandon")
         refused = None

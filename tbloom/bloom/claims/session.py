@@ -124,22 +124,13 @@ class Session:
         with self._lock:
             return min(self._running, default=self._next)
 
-    def lost(self, digests: Iterable[bytes]) -> dict[bytes, int]:
-        """Return the items that may be claimed although no caller here owns them, each with the number of its last call."""
-        lost, leases = dict[bytes, int](), self._leases
-        for digest in digests:
-            lease = leases.get(digest)
-            if lease and lease.late and not lease.number:
-                lost[digest] = lease.late
-        return lost
-
-    def reserve(self, digests: Iterable[bytes], number: int, *, again: bool) -> list[bytes]:
-        """Reserve items for the call with this number, and return the reserved ones.
+    def reserve(self, digests: Iterable[bytes], number: int, *, again: bool) -> dict[bytes, int]:
+        """Reserve items for the call with this number. Return the reserved ones, each with the number of its last lost call, or 0.
 
         Until the server answers, no other caller here claims them. With ``again``, items that a caller here owns are claimed
         again.
         """
-        leases, reserved, claimed = self._leases, list[bytes](), Lease(State.CLAIMED, number)
+        leases, reserved, claimed = self._leases, dict[bytes, int](), Lease(State.CLAIMED, number)
         with self._lock:
             for digest in digests:
                 lease = leases.setdefault(digest, claimed)
@@ -148,7 +139,7 @@ class Session:
                     if lease.late > number or (lease.number and not again):
                         continue
                     leases[digest] = lease.owned(number)
-                reserved.append(digest)
+                reserved[digest] = lease.late
         return reserved
 
     def end_reservations(self, digests: Iterable[bytes]) -> None:
