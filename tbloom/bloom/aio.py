@@ -6,9 +6,9 @@ import weakref
 from asyncio import Task, create_task
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Self, Unpack
+from typing import Self, Unpack
 
-from redis import RedisError
+from redis import RedisError, asyncio
 
 from tbloom.arguments import Item
 from tbloom.bloom.base import ClientSettings
@@ -18,9 +18,6 @@ from tbloom.bloom.claims.verbs import ClaimVerbs
 from tbloom.engine.aio import AsyncDriver
 from tbloom.engine.urls import ClientOptions
 from tbloom.errors import ConfigMismatch, TBloomError
-
-if TYPE_CHECKING:
-    from redis import asyncio
 
 
 class AsyncTimeBloom(ClaimVerbs["asyncio.Redis | asyncio.RedisCluster"], AsyncDriver):

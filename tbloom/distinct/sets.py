@@ -22,6 +22,8 @@ from tbloom.errors import ConfigError
 
 if TYPE_CHECKING:
     from pyroaring import BitMap
+else:
+    BitMap = Any  # pyroaring is optional
 
 S = TypeVar("S", bound="SetVerbs")
 

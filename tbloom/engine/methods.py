@@ -13,9 +13,8 @@ A class gets a method for each verb when it is defined, unless it defines that n
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from functools import update_wrapper
 from inspect import signature
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, get_args, overload
 
 if TYPE_CHECKING:
     from tbloom.engine.batcher import Batcher, BatchItem
@@ -116,15 +115,15 @@ class AsyncVerbs(_Verbs):
 
 def _finished(method: Any, flow: AnyFlow, cls: type) -> Any:
     """Give the method the name, documentation and types of the flow, as if the class defined it."""
-    update_wrapper(method, flow)
+    name, qualname = flow.__name__, f"{cls.__qualname__}.{flow.__name__}"
     # Tracebacks show the name in the code object.
-    code = method.__code__
-    method.__code__ = code.replace(
-        co_name=flow.__name__, co_qualname=f"{cls.__name__}.{flow.__name__}"
-    )
-    method.__module__, method.__qualname__ = cls.__module__, f"{cls.__qualname__}.{flow.__name__}"
-    declared = signature(flow)
-    answer = str(declared.return_annotation).removeprefix("Flow[").removesuffix("]")
-    method.__annotations__ = {**flow.__annotations__, "return": answer}
+    method.__code__ = method.__code__.replace(co_name=name, co_qualname=f"{cls.__name__}.{name}")
+    method.__module__, method.__name__, method.__qualname__ = cls.__module__, name, qualname
+    method.__doc__ = flow.__doc__
+    # Types, because texts would be looked up in this module. No ``__wrapped__``, because the flow is a generator.
+    declared = signature(flow, eval_str=True)
+    answer = get_args(declared.return_annotation)[-1]
+    types = {name: one.annotation for name, one in declared.parameters.items() if name != "self"}
+    method.__annotations__ = {**types, "return": answer}
     method.__signature__ = declared.replace(return_annotation=answer)
     return method

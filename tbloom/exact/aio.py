@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self, Unpack
+from typing import Self, Unpack
+
+from redis import asyncio
 
 from tbloom.engine.aio import AsyncDriver
 from tbloom.engine.urls import ClientOptions
 from tbloom.exact.verbs import ExactArguments, ExactVerbs
-
-if TYPE_CHECKING:
-    from redis import asyncio
 
 
 class AsyncExactFilter(ExactVerbs["asyncio.Redis | asyncio.RedisCluster"], AsyncDriver):

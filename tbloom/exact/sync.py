@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self, Unpack
+from typing import Self, Unpack
+
+import redis
 
 from tbloom.arguments import Item
 from tbloom.engine.sync import SyncDriver
 from tbloom.engine.urls import ClientOptions
 from tbloom.exact.verbs import ExactArguments, ExactVerbs
-
-if TYPE_CHECKING:
-    import redis
 
 
 class ExactFilter(ExactVerbs["redis.Redis | redis.RedisCluster"], SyncDriver):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, TypeVar, Unpack
+from os import PathLike
+from typing import TypeVar, Unpack
 
 from tbloom.arguments import Item, takes
 from tbloom.bloom.config import Config, Parameters, configure
@@ -18,9 +19,6 @@ from tbloom.local.memory import MemoryStore
 from tbloom.local.merging import merge
 from tbloom.local.protocol import Protocol
 from tbloom.window import Period
-
-if TYPE_CHECKING:
-    from os import PathLike
 
 T = TypeVar("T")
 

@@ -1,0 +1,94 @@
+"""A store's methods look like functions that were written by hand, to all that read signatures: FastAPI, pydantic, mocks."""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+from collections.abc import Callable
+from typing import Any, get_type_hints
+from unittest.mock import create_autospec
+
+import pytest
+from fastapi import Depends, FastAPI
+from httpx import ASGITransport, AsyncClient
+from pydantic import ValidationError, validate_call
+
+from tbloom import AsyncLocalBloom, AsyncTimeBloom, LocalBloom, TimeBloom
+from tbloom.distinct import AsyncMemberSet, MemberSet
+from tbloom.pages import PageStore
+from tests.helpers.stores import STORES
+
+PAIRS = [
+    *((store.sync, store.aio) for store in STORES),
+    (LocalBloom, AsyncLocalBloom),
+    (MemberSet, AsyncMemberSet),
+]
+CLASSES = [*(cls for pair in PAIRS for cls in pair), PageStore]
+
+
+def methods_of(cls: type) -> dict[str, Callable[..., Any]]:
+    """The public methods, and the constructor."""
+    members = inspect.getmembers(cls, inspect.isroutine)
+    return {name: one for name, one in members if not name.startswith("_") or name == "__init__"}
+
+
+@pytest.mark.parametrize("cls", CLASSES)
+def test_the_types_of_methods_are_known(cls: type) -> None:
+    for method in methods_of(cls).values():
+        hints = get_type_hints(method)
+        parameters = inspect.signature(method, eval_str=True).parameters
+        assert hints.keys() - {"return"} == parameters.keys() - {"self"}
+        assert "Flow" not in str(hints["return"])
+
+
+@pytest.mark.parametrize("cls", CLASSES)
+def test_methods_stand_for_nothing_else(cls: type) -> None:
+    """What follows ``__wrapped__`` finds no flow, and a reference to the method can be sent to another process."""
+    methods = methods_of(cls)
+    methods.pop("claiming", None)  # of contextlib
+    del methods["__init__"]
+    for method in methods.values():
+        assert method is inspect.unwrap(method)
+        assert method == pickle.loads(pickle.dumps(method))  # noqa: S301 - our own
+
+
+@pytest.mark.parametrize("cls", CLASSES[: -len((MemberSet, AsyncMemberSet, PageStore))])
+async def test_fastapi_takes_verbs_as_dependencies_and_routes(
+    cls: Any, url: str, name: str
+) -> None:
+    """https://github.com/fastapi/fastapi/issues/14445."""
+    seen = cls.from_url(url, name) if hasattr(cls, "from_url") else cls()
+    app, [item] = FastAPI(), [*inspect.signature(seen.contains).parameters][:1]
+
+    @app.get("/depends")
+    def depends(is_seen: bool = Depends(seen.contains)) -> list[bool]:  # noqa: FAST002 - a local name
+        return [is_seen]
+
+    app.add_api_route("/add", seen.add, methods=["POST"])
+    app.add_api_route("/clear", seen.clear, methods=["POST"])
+    async with AsyncClient(transport=ASGITransport(app), base_url="http://app") as client:
+        assert (await client.get(f"/depends?{item}=a")).json() == [False]
+        assert item in (await client.get("/depends")).text  # it is missing
+        answers = [(await client.post(f"/add?{item}=a")).json() for _ in range(2)]
+        assert answers == [True, False]
+        assert (await client.get(f"/depends?{item}=a")).json() == [True]
+        assert (await client.post("/clear")).json() is None
+        assert (await client.get(f"/depends?{item}=a")).json() == [False]
+    await seen.aclose() if hasattr(seen, "aclose") else seen.close()
+
+
+def test_pydantic_checks_the_arguments_of_a_verb() -> None:
+    with LocalBloom() as seen:
+        assert validate_call(seen.add)("a")
+        with pytest.raises(ValidationError, match="within"):
+            validate_call(seen.add)("a", within="all")  # type: ignore[arg-type]
+
+
+async def test_mocks_of_a_class_take_what_it_takes() -> None:
+    seen, aseen = create_autospec(TimeBloom), create_autospec(AsyncTimeBloom, instance=True)
+    seen.return_value.add.return_value = aseen.add.return_value = True
+    assert seen("client", "name").add("a", within=2) is True
+    assert await aseen.add("a", keep=2) is True
+    for mock in (seen.return_value, aseen):
+        with pytest.raises(TypeError):
+            mock.add("a", ttl=2)
