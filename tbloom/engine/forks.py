@@ -1,4 +1,4 @@
-"""Objects that a forked process must not share with its parent."""
+"""Objects that belong to one process: a forked one does not share them with its parent, and nothing copies them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 _methods: weakref.WeakKeyDictionary[Any, Callable[[Any], None]] = weakref.WeakKeyDictionary()
 
@@ -15,6 +15,15 @@ def call_in_child(method: Any) -> None:
     """Register a method that is called in each forked child, as long as its object exists. An object has at most one."""
     # A WeakMethod's callback would print an error when Python ends.
     _methods[method.__self__] = method.__func__
+
+
+class NotCopied:
+    """An object with connections, locks or files, which neither a copy nor another process can use."""
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            f"a {type(self).__name__} can't be copied or pickled: make another one where it is needed"
+        )
 
 
 class ResetsInChild(ABC):

@@ -16,6 +16,8 @@ from collections.abc import Callable, Coroutine
 from inspect import signature
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, get_args, overload
 
+from tbloom.engine.forks import NotCopied
+
 if TYPE_CHECKING:
     from tbloom.engine.batcher import Batcher, BatchItem
     from tbloom.engine.flow import Flow
@@ -56,7 +58,7 @@ class verb(Generic[P, T]):  # noqa: N801 - a decorator
         def __get__(self, obj: object, kind: object) -> Any: ...
 
 
-class _Verbs:
+class _Verbs(NotCopied):
     """A class that gets a method for each verb when it is defined."""
 
     @classmethod

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any, Self
 
 from tbloom.arguments import Item, check_at, check_items
-from tbloom.engine.forks import call_in_child
+from tbloom.engine.forks import NotCopied, call_in_child
 from tbloom.errors import ConfigError, TBloomError
 from tbloom.pages import calendar, opening, reading
 from tbloom.pages.config import agreed, given
@@ -22,7 +22,7 @@ from tbloom.pages.writer import Writer, batches
 _SEGMENT_BYTES = 1 << 30
 
 
-class PageStore:
+class PageStore(NotCopied):
     """Pages in WARC files, addressed by URL.
 
     One process writes at a time, and others may read meanwhile. Threads may share an object; a forked
