@@ -199,7 +199,7 @@ def configure(
     _check_rate(error_rate)
     rate = sizing.slice_rate(error_rate, slices) * share
     if bits is None or hashes is None:
-        bits, hashes = sizing.choose(capacity or FIRST_CAPACITY, rate, hashes)
+        bits, hashes = _chosen(capacity or FIRST_CAPACITY, rate, hashes, error_rate)
     else:
         most = sizing.items_at(rate, bits, hashes)
         capacity = capacity or most
@@ -214,6 +214,20 @@ def configure(
     given = granularity, slices, tz, capacity, error_rate, shards, grow, bits, hashes
     own = secret if secret is None or isinstance(secret, Secret) else Secret(secret)
     return Config(name, *given, own)
+
+
+def _chosen(capacity: int, rate: float, hashes: int | None, error_rate: float) -> tuple[int, int]:
+    """Return the bits and hashes of a slice. Raise ConfigError if it needs more bits than a slice may have."""
+    bits, chosen = sizing.choose(capacity, rate, hashes)
+    if bits <= _MAX_BITS:
+        return bits, chosen
+    why = f"because a slice has at most {_MAX_BITS} bits"
+    if hashes is not None and sizing.choose(capacity, rate)[0] <= _MAX_BITS:
+        expected = f"more for error_rate {error_rate} and {capacity} items, {why}"
+        raise ConfigError("hashes", hashes, expected)
+    most = sizing.items_at(rate, _MAX_BITS, chosen)
+    expected = f"{most} or less for error_rate {error_rate}, {why}"
+    raise ConfigError("capacity", capacity, expected)
 
 
 def _rate_kept(rate: float, slices: int) -> float | None:

@@ -61,6 +61,35 @@ def test_more_bits_than_the_most_are_refused() -> None:
         configure("news", bits=2**42, hashes=7)
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"error_rate": 1e-6},
+        {"error_rate": 1e-6, "grow": False, "shards": 3},
+        {"error_rate": 1e-6, "hashes": 3},
+        {},
+    ],
+)
+def test_a_capacity_beyond_the_most_bits_is_refused_by_name(given: dict[str, Any]) -> None:
+    """The error names the highest capacity with the other parameters."""
+    with pytest.raises(
+        ConfigError, match=r"^capacity: expected \d+ or less for error_rate 0?"
+    ) as e:
+        configure("news", capacity=10**12, **given)
+    assert 10**12 == e.value.value
+    most = int(e.value.expected.split()[0])
+    given.pop("shards", None)
+    assert 2**42 * 0.999 < configure("news", capacity=most, **given).bits <= 2**42
+    with pytest.raises(ConfigError, match="because a slice has at most 4398046511104 bits"):
+        configure("news", capacity=most * 1001 // 1000, **given)
+
+
+@pytest.mark.parametrize("capacity", [None, 10**6])
+def test_too_few_hashes_are_refused_by_name(capacity: int | None) -> None:
+    with pytest.raises(ConfigError, match=r"^hashes: expected more for error_rate 1e-15 .* got 1$"):
+        configure("news", capacity=capacity, error_rate=1e-15, hashes=1)
+
+
 @pytest.mark.parametrize("more", [1, 10**6])
 def test_a_capacity_that_bits_and_hashes_can_not_keep_is_refused(more: int) -> None:
     """At the error rate; the error names the highest capacity that they can keep."""
