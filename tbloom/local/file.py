@@ -9,7 +9,7 @@
     4096  regions, each at a multiple of 4096: parts (see ``parts``), and the two directories
           (the text of ``contents``)
 
-A file is changed under an exclusive lock, and read under a shared one (``flock``).
+A file is changed under an exclusive lock, and read under a shared one (``flock``), which needs no right to write.
 
 **Crash order.** A change of the directory first writes zeros where new parts will be: then a full disk is an OSError now,
 and no SIGBUS later. Next it writes the other directory and its slot, and last the sequence number, one word. A process
@@ -62,7 +62,7 @@ class FileStore(Store):
     #: The device and the inode of the file.
     _identity: tuple[int, int] | None = None
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, readonly: bool = False) -> None:
         if fcntl is None:
             raise ConfigError("path", path, "None: files need file locks, which this system lacks")
         try:
@@ -70,9 +70,10 @@ class FileStore(Store):
         except TypeError:
             raise ConfigError("path", path, "the path of a file, or None") from None
         super().__init__()
-        self._fd = self._open(os.O_CREAT)
+        self._readonly = readonly
+        self._fd = self._open(0 if readonly else os.O_CREAT)
         try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX)
+            fcntl.flock(self._fd, fcntl.LOCK_SH if readonly else fcntl.LOCK_EX)
             self._begin_file()
             self._map()
             self._read()
@@ -98,6 +99,8 @@ class FileStore(Store):
         """Locks out other processes, and reads the directory if another one has changed it."""
         with self.guard:
             self._check_open()
+            if is_change and self._readonly:
+                raise TBloomError(f"{self.path!r} was opened to be read only")
             if self._fd < 0:  # in a forked child
                 self._fd = self._open()
             try:
@@ -147,11 +150,13 @@ class FileStore(Store):
 
     def _open(self, flags: int = 0) -> int:
         """Opens the file. Raises ConfigError where that can't be done, TBloomError where it is another one than before."""
+        flags |= os.O_RDONLY if self._readonly else os.O_RDWR
         try:
-            fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK | flags, 0o666)
+            fd = os.open(self.path, os.O_CLOEXEC | os.O_NONBLOCK | flags, 0o666)
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or error
-            expected = f"a file that this user may read and write ({why})"
+            how = "read" if self._readonly else "read and write"
+            expected = f"a file that this user may {how} ({why})"
             raise ConfigError("path", self.path, expected) from error
         status = os.fstat(fd)
         identity = status.st_dev, status.st_ino
@@ -166,10 +171,11 @@ class FileStore(Store):
         )
 
     def _begin_file(self) -> None:
-        """Begins an empty file; refuses one that tbloom did not write."""
+        """Begins an empty file, unless it is only read; refuses one that tbloom did not write."""
         size = os.fstat(self._fd).st_size
         head = os.pread(self._fd, GRID, 0)
-        if not head.strip(b"\0") and size <= GRID:  # new, or a process was killed while it made it
+        is_empty = not head.strip(b"\0") and size <= GRID  # new, or its maker was killed
+        if is_empty and not self._readonly:
             self._write(0, MAGIC.ljust(GRID, b"\0"))
         elif head[: len(MAGIC)] != MAGIC or size < GRID:
             expected = "a file of tbloom's LocalBloom (not of another version or byte order); choose another path, or delete it"
@@ -177,9 +183,9 @@ class FileStore(Store):
 
     def _map(self) -> None:
         """Maps the whole file as it is now. Views of an earlier mapping stay valid: both show the file."""
-        fd = self._open()
+        fd, access = self._open(), mmap.ACCESS_READ if self._readonly else mmap.ACCESS_WRITE
         try:
-            self._view = memoryview(mmap.mmap(fd, 0))
+            self._view = memoryview(mmap.mmap(fd, 0, access=access))
         finally:
             os.close(fd)
 

@@ -18,7 +18,7 @@ class LocalBloom(LocalVerbs, SyncVerbs):
     The parameters, verbs and answers are those of ``TimeBloom``, without claims. It is safe to use from many
     threads and after a fork; with a ``path``, from many processes on one machine. Each verb may raise ``ConfigMismatch``
     where the file has a filter with other parameters; ``ConfigError`` for an argument that can't be right, or a file
-    that may not be opened any more; ``TBloomError`` where the file is damaged or replaced, or the filter closed; and
+    that may not be opened any more; ``TBloomError`` where the file is damaged or replaced, or the filter closed or read only; and
     OSError where the disk is full. What a batch had added before such an error is answered new to the next call of
     this object that asks for it.
     """

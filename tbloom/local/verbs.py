@@ -26,12 +26,13 @@ T = TypeVar("T")
 class LocalVerbs:
     """What both classes have; their verbs are flows of one step, which sends nothing (see ``tbloom.engine.methods``)."""
 
-    @takes(Parameters, "path", "name")
+    @takes(Parameters, "path", "name", "readonly")
     def __init__(
         self,
         *,
         path: str | PathLike[str] | None = None,
         name: str = "local",
+        readonly: bool = False,
         **parameters: Unpack[Parameters],
     ) -> None:
         """A filter that remembers items for the newest ``slices`` periods of ``granularity``.
@@ -42,12 +43,16 @@ class LocalVerbs:
             it survives the end of the process, ``kill -9`` included. None, the default: the filter is in
             the memory of this process, and ends with it.
         :param name: the filter's name in ``info()``, ``keys()`` and errors.
+        :param readonly: True: only to read a file that exists, also while others write to it. It takes no right to write.
         :raises ConfigError: where an argument can't be right, such as the path of another program's file.
         :raises TBloomError: where the file is damaged.
         :raises OSError: where the disk is full, or the machine can't open another file.
         """
         config = configure(name, **parameters)
-        self._protocol = Protocol(config, MemoryStore() if path is None else FileStore(path))
+        if not isinstance(readonly, bool) or (readonly and path is None):
+            raise ConfigError("readonly", readonly, "True with a path, or False")
+        store = MemoryStore() if path is None else FileStore(path, readonly=readonly)
+        self._protocol = Protocol(config, store)
 
     @verb
     def add(self, item: Item, within: int | None = None, keep: int | None = None) -> Flow[bool]:

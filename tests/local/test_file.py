@@ -7,19 +7,23 @@ import multiprocessing
 import os
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from functools import partial
 from itertools import compress
+from multiprocessing.connection import Connection
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
 
-from tbloom import ConfigMismatch, LocalBloom, TBloomError
+from tbloom import AsyncLocalBloom, ConfigError, ConfigMismatch, LocalBloom, TBloomError
 from tbloom.local import file
 from tbloom.window import to_ms
-from tests.helpers.making import Child
+from tests.helpers.making import Awaited, Child, Partner, missing
+from tests.helpers.pagestores import mounted
 
 START = to_ms(datetime(2019, 6, 3, 12, tzinfo=UTC))
 DAY = 86_400_000
@@ -192,3 +196,91 @@ def test_room_is_reserved_without_holes(path: Path) -> None:
         seen.add("a")
         status = path.stat()
         assert status.st_blocks * 512 >= status.st_size
+
+
+@pytest.fixture
+def open_path() -> Iterator[Path]:
+    """In a folder that other users may pass."""
+    with TemporaryDirectory() as folder:
+        Path(folder).chmod(0o711)
+        (Path(folder) / "filters").mkdir()
+        yield Path(folder) / "filters" / "filter.tbloom"
+
+
+@pytest.mark.parametrize("is_mount", [False, True], ids=["another user", "read-only mount"])
+def test_a_reader_needs_no_write_permission(open_path: Path, *, is_mount: bool) -> None:
+    """https://github.com/prashnts/pybloomfiltermmap3/issues/88. Many read while one writes, and see what it adds and grows."""
+    if not is_mount and os.geteuid():
+        missing("The right to become another user")
+    folder, items = open_path.parent, [f"item {i}" for i in range(5000)]
+    readonly = mounted(folder.with_name("seen"), "--bind", "-o", "ro", folder)
+    with at(START, open_path) as seen, readonly if is_mount else nullcontext(folder) as mount:
+        seen.add("a")
+
+        def read(parent: Connection) -> None:
+            if not is_mount:
+                os.setgid(65534)
+                os.setuid(65534)
+            with pytest.raises(TBloomError, match=r"read and write \(.*(Read-only|Permission)"):
+                at(START, mount / open_path.name)
+            with at(START, mount / open_path.name, readonly=True) as reader:
+                parent.send("a" in reader and "b" not in reader and reader.info().items)
+                parent.recv()
+                parent.send(sum(reader.contains_many(items)))
+
+        readers = [Partner(read) for _ in range(4)]
+        assert [1] * 4 == [reader.connection.recv() for reader in readers]
+        new = sum(seen.add_many(items))  # nobody holds a lock
+        before = open_path.read_bytes()
+        for reader in readers:
+            reader.connection.send("written")
+        assert [5000] * 4 == [reader.connection.recv() for reader in readers]
+        assert [0] * 4 == [reader.wait() for reader in readers]
+        assert before == open_path.read_bytes()
+        assert [open_path] == [*folder.iterdir()]
+        assert new + 1 == seen.info().items
+
+
+def _state(path: Path) -> tuple[bytes, int]:
+    return path.read_bytes(), path.stat().st_mtime_ns
+
+
+@pytest.mark.parametrize("cls", [LocalBloom, AsyncLocalBloom])
+async def test_a_reader_changes_nothing(path: Path, cls: Any) -> None:
+    with LocalBloom(path=path) as writer, LocalBloom() as other:
+        writer.add("a")
+        before = _state(path)
+        opened = cls(path=path, readonly=True)
+        reader = opened if cls is AsyncLocalBloom else Awaited(opened)
+        for change in (
+            partial(reader.add, "a"),
+            partial(reader.add_many, ["b"]),
+            partial(reader.merge, other),
+            reader.clear,
+        ):
+            with pytest.raises(TBloomError, match=f"^'{path}' was opened to be read only$"):
+                await change()
+        assert [True, False] == await reader.contains_many(["a", "b"])
+        assert (await reader.info()).items == 1
+        assert await reader.last_seen("a")
+        other.merge(opened)
+        assert "a" in other
+        assert before == _state(path)
+        assert opened._protocol.store._view.readonly
+        await reader.aclose()
+
+
+def test_a_reader_makes_no_file(path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"may read \(No such file or directory\)"):
+        LocalBloom(path=path, readonly=True)
+    assert not path.exists()
+    path.touch()  # by a writer that was killed
+    with pytest.raises(ConfigError, match=_FOREIGN):
+        LocalBloom(path=path, readonly=True)
+    assert path.read_bytes() == b""
+
+
+@pytest.mark.parametrize(("given", "readonly"), [({}, True), ({"path": "/nowhere"}, 1)])
+def test_only_a_file_is_read_only(given: dict[str, Any], readonly: Any) -> None:
+    with pytest.raises(ConfigError, match=r"^readonly: expected True with a path, or False, got"):
+        LocalBloom(**given, readonly=readonly)
