@@ -57,10 +57,13 @@ faults: $(VENV)/.test ## All of the contract, long; a quarter of an hour. ARGS="
 docs: $(VENV)/.docs ## The site, for build/docs/index.html in a browser; a warning is an error.
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build $(ARGS)
 
-lint: $(VENV)/.lint ## What CI refuses: ruff and mypy.
+lint: $(VENV)/.lint ## What CI refuses: ruff, mypy and pyright.
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/mypy tests/typing
+	$(BIN)/pyright --pythonpath $(BIN)/python
+	$(BIN)/python -m tests.typing.score
 
 format: $(VENV)/.lint ## Formats the code.
 	$(BIN)/ruff check --fix .

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from tbloom.arguments import Item
 from tbloom.distinct.sets import Countable, SetVerbs
 from tbloom.distinct.verbs import CounterVerbs
 from tbloom.engine.aio import AsyncDriver
+from tbloom.engine.flow import Flow
 from tbloom.engine.methods import AsyncVerbs
 
 if TYPE_CHECKING:
     from redis import asyncio  # noqa: F401 - named in the class's bases
 
+T = TypeVar("T")
+
 
 class AsyncMemberSet(SetVerbs, AsyncVerbs):
     """``MemberSet`` for asyncio: the same verbs, awaited."""
+
+    async def run(self, flow: Flow[T]) -> T:
+        """The answer of a flow, by the set's counter."""
+        answer: T = await self.counter.run(flow)
+        return answer
 
     async def pairs(self) -> AsyncIterator[tuple[int, Item]]:
         """See ``MemberSet.pairs``."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import reduce
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 
 from tbloom.arguments import Item, check_id
 from tbloom.distinct.config import MAX_MEMBERS, CounterConfig
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from pyroaring import BitMap
 else:
     BitMap = Any  # pyroaring is optional
-
-S = TypeVar("S", bound="SetVerbs")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +69,6 @@ class Countable:
         return SetVerbs.count.flow(combination("difference", self, others))
 
 
-def _operator(operation: str) -> Callable[[S, SetVerbs], S]:
-    def operator(left: S, right: SetVerbs) -> S:
-        return left.combined(operation, right) if isinstance(right, SetVerbs) else NotImplemented
-
-    return operator
-
-
 class SetVerbs(Countable):
     """What both classes of sets have."""
 
@@ -92,10 +83,6 @@ class SetVerbs(Countable):
     def members(self) -> Self:
         """The set itself."""
         return self
-
-    def run(self, flow: Flow[Any]) -> Any:
-        """The answer of a flow, by the set's counter; to be awaited if that is asyncio's."""
-        return self.counter.run(flow)
 
     @verb
     def count(self) -> Flow[int]:
@@ -170,10 +157,20 @@ class SetVerbs(Countable):
             terms = (*left.terms, right)  # one combination, so that a chain may be long
         return type(self)(self.counter, self._reader, Combination(operation, terms))
 
-    __or__: Callable[[S, SetVerbs], S] = _operator("union")
-    __and__: Callable[[S, SetVerbs], S] = _operator("intersection")
-    __sub__: Callable[[S, SetVerbs], S] = _operator("difference")
-    __xor__: Callable[[S, SetVerbs], S] = _operator("symmetric_difference")
+    def __or__(self, other: SetVerbs) -> Self:
+        return self._operated("union", other)
+
+    def __and__(self, other: SetVerbs) -> Self:
+        return self._operated("intersection", other)
+
+    def __sub__(self, other: SetVerbs) -> Self:
+        return self._operated("difference", other)
+
+    def __xor__(self, other: SetVerbs) -> Self:
+        return self._operated("symmetric_difference", other)
+
+    def _operated(self, operation: str, other: object) -> Self:
+        return self.combined(operation, other) if isinstance(other, SetVerbs) else NotImplemented
 
     def _evaluated(self) -> Flow[BitMap]:
         _, ids = yield from self._of_generation()

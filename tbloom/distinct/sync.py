@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from tbloom.arguments import Item
 from tbloom.distinct.sets import Countable, SetVerbs
 from tbloom.distinct.verbs import CounterVerbs
+from tbloom.engine.flow import Flow
 from tbloom.engine.methods import SyncVerbs
 from tbloom.engine.sync import SyncDriver
 
 if TYPE_CHECKING:
     import redis  # noqa: F401 - named in the class's bases
+
+T = TypeVar("T")
 
 
 class MemberSet(SetVerbs, SyncVerbs):
@@ -22,6 +25,11 @@ class MemberSet(SetVerbs, SyncVerbs):
     The sets must be of one mapping, or all of counters of integers; they are read by the
     client of the first one's counter.
     """
+
+    def run(self, flow: Flow[T]) -> T:
+        """The answer of a flow, by the set's counter."""
+        answer: T = self.counter.run(flow)
+        return answer
 
     def __len__(self) -> int:
         return self.count()

@@ -14,7 +14,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
 from inspect import signature
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, get_args, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Generic,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+    get_args,
+    overload,
+)
 
 from tbloom.engine.forks import NotCopied
 
@@ -28,8 +38,8 @@ AnyFlow = Callable[..., "Flow[Any]"]
 MakesBatchItem = TypeVar("MakesBatchItem", bound=Callable[..., "tuple[BatchItem, Any]"])
 
 
-class verb(Generic[P, T]):  # noqa: N801 - a decorator
-    """A decorator that declares a flow as a verb."""
+class Verb(Generic[P, T]):
+    """A flow that is declared as a verb."""
 
     def __init__(self, flow: Callable[Concatenate[Any, P], Flow[T]]) -> None:
         self.flow: Callable[Concatenate[Any, P], Flow[T]] = flow
@@ -41,7 +51,7 @@ class verb(Generic[P, T]):  # noqa: N801 - a decorator
         self.batch_item = batch_item
         return batch_item
 
-    if TYPE_CHECKING:  # the types of the methods that replace the verb
+    if TYPE_CHECKING:  # for mypy: the types of the methods that replace the verb
 
         @overload
         def __get__(self, obj: SyncVerbs, kind: object) -> Callable[P, T]: ...
@@ -54,15 +64,39 @@ class verb(Generic[P, T]):  # noqa: N801 - a decorator
             self, obj: None, kind: type[AsyncVerbs]
         ) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]: ...
         @overload
-        def __get__(self, obj: None, kind: object) -> verb[P, T]: ...
+        def __get__(self, obj: None, kind: object) -> Verb[P, T]: ...
         def __get__(self, obj: object, kind: object) -> Any: ...
+
+
+#: mypy takes it for True.
+MYPY = False
+if TYPE_CHECKING and not MYPY:
+    # Other type checkers compare the methods of protocols and subclasses with functions only. So a verb is a function. It
+    # returns what ``run`` returns, which mypy can't derive.
+    A = TypeVar("A")
+    A_co = TypeVar("A_co", covariant=True)
+    T_contra = TypeVar("T_contra", contravariant=True)
+
+    class Runs(Protocol[T_contra, A_co]):
+        """An object that runs flows."""
+
+        def run(self, flow: Flow[T_contra], /) -> A_co:
+            """Run a flow and return its result."""
+
+    def verb(
+        flow: Callable[Concatenate[Any, P], Flow[T]],
+    ) -> Callable[Concatenate[Runs[T, A], P], A]:
+        """Declare a flow as a verb."""
+
+else:
+    verb = Verb
 
 
 class _Verbs(NotCopied):
     """A class that gets a method for each verb when it is defined."""
 
     @classmethod
-    def _method(cls, declared: verb[Any, Any]) -> Callable[..., Any]:
+    def _method(cls, declared: Verb[Any, Any]) -> Callable[..., Any]:
         """Return the method that replaces a declared verb in the class."""
         raise NotImplementedError
 
@@ -70,7 +104,7 @@ class _Verbs(NotCopied):
         super().__init_subclass__(**arguments)
         for name in {name: None for base in cls.__mro__ for name in vars(base)}:
             declared = getattr(cls, name, None)
-            if isinstance(declared, verb):
+            if isinstance(declared, Verb):
                 setattr(cls, name, _finished(cls._method(declared), declared.flow, cls))
 
 
@@ -80,7 +114,7 @@ class SyncVerbs(_Verbs):
     run: Callable[..., Any]
 
     @classmethod
-    def _method(cls, declared: verb[Any, Any]) -> Callable[..., Any]:
+    def _method(cls, declared: Verb[Any, Any]) -> Callable[..., Any]:
         flow = declared.flow
 
         def method(self: SyncVerbs, /, *args: Any, **arguments: Any) -> Any:
@@ -97,7 +131,7 @@ class AsyncVerbs(_Verbs):
     _batcher: Batcher | None = None
 
     @classmethod
-    def _method(cls, declared: verb[Any, Any]) -> Callable[..., Any]:
+    def _method(cls, declared: Verb[Any, Any]) -> Callable[..., Any]:
         flow, batch_item = declared.flow, declared.batch_item
 
         async def method(self: AsyncVerbs, /, *args: Any, **arguments: Any) -> Any:

@@ -11,7 +11,7 @@ from twisted.internet.task import LoopingCall
 
 __all__ = ["call_later", "create_looping_call"]
 
-create_looping_call = LoopingCall
+create_looping_call: Any = LoopingCall
 
 
 class _Timer:

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 _KEY = "key:"
 _CODECS = click.Choice(["gzip", "zstd", "identity"])
-path_argument = click.argument("path", type=click.Path())
+path_argument: options.Decorator = click.argument("path", type=click.Path())
 #: A page's URL, or key:HEX.
-address_argument = click.argument("url", metavar="URL")
+address_argument: options.Decorator = click.argument("url", metavar="URL")
 #: The parameters of a new store.
-new_store = options.all_of(
+new_store: options.Decorator = options.all_of(
     click.option("--codec", type=_CODECS, default="gzip", help="how pages are compressed (gzip)"),
     options.slices("store", "pages are kept for ever"),
 )

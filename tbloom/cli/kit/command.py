@@ -69,4 +69,4 @@ class Command(_WithExample):
 class Group(_WithExample, click.Group):
     """A command with sub-commands."""
 
-    command_class = Command
+    command_class: type[click.Command] | None = Command

@@ -26,6 +26,8 @@ from tbloom.errors import ConfigError
 if TYPE_CHECKING:
     from tbloom.cli.kit.filters import Server
 
+#: What adds options or arguments to a command.
+Decorator = Callable[[Any], Any]
 LOCAL = "redis://localhost:6379/0"
 #: How long a list is offered again (s): a user presses Tab several times for one name.
 _SECONDS = 30.0
@@ -113,7 +115,7 @@ def _or_stdin(
 
 _shared = partial(click.option, cls=Shared)
 _flag = partial(_shared, is_flag=True, expose_value=False, callback=_note)
-server = _shared(
+server: Decorator = _shared(
     "--url",
     "server",
     envvar=[*VARIABLES],
@@ -124,8 +126,8 @@ server = _shared(
     f"({', else '.join([*VARIABLES, LOCAL])})",
 )
 #: A filter's name, and any number of them.
-name = click.argument("name", type=text_of, shell_complete=complete)
-some_names = click.argument(
+name: Decorator = click.argument("name", type=text_of, shell_complete=complete)
+some_names: Decorator = click.argument(
     "names",
     metavar="[NAME]...",
     nargs=-1,
@@ -134,21 +136,23 @@ some_names = click.argument(
     callback=lambda _context, _argument, words: tuple(dict.fromkeys(words)),
 )
 #: Files with an item in each line, opened at once, so that a wrong name changes nothing; ``-`` is standard input.
-files = click.argument(
+files: Decorator = click.argument(
     "files", metavar="[FILE]...", nargs=-1, type=click.File("rb"), callback=_or_stdin
 )
-within = _shared("--within", type=int, metavar="N", help="search the newest N slices only (all)")
-as_json = _flag("--json", help="as JSON")
-quiet = _flag("--quiet", help="no summary")
-yes = _flag("--yes", help="don't ask")
-mapping = _shared(
+within: Decorator = _shared(
+    "--within", type=int, metavar="N", help="search the newest N slices only (all)"
+)
+as_json: Decorator = _flag("--json", help="as JSON")
+quiet: Decorator = _flag("--quiet", help="no summary")
+yes: Decorator = _flag("--yes", help="don't ask")
+mapping: Decorator = _shared(
     "--mapping",
     metavar="MAPPING",
     default=DEFAULT_MAPPING,
     type=text_of,
     help=f"the mapping that numbers the members ({DEFAULT_MAPPING})",
 )
-secret = _shared(
+secret: Decorator = _shared(
     "--secret-file",
     "secret",
     type=click.File("rb"),
@@ -157,7 +161,7 @@ secret = _shared(
 )
 
 
-def all_of(*decorators: Any) -> Callable[[Any], Any]:
+def all_of(*decorators: Any) -> Decorator:
     """All of these options, in the order of the help."""
     return lambda function: reduce(
         lambda made, option: option(made), reversed(decorators), function
@@ -166,7 +170,7 @@ def all_of(*decorators: Any) -> Callable[[Any], Any]:
 
 _parameter = partial(click.option, cls=Parameter)
 #: An option for each parameter of a filter that can change.
-changeable = all_of(
+changeable: Decorator = all_of(
     _parameter("--slices", type=int, metavar="N", help="number of slices (7)"),
     _parameter(
         "--capacity",
@@ -179,7 +183,7 @@ changeable = all_of(
     _parameter("--grow/--no-grow", default=None, help="a full slice grows (yes), or refuses items"),
 )
 #: An option for each parameter.
-parameters = all_of(
+parameters: Decorator = all_of(
     _parameter(
         "--granularity",
         metavar="PERIOD",
@@ -190,13 +194,13 @@ parameters = all_of(
     _parameter("--shards", type=int, metavar="N", help="shards, for a cluster (by size)"),
 )
 #: --create, and the parameters of the new filter.
-creation = all_of(
+creation: Decorator = all_of(
     click.option("--create", is_flag=True, help="create a missing filter, with these parameters"),
     parameters,
 )
 
 
-def slices(what: str, without: str) -> Callable[[Any], Any]:
+def slices(what: str, without: str) -> Decorator:
     """--granularity, --slices and --tz of a new counter or store, which may have no slices."""
     period = f"of a new {what}: length of a slice: h, d, w, m, or 15min, 3d ... ({without})"
     number = f"of a new {what}: number of slices to keep"
