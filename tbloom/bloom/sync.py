@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Self, Unpack
 
 import redis
@@ -53,13 +53,16 @@ class TimeBloom(ClaimVerbs["redis.Redis | redis.RedisCluster"], SyncDriver):
     def __contains__(self, item: Item) -> bool:
         return self.contains(item)
 
-    @contextmanager
-    def claiming(self, item: Item, within: int | None = None) -> Iterator[bool]:
+    def claiming(self, item: Item, within: int | None = None) -> AbstractContextManager[bool]:
         """Claim the item in ``with seen.claiming(item) as is_new:``.
 
         At the end of the block, a new item is committed. If the block raises an exception, it is released. If the commit fails,
         the item stays claimed, as after ``commit``; but with ConfigMismatch it is released.
         """
+        return self._claiming(item, within)
+
+    @contextmanager
+    def _claiming(self, item: Item, within: int | None) -> Iterator[bool]:
         is_new = self.claim(item, within) is Claim.NEW
         try:
             yield is_new
