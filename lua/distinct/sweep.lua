@@ -7,7 +7,7 @@
 --
 -- ARGV[1]    the counter's name
 --
--- Reply      0
+-- Reply      {}
 -- Errors     WRONGTYPE, READONLY
 
 local generation = entry_of(KEYS[1], ARGV[1])
@@ -15,4 +15,4 @@ for i = 2, #KEYS do
   local head = head_of(KEYS[i], generation)
   if not (head and head.is_live) then redis.call('UNLINK', KEYS[i]) end
 end
-return 0
+return {}

@@ -16,8 +16,8 @@ from tbloom.engine.flow import (
     Call,
     Flow,
     Status,
+    check_replies,
     chunks,
-    raise_first,
     text,
     together,
     too_many_corrections,
@@ -131,10 +131,9 @@ class Dispatcher(ResetsInChild, Generic[B]):
                 made = (call(batch),)
                 batch.sent = batch.sent or now_ms()
                 [reply] = replies = yield made
-                if isinstance(
-                    reply, Exception
-                ):  # batch.sent stays set: an earlier copy may have been executed
-                    yield from raise_first(made, replies)
+                if not isinstance(reply, list):
+                    # batch.sent stays set: an earlier copy may have been executed.
+                    yield from check_replies(made, replies)
                 try:
                     learn(batch, reply)
                 except TBloomError:

@@ -11,7 +11,7 @@ from redis.exceptions import RedisClusterException
 from tbloom.engine.flow import Call, Flow
 from tbloom.engine.parameters import StoreConfig
 from tbloom.engine.retries import Retries, as_redis_error
-from tbloom.engine.sending import node_of
+from tbloom.engine.sending import PIPELINES, node_of
 from tbloom.engine.urls import ClientOptions, check_options, make_client, parse_url
 from tbloom.errors import ConfigError
 
@@ -54,8 +54,10 @@ class Store(Generic[Client, Config]):
     run: Callable[..., Any]
 
     def __init__(self, client: Client, *, retry_for: float | None) -> None:
-        if not isinstance(client, self._CLIENTS):
-            expected = f"a redis-py client for {type(self).__name__} (else see {self._OTHER})"
+        if not isinstance(client, self._CLIENTS) or isinstance(client, PIPELINES):
+            expected = (
+                f"a redis-py client for {type(self).__name__}, no pipeline (else see {self._OTHER})"
+            )
             raise ConfigError("client", type(client), expected)
         #: The redis-py client.
         self.client: Client = client

@@ -22,6 +22,8 @@ OLDEST_SERVER = (6, 2)
 _DENIED = re.compile("no permissions to|user executing the script can't", re.IGNORECASE)
 #: The start of a ``ResponseError`` with a code other than ERR. (redis-py removes ERR.)
 _CODE = re.compile("[A-Z]+ ")
+#: The types of replies to commands. Each script replies with a list.
+_REPLIES = (bytes, str, int, float, list, tuple, set, dict, type(None))
 #: The most calls that a flow yields at once.
 CALLS_AT_ONCE = 32
 
@@ -96,11 +98,9 @@ Flow = Generator[Sequence[Call], Sequence[Any], T]
 
 
 def request(calls: Sequence[Call]) -> Flow[Sequence[Any]]:
-    """Return the replies to the calls. Raise the first error among them."""
+    """Return the replies to the calls. Raise as ``check_replies`` does."""
     replies = yield calls
-    for reply in replies:
-        if isinstance(reply, Exception):
-            yield from raise_first(calls, replies)
+    yield from check_replies(calls, replies)
     return replies
 
 
@@ -156,11 +156,16 @@ def corrected(name: str, change: str, attempt: Callable[[], Flow[T | None]]) -> 
     raise too_many_corrections(name, change)
 
 
-def raise_first(calls: Sequence[Call], replies: Sequence[Any]) -> Flow[None]:
-    """Raise the first error among the replies."""
+def check_replies(calls: Sequence[Call], replies: Sequence[Any]) -> Flow[None]:
+    """Raise the first error among the replies, or TBloomError if one is no reply to its call."""
     for call, reply in zip(calls, replies, strict=True):
         if isinstance(reply, Exception):
             yield from _raise(call, reply)
+        if not isinstance(reply, list if call.script else _REPLIES):
+            kind = type(reply).__name__
+            raise TBloomError(
+                f"the client answered {call.words[0]} with {kind}, which is no reply to it"
+            )
 
 
 def chunks(sequence: Sequence[T], size: int) -> Iterator[Sequence[T]]:

@@ -13,7 +13,9 @@ from typing import Any
 
 import redis
 from redis.asyncio import RedisCluster as AsyncRedisCluster
-from redis.client import NEVER_DECODE
+from redis.asyncio.client import Pipeline as AsyncPipeline
+from redis.client import NEVER_DECODE, Pipeline
+from redis.cluster import ClusterPipeline
 
 from tbloom.engine.flow import Call
 from tbloom.engine.retries import as_redis_error
@@ -23,6 +25,8 @@ from tbloom.engine.retries import as_redis_error
 _RENEWAL_NS = 60_000_000_000
 #: Errors that redis-py raises if another thread closes the connection that it uses.
 _BROKEN = (OSError, AttributeError, RuntimeError, ValueError)
+#: Subclasses of clients that only collect commands.
+PIPELINES = (Pipeline, ClusterPipeline, AsyncPipeline)
 #: Replies are bytes, whatever the client's ``decode_responses`` is.
 BYTES: dict[str, Any] = {NEVER_DECODE: True}
 
