@@ -17,6 +17,7 @@ from tbloom.engine.flow import Call, Flow
 from tbloom.engine.methods import AsyncVerbs
 from tbloom.engine.retries import as_redis_error
 from tbloom.engine.sending import (
+    LOST,
     next_renewal,
     options_of,
     plain_options,
@@ -69,7 +70,10 @@ class AsyncSender:
                     replies: list[Any] = await queued(client, calls).execute(raise_on_error=False)
                     return replies
             except Exception as error:  # noqa: BLE001 - redis_error re-raises errors that are not redis-py's
-                return [redis_error(error)] * len(calls)
+                failure = redis_error(error)
+                if isinstance(failure, LOST):
+                    await self.close_idle()
+                return [failure] * len(calls)
 
     async def close_idle(self) -> None:
         """Close idle connections."""

@@ -25,6 +25,8 @@ from tbloom.engine.retries import as_redis_error
 _RENEWAL_NS = 60_000_000_000
 #: Errors that redis-py raises if another thread closes the connection that it uses.
 _BROKEN = (OSError, AttributeError, RuntimeError, ValueError)
+#: The errors after which idle connections are closed, because a network that has lost one may have lost all, and says nothing.
+LOST = (redis.ConnectionError, redis.TimeoutError)
 #: Subclasses of clients that only collect commands.
 PIPELINES = (Pipeline, ClusterPipeline, AsyncPipeline)
 #: Replies are bytes, whatever the client's ``decode_responses`` is.

@@ -16,6 +16,7 @@ from tbloom.engine.flow import Call, Flow
 from tbloom.engine.forks import ResetsInChild
 from tbloom.engine.methods import SyncVerbs
 from tbloom.engine.sending import (
+    LOST,
     next_renewal,
     options_of,
     plain_options,
@@ -78,13 +79,15 @@ class Sender(ResetsInChild):
             return [self._failed(error)] * len(calls)
 
     def _failed(self, error: BaseException) -> Exception:
-        """Map the error to a redis-py error. Re-raise anything else."""
+        """Map the error to a redis-py error, and re-raise anything else. Close idle connections unless the server has answered."""
         try:
-            self.release_kept()  # the server may have closed these too; the pool checks connections
-            return redis_error(error)
+            failure = redis_error(error)
         except BaseException:
             self.close_idle()  # after an interrupt, a late reply may arrive on a connection in the pool
             raise
+        if isinstance(failure, LOST):
+            self.close_idle()
+        return failure
 
     def release_kept(self) -> None:
         """Give the kept connections back to the pool."""
