@@ -37,6 +37,11 @@ def _unwrapped(error: Exception) -> Exception:
     return exceptions.ResponseError(f"{wrapped[1]} {wrapped[2]}")
 
 
+#: What a redirection to a client of a single server means.
+NODE = (
+    "this server is a node of a cluster: use redis+cluster://HOST:PORT, or redis-py's RedisCluster"
+)
+
 # Transient errors, after which a call is sent again: the connection failed, slots are moving to another node, the server is no
 # longer a master, or it refuses all calls for a while.
 _PASSING = (
@@ -91,7 +96,7 @@ class Retries:
         self,
         calls: Sequence[Call],
         retry_seconds: Callable[[], float],
-        node_of: Callable[[Call], str],
+        node_of: Callable[[Call], str | None],
         *,
         at_once: int = AT_ONCE,
     ) -> None:
@@ -117,7 +122,7 @@ class Retries:
 
     def next_calls(self) -> list[Call]:
         """Return the calls to send next, in order: for each node, the first calls without a reply."""
-        of_node = defaultdict[str, list[int]](list)
+        of_node = defaultdict[str | None, list[int]](list)
         for place, call in self._waiting.items():
             places = of_node[self._node_of(call)]
             if len(places) < self._at_once:
@@ -140,6 +145,8 @@ class Retries:
                 del self._waiting[place]
                 continue
             error, self._began = _unwrapped(reply), self._began or now
+            if isinstance(error, exceptions.AskError) and self._node_of(call) is None:
+                error = exceptions.ResponseError(f"MOVED {error} ({NODE})")
             self.is_demoted |= isinstance(error, exceptions.ReadOnlyError)
             if isinstance(error, exceptions.NoScriptError) and call.words[0] == "EVALSHA":
                 # The server loses its scripts by a SCRIPT FLUSH, a restart or a failover.

@@ -64,14 +64,12 @@ def queued(client: Any, commands: Iterable[Call]) -> Any:
     return pipeline
 
 
-def node_of(client: Any, call: Call) -> str:
-    """Return the name of the node that a call goes to.
-
-    Return "" for a single server, or if no node has the key at present.
-    """
-    if is_cluster(client):
-        with suppress(redis.exceptions.RedisClusterException):
-            return str(client.get_node_from_key(call.key).name)
+def node_of(client: Any, call: Call) -> str | None:
+    """Return the name of the node that a call goes to, "" if no node has the key at present, or None for a single server."""
+    if not is_cluster(client):
+        return None
+    with suppress(redis.exceptions.RedisClusterException):
+        return str(client.get_node_from_key(call.key).name)
     return ""
 
 

@@ -1,14 +1,18 @@
-"""Clients that no store can use are refused, and so is what they answer."""
+"""Clients that no store can use, and what is no reply, are refused; a client for one server says that it has met a cluster."""
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
 import redis
 import redis.asyncio
+from redis.crc import key_slot
 
-from tbloom import TBloomError
+from tbloom import TBloomError, TimeBloom
+from tbloom.engine.retries import is_outage
+from tests.helpers.commands import tbloom
 from tests.helpers.hostile import refused
 from tests.helpers.making import awaited
 from tests.helpers.servers import Cluster
@@ -57,3 +61,40 @@ async def test_what_is_no_reply_is_refused(store: Store, client: Any, url: str, 
         await seen.add("a")
     with pytest.raises(TBloomError, match="the client answered"):
         await seen.add_many(["a"])
+
+
+NODE = r"MOVED .*this server is a node of a cluster: use redis\+cluster://"
+
+
+def of_another_node(name: str) -> str:
+    """Return a store's name whose slot is not the first master's."""
+    names = (f"{name}-{number}" for number in itertools.count())
+    return next(each for each in names if key_slot(each.encode()) > 16_384 / 3)
+
+
+@each_store
+@pytest.mark.parametrize("driver", ["sync", "async"])
+@pytest.mark.parametrize("callers", [False, True], ids=["from_url", "a caller's client"])
+async def test_a_client_for_one_server_meets_a_cluster(
+    store: Store, driver: str, cluster: Cluster, name: str, *, callers: bool
+) -> None:
+    """Its first call says so, and is not tried again (redis-py#1030, sentry#14818)."""
+    url, other = cluster.url.replace("+cluster", ""), of_another_node(name)
+    arguments: dict[str, Any] = {"driver": driver, "callers": callers, "retry_for": 3600}
+    seen = store.awaited(url, other, **arguments)
+    for call in seen.add("a"), seen.contains_many(["a", "b"]), seen.info():
+        with pytest.raises(redis.ResponseError, match=NODE) as raised:
+            await call
+        assert not is_outage(raised.value)
+
+
+def test_the_command_line_says_so_too(cluster: Cluster, name: str) -> None:
+    """Also where the node has some of the stores."""
+    url = cluster.url.replace("+cluster", "")
+    with TimeBloom.from_url(cluster.url, "a", shards=1) as seen:
+        seen.add("a")
+    other = of_another_node(name)
+    for command in ["list"], ["count", "list"], ["add", "--create", other], ["info", other]:
+        ended = tbloom(*command, "--url", url, stdin="a\n")
+        assert (2, "") == (ended.returncode, ended.stdout)
+        assert "this server is a node of a cluster: use redis+cluster://" in ended.stderr

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, cast
@@ -21,6 +21,8 @@ from tbloom.cli.kit.errors import VARIABLES, CommandError
 from tbloom.engine.flow import Call, Flow, request, text
 from tbloom.engine.keys import CONFIGS, name_of, root_of
 from tbloom.engine.parameters import read_stored
+from tbloom.engine.retries import NODE
+from tbloom.engine.sending import is_cluster
 from tbloom.engine.server import ServerClock
 from tbloom.engine.urls import make_client, parse_url, without_secrets
 from tbloom.errors import ConfigError, ConfigMismatch
@@ -100,8 +102,10 @@ class Server:
 
     def stored(self, name: str) -> str | None:
         """The stored parameters of the store with this name."""
-        found = self.client.get(root_of(name))
-        return None if found is None else text(found)
+        [(_, found)] = together.answers(self.client, [name], _stored)
+        if isinstance(found, Exception):
+            raise found
+        return found
 
     def kind(self, name: str) -> str | None:
         """The kind of store that has this name; "": a ``TimeBloom``, or another program's key; None: there is none."""
@@ -151,7 +155,14 @@ class Server:
         return together.answers(self.client, names, self._info)
 
     def names(self, *kinds: str) -> list[str]:
-        """The names of the stores of these kinds (all filters), found by SCAN, sorted."""
+        """The names of the stores of these kinds (all filters), found by SCAN, sorted.
+
+        Raises CommandError where the server has only some, because it is one of a cluster's nodes.
+        """
+        if not is_cluster(self.client):
+            with suppress(redis.ResponseError):  # it is no node, or does not say so
+                if int(self.client.cluster("INFO")["cluster_size"]) > 1:
+                    raise CommandError(f"{self.place}: {NODE}")
         keys = (name_of(text(key)) for key in self.client.scan_iter(CONFIGS, count=1000))
         names = sorted({name for name in keys if name is not None})
         stored = together.answers(self.client, names, _stored)
