@@ -8,6 +8,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from itertools import chain
+from ssl import SSLError
 from typing import Any
 
 from redis import exceptions
@@ -37,6 +38,8 @@ def _unwrapped(error: Exception) -> Exception:
     return exceptions.ResponseError(f"{wrapped[1]} {wrapped[2]}")
 
 
+#: What OpenSSL means by a wrong version number.
+NO_TLS = "this port does not speak TLS: use redis://, or the server's port for rediss://"
 #: What a redirection to a client of a single server means.
 NODE = (
     "this server is a node of a cluster: use redis+cluster://HOST:PORT, or redis-py's RedisCluster"
@@ -57,11 +60,26 @@ _PASSING_CODES = re.compile("(BUSY|CLUSTERDOWN|LOADING|MASTERDOWN|NOREPLICAS|TRY
 _LASTING = exceptions.OutOfMemoryError
 _LASTING_CODE = "MISCONF "
 _FINAL = (exceptions.AuthenticationError, exceptions.AuthorizationError)
+# OpenSSL's reasons of errors that another try does not mend: of a server without TLS, and of the certificates and settings of
+# either side.
+_NO_TLS = re.compile("WRONG_VERSION_NUMBER|RECORD_LAYER_FAILURE")
+_FINAL_TLS = re.compile(
+    f"{_NO_TLS.pattern}|CERT|UNKNOWN_CA|HANDSHAKE_FAILURE|PROTOCOL_VERSION|UNSUPPORTED_PROTOCOL|PEM_LIB|KEY_VALUES"
+)
+
+
+def _tls_reason(error: BaseException | None) -> str:
+    """Return OpenSSL's reason of the error that has caused this one, or "" if none has."""
+    while error:
+        if isinstance(error, SSLError):
+            return error.reason or ""
+        error = error.__cause__ or error.__context__
+    return ""
 
 
 def _passes(error: Exception) -> bool:
     """Return True if the error goes away by itself."""
-    if isinstance(error, _FINAL):
+    if isinstance(error, _FINAL) or _FINAL_TLS.search(_tls_reason(error)):
         return False
     return isinstance(error, _PASSING) or bool(_PASSING_CODES.match(str(error)))
 
@@ -73,13 +91,14 @@ def is_outage(error: Exception) -> bool:
 
 
 def as_redis_error(error: Exception) -> Exception:
-    """Return the error, or a ConnectionError in place of a RedisClusterException.
+    """Return the error, or a ConnectionError in place of a RedisClusterException, or one that explains that TLS is missing.
 
     redis-py raises RedisClusterException if no node answers, or if some slots have no node. It is no RedisError, so
     ``except RedisError`` would not catch it.
     """
-    if isinstance(error, exceptions.RedisClusterException):
-        lost = exceptions.ConnectionError(str(error))
+    why = f" ({NO_TLS})" if _NO_TLS.search(_tls_reason(error)) and NO_TLS not in str(error) else ""
+    if why or isinstance(error, exceptions.RedisClusterException):
+        lost = exceptions.ConnectionError(f"{error}{why}")
         lost.__cause__ = error
         return lost
     return error

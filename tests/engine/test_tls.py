@@ -1,15 +1,22 @@
-"""Over TLS, only a certificate of the right authority is accepted."""
+"""Over TLS, only a certificate of the right authority is accepted. What no further try mends is not tried again."""
 
 from __future__ import annotations
 
+import socketserver
+import ssl
+import threading
+from contextlib import ExitStack, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
 import trustme
 
+from tbloom.engine.retries import is_outage
 from tests.helpers.localredis import LocalRedis, free_port
 from tests.helpers.making import Make, missing, needed
+from tests.helpers.stores import EXACT
 
 
 async def test_only_a_certificate_of_the_right_authority_is_accepted(
@@ -44,3 +51,66 @@ async def test_only_a_certificate_of_the_right_authority_is_accepted(
         await seen.aclose()
     finally:
         server.stop()
+
+
+class _Server(socketserver.ThreadingTCPServer):
+    """Shakes hands, if it has a ``tls``, and answers nothing that a client can use. It counts its connections."""
+
+    daemon_threads = True
+
+    def __init__(self, tls: ssl.SSLContext | None) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.tls, self.made = tls, 0
+        threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True).start()
+
+
+class _Handler(socketserver.BaseRequestHandler):
+    server: _Server
+
+    def handle(self) -> None:
+        self.server.made += 1
+        with suppress(OSError), ExitStack() as stack:
+            talk = self.request
+            if self.server.tls:
+                talk = stack.enter_context(self.server.tls.wrap_socket(talk, server_side=True))
+            while talk.recv(1000):
+                talk.sendall(b"-ERR unknown command\r\n")
+
+
+#: Who the server says that it is, the authority that the client trusts, and what the error says.
+WRONG = {
+    "another authority": ("127.0.0.1", "other", "CERTIFICATE_VERIFY_FAILED"),
+    "another host": ("example.com", "ca", "CERTIFICATE_VERIFY_FAILED"),
+    "no certificate": ("127.0.0.1", "garbage", "certificate"),
+    "no TLS": (None, "ca", "WRONG_VERSION_NUMBER.*this port does not speak TLS: use redis://"),
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> tuple[trustme.CA, Path]:
+    """A folder with the certificates of an authority, and of another one."""
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    trustme.CA().cert_pem.write_to_path(tmp_path / "other.pem")
+    (tmp_path / "garbage.pem").write_text("garbage")
+    return authority, tmp_path
+
+
+@pytest.mark.parametrize("scheme", ["rediss", "rediss+cluster"])
+@pytest.mark.parametrize("driver", ["sync", "async"])
+@pytest.mark.parametrize("wrong", WRONG)
+async def test_what_no_further_try_mends_is_not_tried_again(
+    wrong: str, driver: str, scheme: str, name: str, folder: Any
+) -> None:
+    """The error says what is wrong, and is no outage, after which a crawl would go on."""
+    (authority, path), (host, trusted, said), tls = folder, WRONG[wrong], None
+    if host:
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        authority.issue_cert(host).configure_cert(tls)
+    with _Server(tls) as server:
+        url = f"{scheme}://127.0.0.1:{server.server_address[1]}?ssl_ca_certs={path}/{trusted}.pem"
+        with pytest.raises(redis.ConnectionError, match=said) as raised:
+            await EXACT.awaited(url, name, driver=driver, retry_for=3600).add("a")
+        server.shutdown()
+    assert not is_outage(raised.value)
+    assert server.made <= 1
