@@ -1,4 +1,4 @@
--- count: count the entries of some buckets, and their memory.
+-- count: count the entries of some buckets.
 --
 -- Includes   buckets, clock
 --
@@ -7,14 +7,13 @@
 --
 -- ARGV[1]    the buckets' generation
 --
--- Reply      {items, dead, bytes}  the numbers of live items and expired entries, and the memory of both
+-- Reply      {items, dead}   the numbers of live items and expired entries
 -- Errors     WRONGTYPE
 
 local now = since(ARGV[1], server_time())
-local items, entries, bytes = 0, 0, 0
+local items, entries = 0, 0
 for i = 1, #KEYS do
   items = items + redis.call('ZCOUNT', KEYS[i], '(' .. now, '+inf')
   entries = entries + redis.call('ZCARD', KEYS[i])
-  bytes = bytes + (redis.call('MEMORY', 'USAGE', KEYS[i]) or 0)
 end
-return {items, entries - items, bytes}
+return {items, entries - items}

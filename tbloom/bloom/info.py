@@ -14,7 +14,7 @@ from tbloom.bloom.config import Config
 from tbloom.bloom.layout import Layout, Part
 from tbloom.bloom.sizing import key_bytes, rate_at, window_rate
 from tbloom.engine.flow import Call, Flow, chunks, pairs, request_all, text, together
-from tbloom.engine.server import ServerClock, ask_time, check_stored, evictions
+from tbloom.engine.server import ServerClock, ask_time, check_stored, evictions, memory, total
 from tbloom.window import WHOLE, Slice, from_ms
 
 #: The bytes that BITCOUNT reads in about a millisecond.
@@ -46,8 +46,8 @@ class SliceInfo:
     parts: int
     #: The share of bits that are set, 0 to 1.
     fill_ratio: float
-    #: Memory in Redis, overhead included.
-    bytes: int
+    #: Memory in Redis, overhead included; None if the server refuses to tell.
+    bytes: int | None
     #: The chance that an item that was never added is found in this slice.
     error_rate: float
 
@@ -82,9 +82,9 @@ class FilterInfo:
         return sum(slice.items for slice in self.slices)
 
     @property
-    def bytes(self) -> int:
-        """Memory of all slices in Redis."""
-        return sum(slice.bytes for slice in self.slices)
+    def bytes(self) -> int | None:
+        """Memory of all slices in Redis; None if the server refuses to tell."""
+        return total(slice.bytes for slice in self.slices)
 
     def made_for(self, slice: SliceInfo) -> int:
         """Return the number of items that a slice was made for; without a capacity, that it has room for."""
@@ -97,18 +97,20 @@ class FilterInfo:
 
 
 class Overview(NamedTuple):
-    """The state of a filter, except the number of set bits."""
+    """The state of a filter, except its memory and the number of set bits."""
 
     #: The server's time (ms).
     now: int
     #: The stored text of each shard's layout.
     layouts: list[str]
-    #: By key, for each part that exists: the number of items, the memory in Redis, and the TTL (ms; negative: no TTL).
-    parts: dict[str, tuple[int, int, int]]
+    #: By key, for each part that exists: the number of items, and the TTL (ms; negative: no TTL).
+    parts: dict[str, tuple[int, int]]
     #: The number of items that are claimed.
     claims: int
     #: Warnings about a server that may drop keys, and about slices that it has dropped.
     warnings: list[str]
+    #: By key, for ``info()``: the memory of each part that exists; None if the server refuses to tell.
+    sizes: dict[str, int | None] = {}  # noqa: RUF012 - replaced, never changed
 
 
 def items_in(count: Any) -> int:
@@ -124,7 +126,7 @@ def parts_of(config: Config, shard: int, fields: Iterable[Any]) -> list[str]:
 
 
 def read_overview(config: Config, clock: ServerClock) -> Flow[Overview]:
-    """Read the states of all shards, and the memory and TTL of the parts that they count."""
+    """Read the states of all shards, and the TTLs of the parts that they count."""
     keys, shards = config.keys, range(config.shards)
     names = [*map(keys.state, shards)]
     _, warnings, replies = yield from together(
@@ -144,12 +146,12 @@ def read_overview(config: Config, clock: ServerClock) -> Flow[Overview]:
                     if items := items_in(count):
                         counts[part] = items
     claims, replies = yield from together(
-        each(map(keys.claims, shards), "HLEN {}"), each(counts, "MEMORY USAGE {}", "PTTL {}")
+        each(map(keys.claims, shards), "HLEN {}"), each(counts, "PTTL {}")
     )
     heads = {}
-    for part, (size, ttl) in replies.items():
-        if size:
-            heads[part] = counts[part], size, ttl
+    for part, [ttl] in replies.items():
+        if ttl != _MISSING:
+            heads[part] = counts[part], ttl
         else:
             warnings.append(f"the server has dropped {part} early: what it held is forgotten")
     return Overview(now, layouts, heads, sum(count for [count] in claims.values()), warnings)
@@ -160,6 +162,8 @@ def read_info(
 ) -> Flow[FilterInfo]:
     """Return the result of ``info()``. With an ``earlier`` result, count bits only in slices that have changed since."""
     _, seen = yield from together(check_stored(config), read_overview(config, clock))
+    sizes = yield from memory(seen.parts, seen.warnings)
+    seen = seen._replace(sizes=dict(zip(seen.parts, sizes, strict=True)))
     layouts = [Layout(config, known, shard) for shard, known in enumerate(seen.layouts)]
     known = {slice.label: slice for slice in earlier.slices} if earlier else {}
     slices = list[SliceInfo]()
@@ -204,12 +208,12 @@ def _slice_info(
     before: SliceInfo | None,
 ) -> Flow[SliceInfo]:
     """Return the contents of one slice. ``keys`` maps the key of each part to the shard and the part."""
-    heads = [seen.parts.get(key, (0, 0, _MISSING)) for key in keys]
-    items, sizes, ttls = zip(*heads, strict=True)
+    items, ttls = zip(*[seen.parts.get(key, (0, _MISSING)) for key in keys], strict=True)
+    sizes = [seen.sizes.get(key, 0) for key in keys]
     ttl = max(ttls)
     expires = from_ms(seen.now + ttl, config.window.zone) if ttl >= 0 else None
     # Only new items set bits, so a slice with as many items as before has not changed.
-    held = sum(items), sum(sizes), len(keys)
+    held = sum(items), total(sizes), len(keys)
     if before and held == (before.items, before.bytes, before.parts * config.shards):
         return replace(before, expires=expires)
     parts = []
@@ -225,8 +229,8 @@ class PartInfo(NamedTuple):
     shard: int
     part: Part
     items: int
-    #: Memory in Redis; 0 if the part has no key.
-    bytes: int
+    #: Memory in Redis; 0 if the part has no key; None if the server refuses to tell.
+    bytes: int | None
     set_bits: int
 
     @property
@@ -239,7 +243,7 @@ def summed(
     config: Config, slice: Slice, parts: list[PartInfo], expires: datetime | None
 ) -> SliceInfo:
     """Return the contents of a slice with these parts."""
-    begun = sum(held.part.bits for held in parts if held.bytes)
+    begun = sum(held.part.bits for held in parts if held.bytes != 0)
     by_shard: list[list[PartInfo]] = [[] for _ in range(config.shards)]
     for held in parts:
         by_shard[held.shard].append(held)
@@ -253,7 +257,7 @@ def summed(
         capacity=sum(held.part.capacity for held in parts),
         parts=max(map(len, by_shard)),
         fill_ratio=sum(held.set_bits for held in parts) / max(1, begun),
-        bytes=sum(held.bytes for held in parts),
+        bytes=total(held.bytes for held in parts),
         error_rate=fsum(window_rate([held.error_rate for held in of]) for of in by_shard)
         / config.shards,
     )

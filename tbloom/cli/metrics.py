@@ -33,7 +33,7 @@ MAX_AGE = 5.0
 #: The errors of ``info()``. (RedisClusterException is no RedisError.)
 _ERRORS = (RedisError, RedisClusterException, TBloomError)
 
-_OF_FILTER: dict[str, tuple[str, Callable[[FilterInfo], float]]] = {
+_OF_FILTER: dict[str, tuple[str, Callable[[FilterInfo], float | None]]] = {
     "tbloom_window_items": ("Items added in the whole window.", lambda info: info.items),
     "tbloom_window_bytes": ("Memory of all slices in Redis.", lambda info: info.bytes),
     "tbloom_window_error_ratio": (
@@ -57,7 +57,7 @@ _OF_FILTER: dict[str, tuple[str, Callable[[FilterInfo], float]]] = {
         lambda info: len(info.warnings),
     ),
 }
-_OF_SLICE: dict[str, tuple[str, Callable[[SliceInfo], float]]] = {
+_OF_SLICE: dict[str, tuple[str, Callable[[SliceInfo], float | None]]] = {
     "tbloom_slice_items": ("Items added to the slice.", lambda slice: slice.items),
     "tbloom_slice_bytes": ("Memory of the slice in Redis.", lambda slice: slice.bytes),
     "tbloom_slice_fill_ratio": ("Bits set / bits.", lambda slice: slice.fill_ratio),
@@ -153,18 +153,20 @@ def _families() -> dict[str, GaugeMetricFamily]:
 
 
 def _add(families: dict[str, GaugeMetricFamily], filter: str, info: FilterInfo | None) -> None:
-    """Adds a filter; one that can't be read has no values."""
+    """Adds a filter; one that can't be read has no values, and what the server refuses to tell has none."""
     labels = {"filter": filter}
     families["tbloom_filter_up"].add_sample("tbloom_filter_up", labels, info is not None)
     if info is None:
         return
-    for name, (_, value) in _OF_FILTER.items():
-        families[name].add_sample(name, labels, value(info))
+    for name, (_, of_filter) in _OF_FILTER.items():
+        if (value := of_filter(info)) is not None:
+            families[name].add_sample(name, labels, value)
     for age, slice in enumerate(reversed(info.slices)):
         # One for all samples: ten thousand filters have half a million.
         labels = {"filter": filter, "age": str(age)}
         for name, (_, of_slice) in _OF_SLICE.items():
-            families[name].add_sample(name, labels, of_slice(slice))
+            if (value := of_slice(slice)) is not None:
+                families[name].add_sample(name, labels, value)
 
 
 def _infos(filters: Sequence[TimeBloom]) -> Infos:

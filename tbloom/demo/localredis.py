@@ -94,7 +94,10 @@ def _version(url: str) -> str:
     parse_url(url)
     try:
         with contextlib.closing(make_client(redis.Redis.from_url, Retry, url)) as client:
-            info = client.info("server")
+            try:
+                info = client.info("server")
+            except redis.ResponseError:  # it refuses INFO
+                info = {}
     except (redis.RedisError, OSError) as error:
         raise CommandError(f"no Redis at {without_secrets(url)}: {error}") from None
     return product(info)

@@ -20,6 +20,7 @@ from tbloom.cli.kit import progress
 from tbloom.cli.kit.errors import CommandFailed
 from tbloom.cli.kit.formats import counted
 from tbloom.demo.fleet import fleet
+from tbloom.engine.server import memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -204,12 +205,15 @@ class Runs:
         seconds, micros = self._client.time()
         return int(seconds) * 1000 + int(micros) // 1000
 
-    def _set_bytes(self, items: int) -> int:
-        """Return the memory of scrapy-redis' set with this number of fingerprints, measured on a temporary set."""
+    def _set_bytes(self, items: int) -> int | None:
+        """Return the memory of scrapy-redis' set with this number of fingerprints, measured on a temporary set.
+
+        Return None if the server refuses to tell.
+        """
         if not items:
             return 0  # Redis keeps no empty set
         key = f"{self._key}:set"
         self._client.sadd(key, *(f"{i:040x}" for i in range(items)))  # as long as fingerprints
-        size = int(self._client.memory_usage(key, samples=0) or 0)
+        [size] = self._filter.run(memory([key], []))
         self._client.delete(key)
         return size

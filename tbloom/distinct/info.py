@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tbloom.engine.server import total
+
 
 @dataclass(frozen=True, slots=True)
 class CountedSlice:
@@ -14,8 +16,8 @@ class CountedSlice:
     count: int
     #: Chunks of 65,536 ids that are not empty.
     chunks: int
-    #: Memory in Redis, overhead included.
-    bytes: int
+    #: Memory in Redis, overhead included; None where the server refuses to tell.
+    bytes: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +33,13 @@ class CounterInfo:
     slices: tuple[CountedSlice, ...]
     #: Members with an id in the mapping.
     members: int
-    #: The mapping's memory in Redis, overhead included; ``buckets``: the number of its hashes.
-    mapping_bytes: int
+    #: The mapping's memory in Redis, overhead included (or None, as of a slice); ``buckets``: the number of its hashes.
+    mapping_bytes: int | None
     buckets: int
     #: See ``TimeBloom.warnings``.
     warnings: tuple[str, ...]
 
     @property
-    def bytes(self) -> int:
-        """The counter's own memory, without the mapping's."""
-        return sum(slice.bytes for slice in self.slices)
+    def bytes(self) -> int | None:
+        """The counter's own memory, without the mapping's; None where the server refuses to tell."""
+        return total(slice.bytes for slice in self.slices)

@@ -7,7 +7,7 @@ from tbloom.distinct.dispatcher import CountDispatcher
 from tbloom.distinct.reading import MAX_PIECES
 from tbloom.engine.buckets import bucket_keys
 from tbloom.engine.directory import read_directory
-from tbloom.engine.flow import Call, Flow, Status, chunks, request, request_all
+from tbloom.engine.flow import Call, Flow, Status, chunks, request
 from tbloom.engine.scripts import Script
 from tbloom.window import WHOLE
 
@@ -17,8 +17,6 @@ _SWEEP = Script("distinct/sweep")
 
 #: Keys that one call deletes: less than a millisecond's work.
 _KEYS_PER_CALL = 100
-#: Commands that are sent together.
-_COMMANDS = 500
 
 
 def clear_counter(dispatcher: CountDispatcher) -> Flow[None]:
@@ -90,9 +88,3 @@ def _sweep_mapping(config: CounterConfig, now: int) -> Flow[str]:
     for some in bucket_keys(keys.ids(directory.generation), directory):
         yield from request([Call(("UNLINK", *some))])
     return directory.generation
-
-
-def memory(keys: list[str]) -> Flow[int]:
-    """The memory of the keys in Redis, overhead included (bytes); by all of their fields, which have 3 bytes to 8 KB each."""
-    asked = [Call(("MEMORY", "USAGE", key, "SAMPLES", "0"), key) for key in keys]
-    return sum(each or 0 for each in (yield from request_all(asked, _COMMANDS)))

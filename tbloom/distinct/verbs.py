@@ -15,7 +15,7 @@ from tbloom.distinct.members import digest_of, digests_of
 from tbloom.distinct.reading import Reader
 from tbloom.distinct.roaring import containers_of, imported
 from tbloom.distinct.selection import At, Selection, label_of, select
-from tbloom.distinct.storage import clear_counter, clear_mapping, memory
+from tbloom.distinct.storage import clear_counter, clear_mapping
 from tbloom.engine.buckets import bucket_keys
 from tbloom.engine.client import Client, Store
 from tbloom.engine.directory import read_directory
@@ -23,7 +23,7 @@ from tbloom.engine.flow import Call, Flow, request, request_all
 from tbloom.engine.keys import DEFAULT_MAPPING
 from tbloom.engine.methods import verb
 from tbloom.engine.pending import Answers
-from tbloom.engine.server import evictions
+from tbloom.engine.server import evictions, memory, total
 from tbloom.engine.urls import ClientOptions
 from tbloom.errors import ConfigError
 
@@ -186,13 +186,13 @@ class CounterVerbs(Store[Client, CounterConfig], Generic[Client, Sets]):
     def info(self) -> Flow[CounterInfo]:
         """What the counter and its mapping hold. Sends a command for each bucket of the mapping (about 55 members)."""
         config, keys, whole = self.config, self.config.keys, select(self.config)
-        total = yield from self.reader.count(whole)  # compares the parameters
-        slices = []
+        count = yield from self.reader.count(whole)  # compares the parameters
+        warnings, slices = (yield from evictions([keys.config()])), []
         found = yield from self.reader.read([whole], lambda _: False)
         for label, pieces in found.slices[whole].items():
             fields = yield from request_all([Call(("HLEN", piece.key)) for piece in pieces])
             chunks = sum(number - 1 for number in fields)  # without the heads
-            taken = yield from memory([piece.key for piece in pieces])
+            taken = total((yield from memory([piece.key for piece in pieces], warnings)))
             slices.append(CountedSlice(label, sum(piece.ids for piece in pieces), chunks, taken))
         [members] = yield from request([Call(("GET", keys.members()))])
         directory = yield from read_directory(config.mapping or config.name, keys.layout())
@@ -200,16 +200,17 @@ class CounterVerbs(Store[Client, CounterConfig], Generic[Client, Sets]):
             key for some in bucket_keys(keys.ids(directory.generation), directory) for key in some
         ]
         others = [keys.config(), keys.layout(), keys.members(), keys.counters(), keys.forgotten()]
+        mapping_bytes = total((yield from memory(buckets + others, warnings)))
         return CounterInfo(
             name=config.name,
             mapping=config.mapping,
             granularity=config.window.granularity if config.window else None,
-            count=total,
+            count=count,
             slices=tuple(slices),
             members=int(members or 0),  # compared by the count
-            mapping_bytes=(yield from memory(buckets + others)),
+            mapping_bytes=mapping_bytes,
             buckets=len(buckets),
-            warnings=tuple((yield from evictions([keys.config()]))),
+            warnings=tuple(warnings),
         )
 
     @verb

@@ -112,6 +112,14 @@ def request_all(calls: Sequence[Call], at_once: int = CALLS_AT_ONCE) -> Flow[lis
     return replies
 
 
+def ask_all(calls: Sequence[Call]) -> Flow[list[Any]]:
+    """Return the replies to any number of calls. An error reply is returned, too."""
+    replies: list[Any] = []
+    for group in chunks(calls, CALLS_AT_ONCE):
+        replies += yield group
+    return replies
+
+
 def together(*flows: Flow[Any]) -> Flow[list[Any]]:
     """Run flows side by side, and return their results in order. Their next calls are sent together.
 

@@ -1,12 +1,15 @@
-"""Flows that read a server's time, stored parameters and eviction policy, and the client's copy of the server's clock."""
+"""Flows that read a server's time, eviction policy and memory, and stored parameters; the client's copy of the server's clock."""
 
 from __future__ import annotations
 
 import re
 import time
+from collections.abc import Iterable
 
-from tbloom.engine.flow import Call, Flow, request, request_all, text
+from tbloom.engine.flow import Call, Flow, ask_all, request, text
 from tbloom.engine.parameters import StoreConfig, mismatch
+
+_UNKNOWN = "the server refuses MEMORY USAGE: the memory is unknown"
 
 
 class ServerClock:
@@ -43,10 +46,16 @@ def check_stored(config: StoreConfig) -> Flow[None]:
 
 
 def evictions(keys: list[str]) -> Flow[list[str]]:
-    """Return a warning for each limit and policy by which the servers of these keys evict keys when their memory is full."""
+    """Return a warning for each limit and policy by which the servers of these keys evict keys when their memory is full.
+
+    Also return one if a server refuses to tell.
+    """
     warnings: dict[str, None] = {}
-    calls = [Call(("INFO", "memory"), key) for key in keys]
-    for section in map(str, (yield from request_all(calls))):  # redis-py makes a dict of it
+    for reply in (yield from ask_all([Call(("INFO", "memory"), key) for key in keys])):
+        if isinstance(reply, Exception):
+            warnings["the server refuses INFO: it may drop keys when its memory is full"] = None
+            continue
+        section = str(reply)  # redis-py makes a dict of it
         limit = re.search(r"maxmemory\W+([1-9]\d*)", section)
         policy = re.search(r"maxmemory_policy\W+([\w-]+)", section)
         if limit and policy and policy[1] != "noeviction":
@@ -55,3 +64,23 @@ def evictions(keys: list[str]) -> Flow[list[str]]:
                 "what they held is forgotten then: set noeviction"
             ] = None
     return list(warnings)
+
+
+def memory(keys: Iterable[str], warnings: list[str]) -> Flow[list[int | None]]:
+    """Return the memory of each key (bytes), overhead included; 0 for a missing key.
+
+    It is None if the server refuses to tell, which is also added to the warnings, once.
+    """
+    # By all fields of a hash, because some are much longer than others.
+    calls = [Call(("MEMORY", "USAGE", key, "SAMPLES", "0"), key) for key in keys]
+    replies = yield from ask_all(calls)
+    sizes = [None if isinstance(reply, Exception) else int(reply or 0) for reply in replies]
+    if None in sizes and _UNKNOWN not in warnings:
+        warnings.append(_UNKNOWN)
+    return sizes
+
+
+def total(figures: Iterable[int | None]) -> int | None:
+    """Return the sum of the figures, or None if one of them is None."""
+    known = [*figures]
+    return None if None in known else sum(filter(None, known))

@@ -70,5 +70,5 @@ def clear(config: ExactConfig, batch: ExactBatch) -> Call:
 
 
 def count(buckets: Sequence[str], generation: str) -> Call:
-    """Return a call that counts the items, the expired entries and the bytes of these buckets."""
+    """Return a call that counts the items and the expired entries of these buckets."""
     return _COUNT.call(buckets, (generation,))

@@ -17,8 +17,8 @@ class ExactInfo:
     dead: int
     #: The number of sorted sets with the items. Empty ones take no memory.
     buckets: int
-    #: Memory in Redis, overhead included.
-    bytes: int
+    #: Memory in Redis, overhead included; None if the server refuses to tell. Of more than 100 buckets, 100 are measured.
+    bytes: int | None
     #: See ``TimeBloom.warnings``.
     warnings: tuple[str, ...]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 from functools import partial
+from itertools import chain
 from typing import Self, TypedDict, Unpack
 
 from tbloom.arguments import Item, check_ttl, encode, fingerprint, fingerprints_of, takes
@@ -16,7 +17,7 @@ from tbloom.engine.flow import Call, Flow, request, request_all, text
 from tbloom.engine.methods import verb
 from tbloom.engine.parameters import mismatch
 from tbloom.engine.pending import Answers, answers_of, in_order
-from tbloom.engine.server import check_stored, evictions
+from tbloom.engine.server import check_stored, evictions, memory, total
 from tbloom.engine.urls import ClientOptions
 from tbloom.errors import ConfigError, TBloomError
 from tbloom.exact import calls
@@ -28,6 +29,8 @@ from tbloom.window import from_ms
 
 #: How long an item is remembered by default (s).
 DEFAULT_TTL = 3600
+#: The most buckets whose memory is measured. They are of about one size, because a hash spreads the items over them.
+_MEASURED = 100
 
 
 class ExactArguments(TypedDict, total=False):
@@ -177,22 +180,25 @@ class ExactVerbs(Store[Client, ExactConfig]):
         """Return the contents of the filter. This takes the server some 2 us per bucket; a call reads 100 buckets."""
         config = self.config
         yield from check_stored(config)
-        items = dead = memory = buckets = 0
+        items, dead, buckets = 0, 0, list[str]()
         for shard in range(config.shards):
             directory = yield from read_directory(config.name, config.keys.layout(shard))
             groups = bucket_keys(config.keys.buckets(directory.generation, shard), directory)
-            buckets += sum(map(len, groups))
+            buckets += chain.from_iterable(groups)
             counts = [calls.count(keys, directory.generation) for keys in groups]
             for counted in (yield from request_all(counts)):
-                items, dead, memory = items + counted[0], dead + counted[1], memory + counted[2]
+                items, dead = items + counted[0], dead + counted[1]
+        warnings = yield from _warnings(config)
+        measured = buckets[:: -(-len(buckets) // _MEASURED) or 1]
+        taken = total((yield from memory(measured, warnings)))
         return ExactInfo(
             name=config.name,
             shards=config.shards,
             items=items,
             dead=dead,
-            buckets=buckets,
-            bytes=memory,
-            warnings=tuple((yield from _warnings(config))),
+            buckets=len(buckets),
+            bytes=taken and taken * len(buckets) // len(measured),
+            warnings=tuple(warnings),
         )
 
     @verb

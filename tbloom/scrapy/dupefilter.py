@@ -204,7 +204,8 @@ class DupeFilter(RFPDupeFilter):
                 with suppress(RedisError, TBloomError):  # of servers that don't let us ask
                     info: Any = await crawl.commit_calls.run(seen.info)
                     stats.set_value("tbloom/window/items", info.items)
-                    stats.set_value("tbloom/window/bytes", info.bytes)
+                    if info.bytes is not None:
+                        stats.set_value("tbloom/window/bytes", info.bytes)
                     stats.set_value("tbloom/window/error_rate", info.error_rate)
         finally:
             if isinstance(seen, CrawlBloom) and (hits := seen.cache_hits):
@@ -231,11 +232,13 @@ def summarize(seen: AnyStore, fingerprinter: Any) -> tuple[str, list[str]]:
     warnings, held, is_new = list[str](), "", False
     with suppress(RedisError, TBloomError):
         info = seen.info()
-        is_new = not info.bytes
+        is_new = not info.items
         held = f", {info.items:,} items"
         if isinstance(info, FilterInfo):
             held += f" ({info.slices[-1].items:,} in the newest)"
-        held += f", {info.bytes / 2**20:,.2f} MB, {'new' if is_new else 'existing'}"
+        if info.bytes is not None:
+            held += f", {info.bytes / 2**20:,.2f} MB"
+        held += ", new" if is_new else ", existing"
         warnings += info.warnings
     if not isinstance(seen, LocalBloom):
         with suppress(RedisError, TBloomError):

@@ -166,7 +166,7 @@ def _text(info: CounterInfo) -> str:
 
 
 def _slices(info: CounterInfo) -> str:
-    def row(label: str, count: int, size: int) -> dict[str, str]:
+    def row(label: str, count: int, size: int | None) -> dict[str, str]:
         return {"slice": label, "count": f"{count:,}", "memory": formats.size(size)}
 
     rows = [row(slice.label, slice.count, slice.bytes) for slice in info.slices]

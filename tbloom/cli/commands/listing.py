@@ -34,7 +34,7 @@ def list_filters(server: Server) -> int:
     # Slow for thousands of filters, and only JSON needs it.
     shown = [*map(as_dict, found)] if output.is_on("json") else found
     output.show(shown, lambda: _list(found))
-    if not found:
+    if not found and not code:
         output.say("no filters here")
     elif harmed := [info.name for info in found if info.warnings]:
         output.say(f"Warnings about {', '.join(harmed)}: see 'tbloom info'")

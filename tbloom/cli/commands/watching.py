@@ -102,6 +102,8 @@ def report(names: tuple[str, ...], server: Server, file: str) -> int:
             raise info if isinstance(info, Exception) else server.exact(name)
         else:  # it was not asked for
             _, code = output.readable([(name, info)])
+    if code and not infos:
+        return code
     if not infos:
         raise CommandError(f"no filters on {server.place}")
     page = output.page(
@@ -137,14 +139,15 @@ class Chart(NamedTuple):
 
 
 def charts(info: FilterInfo) -> list[Chart]:
-    """Items, error rate, fill ratio and memory of each slice."""
+    """Items, error rate, fill ratio and memory, if it is known, of each slice."""
     slices, capacity = info.slices, info.capacity
     share = slice_rate(info.promised_error_rate, len(slices))
     full = -math.expm1(-info.hashes * capacity / info.bits) if capacity else None
     rates, fills = [s.error_rate for s in slices], [s.fill_ratio for s in slices]
+    sizes: list[float] = [] if info.bytes is None else [s.bytes or 0 for s in slices]
     return [
         Chart("Items", [s.items for s in slices], "{:,}".format, "capacity", capacity),
         Chart("Error rate", rates, formats.rate, "a slice's share", share),
         Chart("Fill ratio", fills, "{:.3%}".format, "at capacity", full),
-        Chart("Memory", [s.bytes for s in slices], formats.size),
+        *([Chart("Memory", sizes, formats.size)] if sizes else []),
     ]

@@ -10,8 +10,10 @@ _UNITS = ("B", "KB", "MB", "GB", "TB")
 PERIODS = {"h": "an hour", "d": "a day", "w": "a week", "m": "a month"}
 
 
-def size(number: float) -> str:
-    """Bytes: ``3.2 MB`` (a MB is 1024 * 1024)."""
+def size(number: float | None) -> str:
+    """Bytes: ``3.2 MB`` (a MB is 1024 * 1024); ``unknown`` where the server refuses to tell."""
+    if number is None:
+        return "unknown"
     power = 0
     while abs(number) >= _KB and power < len(_UNITS) - 1:
         number, power = number / _KB, power + 1
