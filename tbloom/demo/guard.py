@@ -52,7 +52,8 @@ def _leave() -> None:
     _pipe.clear()
 
 
-os.register_at_fork(after_in_child=_leave)
+if hasattr(os, "register_at_fork"):  # Windows has no forks
+    os.register_at_fork(after_in_child=_leave)
 
 
 def _guard() -> None:

@@ -152,7 +152,7 @@ class FileStore(Store):
         """Opens the file. Raises ConfigError where that can't be done, TBloomError where it is another one than before."""
         flags |= os.O_RDONLY if self._readonly else os.O_RDWR
         try:
-            fd = os.open(self.path, os.O_CLOEXEC | os.O_NONBLOCK | flags, 0o666)
+            fd = os.open(self.path, os.O_NONBLOCK | flags, 0o666)
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or error
             how = "read" if self._readonly else "read and write"

@@ -27,7 +27,7 @@ class Appender:
         """Writes a record at the end, and returns its offset; the first one has no sequence number. Raises OSError."""
         known, view = self.segment, memoryview(data)
         offset = known.size
-        fd = os.open(self.path, os.O_WRONLY | os.O_CLOEXEC)
+        fd = os.open(self.path, os.O_WRONLY)
         try:
             while view:
                 written = os.pwrite(fd, view, offset)

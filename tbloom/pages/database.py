@@ -239,7 +239,7 @@ def damaged(root: Path, why: str) -> TBloomError:
 
 def flush(path: Path) -> None:
     """Waits until a file, or the names of a folder's files, are on the disk."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    fd = os.open(path, os.O_RDONLY)
     try:
         os.fsync(fd)
     finally:

@@ -78,7 +78,7 @@ def stored(folder: Path) -> dict[int, Path]:
 
 def read(path: str | Path, offset: int, length: int) -> bytes:
     """The bytes of a record; fewer where the file is cut."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    fd = os.open(path, os.O_RDONLY)
     try:
         return os.pread(fd, length, offset)
     finally:

@@ -57,7 +57,7 @@ class WriterLock:
         """Takes the lock. Raises StoreLocked."""
         if fcntl is None:
             raise ConfigError("path", str(root), "a system with file locks, which this one lacks")
-        self._fd = os.open(root / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        self._fd = os.open(root / _LOCK, os.O_RDWR | os.O_CREAT, 0o666)
         self._pid = os.getpid()
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -253,3 +253,30 @@ def test_the_interval_is_wilsons() -> None:
     rows = {(81, 263): (0.2553, 0.3662), (0, 20): (0, 0.1611), (1, 29): (0.0061, 0.1718)}
     for counts, expected in rows.items():
         assert expected == pytest.approx(interval(*counts), abs=0.0001)
+
+
+@pytest.mark.parametrize("missing", [["fchmod", "fchown", "chown"], ["O_CLOEXEC"]], ids=str)
+def test_files_are_written_where_the_system_lacks_a_call_of_unix(
+    url: str,
+    filled: TimeBloom,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    missing: list[str],
+) -> None:
+    """As Windows does. A file that is replaced keeps its permissions."""
+    for call in missing:
+        monkeypatch.delattr(os, call)
+    for words in ["export", filled.name], ["report", filled.name, "-o"]:
+        file = tmp_path / words[0]
+        for mode in (0o640, 0o600):
+            done = tbloom(*words, file, "--url", url)
+            assert (0, 1) == (done.returncode, done.stderr.count("\n")), done.stderr
+            file.chmod(mode)
+        assert 0 == tbloom(*words, file, "--url", url).returncode
+        assert 0o600 == file.stat().st_mode & 0o777
+    assert {"export", "report"} == {file.name for file in tmp_path.iterdir()}
+    with PageStore(tmp_path / "pages") as store:
+        store.put("https://example.com/", b"page")
+    assert (
+        b"page" == tbloom_bytes("pages", "get", tmp_path / "pages", "https://example.com/").stdout
+    )

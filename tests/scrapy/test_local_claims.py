@@ -283,6 +283,20 @@ def test_only_its_owner_may_read_the_file_unless_another_mode_is_set(
         file.chmod(0o640)
 
 
+@pytest.mark.parametrize("missing", ["fchmod", "O_CLOEXEC"])
+def test_a_system_that_lacks_a_call_of_unix_has_claims(
+    start: Any, path: Path, monkeypatch: pytest.MonkeyPatch, missing: str
+) -> None:
+    monkeypatch.delattr(os, missing)
+    first = start()
+    first.claim_many([A, B], notes=["A", "B"])
+    first.commit_many([A])
+    first.close()
+    second = start()
+    assert ["B"] == second.take_over(9, "")
+    assert 0o600 == path.with_name(f"{path.name}.claims").stat().st_mode & 0o777
+
+
 # The lock
 
 

@@ -84,16 +84,17 @@ def writing(file: str, *, is_secret: bool = False) -> Iterator[BinaryIO]:
     mode = 0o600 if is_secret or before else 0o666
     try:
         try:
-            fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+            fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
         except OSError as error:
             raise OSError(error.errno, error.strerror, file) from None
         with open(fd, "wb") as opened:  # noqa: PTH123 - of a descriptor
             yield opened
             opened.flush()
             if before:
-                with suppress(PermissionError):  # only root may give a file to another user
-                    os.fchown(fd, before.st_uid, before.st_gid)
-                os.fchmod(fd, stat.S_IMODE(before.st_mode))
+                # Only root may give a file to another user, and Windows can't.
+                with suppress(PermissionError, AttributeError):
+                    os.chown(new, before.st_uid, before.st_gid)
+                new.chmod(stat.S_IMODE(before.st_mode))
             os.fsync(fd)
         new.replace(target)
     finally:

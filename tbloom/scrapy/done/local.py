@@ -45,7 +45,7 @@ except ImportError:  # Windows, on which a filter has no path
 _SLACK = 1 << 24
 #: Claims outlive a shorter window for so long (ms), as on Redis.
 _LEAST_MS = 3_600_000
-_FLAGS = os.O_RDWR | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
+_FLAGS = os.O_RDWR | os.O_APPEND
 
 
 class ClaimsLocked(TBloomError):
@@ -316,7 +316,7 @@ class _ClaimsFile:
         self._check_owner()
         new = self._path.with_name(f"{self._path.name}.new")
         with new.open("wb") as file:
-            os.fchmod(file.fileno(), stat.S_IMODE(os.fstat(self._fd).st_mode))
+            new.chmod(stat.S_IMODE(os.fstat(self._fd).st_mode))
             file.writelines(map(_line, entries.items()))
             file.flush()
             os.fsync(file.fileno())
@@ -353,7 +353,7 @@ class _ClaimsFile:
 
 def _lock(path: str) -> int:
     """Return the open lock file of a filter's file. Raise ClaimsLocked."""
-    fd = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    fd = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT, 0o666)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         since = datetime.now().astimezone().isoformat(" ", "seconds")
