@@ -42,8 +42,9 @@ class AsyncTimeBloom(ClaimVerbs["asyncio.Redis | asyncio.RedisCluster"], AsyncDr
     def claiming(self, item: Item, within: int | None = None) -> AbstractAsyncContextManager[bool]:
         """Claim the item in ``async with seen.claiming(item) as is_new:``.
 
-        At the end of the block, a new item is committed. If the block raises an exception, it is released. If the commit fails,
-        the item stays claimed, as after ``commit``; but with ConfigMismatch it is released.
+        At the end of the block, a new item is committed. A WARNING says if another session has taken it over meanwhile. If the
+        block raises an exception, the item is released. If the commit fails, it stays claimed, as after ``commit``; but with
+        ConfigMismatch it is released.
         """
         return self._claiming(item, within)
 
@@ -74,6 +75,7 @@ class AsyncTimeBloom(ClaimVerbs["asyncio.Redis | asyncio.RedisCluster"], AsyncDr
             if self._claims.is_used:
                 with suppress(RedisError, TBloomError):  # the session then ends by its TTL
                     await self.end_session()
+            self._warn_of_taken_over()
             self._warn_of_uncommitted()
         finally:
             await super().aclose()

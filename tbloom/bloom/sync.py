@@ -56,8 +56,9 @@ class TimeBloom(ClaimVerbs["redis.Redis | redis.RedisCluster"], SyncDriver):
     def claiming(self, item: Item, within: int | None = None) -> AbstractContextManager[bool]:
         """Claim the item in ``with seen.claiming(item) as is_new:``.
 
-        At the end of the block, a new item is committed. If the block raises an exception, it is released. If the commit fails,
-        the item stays claimed, as after ``commit``; but with ConfigMismatch it is released.
+        At the end of the block, a new item is committed. A WARNING says if another session has taken it over meanwhile. If the
+        block raises an exception, the item is released. If the commit fails, it stays claimed, as after ``commit``; but with
+        ConfigMismatch it is released.
         """
         return self._claiming(item, within)
 
@@ -89,6 +90,7 @@ class TimeBloom(ClaimVerbs["redis.Redis | redis.RedisCluster"], SyncDriver):
                     redis.RedisError, TBloomError
                 ):  # after an error, the session ends by its TTL
                     self.end_session()
+            self._warn_of_taken_over()
             self._warn_of_uncommitted()
         finally:
             super().close()

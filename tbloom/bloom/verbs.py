@@ -16,7 +16,6 @@ from tbloom.bloom.dispatcher import FilterDispatcher
 from tbloom.bloom.info import FilterInfo, read_info, read_overview
 from tbloom.bloom.reconfigure import reconfigure
 from tbloom.engine.batcher import BatchItem
-from tbloom.engine.batches import Agreement
 from tbloom.engine.client import Client
 from tbloom.engine.flow import Call, Flow, request, text
 from tbloom.engine.methods import verb
@@ -205,11 +204,7 @@ class Verbs(Base[Client]):
         return [seen_in[digest] for digest in digests]
 
     def _import(self, digests: list[bytes], label: str | None) -> Flow[int]:
-        """Write the items, and return how many were written.
-
-        If a call's reply is lost, its items are not counted, because the repeated call finds them. (A call that is repeated in
-        the next slice writes them there, too.)
-        """
+        """Write the items, and return how many were written."""
         dispatcher = self._dispatcher
         if label is not None and label not in dispatcher.current_view().labels:
             # The client's clock may be wrong.
@@ -218,7 +213,7 @@ class Verbs(Base[Client]):
         batches = dispatcher.batches(digests, age + 1, age)
         for batch in batches:
             batch.label = label
-        yield from dispatcher.send(batches, commit, Agreement.STORED)
+        yield from dispatcher.send_with_tokens(batches, commit)
         return sum((batch.answers or "").count("1") for batch in batches)
 
     def _keys(self, at: datetime | None) -> Flow[list[str]]:

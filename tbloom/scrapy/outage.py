@@ -169,12 +169,18 @@ class CrawlBloom(CrawlStore, TimeBloom):
         """Give items that this process has claimed, within as many slices, other notes."""
         self.claim_many([*notes], within, [*notes.values()], self.session)
 
-    def commit_many(self, items: Iterable[Item], keep: int | None = None) -> None:
+    @property
+    def taken_over(self) -> int:
+        """How many items of this session were committed after others had taken them over."""
+        return len(self._claims.taken_over)
+
+    def commit_many(self, items: Iterable[Item], keep: int | None = None) -> list[bool]:
         """See ``TimeBloom.commit_many``; links to what was committed for the whole window need no server any more."""
         items, view = list(items), self._dispatcher.current_view()
-        super().commit_many(items, keep)
+        answers = super().commit_many(items, keep)
         if keep is None:
             self._cache_seen(self.config.digests_of(items), view)
+        return answers
 
     def release_many(self, items: Iterable[Item]) -> None:
         """See ``TimeBloom.release_many``; a heartbeat makes up for one that fails."""
@@ -184,6 +190,9 @@ class CrawlBloom(CrawlStore, TimeBloom):
         except RedisError:  # else they would be busy here until the server knows of it
             self._claims.session.disown(self.config.digests_of(items))
             raise
+
+    def _warn_of_taken_over(self) -> None:
+        """Do nothing: the crawl's report warns once."""
 
     def look_around(self, limit: int, prefix: str) -> tuple[dict[str, int], list[str]]:
         """Return the other sessions, and until when each counts as alive; and take over, as ``take_over`` does.

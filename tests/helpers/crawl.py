@@ -24,7 +24,7 @@ from scrapy.utils.request import RequestFingerprinter
 from scrapy_redis.spiders import RedisSpider
 from twisted.internet.defer import DeferredList
 
-from tbloom import TimeBloom
+from tbloom import Claim, TimeBloom
 from tbloom.scrapy.signals import items_buffered, items_flushed
 from tests.helpers.forked import Forked
 
@@ -179,6 +179,16 @@ class Outcomes(Pages):
                     self.fetched.append(f"a is marked, {self.stored()} items are stored")
                     return
                 await asyncio.sleep(0.1)
+
+    def is_taken_over(self, response: Response) -> None:
+        """Another crawler takes this one for dead, and is done with the page first."""
+        settings = self.crawler.settings
+        own = settings["REDIS_URL"], settings["TBLOOM_KEY"]
+        item = self.crawler.request_fingerprinter.fingerprint(response.request)
+        with TimeBloom.from_url(*own, capacity=1000) as other:
+            [session] = other.other_sessions()
+            assert Claim.NEW is other.claim(item, previous_owner=session)
+            other.commit(item)
 
     def stored(self) -> int:
         feed = self.settings.get("FEED_READ")

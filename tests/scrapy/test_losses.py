@@ -42,6 +42,17 @@ def test_a_request_counts_the_crawlers_that_die_while_they_work_on_it(
         assert ["0"] == crawl("outcomes", DONE, ["0"])["fetched"]
 
 
+def test_a_crawl_says_how_many_of_its_pages_others_have_taken_over(crawl: Any) -> None:
+    """Once, at its end. They are marked."""
+    pages = [["a", end("is_taken_over")], ["b", {}], ["c", end("is_taken_over")]]
+    result = crawl("outcomes", DONE, pages)
+    assert ["a", "b", "c"] == sorted(result["fetched"])
+    assert 3 == result["stats"]["tbloom/done"]
+    assert 1 == result["log"].count("taken over")
+    assert "2 pages were taken over by other crawlers before they were marked" in result["log"]
+    assert [] == crawl("outcomes", DONE, pages)["fetched"]
+
+
 @pytest.mark.parametrize("format", ["", "jsonlines", "csv", "json", "xml"])
 def test_a_page_is_marked_at_once_and_its_items_are_in_the_file(
     crawl: Any, tmp_path: Path, format: str

@@ -439,10 +439,17 @@ class WindowAccount(Account):
         return any(c.store == owner and c.verb in ends for c in calls), True
 
     def commit(self, op: Op, _: str, state: Window, keep: int | None = None) -> Outcomes:
+        """False: another session has taken the item over, and works on it or has committed it. (Who repeats a commit is not told
+        the latter, and who has not claimed the item neither.)"""
         chosen = self.current - SLICES + (keep or SLICES)
-        if not any(chosen <= s <= self.current for s in state.slices):
+        owner = NOBODY if state.holder is None else state.holder[0]
+        may_be_lost = owner not in {op.store, NOBODY}
+        if any(chosen <= s <= self.current for s in state.slices):
+            may_be_lost |= owner == NOBODY
+        else:
             state = self._with(state, keep)
-        return [(None, self._without_claim(op, state))]
+        after = self._without_claim(op, state)
+        return [(True, after), *([(False, after)] if may_be_lost else [])]
 
     def release(self, op: Op, _: str, state: Window) -> Outcomes:
         return self._or_stays(state, self._without_claim(op, state))
@@ -466,7 +473,8 @@ class WindowAccount(Account):
             yield None, left
             for commit in self.failed_commits:
                 if commit.store == op.store and item in commit.arguments:
-                    yield from self.commit(commit, item, left, **commit.arguments[item])
+                    for _, committed in self.commit(commit, item, left, **commit.arguments[item]):
+                        yield None, committed
 
     def take_over(self, op: Op, item: str, state: Window, all_: bool = False) -> Outcomes:
         """True: the item's note is among those that were returned."""

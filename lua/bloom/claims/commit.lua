@@ -1,7 +1,7 @@
 -- commit: add the items to the chosen slice, and end the session's claims on them. Items that the chosen slice or a newer one
 -- holds are not added. ("tbloom import" calls it without a session.)
 --
--- Includes   header, changes, claims
+-- Includes   header, lanes, changes, claims
 --
 -- KEYS[1]    the filter's parameters
 -- KEYS[2]    its state (add.lua)
@@ -10,22 +10,31 @@
 -- KEYS[5..]  all other parts of the slices from the chosen one to the current one, grouped by part size; the newest first in
 --            a group
 --
--- ARGV[1]    the header (shared/header.lua)
--- ARGV[2]    the client's session, 16 characters; '': none
--- ARGV[3]    the items (shared/blocks.lua), each followed by its digest, 16 bytes
+-- ARGV[1]    the token (shared/lanes.lua)
+-- ARGV[2]    the header (shared/header.lua)
+-- ARGV[3]    the client's session, 16 characters; '': none
+-- ARGV[4]    the items (shared/blocks.lua), each followed by its digest, 16 bytes
 --
--- Reply      {0, answers}     a character per item: 1 added now, 0 added before. With fewer characters than items, the part
---                             is full: the next item was not added (set_layout.lua), and is still claimed
+-- Reply      {0, answers}     a character per item: 1 added now; 0 added before; with a session also 2: another session has
+--                             claimed it; 3: added before, and nobody has claimed it any more. With fewer characters than
+--                             items, the part is full: the next item was not added (set_layout.lua), and is still claimed
+--            {3, number}      the lane has had a later call: this is a stray copy of an answered call; nothing changed
 --            {1, now}, {4, ''}, {5, layout, parameters}  refused (shared/header.lua); nothing changed
 -- Errors     WRONGTYPE, OOM, READONLY, each before anything is changed
---
--- A second copy of the call finds the items in the filter, and changes nothing.
 
 local config_key, state, claims, FIRST_PART = KEYS[1], KEYS[2], KEYS[3], 4
-local begins, ends, expires, capacity, part_bytes, columns, version, field, oldest, sizes = read_header(ARGV[1])
-local session, items, item_bytes = ARGV[2], ARGV[3], columns + 4 * #sizes / 3 + 16
+local NOBODY = string.rep('0', 16)
+local number, lane = read_token(ARGV[1])
+local begins, ends, expires, capacity, part_bytes, columns, version, field, oldest, sizes = read_header(ARGV[2])
+local session, items, item_bytes = ARGV[3], ARGV[4], columns + 4 * #sizes / 3 + 16
 
-local now, refused = refusal(begins, ends, redis.call('HGET', state, 'layout'), version, config_key)
+local stored = redis.call('HMGET', state, 'layout', lane)
+local layout, entry = stored[1], stored[2]
+local earlier, last = answers_in(entry, number)
+if earlier then return {0, earlier} end
+if last then return {3, last} end
+
+local now, refused = refusal(begins, ends, layout, version, config_key)
 if refused then return refused end
 if session ~= '' then redis.call('HLEN', claims) end
 
@@ -38,9 +47,25 @@ if new > 0 then
   keep_ttls(FIRST_PART, count == 0, config_key, state, expires, oldest, now)
 end
 local done = {}
-for ends_at = item_bytes, session ~= '' and #answers * item_bytes or 0, item_bytes do
-  local digest = string.sub(items, ends_at - 15, ends_at)
-  if owner_of(claims, digest) == session then done[#done + 1] = digest end
+if session ~= '' then
+  local at = 0
+  answers = string.gsub(answers, '.', function(answer)
+    at = at + item_bytes
+    local digest = string.sub(items, at - 15, at)
+    local owner = owner_of(claims, digest)
+    if owner == session then
+      done[#done + 1] = digest
+    elseif owner and owner ~= NOBODY then
+      return '2'
+    elseif answer == '0' then
+      return '3'
+    end
+  end)
 end
 if #done > 0 then redis.call('HDEL', claims, unpack(done)) end
+-- Without a change, a resent call finds the same answers. This write comes last: a server that is out of memory allows it then.
+if new > 0 or #done > 0 then
+  redis.call('HSET', state, lane, lane_entry(number, answers, now))
+  if not entry then sweep(state, '', now) end
+end
 return {0, answers}

@@ -72,12 +72,15 @@ def claim(
 
 
 def commit(batch: FilterBatch, session: str = "") -> Call:
-    """Return a call that adds the items, and ends the session's claims on them. An import has no session, and ends no claims."""
+    """Return a call that adds the items, and ends the session's claims on them. The batch must have a lane.
+
+    An import has no session, and ends no claims.
+    """
     header = batch.header
     config, state, *parts = header.keys
     keys = config, state, header.view.config.keys.claims(batch.shard), *parts
     items = header.pack(batch.digests, with_digests=True)
-    return _COMMIT.call(keys, (header.packed, session, items))
+    return _COMMIT.call(keys, (batch.lane.token, header.packed, session, items))
 
 
 def release(

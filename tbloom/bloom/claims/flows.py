@@ -5,6 +5,7 @@ Each shard has a hash of claims, with an entry for each claimed item, and a hash
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from functools import partial
@@ -34,6 +35,8 @@ class Claims(ResetsInChild):
     def reset(self) -> None:
         """Start a session without claims. A forked child has a session of its own."""
         self.session: Session = Session()
+        #: Committed items whose claims other sessions had taken over, and of which nobody was warned.
+        self.taken_over: deque[bytes] = deque()
         #: Guards the start of the heartbeats.
         self.lock: AbstractContextManager[bool] = RLock()
 
@@ -107,23 +110,26 @@ class Claims(ResetsInChild):
             session.end_reservations(not_new)
         return answers
 
-    def commit(self, digests: Iterable[bytes], age: int) -> Flow[None]:
-        """Add the items to the slice of this age, and end their claims, because the work on them is done."""
-        session, digests = self.session, [*digests]
+    def commit(self, digests: Iterable[bytes], age: int) -> Flow[list[bytes]]:
+        """Add the items to the slice of this age, and end their claims, because the work on them is done.
+
+        Return the items whose claims other sessions have taken over.
+        """
+        session, digests = self.session, dict.fromkeys(digests).keys()
         batches = self._dispatcher.batches(digests, age + 1, age)
         try:
-            yield from self._dispatcher.send(
-                batches,
-                lambda batch: calls.commit(batch, session.name),
-                Agreement.STORED,
+            yield from self._dispatcher.send_with_tokens(
+                batches, lambda batch: calls.commit(batch, session.name)
             )
         except TBloomError:
             raise
         except BaseException:  # also GeneratorExit, after an error in the driver
-            session.commit_failed(digests, age)
+            session.commit_failed(digests - _answers(batches).keys(), age)
             raise
         finally:
-            session.committed(_answered(batches))
+            taken_over = session.committed(_answers(batches))
+            self.taken_over.extend(taken_over)
+        return taken_over
 
     def release(self, digests: Iterable[bytes], how: str = "release") -> Flow[None]:
         """End claims of items that are not done. For ``how`` see ``lua/bloom/claims/release.lua``."""
@@ -148,7 +154,7 @@ class Claims(ResetsInChild):
         try:
             yield from self._dispatcher.send(batches, call_for, Agreement.NONE)
         finally:
-            released = {digest: numbers.pop(digest) for digest in _answered(batches)}
+            released = {digest: numbers.pop(digest) for digest in _answers(batches)}
             session.released(released, refused_below)
             session.release_failed(numbers)
 
@@ -267,9 +273,10 @@ class Claims(ResetsInChild):
         return keys.claims(shard), keys.sessions(shard)
 
 
-def _answered(batches: list[FilterBatch]) -> list[bytes]:
-    """Return the items that have an answer. A batch may have fewer answers than items."""
-    answered: list[bytes] = []
-    for batch in batches:
-        answered += batch.digests[: len(batch.answers or "")]
-    return answered
+def _answers(batches: list[FilterBatch]) -> dict[bytes, str]:
+    """Return the answers by item. A batch may have fewer answers than items."""
+    return {
+        digest: answer
+        for batch in batches
+        for digest, answer in zip(batch.digests, batch.answers or "", strict=False)
+    }

@@ -233,14 +233,19 @@ class Session:
         """Drop commits that must not be sent again. The claims stay."""
         self._change(digests, lambda _, lease: lease.without_commit())
 
-    def committed(self, digests: Iterable[bytes]) -> None:
-        """End claims whose commits were confirmed."""
-        leases = self._leases
+    def committed(self, answers: Mapping[bytes, str]) -> list[bytes]:
+        """End claims whose commits were confirmed with these answers. Return the items that other sessions have taken over."""
+        leases, taken_over = self._leases, list[bytes]()
         with self._lock:
-            for digest in digests:
-                lease = leases.pop(digest, None)
-                if lease and lease.late >= self.refused_below:
+            for digest, answer in answers.items():
+                lease = leases.pop(digest, FREE)
+                # An earlier commit that got no reply may have added the item itself.
+                is_lost = answer == "2" or (answer == "3" and lease.state is State.CLAIMED)
+                if is_lost and lease.number:
+                    taken_over.append(digest)
+                if lease.late >= self.refused_below:
                     leases[digest] = Lease(State.TO_RELEASE, late=lease.late)
+        return taken_over
 
     def _change(self, digests: Iterable[bytes], change: Callable[[bytes, Lease], Lease]) -> None:
         """Replace the lease on each item."""

@@ -20,6 +20,14 @@ logger: logging.Logger = logging.getLogger(__name__)
 class ClaimVerbs(Verbs[Client]):
     """The common base of ``TimeBloom`` and ``AsyncTimeBloom``."""
 
+    def _warn_of_taken_over(self) -> None:
+        """Log the number of items that were committed after other sessions had taken over their claims."""
+        taken_over = self._claims.taken_over
+        if count := len(taken_over):
+            taken_over.clear()
+            message = "%r: other sessions had taken over %d items before they were committed: the work may be done twice"
+            logger.warning(message, self.name, count)
+
     def _warn_of_uncommitted(self) -> None:
         """Log the number of failed commits, which nobody will send again."""
         if failed := len(self._claims.uncommitted):
@@ -68,23 +76,25 @@ class ClaimVerbs(Verbs[Client]):
         return self._claim_digests(digests, within, by_digest, previous_owner)
 
     @verb
-    def commit(self, item: Item, keep: int | None = None) -> Flow[None]:
-        """Mark the item as seen, because the work on it is done. This works even if another session has claimed it.
+    def commit(self, item: Item, keep: int | None = None) -> Flow[bool]:
+        """Mark the item as seen, because the work on it is done. Return False if another session has taken over your claim.
+
+        It may do so after your process has sent no heartbeat for ``session_ttl`` seconds, and then it works on the item too, or
+        has committed it. The item is marked in any case, and a WARNING names the number of such items. The answer is True for
+        an item that you have not claimed, and if your claim has expired but nobody has taken it over. A commit that is repeated
+        after an error returns False only while the other session works, because an item that is found committed may be its own.
+        A commit by the other session into an earlier slice is not noticed.
 
         The item is written into the current slice, even if an older slice holds it. With ``keep``, it is written into the slice
         that leaves the window after that number of slices (see ``add``), unless a newer slice holds it. If this raises one of
         redis-py's errors, each heartbeat repeats the commit, until the filter is closed.
         """
-        age = check_keep(keep, None, self.config.slices)
-        self._keep_session()
-        return self._claims.commit([self.config.digest(item)], age)
+        return (yield from self._commit([self.config.digest(item)], keep))[0]
 
     @verb
-    def commit_many(self, items: Iterable[Item], keep: int | None = None) -> Flow[None]:
-        """Commit each item; see ``commit``."""
-        age = check_keep(keep, None, self.config.slices)
-        self._keep_session()
-        return self._claims.commit(self.config.digests_of(items), age)
+    def commit_many(self, items: Iterable[Item], keep: int | None = None) -> Flow[list[bool]]:
+        """Commit each item, and return the answer of ``commit`` for each, in order."""
+        return self._commit(self.config.digests_of(items), keep)
 
     @verb
     def release(self, item: Item) -> Flow[None]:
@@ -160,11 +170,19 @@ class ClaimVerbs(Verbs[Client]):
 
     @verb
     def _send_heartbeat(self) -> Flow[None]:
-        return self._claims.heartbeat()
+        yield from self._claims.heartbeat()
+        self._warn_of_taken_over()
 
     def _beat_seconds(self) -> float:
         """Return the time between two heartbeats (s). A session survives the loss of three."""
         return self.session_ttl / 4
+
+    def _commit(self, digests: list[bytes], keep: int | None) -> Flow[list[bool]]:
+        age = check_keep(keep, None, self.config.slices)
+        self._keep_session()
+        taken_over = {*(yield from self._claims.commit(digests, age))}
+        self._warn_of_taken_over()
+        return [digest not in taken_over for digest in digests]
 
     def _claim_digests(
         self, digests: list[bytes], within: int, notes: Mapping[bytes, str], previous_owner: str

@@ -169,11 +169,14 @@ class Committer:
             self._timer.cancel()
 
     def report(self) -> None:
-        """Log how many pages are done and not committed."""
+        """Log how many pages are done and not committed, and how many others have taken over."""
         self._forget_repeated()
         if unmarked := len({page.first for page in self.uncommitted.values()}):
             message = "%d pages were fetched and not marked: the next crawl fetches them again"
             logger.warning(message, unmarked)
+        if taken_over := self._seen.taken_over:
+            message = "%d pages were taken over by other crawlers before they were marked, and may be fetched twice"
+            logger.warning(message, taken_over)
 
     def _ended(self, holder: object) -> None:
         """Look at the pages that have waited for this holder."""
@@ -215,7 +218,9 @@ class Committer:
         by_keep = defaultdict[int | None, list[bytes]](list)
         for page in pages:
             by_keep[self._keep_of(page)] += page.token.items
-        calls = [partial(self._seen.commit_many, items, keep) for keep, items in by_keep.items()]
+        calls: list[Callable[[], object]] = [
+            partial(self._seen.commit_many, items, keep) for keep, items in by_keep.items()
+        ]
         calls += [
             partial(self._seen.note_again, notes, within) for within, notes in outbox.notes.items()
         ]

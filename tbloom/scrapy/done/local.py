@@ -88,6 +88,7 @@ class CrawlLocal(LocalBloom):
     #: There are no other sessions.
     session_ttl: float = 60.0
     has_handed_over: bool = False
+    taken_over: int = 0
 
     def __init__(self, **arguments: Any) -> None:
         super().__init__(**arguments)
@@ -148,7 +149,7 @@ class CrawlLocal(LocalBloom):
         """Give items that this process has claimed, within as many slices, other notes."""
         self._claim({item: note for item, note in notes.items() if item in self._claimed}, within)
 
-    def commit_many(self, items: Iterable[bytes], keep: int | None = None) -> None:
+    def commit_many(self, items: Iterable[bytes], keep: int | None = None) -> list[bool]:
         """See ``TimeBloom.commit_many``."""
         items = [*items]
         with self._naming_path():
@@ -159,6 +160,7 @@ class CrawlLocal(LocalBloom):
                 # What an older slice holds can't be added to it: it is kept for longer.
                 self.add_many([item for item in items if self._claimed.get(item)], within=1)
         self._end(item for item in items if item in self._claimed or item in self._left)
+        return [True] * len(items)
 
     def release_many(self, items: Iterable[bytes]) -> None:
         """See ``TimeBloom.release_many``."""
