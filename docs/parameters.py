@@ -11,8 +11,8 @@ import griffe
 #: Where the parameters that constructors pass on as ``**parameters`` have their defaults, and where they are described.
 DEFAULTS = "bloom.config.configure"
 DESCRIBED = "bloom.base.Base.__init__"
-#: A parameter that no constructor takes.
-INTERNAL = "masters"
+#: A parameter that constructors do not pass on.
+INTERNAL = "prefix"
 _FIELD = re.compile(r"^:param (\w+):.*\n(?: .*\n)*", re.MULTILINE)
 
 

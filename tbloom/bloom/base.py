@@ -38,6 +38,7 @@ _MAX_CACHE_SIZE = 100_000_000
 class ClientSettings(TypedDict, total=False):
     """The optional arguments of both classes that are not stored. Clients may use different values."""
 
+    prefix: str
     retry_for: float | None
     session_ttl: float
     cache_size: int
@@ -59,6 +60,7 @@ class Base(Store[Client, Config]):
         client: Client,
         name: str,
         *,
+        prefix: str = "",
         retry_for: float | None = None,
         session_ttl: float = SESSION_TTL,
         cache_size: int = 0,
@@ -90,6 +92,8 @@ class Base(Store[Client, Config]):
         :param hashes: bits per item.
         :param secret: 16 to 64 random bytes, the same for all clients. Without them, as by default, anybody can make an
             item that the filter mistakes for a chosen other item.
+        :param prefix: the text with which each key begins, such as ``"app1:"``, for a server where an application may use
+            such keys only (none). Filters of the same name with different prefixes are different filters.
         :param retry_for: how long (seconds) a failed call is retried, before its error is raised. None, the
             default: 5 with a client that ``from_url`` made; 40 on a cluster, or with a client of yours through a Sentinel;
             0 with any other client of yours. Your client is not changed: its own retries come first.
@@ -106,7 +110,7 @@ class Base(Store[Client, Config]):
         self.session_ttl: float = seconds("session_ttl", session_ttl, 1, _LONGEST_SESSION)
         #: Without a number of shards, the stored filter's number is adopted.
         self._adopts = parameters.get("shards") is None
-        self.config = configure(name, **parameters)
+        self.config = configure(name, prefix=prefix, **parameters)
         if type(cache_size) is not int or not 0 <= cache_size <= _MAX_CACHE_SIZE:
             raise ConfigError(
                 "cache_size", cache_size, f"a whole number from 0 to {_MAX_CACHE_SIZE}"
@@ -164,7 +168,7 @@ class Base(Store[Client, Config]):
         if stored is None:
             expected = f"the name of a stored filter ({type(self).__name__}() makes one)"
             raise ConfigError("name", self.name, expected)
-        config = from_stored(self.name, text(stored))
+        config = from_stored(self.name, text(stored), prefix=self.config.prefix)
         if secret is not None:
             given = replace(config, secret=Secret(secret))
             if given.stored != config.stored:

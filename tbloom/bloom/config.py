@@ -14,7 +14,7 @@ from typing import Any, TypedDict
 from tbloom.arguments import Item
 from tbloom.bloom import sizing
 from tbloom.bloom.hasher import HASH_NAME, SECRET_HASH_NAME, Secret, digest, digests_of
-from tbloom.engine.keys import Keys
+from tbloom.engine.keys import Keys, root_of
 from tbloom.engine.parameters import differences, read_stored
 from tbloom.errors import ConfigError
 from tbloom.window import ALWAYS, Window, window_of
@@ -72,6 +72,8 @@ class Config:
     hashes: int
     #: The key of the digests. None: they are computed by mmh3, which has no key.
     secret: Secret | None = field(default=None, repr=False, compare=False)
+    #: The text before the hash tag in each key. It is not stored.
+    prefix: str = ""
     #: The capacity of a filter's first slice, and the capacity and the bits of one shard of it.
     first_capacity: int = field(init=False, repr=False, compare=False)
     shard_capacity: int = field(init=False, repr=False, compare=False)
@@ -117,7 +119,7 @@ class Config:
             "shard_capacity": capacity,
             "shard_bits": bits,
             "window": window,
-            "keys": Keys(self.name, self.shards),
+            "keys": Keys(self.name, self.shards, prefix=self.prefix),
             "digest": self.secret.digest if self.secret else digest,
             "digests_of": self.secret.digests_of if self.secret else digests_of,
         }
@@ -174,6 +176,7 @@ def configure(
     bits: int | None = None,
     hashes: int | None = None,
     secret: bytes | Secret | None = None,
+    prefix: str = "",
 ) -> Config:
     """Return a Config. The size of a slice is given, or follows from ``capacity`` and ``error_rate``.
 
@@ -213,7 +216,7 @@ def configure(
         shards = sizing.shards_for(bits)
     given = granularity, slices, tz, capacity, error_rate, shards, grow, bits, hashes
     own = secret if secret is None or isinstance(secret, Secret) else Secret(secret)
-    return Config(name, *given, own)
+    return Config(name, *given, own, prefix)
 
 
 def _chosen(capacity: int, rate: float, hashes: int | None, error_rate: float) -> tuple[int, int]:
@@ -250,12 +253,12 @@ def shard_expiry(config: Config, expires: int, shard: int | None) -> int:
     return expires + (_SPREAD if shard is None else shard % _SPREAD) * _SPREAD_MS
 
 
-def from_stored(name: str, stored: str, key: str = "") -> Config:
+def from_stored(name: str, stored: str, key: str = "", prefix: str = "") -> Config:
     """Return the parameters of a stored filter. Raise ConfigError if this version can't read them.
 
     ``key`` is the key in which they are stored, for the error. By default, it is the root key.
     """
-    values, key = read_stored(stored), key or Keys(name).root
+    values, key = read_stored(stored), key or root_of(name, prefix)
     shown = re.sub(r'("secret":)"[^"]*"', r'\1"..."', stored)
     expected = (
         f"the parameters of a filter that this version of tbloom can read in {key!r} "
@@ -272,7 +275,7 @@ def from_stored(name: str, stored: str, key: str = "") -> Config:
     if "secret" in values:
         values["secret"] = Secret(None, values["secret"])
     try:
-        config = configure(name, **values)
+        config = configure(name, prefix=prefix, **values)
     except (TypeError, ValueError):
         raise ConfigError("stored", shown, expected) from None
     if config.stored != stored:  # the scripts compare texts

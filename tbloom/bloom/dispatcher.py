@@ -75,7 +75,7 @@ class FilterDispatcher(Dispatcher[FilterBatch]):
                 yield from self.clear(shard)
             except ConfigMismatch as error:  # a reconfigure() has ended half-way
                 key = config.keys.config(shard)
-                other = FilterDispatcher(from_stored(config.name, error.stored, key))
+                other = FilterDispatcher(from_stored(config.name, error.stored, key, config.prefix))
                 yield from other.clear(shard)
 
     def clear(self, shard: int) -> Flow[None]:

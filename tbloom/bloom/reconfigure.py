@@ -53,7 +53,8 @@ def _change(new: Config, clock: ServerClock, stored: str, shard: int | None) -> 
         fixed = {name: differences[name] for name in FIXED if name in differences}
         if fixed:
             raise ConfigMismatch(new.name, fixed, stored)
-        old = from_stored(new.name, stored, new.keys.config(shard) if shard is not None else "")
+        key = new.keys.config(shard) if shard is not None else new.keys.root
+        old = from_stored(new.name, stored, key, new.prefix)
         begun = set[str]()
         if shard is not None:
             [fields] = yield from request([Call(("HKEYS", new.keys.state(shard)))])

@@ -134,7 +134,7 @@ class Verbs(Base[Client]):
         try:
             [stored] = yield from request([Call(("GET", root))])
             if stored is not None and text(stored) != self.config.stored:
-                other = from_stored(self.config.name, text(stored))
+                other = from_stored(self.config.name, text(stored), prefix=self.config.prefix)
                 yield from FilterDispatcher(other).clear_all()
             yield from self._dispatcher.clear_all()
             yield from request([Call(("UNLINK", self.config.keys.fingerprinter()))])

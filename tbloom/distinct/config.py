@@ -38,6 +38,8 @@ class CounterConfig:
     slices: int | None = None
     tz: str = "UTC"
     keep_members: bool = False
+    #: The text before the hash tag in each key. It is not stored.
+    prefix: str = ""
     #: None: the counter has no slices.
     window: Window | None = field(init=False, repr=False, compare=False)
     keys: MappingKeys = field(init=False, repr=False, compare=False)
@@ -68,7 +70,7 @@ class CounterConfig:
         for name, value in values.items():  # in their canonical spelling
             object.__setattr__(self, name, value)
         object.__setattr__(self, "window", window)
-        keys = MappingKeys(self.name if self.mapping is None else self.mapping)
+        keys = MappingKeys(self.name if self.mapping is None else self.mapping, self.prefix)
         object.__setattr__(self, "keys", keys)
         object.__setattr__(self, "stored", json.dumps(values, separators=(",", ":")))
         own: dict[str, Any] = {"layout": LAYOUT, "kind": INTEGERS, "hash": None}
@@ -85,13 +87,15 @@ def parse_entry(stored: str | bytes) -> tuple[str, str, str]:
     return (found[1], found[2], found[3]) if found else ("", "", entry)
 
 
-def from_stored(name: str | bytes, mapping: str | None, entry: str | bytes) -> CounterConfig | None:
+def from_stored(
+    name: str | bytes, mapping: str | None, entry: str | bytes, prefix: str = ""
+) -> CounterConfig | None:
     """The parameters in a counter's entry; None: another program's, or the name is no counter's."""
     with suppress(ConfigError, TypeError, UnicodeDecodeError):
         # No replacement for bytes that are not UTF-8: a counter of that name is another one.
         name = name if isinstance(name, str) else name.decode()
         _, _, parameters = parse_entry(entry)
-        return CounterConfig(name, mapping, **read_stored(parameters))
+        return CounterConfig(name, mapping, prefix=prefix, **read_stored(parameters))
     return None
 
 

@@ -10,11 +10,11 @@ class MappingKeys(Keys):
 
     __slots__ = ()
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, prefix: str = "") -> None:
         if name == DEFAULT_MAPPING:
-            super().__init__("ids", inner=DEFAULT_INNER)
+            super().__init__("ids", prefix=prefix, inner=DEFAULT_INNER)
         else:
-            super().__init__(name)
+            super().__init__(name, prefix=prefix)
 
     def ids(self, generation: str) -> str:
         """The prefix of the keys of the buckets of ids; a bucket's number follows."""

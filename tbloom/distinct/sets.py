@@ -147,10 +147,12 @@ class SetVerbs(Countable):
 
     def combined(self, operation: str, other: SetVerbs, argument: str = "set") -> Self:
         """The set combined with another one (see ``Combination``); ``argument`` names it in errors."""
-        ours, theirs = self.counter.config.mapping, other.counter.config.mapping
-        if ours != theirs:
-            kind = f"of the same mapping, {ours!r}" if ours is not None else "of integers"
-            raise ConfigError(argument, other, f"a set of a counter {kind}")
+        ours, theirs = self.counter.config, other.counter.config
+        if ours.mapping != theirs.mapping or ours.prefix != theirs.prefix:
+            kind = "integers" if ours.mapping is None else f"the same mapping, {ours.mapping!r}"
+            if ours.prefix != theirs.prefix:
+                kind += f", with the prefix {ours.prefix!r}"
+            raise ConfigError(argument, other, f"a set of a counter of {kind}")
         left, right = self.expression, other.expression
         terms: tuple[Expression, ...] = (left, right)
         if isinstance(left, Combination) and left.operation == operation:

@@ -35,7 +35,9 @@ def clear_counter(dispatcher: CountDispatcher) -> Flow[None]:
         ),
     )
     yield from _clear(dispatcher, call)
-    stored = None if entry is None else from_stored(config.name, config.mapping, entry)
+    stored = (
+        None if entry is None else from_stored(config.name, config.mapping, entry, config.prefix)
+    )
     yield from _sweep(stored or config, dispatcher.clock.now())
 
 
@@ -83,7 +85,7 @@ def _sweep_mapping(config: CounterConfig, now: int) -> Flow[str]:
     [names] = yield from request([Call(("HKEYS", former[1]))])
     for name in names:
         [entry] = yield from request([Call(("HGET", former[1], name))])
-        if counter := from_stored(name, config.mapping, entry or b""):
+        if counter := from_stored(name, config.mapping, entry or b"", config.prefix):
             yield from _sweep(counter, now)
     for some in bucket_keys(keys.ids(directory.generation), directory):
         yield from request([Call(("UNLINK", *some))])

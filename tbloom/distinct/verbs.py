@@ -40,6 +40,7 @@ class CounterArguments(TypedDict, total=False):
     tz: str
     keep_members: bool
     max_members: int
+    prefix: str
     retry_for: float | None
 
 
@@ -62,6 +63,7 @@ class CounterVerbs(Store[Client, CounterConfig], Generic[Client, Sets]):
         tz: str = "UTC",
         keep_members: bool = False,
         max_members: int = MAX_MEMBERS,
+        prefix: str = "",
         retry_for: float | None = None,
     ) -> None:
         """A counter of distinct members.
@@ -79,11 +81,13 @@ class CounterVerbs(Store[Client, CounterConfig], Generic[Client, Sets]):
             counters of a mapping.
         :param max_members: the number of members that the mapping may have when this client adds one (2^32, the
             maximum); one more raises ``MappingFull``. A member takes some 30 bytes there, for ever.
+        :param prefix: the text with which each key begins (none); see ``TimeBloom``. Mappings of the same name with
+            different prefixes are different mappings.
         :param retry_for: how long (seconds) a failed call is retried; None, the default: as in ``TimeBloom``.
         :raises ConfigError: if an argument can't be right.
         """
         super().__init__(client, retry_for=retry_for)
-        self.config = CounterConfig(name, mapping, granularity, slices, tz, keep_members)
+        self.config = CounterConfig(name, mapping, granularity, slices, tz, keep_members, prefix)
         if type(max_members) is not int or not 1 <= max_members <= MAX_MEMBERS:
             raise ConfigError("max_members", max_members, "a whole number from 1 to 2^32")
         if mapping is None and max_members != MAX_MEMBERS:

@@ -1,7 +1,7 @@
 """Every key name that tbloom uses.
 
 All keys of a shard share one hash tag, so they are on one node of a cluster: ``{news}:20190508`` with one shard,
-``{news:3}:20190508`` with several.
+``{news:3}:20190508`` with several. A prefix precedes the hash tag: ``app1:{news}:20190508``.
 """
 
 from __future__ import annotations
@@ -25,8 +25,6 @@ _LIKE_A_SHARD = re.compile(r":[0-9]+(\.[0-9]+)?:*\Z")
 DEFAULT_MAPPING = "{ids}"
 #: The text after the hash tag in that mapping's keys. No other store's keys have it.
 DEFAULT_INNER = ":_"
-#: A pattern for SCAN: the keys of all stores' parameters, and the shards' copies.
-CONFIGS = "{*}*:config"
 _CONFIG = re.compile("{([^{}]+)}:config")
 _DEFAULT_ROOT = f"{DEFAULT_MAPPING}{DEFAULT_INNER}:config"
 
@@ -39,17 +37,30 @@ def check_name(name: str, argument: str = "name") -> str:
     return name
 
 
+def check_prefix(prefix: str, argument: str = "prefix") -> str:
+    """Return the prefix. Raise ConfigError for ``argument`` if it is not valid."""
+    # A brace would change the hash tag.
+    if not isinstance(prefix, str) or not prefix.isprintable() or re.search("[{} ]", prefix):
+        expected = "a str of printable characters without braces and spaces, such as 'app1:'"
+        raise ConfigError(argument, prefix, expected)
+    return prefix
+
+
 class Keys:
     """The keys of the store ``name``, spread over ``shards`` hash tags."""
 
-    __slots__ = ("_shards", "_stem", "_tag", "_tags", "root")
+    __slots__ = ("_prefix", "_shards", "_stem", "_tag", "_tags", "root")
 
-    def __init__(self, name: str, shards: int = 1, inner: str = "") -> None:
-        """Raise ConfigError if the name is not valid. ``inner`` is the text after the hash tag in each key."""
+    def __init__(self, name: str, shards: int = 1, *, prefix: str = "", inner: str = "") -> None:
+        """Raise ConfigError if the name or the prefix is not valid.
+
+        ``prefix`` and ``inner`` are the texts before and after the hash tag in each key.
+        """
+        self._prefix = check_prefix(prefix)
         # The filter "news:3" gets other keys than the shard 3 of "news".
         self._stem = f"{name}:" if _LIKE_A_SHARD.search(check_name(name)) else name
         self._shards = shards
-        self._tag = f"{{{self._stem}}}{inner}"
+        self._tag = f"{prefix}{{{self._stem}}}{inner}"
         self._tags: dict[int, str] = {0: self._tag} if shards == 1 else {}
         #: The store's parameters. This key follows from the name alone.
         self.root: str = f"{self._tag}:config"
@@ -107,7 +118,7 @@ class Keys:
         return tag
 
     def _even_tag(self, shard: int) -> str:
-        """Return ``{news:3}``, or the first of ``{news:3.1}``, ``{news:3.2}``, ... in the shard's share of the hash slots.
+        """Return the prefix and ``{news:3}``, or the first of ``{news:3.1}``, ``{news:3.2}``, ... in the shard's share of the hash slots.
 
         With random slots, some nodes of a cluster would get twice as many shards as others. A master usually has one range
         of slots, so shards that are ordered by slot are spread evenly over the masters.
@@ -116,9 +127,9 @@ class Keys:
         segment = shard % segments
         salt = 0
         while True:
-            tag = f"{{{self._stem}:{shard}{f'.{salt}' if salt else ''}}}"
-            if slot(tag[1:-1]) * segments // SLOTS == segment:
-                return tag
+            tag = f"{self._stem}:{shard}{f'.{salt}' if salt else ''}"
+            if slot(tag) * segments // SLOTS == segment:
+                return f"{self._prefix}{{{tag}}}"
             salt += 1
 
 
@@ -139,13 +150,25 @@ def by_shard(
     return shares
 
 
-def root_of(name: str) -> str:
+def root_of(name: str, prefix: str = "") -> str:
     """Return the key with the parameters of the store of this name."""
-    return _DEFAULT_ROOT if name == DEFAULT_MAPPING else Keys(name).root
+    return f"{prefix}{_DEFAULT_ROOT if name == DEFAULT_MAPPING else Keys(name).root}"
 
 
-def name_of(key: str) -> str | None:
-    """Return the name of the store whose parameters are in this key; None for a shard's copy, or any other key."""
+def roots(prefix: str) -> str:
+    """Return a pattern for SCAN: the keys of the parameters of all stores with this prefix, and of the shards' copies."""
+    literal = re.sub(r"[\\*?\[\]]", r"\\\g<0>", prefix)
+    return f"{literal}{{*}}*:config"
+
+
+def name_of(key: str, prefix: str = "") -> str | None:
+    """Return the name of the store with this prefix whose parameters are in this key.
+
+    Return None for a shard's copy, or any other key.
+    """
+    if not key.startswith(prefix):
+        return None
+    key = key.removeprefix(prefix)
     if key == _DEFAULT_ROOT:
         return DEFAULT_MAPPING
     if match := _CONFIG.fullmatch(key):

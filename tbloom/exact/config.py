@@ -20,6 +20,8 @@ class ExactConfig:
 
     name: str
     shards: int = 1
+    #: The text before the hash tag in each key. It is not stored.
+    prefix: str = ""
     keys: Keys = field(init=False, repr=False, compare=False)
     #: The parameters as the server stores them.
     stored: str = field(init=False, repr=False)
@@ -33,15 +35,15 @@ class ExactConfig:
             "hash": FINGERPRINT_NAME,
             "shards": self.shards,
         }
-        object.__setattr__(self, "keys", Keys(self.name, self.shards))
+        object.__setattr__(self, "keys", Keys(self.name, self.shards, prefix=self.prefix))
         object.__setattr__(self, "stored", json.dumps(values, separators=(",", ":")))
 
 
-def from_stored(name: str, stored: str) -> ExactConfig | None:
+def from_stored(name: str, stored: str, prefix: str = "") -> ExactConfig | None:
     """Return the parameters of a stored exact filter, or None if the text is not an exact filter's."""
     shards = read_stored(stored).get("shards")
     try:
-        config = ExactConfig(name, shards)  # type: ignore[arg-type]
+        config = ExactConfig(name, shards, prefix)  # type: ignore[arg-type]
     except ConfigError:
         return None
     return config if config.stored == stored else None

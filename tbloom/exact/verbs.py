@@ -38,6 +38,7 @@ class ExactArguments(TypedDict, total=False):
 
     ttl: float | timedelta
     shards: int
+    prefix: str
     retry_for: float | None
 
 
@@ -54,6 +55,7 @@ class ExactVerbs(Store[Client, ExactConfig]):
         *,
         ttl: float | timedelta = DEFAULT_TTL,
         shards: int = 1,
+        prefix: str = "",
         retry_for: float | None = None,
     ) -> None:
         """Make a filter that lets each item expire separately.
@@ -63,11 +65,12 @@ class ExactVerbs(Store[Client, ExactConfig]):
         :param ttl: how long an item is remembered after its first add, in seconds or as a ``timedelta``
             (3600). Clients may use different values.
         :param shards: independent parts of the filter; on a cluster they spread over its nodes (1).
+        :param prefix: the text with which each key begins (none); see ``TimeBloom``.
         :param retry_for: how long (seconds) a failed call is retried; None, the default: as in ``TimeBloom``.
         :raises ConfigError: if an argument can't be right.
         """
         super().__init__(client, retry_for=retry_for)
-        self.config = ExactConfig(name, shards)
+        self.config = ExactConfig(name, shards, prefix)
         self._ttl = check_ttl(ttl)
         self._dispatcher = ExactDispatcher(self.config)
         self._set_up_driver()
@@ -91,7 +94,7 @@ class ExactVerbs(Store[Client, ExactConfig]):
         if stored is None:
             expected = f"the name of a stored filter ({type(self).__name__}() makes one)"
             raise ConfigError("name", self.name, expected)
-        config = from_stored(self.name, text(stored))
+        config = from_stored(self.name, text(stored), self.config.prefix)
         if config is None:
             raise mismatch(self.config, stored)
         self.config, self._dispatcher = config, ExactDispatcher(config)
@@ -216,7 +219,7 @@ class ExactVerbs(Store[Client, ExactConfig]):
         root = self.config.keys.root
         [stored] = yield from request([Call(("GET", root))])
         if stored is not None and text(stored) != self.config.stored:
-            other = from_stored(self.config.name, text(stored))
+            other = from_stored(self.config.name, text(stored), self.config.prefix)
             if other is None:
                 raise mismatch(self.config, stored)
             yield from _clear(ExactDispatcher(other))

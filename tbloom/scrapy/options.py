@@ -59,12 +59,12 @@ DEFAULT_KEY = "%(spider)s:tbloom"
 CACHE_SIZE = 100_000
 #: The arguments of each store's class, by the values of TBLOOM_STORE.
 _STORES = {
-    "bloom": {*Parameters.__annotations__, "retry_for", "session_ttl", "cache_size"},
-    "exact": {"shards", "retry_for", "ttl"},
+    "bloom": {*Parameters.__annotations__, "prefix", "retry_for", "session_ttl", "cache_size"},
+    "exact": {"shards", "prefix", "retry_for", "ttl"},
     "local": {*Parameters.__annotations__, "path"},
 }
 #: The settings that any store allows: counters and page store have a use for them.
-_SHARED = {"name", "tz", "retry_for"}
+_SHARED = {"name", "prefix", "tz", "retry_for"}
 # scrapy-redis-bloomfilter's defaults, where only the other one of the pair is set.
 _OLD_BIT, _OLD_HASHES = 30, 6
 _MIN_BIT, _MAX_BIT = 3, 40  # up to 256 blocks of 512 MB, as that package has it
@@ -251,6 +251,8 @@ def _mismatch_line(
         words = ["tbloom", "reconfigure", error.name]
         for name, own in values.items():
             words += [f"--{name.replace('_', '-')}", str(own)]
+        if prefix := FILTER["prefix"].value(settings):
+            words += ["--prefix", prefix]
         if url := settings.get("REDIS_URL"):
             words += ["--url", without_secrets(url)]
         remedy = f"`{shlex.join(words)}`, {remedy}"

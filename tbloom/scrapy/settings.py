@@ -64,6 +64,7 @@ _LONGEST_PAUSE = 31_536_000
 #: The arguments of the filters, and their settings.
 FILTER = {
     "name": Setting("TBLOOM_KEY"),
+    "prefix": Setting("TBLOOM_KEY_PREFIX"),
     "granularity": Setting("TBLOOM_GRANULARITY", period),
     "slices": Setting("TBLOOM_SLICES", int),
     "capacity": Setting("TBLOOM_CAPACITY", number),
@@ -96,6 +97,7 @@ FLUSH = Setting("SCHEDULER_FLUSH_ON_START", flag, default=False, choices=_BOOL)
 COUNTS = {
     "name": Setting("TBLOOM_COUNT_KEY"),
     "mapping": Setting("TBLOOM_COUNT_MAPPING"),
+    "prefix": FILTER["prefix"],
     "granularity": Setting("TBLOOM_COUNT_GRANULARITY"),
     "slices": Setting("TBLOOM_COUNT_SLICES", int),
     "tz": FILTER["tz"],

@@ -303,9 +303,9 @@ async def test_a_subclass_may_take_more_arguments(url: str, name: str, kind: Any
     """Also from ``from_url`` and ``open``. What it passes on is checked."""
 
     class Mine(kind):  # type: ignore[misc]
-        def __init__(self, *args: Any, prefix: str = "", **own: Any) -> None:
+        def __init__(self, *args: Any, topic: str = "", **own: Any) -> None:
             super().__init__(*args, **own)
-            self.prefix = prefix
+            self.topic = topic
 
     async def made(opened: Any) -> Any:
         return await opened if isawaitable(opened) else opened
@@ -316,12 +316,12 @@ async def test_a_subclass_may_take_more_arguments(url: str, name: str, kind: Any
         makers = [partial(Mine.from_url, url, name)]
         makers += [partial(Mine.open, url, name)] if hasattr(kind, "open") else []
     for make in makers:
-        seen = await made(make(prefix="news"))
-        assert seen.prefix == "news"
+        seen = await made(make(topic="news"))
+        assert seen.topic == "news"
         await made(seen.add("a"))
         await made((seen.aclose if hasattr(seen, "aclose") else seen.close)())
-        with pytest.raises(TypeError, match="Mine takes no argument 'prefx'; it takes "):
-            await made(make(prefx="news"))
+        with pytest.raises(TypeError, match="Mine takes no argument 'topc'; it takes "):
+            await made(make(topc="news"))
 
 
 async def test_options_are_those_of_the_client_that_is_made(url: str, name: str) -> None:

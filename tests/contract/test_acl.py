@@ -38,6 +38,7 @@ COMMANDS = [
     for word in line
     if word.startswith("+") and word not in OPTIONAL
 ]
+PREFIX = re.search(r"in place of these patterns, `(.*?)`", TEXT)[1]
 CLUSTER = re.search(r"a cluster `(.*?)`", TEXT)[1].split()
 pytestmark = pytest.mark.usefixtures("away_from_midnight")
 
@@ -127,6 +128,18 @@ def test_the_documented_user_has_no_other_store(
     for other in (f"{name}2", f"x{name}", f"{name}:1"):
         with pytest.raises(redis.ResponseError, match=REFUSED):
             store.open(url, other).add("a")
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_a_user_of_a_prefix_can_do_everything(
+    store: Store, admin: redis.Redis, name: str, shards: int
+) -> None:
+    """With the pattern that the document names in place of the others. Without the prefix, nothing."""
+    url = _set_user(admin, name, store, "resetkeys", PREFIX)
+    with redis.Redis.from_url(url) as client:
+        EVERY_VERB[store](client, name, shards, prefix=PREFIX[1:-1])
+        with pytest.raises(redis.ResponseError, match=REFUSED):
+            store.of_client(client, name).add("a")
 
 
 def test_the_documented_user_of_a_cluster(name: str) -> None:

@@ -83,9 +83,9 @@ ITEMS = [*map(str, range(2000))]
 MANY, FEW = [*map(str, range(5000))], [*map(str, range(4800, 5200))]
 
 
-def verbs_of_a_bloom(client: Any, name: str, shards: int) -> None:
+def verbs_of_a_bloom(client: Any, name: str, shards: int, **own: Any) -> None:
     """With slices that grow, claims of an ended session, and other parameters."""
-    size: dict[str, Any] = {"capacity": 100, "shards": shards}
+    size: dict[str, Any] = {"capacity": 100, "shards": shards, **own}
     with TimeBloom(client, name, **size) as seen:
         assert [True, False] == [seen.add("a"), seen.add("a")]
         new = seen.add_many(ITEMS[:300])
@@ -112,9 +112,9 @@ def verbs_of_a_bloom(client: Any, name: str, shards: int) -> None:
         assert "a" not in larger
 
 
-def verbs_of_an_exact_filter(client: Any, name: str, shards: int) -> None:
+def verbs_of_an_exact_filter(client: Any, name: str, shards: int, **own: Any) -> None:
     """With buckets that are split, and items that expire."""
-    seen, other = (ExactFilter(client, name, shards=shards) for _ in range(2))
+    seen, other = (ExactFilter(client, name, shards=shards, **own) for _ in range(2))
     assert [True, False] == [seen.add("a"), seen.add("a")]
     assert [False, *[True] * len(ITEMS)] == seen.add_many(["a", *ITEMS])
     assert not any(other.add_many(ITEMS))
@@ -131,10 +131,10 @@ def verbs_of_an_exact_filter(client: Any, name: str, shards: int) -> None:
     assert other.add("b", ttl=1)
 
 
-def verbs_of_counters(client: Any, mapping: str, _: int = 1) -> None:
+def verbs_of_counters(client: Any, mapping: str, _: int = 1, **own: Any) -> None:
     """With and without slices, and of integers; buckets that are split, and chunks of each form."""
-    one, few = (DistinctCounter(client, name, mapping) for name in ("one", "few"))
-    days = DistinctCounter(client, "days", mapping, granularity="d", slices=3)
+    one, few = (DistinctCounter(client, name, mapping, **own) for name in ("one", "few"))
+    days = DistinctCounter(client, "days", mapping, granularity="d", slices=3, **own)
     assert [False, *[True] * len(MANY)] == [not one.add("a"), *one.add_many(MANY)]
     assert all(few.add_many(FEW))
     assert all(days.add_many(MANY))
@@ -154,11 +154,11 @@ def verbs_of_counters(client: Any, mapping: str, _: int = 1) -> None:
     assert (0, 5001) == (few.count(), one.count())
     one.clear(mapping=True)
     assert (0, 0, 0) == (one.count(), days.count(), days.info().members)
-    kept = DistinctCounter(client, "kept", mapping, keep_members=True)
+    kept = DistinctCounter(client, "kept", mapping, keep_members=True, **own)
     assert kept.add("a")
     assert ["a"] == [*kept.everyone()] == [*kept.members()]
     kept.clear(mapping=True)
-    numbers = DistinctCounter(client, mapping, None)
+    numbers = DistinctCounter(client, mapping, None, **own)
     for ids in (range(0, 20_000, 2), range(1, 20_000, 3), range(0, 300 * 65_536, 65_536)):
         numbers.from_roaring(BitMap(ids).serialize())
     assert numbers.discard(0)

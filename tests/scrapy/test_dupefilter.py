@@ -100,6 +100,23 @@ def test_a_crawl_that_redis_refuses_stops_at_the_start(
     assert "permissions" in refusal(result)
 
 
+@pytest.mark.parametrize("own_settings", [ADDON, DONE, {**ADDON, **STORES["exact"]}])
+def test_a_crawl_needs_keys_with_its_prefix_only(
+    crawl: Any, own: redis.Redis, own_url: str, own_settings: dict[str, Any]
+) -> None:
+    """Filters and counters have it."""
+    own.execute_command("ACL", "SETUSER", "app1", "reset", "on", ">pw", "~app1:*", "+@all")
+    settings = {
+        **own_settings,
+        "REDIS_URL": own_url.replace("//", "//app1:pw@"),
+        "TBLOOM_KEY_PREFIX": "app1:",
+        "EXTENSIONS": {"tbloom.scrapy.DistinctCounts": 500},
+    }
+    first, second = (crawl("pages", settings, ["a", "b", "a"]) for _ in range(2))
+    assert (["a", "b"], [], []) == (sorted(first["fetched"]), first["failures"], second["fetched"])
+    assert 2 == first["stats"]["tbloom/distinct/urls"]
+
+
 @pytest.mark.parametrize(
     "wrong",
     [

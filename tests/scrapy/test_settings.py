@@ -44,6 +44,7 @@ def message(wrong: dict[str, Any]) -> str:
         ({"TBLOOM_ON_ERROR": "panic"}, "TBLOOM_ON_ERROR: expected 'raise' or 'schedule', got 'panic'"),
         ({"TBLOOM_MARK": "never"}, "TBLOOM_MARK: expected 'scheduled' or 'done', got 'never'"),
         ({"TBLOOM_KEY": "{a}"}, "TBLOOM_KEY: expected a str that is not empty and has no braces"),
+        ({"TBLOOM_KEY_PREFIX": "{a}"}, "TBLOOM_KEY_PREFIX: expected a str of printable characters"),
         ({"TBLOOM_GROW": "maybe"}, "TBLOOM_GROW: expected True or False, got 'maybe'"),
         ({"TBLOOM_SECRET": "short"}, "TBLOOM_SECRET: expected 16 to 64 bytes, got '5 bytes'"),
         ({"TBLOOM_SLICE": 4}, "unknown setting TBLOOM_SLICE; did you mean TBLOOM_SLICES?"),

@@ -170,6 +170,7 @@ def test_a_server_is_named_without_its_password(
     ("stored", "ours", "expected"),
     [
         ({"slices": 3}, {}, "TBLOOM_SLICES is 7, the stored filter has 3: `tbloom reconfigure NAME --slices 7 --url SERVER`, another TBLOOM_KEY, or 3"),
+        ({"prefix": "app1:"}, {"TBLOOM_KEY_PREFIX": "app1:", "TBLOOM_SLICES": 3}, "TBLOOM_SLICES is 3, the stored filter has 7: `tbloom reconfigure NAME --slices 3 --prefix app1: --url"),
         ({}, {"TBLOOM_CAPACITY": 5, "TBLOOM_SLICES": 3}, "TBLOOM_CAPACITY is 5, TBLOOM_SLICES is 3, the stored filter has None, 7: `tbloom reconfigure NAME --capacity 5 --slices 3 "),
         ({}, {"BLOOMFILTER_BIT": 20}, "BLOOMFILTER_BIT is 1048704, BLOOMFILTER_HASH_NUMBER is 6, the stored filter has"),
         ({}, EXACT, "TBLOOM_KEY: 'NAME' is stored with other parameters: kind is 'filter' there"),

@@ -127,7 +127,7 @@ def list_counters(server: Server, mapping: str | None) -> int:
     found, code = output.readable(count for each in mappings for count in _counts(server, each))
     output.show(found, lambda: _listed(found))
     if not found and not code:
-        output.say("no counters here")
+        output.say(f"no counters on {server.place}")
     return code
 
 

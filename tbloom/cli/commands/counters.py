@@ -43,7 +43,7 @@ class Counters:
         self.mapping: str = mapping
         if mapping != DEFAULT_MAPPING:
             check_name(mapping, "mapping")
-        self._keys = MappingKeys(mapping)
+        self._keys = MappingKeys(mapping, server.prefix)
         #: The mapping exists.
         self.exists: bool = (kind := server.kind(mapping)) is not None
         if kind not in (None, *filters.COUNTERS):
@@ -60,7 +60,7 @@ class Counters:
 
     def of_entry(self, name: str | bytes, entry: str, **own: Any) -> DistinctCounter:
         """The counter of an entry; raises ConfigError if it can't be read, or if the name is no counter's."""
-        config = from_stored(name, self.mapping, entry)
+        config = from_stored(name, self.mapping, entry, self.server.prefix)
         if config is None:
             place = f"{name!r} in the counters of {self.mapping!r}"
             expected = "the name and the parameters of a counter that this version of tbloom can read (clear() it in Python)"
@@ -71,6 +71,7 @@ class Counters:
     def counter(self, name: str, *, keep_members: bool = False, **own: Any) -> DistinctCounter:
         """The counter with these parameters; of integers, where the mapping is one of a counter of integers."""
         stored = read_stored(self.server.stored(self.mapping) or "")
+        own["prefix"] = self.server.prefix
         if stored.get("kind") == _INTEGERS:
             return DistinctCounter(self.server.client, name, None, **own)
         keep = keep_members or stored.get("keep_members") is True

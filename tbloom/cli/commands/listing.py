@@ -35,7 +35,7 @@ def list_filters(server: Server) -> int:
     shown = [*map(as_dict, found)] if output.is_on("json") else found
     output.show(shown, lambda: _list(found))
     if not found and not code:
-        output.say("no filters here")
+        output.say(f"no filters on {server.place}")
     elif harmed := [info.name for info in found if info.warnings]:
         output.say(f"Warnings about {', '.join(harmed)}: see 'tbloom info'")
     return code

@@ -55,7 +55,7 @@ def _changed(old: Config, given: dict[str, Any]) -> Config:
             known["bits"] = old.bits  # without a capacity, each slice has a size of its own
     elif "bits" in given:
         known["hashes"] = old.hashes
-    return configure(old.name, **{**known, **given})
+    return configure(old.name, prefix=old.prefix, **{**known, **given})
 
 
 def _table(old: Config, new: Config) -> str:

@@ -50,7 +50,7 @@ def command(file: str, server: Server, name: str | None, *, replace: bool) -> No
     """
     with ExitStack() as stack:
         manifest, tar = opened(stack, file)
-        config = from_stored(name or manifest.name, manifest.parameters)
+        config = from_stored(name or manifest.name, manifest.parameters, prefix=server.prefix)
         layouts = [Layout(config, text, shard) for shard, text in enumerate(manifest.layouts)]
         places = parts_at(config, layouts, server.now(config.keys.root))
         members = [member for member in tar if member.name != MANIFEST]

@@ -14,6 +14,8 @@ from tbloom.errors import TBloomError
 FAILED, USER_ERROR, INTERRUPTED = 1, 2, 130
 #: The environment variables with the server's URL.
 VARIABLES = "TBLOOM_URL", "REDIS_URL"
+#: The environment variable with the prefix of keys.
+PREFIX = "TBLOOM_KEY_PREFIX"
 
 # Not the URL of a page, where an @ after the host is no password's.
 _MAY_HAVE_SECRETS = re.compile(

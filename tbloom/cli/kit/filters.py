@@ -19,7 +19,7 @@ from tbloom.bloom.info import FilterInfo, read_info
 from tbloom.cli.kit import output, together
 from tbloom.cli.kit.errors import VARIABLES, CommandError
 from tbloom.engine.flow import Call, Flow, request, text
-from tbloom.engine.keys import CONFIGS, name_of, root_of
+from tbloom.engine.keys import name_of, root_of, roots
 from tbloom.engine.parameters import read_stored
 from tbloom.engine.retries import NODE
 from tbloom.engine.sending import is_cluster
@@ -45,7 +45,7 @@ WITH_SLICES = ""
 
 
 @contextmanager
-def connect(url: str, option: str) -> Iterator[Server]:
+def connect(url: str, option: str, prefix: str = "") -> Iterator[Server]:
     """The server, by a client without retries. ``option``: what has the URL, for errors (see ``Server.named``)."""
     try:
         address, cluster = parse_url(url)
@@ -57,7 +57,7 @@ def connect(url: str, option: str) -> Iterator[Server]:
     with ExitStack() as stack:
         with _named(url, option):
             client = stack.enter_context(make_client(kind.from_url, Retry, address))
-        yield Server(url, client, option)
+        yield Server(url, client, option, prefix)
 
 
 @contextmanager
@@ -91,18 +91,22 @@ def announcing_waits() -> Iterator[None]:
 class Server:
     """A server and its client, whose replies are bytes."""
 
-    def __init__(self, url: str, client: Any, option: str) -> None:
+    def __init__(self, url: str, client: Any, option: str, prefix: str) -> None:
         self.client = client
+        #: The text with which each key of the stores begins.
+        self.prefix = prefix
         #: Raises CommandError, which names the server, where it does not answer what is asked in the block.
         self.named: Callable[[], AbstractContextManager[None]] = partial(_named, url, option)
-        #: For messages: the URL without a password.
+        #: For messages: the URL without a password, and the prefix.
         self.place: str = without_secrets(url)
+        if prefix:
+            self.place += f" with the prefix {prefix!r}"
         #: The parameters by their stored text, which many filters have in common.
         self._configs: dict[str, Config] = {}
 
     def stored(self, name: str) -> str | None:
         """The stored parameters of the store with this name."""
-        [(_, found)] = together.answers(self.client, [name], _stored)
+        [(_, found)] = together.answers(self.client, [name], self._stored)
         if isinstance(found, Exception):
             raise found
         return found
@@ -133,7 +137,7 @@ class Server:
             )
         if not (given or kind is None) or kind not in (None, WITH_SLICES):
             return self.filter(name, **own)
-        seen = TimeBloom(self.client, name, **given or {}, **own)
+        seen = TimeBloom(self.client, name, prefix=self.prefix, **given or {}, **own)
         try:
             seen.keys()
         except ConfigMismatch as error:
@@ -147,7 +151,7 @@ class Server:
         """The stored filter of this name, also an exact one, for which the ``own`` arguments are not."""
         config = self._config(name, self.stored(name))
         if isinstance(config, ExactConfig):
-            return ExactFilter(self.client, name, shards=config.shards)
+            return ExactFilter(self.client, name, shards=config.shards, prefix=self.prefix)
         return of_config(self.client, config, **own)
 
     def infos(self, names: Sequence[str]) -> Iterator[tuple[str, Info | Exception]]:
@@ -163,9 +167,10 @@ class Server:
             with suppress(redis.ResponseError):  # it is no node, or does not say so
                 if int(self.client.cluster("INFO")["cluster_size"]) > 1:
                     raise CommandError(f"{self.place}: {NODE}")
-        keys = (name_of(text(key)) for key in self.client.scan_iter(CONFIGS, count=1000))
-        names = sorted({name for name in keys if name is not None})
-        stored = together.answers(self.client, names, _stored)
+        keys = self.client.scan_iter(roots(self.prefix), count=1000)
+        every = (name_of(text(key), self.prefix) for key in keys)
+        names = sorted({name for name in every if name is not None})
+        stored = together.answers(self.client, names, self._stored)
         found = {name: _kind(values) for name, values in stored}
         if kinds:
             return [name for name, kind in found.items() if kind in kinds]
@@ -178,10 +183,10 @@ class Server:
         return int(seconds) * 1000 + int(microseconds) // 1000
 
     def _info(self, name: str) -> Flow[Info]:
-        config = self._config(name, (yield from _stored(name)))
+        config = self._config(name, (yield from self._stored(name)))
         if isinstance(config, Config):
             return (yield from read_info(config, ServerClock()))
-        store = ExactFilter(self.client, name, shards=config.shards)
+        store = ExactFilter(self.client, name, shards=config.shards, prefix=self.prefix)
         return (yield from ExactVerbs.info.flow(store))
 
     def exact(self, name: str) -> CommandError:
@@ -189,6 +194,10 @@ class Server:
         return CommandError(
             f"{name!r} on {self.place} is an exact filter; this command needs one with slices"
         )
+
+    def _stored(self, name: str) -> Flow[str | None]:
+        [found] = yield from request([Call(("GET", root_of(name, self.prefix)))])
+        return None if found is None else text(found)
 
     def _config(self, name: str, stored: str | None) -> Config | ExactConfig:
         """The parameters of a filter, from what is stored."""
@@ -202,15 +211,10 @@ class Server:
                 "take another name, or see 'tbloom count'"
             )
         if stored not in self._configs:
-            if config := exact_from_stored(name, stored):
+            if config := exact_from_stored(name, stored, self.prefix):
                 return config
-            self._configs[stored] = from_stored(name, stored)
+            self._configs[stored] = from_stored(name, stored, prefix=self.prefix)
         return replace(self._configs[stored], name=name)
-
-
-def _stored(name: str) -> Flow[str | None]:
-    [found] = yield from request([Call(("GET", root_of(name)))])
-    return None if found is None else text(found)
 
 
 def _kind(stored: str | Exception | None) -> str | None:
@@ -228,7 +232,7 @@ def of_config(client: Any, config: Config, **own: Any) -> TimeBloom:
     if (secret and secret.check) != (config.secret and config.secret.check):
         has = ("another" if secret else "a") if config.secret else "no"
         raise CommandError(f"--secret-file: {config.name!r} has {has} secret")
-    return TimeBloom(client, config.name, **{**parameters_of(config), **own})
+    return TimeBloom(client, config.name, prefix=config.prefix, **{**parameters_of(config), **own})
 
 
 def parameters_of(config: Config) -> Parameters:

@@ -19,8 +19,8 @@ from click.core import ParameterSource
 from tbloom.bloom.config import Parameters
 from tbloom.bloom.hasher import Secret
 from tbloom.cli.kit import numbers
-from tbloom.cli.kit.errors import VARIABLES, CommandError
-from tbloom.engine.keys import DEFAULT_MAPPING
+from tbloom.cli.kit.errors import PREFIX, VARIABLES, CommandError
+from tbloom.engine.keys import DEFAULT_MAPPING, check_prefix
 from tbloom.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -40,13 +40,19 @@ _LONGEST_SECRET = 1024
 def complete(context: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
     """The names of the filters on the server that begin so; none where it does not answer."""
     url = context.params.get("server") or next(filter(None, map(os.environ.get, VARIABLES)), LOCAL)
-    return [name for name in _names(url) if name.startswith(incomplete) and name.isprintable()]
+    prefix = context.meta.get("prefix") or os.environ.get(PREFIX, "")
+    return [
+        name for name in _names(url, prefix) if name.startswith(incomplete) and name.isprintable()
+    ]
 
 
-def _names(url: str) -> list[str]:
+def _names(url: str, prefix: str) -> list[str]:
     """The names, from a file if it is new enough, else from the server."""
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tbloom"
-    file = folder / f"{hashlib.sha256(url.encode(errors='replace')).hexdigest()[:16]}.json"
+    file = (
+        folder
+        / f"{hashlib.sha256(f'{url} {prefix}'.encode(errors='replace')).hexdigest()[:16]}.json"
+    )
     with suppress(OSError, ValueError):
         if time.time() - file.stat().st_mtime < _SECONDS:
             return [str(name) for name in json.loads(file.read_text(encoding="utf-8"))]
@@ -54,7 +60,7 @@ def _names(url: str) -> list[str]:
 
     limits = f"socket_timeout={_WAIT_SECONDS}&socket_connect_timeout={_WAIT_SECONDS}"
     address = url if "timeout=" in url else f"{url}{'&' if '?' in url else '?'}{limits}"
-    with connect(address, "") as server:
+    with connect(address, "", prefix) as server:
         found = server.names()
     with suppress(OSError):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -91,12 +97,18 @@ def _connected(context: click.Context, option: click.Option, url: str) -> Server
     place = option.opts[0]
     if context.get_parameter_source("server") is ParameterSource.ENVIRONMENT:
         place = next(filter(os.environ.get, VARIABLES))
-    return context.with_resource(connect(url, place))
+    return context.with_resource(connect(url, place, context.meta["prefix"]))
 
 
 def _note(context: click.Context, option: click.Parameter, value: object) -> None:
     """For ``output``, so that commands need not pass it on."""
     context.meta[option.name or ""] = value
+
+
+def _note_prefix(context: click.Context, option: click.Parameter, value: str) -> None:
+    """For the option ``--url``."""
+    is_set = context.get_parameter_source("prefix") is ParameterSource.ENVIRONMENT
+    context.meta["prefix"] = check_prefix(value, PREFIX if is_set else option.opts[0])
 
 
 def _secret_in(_context: object, _option: object, file: BinaryIO | None) -> Secret | None:
@@ -115,7 +127,7 @@ def _or_stdin(
 
 _shared = partial(click.option, cls=Shared)
 _flag = partial(_shared, is_flag=True, expose_value=False, callback=_note)
-server: Decorator = _shared(
+_url: Decorator = _shared(
     "--url",
     "server",
     envvar=[*VARIABLES],
@@ -124,6 +136,16 @@ server: Decorator = _shared(
     callback=_connected,
     help="the server, such as redis://host:6379/0 or redis+cluster://host:6379 "
     f"({', else '.join([*VARIABLES, LOCAL])})",
+)
+_prefix: Decorator = _shared(
+    "--prefix",
+    envvar=PREFIX,
+    default="",
+    metavar="PREFIX",
+    is_eager=True,
+    expose_value=False,
+    callback=_note_prefix,
+    help=f"the text with which each key begins, such as app1: ({PREFIX}, else none)",
 )
 #: A filter's name, and any number of them.
 name: Decorator = click.argument("name", type=text_of, shell_complete=complete)
@@ -168,6 +190,8 @@ def all_of(*decorators: Any) -> Decorator:
     )
 
 
+#: --url and --prefix.
+server: Decorator = all_of(_url, _prefix)
 _parameter = partial(click.option, cls=Parameter)
 #: An option for each parameter of a filter that can change.
 changeable: Decorator = all_of(

@@ -1,0 +1,98 @@
+"""``--prefix``: every command finds, and changes, only what has this prefix."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import redis
+
+from tbloom import ExactFilter, TimeBloom
+from tbloom.distinct import DistinctCounter
+from tests.helpers.commands import WORDS, command_of, completed, refused, tbloom
+
+PREFIX = "app1:"
+#: All commands that have a server but ``metrics``, in an order in which each finds something; {file} has lines at first.
+LINES = [
+    "add news {file} --create --shards 3",
+    "check news {file} --seen",
+    "rate news --sample 10",
+    "import news --from-lines {file}",
+    "list",
+    "info news",
+    "info exact",
+    "reconfigure news --slices 9",
+    "report news -o {file}",
+    "report -o {file}",
+    "export news {file}",
+    "restore {file} --name more",
+    "restore {file} --replace",
+    "clear exact --yes",
+    "clear more --yes",
+    "count add urls {file} --keep-members",
+    "count add days {file} --granularity d --slices 3 --keep-members",
+    "count list",
+    "count show urls",
+    "count and urls days",
+    "count or urls days",
+    "count xor urls days",
+    "count andnot urls days",
+    "count retention days",
+    "count export urls --members {file}",
+    "count clear urls --yes",
+    "count clear --all --yes",
+]
+
+
+@pytest.fixture
+def ours(own: redis.Redis, own_url: str) -> dict[str, str]:
+    """The environment of a user who may use only keys with the prefix."""
+    own.execute_command("ACL", "SETUSER", "app1", "reset", "on", ">pw", f"~{PREFIX}*", "+@all")
+    return {"TBLOOM_URL": own_url.replace("//", "//app1:pw@"), "TBLOOM_KEY_PREFIX": PREFIX}
+
+
+def test_every_command_needs_keys_with_the_prefix_only(
+    ours: dict[str, str], own: redis.Redis, tmp_path: Path
+) -> None:
+    ExactFilter(own, "exact", prefix=PREFIX).add("a")
+    (tmp_path / "file").write_text("a\nb\nc\n")
+    for line in LINES:
+        if line.startswith("count add"):
+            (tmp_path / "file").write_text("a\nb\nc\n")
+        done = tbloom(*line.format(file=tmp_path / "file").split(), **ours)
+        assert done.returncode == 0, (line, done.stderr)
+    tried = {tuple(line.split()[: 1 + line.startswith("count")]) for line in LINES}
+    with_url = {
+        words for words in WORDS if any("--url" in param.opts for param in command_of(words).params)
+    }
+    assert with_url == tried | {("metrics",)}
+
+
+def test_stores_are_found_by_their_prefix(own: redis.Redis, own_url: str) -> None:
+    """An empty list says which prefix it has looked for; a shell completes names with the prefix."""
+    for prefix, filter in (
+        ("", "plain"),
+        (PREFIX, "ours"),
+        ("app*:", "theirs"),
+        (f"{PREFIX}2:", "x"),
+    ):
+        TimeBloom(own, filter, prefix=prefix, shards=3).add("a")
+        DistinctCounter(own, filter, prefix=prefix).add("a")
+        for command in ("list", "count list"):
+            options = ["--prefix", prefix] if prefix else []
+            listed = tbloom(*command.split(), *options, TBLOOM_URL=own_url).stdout.splitlines()
+            assert [2, True] == [len(listed), filter in listed[1]]
+        assert [f"plain,{filter}"] == completed(
+            "tbloom info ", TBLOOM_URL=own_url, TBLOOM_KEY_PREFIX=prefix, XDG_CACHE_HOME="/no"
+        )
+    place = f"on {own_url} with the prefix 'app2:'"
+    none = {"TBLOOM_URL": own_url, "TBLOOM_KEY_PREFIX": "app2:"}
+    assert f"no filters {place}\n" == tbloom("list", **none).stderr
+    assert f"no counters {place}\n" == tbloom("count", "list", **none).stderr
+    for command in ("info", "clear", "metrics", "report"):
+        refused(tbloom(command, "ours", **none), f"no filter 'ours' {place}")
+
+
+def test_a_wrong_prefix_is_named(url: str) -> None:
+    refused(tbloom("list", "--url", url, "--prefix", "{a}"), "tbloom: --prefix: expected a str of")
+    refused(tbloom("list", "--url", url, TBLOOM_KEY_PREFIX="a b"), "TBLOOM_KEY_PREFIX: expected")
