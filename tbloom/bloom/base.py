@@ -69,7 +69,7 @@ class Base(Store[Client, Config]):
     ) -> None:
         """Make a filter that remembers items for the newest ``slices`` periods of ``granularity``.
 
-        :param client: a redis-py client, of ``redis.asyncio`` for ``AsyncTimeBloom``; it stays yours to close.
+        :param client: a client of redis-py or valkey-py, of their ``asyncio`` for ``AsyncTimeBloom``; it stays yours to close.
         :param name: the filter's name; clients with the same name share the filter.
         :param granularity: ``"h"``, ``"d"`` (the default), ``"w"`` (ISO week) or ``"m"`` in the time
             zone ``tz``; or a fixed length counted from the epoch, such as ``"15min"`` or a
@@ -134,7 +134,8 @@ class Base(Store[Client, Config]):
         ``client_options`` are redis-py's options for the client, such as ``{"socket_timeout": 5}``. Options in the URL take
         precedence.
 
-        ``url`` is redis-py's; ``redis+cluster://host:port`` reaches a cluster by one of its nodes.
+        ``url`` is redis-py's; ``redis+cluster://host:port`` reaches a cluster by one of its nodes. ``valkey`` in place of
+        ``redis`` is the same.
         The client waits 2 seconds for a reply, unless the URL has another ``socket_timeout``. If the
         connection fails, the call is sent again for 5 seconds (``retry_for``), and gets the first
         answer.

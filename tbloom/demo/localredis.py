@@ -18,7 +18,7 @@ from redis.retry import Retry
 
 from tbloom.cli.kit.errors import CommandError
 from tbloom.demo import guard
-from tbloom.engine.urls import make_client, parse_url, without_secrets
+from tbloom.engine.urls import make_client, single_server, without_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,6 +34,7 @@ def open_redis(url: str | None) -> Iterator[tuple[str, str]]:
     """
     url = url or os.environ.get("REDIS_URL")
     if url:
+        url = single_server(url)
         yield url, f"{_version(url)} at {without_secrets(url)}"
         return
     with tempfile.TemporaryDirectory(prefix="tbloom-redis-") as folder:
@@ -91,7 +92,6 @@ def _binary() -> str:
 
 
 def _version(url: str) -> str:
-    parse_url(url)
     try:
         with contextlib.closing(make_client(redis.Redis.from_url, Retry, url)) as client:
             try:

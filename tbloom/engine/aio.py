@@ -18,6 +18,7 @@ from tbloom.engine.methods import AsyncVerbs
 from tbloom.engine.retries import as_redis_error
 from tbloom.engine.sending import (
     LOST,
+    is_cluster,
     next_renewal,
     options_of,
     plain_options,
@@ -110,7 +111,7 @@ class AsyncDriver(AsyncVerbs, Store["asyncio.Redis | asyncio.RedisCluster", Any]
 
     def _set_up_driver(self) -> None:
         self._sender = AsyncSender(self.client)
-        self._cluster_unknown = isinstance(self.client, asyncio.RedisCluster)
+        self._cluster_unknown = is_cluster(self.client)
         self._batcher = Batcher()
 
     def _own_client(self) -> None:
@@ -182,7 +183,8 @@ class AsyncDriver(AsyncVerbs, Store["asyncio.Redis | asyncio.RedisCluster", Any]
             if retries.waits:
                 self._batcher.send_waiting()
                 await sleep(retries.pause)
-            if retries.waits and isinstance(self.client, asyncio.RedisCluster):
+            client: Any = self.client
+            if retries.waits and is_cluster(client):
                 with suppress(Exception):  # the next try fails too, and is retried or raised
-                    await self.client.nodes_manager.initialize()
+                    await client.nodes_manager.initialize()
         return retries.replies

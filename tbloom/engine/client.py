@@ -11,8 +11,9 @@ from redis.exceptions import RedisClusterException
 from tbloom.engine.flow import Call, Flow
 from tbloom.engine.parameters import StoreConfig
 from tbloom.engine.retries import Retries, as_redis_error
-from tbloom.engine.sending import PIPELINES, node_of
+from tbloom.engine.sending import is_pipeline, node_of
 from tbloom.engine.urls import ClientOptions, check_options, make_client, parse_url
+from tbloom.engine.valkey import with_valkeys
 from tbloom.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -54,12 +55,11 @@ class Store(Generic[Client, Config]):
     run: Callable[..., Any]
 
     def __init__(self, client: Client, *, retry_for: float | None) -> None:
-        if not isinstance(client, self._CLIENTS) or isinstance(client, PIPELINES):
-            expected = (
-                f"a redis-py client for {type(self).__name__}, no pipeline (else see {self._OTHER})"
-            )
+        if not isinstance(client, with_valkeys(*self._CLIENTS)) or is_pipeline(client):
+            name = type(self).__name__
+            expected = f"a client of redis-py or valkey-py for {name}, no pipeline (else see {self._OTHER})"
             raise ConfigError("client", type(client), expected)
-        #: The redis-py client.
+        #: The client of redis-py or valkey-py.
         self.client: Client = client
         self._owned = False
         pool: Any = getattr(client, "connection_pool", None)

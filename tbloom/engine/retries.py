@@ -14,6 +14,7 @@ from typing import Any
 from redis import exceptions
 
 from tbloom.engine.flow import Call
+from tbloom.engine.valkey import as_redis
 
 #: The most calls in flight to one node. The server may execute all of them before it turns to another client.
 AT_ONCE = 4
@@ -91,12 +92,13 @@ def is_outage(error: Exception) -> bool:
 
 
 def as_redis_error(error: Exception) -> Exception:
-    """Return the error, or a ConnectionError in place of a RedisClusterException, or one that explains that TLS is missing.
+    """Return redis-py's error in place of valkey-py's, a ConnectionError for a RedisClusterException, or one that says that TLS is missing.
 
     redis-py raises RedisClusterException if no node answers, or if some slots have no node. It is no RedisError, so
     ``except RedisError`` would not catch it.
     """
     why = f" ({NO_TLS})" if _NO_TLS.search(_tls_reason(error)) and NO_TLS not in str(error) else ""
+    error = as_redis(error)
     if why or isinstance(error, exceptions.RedisClusterException):
         lost = exceptions.ConnectionError(f"{error}{why}")
         lost.__cause__ = error
@@ -163,7 +165,7 @@ class Retries:
                 self.replies[place] = reply
                 del self._waiting[place]
                 continue
-            error, self._began = _unwrapped(reply), self._began or now
+            error, self._began = _unwrapped(as_redis_error(reply)), self._began or now
             if isinstance(error, exceptions.AskError) and self._node_of(call) is None:
                 error = exceptions.ResponseError(f"MOVED {error} ({NODE})")
             self.is_demoted |= isinstance(error, exceptions.ReadOnlyError)

@@ -19,6 +19,7 @@ from redis.cluster import ClusterPipeline
 
 from tbloom.engine.flow import Call
 from tbloom.engine.retries import as_redis_error
+from tbloom.engine.valkey import with_valkeys
 
 #: How long (ns) connections are used before the address is resolved again, because it may lead to a new master by then.
 #: Otherwise reads would keep hitting a demoted master, which answers them as a replica.
@@ -27,8 +28,6 @@ _RENEWAL_NS = 60_000_000_000
 _BROKEN = (OSError, AttributeError, RuntimeError, ValueError)
 #: The errors after which idle connections are closed, because a network that has lost one may have lost all, and says nothing.
 LOST = (redis.ConnectionError, redis.TimeoutError)
-#: Subclasses of clients that only collect commands.
-PIPELINES = (Pipeline, ClusterPipeline, AsyncPipeline)
 #: Replies are bytes, whatever the client's ``decode_responses`` is.
 BYTES: dict[str, Any] = {NEVER_DECODE: True}
 
@@ -40,7 +39,12 @@ def next_renewal() -> int:
 
 def is_cluster(client: Any) -> bool:
     """Return True if the client is a cluster's."""
-    return isinstance(client, (redis.RedisCluster, AsyncRedisCluster))
+    return isinstance(client, with_valkeys(redis.RedisCluster, AsyncRedisCluster))
+
+
+def is_pipeline(client: Any) -> bool:
+    """Return True if the client only collects commands."""
+    return isinstance(client, with_valkeys(Pipeline, ClusterPipeline, AsyncPipeline))
 
 
 def plain_options(client: Any) -> dict[str, Any]:
@@ -68,7 +72,7 @@ def node_of(client: Any, call: Call) -> str | None:
     """Return the name of the node that a call goes to, "" if no node has the key at present, or None for a single server."""
     if not is_cluster(client):
         return None
-    with suppress(redis.exceptions.RedisClusterException):
+    with suppress(*with_valkeys(redis.exceptions.RedisClusterException)):
         return str(client.get_node_from_key(call.key).name)
     return ""
 
@@ -76,8 +80,10 @@ def node_of(client: Any, call: Call) -> str | None:
 def redis_error(error: BaseException) -> Exception:
     """Return the redis-py error for an exception that redis-py has raised. Re-raise anything else, such as an interrupt."""
     # A traceback would refer to the caller's frame, and so keep the store alive.
-    if isinstance(error, (redis.RedisError, redis.exceptions.RedisClusterException)):
-        return as_redis_error(error).with_traceback(None)
+    if isinstance(error, Exception):
+        known = as_redis_error(error)
+        if isinstance(known, redis.RedisError):
+            return known.with_traceback(None)
     if isinstance(error, TimeoutError):
         return redis.TimeoutError("no reply in time")
     # redis-py raises a TypeError if it polls a socket that was closed meanwhile. Other TypeErrors come from wrong options.

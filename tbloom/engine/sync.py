@@ -17,6 +17,7 @@ from tbloom.engine.forks import ResetsInChild
 from tbloom.engine.methods import SyncVerbs
 from tbloom.engine.sending import (
     LOST,
+    is_cluster,
     next_renewal,
     options_of,
     plain_options,
@@ -135,15 +136,16 @@ class SyncDriver(SyncVerbs, Store["redis.Redis | redis.RedisCluster", Any]):
 
     def _set_up_driver(self) -> None:
         self._sender = Sender(self.client)
-        if isinstance(self.client, redis.RedisCluster):
-            self._on_cluster(len(self.client.get_primaries()))  # type: ignore[no-untyped-call]
+        client: Any = self.client
+        if is_cluster(client):
+            self._on_cluster(len(client.get_primaries()))
 
     def keep_connections(self) -> None:
         """Keep connections from call to call. Nothing else may use the client.
 
         With ``retry_for=0``, keep none: the server may have closed a kept connection unnoticed.
         """
-        self._sender.keeps = bool(self._retry_for) and isinstance(self.client, redis.Redis)
+        self._sender.keeps = bool(self._retry_for) and not is_cluster(self.client)
 
     def close(self) -> None:
         """Close the client, if ``from_url`` made it."""
@@ -192,7 +194,8 @@ class SyncDriver(SyncVerbs, Store["redis.Redis | redis.RedisCluster", Any]):
                 self._sender.close_idle()
             if retries.waits:
                 sleep(retries.pause)
-            if retries.waits and isinstance(self.client, redis.RedisCluster):
+            client: Any = self.client
+            if retries.waits and is_cluster(client):
                 with suppress(Exception):  # the next try fails too, and is retried or raised
-                    self.client.nodes_manager.initialize()
+                    client.nodes_manager.initialize()
         return retries.replies

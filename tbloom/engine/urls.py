@@ -92,11 +92,25 @@ def check_options(options: ClientOptions) -> Mapping[str, Any]:
 
 def parse_url(url: Any) -> tuple[str, bool]:
     """Return the URL for redis-py, and whether it is a cluster's. Raise ConfigError if the URL is not valid."""
-    if not isinstance(url, str) or not re.match(r"(rediss?(\+cluster)?|unix)://", url):
-        expected = "a URL that starts with redis://, rediss://, redis+cluster://, rediss+cluster:// or unix://"
+    if not isinstance(url, str) or not re.match(r"((redis|valkey)s?(\+cluster)?|unix)://", url):
+        expected = (
+            "a URL that starts with redis://, rediss://, redis+cluster://, rediss+cluster:// or unix://, "
+            "or with valkey in place of redis"
+        )
         raise ConfigError("url", without_secrets(url), expected)
     match = _URL.fullmatch(url)
     if not match:  # redis-py would use database 0, or mistake a piece of a password for the port
         expected = "the number of a database after the last /, and %40 %2F %3F %23 for @ / ? # in a password"
         raise ConfigError("url", without_secrets(url), expected)
-    return url.replace("+cluster", "", 1) if match["cluster"] else url, bool(match["cluster"])
+    # redis-py knows its own schemes only.
+    return re.sub(r"\A(redis|valkey)(s?)(\+cluster)?:", r"redis\2:", url), bool(match["cluster"])
+
+
+def single_server(url: Any) -> str:
+    """Return the URL of a single server for redis-py. Raise ConfigError if the URL is not valid, or a cluster's."""
+    address, is_cluster = parse_url(url)
+    if is_cluster:
+        raise ConfigError(
+            "url", without_secrets(url), "the URL of a single server, without +cluster"
+        )
+    return address

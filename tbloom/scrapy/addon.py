@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from scrapy.core.scheduler import BaseScheduler
@@ -9,6 +10,8 @@ from scrapy.exceptions import NotConfigured
 from scrapy.settings import SETTINGS_PRIORITIES, BaseSettings
 from scrapy.utils.misc import load_object
 
+from tbloom.engine.urls import single_server
+from tbloom.errors import ConfigError
 from tbloom.scrapy.done.middlewares import PageDownloader, PageSpiderMiddleware
 from tbloom.scrapy.dupefilter import DupeFilter
 from tbloom.scrapy.scheduler import FilteringScheduler
@@ -28,6 +31,12 @@ class Addon:
 
         :raises NotConfigured: if the project has another dupefilter; Scrapy logs it, and goes on without the add-on.
         """
+        if url := settings.get("REDIS_URL"):
+            with suppress(ConfigError):  # it is raised later
+                # scrapy-redis gives it to redis-py, which does not know valkey://.
+                settings.set(
+                    "REDIS_URL", single_server(url), settings.getpriority("REDIS_URL") or 0
+                )
         settings.set("DUPEFILTER_CLASS", DupeFilter, priority="addon")
         chosen = settings.get("DUPEFILTER_CLASS")
         shadow = SHADOW.value(settings)

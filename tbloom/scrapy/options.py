@@ -18,8 +18,9 @@ from scrapy.utils.misc import load_object
 from tbloom import LocalBloom
 from tbloom.bloom.config import Parameters
 from tbloom.engine.client import RETRY_FOR
-from tbloom.engine.urls import SOCKET_TIMEOUT, parse_url, without_retries, without_secrets
+from tbloom.engine.urls import SOCKET_TIMEOUT, single_server, without_retries, without_secrets
 from tbloom.engine.urls import make_client as client_of
+from tbloom.engine.valkey import as_redis, with_valkeys
 from tbloom.errors import ConfigError, ConfigMismatch, ServerTooOld, shown
 from tbloom.scrapy.done.local import CrawlLocal
 from tbloom.scrapy.outage import Answers, AnyStore, CrawlBloom, CrawlExact
@@ -80,8 +81,8 @@ def make_client(settings: BaseSettings) -> tuple[Any, dict[str, float]]:
     try:
         params = settings.getdict("REDIS_PARAMS")
     except (TypeError, ValueError):  # its message may have a piece of a password
-        kind = type(settings["REDIS_PARAMS"])
-        raise ConfigError("REDIS_PARAMS", kind, "a dict, or one as JSON") from None
+        given = type(settings["REDIS_PARAMS"])
+        raise ConfigError("REDIS_PARAMS", given, "a dict, or one as JSON") from None
     # scrapy-redis would wait 30 s for a reply, and block the reactor; and RESP3 costs two more round trips a connection.
     usual = {
         "encoding": "utf-8",
@@ -92,16 +93,19 @@ def make_client(settings: BaseSettings) -> tuple[Any, dict[str, float]]:
     named = {param: settings[name] for name, param in _PARAMS.items() if settings.get(name)}
     chosen = {**usual, **params, **named}
     with naming_redis(settings):
-        kind = load_object(chosen.pop("redis_cls", Redis))
-        if not (isinstance(kind, type) and issubclass(kind, RedisCluster)):
+        kind: Any = load_object(chosen.pop("redis_cls", Redis))
+        _, *others = with_valkeys(Redis, RedisCluster)
+        if not (isinstance(kind, type) and issubclass(kind, tuple(others))):
             chosen.setdefault("retry", without_retries(Retry))
         url = chosen.pop("url", None)
         if url is not None:
-            parse_url(url)
+            url = single_server(url)
             client_of(Redis.from_url, Retry, url).close()  # it has checked the options
         client = kind.from_url(url, **chosen) if url is not None else kind(**chosen)
-        if not isinstance(client, Redis | RedisCluster):
-            raise TypeError("redis_cls must be redis.Redis or redis.RedisCluster")
+        if not isinstance(client, with_valkeys(Redis, RedisCluster)):
+            raise TypeError(
+                "redis_cls must be redis.Redis, redis.RedisCluster, or one of valkey-py's"
+            )
         pool = getattr(client, "connection_pool", None)
         if pool is not None:  # a cluster's client has connected
             pool.connection_class(**pool.connection_kwargs)  # which does not connect
@@ -154,6 +158,10 @@ def naming_redis(settings: BaseSettings) -> Iterator[None]:
             raise
         expected = f"what redis-py takes ({error})"
         raise ConfigError(", ".join(names), "values that are not shown", expected) from None
+    except Exception as error:
+        if (known := as_redis(error)) is error:
+            raise
+        raise known from error
 
 
 # The store

@@ -153,6 +153,7 @@ def test_the_server_is_given_once(place: dict[str, str]) -> None:
     assert tbloom("info", "news", TBLOOM_URL=url, REDIS_URL=elsewhere).returncode == 0
     assert tbloom("info", "news", TBLOOM_URL="", REDIS_URL=url).returncode == 0
     assert tbloom("count", "list", TBLOOM_URL=url).returncode == 0
+    assert tbloom("info", "news", TBLOOM_URL=url.replace("redis:", "valkey:")).returncode == 0
     refused(tbloom("info", "news", TBLOOM_URL=elsewhere), "127.0.0.1:1", "(TBLOOM_URL names")
     refused(tbloom("list", TBLOOM_URL="", REDIS_URL="http://x"), "tbloom: REDIS_URL: expected")
     # The secrets of the environment are not in the help.

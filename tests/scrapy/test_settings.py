@@ -66,6 +66,7 @@ def message(wrong: dict[str, Any]) -> str:
         ({**EXACT, "TBLOOM_SECRET": SECRET}, "TBLOOM_SECRET: expected to be left out"),
         ({"REDIS_URL": "reddis://crawler:secret@127.0.0.1"}, "REDIS_URL: expected a URL that starts"),
         ({"REDIS_URL": "redis://:secret@h:99999/0?password=secret"}, "REDIS_URL: expected what redis-py"),
+        ({"REDIS_URL": "valkey+cluster://:secret@h"}, "REDIS_URL: expected the URL of a single server, without"),
         ({"REDIS_URL": "redis://:secret/y@h"}, "REDIS_URL: expected the number of a database after"),
         ({"REDIS_URL": "redis://u:secret@h?pasword=secret"}, "REDIS_URL: expected what redis-py takes"),
         ({"REDIS_PORT": "six", "REDIS_PARAMS": {"password": "secret"}}, f"REDIS_PARAMS, REDIS_PORT: {TAKES}invalid"),

@@ -238,6 +238,8 @@ THEIRS = {"DUPEFILTER_CLASS": "scrapy.dupefilters.RFPDupeFilter"}
         ({**ADDON, **SHARED}, "SCHEDULER_PERSIST: without it, scrapy-redis deletes the queue"),
         ({**ADDON, **SHARED, "SCHEDULER_PERSIST": True}, ""),
         ({**ADDON, "REDIS_URL": UNREACHABLE}, "REDIS_URL is redis://127.0.0.1:1/0: Error 111"),
+        ({**ADDON, "REDIS_URL": UNREACHABLE, "REDIS_PARAMS": {"redis_cls": "valkey.Valkey"}}, "REDIS_URL is redis://127.0.0.1:1/0: Error 111"),
+        ({**ADDON, "REDIS_URL": None, "REDIS_PARAMS": {"redis_cls": "valkey.ValkeyCluster", "host": "127.0.0.1", "port": 1}}, "REDIS_PARAMS['host'] is 127.0.0.1, REDIS_PARAMS['port'] is 1: Valkey Cluster can"),
         ({"DUPEFILTER_CLASS": "x.y.Z"}, "tbloom can't start: DUPEFILTER_CLASS names what can't be imported: M"),
         ({**ADDON, "SCHEDULER": "os.path"}, "tbloom can't start: SCHEDULER is no class, but"),
         ({**ADDON, **THEIRS, "TBLOOM_SHADOW": "x.Y"}, "tbloom can't start: TBLOOM_SHADOW names what can't be imported"),
