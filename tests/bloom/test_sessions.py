@@ -105,6 +105,20 @@ def test_a_late_heartbeat_admits_no_late_claim(ours: TimeBloom, client: redis.Re
     assert [[3, 19]] == replies_to(client, late_claim)
 
 
+def test_a_late_pause_ends_no_claim(
+    ours: TimeBloom, theirs: TimeBloom, client: redis.Redis
+) -> None:
+    ours.claim("a")
+    ours.commit("a")
+    pause = flow_of(ours, "pause_session")
+    late_pause = next(pause)
+    with pytest.raises(redis.ConnectionError):
+        pause.throw(redis.ConnectionError())
+    assert NEW is ours.claim("b")
+    assert 0 == replies_to(client, late_pause)[0][0]
+    assert BUSY is theirs.claim("b")
+
+
 def test_a_session_that_ends_without_claims_leaves_nothing(
     ours: TimeBloom, client: redis.Redis, name: str
 ) -> None:

@@ -221,16 +221,9 @@ class Claims(ResetsInChild):
         return len(taken) - before
 
     def pause(self) -> Flow[None]:
-        """Remove the session from the server, unless it has claims. The next claim puts it back."""
-        session = self.session
-        if not session.is_busy and not session.handed_over:
-            # This comes before the call, so that no heartbeat puts the session back meanwhile.
-            shards, session.shards = session.shards, set()
-            try:
-                yield from self._beat(session, -1, shards)
-            except BaseException:
-                session.shards |= shards
-                raise
+        """End the session, unless it has claims. The next claim has another name, which a late copy of this call does not remove."""
+        if not self.session.is_busy and not self.session.handed_over:
+            yield from self.end()
 
     def end(self) -> Flow[None]:
         """End the session, and begin another one. Remaining claims are treated as a dead session's."""

@@ -153,9 +153,9 @@ class ClaimVerbs(Verbs[Client]):
 
     @verb
     def pause_session(self) -> Flow[None]:
-        """Remove this session from the server while it claims nothing, so that no other process waits for it.
+        """End this session if it claims nothing, so that no other process waits for it.
 
-        The next claim puts it back. No other thread or task may claim meanwhile.
+        The next claim begins another session. No other thread or task may claim meanwhile.
         """
         return self._claims.pause()
 
