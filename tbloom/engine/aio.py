@@ -19,6 +19,7 @@ from tbloom.engine.retries import as_redis_error
 from tbloom.engine.sending import (
     LOST,
     is_cluster,
+    most_calls,
     next_renewal,
     options_of,
     plain_options,
@@ -28,8 +29,6 @@ from tbloom.engine.sending import (
 from tbloom.engine.urls import ClientOptions
 
 T = TypeVar("T")
-#: The most connections of a client; more would make no call faster.
-_MOST = 50
 
 
 class AsyncSender:
@@ -42,7 +41,7 @@ class AsyncSender:
         self._client: Any = client
         self._plain = plain_options(client)
         self._pool: Any = getattr(client, "connection_pool", None)
-        self._room = Semaphore(min(_MOST, getattr(self._pool, "max_connections", _MOST)))
+        self._room = Semaphore(most_calls(client))
         #: The time limit for replies (s); None: redis-py limits the time itself.
         self._time_limit: float | None = None
         #: When to close idle connections, so that DNS or Sentinel is asked again (ns, monotonic).

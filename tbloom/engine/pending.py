@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice, repeat
-from threading import Lock
+from threading import RLock
 from typing import Any, NamedTuple
 
 from tbloom.engine.forks import ResetsInChild
@@ -107,7 +107,7 @@ class PendingAnswers(ResetsInChild):
 
     def reset(self) -> None:
         """Make a new lock. In a forked child, a thread of the parent may hold the old one forever."""
-        self._lock = Lock()
+        self._lock = RLock()  # a signal handler may call within a call
 
     def keep(self, batch: Batch, lifetime_ms: int) -> None:
         """Keep a batch as long as the server may have its answers and its new items.
@@ -224,12 +224,14 @@ class PendingAnswers(ResetsInChild):
                         lost.remove(kept)
                     if not lost:
                         self._lost.pop(key, None)
-            self._inbox.popleft()  # this comes last, so that an interrupt loses nothing
+            # This comes last, so that an interrupt loses nothing. A signal handler's call may have sorted the inbox.
+            if self._inbox and self._inbox[0][0] is kept:
+                self._inbox.popleft()
         now = now_ms()
         if now >= self._sweep_at:
             self._sweep_at = now + _SWEPT_EVERY_MS
-            self._new = {key: kept for key, kept in self._new.items() if kept.until > now}
-            self._lost = {key: left for key in self._lost if (left := self._lost_with([key]))}
+            self._new = {key: kept for key, kept in [*self._new.items()] if kept.until > now}
+            self._lost = {key: left for key in [*self._lost] if (left := self._lost_with([key]))}
 
     def _lost_with(self, digests: Iterable[Any]) -> list[PendingBatch]:
         """Return the batches without a reply that have one of these items, if the server may still have their answers."""

@@ -26,6 +26,8 @@ from tbloom.engine.valkey import with_valkeys
 _RENEWAL_NS = 60_000_000_000
 #: Errors that redis-py raises if another thread closes the connection that it uses.
 _BROKEN = (OSError, AttributeError, RuntimeError, ValueError)
+#: The most connections of a client; more would make no call faster.
+_MOST = 50
 #: The errors after which idle connections are closed, because a network that has lost one may have lost all, and says nothing.
 LOST = (redis.ConnectionError, redis.TimeoutError)
 #: Replies are bytes, whatever the client's ``decode_responses`` is.
@@ -45,6 +47,15 @@ def is_cluster(client: Any) -> bool:
 def is_pipeline(client: Any) -> bool:
     """Return True if the client only collects commands."""
     return isinstance(client, with_valkeys(Pipeline, ClusterPipeline, AsyncPipeline))
+
+
+def most_calls(client: Any) -> int:
+    """Return how many calls may be in flight: as many as the client may have connections to a server, but at most 50."""
+    if is_cluster(client):
+        most = client.nodes_manager.connection_kwargs.get("max_connections")
+    else:
+        most = getattr(client.connection_pool, "max_connections", None)
+    return min(_MOST, most or _MOST)
 
 
 def plain_options(client: Any) -> dict[str, Any]:

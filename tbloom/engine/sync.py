@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from threading import Lock
 from time import monotonic_ns, sleep
 from typing import Any, Self, TypeVar
 
@@ -18,6 +20,7 @@ from tbloom.engine.methods import SyncVerbs
 from tbloom.engine.sending import (
     LOST,
     is_cluster,
+    most_calls,
     next_renewal,
     options_of,
     plain_options,
@@ -29,15 +32,20 @@ from tbloom.engine.urls import ClientOptions
 T = TypeVar("T")
 
 
+#: In place of a place.
+_NONE = object()
+
+
 class Sender(ResetsInChild):
     """A sender of calls through one client, for any number of threads.
 
-    If we own the client (``keeps``), single calls reuse a kept client with one connection (``redis.Redis.client``), because a
-    pool check-out would double their cost. If the server has closed a kept connection, the next call fails. So kept
+    A call takes a place, or waits for one, first come, first served, where redis-py would raise MaxConnectionsError.
+    If we own the client (``keeps``), the place of single calls has a kept client with one connection (``redis.Redis.client``),
+    because a pool check-out would double their cost. If the server has closed a kept connection, the next call fails. So kept
     connections need retries.
     """
 
-    __slots__ = ("_client", "_kept", "_plain", "_renewal", "keeps")
+    __slots__ = ("_client", "_places", "_plain", "_renewal", "_waiting", "keeps")
 
     def __init__(self, client: redis.Redis | redis.RedisCluster) -> None:
         self._client: Any = client
@@ -47,37 +55,91 @@ class Sender(ResetsInChild):
 
     def reset(self) -> None:
         """Start without connections. In a forked child, the old ones are its parent's."""
-        self._kept = deque[Any]()
+        #: The kept client of each call that may be sent now, or None. Operations on a deque are atomic.
+        self._places = deque[Any]([None] * most_calls(self._client))
+        #: The threads that wait for a place, each by a lock that it waits for and a list that gets the place.
+        self._waiting = deque[tuple[Any, list[Any]]]()
         #: When to close idle connections, so that DNS or Sentinel is asked again (ns, monotonic).
         self._renewal = next_renewal()
 
     def send(self, calls: Sequence[Call]) -> list[Any]:
         """Send these calls together and return their replies, or redis-py's errors."""
-        first, client, kept = calls[0], self._client, None
+        first, client, kept = calls[0], self._client, _NONE
         if monotonic_ns() >= self._renewal:
             self.close_idle()
         try:
+            if not self._waiting:
+                with suppress(IndexError):
+                    kept = self._places.pop()
+            # This is outside of the ``with``, so that an error does not have the IndexError as its context.
+            if kept is _NONE:
+                kept = self._wait()
             if len(calls) == 1:
                 options = self._plain or options_of(client, first)
-                if not self.keeps:
-                    return [client.execute_command(*first.words, **options)]
-                with suppress(IndexError):
-                    kept = self._kept.pop()
-                # This is outside of the ``with``, so that an error does not have the IndexError as its context.
-                if kept is None:
+                if kept is None and self.keeps:
                     kept = client.client()
-                reply = kept.execute_command(*first.words, **options)
-                self._kept.append(kept)
-                return [reply]
-            with suppress(IndexError):  # return a connection for the pipeline to use
-                self._kept.pop().close()
+                sender: Any = client if kept is None or kept is _NONE else kept
+                return [sender.execute_command(*first.words, **options)]
+            kept = self._released(kept)  # the pipeline may use its connection
             with queued(client, calls) as pipeline:
                 replies: list[Any] = pipeline.execute(raise_on_error=False)
                 return replies
         except BaseException as error:  # noqa: BLE001 - an interrupt is raised again
-            if kept is not None:
-                kept.close()
+            kept = self._released(kept)
             return [self._failed(error)] * len(calls)
+        finally:
+            if kept is not _NONE:
+                self._places.append(kept)
+                if self._waiting:
+                    self._hand_over()
+
+    def _wait(self) -> Any:
+        """Wait for a place, and return it. Return none if this thread would wait for itself, or for threads that have ended."""
+        send = frame = sys._getframe(1)  # noqa: SLF001 - the caller's
+        while frame := frame.f_back:  # type: ignore[assignment]
+            if frame.f_code is send.f_code:  # a signal handler's call within another one
+                return _NONE
+        if sys.is_finalizing():
+            return _NONE
+        turn, place = Lock(), list[Any]()
+        turn.acquire()
+        self._waiting.append((turn, place))
+        try:
+            self._hand_over()  # one may have become free before
+            turn.acquire()
+        except BaseException:  # Ctrl-C
+            try:
+                self._waiting.remove((turn, place))
+            except ValueError:  # another thread hands the place over just now
+                while not place:
+                    sleep(0)
+                self._places.append(place[0])
+                self._hand_over()
+            raise
+        return place[0]
+
+    def _hand_over(self) -> None:
+        """Hand free places over to threads that wait."""
+        while self._waiting:
+            try:
+                free = self._places.pop()
+            except IndexError:
+                return
+            try:
+                turn, place = self._waiting.popleft()
+            except IndexError:
+                self._places.append(free)  # one may begin to wait just now
+            else:
+                place.append(free)
+                turn.release()
+
+    @staticmethod
+    def _released(kept: Any) -> Any:
+        """Give a kept connection back to the pool. Return its place without it."""
+        if kept is None or kept is _NONE:
+            return kept
+        kept.close()
+        return None
 
     def _failed(self, error: BaseException) -> Exception:
         """Map the error to a redis-py error, and re-raise anything else. Close idle connections unless the server has answered."""
@@ -92,10 +154,10 @@ class Sender(ResetsInChild):
 
     def release_kept(self) -> None:
         """Give the kept connections back to the pool."""
-        kept = self._kept
-        with suppress(IndexError):  # another thread may have taken the last one
-            while True:
-                kept.pop().close()
+        for _ in range(len(self._places)):
+            with suppress(IndexError):  # other threads may have taken them
+                self._places.appendleft(self._released(self._places.pop()))
+                self._hand_over()
 
     def close_idle(self) -> None:
         """Close idle connections."""
