@@ -61,6 +61,8 @@ _PASSING_CODES = re.compile("(BUSY|CLUSTERDOWN|LOADING|MASTERDOWN|NOREPLICAS|TRY
 _LASTING = exceptions.OutOfMemoryError
 _LASTING_CODE = "MISCONF "
 _FINAL = (exceptions.AuthenticationError, exceptions.AuthorizationError)
+#: The end of Python's errors for what needs a thread, such as asyncio's look-up of a host, in an atexit handler.
+AT_EXIT = "interpreter shutdown"
 # OpenSSL's reasons of errors that another try does not mend: of a server without TLS, and of the certificates and settings of
 # either side.
 _NO_TLS = re.compile("WRONG_VERSION_NUMBER|RECORD_LAYER_FAILURE")
@@ -81,6 +83,8 @@ def _tls_reason(error: BaseException | None) -> str:
 def _passes(error: Exception) -> bool:
     """Return True if the error goes away by itself."""
     if isinstance(error, _FINAL) or _FINAL_TLS.search(_tls_reason(error)):
+        return False
+    if AT_EXIT in str(error):
         return False
     return isinstance(error, _PASSING) or bool(_PASSING_CODES.match(str(error)))
 

@@ -14,6 +14,27 @@ from tbloom.local.contents import Contents
 Lock = AbstractContextManager[Any]
 
 
+class Guard(AbstractContextManager[None]):
+    """Keeps out other threads. Raises TBloomError in a signal handler that interrupts its own thread within the guard."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._is_held = False
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+        if self._is_held:
+            self._lock.release()
+            raise TBloomError(
+                "a signal handler can't use a LocalBloom that is in use by the code that it interrupts"
+            )
+        self._is_held = True
+
+    def __exit__(self, *_: object) -> None:
+        self._is_held = False
+        self._lock.release()
+
+
 class Store(ResetsInChild):
     """The contents of a filter; ``version`` changes with ``contents``."""
 
@@ -28,7 +49,7 @@ class Store(ResetsInChild):
 
     def reset(self) -> None:
         """Makes the guard."""
-        self.guard = threading.Lock()
+        self.guard = Guard()
 
     @abstractmethod
     def locked(self, *, is_change: bool = False) -> Lock:

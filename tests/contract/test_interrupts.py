@@ -1,0 +1,126 @@
+"""What a process calls while it ends, or in a signal handler, is done or refused by a clear error. Nothing hangs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+_ATEXIT = """
+import atexit
+store = {store}
+atexit.register(lambda: print({call}))
+"""
+_ASYNC = """
+import asyncio, atexit
+from tbloom import AsyncTimeBloom
+async def call():
+    async with AsyncTimeBloom.from_url({url!r}, {name!r}, retry_for=3600) as store:
+        print(await store.add("a"), await store.add_many(["a", "b"]))
+atexit.register(lambda: asyncio.run(call()))
+"""
+_DAEMONS = """
+import threading
+from time import sleep
+store = {store}
+def call():
+    while True:
+        store.contains("a")
+for _ in range(5):
+    threading.Thread(target=call, daemon=True).start()
+sleep(0.5)
+"""
+#: Handlers interrupt calls again and again, and make a call themselves.
+_SIGNALS = """
+import signal
+store, answers = {store}, []
+def call(*_):
+    try:
+        answers.append(store.contains("a"))
+    except Exception as error:
+        answers.append("a signal handler can't use" in str(error))
+    if len(answers) == 200:
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    else:
+        threading.Timer(0.001, signal.raise_signal, [signal.SIGUSR1]).start()
+import threading
+store.add("a")
+signal.signal(signal.SIGUSR1, call)
+threading.Timer(0.001, signal.raise_signal, [signal.SIGUSR1]).start()
+while len(answers) < 200:
+    store.add("b")
+print(all(answers))
+"""
+
+
+@pytest.fixture
+def ended(url: str, name: str, tmp_path: Path) -> Callable[..., str]:
+    """Runs a program with a store, and returns what it prints, or its error."""
+    return partial(_ended, {"url": url, "name": name, "path": str(tmp_path / "filter")})
+
+
+def _ended(names: dict[str, str], program: str, store: str, call: str = "", **other: str) -> str:
+    names = names | other
+    text = program.format(**names, store=store.format(**names), call=call)
+    imports = "from tbloom import *\nfrom tbloom.distinct import DistinctCounter\n"
+    words = [sys.executable, "-c", imports + text]
+    ended = subprocess.run(words, check=False, capture_output=True, text=True, timeout=120)
+    assert 0 == ended.returncode, ended.stderr
+    return ended.stdout.strip() or ended.stderr.strip().rpartition("\n")[2]
+
+
+BLOOM = "TimeBloom.from_url({url!r}, {name!r})"
+ONE = "TimeBloom.from_url({url!r} + '?max_connections=1', {name!r})"
+EXACT = "ExactFilter.from_url({url!r}, {name!r})"
+COUNTER = "DistinctCounter.from_url({url!r}, 'one', {name!r})"
+LOCAL, FILE = "LocalBloom()", "LocalBloom(path={path!r})"
+
+
+@pytest.mark.parametrize("store", [BLOOM, ONE, EXACT, COUNTER, LOCAL, FILE])
+def test_an_atexit_handler_can_add(ended: Callable[..., str], store: str) -> None:
+    calls = "store.add('a'), store.add_many(['a', 'b'])"
+    assert ended(_ATEXIT, store, calls) == "True [False, True]"
+
+
+def test_an_atexit_handler_can_claim(ended: Callable[..., str]) -> None:
+    """From Python 3.12 on, no thread for heartbeats can be started then."""
+    calls = "store.claim('a'), store.commit('a'), store.claim('a'), store.close()"
+    answers = "Claim.NEW None Claim.SEEN None"
+    assert ended(_ATEXIT, BLOOM, calls) == answers
+
+
+@pytest.mark.parametrize(
+    ("host", "said"),
+    [
+        ("127.0.0.1", "True [False, True]"),
+        ("localhost", "ConnectionError: cannot schedule new futures after interpreter shutdown"),
+    ],
+)
+def test_an_atexit_handler_can_use_asyncio(
+    url: str, ended: Callable[..., str], host: str, said: str
+) -> None:
+    """Python refuses to look a host up then, which no further try mends."""
+    answer = ended(_ASYNC, "", url=url.replace("127.0.0.1", host))
+    assert answer.endswith(said)
+
+
+@pytest.mark.parametrize("store", [BLOOM, ONE, EXACT, LOCAL, FILE])
+@pytest.mark.parametrize("last", ["atexit", "__del__"])
+def test_daemon_threads_hold_nothing_up(ended: Callable[..., str], store: str, last: str) -> None:
+    """They stop in the midst of a call, after the atexit handlers."""
+    atexit = "import atexit\natexit.register(lambda: store.add('b'))\n"
+    at_the_end = "class Last:\n    def __del__(self): self.store.add('b')\nlast = Last()\n"
+    at_the_end += "last.store = store\nlast.itself = last\n"
+    program = _DAEMONS + (atexit if last == "atexit" else at_the_end) + "print('ended')"
+    assert ended(program, store) == "ended"
+
+
+@pytest.mark.parametrize("store", [BLOOM, EXACT, COUNTER, LOCAL, FILE])
+def test_a_signal_handler_interrupts_a_call_of_its_own_store(
+    ended: Callable[..., str], store: str
+) -> None:
+    assert ended(_SIGNALS, store) == "True"
