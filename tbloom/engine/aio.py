@@ -17,6 +17,7 @@ from tbloom.engine.flow import Call, Flow
 from tbloom.engine.methods import AsyncVerbs
 from tbloom.engine.retries import as_redis_error
 from tbloom.engine.sending import (
+    FULL,
     LOST,
     is_cluster,
     most_calls,
@@ -41,7 +42,10 @@ class AsyncSender:
         self._client: Any = client
         self._plain = plain_options(client)
         self._pool: Any = getattr(client, "connection_pool", None)
-        self._room = Semaphore(most_calls(client))
+        self._most = most_calls(client)
+        self._room = Semaphore(self._most)
+        #: The number of calls to do without at a time, because the server refuses more connections.
+        self._dropped = 0
         #: The time limit for replies (s); None: redis-py limits the time itself.
         self._time_limit: float | None = None
         #: When to close idle connections, so that DNS or Sentinel is asked again (ns, monotonic).
@@ -59,21 +63,35 @@ class AsyncSender:
     async def send(self, calls: Sequence[Call]) -> list[Any]:
         """Send these calls together and return their replies, or redis-py's errors."""
         first, client = calls[0], self._client
-        async with self._room:
+        await self._room.acquire()
+        is_dropped = False
+        try:
             if monotonic_ns() >= self._renewal:
+                await self._renew()
+            async with timeout(self._time_limit):
+                if len(calls) == 1:
+                    options = self._plain or options_of(client, first)
+                    return [await client.execute_command(*first.words, **options)]
+                replies: list[Any] = await queued(client, calls).execute(raise_on_error=False)
+                return replies
+        except Exception as error:  # noqa: BLE001 - redis_error re-raises errors that are not redis-py's
+            failure = redis_error(error)
+            if isinstance(failure, LOST):
                 await self.close_idle()
-            try:
-                async with timeout(self._time_limit):
-                    if len(calls) == 1:
-                        options = self._plain or options_of(client, first)
-                        return [await client.execute_command(*first.words, **options)]
-                    replies: list[Any] = await queued(client, calls).execute(raise_on_error=False)
-                    return replies
-            except Exception as error:  # noqa: BLE001 - redis_error re-raises errors that are not redis-py's
-                failure = redis_error(error)
-                if isinstance(failure, LOST):
-                    await self.close_idle()
-                return [failure] * len(calls)
+            if FULL in str(failure) and self._dropped < self._most - 1:
+                self._dropped += 1
+                is_dropped = True
+            return [failure] * len(calls)
+        finally:
+            if not is_dropped:
+                self._room.release()
+
+    async def _renew(self) -> None:
+        """Close idle connections, and try again as many connections as the client may have."""
+        await self.close_idle()
+        for _ in range(self._dropped):
+            self._room.release()
+        self._dropped = 0
 
     async def close_idle(self) -> None:
         """Close idle connections."""

@@ -30,6 +30,8 @@ _BROKEN = (OSError, AttributeError, RuntimeError, ValueError)
 _MOST = 50
 #: The errors after which idle connections are closed, because a network that has lost one may have lost all, and says nothing.
 LOST = (redis.ConnectionError, redis.TimeoutError)
+#: A server's refusal of one more connection. The client then does with fewer, until connections are renewed.
+FULL = "max number of clients reached"
 #: Replies are bytes, whatever the client's ``decode_responses`` is.
 BYTES: dict[str, Any] = {NEVER_DECODE: True}
 

@@ -18,6 +18,7 @@ from tbloom.engine.flow import Call, Flow
 from tbloom.engine.forks import ResetsInChild
 from tbloom.engine.methods import SyncVerbs
 from tbloom.engine.sending import (
+    FULL,
     LOST,
     is_cluster,
     most_calls,
@@ -45,7 +46,16 @@ class Sender(ResetsInChild):
     connections need retries.
     """
 
-    __slots__ = ("_client", "_places", "_plain", "_renewal", "_waiting", "keeps")
+    __slots__ = (
+        "_client",
+        "_dropped",
+        "_places",
+        "_plain",
+        "_renewal",
+        "_spare",
+        "_waiting",
+        "keeps",
+    )
 
     def __init__(self, client: redis.Redis | redis.RedisCluster) -> None:
         self._client: Any = client
@@ -57,6 +67,8 @@ class Sender(ResetsInChild):
         """Start without connections. In a forked child, the old ones are its parent's."""
         #: The kept client of each call that may be sent now, or None. Operations on a deque are atomic.
         self._places = deque[Any]([None] * most_calls(self._client))
+        #: The places to do without if the server refuses more connections (all but one), and those already done without.
+        self._spare, self._dropped = deque([None] * (len(self._places) - 1)), deque[None]()
         #: The threads that wait for a place, each by a lock that it waits for and a list that gets the place.
         self._waiting = deque[tuple[Any, list[Any]]]()
         #: When to close idle connections, so that DNS or Sentinel is asked again (ns, monotonic).
@@ -66,7 +78,7 @@ class Sender(ResetsInChild):
         """Send these calls together and return their replies, or redis-py's errors."""
         first, client, kept = calls[0], self._client, _NONE
         if monotonic_ns() >= self._renewal:
-            self.close_idle()
+            self._renew()
         try:
             if not self._waiting:
                 with suppress(IndexError):
@@ -85,13 +97,26 @@ class Sender(ResetsInChild):
                 replies: list[Any] = pipeline.execute(raise_on_error=False)
                 return replies
         except BaseException as error:  # noqa: BLE001 - an interrupt is raised again
-            kept = self._released(kept)
-            return [self._failed(error)] * len(calls)
+            kept, failure = self._released(kept), self._failed(error)
+            if kept is None and FULL in str(failure):
+                with suppress(IndexError):
+                    self._dropped.append(self._spare.pop())
+                    kept = _NONE
+            return [failure] * len(calls)
         finally:
             if kept is not _NONE:
                 self._places.append(kept)
                 if self._waiting:
                     self._hand_over()
+
+    def _renew(self) -> None:
+        """Close idle connections, and try again as many connections as the client may have."""
+        self.close_idle()
+        with suppress(IndexError):
+            while True:
+                self._spare.append(self._dropped.pop())
+                self._places.append(None)
+                self._hand_over()
 
     def _wait(self) -> Any:
         """Wait for a place, and return it. Return none if this thread would wait for itself, or for threads that have ended."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import threading
@@ -14,7 +15,9 @@ from typing import Any
 import pytest
 import redis
 
-from tests.helpers.making import in_child, needs_fork
+from tbloom import AsyncExactFilter
+from tests.helpers.localredis import LocalRedis
+from tests.helpers.making import in_child, needed, needs_fork
 from tests.helpers.servers import Cluster
 from tests.helpers.stores import EXACT, STORES, Store
 
@@ -70,6 +73,29 @@ class _Held(redis.Redis):
             self.hold.clear()
             self.go_on.wait(60)
         return super().parse_response(*args, **options)
+
+
+@pytest.fixture
+def full() -> Iterator[LocalRedis]:
+    """A server that refuses a 13th connection."""
+    with LocalRedis(needed(), "--maxclients", "12") as server:
+        yield server
+
+
+def test_threads_share_the_connections_that_a_server_takes(full: LocalRedis, name: str) -> None:
+    """Those that it has refused at first take turns with the others."""
+    with EXACT.open(full.url, name) as seen:
+        seen.add("a")
+        _least_called(seen)
+        assert _least_called(seen) > CALLS / 3
+
+
+async def test_tasks_share_the_connections_that_a_server_takes(full: LocalRedis, name: str) -> None:
+    async with AsyncExactFilter.from_url(full.url, name) as seen:
+        await seen.add("a")
+        for _ in range(CALLS):
+            found = await asyncio.gather(*[seen.contains_many(["a"]) for _ in range(THREADS)])
+            assert [[True]] * THREADS == found
 
 
 @contextmanager
