@@ -97,7 +97,8 @@ class Sender(ResetsInChild):
                 replies: list[Any] = pipeline.execute(raise_on_error=False)
                 return replies
         except BaseException as error:  # noqa: BLE001 - an interrupt is raised again
-            kept, failure = self._released(kept), self._failed(error)
+            kept = self._released(kept)
+            failure = self._failed(error)
             if kept is None and FULL in str(failure):
                 with suppress(IndexError):
                     self._dropped.append(self._spare.pop())
