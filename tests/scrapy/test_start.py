@@ -104,7 +104,7 @@ class Withholding(Proxy):
     was_fetched: threading.Event
 
     def _pick(self, data: bytes) -> Fault | None:
-        if b"HGETALL" in data:
+        if b"\r\nHGETALL\r\n" in data:  # the command, not a word of a script
             assert self.was_fetched.wait(60), "pages wait for the answer"
         return super()._pick(data)
 
