@@ -8,6 +8,7 @@ from contextlib import suppress
 from time import monotonic_ns
 from typing import Any, Self, TypeVar
 
+import redis
 from redis import asyncio
 from redis.asyncio.retry import Retry
 
@@ -17,9 +18,9 @@ from tbloom.engine.flow import Call, Flow
 from tbloom.engine.methods import AsyncVerbs
 from tbloom.engine.retries import as_redis_error
 from tbloom.engine.sending import (
-    FULL,
     LOST,
     is_cluster,
+    is_full,
     most_calls,
     next_renewal,
     options_of,
@@ -30,6 +31,8 @@ from tbloom.engine.sending import (
 from tbloom.engine.urls import ClientOptions
 
 T = TypeVar("T")
+#: Idle connections are given this time to close (s).
+_CLOSES_WITHIN = 1.0
 
 
 class AsyncSender:
@@ -44,7 +47,7 @@ class AsyncSender:
         self._pool: Any = getattr(client, "connection_pool", None)
         self._most = most_calls(client)
         self._room = Semaphore(self._most)
-        #: The number of calls to do without at a time, because the server refuses more connections.
+        #: By how many calls at a time the room is smaller now, because the server refuses more connections.
         self._dropped = 0
         #: The time limit for replies (s); None: redis-py limits the time itself.
         self._time_limit: float | None = None
@@ -78,27 +81,32 @@ class AsyncSender:
             failure = redis_error(error)
             if isinstance(failure, LOST):
                 await self.close_idle()
-            if FULL in str(failure) and self._dropped < self._most - 1:
-                self._dropped += 1
-                is_dropped = True
+            if is_full(failure):  # fewer calls may run than do now
+                while self._dropped < self._most - 1 and not is_dropped:
+                    is_dropped = self._room.locked()
+                    if not is_dropped:
+                        await self._room.acquire()
+                    self._dropped += 1
             return [failure] * len(calls)
         finally:
             if not is_dropped:
                 self._room.release()
 
     async def _renew(self) -> None:
-        """Close idle connections, and try again as many connections as the client may have."""
+        """Close idle connections, and try again as many as the client may have."""
+        self._renewal = next_renewal()
         await self.close_idle()
         for _ in range(self._dropped):
             self._room.release()
         self._dropped = 0
 
     async def close_idle(self) -> None:
-        """Close idle connections."""
-        self._renewal = next_renewal()
+        """Close idle connections. Where the network is silent, TLS would wait for its answer for half a minute."""
         if self._pool is not None:  # redis-py follows a cluster itself
-            with suppress(TypeError):  # older blocking pools can't tell those in use
-                await self._pool.disconnect(inuse_connections=False)
+            # TypeError: older blocking pools can't tell those in use.
+            with suppress(TypeError, OSError, redis.RedisError):
+                async with timeout(_CLOSES_WITHIN):
+                    await self._pool.disconnect(inuse_connections=False)
 
 
 class AsyncDriver(AsyncVerbs, Store["asyncio.Redis | asyncio.RedisCluster", Any]):
@@ -140,8 +148,8 @@ class AsyncDriver(AsyncVerbs, Store["asyncio.Redis | asyncio.RedisCluster", Any]
         cluster: Any = self.client
         try:
             await cluster.initialize()
-        except Exception as error:
-            raise as_redis_error(error) from error
+        except Exception as error:  # noqa: BLE001 - it is raised again
+            raise as_redis_error(error)  # noqa: B904 - it may be the same error
         if self._cluster_unknown:  # another task may have been faster
             self._on_cluster(len(cluster.get_primaries()))
             self._cluster_unknown = False

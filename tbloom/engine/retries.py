@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from itertools import chain
 from ssl import SSLError
+from types import TracebackType
 from typing import Any
 
 from redis import exceptions
@@ -61,7 +62,7 @@ _PASSING_CODES = re.compile("(BUSY|CLUSTERDOWN|LOADING|MASTERDOWN|NOREPLICAS|TRY
 _LASTING = exceptions.OutOfMemoryError
 _LASTING_CODE = "MISCONF "
 _FINAL = (exceptions.AuthenticationError, exceptions.AuthorizationError)
-#: The end of Python's errors for what needs a thread, such as asyncio's look-up of a host, in an atexit handler.
+#: How Python's message ends if a thread can't be started any more, in an atexit handler (asyncio looks hosts up in one).
 AT_EXIT = "interpreter shutdown"
 # OpenSSL's reasons of errors that another try does not mend: of a server without TLS, and of the certificates and settings of
 # either side.
@@ -72,12 +73,27 @@ _FINAL_TLS = re.compile(
 
 
 def _tls_reason(error: BaseException | None) -> str:
-    """Return OpenSSL's reason of the error that has caused this one, or "" if none has."""
-    while error:
-        if isinstance(error, SSLError):
+    """Return OpenSSL's reason if an error of it in the client's own code has caused this one, else "".
+
+    The context of an error also has what the application handles meanwhile.
+    """
+    seen = set[int]()  # an error that is raised from itself is its own cause
+    while error and id(error) not in seen:
+        seen.add(id(error))
+        if isinstance(error, SSLError) and _is_of_client(error.__traceback__):
             return error.reason or ""
         error = error.__cause__ or error.__context__
     return ""
+
+
+def _is_of_client(trace: TracebackType | None) -> bool:
+    """Return True if the client library is in the traceback."""
+    while trace:
+        module = trace.tb_frame.f_globals.get("__name__", "")
+        if module.partition(".")[0] in ("redis", "valkey"):
+            return True
+        trace = trace.tb_next
+    return False
 
 
 def _passes(error: Exception) -> bool:
@@ -96,7 +112,7 @@ def is_outage(error: Exception) -> bool:
 
 
 def as_redis_error(error: Exception) -> Exception:
-    """Return redis-py's error in place of valkey-py's, a ConnectionError for a RedisClusterException, or one that says that TLS is missing.
+    """Return the error as redis-py's: valkey-py's are translated, and a missing TLS is named.
 
     redis-py raises RedisClusterException if no node answers, or if some slots have no node. It is no RedisError, so
     ``except RedisError`` would not catch it.
@@ -171,7 +187,8 @@ class Retries:
                 continue
             error, self._began = _unwrapped(as_redis_error(reply)), self._began or now
             if isinstance(error, exceptions.AskError) and self._node_of(call) is None:
-                error = exceptions.ResponseError(f"MOVED {error} ({NODE})")
+                word = type(error).__name__.removesuffix("Error").upper()  # MOVED or ASK
+                error = exceptions.ResponseError(f"{word} {error} ({NODE})")
             self.is_demoted |= isinstance(error, exceptions.ReadOnlyError)
             if isinstance(error, exceptions.NoScriptError) and call.words[0] == "EVALSHA":
                 # The server loses its scripts by a SCRIPT FLUSH, a restart or a failover.

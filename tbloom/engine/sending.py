@@ -30,8 +30,6 @@ _BROKEN = (OSError, AttributeError, RuntimeError, ValueError)
 _MOST = 50
 #: The errors after which idle connections are closed, because a network that has lost one may have lost all, and says nothing.
 LOST = (redis.ConnectionError, redis.TimeoutError)
-#: A server's refusal of one more connection. The client then does with fewer, until connections are renewed.
-FULL = "max number of clients reached"
 #: Replies are bytes, whatever the client's ``decode_responses`` is.
 BYTES: dict[str, Any] = {NEVER_DECODE: True}
 
@@ -49,6 +47,11 @@ def is_cluster(client: Any) -> bool:
 def is_pipeline(client: Any) -> bool:
     """Return True if the client only collects commands."""
     return isinstance(client, with_valkeys(Pipeline, ClusterPipeline, AsyncPipeline))
+
+
+def is_full(error: Exception) -> bool:
+    """Return True if the server refuses one more connection."""
+    return "max number of clients reached" in str(error)
 
 
 def most_calls(client: Any) -> int:

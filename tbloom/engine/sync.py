@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from threading import Lock
 from time import monotonic_ns, sleep
 from typing import Any, Self, TypeVar
 
@@ -17,10 +15,11 @@ from tbloom.engine.client import Store
 from tbloom.engine.flow import Call, Flow
 from tbloom.engine.forks import ResetsInChild
 from tbloom.engine.methods import SyncVerbs
+from tbloom.engine.places import Places
 from tbloom.engine.sending import (
-    FULL,
     LOST,
     is_cluster,
+    is_full,
     most_calls,
     next_renewal,
     options_of,
@@ -33,29 +32,17 @@ from tbloom.engine.urls import ClientOptions
 T = TypeVar("T")
 
 
-#: In place of a place.
-_NONE = object()
-
-
 class Sender(ResetsInChild):
     """A sender of calls through one client, for any number of threads.
 
-    A call takes a place, or waits for one, first come, first served, where redis-py would raise MaxConnectionsError.
-    If we own the client (``keeps``), the place of single calls has a kept client with one connection (``redis.Redis.client``),
-    because a pool check-out would double their cost. If the server has closed a kept connection, the next call fails. So kept
+    Each call takes a place, or waits for one, where redis-py would raise MaxConnectionsError.
+
+    If we own the client (``keeps``), single calls reuse a kept client with one connection (``redis.Redis.client``), because a
+    pool check-out would double their cost. If the server has closed a kept connection, the next call fails. So kept
     connections need retries.
     """
 
-    __slots__ = (
-        "_client",
-        "_dropped",
-        "_places",
-        "_plain",
-        "_renewal",
-        "_spare",
-        "_waiting",
-        "keeps",
-    )
+    __slots__ = ("_client", "_kept", "_places", "_plain", "_renewal", "keeps")
 
     def __init__(self, client: redis.Redis | redis.RedisCluster) -> None:
         self._client: Any = client
@@ -65,107 +52,41 @@ class Sender(ResetsInChild):
 
     def reset(self) -> None:
         """Start without connections. In a forked child, the old ones are its parent's."""
-        #: The kept client of each call that may be sent now, or None. Operations on a deque are atomic.
-        self._places = deque[Any]([None] * most_calls(self._client))
-        #: The places to do without if the server refuses more connections (all but one), and those already done without.
-        self._spare, self._dropped = deque([None] * (len(self._places) - 1)), deque[None]()
-        #: The threads that wait for a place, each by a lock that it waits for and a list that gets the place.
-        self._waiting = deque[tuple[Any, list[Any]]]()
+        self._kept = deque[Any]()
+        self._places = Places(most_calls(self._client))
         #: When to close idle connections, so that DNS or Sentinel is asked again (ns, monotonic).
         self._renewal = next_renewal()
 
     def send(self, calls: Sequence[Call]) -> list[Any]:
         """Send these calls together and return their replies, or redis-py's errors."""
-        first, client, kept = calls[0], self._client, _NONE
-        if monotonic_ns() >= self._renewal:
-            self._renew()
+        first, client, kept = calls[0], self._client, None
         try:
-            if not self._waiting:
-                with suppress(IndexError):
-                    kept = self._places.pop()
-            # This is outside of the ``with``, so that an error does not have the IndexError as its context.
-            if kept is _NONE:
-                kept = self._wait()
+            self._places.take()
+            if monotonic_ns() >= self._renewal:
+                self._renew()
             if len(calls) == 1:
                 options = self._plain or options_of(client, first)
-                if kept is None and self.keeps:
+                if not self.keeps:
+                    return [client.execute_command(*first.words, **options)]
+                with suppress(IndexError):
+                    kept = self._kept.pop()
+                # This is outside of the ``with``, so that an error does not have the IndexError as its context.
+                if kept is None:
                     kept = client.client()
-                sender: Any = client if kept is None or kept is _NONE else kept
-                return [sender.execute_command(*first.words, **options)]
-            kept = self._released(kept)  # the pipeline may use its connection
+                reply = kept.execute_command(*first.words, **options)
+                self._kept.append(kept)
+                return [reply]
+            with suppress(IndexError):  # return a connection for the pipeline to use
+                self._kept.pop().close()
             with queued(client, calls) as pipeline:
                 replies: list[Any] = pipeline.execute(raise_on_error=False)
                 return replies
         except BaseException as error:  # noqa: BLE001 - an interrupt is raised again
-            kept = self._released(kept)
-            failure = self._failed(error)
-            if kept is None and FULL in str(failure):
-                with suppress(IndexError):
-                    self._dropped.append(self._spare.pop())
-                    kept = _NONE
-            return [failure] * len(calls)
+            if kept is not None:
+                kept.close()
+            return [self._failed(error)] * len(calls)
         finally:
-            if kept is not _NONE:
-                self._places.append(kept)
-                if self._waiting:
-                    self._hand_over()
-
-    def _renew(self) -> None:
-        """Close idle connections, and try again as many connections as the client may have."""
-        self.close_idle()
-        with suppress(IndexError):
-            while True:
-                self._spare.append(self._dropped.pop())
-                self._places.append(None)
-                self._hand_over()
-
-    def _wait(self) -> Any:
-        """Wait for a place, and return it. Return none if this thread would wait for itself, or for threads that have ended."""
-        send = frame = sys._getframe(1)  # noqa: SLF001 - the caller's
-        while frame := frame.f_back:  # type: ignore[assignment]
-            if frame.f_code is send.f_code:  # a signal handler's call within another one
-                return _NONE
-        if sys.is_finalizing():
-            return _NONE
-        turn, place = Lock(), list[Any]()
-        turn.acquire()
-        self._waiting.append((turn, place))
-        try:
-            self._hand_over()  # one may have become free before
-            turn.acquire()
-        except BaseException:  # Ctrl-C
-            try:
-                self._waiting.remove((turn, place))
-            except ValueError:  # another thread hands the place over just now
-                while not place:
-                    sleep(0)
-                self._places.append(place[0])
-                self._hand_over()
-            raise
-        return place[0]
-
-    def _hand_over(self) -> None:
-        """Hand free places over to threads that wait."""
-        while self._waiting:
-            try:
-                free = self._places.pop()
-            except IndexError:
-                return
-            try:
-                turn, place = self._waiting.popleft()
-            except IndexError:
-                self._places.append(free)  # one may begin to wait just now
-            else:
-                place.append(free)
-                turn.release()
-
-    @staticmethod
-    def _released(kept: Any) -> Any:
-        """Give a kept connection back to the pool. Return its place without it."""
-        if kept is None or kept is _NONE:
-            return kept
-        kept.close()
-        return None
+            self._places.give_back()
 
     def _failed(self, error: BaseException) -> Exception:
         """Map the error to a redis-py error, and re-raise anything else. Close idle connections unless the server has answered."""
@@ -176,18 +97,25 @@ class Sender(ResetsInChild):
             raise
         if isinstance(failure, LOST):
             self.close_idle()
+        if is_full(failure):
+            self._places.drop()
         return failure
+
+    def _renew(self) -> None:
+        """Close idle connections, and try again as many as the client may have."""
+        self._renewal = next_renewal()
+        self.close_idle()
+        self._places.restore()
 
     def release_kept(self) -> None:
         """Give the kept connections back to the pool."""
-        for _ in range(len(self._places)):
-            with suppress(IndexError):  # other threads may have taken them
-                self._places.appendleft(self._released(self._places.pop()))
-                self._hand_over()
+        kept = self._kept
+        with suppress(IndexError):  # another thread may have taken the last one
+            while True:
+                kept.pop().close()
 
     def close_idle(self) -> None:
         """Close idle connections."""
-        self._renewal = next_renewal()
         self.release_kept()
         pool = getattr(self._client, "connection_pool", None)  # redis-py follows a cluster itself
         if pool is not None:

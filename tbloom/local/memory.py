@@ -14,32 +14,10 @@ from tbloom.local.contents import Contents
 Lock = AbstractContextManager[Any]
 
 
-class Guard(AbstractContextManager[None]):
-    """Keeps out other threads. Raises TBloomError in a signal handler that interrupts its own thread within the guard."""
-
-    def __init__(self) -> None:
-        self._lock = threading.RLock()
-        self._is_held = False
-
-    def __enter__(self) -> None:
-        self._lock.acquire()
-        if self._is_held:
-            self._lock.release()
-            raise TBloomError(
-                "a signal handler can't use a LocalBloom that is in use by the code that it interrupts"
-            )
-        self._is_held = True
-
-    def __exit__(self, *_: object) -> None:
-        self._is_held = False
-        self._lock.release()
-
-
 class Store(ResetsInChild):
     """The contents of a filter; ``version`` changes with ``contents``."""
 
-    #: Keeps out other threads. A forked child has one of its own: a thread that is gone may have held the parent's.
-    guard: Lock
+    _guard: Any
 
     def __init__(self) -> None:
         self.contents: Contents = Contents()
@@ -48,8 +26,18 @@ class Store(ResetsInChild):
         super().__init__()
 
     def reset(self) -> None:
-        """Makes the guard."""
-        self.guard = Guard()
+        """Make a new guard: in a forked child, a thread that is gone may have held the parent's."""
+        self._guard = threading.RLock()
+
+    @property
+    def guard(self) -> Lock:
+        """Keeps out other threads. Raise TBloomError in a signal handler that interrupts its own thread within the guard."""
+        if self._guard._is_owned():  # noqa: SLF001 - as threading.Condition asks
+            raise TBloomError(
+                "a signal handler can't use a LocalBloom that is in use by the code that it interrupts"
+            )
+        guard: Lock = self._guard
+        return guard
 
     @abstractmethod
     def locked(self, *, is_change: bool = False) -> Lock:

@@ -57,6 +57,32 @@ print(all(answers))
 """
 
 
+#: Calls that are interrupted again and again, as by Ctrl-C; then others make calls.
+_CTRL_C = """
+import random, signal, threading
+store, tries = {store}, 0
+store.add("a")
+signal.signal(signal.SIGALRM, signal.default_int_handler)
+while tries < 500:
+    try:
+        tries += 1
+        signal.setitimer(signal.ITIMER_REAL, random.uniform(0.00005, 0.001))
+        for _ in range(20):
+            store.contains("a")
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        sum(range(100))  # here, an interrupt that came before is raised
+    except KeyboardInterrupt:
+        pass
+answers = []
+threads = [threading.Thread(target=lambda: answers.append(store.contains("a"))) for _ in range(5)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+print(answers)
+"""
+
+
 @pytest.fixture
 def ended(url: str, name: str, tmp_path: Path) -> Callable[..., str]:
     """Runs a program with a store, and returns what it prints, or its error."""
@@ -124,3 +150,11 @@ def test_a_signal_handler_interrupts_a_call_of_its_own_store(
     ended: Callable[..., str], store: str
 ) -> None:
     assert ended(_SIGNALS, store) == "True"
+
+
+@pytest.mark.parametrize("store", [LOCAL, FILE])
+def test_others_make_calls_after_any_number_of_interrupts(
+    ended: Callable[..., str], store: str
+) -> None:
+    """(At this rate, redis-py, hiredis and Python's logging lose locks or crash; see ``engine/test_threads.py``.)"""
+    assert ended(_CTRL_C, store) == str([True] * 5)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
+import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -16,6 +18,7 @@ import pytest
 import redis
 
 from tbloom import AsyncExactFilter
+from tbloom.engine.places import Places
 from tests.helpers.localredis import LocalRedis
 from tests.helpers.making import in_child, needed, needs_fork
 from tests.helpers.servers import Cluster
@@ -162,3 +165,50 @@ def test_a_signal_handler_does_not_wait_for_the_call_that_it_interrupts(
             assert _least_called(seen)
     finally:
         signal.signal(signal.SIGUSR1, before)
+
+
+_INTERRUPTED = """
+import random, signal, sys, threading
+from tbloom.engine.places import Places
+places, tries = Places(2), 0
+
+def call():
+    try:
+        places.take()
+    finally:
+        places.give_back()
+
+signal.signal(signal.SIGALRM, signal.default_int_handler)
+while tries < 5000:
+    try:
+        tries += 1
+        signal.setitimer(signal.ITIMER_REAL, random.uniform(0.00001, 0.0002))
+        for _ in range(200):
+            call()
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        sum(range(100))  # here, an interrupt that came before is raised
+    except KeyboardInterrupt:
+        pass
+threads = [threading.Thread(target=lambda: [call() for _ in range(100)]) for _ in range(5)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+print("all have had their places")
+"""
+
+
+def test_interrupts_lose_no_place() -> None:
+    words = [sys.executable, "-c", _INTERRUPTED]
+    ended = subprocess.run(words, check=False, capture_output=True, text=True, timeout=120)
+    assert "all have had their places\n" == ended.stdout, ended.stderr
+
+
+def test_a_place_that_a_thread_has_left_is_found() -> None:
+    """As after an interrupt of ``give_back``."""
+    places = Places(1)
+    thread = threading.Thread(target=places.take)
+    thread.start()
+    thread.join()
+    places.take()
+    places.give_back()

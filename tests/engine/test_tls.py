@@ -114,3 +114,19 @@ async def test_what_no_further_try_mends_is_not_tried_again(
         server.shutdown()
     assert not is_outage(raised.value)
     assert server.made <= 1
+
+
+def test_another_librarys_tls_error_says_nothing_about_the_server() -> None:
+    """The application calls while it handles an error of its own; an error that is raised from itself has no end of causes."""
+    own = ssl.SSLError(1, "")
+    own.reason = "CERTIFICATE_VERIFY_FAILED"
+    with EXACT.open(f"redis://127.0.0.1:{free_port()}", "any", retry_for=0) as seen:
+        try:
+            raise own
+        except ssl.SSLError:
+            with pytest.raises(redis.ConnectionError) as raised:
+                seen.contains("a")
+    assert is_outage(raised.value)
+    with pytest.raises(redis.ConnectionError) as again:
+        raise raised.value from raised.value
+    assert is_outage(again.value)

@@ -226,14 +226,14 @@ class Committer:
         ]
         if outbox.released:
             calls.append(partial(self._release, outbox.released))
-        errors = list[RedisError]()
+        errors = list[Exception]()
         for call in calls:
             try:
                 call()
-            except RedisError as error:
+            except Exception as error:  # noqa: BLE001 - it is raised
                 errors.append(error)
-        if errors:
-            raise errors[0]
+        if errors:  # one that ends the crawl comes first
+            raise min(errors, key=lambda error: isinstance(error, RedisError))
 
     def _release(self, items: list[bytes]) -> None:
         # In the thread that asks.
@@ -262,9 +262,10 @@ class Committer:
         """Forget pages whose commits had failed, and which a heartbeat has repeated since."""
         if not self._failed:
             return
-        failed = self._seen.uncommitted(page.token.items[0] for page in self._failed)
-        self._have_committed([page for page in self._failed if page.token.items[0] not in failed])
-        self._failed = [page for page in self._failed if page.token.items[0] in failed]
+        items = self._seen.uncommitted(item for page in self._failed for item in page.token.items)
+        failed = [page for page in self._failed if not items.isdisjoint(page.token.items)]
+        self._have_committed([page for page in self._failed if page not in failed])
+        self._failed = failed
 
     @staticmethod
     def _answer(outbox: _Outbox) -> None:
