@@ -33,8 +33,10 @@ class CounterInfo:
     slices: tuple[CountedSlice, ...]
     #: Members with an id in the mapping.
     members: int
-    #: The mapping's memory in Redis, overhead included (or None, as of a slice); ``buckets``: the number of its hashes.
+    #: The mapping's memory in Redis, overhead included; None if the server refuses to tell. Of more than 100 buckets, at most
+    #: 100 are measured.
     mapping_bytes: int | None
+    #: The number of the mapping's hashes.
     buckets: int
     #: See ``TimeBloom.warnings``.
     warnings: tuple[str, ...]

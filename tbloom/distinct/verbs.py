@@ -23,7 +23,7 @@ from tbloom.engine.flow import Call, Flow, request, request_all
 from tbloom.engine.keys import DEFAULT_MAPPING
 from tbloom.engine.methods import verb
 from tbloom.engine.pending import Answers
-from tbloom.engine.server import evictions, memory, total
+from tbloom.engine.server import evictions, memory, memory_of_buckets, total
 from tbloom.engine.urls import ClientOptions
 from tbloom.errors import ConfigError
 
@@ -188,23 +188,32 @@ class CounterVerbs(Store[Client, CounterConfig], Generic[Client, Sets]):
 
     @verb
     def info(self) -> Flow[CounterInfo]:
-        """What the counter and its mapping hold. Sends a command for each bucket of the mapping (about 55 members)."""
+        """Return the contents of the counter and its mapping. The number of commands is bounded."""
         config, keys, whole = self.config, self.config.keys, select(self.config)
         count = yield from self.reader.count(whole)  # compares the parameters
-        warnings, slices = (yield from evictions([keys.config()])), []
+        warnings = yield from evictions([keys.config()])
         found = yield from self.reader.read([whole], lambda _: False)
-        for label, pieces in found.slices[whole].items():
-            fields = yield from request_all([Call(("HLEN", piece.key)) for piece in pieces])
-            chunks = sum(number - 1 for number in fields)  # without the heads
-            taken = total((yield from memory([piece.key for piece in pieces], warnings)))
-            slices.append(CountedSlice(label, sum(piece.ids for piece in pieces), chunks, taken))
+        stored = [piece.key for pieces in found.slices[whole].values() for piece in pieces]
+        replies = yield from request_all([Call(("HLEN", key)) for key in stored])
+        fields = dict(zip(stored, replies, strict=True))
+        sizes = dict(zip(stored, (yield from memory(stored, warnings)), strict=True))
+        slices = [
+            CountedSlice(
+                label,
+                sum(piece.ids for piece in pieces),
+                sum(fields[piece.key] - 1 for piece in pieces),  # without the heads
+                total(sizes[piece.key] for piece in pieces),
+            )
+            for label, pieces in found.slices[whole].items()
+        ]
         [members] = yield from request([Call(("GET", keys.members()))])
         directory = yield from read_directory(config.mapping or config.name, keys.layout())
         buckets = [
             key for some in bucket_keys(keys.ids(directory.generation), directory) for key in some
         ]
         others = [keys.config(), keys.layout(), keys.members(), keys.counters(), keys.forgotten()]
-        mapping_bytes = total((yield from memory(buckets + others, warnings)))
+        taken = yield from memory_of_buckets(buckets, warnings)
+        mapping_bytes = total([taken, *(yield from memory(others, warnings))])
         return CounterInfo(
             name=config.name,
             mapping=config.mapping,

@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from tbloom.engine.flow import Call, Flow, ask_all, request, text
 from tbloom.engine.parameters import StoreConfig, mismatch
 
+#: The most buckets whose memory is measured. They are of about one size, because a hash spreads the items over them.
+_MEASURED = 100
 _UNKNOWN = "the server refuses MEMORY USAGE: the memory is unknown"
 
 
@@ -78,6 +80,13 @@ def memory(keys: Iterable[str], warnings: list[str]) -> Flow[list[int | None]]:
     if None in sizes and _UNKNOWN not in warnings:
         warnings.append(_UNKNOWN)
     return sizes
+
+
+def memory_of_buckets(keys: list[str], warnings: list[str]) -> Flow[int | None]:
+    """Return the memory of all these keys together (see ``memory``). Of more than 100 keys, measure at most 100."""
+    measured = keys[:: -(-len(keys) // _MEASURED) or 1]
+    taken = total((yield from memory(measured, warnings)))
+    return taken and taken * len(keys) // len(measured)
 
 
 def total(figures: Iterable[int | None]) -> int | None:

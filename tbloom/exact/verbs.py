@@ -17,7 +17,7 @@ from tbloom.engine.flow import Call, Flow, request, request_all, text
 from tbloom.engine.methods import verb
 from tbloom.engine.parameters import mismatch
 from tbloom.engine.pending import Answers, answers_of, in_order
-from tbloom.engine.server import check_stored, evictions, memory, total
+from tbloom.engine.server import check_stored, evictions, memory_of_buckets
 from tbloom.engine.urls import ClientOptions
 from tbloom.errors import ConfigError, TBloomError
 from tbloom.exact import calls
@@ -29,8 +29,6 @@ from tbloom.window import from_ms
 
 #: How long an item is remembered by default (s).
 DEFAULT_TTL = 3600
-#: The most buckets whose memory is measured. They are of about one size, because a hash spreads the items over them.
-_MEASURED = 100
 
 
 class ExactArguments(TypedDict, total=False):
@@ -192,15 +190,13 @@ class ExactVerbs(Store[Client, ExactConfig]):
             for counted in (yield from request_all(counts)):
                 items, dead = items + counted[0], dead + counted[1]
         warnings = yield from _warnings(config)
-        measured = buckets[:: -(-len(buckets) // _MEASURED) or 1]
-        taken = total((yield from memory(measured, warnings)))
         return ExactInfo(
             name=config.name,
             shards=config.shards,
             items=items,
             dead=dead,
             buckets=len(buckets),
-            bytes=taken and taken * len(buckets) // len(measured),
+            bytes=(yield from memory_of_buckets(buckets, warnings)),
             warnings=tuple(warnings),
         )
 

@@ -197,3 +197,13 @@ def test_a_mapping_takes_32_bytes_a_member_at_most(
         info = counter.info()
         assert (members + max(0, first - 1), len(buckets)) == (info.members, info.buckets)
         assert 0.9 * taken < info.mapping_bytes < 1.1 * taken
+
+
+def test_info_sends_a_bounded_number_of_commands(own: redis.Redis, name: str) -> None:
+    counter, members = DistinctCounter(own, "one", name), 20_000
+    counter.add_many(map(str, range(members)))
+    before = own.info("stats")["total_commands_processed"]
+    info = counter.info()
+    sent = own.info("stats")["total_commands_processed"] - before
+    assert (members, True) == (info.members, info.buckets > 200)
+    assert sent < 150
