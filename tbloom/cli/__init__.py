@@ -123,7 +123,7 @@ def _missing(error: ModuleNotFoundError, words: list[str]) -> str:
     command = next((word for word in words if word in COMMANDS), None)
     if module in {"", "tbloom"} or command is None:
         raise error
-    return f"{command!r} needs {module}: {install(command, module)}"
+    return f"{command!r} needs {module}: {install(command)}"
 
 
 def _drop_unwritable() -> None:

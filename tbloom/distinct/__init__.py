@@ -1,7 +1,6 @@
 """Distinct counters: exact counts of members, and sets of them."""
 
 from tbloom.distinct.aio import AsyncDistinctCounter, AsyncMemberSet
-from tbloom.distinct.cohorts import Cohort, Retention, funnel, retention
 from tbloom.distinct.info import CountedSlice, CounterInfo
 from tbloom.distinct.sync import DistinctCounter, MemberSet
 from tbloom.errors import MappingFull
@@ -9,13 +8,9 @@ from tbloom.errors import MappingFull
 __all__ = [
     "AsyncDistinctCounter",
     "AsyncMemberSet",
-    "Cohort",
     "CountedSlice",
     "CounterInfo",
     "DistinctCounter",
     "MappingFull",
     "MemberSet",
-    "Retention",
-    "funnel",
-    "retention",
 ]

@@ -142,7 +142,7 @@ class SetVerbs(Countable):
 
     @verb
     def to_roaring(self) -> Flow[bytes]:
-        """The ids in Roaring's portable format, which libraries for Java, Go, C, Rust, Node, ClickHouse and Spark read."""
+        """The ids in Roaring's portable format, which its libraries for Java, Go, C, Rust and Node read."""
         return bytes((yield from self._evaluated()).serialize())
 
     def combined(self, operation: str, other: SetVerbs, argument: str = "set") -> Self:

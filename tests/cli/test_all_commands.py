@@ -35,7 +35,7 @@ from tests.helpers.making import missing
 #: Command lines that print a table, on the server and in the folder of the fixture ``place``.
 TABLES = [
     *("list", "info news", "info news --all", "info exact", "plan", "plan --table"),
-    *("reconfigure news --slices 9", "count show urls", "count list", "count retention urls"),
+    *("reconfigure news --slices 9", "count show urls", "count list"),
     "pages stats {pages}",
 ]
 

@@ -37,7 +37,6 @@ LINES = [
     "count or urls days",
     "count xor urls days",
     "count andnot urls days",
-    "count retention days",
     "count export urls --members {file}",
     "count clear urls --yes",
     "count clear --all --yes",

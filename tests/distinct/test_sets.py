@@ -23,8 +23,7 @@ from hypothesis import strategies as st
 from pyroaring import BitMap
 
 from tbloom import ConfigError, TBloomError
-from tbloom.distinct import Cohort, DistinctCounter, Retention, funnel, retention
-from tests.helpers.clock import Clockwork
+from tbloom.distinct import DistinctCounter
 from tests.helpers.making import Make, missing
 
 CHUNK = 65_536
@@ -131,23 +130,6 @@ async def test_everyone_has_the_members_of_all_counters(make_counter: Make) -> N
     ]
     await a.clear(mapping=True)
     assert 0 == await everyone.count()
-
-
-def test_retention_and_funnel(clockwork: Clockwork, name: str) -> None:
-    url, days = clockwork.server.url, {"granularity": "d", "slices": 5}
-    with DistinctCounter.from_url(url, "a", name, **days) as pages:
-        for day, some in ((3, "abcd"), (4, "abe"), (6, "aef"), (7, "dg")):
-            clockwork.set(f"2019-06-{day:02} 12:00:00")
-            pages.add_many([*some])
-        returned = {0: (2, 0, 1, 1), 1: (0, 1, 0), 2: (0, 0), 3: (0,), 4: ()}
-        sizes = (4, 1, 0, 1, 1)
-        cohorts = [Cohort(f"2019060{3 + n}", sizes[n], returned[n]) for n in range(5)]
-        assert Retention("a", "d", tuple(cohorts)) == retention(pages)
-        newest = (Cohort("20190606", 3, (0,)), Cohort("20190607", 2, ()))
-        assert Retention("a", "d", newest) == retention(pages, 2)
-        first = pages.slice("20190603")
-        assert [4, 2, 1] == funnel(first, pages.slice("20190604"), pages.slice("20190606"))
-        assert [7, 4] == funnel(pages, first)
 
 
 def test_a_set_has_nothing_of_a_mapping_that_is_cleared_while_it_is_asked(

@@ -48,7 +48,6 @@ needs metrics metrics
 needs pages "pages ls a"
 needs demo demo
 needs distinct "count and $NAME $NAME --mapping $NAME-plain"
-needs arrow "count export $NAME --members a.arrow --mapping $NAME-plain"
 """,
     "cli": """
 echo a | tbloom add --create $NAME
@@ -69,11 +68,6 @@ grep "'tbloom/seen': 3," log
     "distinct": """
 echo a | tbloom count add $NAME --mapping $NAME-ids
 tbloom count and $NAME $NAME --mapping $NAME-ids
-""",
-    "arrow": """
-echo a | tbloom count add $NAME --mapping $NAME-arrow --keep-members
-tbloom count export $NAME --mapping $NAME-arrow --members it.parquet
-python -c "import pyarrow.parquet; assert pyarrow.parquet.read_table('it.parquet').num_rows == 1"
 """,
     "metrics": """
 echo a | tbloom add --create $NAME

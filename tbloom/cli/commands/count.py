@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any, BinaryIO
 
 import click
 from redis import ResponseError
 
 from tbloom.cli.commands.counters import PARAMETERS, Counters, instant_of, of_mapping
-from tbloom.cli.commands.counttables import export, retention
 from tbloom.cli.kit import filters, formats, options, output, progress, streams
 from tbloom.cli.kit.command import Group
 from tbloom.cli.kit.errors import CommandError
@@ -29,8 +30,6 @@ def command() -> None:
     """
 
 
-command.add_command(retention)
-command.add_command(export)
 _name = click.argument("name", type=options.text_of)
 
 
@@ -112,6 +111,37 @@ for _verb, _help in (
         verb = click.get_current_context().info_name
         number = getattr(first, f"count_{verb}")(*others)
         output.show({"count": number}, lambda: f"{number}")
+
+
+@command.command(example="tbloom count export pages --members pages.csv")
+@click.argument("name", metavar="NAME[@LABEL]", type=options.text_of)
+@of_mapping
+@click.option(
+    "--members",
+    "file",
+    required=True,
+    type=click.Path(),
+    help="the table, as CSV; -: standard output",
+)
+@options.quiet
+def export(counters: Counters, name: str, file: str) -> None:
+    """Writes ids and members of a counter, or a slice, as a table.
+
+    The mapping must keep its members (tbloom count add --keep-members); of a counter of integers, both columns are the same.
+    """
+    pairs = counters.operand(name).members().pairs()
+    with streams.writing(file) as out:
+        # Members that are not UTF-8 are written as the bytes that they are.
+        text_of_rows = SimpleNamespace(
+            write=lambda row: out.write(row.encode(errors="surrogateescape"))
+        )
+        table = csv.writer(text_of_rows, lineterminator="\n")
+        table.writerow(("id", "member"))
+        for id, member in pairs:
+            shown = member.decode(errors="surrogateescape") if isinstance(member, bytes) else member
+            table.writerow((id, shown))
+    if file != "-":
+        output.summary(f"{file}: {name}")
 
 
 @command.command("list", example="tbloom count list")

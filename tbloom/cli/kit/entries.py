@@ -55,10 +55,8 @@ GROUPS = {
     },
 }
 COMMANDS = {name: entry for group in GROUPS.values() for name, entry in group.items()}
-#: The extras with what parts of commands need.
-_PARTS = {"pyarrow": "arrow"}
 
 
-def install(name: str, module: str = "") -> str:
-    """How the extra is installed that a command needs, or a part of it, which needs the ``module``."""
-    return f"pip install 'tbloom[{COMMANDS[name].extra or _PARTS.get(module, 'distinct')}]'"
+def install(name: str) -> str:
+    """Return how to install the extra that a command, or a part of it, needs."""
+    return f"pip install 'tbloom[{COMMANDS[name].extra or 'distinct'}]'"
