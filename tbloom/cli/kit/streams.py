@@ -15,33 +15,44 @@ from typing import BinaryIO
 
 from tbloom.cli.kit.errors import CommandError, CommandFailed
 from tbloom.cli.kit.formats import counted
+from tbloom.engine.flow import text
 
 #: Bytes per read, and of the longest line.
 _READ_BYTES = 1 << 16
 _LONGEST = 64 << 20
 #: How the name of an output file ends until it is complete; and how old it is (s) when its writer must have been killed.
 _UNFINISHED, _LEFT = ".tbloom-unfinished", 86_400.0
-#: How files of gzip, xz and zstd begin.
-_COMPRESSED = (b"\x1f\x8b", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd")
+#: How a file begins that is not lines of text: its format, and what makes lines of it.
+_NO_LINES = {
+    b"\x1f\x8b": "gzip (see zcat; 'tbloom restore' takes what 'tbloom export' wrote)",
+    b"\xfd7zXZ": "xz (see xzcat)",
+    b"\x28\xb5\x2f\xfd": "zstd (see zstdcat)",
+    **{b"BZh%d1AY&SY" % level: "bzip2 (see bzcat)" for level in range(1, 10)},
+    b"PK\x03\x04": "zip (see unzip -p)",
+}
+#: Editors put one before text in UTF-8, and in UTF-16.
+_BYTE_ORDER_MARK, _OF_UTF_16 = b"\xef\xbb\xbf", (b"\xff\xfe", b"\xfe\xff")
 
 
 def batches(*files: BinaryIO) -> Iterator[list[bytes]]:
-    """Batches of the files' lines, as they can be read without waiting, without line ends and empty lines.
+    """Yield batches of the files' lines, as they can be read without waiting.
 
-    Raises CommandError for a line over 64 MB, and for a compressed file.
+    A line ends in LF, CR or both. Empty lines and byte order marks are left out.
+
+    Raise CommandError for a line over 64 MB, and for a file that is not lines of text.
     """
     for file in files:
         rest: list[bytes] = []
-        size, number = 0, 1
+        size, number, is_begun = 0, 1, False
         while data := file.read1(_READ_BYTES):  # type: ignore[attr-defined] # of a file, and of standard input
-            if number == 1 and not rest and data.startswith(_COMPRESSED):
-                see = "see zcat, xzcat, zstdcat; 'tbloom restore' takes what 'tbloom export' wrote"
-                raise CommandError(f"{file.name}: expected lines, got a compressed file ({see})")
-            ended, end, data = data.rpartition(b"\n")
+            if wrong := _no_lines(data, is_begun=is_begun):
+                raise CommandError(f"{file.name}: expected lines of text, got {wrong}")
+            is_begun = True
+            ends = data.count(b"\n") or data.count(b"\r")
+            ended, end, data = data.replace(b"\r", b"\n").rpartition(b"\n")
             if end:
-                whole = b"".join([*rest, ended])
-                yield _items(whole)
-                number += whole.count(b"\n") + 1
+                yield _items(b"".join([*rest, ended]))
+                number += ends
                 rest, size = [], 0
             rest.append(data)
             size += len(data)
@@ -51,6 +62,18 @@ def batches(*files: BinaryIO) -> Iterator[list[bytes]]:
             yield _items(b"".join(rest))
 
 
+def _no_lines(data: bytes, *, is_begun: bool) -> str | None:
+    """Return what the bytes are if they are not lines of text. If not ``is_begun``, they are the beginning of a file."""
+    before, nul, _ = data.partition(b"\0")
+    if not is_begun:
+        for magic, found in _NO_LINES.items():
+            if data.startswith(magic):
+                return found
+        if nul and data.startswith(_OF_UTF_16):
+            return "UTF-16 (see iconv -f UTF-16 -t UTF-8)"
+    return f"a NUL byte after {text(before[-60:])!r} (see tr '\\0' '\\n')" if nul else None
+
+
 def lines_in(files: Iterable[BinaryIO]) -> int:
     """About how many lines the files have, by their sizes and their first lines; 0 of what is no file, such as a pipe."""
     lines = 0
@@ -58,12 +81,13 @@ def lines_in(files: Iterable[BinaryIO]) -> int:
         about = os.fstat(file.fileno())
         if stat.S_ISREG(about.st_mode):
             first = file.peek(_READ_BYTES)  # type: ignore[attr-defined] # of a file, and of standard input
-            lines += about.st_size * (first.count(b"\n") or 1) // max(1, len(first))
+            ends = first.count(b"\n") or first.count(b"\r") or 1
+            lines += about.st_size * ends // max(1, len(first))
     return lines
 
 
 def _items(data: bytes) -> list[bytes]:
-    return [item for line in data.split(b"\n") if (item := line.rstrip(b"\r"))]
+    return [item for line in data.split(b"\n") if (item := line.removeprefix(_BYTE_ORDER_MARK))]
 
 
 @contextmanager
