@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Any
 
 import redis
 
+from tbloom.bloom import transfer
+from tbloom.bloom.archive import Part, parts_at
 from tbloom.bloom.layout import Layout
-from tbloom.cli.commands import export
-from tbloom.cli.commands.export import Part
-from tbloom.cli.commands.restore import Upload
+from tbloom.cli.kit.filters import of_config
 from tests.simulation.accounts import LENGTH, SLICES
 from tests.simulation.callers import Caller, add_many, clear
 from tests.simulation.network import LOST, Link
@@ -217,12 +217,13 @@ def _clear_and_add(world: World, case: Case) -> None:
 
 def _export(world: World, case: Case) -> None:
     """Another client makes a copy of a filter, as ``tbloom export`` does."""
-    config, client = world.stores[0].config, world.server.client
-    layouts = export._layouts(client, config)
+    config = world.stores[0].config
+    seen = of_config(world.server.client, config)
+    layouts = seen.run(transfer.read_layouts(config))
     parts = {
-        part._replace(items=export._items(client, config, part)): data
-        for part in export.parts_at(config, layouts, world.account.now).values()
-        if (data := export._read(client, config, part))
+        part._replace(items=seen.run(transfer.read_items(config, part))): data
+        for part in parts_at(config, layouts, world.account.now).values()
+        if (data := seen.run(transfer.read_part(config, part)))
     }
     world.account.is_saved()
     restore = partial(_restore, world, case, layouts, parts)
@@ -234,7 +235,7 @@ def _restore(world: World, case: Case, layouts: list[Layout], parts: dict[Part, 
     live = {part: data for part, data in parts.items() if part.expires > world.account.now}
     world.through(_other(world, case), clear(world.account.histories))
     if live:
-        upload = Upload(world.server.client, world.stores[0].config)
+        upload = transfer.Upload(of_config(world.server.client, world.stores[0].config))
         for part, data in live.items():
             upload.send(part, data)
         upload.install(layouts, "")

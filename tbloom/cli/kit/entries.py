@@ -29,8 +29,8 @@ GROUPS = {
     },
     "Moving data": {
         "import": Entry("importing", "Imports what scrapy-redis or Scrapy has seen, or a file."),
-        "export": Entry("export", "Writes a filter into a file."),
-        "restore": Entry("restore", "Restores a filter from an exported file."),
+        "export": Entry("export.export", "Writes a filter into a file."),
+        "restore": Entry("export.restore", "Restores a filter from an exported file."),
     },
     "Watching": {
         "metrics": Entry(

@@ -1,0 +1,192 @@
+"""Writes a filter into a file, and restores it from there.
+
+An exported file has all items that were added before the export began: bits are only ever set, and a part is read after the
+layout that names it. Claims and kept answers are left out, because they belong to running processes, and to this server.
+
+A file is known to be whole before anything is written to a server. Its parts are uploaded under temporary names with a TTL of
+an hour, so the remains of a failed restore expire. Then each shard is installed by one script call.
+
+With several shards, the parameters are stored first, so that crawlers with other parameters are refused from then on. If a
+crawler adds to a shard before the shard is installed, the restore fails, and the shards that were installed are cleared. If the
+server fails or the restore is killed between two shards, the filter is incomplete.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any, BinaryIO
+
+from tbloom.bloom import calls
+from tbloom.bloom.archive import Archive, Manifest, Part, parts_at, writing
+from tbloom.bloom.config import Config, shard_expiry
+from tbloom.bloom.fingerprinter import checked
+from tbloom.bloom.info import items_in
+from tbloom.bloom.layout import Layout
+from tbloom.bloom.sync import TimeBloom
+from tbloom.engine.flow import Call, Flow, Status, request, text
+from tbloom.engine.parameters import refusal
+from tbloom.engine.server import ServerClock, ask_time
+from tbloom.errors import TBloomError
+from tbloom.window import ALWAYS
+
+#: TTL of uploaded parts.
+_LIFE_MS = 3_600_000
+#: Takes the number of bytes that were moved since its last call.
+Advance = Callable[[int], None]
+
+
+def server_time(seen: TimeBloom) -> int:
+    """Return the time of the filter's server (ms)."""
+    clock = ServerClock()
+    seen.run(ask_time(seen.config, clock))
+    return clock.now()
+
+
+def export(seen: TimeBloom, file: BinaryIO, advance: Advance) -> tuple[int, int]:
+    """Write a filter into a file, and return the numbers of its keys and their bytes.
+
+    Raise TBloomError if the filter is cleared or reconfigured meanwhile.
+    """
+    config, found, written = seen.config, dict[str, Part](), 0
+    layouts = seen.run(read_layouts(config))
+    with writing(file) as archive:
+        for name, part in parts_at(config, layouts, server_time(seen)).items():
+            if data := seen.run(read_part(config, part)):
+                archive.add(name, data)
+                found[name] = part
+                written += len(data)
+                advance(len(data))
+        now_known = seen.run(read_layouts(config))
+        if any(a.generation != b.generation for a, b in zip(layouts, now_known, strict=True)):
+            raise _cleared(config)
+        items = {name: seen.run(read_items(config, part)) for name, part in found.items()}
+        [maker] = seen.run(request([Call(("GET", config.keys.fingerprinter()))]))
+        entries = [layout.entries for layout in layouts]
+        archive.finish(Manifest(config.name, config.stored, checked(maker), entries, items))
+    return len(found), written
+
+
+def read_layouts(config: Config) -> Flow[list[Layout]]:
+    """Return the layout of each shard. Raise TBloomError if the filter is being reconfigured."""
+    found = []
+    for shard in range(config.shards):
+        key, state = config.keys.config(shard), config.keys.state(shard)
+        stored, layout = yield from request([Call(("GET", key)), Call(("HGET", state, "layout"))])
+        if stored is not None and text(stored) != config.stored:
+            raise TBloomError(
+                f"filter {config.name!r}: its parameters are being changed; try again later"
+            )
+        found.append(Layout(config, text(layout or ""), shard))
+    return found
+
+
+def read_part(config: Config, part: Part) -> Flow[bytes]:
+    """Return the bytes of a part; none if it does not exist."""
+    key = config.keys.slice(part.label, part.shard, part.number)
+    [data] = yield from request([Call(("GET", key))])
+    if data and len(data) != part.size:
+        raise _cleared(config)
+    return data or b""
+
+
+def read_items(config: Config, part: Part) -> Flow[int]:
+    """Return the number of items in a part now: at least those that were read."""
+    field = config.keys.field(part.label, part.number)
+    [count] = yield from request([Call(("HGET", config.keys.state(part.shard), field))])
+    return items_in(count)
+
+
+def _cleared(config: Config) -> TBloomError:
+    return TBloomError(f"filter {config.name!r} was cleared, or expired, during the export")
+
+
+def restore(
+    seen: TimeBloom,
+    archive: Archive,
+    parts: dict[Part, str],
+    old: TimeBloom | None,
+    advance: Advance,
+) -> None:
+    """Restore these parts of an archive as a filter. Clear the ``old`` one once all parts are uploaded."""
+    upload = Upload(seen)
+    try:
+        for part, name in parts.items():
+            upload.send(part, archive.read(name))
+            advance(part.size)
+        if old is not None:
+            old.clear()
+        upload.install(archive.layouts(seen.config), archive.manifest.fingerprinter)
+    finally:
+        upload.remove()
+
+
+class Upload:
+    """The parts of a filter, under temporary names until they are installed."""
+
+    def __init__(self, seen: TimeBloom) -> None:
+        self._seen = seen
+        self._config = seen.config
+        self._token = secrets.token_hex(8)
+        self._keys: dict[Part, str] = {}
+
+    def send(self, part: Part, data: bytes) -> None:
+        """Upload a part."""
+        key = self._config.keys.incoming(part.label, part.shard, part.number, self._token)
+        self._keys[part] = key
+        self._run(Call(("SET", key, data, "PX", _LIFE_MS)))
+
+    def install(self, layouts: Sequence[Layout], fingerprinter: str) -> None:
+        """Install all parts, by one script call for each shard."""
+        config, keys = self._config, self._config.keys
+        expires = shard_expiry(config, max(part.expires for part in self._keys), None)
+        until = () if expires == ALWAYS.end else ("PXAT", expires)
+        parameters = Call(("SET", keys.root, config.stored, "NX", *until))
+        if config.shards > 1 and self._run(parameters) is None:
+            raise self._begun()
+        try:
+            for shard, layout in enumerate(layouts):
+                parts = [part for part in self._keys if part.shard == shard]
+                if parts:  # other shards have no items
+                    self._install(shard, layout, parts)
+        except BaseException:
+            with suppress(Exception):
+                if config.shards > 1:  # with one, nothing was changed
+                    self._seen.clear()
+            raise
+        self._keys.clear()
+        if fingerprinter:
+            self._run(Call(("SET", keys.fingerprinter(), fingerprinter, *until)))
+
+    def remove(self) -> None:
+        """Delete the parts that were not installed."""
+        with suppress(Exception):  # they expire anyway
+            for key in self._keys.values():
+                self._run(Call(("UNLINK", key)))
+
+    def _install(self, shard: int, layout: Layout, parts: list[Part]) -> None:
+        restored = [
+            (part.label, part.number, part.items, shard_expiry(self._config, part.expires, shard))
+            for part in parts
+        ]
+        incoming = [self._keys[part] for part in parts]
+        call = calls.restore_shard(self._config, shard, layout.entries, incoming, restored)
+        status, payload = self._run(call)
+        if status == Status.MISMATCH:
+            raise self._begun()
+        if status == Status.DAMAGED:
+            raise TBloomError(
+                "the server dropped a key before the upload was complete; nothing was restored"
+            )
+        if status != Status.OK:
+            raise refusal(self._config, status, payload)
+
+    def _run(self, call: Call) -> Any:
+        [reply] = self._seen.run(request([call]))
+        return reply
+
+    def _begun(self) -> TBloomError:
+        return TBloomError(
+            f"a crawler has created filter {self._config.name!r} meanwhile; stop the crawlers, and restore it with --replace"
+        )
