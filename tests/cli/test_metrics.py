@@ -19,7 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tbloom import ConfigError, ExactFilter, TimeBloom
 from tbloom.bloom.info import FilterInfo
 from tbloom.cli.kit import formats
-from tbloom.cli.metrics import FilterCollector
+from tbloom.metrics import FilterCollector
 from tests.helpers.commands import refused, started, tbloom
 from tests.helpers.localredis import OLDEST, LocalRedis
 from tests.helpers.making import needed

@@ -11,8 +11,8 @@ import redis
 from prometheus_client import CollectorRegistry, generate_latest
 
 from tbloom import TimeBloom
-from tbloom.cli.metrics import FilterCollector
 from tbloom.exact import ExactFilter
+from tbloom.metrics import FilterCollector
 from tests.helpers.commands import tbloom
 from tests.helpers.localredis import LocalRedis
 from tests.helpers.making import needed

@@ -48,7 +48,7 @@ def metrics(names: tuple[str, ...], server: Server, port: int, host: str, every:
     """
     import prometheus_client as prometheus  # noqa: PLC0415 - the help does without
 
-    from tbloom.cli.metrics import FilterCollector  # noqa: PLC0415 - the same
+    from tbloom.metrics import FilterCollector  # noqa: PLC0415 - the same
 
     # A wrong name is an error now; later it would only be tbloom_filter_up.
     list(map(server.filter, names))

@@ -12,8 +12,8 @@ from typing import Any, Self
 from redis import RedisError
 from redis.exceptions import RedisClusterException
 
-from tbloom import TimeBloom
 from tbloom.bloom.info import FilterInfo, SliceInfo
+from tbloom.bloom.sync import TimeBloom
 from tbloom.engine.retries import as_redis_error, is_outage
 from tbloom.errors import ConfigError, TBloomError
 
@@ -21,7 +21,7 @@ try:
     from prometheus_client.core import GaugeMetricFamily
     from prometheus_client.registry import Collector
 except ModuleNotFoundError as error:
-    message: str = f"tbloom.cli.metrics needs {error.name}: pip install 'tbloom[metrics]'"
+    message: str = f"tbloom.metrics needs {error.name}: pip install 'tbloom[metrics]'"
     raise ModuleNotFoundError(message, name=error.name) from None
 
 #: Each filter's name with its FilterInfo, or the error that it raises; none of a filter whose server is known not to answer.
@@ -94,17 +94,17 @@ class FilterCollector(Collector):
 
     @classmethod
     def reading(cls, infos: Callable[[], Infos], max_age: float, names: Sequence[str] = ()) -> Self:
-        """One of the filters that ``infos`` finds when it is asked; those of these ``names`` are there in any case."""
+        """Return a collector of the filters that ``infos`` finds at each scrape, and of these ``names`` in any case."""
         made = cls(max_age=max_age)
         made._infos, made._names = infos, names
         return made
 
     def describe(self) -> list[GaugeMetricFamily]:
-        """The families without values, for a registry that needs their names while Redis may be down."""
+        """Return the families without values, for a registry that needs their names while Redis may be down."""
         return [*_families().values()]
 
     def collect(self) -> list[GaugeMetricFamily]:
-        """Called by the registry for each scrape."""
+        """Return the families; the registry calls this for each scrape."""
         with self._lock:
             if time.monotonic() >= self._read_again_at:
                 self._found = self._read()
@@ -131,7 +131,7 @@ class FilterCollector(Collector):
         return [*families.values()]
 
     def _log(self, troubles: dict[str, Exception]) -> None:
-        """Logs each trouble when it begins, when its kind changes, and when it ends."""
+        """Log each trouble when it begins, when its kind changes, and when it ends."""
         for what, error in troubles.items():
             # The type is compared, because a cluster's client names another node in each text.
             if type(error) is not self._troubles.get(what):
@@ -142,7 +142,7 @@ class FilterCollector(Collector):
 
 
 def _families() -> dict[str, GaugeMetricFamily]:
-    """The metric families by name, without values."""
+    """Return the metric families by name, without values."""
     helps = [
         ("tbloom_up", "1 if Redis answered when the filters were last read, else 0.", []),
         ("tbloom_filter_up", "1 if the filter could be read, else 0.", ["filter"]),
@@ -153,7 +153,7 @@ def _families() -> dict[str, GaugeMetricFamily]:
 
 
 def _add(families: dict[str, GaugeMetricFamily], filter: str, info: FilterInfo | None) -> None:
-    """Adds a filter; one that can't be read has no values, and what the server refuses to tell has none."""
+    """Add a filter's samples. If it can't be read, or the server refuses to tell, there are no values."""
     labels = {"filter": filter}
     families["tbloom_filter_up"].add_sample("tbloom_filter_up", labels, info is not None)
     if info is None:
@@ -183,7 +183,7 @@ def _infos(filters: Sequence[TimeBloom]) -> Infos:
 
 
 def _server(client: Any) -> Any:
-    """An id of the client's server; for a cluster or a Sentinel, of the client."""
+    """Return an id of the client's server; for a cluster or a Sentinel, of the client."""
     pool = getattr(client, "connection_pool", None)
     values = getattr(pool, "connection_kwargs", {})
     address = values.get("path") or (values.get("host"), values.get("port"))
