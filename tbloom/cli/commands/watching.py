@@ -7,7 +7,7 @@ import logging
 import math
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, time, timedelta
 from typing import NamedTuple
 
 import click
@@ -25,6 +25,10 @@ PORT, EVERY = 9185, 5.0
 
 #: Longer tables of slices are folded.
 _MAX_ROWS = 31
+#: The steps of an axis, at most; and how many times as high as the highest bar a line may be.
+_STEPS, _MOST_ABOVE = 4, 10
+_KB = 1024
+_MOST_OF_A_YEAR = timedelta(days=300)
 
 
 @click.command(cls=Command, example="tbloom metrics news --port 9185")
@@ -114,6 +118,7 @@ def report(names: tuple[str, ...], server: Server, file: str) -> int:
         version=__version__,
         advice=advice,
         charts=charts,
+        dates=dates,
         periods=formats.PERIODS,
         max_rows=_MAX_ROWS,
     )
@@ -129,25 +134,85 @@ class Chart(NamedTuple):
 
     title: str
     values: list[float]
+    #: Writes a value; and a tick of the axis.
     written: Callable[[float], str]
+    tick: Callable[[float], str]
     line_name: str = ""
     line: float | None = None
+    #: The smallest distance of two ticks, of which others are multiples; None: any.
+    unit: int | None = None
 
-    def is_over(self, value: float) -> bool:
-        """True if the value is well over the line."""
-        return self.line is not None and value > KEPT * self.line
+    @property
+    def is_line_shown(self) -> bool:
+        """False if no bar could be seen below the line, which is more than ten times as high as the highest one."""
+        highest = max(self.values)
+        return self.line is not None and (not highest or self.line <= _MOST_ABOVE * highest)
+
+    @property
+    def ticks(self) -> list[float]:
+        """Round numbers from 0 to above the highest bar and the line, at most five."""
+        highest = max(*self.values, self.line or 0) if self.is_line_shown else max(self.values)
+        if not highest:
+            return [0]
+        if self.unit == _KB:
+            step = 2.0 ** math.ceil(math.log2(highest / _STEPS))
+        else:
+            power = 10.0 ** math.floor(math.log10(highest / _STEPS))
+            step = next(power * n for n in (1, 2, 5, 10) if highest <= _STEPS * power * n)
+        step = max(step, self.unit or 0)
+        return [n * step for n in range(math.ceil(highest / step) + 1)]
+
+    def over(self, value: float) -> float:
+        """Return what of a bar is above the line; 0 if it is not well above."""
+        line = value if self.line is None else self.line
+        return value - line if value > KEPT * line else 0
 
 
 def charts(info: FilterInfo) -> list[Chart]:
-    """Items, error rate, fill ratio and memory, if it is known, of each slice."""
+    """Return the charts of items, error rate, fill ratio and memory, if it is known, of each slice."""
     slices, capacity = info.slices, info.capacity
     share = slice_rate(info.promised_error_rate, len(slices))
     full = -math.expm1(-info.hashes * capacity / info.bits) if capacity else None
     rates, fills = [s.error_rate for s in slices], [s.fill_ratio for s in slices]
     sizes: list[float] = [] if info.bytes is None else [s.bytes or 0 for s in slices]
+    made_for = info.bits / 8 if capacity else None
     return [
-        Chart("Items", [s.items for s in slices], "{:,}".format, "capacity", capacity),
-        Chart("Error rate", rates, formats.rate, "a slice's share", share),
-        Chart("Fill ratio", fills, "{:.3%}".format, "at capacity", full),
-        *([Chart("Memory", sizes, formats.size)] if sizes else []),
+        Chart(
+            "Items",
+            [s.items for s in slices],
+            "{:,}".format,
+            formats.short,
+            "capacity",
+            capacity,
+            1,
+        ),
+        Chart("Error rate", rates, formats.rate, formats.rate, "a slice's share", share),
+        Chart(
+            "Fill ratio",
+            fills,
+            "{:.3%}".format,
+            lambda ratio: f"{100 * ratio:.3g} %",
+            "at capacity",
+            full,
+        ),
+        *(
+            [Chart("Memory", sizes, formats.size, _tick_of_bytes, "made for", made_for, _KB)]
+            if sizes
+            else []
+        ),
     ]
+
+
+def dates(info: FilterInfo) -> list[str]:
+    """Return when each slice begins, as short as the window allows; the slices' labels without a window."""
+    starts = [slice.start for slice in info.slices if slice.start]
+    if not starts:
+        return [slice.label for slice in info.slices]
+    form = "%d %b" if all(at.time() == time.min for at in starts) else "%d %b %H:%M"
+    if starts[-1] - starts[0] > _MOST_OF_A_YEAR:
+        form = "%b %Y"
+    return [at.strftime(form) for at in starts]
+
+
+def _tick_of_bytes(size: float) -> str:
+    return formats.size(size).replace(".0 ", " ")

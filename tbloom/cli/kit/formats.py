@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
+_K, _THOUSANDS = 1000, ("", "k", "M", "G")
 _KB = 1024
 _UNITS = ("B", "KB", "MB", "GB", "TB")
 #: The calendar's granularities.
@@ -18,6 +19,14 @@ def size(number: float | None) -> str:
     while abs(number) >= _KB and power < len(_UNITS) - 1:
         number, power = number / _KB, power + 1
     return f"{number:.{1 if power else 0}f} {_UNITS[power]}"
+
+
+def short(number: float) -> str:
+    """Return a round number for an axis: ``150 k``, ``2.5 M``."""
+    power = 0
+    while abs(number) >= _K and power < len(_THOUSANDS) - 1:
+        number, power = number / _K, power + 1
+    return f"{number:g} {_THOUSANDS[power]}".rstrip()
 
 
 def rate(chance: float) -> str:
