@@ -21,7 +21,7 @@ class AsyncLocalBloom(LocalVerbs, AsyncVerbs):
     """
 
     async def run(self, flow: Flow[T]) -> T:
-        """The answer of a flow."""
+        """Run a flow and return its result."""
         work = asyncio.ensure_future(asyncio.to_thread(next, flow))
         try:
             await asyncio.shield(work)
@@ -29,13 +29,13 @@ class AsyncLocalBloom(LocalVerbs, AsyncVerbs):
             while not work.done():
                 with suppress(asyncio.CancelledError):
                     await asyncio.wait([work])
-            work.exception()  # else asyncio says that nobody asked for it
+            work.exception()  # otherwise asyncio logs an exception that was never retrieved
             flow.close()  # so that it notes the cancellation
             raise
         return answer_of(flow)
 
     async def aclose(self) -> None:
-        """Releases the memory, or the file. The filter can't be used after this."""
+        """Release the memory, or the file. The filter can't be used after this."""
         await asyncio.to_thread(self._protocol.close)
 
     async def __aenter__(self) -> Self:

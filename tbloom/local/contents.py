@@ -1,4 +1,4 @@
-"""What a filter without a server holds besides its bits: the keys that Redis would have."""
+"""The contents of a filter without a server, except its bits: what Redis would keep in keys."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class LayoutEntry(NamedTuple):
 class Contents:
     """The parameters, the layouts and the parts. A store's contents are never changed: see ``copy``."""
 
-    #: The parameters, as ``Config.stored``; '' where there are none.
+    #: The parameters, as ``Config.stored``; '' if there are none.
     stored: str = ""
     #: When the newest slice leaves the window, and the parameters with it (ms).
     expires: int = 0
@@ -39,16 +39,16 @@ class Contents:
     epoch: int = 0
 
     def parameters(self, now: int) -> str:
-        """The parameters; '' where there are none, or all slices have left the window."""
+        """Return the parameters; '' if there are none, or all slices have left the window."""
         return self.stored if now < self.expires else ""
 
     def layout(self, shard: int, now: int) -> str:
-        """The text of a shard's layout."""
+        """Return the text of a shard's layout; '' if it has none."""
         entry = self.layouts.get(shard)
         return entry.text if entry and now < entry.expires else ""
 
     def copy(self, now: int) -> Contents:
-        """A copy to be changed and saved, without what has left the window."""
+        """Return a copy to change and save, without what has left the window."""
         return Contents(
             self.stored,
             self.expires,
@@ -58,23 +58,23 @@ class Contents:
         )
 
     def cleared(self) -> Contents:
-        """Empty contents, to follow these."""
+        """Return empty contents, of the next epoch."""
         return Contents(epoch=self.epoch + 1)
 
     def keep(self, stored: str, expires: int) -> None:
-        """Stores the parameters, or keeps them for longer."""
+        """Store the parameters, or extend their lifetime."""
         if stored != self.stored:
             self.layouts, self.parts, self.expires = {}, {}, 0
             self.epoch += bool(self.stored)
         self.stored, self.expires = stored, max(expires, self.expires)
 
     def keep_layout(self, shard: int, text: str, expires: int) -> None:
-        """Gives a shard another layout. It never leaves earlier than before: the clock may be set back."""
+        """Set a shard's layout. It never expires earlier than before, because the clock may be set back."""
         before = self.layouts.get(shard)
         self.layouts[shard] = LayoutEntry(text, max(expires, before.expires if before else 0))
 
     def to_text(self) -> str:
-        """The contents as text, for a file."""
+        """Return the contents as text, for a file."""
         return json.dumps(
             [self.stored, self.expires, self.layouts, self.parts, self.epoch],
             separators=(",", ":"),
@@ -82,7 +82,7 @@ class Contents:
 
     @classmethod
     def from_text(cls, text: str) -> Contents:
-        """The contents of a text that ``to_text`` has written."""
+        """Return the contents of a text that ``to_text`` has made."""
         stored, expires, layouts, parts, epoch = json.loads(text)
         return cls(
             stored,

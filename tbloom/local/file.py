@@ -1,4 +1,4 @@
-"""Where a filter without a server keeps its contents: in one file, which several processes map.
+"""The contents of a filter without a server in one file, which several processes map.
 
 ::
 
@@ -13,8 +13,8 @@ A file is changed under an exclusive lock, and read under a shared one (``flock`
 
 **Crash order.** A change of the directory first writes zeros where new parts will be: then a full disk is an OSError now,
 and no SIGBUS later. Next it writes the other directory and its slot, and last the sequence number, one word. A process
-that is killed before that has changed nothing: the old directory is intact, and so is all that it names. (Therefore the
-room of a part that has left the window is used again by the next change only.) ``add`` raises a part's count and then
+that is killed before that has changed nothing: the old directory is intact, and so is all that it names. (Therefore only
+the next change reuses the room of an expired part.) ``add`` raises a part's count and then
 sets bits: a kill in between leaves a count that is too high by one, and loses no item that was answered.
 The same holds for a crash of the machine as far as its kernel has written the file: it does so every half minute
 or so, and writes the directory at once.
@@ -83,20 +83,20 @@ class FileStore(Store):
             raise
 
     def reset(self) -> None:
-        """Closes an open file, whose lock is the parent's."""
+        """Close an open file, whose lock is the parent's."""
         super().reset()
         if self._fd >= 0:
             os.close(self._fd)
         self._fd = -1
 
     def __del__(self) -> None:
-        """Closes the file. (The mapping closes itself.)"""
+        """Close the file. The mapping closes itself."""
         if self._fd >= 0:
             os.close(self._fd)
 
     @contextmanager
     def locked(self, *, is_change: bool = False) -> Iterator[None]:
-        """Locks out other processes, and reads the directory if another one has changed it."""
+        """Lock out other processes, and read the directory if another one has changed it."""
         with self.guard:
             self._check_open()
             if is_change and self._readonly:
@@ -112,14 +112,14 @@ class FileStore(Store):
                 fcntl.flock(self._fd, fcntl.LOCK_UN)
 
     def buffer(self, key: str) -> memoryview:
-        """The bytes of a part."""
+        """Return the bytes of a part."""
         part = self.contents.parts[key]
         return self._view[part.offset : part.offset + part.size]
 
     def save(self, contents: Contents) -> None:
-        """Replaces the contents: see above for the order."""
+        """Replace the contents. The module's docstring has the order."""
         kept = self.contents.parts if contents.epoch == self.contents.epoch else {}
-        # What has left the window is taken too: this change may be cut short.
+        # The regions of expired parts stay taken, because this change may be cut short.
         taken = [(0, GRID), self._directory(self.version)[:2]]
         taken += [(part.offset, part.size) for part in self.contents.parts.values()]
         for key, part in contents.parts.items():
@@ -141,7 +141,7 @@ class FileStore(Store):
         self.contents, self.version = contents, sequence
 
     def close(self) -> None:
-        """Releases the file. (Its mapping ends with the last view of a part.)"""
+        """Release the file. Its mapping ends with the last view of a part."""
         if self._fd >= 0:
             os.close(self._fd)
         self._fd, self._is_closed = -1, True
@@ -149,7 +149,7 @@ class FileStore(Store):
         self.contents = Contents()
 
     def _open(self, flags: int = 0) -> int:
-        """Opens the file. Raises ConfigError where that can't be done, TBloomError where it is another one than before."""
+        """Open the file. Raise ConfigError if that can't be done, TBloomError if it is not the same file as before."""
         flags |= os.O_RDONLY if self._readonly else os.O_RDWR
         try:
             fd = os.open(self.path, os.O_NONBLOCK | flags, 0o666)
@@ -167,14 +167,16 @@ class FileStore(Store):
         if self._identity is None:
             raise ConfigError("path", self.path, "a regular file")
         raise TBloomError(
-            f"{self.path!r} was deleted or replaced while it was in use; open the filter anew (to forget what it holds, clear() it)"
+            f"{self.path!r} was deleted or replaced while it was in use; open the filter again (to forget what it holds, clear() it)"
         )
 
     def _begin_file(self) -> None:
-        """Begins an empty file, unless it is only read; refuses one that tbloom did not write."""
+        """Write the head of an empty file, unless it is only read. Raise ConfigError if tbloom did not write the file."""
         size = os.fstat(self._fd).st_size
         head = os.pread(self._fd, GRID, 0)
-        is_empty = not head.strip(b"\0") and size <= GRID  # new, or its maker was killed
+        is_empty = (
+            not head.strip(b"\0") and size <= GRID
+        )  # new, or the process that made it was killed
         if is_empty and not self._readonly:
             self._write(0, MAGIC.ljust(GRID, b"\0"))
         elif head[: len(MAGIC)] != MAGIC or size < GRID:
@@ -182,7 +184,7 @@ class FileStore(Store):
             raise ConfigError("path", self.path, expected)
 
     def _map(self) -> None:
-        """Maps the whole file as it is now. Views of an earlier mapping stay valid: both show the file."""
+        """Map the whole file as it is now. Views of an earlier mapping stay valid: both show the file."""
         fd, access = self._open(), mmap.ACCESS_READ if self._readonly else mmap.ACCESS_WRITE
         try:
             self._view = memoryview(mmap.mmap(fd, 0, access=access))
@@ -190,7 +192,7 @@ class FileStore(Store):
             os.close(fd)
 
     def _read(self) -> None:
-        """Reads the directory."""
+        """Read the directory."""
         self._map()
         sequence = self._sequence()
         begin, length, checksum = self._directory(sequence)
@@ -212,7 +214,7 @@ class FileStore(Store):
         return int(sequence)
 
     def _directory(self, sequence: int) -> tuple[int, int, int]:
-        """Where the directory of this sequence number begins, its length, and its checksum."""
+        """Return the offset, the length and the checksum of the directory with this sequence number."""
         begin, length, checksum = _SLOT.unpack_from(
             self._view, _SLOTS_AT + sequence % 2 * _SLOT.size
         )
@@ -225,7 +227,7 @@ class FileStore(Store):
 
 
 def _take(taken: list[tuple[int, int]], length: int) -> int:
-    """Takes the first free region of this length; returns where it begins. ``taken``: where others begin, and their lengths."""
+    """Take the first free region of this length, and return its offset. ``taken`` has the offsets and lengths of the others."""
     begin = 0
     for other, size in sorted(taken):
         if other - begin >= length:

@@ -10,9 +10,9 @@ from tbloom.window import ALWAYS, Slice, from_ms
 
 
 def overview(protocol: Protocol) -> FilterInfo:
-    """What the filter holds."""
+    """Return the result of ``info()``."""
     with protocol.store.locked():
-        current = protocol.current(protocol.agree())
+        current = protocol.current(protocol.check_parameters_and_now())
         slices = [_slice_info(protocol, current, slice) for slice in reversed(current.slices)]
     return filter_info(protocol.config, slices)
 

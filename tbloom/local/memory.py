@@ -1,4 +1,4 @@
-"""Where a filter without a server keeps its contents: in the memory of this process."""
+"""The contents of a filter without a server in the memory of this process."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Store(ResetsInChild):
 
     @property
     def guard(self) -> Lock:
-        """Keeps out other threads. Raise TBloomError in a signal handler that interrupts its own thread within the guard."""
+        """Return what locks out other threads. Raise TBloomError in a signal handler that interrupts its own thread within the guard."""
         if self._guard._is_owned():  # noqa: SLF001 - as threading.Condition asks
             raise TBloomError(
                 "a signal handler can't use a LocalBloom that is in use by the code that it interrupts"
@@ -41,21 +41,25 @@ class Store(ResetsInChild):
 
     @abstractmethod
     def locked(self, *, is_change: bool = False) -> Lock:
-        """Locks out other threads and processes, if they look at what changes, or change it. Raises TBloomError where the
-        store is closed."""
+        """Lock out other threads and processes; with ``is_change``, also those that only read.
+
+        Raise TBloomError if the store is closed.
+        """
 
     @abstractmethod
     def buffer(self, key: str) -> memoryview:
-        """The bytes of a part, valid until ``version`` changes."""
+        """Return the bytes of a part, valid until ``version`` changes."""
 
     @abstractmethod
     def save(self, contents: Contents) -> None:
-        """Replaces the contents, and notes in the new ones where the parts are. New parts begin empty.
-        Raises OSError, with nothing changed, where there is no room for them."""
+        """Replace the contents, and set the offsets of the parts in the new ones. New parts are empty.
+
+        Raise OSError, with nothing changed, if there is no room for them.
+        """
 
     @abstractmethod
     def close(self) -> None:
-        """Releases everything."""
+        """Release everything."""
 
     def _check_open(self) -> None:
         if self._is_closed:
@@ -70,16 +74,16 @@ class MemoryStore(Store):
         super().__init__()
 
     def locked(self, *, is_change: bool = False) -> Lock:  # noqa: ARG002
-        """The guard: no other process has the store."""
+        """Return the guard: no other process has the store."""
         self._check_open()
         return self.guard
 
     def buffer(self, key: str) -> memoryview:
-        """The bytes of a part."""
+        """Return the bytes of a part."""
         return memoryview(self._bytes[key])
 
     def save(self, contents: Contents) -> None:
-        """Replaces the contents."""
+        """Replace the contents."""
         before = self._bytes if contents.epoch == self.contents.epoch else {}
         # Made before anything changes: memory may be short.
         self._bytes = {
@@ -90,6 +94,6 @@ class MemoryStore(Store):
         self.version += 1
 
     def close(self) -> None:
-        """Releases the memory."""
+        """Release the memory."""
         self.save(Contents())
         self._is_closed = True

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from tbloom.bloom.config import shard_expiry
 from tbloom.bloom.layout import MAX_PARTS
-from tbloom.bloom.layout import Part as Size
+from tbloom.bloom.layout import Part as PartSize
 from tbloom.errors import ConfigMismatch, FilterFull, TBloomError
 from tbloom.local.contents import PartEntry
 from tbloom.local.protocol import Protocol
@@ -18,7 +18,7 @@ from tbloom.local.shard import HEADER_BYTES, key_of, part_bytes, part_of, parts_
 class _Copy(NamedTuple):
     """A part: its size, the number of its items, and its bits as a number."""
 
-    size: Size
+    size: PartSize
     items: int
     bits: int
 
@@ -28,13 +28,13 @@ _Copies = dict[tuple[str, int], list[_Copy]]
 
 
 def merge(protocol: Protocol, others: list[Protocol]) -> None:
-    """Adds all that the others hold in slices that are live now. Raises ConfigMismatch or FilterFull, with nothing changed."""
+    """Add the items of the others' live slices. Raise ConfigMismatch or FilterFull, with nothing changed."""
     found = []
     for other in others:
         with other.store.locked():
-            found.append(_copies(other, other.agree()))
+            found.append(_copies(other, other.check_parameters_and_now()))
     with protocol.store.locked(is_change=True):
-        now, config = protocol.agree(), protocol.config
+        now, config = protocol.check_parameters_and_now(), protocol.config
         for theirs in [other.config for other in others]:
             if theirs.stored != config.stored:
                 differing = config.differences(theirs.stored)
@@ -51,7 +51,7 @@ def merge(protocol: Protocol, others: list[Protocol]) -> None:
 
 
 def _copies(protocol: Protocol, now: int) -> _Copies:
-    """What the filter holds; it is locked."""
+    """Return the parts of a locked filter."""
     current = protocol.current(now)
     return {
         (label, shard): [
@@ -65,8 +65,10 @@ def _copies(protocol: Protocol, now: int) -> _Copies:
 
 
 def _joined(protocol: Protocol, own: list[_Copy], others: list[_Copy]) -> list[_Copy]:
-    """The parts of a slice with those of another filter: in the place of one of the same size, where both together fit
-    into it, else as further parts."""
+    """Return the parts of a slice, joined with those of another filter.
+
+    A part is united with one of the same size that has room for both; otherwise it becomes a further part.
+    """
     parts, config = [*own], protocol.config
     for other in others:
         same_size = [(number, part) for number, part in enumerate(parts) if part.size == other.size]
@@ -77,7 +79,7 @@ def _joined(protocol: Protocol, own: list[_Copy], others: list[_Copy]) -> list[_
             if one.items <= max(items, other.items, one.size.capacity)
         ]
         if fitting:
-            # Where most of its items are already: else filters that merge each other again and again would get ever more parts.
+            # The one that has most of its items already. Otherwise filters that merge each other repeatedly would get ever more parts.
             _, number, parts[number] = min(fitting)
         elif parts and not config.grow:
             raise FilterFull(config.name, config.first_capacity)
@@ -91,8 +93,10 @@ def _joined(protocol: Protocol, own: list[_Copy], others: list[_Copy]) -> list[_
 
 
 def _both(one: _Copy, other: _Copy) -> _Copy:
-    """The items of two parts of one size. Their number is estimated from the bits: the share that is not set is
-    e^(-items * hashes / bits)."""
+    """Return the union of two parts of one size.
+
+    The number of items is estimated from the bits: the share that is not set is e^(-items * hashes / bits).
+    """
     size, bits = one.size, one.bits | other.bits
     if bits in (one.bits, other.bits):
         return one if bits == one.bits else other
@@ -103,12 +107,12 @@ def _both(one: _Copy, other: _Copy) -> _Copy:
 
 
 def _write(protocol: Protocol, now: int, merged: _Copies) -> None:
-    """Writes these slices."""
+    """Write these slices."""
     store, config, current = protocol.store, protocol.config, protocol.current(now)
     expires = {slice.label: config.window.expires(slice) for slice in current.slices}
     contents = store.contents.copy(now)
     contents.keep(config.stored, current.expires_at(0))
-    changed: dict[int, dict[str, list[Size]]] = {}
+    changed: dict[int, dict[str, list[PartSize]]] = {}
     for (label, shard), parts in merged.items():
         for number, copy in enumerate(parts):
             entry = PartEntry(shard_expiry(config, expires[label], shard), part_bytes(copy.size))

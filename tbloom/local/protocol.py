@@ -38,17 +38,17 @@ class Protocol:
         self.store: Store = store
         #: The time (ms). Tests set it.
         self.clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000
-        #: New items whose answer did not reach the client: kept for the next call, as on Redis.
+        #: New items whose answer did not reach the caller, kept for the next call, as on Redis.
         self.pending_answers: PendingAnswers = PendingAnswers()
         self._generation = ""
-        #: The current slice and the shards' parts, as they were found at this version of the store.
+        #: The current slice and the shards' parts, as read at ``_version`` of the store.
         self._current: View | None = None
-        #: By their numbers, and the age of the slice that new items go into.
+        #: By shard, and by the age of the slice that new items go into.
         self._shards: dict[tuple[int, int], Shard] = {}
         self._version = -1
 
     def add_many(self, digests: list[bytes], within: int | None, keep: int | None) -> list[bytes]:
-        """Adds the items; returns the new ones."""
+        """Add the items, and return the new ones."""
         age = check_keep(keep, within, self.config.slices)
         within, pending = check_within(within, self.config.slices), self.pending_answers
         if pending.has_any:
@@ -57,15 +57,15 @@ class Protocol:
         try:
             for number, batch in self._batches(digests):
                 with self.store.locked(is_change=True):
-                    now = self.agree()
+                    now = self.check_parameters_and_now()
                     shard = self._shard_to_add(now, number, age)
                     for digest in batch:
                         place = shard.place_of(digest, within)
                         if place is None:
                             continue
                         part = self._part_for_one(now, shard)
-                        # Before its bits: an item that waits for its caller is added again when that asks, but no
-                        # other is.
+                        # Noted before its bits are set: only an item with a pending answer is added again after an
+                        # interrupt.
                         new.append(digest)
                         part.add(place)
                         if self._version != self.store.version:
@@ -76,25 +76,25 @@ class Protocol:
         return [*new, *pending.pop_new(digests)]
 
     def contains_many(self, digests: list[bytes], within: int | None) -> list[bool]:
-        """True for each item that has been seen."""
+        """Return whether each item has been seen."""
         within, seen = check_within(within, self.config.slices), set[bytes]()
         for number, batch in self._batches(digests):
             with self.store.locked():
-                shard = self._shard(self.agree(), number)
+                shard = self._shard(self.check_parameters_and_now(), number)
                 seen.update(key for key in batch if shard.place_of(key, within) is None)
         return [key in seen for key in digests]
 
     def last_seen_many(self, digests: list[bytes]) -> list[Period | None]:
-        """The newest live slice that holds each of the items."""
+        """Return the newest live slice that has each item, or None."""
         found: dict[bytes, Period | None] = {}
         for number, batch in self._batches(digests):
             with self.store.locked():
-                now = self.agree()
+                now = self.check_parameters_and_now()
                 shard = self._shard(now, number)
                 periods = [*map(self.config.window.period, self.current(now).slices), None]
                 within = range(1, len(periods))
                 for key in batch:
-                    # What the newest slices hold, more of them hold too.
+                    # If the newest n slices have it, so have the newest n + 1.
                     newer = bisect_left(
                         within, x=True, key=lambda n: shard.place_of(key, n) is None
                     )
@@ -102,25 +102,25 @@ class Protocol:
         return [found[key] for key in digests]
 
     def clear(self) -> None:
-        """Forgets everything."""
+        """Forget everything."""
         with self.store.locked(is_change=True):
             self.store.save(self.store.contents.cleared())
 
     def close(self) -> None:
-        """Releases what the store holds."""
+        """Release what the store holds."""
         with self.store.guard:
             self.store.close()
-            self._current, self._shards = None, {}  # drops views of what is closed
+            self._current, self._shards = None, {}  # they have views of the closed file
 
     def keep_pending(self, new: list[bytes]) -> None:
-        """Keeps the answers of a call whose caller did not get them, for the next one that asks."""
+        """Keep the answers of a call whose caller did not get them, for the next call that asks."""
         batch = Batch(new, generation=self._generation, answers="1" * len(new))
         self.pending_answers.keep(batch, LANE_TTL_MS)
 
-    # What follows needs the store's lock.
+    # The store must be locked for all methods below.
 
-    def agree(self) -> int:
-        """Compares the stored parameters with ours; returns the time. Raises ConfigMismatch."""
+    def check_parameters_and_now(self) -> int:
+        """Return the time. Raise ConfigMismatch if the stored parameters differ from the client's."""
         now = self.clock()
         # Pending answers end with a clear(), and a forked child leaves them to its parent.
         self._generation = f"{self.store.contents.epoch} {os.getpid()}"
@@ -133,7 +133,7 @@ class Protocol:
         return now
 
     def current(self, now: int) -> View:
-        """The current slice, with the stored layouts; ``agree`` comes first."""
+        """Return the view of the live slices, with the stored layouts. Call ``check_parameters_and_now`` first."""
         current, contents = self._current, self.store.contents
         if (
             current is None
@@ -153,13 +153,13 @@ class Protocol:
         return current
 
     def _batches(self, digests: list[bytes]) -> Iterator[tuple[int, list[bytes]]]:
-        """The distinct items by shard, in batches."""
+        """Yield the distinct items in batches, each with its shard."""
         for number, items in by_shard(digests, self.config.shards, shard_of).items():
             for batch in chunks(items, _MAX_BATCH):
                 yield number, list(batch)
 
     def _shard(self, now: int, number: int, age: int = 0) -> Shard:
-        """The shard's parts, where they are now."""
+        """Return the shard's parts at the store's present version."""
         current = self.current(now)
         shard = self._shards.get((number, age))
         if shard is None:
@@ -167,7 +167,7 @@ class Protocol:
         return shard
 
     def _shard_to_add(self, now: int, number: int, age: int) -> Shard:
-        """The shard's parts; a slice that begins has its layout."""
+        """Return the shard's parts. Write the layout of a slice that begins."""
         shard = self._shard(now, number, age)
         if not shard.begun:
             self._begin_slice(now, number)
@@ -175,7 +175,7 @@ class Protocol:
         return shard
 
     def _part_for_one(self, now: int, shard: Shard) -> Part:
-        """The newest part, begun if need be. Where one more item fills it, the slice gets a further one."""
+        """Return the newest part with room for an item, created if it is missing. If the item fills it, add a further part."""
         part, capacity, grow = shard.newest, shard.size.capacity, self.config.grow
         items = part.items if part else 0
         if items >= capacity and not grow:
@@ -197,7 +197,7 @@ class Protocol:
         return part
 
     def _begin_slice(self, now: int, shard: int) -> None:
-        """Gives a slice that begins room for what the last one held, where slices have grown (bloom/dispatcher.py)."""
+        """Give a slice that begins room for as many items as the last one had, if slices have grown (bloom/dispatcher.py)."""
         current = self.current(now)
         layout, labels = current.layout(shard), current.labels
         contents = self.store.contents.copy(now)

@@ -1,4 +1,4 @@
-"""The parts of one shard's live slices, where they are in memory now, and where an item's bits are in them."""
+"""The parts of one shard's live slices in memory, and the places of an item's bits in them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tbloom.errors import TBloomError
 from tbloom.local.memory import Store
 
 if TYPE_CHECKING:
-    from tbloom.bloom.layout import Part as Size
+    from tbloom.bloom.layout import Part as PartSize
 
 #: Of a part, before its first row: the number of its items.
 HEADER_BYTES = 8
@@ -28,7 +28,7 @@ Place = tuple[int, Bits]
 
 @lru_cache(maxsize=64)
 def _bits_by_column(hashes: int) -> list[Bits]:
-    """For each row, the bits of its columns. (To look them up takes a third of the time to compute them.)"""
+    """Return the bits of the columns of each row. Looking them up takes a third of the time of computing them."""
     return [
         [(row * ROW_BYTES + (column >> 3), 128 >> (column & 7)) for column in range(COLUMNS)]
         for row in range(hashes)
@@ -58,7 +58,7 @@ class Part:
         return self.count[0]
 
     def has(self, place: Place) -> bool:
-        """True: all bits of the item are set."""
+        """Return whether all bits of the item are set."""
         start, bits = place
         block = self.buffer[start:]
         for byte, bit in bits:  # noqa: SIM110 - all() takes twice the time
@@ -67,7 +67,7 @@ class Part:
         return True
 
     def add(self, place: Place) -> None:
-        """Counts an item, and sets its bits."""
+        """Count an item, and set its bits."""
         self.count[0] += 1
         start, bits = place
         block = self.buffer[start:]
@@ -75,22 +75,22 @@ class Part:
             block[byte] |= bit
 
     def bits(self) -> int:
-        """All bits as a number."""
+        """Return all bits as a number."""
         return int.from_bytes(self.buffer[HEADER_BYTES:], "little")
 
 
 def key_of(label: str, shard: int, number: int) -> str:
-    """The name of a slice's ``number``-th part in a store."""
+    """Return the name of a slice's ``number``-th part in a store."""
     return f"{label}:{shard}:{number}"
 
 
-def part_bytes(size: Size) -> int:
-    """The size (bytes) of a part, with its header."""
+def part_bytes(size: PartSize) -> int:
+    """Return the size (bytes) of a part, with its header."""
     return HEADER_BYTES + key_bytes(size.bits)
 
 
-def part_of(store: Store, key: str, size: Size) -> Part | None:
-    """The part of that name; None where it has not begun."""
+def part_of(store: Store, key: str, size: PartSize) -> Part | None:
+    """Return the part of that name, or None if it does not exist."""
     entry = store.contents.parts.get(key)
     if entry is None:
         return None
@@ -98,14 +98,16 @@ def part_of(store: Store, key: str, size: Size) -> Part | None:
     # No add goes beyond the capacity.
     if entry.size != part_bytes(size) or part.items > 2 * size.capacity:
         raise TBloomError(
-            f"part {key!r} has {entry.size} bytes and {part.items} items, and has room for {size.capacity}: what keeps "
-            "the filter is damaged; clear() it"
+            f"part {key!r} has {entry.size} bytes and {part.items} items, and has room for {size.capacity}: the store "
+            "is damaged; clear() the filter"
         )
     return part
 
 
-def parts_of(store: Store, current: View, label: str, shard: int) -> list[tuple[Size, Part | None]]:
-    """The parts of a live slice, oldest first; None for one that has not begun."""
+def parts_of(
+    store: Store, current: View, label: str, shard: int
+) -> list[tuple[PartSize, Part | None]]:
+    """Return the parts of a live slice, oldest first; None for one that does not exist."""
     is_stored = store.contents.stored == current.config.stored
     return [
         (size, part_of(store, key_of(label, shard, number), size) if is_stored else None)
@@ -129,9 +131,9 @@ class Shard:
             part for of in labels for part in reversed(parts_of(store, current, of, number))
         ]
         self._all = [newest_first.pop(first), *newest_first]
-        #: The part that new items go into: its size, its name, and the part itself once it has begun.
+        #: The part that new items go into: its size, its name, and the part itself, if it exists.
         size, newest = self._all[0]
-        self.size: Size = size
+        self.size: PartSize = size
         self.newest: Part | None = newest
         self.key: str = key_of(label, number, self._ends[age] - first - 1)
         #: False: the current slice needs a layout before items can be added.
@@ -139,7 +141,7 @@ class Shard:
         self._groups: dict[int, dict[tuple[int, int], list[Part]]] = {}
 
     def place_of(self, digest: bytes, within: int) -> Place | None:
-        """Where a new item goes in the newest part; None: a part of the newest ``within`` slices has it."""
+        """Return the place of a new item in the newest part, or None if a part of the newest ``within`` slices has the item."""
         new, hash = None, mmh3_32_uintdigest(digest)
         for (blocks, hashes), parts in (self._groups.get(within) or self._group(within)).items():
             # As hasher.block_starts has it, behind the header.
@@ -153,7 +155,7 @@ class Shard:
         return new
 
     def _group(self, within: int) -> dict[tuple[int, int], list[Part]]:
-        """The parts of the newest ``within`` slices by blocks and hashes; those of the newest part come first."""
+        """Return the parts of the newest ``within`` slices by blocks and hashes; those of the newest part come first."""
         groups = self._groups[within] = {}
         for size, part in self._all[: self._ends[within - 1]]:
             group = groups.setdefault((size.blocks, size.hashes), [])

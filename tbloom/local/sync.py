@@ -17,9 +17,9 @@ class LocalBloom(LocalVerbs, SyncVerbs):
 
     The parameters, verbs and answers are those of ``TimeBloom``, without claims. It is safe to use from many
     threads and after a fork; with a ``path``, from many processes on one machine. Each verb may raise ``ConfigMismatch``
-    where the file has a filter with other parameters; ``ConfigError`` for an argument that can't be right, or a file
-    that may not be opened any more; ``TBloomError`` where the file is damaged or replaced, or the filter closed or read only; and
-    OSError where the disk is full. What a batch had added before such an error is answered new to the next call of
+    if the file has a filter with other parameters; ``ConfigError`` for an argument that can't be right, or a file
+    that can no longer be opened; ``TBloomError`` if the file is damaged or replaced, or the filter closed or read only; and
+    OSError if the disk is full. What a batch had added before such an error is answered new to the next call of
     this object that asks for it.
     """
 
@@ -27,12 +27,12 @@ class LocalBloom(LocalVerbs, SyncVerbs):
         return self.contains(item)
 
     def run(self, flow: Flow[T]) -> T:
-        """The answer of a flow."""
+        """Run a flow and return its result."""
         next(flow)
         return answer_of(flow)
 
     def close(self) -> None:
-        """Releases the memory, or the file. The filter can't be used after this."""
+        """Release the memory, or the file. The filter can't be used after this."""
         self._protocol.close()
 
     def __enter__(self) -> Self:

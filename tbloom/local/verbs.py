@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class LocalVerbs:
-    """What both classes have; their verbs are flows of one step, which sends nothing (see ``tbloom.engine.methods``)."""
+    """The common base of both classes. Verbs are flows of one step, which sends nothing (see ``tbloom.engine.methods``)."""
 
     @takes(Parameters, "path", "name", "readonly")
     def __init__(
@@ -35,7 +35,7 @@ class LocalVerbs:
         readonly: bool = False,
         **parameters: Unpack[Parameters],
     ) -> None:
-        """A filter that remembers items for the newest ``slices`` periods of ``granularity``.
+        """Make a filter that remembers items for the newest ``slices`` periods of ``granularity``.
 
         ``parameters`` are those of ``TimeBloom``, with the same defaults.
 
@@ -43,10 +43,10 @@ class LocalVerbs:
             it survives the end of the process, ``kill -9`` included. None, the default: the filter is in
             the memory of this process, and ends with it.
         :param name: the filter's name in ``info()``, ``keys()`` and errors.
-        :param readonly: True: only to read a file that exists, also while others write to it. It takes no right to write.
-        :raises ConfigError: where an argument can't be right, such as the path of another program's file.
-        :raises TBloomError: where the file is damaged.
-        :raises OSError: where the disk is full, or the machine can't open another file.
+        :param readonly: True: only read a file that exists, also while others write to it. It needs no right to write.
+        :raises ConfigError: if an argument can't be right, such as the path of another program's file.
+        :raises TBloomError: if the file is damaged.
+        :raises OSError: if the disk is full, or the machine can't open another file.
         """
         config = configure(name, **parameters)
         if not isinstance(readonly, bool) or (readonly and path is None):
@@ -56,7 +56,7 @@ class LocalVerbs:
 
     @verb
     def add(self, item: Item, within: int | None = None, keep: int | None = None) -> Flow[bool]:
-        """True: the item is new, and remembered from now on. False: seen within the window.
+        """Return True if the item is new, and remember it. Return False if it was seen within the window.
 
         ``within`` limits the probes to that many of the newest slices. With ``keep``, a new item is remembered for that
         number of slices; see ``TimeBloom.add``.
@@ -67,43 +67,43 @@ class LocalVerbs:
     def add_many(
         self, items: Iterable[Item], within: int | None = None, keep: int | None = None
     ) -> Flow[list[bool]]:
-        """``add`` for each item, in order; a repeat inside the call is False the second time."""
+        """Call ``add`` for each item, in order; a repeat inside the call is False the second time."""
         return self._adding(lambda: self.config.digests_of(items), within, keep)
 
     @verb
     def contains(self, item: Item, within: int | None = None) -> Flow[bool]:
-        """True: the item was seen within the window, or the newest ``within`` slices. Changes nothing."""
+        """Return whether the item was seen within the window, or the newest ``within`` slices. Change nothing."""
         return _flow(lambda: self._protocol.contains_many([self.config.digest(item)], within)[0])
 
     @verb
     def contains_many(self, items: Iterable[Item], within: int | None = None) -> Flow[list[bool]]:
-        """``contains`` for each item, in order."""
+        """Call ``contains`` for each item, in order."""
         return _flow(lambda: self._protocol.contains_many(self.config.digests_of(items), within))
 
     @verb
     def last_seen(self, item: Item) -> Flow[Period | None]:
-        """The newest slice that holds the item; None: not seen within the window. See ``TimeBloom.last_seen``."""
+        """Return the newest slice that has the item, or None if none has. See ``TimeBloom.last_seen``."""
         return _flow(lambda: self._protocol.last_seen_many([self.config.digest(item)])[0])
 
     @verb
     def last_seen_many(self, items: Iterable[Item]) -> Flow[list[Period | None]]:
-        """``last_seen`` for each item, in order."""
+        """Call ``last_seen`` for each item, in order."""
         return _flow(lambda: self._protocol.last_seen_many(self.config.digests_of(items)))
 
     @verb
     def info(self) -> Flow[FilterInfo]:
-        """What the filter holds, slice by slice; see ``TimeBloom.info``."""
+        """Return the contents of the filter, slice by slice; see ``TimeBloom.info``."""
         return _flow(lambda: info.overview(self._protocol))
 
     @verb
     def merge(self, *others: LocalVerbs) -> Flow[None]:
-        """Adds what other filters hold in slices that are live now: OR of their bits.
+        """Add the items of other filters' live slices, by OR of their bits.
 
-        Their parameters must be the same: else ConfigMismatch names the filter, and nothing has changed. What does not
-        fit into a slice's parts becomes further parts of it; with ``grow=False``, ``FilterFull`` is raised. From then on
-        ``info()`` has estimates of the items, never more than all filters had together; and an error rate that may be
-        above the promised one, where more than two full filters are merged. If the process is killed meanwhile, the
-        filter has some of the others' items: merge again. It takes a few times the memory of the filters.
+        Raise ConfigMismatch, with nothing changed, if their parameters differ. What does not fit into a slice's parts becomes
+        further parts of it; with ``grow=False``, raise ``FilterFull``. From then on, ``info()`` has estimates of the items,
+        which never exceed the sum of all filters' items. If more than two full filters are merged, the error rate may be above
+        the promised one. If the process is killed meanwhile, the filter has some of the others' items: merge again. A merge
+        takes a few times the memory of the filters.
         """
         for i, other in enumerate(others):
             if not isinstance(other, LocalVerbs):
@@ -114,7 +114,7 @@ class LocalVerbs:
 
     @verb
     def clear(self) -> Flow[None]:
-        """Forgets everything, for all who share the file, also where it has a filter with other parameters."""
+        """Forget everything, for all who share the file, even if it has a filter with other parameters."""
         return _flow(self._protocol.clear)
 
     def _adding(
@@ -149,14 +149,14 @@ class LocalVerbs:
 
 
 def _flow(work: Callable[[], T]) -> Flow[T]:
-    """A flow that does the work in its first step, and sends nothing."""
+    """Do the work in a flow's first step, which sends nothing."""
     answer = work()
     yield ()
     return answer
 
 
 def answer_of(flow: Flow[T]) -> T:
-    """The answer of a flow that has done its work."""
+    """Return the result of a flow that has done its work."""
     try:
         next(flow)
     except StopIteration as stop:
