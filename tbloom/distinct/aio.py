@@ -22,12 +22,12 @@ class AsyncMemberSet(SetVerbs, AsyncVerbs):
     """``MemberSet`` for asyncio: the same verbs, awaited."""
 
     async def run(self, flow: Flow[T]) -> T:
-        """The answer of a flow, by the set's counter."""
+        """Run a flow by the set's counter, and return its result."""
         answer: T = await self.counter.run(flow)
         return answer
 
     async def pairs(self) -> AsyncIterator[tuple[int, Item]]:
-        """See ``MemberSet.pairs``."""
+        """Yield each id with its member; see ``MemberSet.pairs``."""
         if self.counter.config.mapping is None:
             for number in await self.bitmap():
                 yield number, number
@@ -38,7 +38,7 @@ class AsyncMemberSet(SetVerbs, AsyncVerbs):
                 yield pair
 
     async def __aiter__(self) -> AsyncIterator[Item]:
-        """The members: see ``MemberSet.pairs``."""
+        """Yield the members; see ``MemberSet.pairs``."""
         async for _, member in self.pairs():
             yield member
 

@@ -80,8 +80,8 @@ class CounterConfig:
 
 
 def parse_entry(stored: str | bytes) -> tuple[str, str, str]:
-    """What the server has stored of a counter: its generation, its mapping's, and its parameters; only these if it is not
-    tbloom's."""
+    """Return a stored counter's generation, its mapping's generation, and its parameters. Of an entry that is not tbloom's, return
+    only the parameters."""
     entry = text(stored)
     found = re.fullmatch(r"([0-9]+) ([0-9-]+) (.*)", entry, re.DOTALL)
     return (found[1], found[2], found[3]) if found else ("", "", entry)
@@ -90,7 +90,7 @@ def parse_entry(stored: str | bytes) -> tuple[str, str, str]:
 def from_stored(
     name: str | bytes, mapping: str | None, entry: str | bytes, prefix: str = ""
 ) -> CounterConfig | None:
-    """The parameters in a counter's entry; None: another program's, or the name is no counter's."""
+    """Return the parameters in a counter's entry; None if the entry is another program's, or the name is no counter's."""
     with suppress(ConfigError, TypeError, UnicodeDecodeError):
         # No replacement for bytes that are not UTF-8: a counter of that name is another one.
         name = name if isinstance(name, str) else name.decode()
@@ -100,7 +100,7 @@ def from_stored(
 
 
 def refusal(config: CounterConfig, status: int, payload: Any, *more: Any) -> TBloomError:
-    """The error for a script's reply that no other call can mend; ``more`` is there if it is about the counter."""
+    """Return the error for a script's reply that another call can't correct. ``more`` is there if it is about the counter."""
     if status == Status.MISMATCH:
         stored = text(payload)
         if more:

@@ -54,7 +54,7 @@ class CounterBatch(Batch):
 
 
 class CountDispatcher(BucketDispatcher[CounterBatch]):
-    """What a client knows of a counter and its mapping, and its calls."""
+    """A client's view of a counter and its mapping, and its calls."""
 
     _BATCH = CounterBatch
 
@@ -68,7 +68,7 @@ class CountDispatcher(BucketDispatcher[CounterBatch]):
         self._members = 0
         #: The current slice, and when it leaves the window (ms; 0: never).
         self._current: tuple[Slice, int] = (ALWAYS, 0)
-        #: The calls that count in past slices: an answer that one of them has lost is one about its slice.
+        #: One dispatcher for each past slice, so that lost replies are matched to their slice.
         self._past: dict[str, CountDispatcher] = {}
 
     def send(
@@ -84,8 +84,10 @@ class CountDispatcher(BucketDispatcher[CounterBatch]):
             raise MappingFull(self.config.mapping or self.config.name, self._max_members)
 
     def add_members(self, members: Mapping[int, bytes], at: At | None = None) -> Flow[Answers]:
-        """Which of these are counted for the first time in the slice of ``at``, or in the current one? By digest, or by
-        id; the values are kept by the mapping."""
+        """Count the members in the slice of ``at``, or in the current one, and return which were not counted there.
+
+        ``members`` are by digest, or by id; the mapping keeps the values.
+        """
         label = None
         if at is not None:
             label = label_of(self.config, at)
@@ -94,18 +96,18 @@ class CountDispatcher(BucketDispatcher[CounterBatch]):
         return (yield from dispatcher.add([*members], batches, dispatcher.make_call))
 
     def discard(self, digests: Iterable[int]) -> Flow[Answers]:
-        """Which of these were counted? They are no more."""
+        """Discard the members, and return which were counted."""
         digests = [*digests]
         return self.remove_items(digests, self.batches(digests, "discard"), self.make_call)
 
     def contains(self, digests: Iterable[int]) -> Flow[Answers]:
-        """Which of these are counted?"""
+        """Return which of the members are counted."""
         batches = self.batches(digests, "contains")
         yield from self.send(batches, self.make_call)
         return answers_of(batches)
 
     def merge(self, containers: Mapping[int, bytes]) -> Flow[None]:
-        """Adds the ids of these containers, by their chunks' numbers."""
+        """Add the ids of these containers, by their chunks' numbers."""
         batches = self.batches(containers, "merge", containers)
         yield from self.send_with_tokens(batches, self.make_call)
 
@@ -116,7 +118,7 @@ class CountDispatcher(BucketDispatcher[CounterBatch]):
         values: Mapping[int, bytes] = _NONE,
         label: str | None = None,
     ) -> list[CounterBatch]:
-        """The distinct digests, or chunks to merge, in batches for one call each."""
+        """Return the distinct digests, or chunks to merge, in batches of one call each."""
         probed = self.config.window.slices if self.config.window and verb in _ON_ALL_SLICES else 1
         size = min(_MEMBERS_PER_CALL, max(1, _PROBES_PER_CALL // probed))
         if verb == "merge":
@@ -125,7 +127,7 @@ class CountDispatcher(BucketDispatcher[CounterBatch]):
         return [CounterBatch([*digests], verb=verb, values=values, label=label) for digests in some]
 
     def make_call(self, batch: CounterBatch) -> Call:
-        """``lua/distinct/change.lua``."""
+        """Return a call of ``lua/distinct/change.lua``."""
         config, keys, digests = self.config, self.config.keys, batch.digests
         (current, expires), verb = self._current_slice(), batch.verb
         batch.directory = directory = self.directory()
@@ -183,20 +185,21 @@ class CountDispatcher(BucketDispatcher[CounterBatch]):
         )
 
     def replay(self, batch: CounterBatch) -> Call:
-        """``lua/distinct/change.lua``: a discard of no members, whose answer is kept in any case."""
+        """Return a call that discards no members. Its answer is always kept."""
         return self.make_call(batch)
 
     def forget(self) -> None:
-        """The counter is cleared, so another generation begins."""
+        """Forget the generation, because the counter is cleared."""
         self._generation, self._members = "", 0
 
     def _lifetime_ms(self, batch: CounterBatch) -> int:  # noqa: ARG002
-        """How long (ms) the members that a batch has added are counted."""
+        """Return how long (ms) the members that a batch has added are counted."""
         _, expires = self._current_slice()
         return expires - self.clock.now() if expires else LANE_TTL_MS
 
     def _current_slice(self) -> tuple[Slice, int]:
-        """Kept, because computing when it leaves the window takes a step for each slice."""
+        """Return the current slice, and when it leaves the window."""
+        # Kept, because ``expires`` takes a step for each slice.
         window, now = self.config.window, self.clock.now()
         slice, expires = self._current
         if window and not (expires and slice.start <= now < slice.end):
@@ -206,7 +209,7 @@ class CountDispatcher(BucketDispatcher[CounterBatch]):
         return slice, expires
 
     def _in_slice(self, label: str | None) -> CountDispatcher:
-        """The calls that count in the slice with this label; None: in the current one."""
+        """Return the dispatcher that counts in the slice with this label; None: in the current one."""
         if label in (None, self._current_slice()[0].label):
             return self
         dispatcher = self._past.get(label)
@@ -221,7 +224,7 @@ class CountDispatcher(BucketDispatcher[CounterBatch]):
         return dispatcher
 
     def _live_slice(self, window: Window, label: str | None) -> Slice:
-        """The live slice with this label; raises ConfigError where there is none."""
+        """Return the live slice with this label. Raise ConfigError if there is none."""
         live = window.live(self.clock.now())
         for slice in live:
             if slice.label == label:
@@ -230,16 +233,16 @@ class CountDispatcher(BucketDispatcher[CounterBatch]):
         raise ConfigError("at", label, expected)
 
     def _note_moved(self, batch: CounterBatch) -> None:
-        """The layout is read again, unless the call had too much to do."""
+        """Mark the layout as outdated, unless the call had too much to do."""
         if not batch.is_left and self.config.mapping is not None:
             super()._note_moved(batch)
 
     def _learn(self, batch: CounterBatch, reply: Any) -> None:
-        """See ``Dispatcher._learn``."""
+        """Take the answers from a reply, or correct what the client knows; see ``Dispatcher._learn``."""
         status, payload, *more = reply
         if status in (Status.OK, Status.FULL):
             answers = self._answers(batch, payload, complete=True)
-            # Those without an answer may have an id in another bucket, so they are sent once more.
+            # Those without an answer may have an id in another bucket, so they are sent again.
             if status == Status.FULL and batch.is_full and {*answers} == {MOVED}:
                 answers = _REFUSED * len(batch.digests)
             batch.answers = answers

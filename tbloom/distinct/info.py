@@ -16,7 +16,7 @@ class CountedSlice:
     count: int
     #: Chunks of 65,536 ids that are not empty.
     chunks: int
-    #: Memory in Redis, overhead included; None where the server refuses to tell.
+    #: Memory in Redis, overhead included; None if the server refuses to tell.
     bytes: int | None
 
 
@@ -43,5 +43,5 @@ class CounterInfo:
 
     @property
     def bytes(self) -> int | None:
-        """The counter's own memory, without the mapping's; None where the server refuses to tell."""
+        """The counter's own memory, without the mapping's; None if the server refuses to tell."""
         return total(slice.bytes for slice in self.slices)

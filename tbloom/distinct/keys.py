@@ -17,30 +17,30 @@ class MappingKeys(Keys):
             super().__init__(name, prefix=prefix)
 
     def ids(self, generation: str) -> str:
-        """The prefix of the keys of the buckets of ids; a bucket's number follows."""
+        """Return the prefix of the keys of the buckets of ids; a bucket's number follows."""
         return f"{self.tag_of(0)}:ids:{generation}:"
 
     def members(self) -> str:
-        """The number of ids that the mapping has given."""
+        """Return the key of the number of ids that the mapping has given."""
         return f"{self.tag_of(0)}:members"
 
     def forgotten(self) -> str:
-        """The former layout, until its buckets are deleted."""
+        """Return the key of the former layout, which exists until its buckets are deleted."""
         return f"{self.tag_of(0)}:forgotten"
 
     def counters(self) -> str:
-        """The entries of the counters that share the mapping, by name: generation and parameters."""
+        """Return the key of the entries of the counters that share the mapping: by name, generation and parameters."""
         return f"{self.tag_of(0)}:counters"
 
     def forgotten_counters(self) -> str:
-        """The entries of former counters, until their pieces are deleted."""
+        """Return the key of the entries of former counters, which exists until their pieces are deleted."""
         return f"{self.tag_of(0)}:forgotten:counters"
 
     def piece(self, counter: str, label: str, piece: int = 0) -> str:
-        """A piece of one slice of a counter: 2^28 ids in chunks."""
+        """Return the key of a piece of one slice of a counter: 2^28 ids in chunks."""
         key = f"{self.tag_of(0)}:chunks:{counter}:{label}"
         return f"{key}:{piece}" if piece else key
 
     def scratch(self) -> str:
-        """A container that exists while a script runs."""
+        """Return the key of a container that exists while a script runs."""
         return f"{self.tag_of(0)}:scratch"

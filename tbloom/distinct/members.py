@@ -22,7 +22,7 @@ _ID = re.compile(rb"(\d{1,10})(?::(.+))?", re.DOTALL)
 
 
 def digest_of(config: CounterConfig, member: Item) -> tuple[int, bytes]:
-    """The member's digest, or its id without a mapping; and its bytes."""
+    """Return the member's digest, or its id without a mapping; and its bytes."""
     if config.mapping is None:
         return check_id(member), b""
     data = encode(member, "member")
@@ -30,7 +30,7 @@ def digest_of(config: CounterConfig, member: Item) -> tuple[int, bytes]:
 
 
 def digests_of(config: CounterConfig, members: Iterable[Item]) -> list[tuple[int, bytes]]:
-    """``digest_of`` for each member."""
+    """Return ``digest_of`` for each member."""
     if config.mapping is None:
         members = check_items(members, "members")
         return [(check_id(member, f"members[{i}]"), b"") for i, member in enumerate(members)]
@@ -38,7 +38,7 @@ def digests_of(config: CounterConfig, members: Iterable[Item]) -> list[tuple[int
 
 
 def id_of(config: CounterConfig, generation: str, member: Item) -> Flow[int | None]:
-    """The id of a member; None if it has none of this generation of the mapping."""
+    """Return the id of a member; None if it has none in this generation of the mapping."""
     digest, _ = digest_of(config, member)
     if config.mapping is None:
         return digest
@@ -46,7 +46,7 @@ def id_of(config: CounterConfig, generation: str, member: Item) -> Flow[int | No
     while True:
         directory = yield from _read_directory(config)
         key = f"{config.keys.ids(generation)}{directory.half_of(digest) >> 1}"
-        # Where the bucket is the same as before, it has not been split meanwhile.
+        # If the bucket is the same as before, it has not been split meanwhile.
         if directory.generation != generation or key == looked_in:
             return None
         [value] = yield from request([Call(("HGET", key, digest.to_bytes(16, "big")))])
@@ -67,7 +67,7 @@ class MemberPages:
         self._waiting: Iterator[str] = iter(())
 
     def read(self) -> Flow[list[tuple[int, Item]] | None]:
-        """The next ids and their members; None: there are no more."""
+        """Return the next ids with their members, or None at the end."""
         if not self._left:
             return None
         some = [*islice(self._waiting, _BUCKETS_PER_TRIP)]
@@ -86,7 +86,7 @@ class MemberPages:
         return pairs
 
     def _find(self) -> Flow[None]:
-        """Finds the buckets that have not been read: all, and later those that others were split into meanwhile."""
+        """Find the buckets that have not been read: at first all, later those that came from splits."""
         directory, found = (yield from _read_directory(self._config)), list[str]()
         if directory.generation == self._generation:
             prefix = self._config.keys.ids(self._generation)
@@ -106,7 +106,7 @@ def _read_directory(config: CounterConfig) -> Flow[Directory]:
 
 
 def _parsed(config: CounterConfig, key: str, value: bytes) -> tuple[int, bytes]:
-    """A bucket's value: an id, and the member if it is kept."""
+    """Return the id in a bucket's value, and the member if it is kept."""
     match = _ID.fullmatch(value)
     if not match or int(match[1]) >= MAX_MEMBERS or (config.keep_members and match[2] is None):
         raise refusal(config, Status.DAMAGED, key)
@@ -114,7 +114,7 @@ def _parsed(config: CounterConfig, key: str, value: bytes) -> tuple[int, bytes]:
 
 
 def _as_given(member: bytes) -> Item:
-    """The member as ``str``, if it is one in UTF-8."""
+    """Return the member as ``str`` if it is UTF-8."""
     try:
         return member.decode()
     except UnicodeDecodeError:

@@ -2,8 +2,8 @@
 
 A slice of a counter is stored as *pieces* of 2^28 ids, each a hash: chunk number -> container, and a ``head``, which has the
 piece's number of ids, its version, and the generation of the counter that it belongs to. First a read asks for the
-counters' entries, then for the heads of their pieces, and last, if it needs them, for the chunks. Of a counter that is
-cleared meanwhile nothing of before is taken.
+counters' entries, then for the heads of their pieces, and last, if it needs them, for the chunks. If a counter is
+cleared meanwhile, its earlier ids are dropped.
 """
 
 from __future__ import annotations
@@ -69,13 +69,13 @@ class Found(NamedTuple):
     ids: dict[str, BitMap]
 
     def ids_of(self, selection: Selection) -> BitMap:
-        """The ids of a selection."""
+        """Return the ids of a selection."""
         if selection.is_everyone:
             return bitmaps()(range(self.stored[selection.config].given))
         return self.union(_pieces(self.slices[selection]))
 
     def union(self, heads: Iterable[Head]) -> BitMap:
-        """The ids of these pieces."""
+        """Return the ids of these pieces."""
         return bitmaps()().union(*(self.ids[head.key] for head in heads))
 
 
@@ -86,7 +86,7 @@ class Reader:
         self._clock = clock
 
     def count(self, selection: Selection) -> Flow[int]:
-        """The number of distinct ids in these slices; without their chunks, if only one slice has ids."""
+        """Return the number of distinct ids in these slices. Read their chunks only if several slices have ids."""
         found = yield from self.read([selection], lambda of: sum(map(bool, of.values())) > 1)
         if selection.is_everyone:
             return found.stored[selection.config].given
@@ -99,7 +99,7 @@ class Reader:
         selections: Iterable[Selection],
         needs_ids: Callable[[Slices], bool] = lambda _: True,
     ) -> Flow[Found]:
-        """What these are, between the first moment of the read and its last; the ids of those that need them."""
+        """Read these selections, each at some moment of the read, and the ids of those that need them."""
         some, was_refused = [*dict.fromkeys(selections)], False
 
         def attempt() -> Flow[Found | None]:
@@ -117,7 +117,7 @@ class Reader:
     def _attempt(
         self, selections: list[Selection], needs_ids: Callable[[Slices], bool]
     ) -> Flow[Found | None]:
-        """None: it must be asked again, because other slices are live than the client believed, or a counter was cleared."""
+        """Return None to read again: other slices are live than the client believed, or a counter was cleared."""
         configs = [*dict.fromkeys(one.config for one in selections)]
         of_counters = yield from together(*map(_stored, configs))
         stored, now = dict(zip(configs, of_counters, strict=True)), self._clock.now()
@@ -151,7 +151,7 @@ def _pieces(slices: Slices) -> list[Head]:
 
 
 def _stored(config: CounterConfig) -> Flow[Stored]:
-    """What is stored of the counter; raises an error if it is not what the client takes it for."""
+    """Return what is stored about the counter. Raise an error if its parameters or its mapping are other ones."""
     keys = config.keys
     calls = [Call(("GET", keys.root)), Call(("HGET", keys.counters(), config.name))]
     if config.mapping is not None:
@@ -173,7 +173,7 @@ def _stored(config: CounterConfig) -> Flow[Stored]:
 
 
 def _head(config: CounterConfig, key: str, piece: int, stored: bytes | None) -> Head | None:
-    """The head of a piece; None if there is no such piece."""
+    """Return the head of a piece, or None if there is no such piece."""
     if stored is None:
         return None
     match = _HEAD.fullmatch(stored)
@@ -183,7 +183,7 @@ def _head(config: CounterConfig, key: str, piece: int, stored: bytes | None) -> 
 
 
 def _fetch(heads: Mapping[str, Head]) -> Flow[dict[str, BitMap] | None]:
-    """The ids of each piece; None: a counter was cleared meanwhile."""
+    """Return the ids of each piece, or None if a counter was cleared meanwhile."""
     bitmaps()  # raises an error if pyroaring is missing
     fields = yield from request_all([Call(("HKEYS", key)) for key in heads], _COMMANDS)
     parts = [
@@ -204,7 +204,7 @@ def _fetch(heads: Mapping[str, Head]) -> Flow[dict[str, BitMap] | None]:
 
 
 def _ids_of(head: Head, containers: Mapping[bytes, bytes]) -> BitMap:
-    """The ids in a piece's chunks."""
+    """Return the ids in a piece's chunks."""
     first = head.piece * PIECE // CHUNK
     try:
         by_chunk = {int(field): data for field, data in containers.items()}

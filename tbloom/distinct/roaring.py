@@ -29,7 +29,7 @@ _SIZE = struct.Struct("<H")
 
 
 def bitmaps() -> type[BitMap]:
-    """Pyroaring's class."""
+    """Return pyroaring's class. Raise ModuleNotFoundError, with advice, if it is not installed."""
     try:
         from pyroaring import BitMap  # noqa: PLC0415 - it is optional
     except ModuleNotFoundError as error:
@@ -39,7 +39,7 @@ def bitmaps() -> type[BitMap]:
 
 
 def bitmap_of(containers: Mapping[int, bytes]) -> BitMap:
-    """The ids of the containers, by chunk number; raises ValueError for what is no container."""
+    """Return the ids of the containers, by chunk number. Raise ValueError if one is not a container."""
     parts = []
     for chunk, container in containers.items():
         size, data = _checked(container)
@@ -53,7 +53,7 @@ def bitmap_of(containers: Mapping[int, bytes]) -> BitMap:
 
 
 def containers_of(ids: BitMap) -> dict[int, bytes]:
-    """The containers of a bitmap, by chunk number."""
+    """Return the containers of a bitmap, by chunk number."""
     found, at, last = dict[int, bytes](), 0, ids.max() if ids else -1
     while at <= last:
         chunk = ids.next_set_bit(at) // CHUNK
@@ -70,7 +70,7 @@ def containers_of(ids: BitMap) -> dict[int, bytes]:
 
 
 def imported(data: bytes) -> BitMap:
-    """The bitmap that these bytes describe, in the portable format for 32 bits."""
+    """Return the bitmap in these bytes, in the portable format for 32 bits."""
     expected = "the bytes of a Roaring bitmap in the portable format, with ids of 0 .. 2^32-1"
     if not isinstance(data, bytes):
         raise ConfigError("data", data, expected)
@@ -79,7 +79,7 @@ def imported(data: bytes) -> BitMap:
     except (ValueError, IndexError):
         raise ConfigError("data", data[:20], expected) from None
     try:
-        # Pyroaring ignores what stands behind a bitmap; of a whole one, it misses the last byte.
+        # Pyroaring ignores bytes behind a bitmap. Without its last byte, a bitmap that ends there is not whole.
         bitmaps().deserialize(data[:-1])
     except (ValueError, IndexError):
         return found
@@ -87,7 +87,7 @@ def imported(data: bytes) -> BitMap:
 
 
 def _checked(container: bytes) -> tuple[int, bytes]:
-    """The number of a container's ids, and its bytes in the format; raises ValueError where the two can't agree."""
+    """Return the number of a container's ids, and its bytes in the format. Raise ValueError if the two can't agree."""
     kind, data = container[:1], container[1:]
     length = len(data)
     if kind == b"a" and length % 2 == 0 and 0 < length <= 2 * MAX_SORTED:

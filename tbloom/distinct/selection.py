@@ -24,7 +24,7 @@ class Selection:
     is_everyone: bool = False
 
     def labels(self, now: int) -> list[str]:
-        """The slices' labels, oldest first."""
+        """Return the slices' labels, oldest first."""
         window = self.config.window
         if self.is_everyone:
             return []
@@ -37,7 +37,7 @@ _NO_SLICES = "none: the counter has no slices (see granularity)"
 
 
 def select(config: CounterConfig, within: int | None = None) -> Selection:
-    """All live slices, or the newest ``within``."""
+    """Return all live slices, or the newest ``within``."""
     if config.window is not None:
         return Selection(config, check_within(within, config.window.slices))
     if within is not None:
@@ -46,7 +46,7 @@ def select(config: CounterConfig, within: int | None = None) -> Selection:
 
 
 def label_of(config: CounterConfig, at: At) -> str:
-    """The label of the slice that contains ``at``; or ``at``, if it is a label."""
+    """Return the label of the slice that contains ``at``, or ``at`` if it is a label."""
     window = config.window
     if window is None:
         raise ConfigError("at", at, _NO_SLICES)

@@ -42,11 +42,11 @@ class Countable:
 
     @abstractmethod
     def members(self) -> SetVerbs:
-        """The set of all members, of all live slices; to be combined, counted, listed, exported."""
+        """Return the set of the members of all live slices."""
 
     @verb
     def count_and(self, *others: Countable) -> Flow[int]:
-        """The number of members that are counted here and in each of the others.
+        """Return the number of members that are counted here and in each of the others.
 
         :param others: counters of the same mapping, or sets of their members; they are read on this counter's server.
         """
@@ -54,23 +54,22 @@ class Countable:
 
     @verb
     def count_or(self, *others: Countable) -> Flow[int]:
-        """The number of members that are counted here or in any of the others; see ``count_and``."""
+        """Return the number of members that are counted here or in any of the others; see ``count_and``."""
         return SetVerbs.count.flow(combination("union", self, others))
 
     @verb
     def count_xor(self, *others: Countable) -> Flow[int]:
-        """The number of members that are counted in an odd number of these: of two, in one and not in the other; see
-        ``count_and``."""
+        """Return the number of members that an odd number of these count; of two: that exactly one counts. See ``count_and``."""
         return SetVerbs.count.flow(combination("symmetric_difference", self, others))
 
     @verb
     def count_andnot(self, *others: Countable) -> Flow[int]:
-        """The number of members that are counted here and in none of the others; see ``count_and``."""
+        """Return the number of members that are counted here and in none of the others; see ``count_and``."""
         return SetVerbs.count.flow(combination("difference", self, others))
 
 
 class SetVerbs(Countable):
-    """What both classes of sets have."""
+    """The common base of both classes of sets."""
 
     def __init__(
         self, counter: Store[Any, CounterConfig], reader: Reader, expression: Expression
@@ -81,44 +80,44 @@ class SetVerbs(Countable):
         self.expression = expression
 
     def members(self) -> Self:
-        """The set itself."""
+        """Return the set itself."""
         return self
 
     @verb
     def count(self) -> Flow[int]:
-        """The number of distinct members."""
+        """Return the number of distinct members."""
         if isinstance(self.expression, Selection):
             return (yield from self._reader.count(self.expression))
         return len((yield from self._evaluated()))
 
     @verb
     def contains(self, member: Item) -> Flow[bool]:
-        """True if the member is in the set. For counters of integers, an integer."""
+        """Return whether the member is in the set. In counters of integers, members are integers."""
         generation, ids = yield from self._of_generation()
         number = yield from id_of(self.counter.config, generation, member)
         return number is not None and number in ids
 
     @verb
     def min(self) -> Flow[int | None]:
-        """The lowest id; None: the set is empty."""
+        """Return the lowest id, or None if the set is empty."""
         ids = yield from self._evaluated()
         return ids.min() if ids else None
 
     @verb
     def max(self) -> Flow[int | None]:
-        """The highest id; None: the set is empty."""
+        """Return the highest id, or None if the set is empty."""
         ids = yield from self._evaluated()
         return ids.max() if ids else None
 
     @verb
     def rank(self, id: int) -> Flow[int]:
-        """The number of ids from 0 to this one, which is included."""
+        """Return the number of ids from 0 up to and including this one."""
         number = check_id(id, "id")
         return (yield from self._evaluated()).rank(number)
 
     @verb
     def select(self, rank: int) -> Flow[int]:
-        """The id with so many ids below it: 0 asks for the lowest one. Raises ConfigError where there are not so many."""
+        """Return the id that has ``rank`` ids below it; 0 means the lowest one. Raise ConfigError if the set has too few."""
         ids = yield from self._evaluated()
         if type(rank) is not int or not 0 <= rank < len(ids):
             raise ConfigError(
@@ -128,7 +127,7 @@ class SetVerbs(Countable):
 
     @verb
     def first_absent(self) -> Flow[int | None]:
-        """The lowest id that is not in the set; None: all of 0 to 2^32 - 1 are."""
+        """Return the lowest id that is not in the set, or None if all of 0 to 2^32 - 1 are."""
         ids = yield from self._evaluated()
         # Up to there, as many ids are in the set as there are.
         absent = bisect_left(range(MAX_MEMBERS), x=True, key=lambda id: ids.rank(id) <= id)
@@ -136,17 +135,16 @@ class SetVerbs(Countable):
 
     @verb
     def bitmap(self) -> Flow[BitMap]:
-        """The ids, as pyroaring's ``BitMap``, which is the caller's. It has the comparisons of sets: ``issubset``,
-        ``isdisjoint``, ``jaccard_index``."""
+        """Return a copy of the ids as pyroaring's ``BitMap``, which compares sets: ``issubset``, ``isdisjoint``, ``jaccard_index``."""
         return self._evaluated()
 
     @verb
     def to_roaring(self) -> Flow[bytes]:
-        """The ids in Roaring's portable format, which its libraries for Java, Go, C, Rust and Node read."""
+        """Return the ids in Roaring's portable format, which its libraries for Java, Go, C, Rust and Node read."""
         return bytes((yield from self._evaluated()).serialize())
 
     def combined(self, operation: str, other: SetVerbs, argument: str = "set") -> Self:
-        """The set combined with another one (see ``Combination``); ``argument`` names it in errors."""
+        """Return the set combined with another one (see ``Combination``). Errors name the other one ``argument``."""
         ours, theirs = self.counter.config, other.counter.config
         if ours.mapping != theirs.mapping or ours.prefix != theirs.prefix:
             kind = "integers" if ours.mapping is None else f"the same mapping, {ours.mapping!r}"
@@ -183,15 +181,15 @@ class SetVerbs(Countable):
         return MemberPages(self.counter.config, generation, ids)
 
     def _of_generation(self) -> Flow[tuple[str, BitMap]]:
-        """The generation of the mapping before the ids were read, and these: as long as it is the same, they mean the same
-        members."""
+        """Return the mapping's generation from before the ids were read, and the ids. They mean the same members as long as it is
+        the same."""
         found = yield from self._reader.read(_selections_of(self.expression))
         mapping, *_ = (stored.mapping for stored in found.stored.values())  # all of one
         return mapping, _value(self.expression, found)
 
 
 def combination(operation: str, first: Countable, others: Iterable[Countable]) -> SetVerbs:
-    """The set of the first one's members combined with those of the others (see ``Combination``)."""
+    """Return the set of the first one's members combined with those of the others (see ``Combination``)."""
     combined = first.members()
     for i, other in enumerate(others):
         if not isinstance(other, Countable):

@@ -1,4 +1,4 @@
-"""Clears what counters and their mapping have stored, and measures it."""
+"""Clears what counters and their mapping have stored."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _KEYS_PER_CALL = 100
 
 
 def clear_counter(dispatcher: CountDispatcher) -> Flow[None]:
-    """Forgets what the counter has counted, also if it is stored with other parameters."""
+    """Forget what the counter has counted, even if it is stored with other parameters."""
     config, keys = dispatcher.config, dispatcher.config.keys
     dispatcher.forget()
     counters = keys.counters()
@@ -42,7 +42,7 @@ def clear_counter(dispatcher: CountDispatcher) -> Flow[None]:
 
 
 def clear_mapping(dispatcher: CountDispatcher) -> Flow[None]:
-    """Forgets all counters of the counter's mapping, and the ids."""
+    """Forget all counters of the counter's mapping, and the ids."""
     config, keys = dispatcher.config, dispatcher.config.keys
     dispatcher.forget()
     own = keys.config(), keys.layout(), keys.members(), keys.counters()
@@ -58,7 +58,7 @@ def clear_mapping(dispatcher: CountDispatcher) -> Flow[None]:
 
 
 def _clear(dispatcher: CountDispatcher, call: Call) -> Flow[bool]:
-    """Makes a call that clears something. False: there is something to be swept."""
+    """Make a call that clears something. Return False if something is left to sweep."""
     [[status, payload]] = yield from request([call])
     if status not in (Status.OK, Status.IN_USE):
         raise refusal(dispatcher.config, status, payload)
@@ -67,7 +67,7 @@ def _clear(dispatcher: CountDispatcher, call: Call) -> Flow[bool]:
 
 
 def _sweep(config: CounterConfig, now: int) -> Flow[None]:
-    """Deletes the counter's stale pieces."""
+    """Delete the counter's stale pieces."""
     keys, labels = config.keys, [WHOLE]
     if config.window:
         # The next slice may begin meanwhile, or have begun before the server's clock was set back.
@@ -79,7 +79,7 @@ def _sweep(config: CounterConfig, now: int) -> Flow[None]:
 
 
 def _sweep_mapping(config: CounterConfig, now: int) -> Flow[str]:
-    """Deletes the pieces of the mapping's former counters and the buckets of its former layout, whose generation it returns."""
+    """Delete the pieces of the mapping's former counters and the buckets of its former layout, and return that one's generation."""
     keys, former = config.keys, (config.keys.forgotten(), config.keys.forgotten_counters())
     directory = yield from read_directory(config.mapping or config.name, former[0])
     [names] = yield from request([Call(("HKEYS", former[1]))])

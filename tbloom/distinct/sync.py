@@ -21,13 +21,13 @@ T = TypeVar("T")
 class MemberSet(SetVerbs, SyncVerbs):
     """A set of members of counters, or several such sets combined by ``|``, ``&``, ``-`` and ``^``.
 
-    Each verb reads what it needs; what is added meanwhile may be missing. (Who asks much of one set takes its ``bitmap()``.)
-    The sets must be of one mapping, or all of counters of integers; they are read by the
-    client of the first one's counter.
+    Each verb reads what it needs; members that are added meanwhile may be missing. For many calls on one set, take its
+    ``bitmap()``.
+    The sets must belong to one mapping, or all to counters of integers. The client of the first one's counter reads them.
     """
 
     def run(self, flow: Flow[T]) -> T:
-        """The answer of a flow, by the set's counter."""
+        """Run a flow by the set's counter, and return its result."""
         answer: T = self.counter.run(flow)
         return answer
 
@@ -38,8 +38,10 @@ class MemberSet(SetVerbs, SyncVerbs):
         return self.contains(member)
 
     def pairs(self) -> Iterator[tuple[int, Item]]:
-        """Each id with its member, in no order, read a few thousand at a time: for a mapping with ``keep_members``. (``str``
-        for those that are UTF-8.) Of counters of integers, each id with itself."""
+        """Yield each id with its member, in no order. Each call reads a few thousand.
+
+        The mapping needs ``keep_members``. Members in UTF-8 are ``str``. In counters of integers, each id is its member.
+        """
         if self.counter.config.mapping is None:
             yield from ((number, number) for number in self.bitmap())
             return
@@ -48,7 +50,7 @@ class MemberSet(SetVerbs, SyncVerbs):
             yield from page
 
     def __iter__(self) -> Iterator[Item]:
-        """The members: see ``pairs``."""
+        """Yield the members; see ``pairs``."""
         return (member for _, member in self.pairs())
 
 
@@ -62,7 +64,7 @@ class DistinctCounter(
     hour, day, week or month, and forgets by itself; the ids stay in the mapping.
     Adding, ``contains`` and the count of one slice need nothing else; sets need pyroaring: ``pip install
     'tbloom[distinct]'``.
-    Safe to use from many threads, and after a fork. Each verb may raise redis-py's errors, ``ConfigMismatch`` where the
+    Safe to use from many threads, and after a fork. Each verb may raise redis-py's errors, ``ConfigMismatch`` if the
     name is stored with other parameters, and ``ConfigError`` for an argument that can't be right, such as an empty
     member.
     """

@@ -45,7 +45,7 @@ class CounterArguments(TypedDict, total=False):
 
 
 class CounterVerbs(Store[Client, CounterConfig], Generic[Client, Sets]):
-    """What both classes have."""
+    """The common base of both classes."""
 
     config: CounterConfig
     #: The class of its sets.
@@ -66,7 +66,7 @@ class CounterVerbs(Store[Client, CounterConfig], Generic[Client, Sets]):
         prefix: str = "",
         retry_for: float | None = None,
     ) -> None:
-        """A counter of distinct members.
+        """Make a counter of distinct members.
 
         :param client: a client of redis-py or valkey-py, of their ``asyncio`` for ``AsyncDistinctCounter``; it stays yours to close.
         :param name: the counter's name; clients with the same name and mapping share the counter.
@@ -106,7 +106,7 @@ class CounterVerbs(Store[Client, CounterConfig], Generic[Client, Sets]):
         client_options: ClientOptions = None,
         **more: Unpack[CounterArguments],
     ) -> Self:
-        """A counter with a client of its own, closed with the counter; see ``TimeBloom.from_url``."""
+        """Make a counter with a client of its own, which is closed with the counter; see ``TimeBloom.from_url``."""
         return cls._from_url(url, name, client_options, {"mapping": mapping, **more})
 
     @property
@@ -115,28 +115,28 @@ class CounterVerbs(Store[Client, CounterConfig], Generic[Client, Sets]):
         return self.config.mapping
 
     def members(self) -> Sets:
-        """The set of all members, of all live slices; to be combined, counted, listed, exported."""
+        """Return the set of the members of all live slices."""
         return self._set(select(self.config))
 
     def within(self, slices: int) -> Sets:
-        """The members of the newest ``slices`` slices."""
+        """Return the set of the members of the newest ``slices`` slices."""
         return self._set(select(self.config, slices))
 
     def slice(self, at: At) -> Sets:
-        """The members of one slice. One outside the window has none.
+        """Return the set of the members of one slice. A slice outside the window has none.
 
         :param at: an instant in it, as a datetime with a time zone; a day in it, in the counter's time zone; or its label.
         """
         return self._set(Selection(self.config, label=label_of(self.config, at)))
 
     def everyone(self) -> Sets:
-        """The set of all members that have an id, from whichever counter of the mapping; so ``everyone() - members()`` is the
-        complement. Of a counter of integers: 0 to 2^32 - 1."""
+        """Return the set of all members of the mapping, so that ``everyone() - members()`` is the complement. For a counter of
+        integers, it is 0 to 2^32 - 1."""
         return self._set(Selection(self.config, is_everyone=True))
 
     @verb
     def add(self, member: Item, at: At | None = None) -> Flow[bool]:
-        """Counts a member. True: it was not counted before (in its slice, if there are slices).
+        """Count a member. Return True if it was not counted before (in its slice, if there are slices).
 
         :param at: the live slice that it is counted in, as in ``slice``; None, the default: the current one.
         """
@@ -144,32 +144,32 @@ class CounterVerbs(Store[Client, CounterConfig], Generic[Client, Sets]):
 
     @verb
     def add_many(self, members: Iterable[Item], at: At | None = None) -> Flow[list[bool]]:
-        """``add`` for each member, in order; a repeat within the call is not counted."""
+        """Call ``add`` for each member, in order; a repeat within the call gets False."""
         return self._answers(partial(self._dispatcher.add_members, at=at), members, once=True)
 
     @verb
     def contains(self, member: Item) -> Flow[bool]:
-        """True if the member is counted in any live slice."""
+        """Return whether the member is counted in any live slice."""
         return self._answer(self._dispatcher.contains, member)
 
     @verb
     def contains_many(self, members: Iterable[Item]) -> Flow[list[bool]]:
-        """``contains`` for each member, in order."""
+        """Call ``contains`` for each member, in order."""
         return self._answers(self._dispatcher.contains, members)
 
     @verb
     def discard(self, member: Item) -> Flow[bool]:
-        """Ends the counting of a member, in all live slices. True: it was counted."""
+        """Remove a member from all live slices. Return True if it was counted."""
         return self._answer(self._dispatcher.discard, member)
 
     @verb
     def discard_many(self, members: Iterable[Item]) -> Flow[list[bool]]:
-        """``discard`` for each member, in order."""
+        """Call ``discard`` for each member, in order."""
         return self._answers(self._dispatcher.discard, members, once=True)
 
     @verb
     def count(self, within: int | None = None) -> Flow[int]:
-        """The number of distinct members in all live slices together.
+        """Return the number of distinct members in all live slices together.
 
         :param within: the number of newest slices that are counted; None, the default: all.
         """
@@ -177,8 +177,8 @@ class CounterVerbs(Store[Client, CounterConfig], Generic[Client, Sets]):
 
     @verb
     def from_roaring(self, data: bytes) -> Flow[None]:
-        """Counts the ids of a Roaring bitmap, in the portable format, in the current slice. With a mapping, its members must
-        have these ids."""
+        """Count the ids of a Roaring bitmap, in the portable format, in the current slice. With a mapping, its members must have
+        these ids."""
         ids = imported(data)
         if ids and self.config.mapping is not None:
             [members] = yield from request([Call(("GET", self.config.keys.members()))])
@@ -228,14 +228,14 @@ class CounterVerbs(Store[Client, CounterConfig], Generic[Client, Sets]):
 
     @verb
     def warnings(self) -> Flow[list[str]]:
-        """What threatens the counter: a server that drops keys when its memory is full."""
+        """Return warnings about dangers to the counter: a server that drops keys when its memory is full."""
         return evictions([self.config.keys.config()])
 
     @verb
     def clear(self, *, mapping: bool = False) -> Flow[None]:
-        """Forgets what is counted, for all clients, at once. The ids stay, because other counters may count them.
+        """Forget what is counted, for all clients, at once. The ids stay, because other counters may count them.
 
-        :param mapping: True: forgets all counters of the mapping, one after another, and then its ids. After an error,
+        :param mapping: True: forget all counters of the mapping, one after another, and then its ids. After an error,
             call it again.
         """
         if type(mapping) is not bool:  # a name, of which it would forget this counter's own
@@ -247,7 +247,7 @@ class CounterVerbs(Store[Client, CounterConfig], Generic[Client, Sets]):
         return self._SETS(self, self.reader, selection)
 
     def _answer(self, ask: Ask, member: Item) -> Flow[bool]:
-        """The answer for the member."""
+        """Return the answer for the member."""
         digest, data = digest_of(self.config, member)
         answers = yield from ask({digest: data})
         return bool(answers.get(digest))
@@ -255,7 +255,7 @@ class CounterVerbs(Store[Client, CounterConfig], Generic[Client, Sets]):
     def _answers(
         self, ask: Ask, members: Iterable[Item], *, once: bool = False
     ) -> Flow[list[bool]]:
-        """The answer for each member; with ``once``, a repeat gets False."""
+        """Return the answer for each member. With ``once``, a repeat gets False."""
         pairs = digests_of(self.config, members)
         answers = yield from ask(dict(pairs))
         take = answers.pop if once else answers.get
