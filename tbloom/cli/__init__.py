@@ -60,13 +60,13 @@ class _Group(click.Group):
 @click.version_option(__version__, message="tbloom %(version)s")
 @click.pass_context
 def tbloom(context: click.Context) -> None:
-    """Remembers what a fleet of crawlers has seen."""
+    """Remember what a fleet of crawlers has seen."""
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs a command. Returns the exit code: 0 (yes, or done), 1 (no, or failed) or 2 (a user's error)."""
+    """Run a command, and return the exit code: 0 (yes, or done), 1 (no, or failed) or 2 (a user's error)."""
     if argv is None:
         interrupts.as_ctrl_c()
     words = [*(sys.argv[1:] if argv is None else argv)]
@@ -98,7 +98,7 @@ def _complete(instruction: str) -> int:
 
 
 def _ended_by(error: Exception, words: list[str]) -> int:
-    """Prints the error that has ended a command; returns the exit code."""
+    """Print the error that has ended a command, and return the exit code."""
     if isinstance(error, BrokenPipeError):  # the reader of our output has ended, as head(1) does
         return errors.FAILED
     if isinstance(error, click.UsageError):
@@ -118,7 +118,7 @@ def _failed(text: str, code: int, place: str = "tbloom") -> int:
 
 
 def _missing(error: ModuleNotFoundError, words: list[str]) -> str:
-    """The extra that installs what the command needs."""
+    """Return which extra installs what the command needs."""
     module = (error.name or "").partition(".")[0]
     command = next((word for word in words if word in COMMANDS), None)
     if module in {"", "tbloom"} or command is None:
@@ -127,7 +127,7 @@ def _missing(error: ModuleNotFoundError, words: list[str]) -> str:
 
 
 def _drop_unwritable() -> None:
-    """Keeps Python from reporting the same error again at its exit."""
+    """Keep Python from reporting the same error again at its exit."""
     try:
         sys.stdout.flush()
     except OSError:

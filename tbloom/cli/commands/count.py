@@ -23,7 +23,7 @@ from tbloom.errors import TBloomError
 
 @click.group(cls=Group, example="tbloom count or urls pages", no_args_is_help=False)
 def command() -> None:
-    """Counts distinct members exactly, and combines counters.
+    """Count distinct members exactly, and combine counters.
 
     Counters that share a mapping, which numbers the members, can be combined. A counter with slices forgets the members
     of expired slices.
@@ -55,7 +55,7 @@ def add(
     keep_members: bool,
     **parameters: Any,
 ) -> None:
-    """Counts the lines of files, and prints how many are new.
+    """Count the lines of files, and print how many are new.
 
     A missing counter is created. An instant without an offset is one in the counter's time zone.
     """
@@ -79,7 +79,7 @@ def add(
 @options.within
 @options.as_json
 def show(counters: Counters, name: str, within: int | None) -> None:
-    """Shows a counter."""
+    """Show a counter."""
     counter = counters.open(name)
     info = counter.info()
     if within is not None:
@@ -98,7 +98,7 @@ for _verb, _help in (
     @command.command(
         _verb,
         example=f"tbloom count {_verb} urls@20261116 urls@20261117",
-        help=f"Counts members {_help}.",
+        help=f"Count members {_help}.",
     )
     @click.argument(
         "names", metavar="NAME[@LABEL]...", nargs=-1, required=True, type=options.text_of
@@ -106,7 +106,7 @@ for _verb, _help in (
     @of_mapping
     @options.as_json
     def combine(counters: Counters, names: tuple[str, ...]) -> None:
-        """Prints a number."""
+        """Print a number."""
         first, *others = map(counters.operand, names)
         verb = click.get_current_context().info_name
         number = getattr(first, f"count_{verb}")(*others)
@@ -125,7 +125,7 @@ for _verb, _help in (
 )
 @options.quiet
 def export(counters: Counters, name: str, file: str) -> None:
-    """Writes ids and members of a counter, or a slice, as a table.
+    """Write ids and members of a counter, or a slice, as a table.
 
     The mapping must keep its members (tbloom count add --keep-members); of a counter of integers, both columns are the same.
     """
@@ -149,7 +149,7 @@ def export(counters: Counters, name: str, file: str) -> None:
 @click.option("--mapping", metavar="MAPPING", help="counters of this mapping only (all)")
 @options.as_json
 def list_counters(server: Server, mapping: str | None) -> int:
-    """Shows the counters on a server.
+    """Show the counters on a server.
 
     Exit code 1: a counter can't be read.
     """
@@ -167,7 +167,7 @@ def list_counters(server: Server, mapping: str | None) -> int:
 @click.option("--all", "everything", is_flag=True, help="all counters of the mapping, and its ids")
 @options.yes
 def clear(counters: Counters, name: str | None, *, everything: bool) -> None:
-    """Clears a counter, or with --all a whole mapping."""
+    """Clear a counter, or with --all a whole mapping."""
     if (name is None) is not everything:
         raise CommandError("NAME: expected either a counter's name or --all")
     mapping, place = counters.mapping, counters.server.place
@@ -204,7 +204,7 @@ def _slices(info: CounterInfo) -> str:
 
 
 def _counts(server: Server, mapping: str) -> Iterator[tuple[str, dict[str, Any] | Exception]]:
-    """The mapping's counters by name, each with its count and parameters, or its error."""
+    """Yield the mapping's counters by name, each with its count and parameters, or its error."""
     counters = Counters(server, mapping)
     try:
         entries = counters.entries()

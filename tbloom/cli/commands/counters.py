@@ -26,7 +26,7 @@ _INTEGERS = filters.COUNTERS[1]
 
 
 def of_mapping(command: Callable[..., Any]) -> Callable[..., Any]:
-    """--url and --mapping, for a command of the counters of a mapping."""
+    """Give a command the options --url and --mapping, and the counters of the mapping."""
 
     @wraps(command)
     def opened(*, server: Server, mapping: str, **given: Any) -> Any:
@@ -54,12 +54,12 @@ class Counters:
             )
 
     def entries(self) -> dict[bytes, str]:
-        """What is stored of each counter, by name, sorted."""
+        """Return the entry of each counter, by name, sorted."""
         stored = self.server.client.hgetall(self._keys.counters())
         return {name: text(entry) for name, entry in sorted(stored.items())}
 
     def of_entry(self, name: str | bytes, entry: str, **own: Any) -> DistinctCounter:
-        """The counter of an entry; raises ConfigError if it can't be read, or if the name is no counter's."""
+        """Return the counter of an entry. Raise ConfigError if it can't be read, or if the name is no counter's."""
         config = from_stored(name, self.mapping, entry, self.server.prefix)
         if config is None:
             place = f"{name!r} in the counters of {self.mapping!r}"
@@ -69,7 +69,7 @@ class Counters:
         return self.counter(config.name, **stored, **own)
 
     def counter(self, name: str, *, keep_members: bool = False, **own: Any) -> DistinctCounter:
-        """The counter with these parameters; of integers, where the mapping is one of a counter of integers."""
+        """Return the counter with these parameters; one of integers if that is what the mapping belongs to."""
         stored = read_stored(self.server.stored(self.mapping) or "")
         own["prefix"] = self.server.prefix
         if stored.get("kind") == _INTEGERS:
@@ -80,7 +80,7 @@ class Counters:
     def open_or_create(
         self, name: str, given: dict[str, Any], *, keep_members: bool
     ) -> DistinctCounter:
-        """The counter of this name; with the ``given`` parameters, which may be those of a new one."""
+        """Return the counter of this name. With ``given`` parameters, it may be a new one."""
         entry = None if given else self._entry(name)
         if entry is not None:
             return self.of_entry(name, entry, retry_for=filters.RETRY_FOR)
@@ -90,7 +90,7 @@ class Counters:
         return counter
 
     def open(self, name: str) -> DistinctCounter:
-        """The stored counter of this name."""
+        """Return the stored counter of this name. Raise CommandError if there is none."""
         counter = self.find(name)
         if counter is None:
             raise CommandError(
@@ -100,7 +100,7 @@ class Counters:
         return counter
 
     def operand(self, word: str) -> DistinctCounter | MemberSet:
-        """The counter of this name, or the slice ``NAME@LABEL``."""
+        """Return the counter of this name, or the slice ``NAME@LABEL``."""
         name, _, label = word.rpartition("@")
         if not name or self.find(word) is not None:
             return self.open(word)
@@ -114,7 +114,7 @@ class Counters:
         return counter.slice(label)
 
     def find(self, name: str) -> DistinctCounter | None:
-        """The stored counter; one of integers where no mapping is named, and the default one has none of this name."""
+        """Return the stored counter, or None. Without --mapping, it may be one of integers."""
         entry = self._entry(name)
         if entry is not None:
             return self.of_entry(name, entry)
@@ -128,7 +128,7 @@ class Counters:
 
 
 def instant_of(config: CounterConfig, word: str) -> At:
-    """What the word says: a day, an instant, in the counter's time zone unless it says another one, or a slice's label."""
+    """Return the day, the instant or the slice's label in a word. An instant without a zone is in the counter's."""
     with suppress(ValueError):
         return date.fromisoformat(word) if "-" in word else word
     try:

@@ -14,7 +14,7 @@ from tbloom.cli.kit.errors import FAILED, CommandError
 
 @click.command(cls=Command, example="tbloom doctor")
 def doctor() -> int:
-    """Says what is wrong with a Scrapy project's settings.
+    """Say what is wrong with a Scrapy project's settings.
 
     Run it in the project's folder. Exit code 1: something is wrong, such as an add-on that is off. A note, about a Scrapy or
     redis-py that is newer than tbloom's tests know, is no fault.
@@ -50,7 +50,7 @@ def doctor() -> int:
 @click.option("--period", type=click.IntRange(1, 86_400), help="seconds of a slice (by the site)")
 @options.as_json
 def demo(**given: Any) -> int:
-    """Crawls a site three times, and shows what was fetched.
+    """Crawl a site three times, and show what was fetched.
 
     Exit code 1: a figure is not as promised.
     """
@@ -63,7 +63,7 @@ def demo(**given: Any) -> int:
 @click.argument("shell", type=click.Choice(("bash", "zsh", "fish")))
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:
-    """Prints a script that completes commands in a shell.
+    """Print a script that completes commands in a shell.
 
     In bash: eval "$(tbloom completion bash)".
     """

@@ -21,7 +21,7 @@ from tbloom.cli.kit.filters import Server
 @options.server
 @options.quiet
 def export(name: str, file: str, server: Server) -> None:
-    """Writes a filter into a file.
+    """Write a filter into a file.
 
     The file, - for standard output, is a tar.gz with a manifest; 'tbloom restore' restores the filter from there, on any
     server. Crawlers may go on meanwhile: all items that they added before the export began are in the file. Claims are
@@ -43,7 +43,7 @@ def export(name: str, file: str, server: Server) -> None:
 @click.option("--replace", is_flag=True, help="delete a filter of this name first")
 @options.quiet
 def restore(file: str, server: Server, name: str | None, *, replace: bool) -> None:
-    """Restores a filter from an exported file.
+    """Restore a filter from an exported file.
 
     Each slice expires at its old time. The file - is standard input. Don't crawl with the filter meanwhile: items that are added
     are forgotten, or make the restore fail, when --replace has deleted the old filter already. Needs room for the whole filter in the folder of temporary files.

@@ -62,7 +62,7 @@ def command(
     label: str | None,
     **parameters: Any,
 ) -> None:
-    """Imports what scrapy-redis or Scrapy has seen, or a file.
+    """Import what scrapy-redis or Scrapy has seen, or a file.
 
     Such as the requests in the set of scrapy-redis' dupefilter. The same import a second time adds nothing, so that an
     interrupted one can be started again.
@@ -107,7 +107,7 @@ def command(
 
 
 def _other_fingerprinter(target: TimeBloom, *, is_new: bool) -> str | None:
-    """Notes whose fingerprints they are, for as long as the parameters are kept, unless another one has filled the filter."""
+    """Note which class made the fingerprints. Return the class that has filled the filter before, if it is another one."""
     keys = target.config.keys
     left = int(target.client.pttl(keys.root))
     noting = note(keys.fingerprinter(), _SCRAPY_REDIS, left if left > 0 else None, is_new=is_new)
@@ -116,7 +116,7 @@ def _other_fingerprinter(target: TimeBloom, *, is_new: bool) -> str | None:
 
 
 def _stored_set(server: Server, key: str) -> Batches:
-    """scrapy-redis' dupefilter: the set of fingerprints in hex with that key."""
+    """Return the fingerprints in the set of scrapy-redis' dupefilter with that key."""
     kind = text(server.client.type(key))
     if kind == "none":
         raise CommandError(
@@ -138,7 +138,7 @@ def _members(server: Server, key: str) -> Batches:
 
 
 def _seen_file(stack: ExitStack, path: str) -> Batches:
-    """Scrapy's requests.seen, or the one in a JOBDIR; before Scrapy 2.19 it has lines of hex digits.
+    """Return the fingerprints in Scrapy's requests.seen, or the one in a JOBDIR. Before Scrapy 2.19, it has lines of hex digits.
 
     A last fingerprint that was cut off is left out, as by Scrapy.
     """
@@ -160,7 +160,7 @@ def _hex_lines(file: BinaryIO) -> Iterator[bytes]:
 
 
 def _records(file: BinaryIO) -> Iterator[bytes]:
-    """Fingerprints, each with its length in front of it."""
+    """Yield fingerprints, each of which has its length in front of it."""
     number = 0
     while len(head := file.read(_LENGTH_BYTES)) == _LENGTH_BYTES:
         size, number = int.from_bytes(head, "big"), number + 1

@@ -25,7 +25,7 @@ _NEARLY_FULL = 0.95
 @options.server
 @options.as_json
 def list_filters(server: Server) -> int:
-    """Shows the filters on a server.
+    """Show the filters on a server.
 
     Mappings of distinct counters are left out: see 'tbloom count list'. Exit code 1: a filter can't be read.
     """
@@ -47,7 +47,7 @@ def list_filters(server: Server) -> int:
 @click.option("--all", "empty", is_flag=True, help="show empty slices too")
 @options.as_json
 def info(name: str, server: Server, *, empty: bool) -> None:
-    """Shows a filter, slice by slice.
+    """Show a filter, slice by slice.
 
     An exact filter, which has no slices, is shown too. To see it live: watch -n 5 tbloom info NAME.
     """
@@ -60,7 +60,7 @@ def info(name: str, server: Server, *, empty: bool) -> None:
 @options.server
 @options.yes
 def clear(name: str, server: Server) -> None:
-    """Forgets all items of a filter.
+    """Forget all items of a filter.
 
     Parameters are forgotten too. Crawlers may go on meanwhile: to them, every item is new again.
     """
@@ -94,7 +94,7 @@ def _list(found: list[Info]) -> str:
 
 
 def advice(info: FilterInfo) -> list[str]:
-    """The filter's warnings, and what its owner should change. (A slice that grows needs no change.)"""
+    """Return the filter's warnings, and what its owner should change. A slice that grows needs no change."""
     found = list(info.warnings)
     current, most = info.slices[-1], max(slice.items for slice in info.slices)
     full = current.items / info.made_for(current)
@@ -114,7 +114,7 @@ def advice(info: FilterInfo) -> list[str]:
 
 
 def as_dict(info: FilterInfo | ExactInfo) -> dict[str, Any]:
-    """The fields of ``info``, with totals and advice; of an exact filter, its kind."""
+    """Return the fields of ``info``, with totals and advice; for an exact filter, also its kind."""
     if isinstance(info, ExactInfo):
         return {"kind": "exact", **dataclasses.asdict(info)}
     totals = {name: getattr(info, name) for name in ("items", "bytes", "error_rate")}
@@ -122,7 +122,7 @@ def as_dict(info: FilterInfo | ExactInfo) -> dict[str, Any]:
 
 
 def as_text(info: FilterInfo | ExactInfo, *, empty: bool) -> str:
-    """Parameters, slices, totals and advice; ``empty``: with the empty slices."""
+    """Return parameters, slices, totals and advice as text. With ``empty``, include the empty slices."""
     shards = f", {info.shards} shards" if info.shards > 1 else ""
     if isinstance(info, ExactInfo):
         held = f"{formats.counted(info.items, 'item')}, {formats.size(info.bytes)}{shards}"

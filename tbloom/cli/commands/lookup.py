@@ -49,7 +49,7 @@ def add(
     exit_code: bool,
     **parameters: Any,
 ) -> int:
-    """Adds the lines of files, and prints the new ones."""
+    """Add the lines of files, and print the new ones."""
     own = {"retry_for": filters.RETRY_FOR, "secret": secret}
     filter = server.open_or_create(name, options.new(parameters), **own)
     filter.expect(streams.lines_in(files))
@@ -96,7 +96,7 @@ def check(
     seen: bool,
     when: bool,
 ) -> int:
-    """Prints the new lines of files, without adding them.
+    """Print the new lines of files, without adding them.
 
     Exit code 1: no line was printed.
     """
@@ -124,8 +124,10 @@ def _run(
     kind: str,
     line: str = "",
 ) -> int:
-    """Prints what ``ask`` answers to the lines of the files, each of which is a ``line`` that may not get lost; returns the
-    number of lines that were printed."""
+    """Print what ``ask`` answers to the lines of the files, and return the number of printed lines.
+
+    ``line`` names a printed line that may not get lost.
+    """
     printed = total = 0
     lines = streams.lines_in(files)
     try:
@@ -149,7 +151,7 @@ def _run(
 
 
 def _dated(item: bytes, period: Period) -> bytes:
-    """An item after its slice."""
+    """Return an item after its slice."""
     times = [at.isoformat() if at else "" for at in (period.start, period.end)]
     return "\t".join([period.label, *times, ""]).encode() + item
 
@@ -161,7 +163,7 @@ def _dated(item: bytes, period: Period) -> bytes:
 @click.option("--sample", type=numbers.count, default="100000", help="items to ask for (100000)")
 @options.as_json
 def rate(name: str, server: Server, secret: Any, sample: int) -> None:
-    """Measures how often a filter takes new items for seen.
+    """Measure how often a filter takes new items for seen.
 
     It asks for random items, which were never added, in small batches, and changes nothing. The interval has the true rate
     with a confidence of 95 % (Wilson's score interval).
@@ -188,7 +190,7 @@ def rate(name: str, server: Server, secret: Any, sample: int) -> None:
 
 
 def interval(found: int, sample: int) -> tuple[float, float]:
-    """Wilson's score interval of a proportion (JASA 22, 1927), for a confidence of 95 %."""
+    """Return Wilson's score interval of a proportion (JASA 22, 1927), for a confidence of 95 %."""
     rate, z = found / sample, _Z
     centre = rate + z * z / (2 * sample)
     half = z * math.sqrt(rate * (1 - rate) / sample + (z / (2 * sample)) ** 2)

@@ -24,7 +24,7 @@ _WARNING = {"ls", "import", "export", "rebuild"}
 
 
 class _Warnings(logging.Handler):
-    """Prints warnings of the store on stderr, and counts them."""
+    """Print warnings of the store on stderr, and counts them."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -48,7 +48,7 @@ class _Pages(Group):
 
 @click.group(cls=_Pages, example="tbloom pages ls pages --long", no_args_is_help=False)
 def command() -> None:
-    """Stores pages by URL in WARC files, and reads them.
+    """Store pages by URL in WARC files, and read them.
 
     A store with slices forgets the pages of expired slices. One process writes at a time; others can read meanwhile.
     """
@@ -59,7 +59,7 @@ command.add_command(warcs.export)
 
 
 def _header(text: str) -> tuple[bytes, bytes]:
-    """A header's name and value, byte for byte as typed."""
+    """Return a header's name and value, byte for byte as typed."""
     name, colon, value = os.fsencode(text).partition(b":")
     if not colon:
         raise click.BadParameter(f"expected 'Name: value', got {text!r}")
@@ -91,7 +91,7 @@ def put(
     at: datetime | None,
     **like: Any,
 ) -> None:
-    """Stores a page, in place of an earlier one of this URL.
+    """Store a page, in place of an earlier one of this URL.
 
     The URL is http:// or https://, and not normalized. The body is read from the file, or from standard input.
     """
@@ -112,7 +112,7 @@ def put(
 @click.option("--headers", is_flag=True, help="write status line and headers first")
 @options.as_json
 def get(*, path: str, url: str, headers: bool) -> None:
-    """Writes the body of a page to standard output, as it was stored.
+    """Write the body of a page to standard output, as it was stored.
 
     With --json, all but the body. Exit code 1: the store has no such page.
     """
@@ -138,7 +138,7 @@ def get(*, path: str, url: str, headers: bool) -> None:
 )
 @options.as_json
 def ls(*, path: str, long: bool) -> None:
-    """Prints the URL of each page.
+    """Print the URL of each page.
 
     A page with a key, or with a URL that is not printable, is shown as key:HEX, which get and delete take too. With --json,
     each page is a line, without its body. Exit code 1: a record that it reads is damaged or missing; only --long and --json
@@ -159,7 +159,7 @@ def ls(*, path: str, long: bool) -> None:
 @pagetext.path_argument
 @pagetext.address_argument
 def delete(*, path: str, url: str) -> None:
-    """Forgets a page.
+    """Forget a page.
 
     Exit code 1: the store has no such page.
     """
@@ -176,7 +176,7 @@ def delete(*, path: str, url: str) -> None:
 @options.as_json
 @options.quiet
 def verify(path: str) -> int:
-    """Reads all records, and prints the problems of records and index.
+    """Read all records, and print the problems of records and index.
 
     Nothing is changed. Exit code 1: there are problems.
     """
@@ -194,7 +194,7 @@ def verify(path: str) -> int:
 @pagetext.path_argument
 @options.quiet
 def rebuild(path: str) -> None:
-    """Rebuilds the index from the WARC files.
+    """Rebuild the index from the WARC files.
 
     The old index stays until the new one is complete.
     """
@@ -208,7 +208,7 @@ def rebuild(path: str) -> None:
 @pagetext.path_argument
 @options.as_json
 def stats(path: str) -> None:
-    """Shows pages, files and bytes, slice by slice."""
+    """Show pages, files and bytes, slice by slice."""
     with pagetext.stores()(path, readonly=True) as store:
         info = store.stats()
     output.show(dataclasses.asdict(info), lambda: pagetext.as_text(info))

@@ -29,14 +29,14 @@ new_store: options.Decorator = options.all_of(
 
 
 def stores() -> type[PageStore]:
-    """The class; a command's help does without what it needs."""
+    """Return the class. It is imported here because a command's help does without what it needs."""
     from tbloom.pages import PageStore  # noqa: PLC0415 - needs isal
 
     return PageStore
 
 
 def address_of(text: str) -> Item:
-    """The address that a word means: a URL, or the bytes of ``key:HEX``."""
+    """Return the address that a word means: a URL, or the bytes of ``key:HEX``."""
     if not text.startswith(_KEY):
         return text
     try:
@@ -46,14 +46,14 @@ def address_of(text: str) -> Item:
 
 
 def as_word(address: Item) -> str:
-    """An address as one word: a printable URL as it is, everything else as ``key:HEX``."""
+    """Return an address as one word: a printable URL as it is, everything else as ``key:HEX``."""
     if isinstance(address, str) and address.isprintable():
         return address
     return f"{_KEY}{encode(address).hex()}"
 
 
 def as_line(page: Page) -> str:
-    """Time of fetching, status, size, URL; and the address, where it is not the URL."""
+    """Return time of fetching, status, size and URL, and the address if it is not the URL."""
     url, address = formats.printable(page.url), as_word(page.address)
     at = page.at.astimezone(UTC)
     line = f"{at:%Y-%m-%dT%H:%M:%SZ} {page.status} {len(page.body):>10} {url}"
@@ -61,7 +61,7 @@ def as_line(page: Page) -> str:
 
 
 def as_json_line(page: Page) -> str:
-    """All but the body, in a line of ASCII, which no terminal takes for escapes."""
+    """Return all but the body, in a line of ASCII, which no terminal takes for escapes."""
     values = {
         "url": page.url,
         "key": None if page.key is None else page.key.hex(),
@@ -75,7 +75,7 @@ def as_json_line(page: Page) -> str:
 
 
 def as_text(info: PagesInfo) -> str:
-    """Slices and totals, in 80 columns."""
+    """Return slices and totals, in 80 columns."""
     rows = [_row(each.label, formats.moment(each.expires), each) for each in info.slices]
     lines = [output.sentence(f"{info.path}: {totals(info)}")]
     if info.granularity is not None and rows:
@@ -85,7 +85,7 @@ def as_text(info: PagesInfo) -> str:
 
 
 def totals(info: PagesInfo) -> str:
-    """Pages, records, files and bytes."""
+    """Return the numbers of pages, records, files and bytes."""
     counted = [
         formats.counted(getattr(info, f"{noun}s"), noun) for noun in ("page", "record", "segment")
     ]

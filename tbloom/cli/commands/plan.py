@@ -48,7 +48,7 @@ _NOTE = (
 )
 @options.as_json
 def command(memory: int | None, *, table: bool, **parameters: Any) -> None:
-    """Computes a filter's memory, or what fits into a given memory.
+    """Compute a filter's memory, or what fits into a given memory.
 
     Without --capacity, --bits and --memory, each slice is for 1,000,000 items.
     """
@@ -67,12 +67,12 @@ def command(memory: int | None, *, table: bool, **parameters: Any) -> None:
 
 
 def slice_bytes(config: Config) -> int:
-    """Memory of a full slice, as Redis allocates it."""
+    """Return the memory of a full slice, as Redis allocates it."""
     return config.shards * sizing.allocated(sizing.key_bytes(config.shard_bits) + _KEY_OVERHEAD)
 
 
 def _plan(config: Config) -> dict[str, Any]:
-    """The memory of a filter (bytes, as Redis allocates it), and the pages lost to its errors."""
+    """Return the memory of a filter (bytes, as Redis allocates it), and the pages lost to its errors."""
     size = slice_bytes(config)
     items = config.first_capacity * config.slices
     names = ("slices", "capacity", "error_rate", "bits", "hashes", "shards")
@@ -99,7 +99,7 @@ def _plan(config: Config) -> dict[str, Any]:
 
 
 def _within(memory: int, given: dict[str, Any]) -> Config:
-    """The filter of the largest capacity that fits into the memory; of a given capacity, that of the lowest error rate."""
+    """Return the filter of the largest capacity that fits into the memory; with a given capacity, that of the lowest error rate."""
     if "bits" in given or {"capacity", "error_rate"} <= given.keys():
         raise CommandError(
             "--memory: expected no --bits, and only one of --capacity and --error-rate; the other is computed"
@@ -116,7 +116,7 @@ def _within(memory: int, given: dict[str, Any]) -> Config:
 
 
 def _fits(memory: int, given: dict[str, Any]) -> bool:
-    """True if the window of the filter fits into the memory."""
+    """Return whether the window of the filter fits into the memory."""
     try:
         config = configure("plan", **given)
     except ConfigError as error:
@@ -163,12 +163,12 @@ def _text(made: dict[str, Any]) -> str:
 
 
 def classic_rate(items: float, bits: int, hashes: int) -> float:
-    """The rate of a classic Bloom filter: (1-e^(-kn/m))^k."""
+    """Return the rate of a classic Bloom filter: (1-e^(-kn/m))^k."""
     return float((-math.expm1(-hashes * items / bits)) ** hashes)
 
 
 def error_rates() -> list[dict[str, Any]]:
-    """The table: for each number of bits per item, the classic rates for 1 to 8 hashes, the number of hashes with the
+    """Return the table: for each number of bits per item, the classic rates for 1 to 8 hashes, the number of hashes with the
     lowest one, and tbloom's number of hashes with the rate of its blocks."""
     return [
         {
@@ -183,7 +183,7 @@ def error_rates() -> list[dict[str, Any]]:
 
 
 def _tbloom_hashes(bits: int) -> int:
-    """The number of hashes that tbloom takes for the rate that it has with them; the lowest such rate."""
+    """Return the number of hashes that tbloom takes for the rate that it has with them; the lowest such rate."""
 
     def missed(hashes: int) -> tuple[int, float]:
         rate = _tbloom_rate(bits, hashes)
@@ -197,7 +197,7 @@ def _tbloom_rate(bits: int, hashes: int) -> float:
 
 
 def _table(rows: list[dict[str, Any]]) -> str:
-    """The table, with three digits as the sources have it; on 80 columns, its last columns are in a second one."""
+    """Return the table, with three digits as the sources have it; on 80 columns, its last columns are in a second one."""
     shown = []
     for row in rows:
         rates = {f"k={k}": _three(rate) for k, rate in zip(_HASHES, row["rates"], strict=True)}
@@ -216,5 +216,5 @@ def _table(rows: list[dict[str, Any]]) -> str:
 
 
 def _three(rate: float) -> str:
-    """A rate with three digits, zeros included: ``0.400``, ``1.23e-06``."""
+    """Return a rate with three digits, zeros included: ``0.400``, ``1.23e-06``."""
     return f"{rate:#.3g}"

@@ -22,7 +22,7 @@ from tbloom.engine.server import ServerClock
 @options.changeable
 @options.yes
 def command(name: str, server: Server, **parameters: Any) -> None:
-    """Gives a filter other parameters, and keeps what it has seen.
+    """Give a filter other parameters, and keep what it has seen.
 
     Stop the crawlers first, and start them with the new parameters: with the old ones they get ConfigMismatch. What is
     not given stays; in brackets: the default of a new filter. Fewer slices forget the oldest ones, so it asks first.
@@ -44,7 +44,7 @@ def command(name: str, server: Server, **parameters: Any) -> None:
 
 
 def _changed(old: Config, given: dict[str, Any]) -> Config:
-    """The old parameters with the ``given`` ones in their place."""
+    """Return the old parameters with the ``given`` ones in their place."""
     known: dict[str, Any] = {**filters.parameters_of(old)}
     del known["bits"], known["hashes"]
     # A size that follows from the old parameters gives way to that of the new ones.
@@ -59,7 +59,7 @@ def _changed(old: Config, given: dict[str, Any]) -> Config:
 
 
 def _table(old: Config, new: Config) -> str:
-    """All parameters that may change."""
+    """Return all parameters that may change, as a table."""
     before, after = _shown(old), _shown(new)
     rows = [{"parameter": name, "old": before[name], "new": after[name]} for name in before]
     return output.table(rows, left=("parameter",))

@@ -43,7 +43,7 @@ _SHOWN = 200
 def import_pages(
     *, path: str, sources: tuple[str, ...], max_body: int, max_head: int, **like: Any
 ) -> int:
-    """Stores the pages of WARC files, or of another store.
+    """Store the pages of WARC files, or of another store.
 
     A source is a WARC file, - for standard input, or a store's folder. A page that the store has, fetched at the same
     time or later, stays; so after an interruption, the same command goes on. A file is read up to a damaged place, which is
@@ -89,7 +89,7 @@ def export(
     since: datetime | None,
     until: datetime | None,
 ) -> int:
-    """Writes pages into a WARC file of their own.
+    """Write pages into a WARC file of their own.
 
     Without URLs, all pages. A URL may be key:HEX (see ls). Headers behind the first 31 KB of a page are left out: other
     tools would not read on. Exit code 1: the store has no page of a URL, one can't be read, or headers were left out.

@@ -46,7 +46,7 @@ _MOST_OF_A_YEAR = timedelta(days=300)
     help=f"least time between two requests to Redis ({EVERY:g})",
 )
 def metrics(names: tuple[str, ...], server: Server, port: int, host: str, every: float) -> None:
-    """Serves the metrics of filters, for Prometheus.
+    """Serve the metrics of filters, for Prometheus.
 
     Without names, of all filters, which are looked up at each scrape.
     """
@@ -94,7 +94,7 @@ def metrics(names: tuple[str, ...], server: Server, port: int, host: str, every:
     help="where to write it; -: standard output (report.html)",
 )
 def report(names: tuple[str, ...], server: Server, file: str) -> int:
-    """Writes an HTML page about filters.
+    """Write an HTML page about filters.
 
     Without names, about all filters with slices. Exit code 1: one of them can't be read.
     """
@@ -103,7 +103,7 @@ def report(names: tuple[str, ...], server: Server, file: str) -> int:
         if isinstance(info, FilterInfo):
             infos.append(info)
         elif names:
-            raise info if isinstance(info, Exception) else server.exact(name)
+            raise info if isinstance(info, Exception) else server.exact_filter_error(name)
         else:  # it was not asked for
             _, code = output.readable([(name, info)])
     if code and not infos:
@@ -144,7 +144,7 @@ class Chart(NamedTuple):
 
     @property
     def is_line_shown(self) -> bool:
-        """False if no bar could be seen below the line, which is more than ten times as high as the highest one."""
+        """Whether the line is drawn: no bar could be seen below one that is more than ten times as high."""
         highest = max(self.values)
         return self.line is not None and (not highest or self.line <= _MOST_ABOVE * highest)
 

@@ -21,7 +21,7 @@ class _WithExample(click.Command):
         super().__init__(name, epilog=f"Example: {example}", **options)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Writes both."""
+        """Write the needed extra and the example."""
         _, name, *_others = ctx.command_path.split()
         if COMMANDS[name].extra:
             formatter.write_paragraph()
@@ -34,7 +34,7 @@ class Command(_WithExample):
     """A command, whose errors name its options and arguments."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Writes those of its own first, then those that other commands have."""
+        """Write the command's own options first, then common ones."""
         sections: dict[str, list[tuple[str, str]]] = {"Options": []}
         sections |= {kind.section: [] for kind in (Parameter, Shared)}
         for param in self.get_params(ctx):
@@ -47,7 +47,7 @@ class Command(_WithExample):
                     formatter.write_dl(rows)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Runs it; an error about a parameter names the option or the argument, an outage the server."""
+        """Run the command. Errors about a parameter name its option or argument; an outage names the server."""
         server = ctx.params.get("server")
         try:
             # No resource of the context, which click before 8.3 closes without telling it the error.

@@ -16,41 +16,41 @@ class Entry(NamedTuple):
 
 GROUPS = {
     "Filters": {
-        "list": Entry("listing.list_filters", "Shows the filters on a server."),
-        "info": Entry("listing.info", "Shows a filter, slice by slice."),
-        "plan": Entry("plan", "Computes a filter's memory, or what fits into a given memory."),
-        "add": Entry("lookup.add", "Adds the lines of files, and prints the new ones."),
-        "check": Entry("lookup.check", "Prints the new lines of files, without adding them."),
-        "rate": Entry("lookup.rate", "Measures how often a filter takes new items for seen."),
-        "clear": Entry("listing.clear", "Forgets all items of a filter."),
+        "list": Entry("listing.list_filters", "Show the filters on a server."),
+        "info": Entry("listing.info", "Show a filter, slice by slice."),
+        "plan": Entry("plan", "Compute a filter's memory, or what fits into a given memory."),
+        "add": Entry("lookup.add", "Add the lines of files, and print the new ones."),
+        "check": Entry("lookup.check", "Print the new lines of files, without adding them."),
+        "rate": Entry("lookup.rate", "Measure how often a filter takes new items for seen."),
+        "clear": Entry("listing.clear", "Forget all items of a filter."),
         "reconfigure": Entry(
-            "reconfigure", "Gives a filter other parameters, and keeps what it has seen."
+            "reconfigure", "Give a filter other parameters, and keep what it has seen."
         ),
     },
     "Moving data": {
-        "import": Entry("importing", "Imports what scrapy-redis or Scrapy has seen, or a file."),
-        "export": Entry("export.export", "Writes a filter into a file."),
-        "restore": Entry("export.restore", "Restores a filter from an exported file."),
+        "import": Entry("importing", "Import what scrapy-redis or Scrapy has seen, or a file."),
+        "export": Entry("export.export", "Write a filter into a file."),
+        "restore": Entry("export.restore", "Restore a filter from an exported file."),
     },
     "Watching": {
         "metrics": Entry(
-            "watching.metrics", "Serves the metrics of filters, for Prometheus.", "metrics"
+            "watching.metrics", "Serve the metrics of filters, for Prometheus.", "metrics"
         ),
-        "report": Entry("watching.report", "Writes an HTML page about filters.", "cli"),
+        "report": Entry("watching.report", "Write an HTML page about filters.", "cli"),
         "doctor": Entry(
-            "development.doctor", "Says what is wrong with a Scrapy project's settings.", "scrapy"
+            "development.doctor", "Say what is wrong with a Scrapy project's settings.", "scrapy"
         ),
     },
     "Pages and counts": {
-        "pages": Entry("pages", "Stores pages by URL in WARC files, and reads them.", "pages"),
-        "count": Entry("count", "Counts distinct members exactly, and combines counters."),
+        "pages": Entry("pages", "Store pages by URL in WARC files, and read them.", "pages"),
+        "count": Entry("count", "Count distinct members exactly, and combine counters."),
     },
     "Development": {
         "demo": Entry(
-            "development.demo", "Crawls a site three times, and shows what was fetched.", "demo"
+            "development.demo", "Crawl a site three times, and show what was fetched.", "demo"
         ),
         "completion": Entry(
-            "development.completion", "Prints a script that completes commands in a shell."
+            "development.completion", "Print a script that completes commands in a shell."
         ),
     },
 }

@@ -24,7 +24,7 @@ _MAY_HAVE_SECRETS = re.compile(
 
 
 def one_line(error: object, words: Iterable[str] = ()) -> str:
-    """The text of an error, in one line that no terminal takes for commands.
+    """Return the text of an error, in one line that no terminal takes for commands.
 
     ``words``: those of the command line; URLs in them, and in the environment, are shown without passwords.
     """
@@ -41,7 +41,7 @@ def one_line(error: object, words: Iterable[str] = ()) -> str:
 
 
 def expected() -> tuple[type[Exception], ...]:
-    """The errors that are no bugs."""
+    """Return the errors that are not bugs."""
     import redis  # noqa: PLC0415 - `tbloom --help` needs no redis-py
 
     return CommandError, TBloomError, redis.RedisError, OSError, UnicodeError

@@ -46,7 +46,7 @@ WITH_SLICES = ""
 
 @contextmanager
 def connect(url: str, option: str, prefix: str = "") -> Iterator[Server]:
-    """The server, by a client without retries. ``option``: what has the URL, for errors (see ``Server.named``)."""
+    """Yield the server, by a client without retries. ``option`` names what has the URL, for errors (see ``Server.named``)."""
     try:
         address, cluster = parse_url(url)
     except ConfigError as error:
@@ -77,7 +77,7 @@ def _named(url: str, option: str) -> Iterator[None]:
 
 @contextmanager
 def announcing_waits() -> Iterator[None]:
-    """Says on stderr that the server is waited for, once that is longer than any call takes."""
+    """Say on stderr that the server is waited for, once that is longer than any call takes."""
     text = f"tbloom: the server does not answer; waiting up to {RETRY_FOR:g} s"
     timer = threading.Timer(_SILENT, output.say, [text])
     timer.daemon = True
@@ -95,7 +95,7 @@ class Server:
         self.client = client
         #: The text with which each key of the stores begins.
         self.prefix = prefix
-        #: Raises CommandError, which names the server, where it does not answer what is asked in the block.
+        #: Raises CommandError, which names the server, if it does not answer within the block.
         self.named: Callable[[], AbstractContextManager[None]] = partial(_named, url, option)
         #: For messages: the URL without a password, and the prefix.
         self.place: str = without_secrets(url)
@@ -105,30 +105,30 @@ class Server:
         self._configs: dict[str, Config] = {}
 
     def stored(self, name: str) -> str | None:
-        """The stored parameters of the store with this name."""
+        """Return the stored parameters of the store with this name."""
         [(_, found)] = together.answers(self.client, [name], self._stored)
         if isinstance(found, Exception):
             raise found
         return found
 
     def kind(self, name: str) -> str | None:
-        """The kind of store that has this name; "": a ``TimeBloom``, or another program's key; None: there is none."""
+        """Return the kind of store that has this name; "": a ``TimeBloom``, or another program's key; None: there is none."""
         try:
             return _kind(self.stored(name))
         except redis.ResponseError as error:  # the key belongs to another program
             return _kind(error)
 
     def filter(self, name: str, **own: Any) -> TimeBloom:
-        """The stored filter of this name; ``own`` are further arguments of ``TimeBloom``."""
+        """Return the stored filter of this name; ``own`` are further arguments of ``TimeBloom``."""
         found = self.any_filter(name, **own)
         if isinstance(found, ExactFilter):
-            raise self.exact(name)
+            raise self.exact_filter_error(name)
         return found
 
     def open_or_create(self, name: str, given: dict[str, Any] | None, **own: Any) -> TimeBloom:
-        """The filter of this name, created with the ``given`` parameters if it is missing (None: not created).
+        """Return the filter of this name. Create it with the ``given`` parameters if it is missing (None: don't).
 
-        Raises CommandError where it is stored with other parameters than those given.
+        Raise CommandError if it is stored with other parameters.
         """
         kind = self.kind(name)
         if given is None and kind is None:
@@ -148,20 +148,20 @@ class Server:
         return seen
 
     def any_filter(self, name: str, **own: Any) -> TimeBloom | ExactFilter:
-        """The stored filter of this name, also an exact one, for which the ``own`` arguments are not."""
+        """Return the stored filter of this name. An exact one does not take the ``own`` arguments."""
         config = self._config(name, self.stored(name))
         if isinstance(config, ExactConfig):
             return ExactFilter(self.client, name, shards=config.shards, prefix=self.prefix)
         return of_config(self.client, config, **own)
 
     def infos(self, names: Sequence[str]) -> Iterator[tuple[str, Info | Exception]]:
-        """``info()`` of each filter, or the error that it raises, in few round trips."""
+        """Yield ``info()`` of each filter, or the error that it raises, in few round trips."""
         return together.answers(self.client, names, self._info)
 
     def names(self, *kinds: str) -> list[str]:
-        """The names of the stores of these kinds (all filters), found by SCAN, sorted.
+        """Return the names of the stores of these kinds (all filters), found by SCAN, sorted.
 
-        Raises CommandError where the server has only some, because it is one of a cluster's nodes.
+        Raise CommandError if the server has only some, because it is one of a cluster's nodes.
         """
         if not is_cluster(self.client):
             with suppress(redis.ResponseError):  # it is no node, or does not say so
@@ -177,7 +177,7 @@ class Server:
         return [name for name, kind in found.items() if kind not in COUNTERS]
 
     def now(self, key: str) -> int:
-        """The clock (ms); of a cluster, that of the node with the key."""
+        """Return the server's time (ms); of a cluster, that of the node with the key."""
         node = getattr(self.client, "get_node_from_key", None)
         seconds, microseconds = self.client.time(**({"target_nodes": node(key)} if node else {}))
         return int(seconds) * 1000 + int(microseconds) // 1000
@@ -189,8 +189,8 @@ class Server:
         store = ExactFilter(self.client, name, shards=config.shards, prefix=self.prefix)
         return (yield from ExactVerbs.info.flow(store))
 
-    def exact(self, name: str) -> CommandError:
-        """The error of a command that is no exact filter's."""
+    def exact_filter_error(self, name: str) -> CommandError:
+        """Return the error of a command that does not take an exact filter."""
         return CommandError(
             f"{name!r} on {self.place} is an exact filter; this command needs one with slices"
         )
@@ -200,7 +200,7 @@ class Server:
         return None if found is None else text(found)
 
     def _config(self, name: str, stored: str | None) -> Config | ExactConfig:
-        """The parameters of a filter, from what is stored."""
+        """Return the parameters of a filter, from what is stored."""
         if stored is None:
             raise CommandError(
                 f"no filter {name!r} on {self.place} ('tbloom list' shows the filters)"
@@ -226,8 +226,10 @@ def _kind(stored: str | Exception | None) -> str | None:
 
 
 def of_config(client: Any, config: Config, **own: Any) -> TimeBloom:
-    """The filter with these parameters; ``own`` are further arguments of ``TimeBloom``, with a ``secret`` (or None) only
-    where the command needs that of the filter."""
+    """Return the filter with these parameters.
+
+    ``own`` are further arguments of ``TimeBloom``. They have a ``secret`` (or None) only if the command needs the filter's.
+    """
     secret = own.get("secret", config.secret)
     if (secret and secret.check) != (config.secret and config.secret.check):
         has = ("another" if secret else "a") if config.secret else "no"
@@ -236,7 +238,7 @@ def of_config(client: Any, config: Config, **own: Any) -> TimeBloom:
 
 
 def parameters_of(config: Config) -> Parameters:
-    """The parameters as arguments of ``TimeBloom``."""
+    """Return the parameters as arguments of ``TimeBloom``."""
     found = {name: getattr(config, name) for name in Parameters.__annotations__}
     if config.capacity is None:  # else it would follow from the bits
         found["bits"] = None

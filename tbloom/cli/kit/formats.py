@@ -12,7 +12,7 @@ PERIODS = {"h": "an hour", "d": "a day", "w": "a week", "m": "a month"}
 
 
 def size(number: float | None) -> str:
-    """Bytes: ``3.2 MB`` (a MB is 1024 * 1024); ``unknown`` where the server refuses to tell."""
+    """Return a number of bytes: ``3.2 MB`` (a MB is 1024 * 1024); ``unknown`` if the server refuses to tell."""
     if number is None:
         return "unknown"
     power = 0
@@ -30,29 +30,29 @@ def short(number: float) -> str:
 
 
 def rate(chance: float) -> str:
-    """An error rate: ``8.3e-06``, or 0."""
+    """Return an error rate: ``8.3e-06``, or 0."""
     return f"{chance:.1e}" if chance else "0"
 
 
 def moment(at: datetime | None) -> str:
-    """A time to the nearest minute, in its own zone; a midnight is its day."""
+    """Return a time to the nearest minute, in its own zone; for a midnight, its day."""
     return (
         "" if at is None else f"{at + timedelta(seconds=30):%Y-%m-%d %H:%M}".removesuffix(" 00:00")
     )
 
 
 def counted(number: int, noun: str) -> str:
-    """A number with its noun: ``1 page``, ``2,000 pages``."""
+    """Return a number with its noun: ``1 page``, ``2,000 pages``."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def window(slices: int, granularity: str | None) -> str:
-    """A window: ``7 x d``."""
+    """Return a window: ``7 x d``."""
     return "never forgets" if granularity is None else f"{slices} x {granularity}"
 
 
 def printable(text: str) -> str:
-    """Foreign text, with the terminal's control characters escaped."""
+    """Return foreign text, with the terminal's control characters escaped."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

@@ -9,20 +9,20 @@ from typing import Any
 
 
 def _signals() -> list[signal.Signals]:
-    """Those that end a command: not what nohup, or a shell in the background, has it ignore."""
+    """Return the signals that end a command: not those that nohup, or a shell in the background, has it ignore."""
     names = ("SIGINT", "SIGTERM", "SIGHUP")  # Windows has no SIGHUP
     found = [getattr(signal, name) for name in names if hasattr(signal, name)]
     return [number for number in found if signal.getsignal(number) is not signal.SIG_IGN]
 
 
 def as_ctrl_c() -> None:
-    """From now on, each of the signals raises KeyboardInterrupt."""
+    """Make each of the signals raise KeyboardInterrupt."""
     for number in _signals():
         signal.signal(number, _interrupt)
 
 
 def _interrupt(*_: Any) -> None:
-    """Raises KeyboardInterrupt. Another Ctrl-C kills; other signals are ignored then, because a terminal that is closed sends
+    """Raise KeyboardInterrupt. Another Ctrl-C kills; other signals are ignored then, because a terminal that is closed sends
     SIGHUP twice, by the kernel and by the shell."""
     for number in _signals():
         signal.signal(number, signal.SIG_DFL if number == signal.SIGINT else signal.SIG_IGN)
@@ -31,7 +31,7 @@ def _interrupt(*_: Any) -> None:
 
 @contextmanager
 def step() -> Iterator[None]:
-    """A step of the work: a signal within it raises KeyboardInterrupt at its end, and a second Ctrl-C at once."""
+    """Delay signals within a step: the first raises KeyboardInterrupt at its end, a second Ctrl-C at once."""
     came = set[int]()
 
     def note(number: int, _frame: Any) -> None:

@@ -14,7 +14,7 @@ _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
 def count(text: str) -> int:
-    """A whole number from 1 on: ``1000000``, ``1_000_000``, ``1e6`` or ``1M``; a k is 1000."""
+    """Return a whole number from 1 on: ``1000000``, ``1_000_000``, ``1e6`` or ``1M``; a k is 1000."""
     digits, power = text[:-1], _POWERS.get(text[-1:].lower())
     with suppress(ValueError):
         if (number := float(digits + power if power else text)).is_integer() and number >= 1:
@@ -25,19 +25,19 @@ def count(text: str) -> int:
 
 
 def capacity(text: str) -> int | str:
-    """A whole number from 1 on; or ``none``: a slice is made for what the last one held."""
+    """Return a whole number from 1 on; or None for ``none``: a slice is made for what the last one held."""
     return "none" if text.lower() == "none" else count(text)
 
 
 def bits(text: str) -> int:
-    """A number of bits: ``2^30``, or a whole number."""
+    """Return a number of bits: ``2^30``, or a whole number."""
     if match := re.fullmatch(r"2(?:\^|\*\*)(\d{1,2})", text):
         return 1 << int(match[1])
     return count(text)
 
 
 def size(text: str) -> int:
-    """Bytes: ``2GB``, ``512mb``, ``1.5GiB`` or a plain number. A KB is 1024, as in Redis' settings."""
+    """Return a number of bytes: ``2GB``, ``512mb``, ``1.5GiB`` or a plain number. A KB is 1024, as in Redis' settings."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?) ?([kmgt]?)i?b?", text.strip().lower())
     found = min(float(match[1]), _MAX) * _UNITS[match[2]] if match else 0
     if found >= 1:
@@ -46,7 +46,7 @@ def size(text: str) -> int:
 
 
 def time(text: str) -> datetime:
-    """A time with its zone: ``2026-11-16T12:00:00Z``; a date alone is its midnight in UTC."""
+    """Return a time with its zone: ``2026-11-16T12:00:00Z``; a date alone is its midnight in UTC."""
     with suppress(ValueError):
         at = datetime.fromisoformat(text.replace("z", "Z"))
         if at.utcoffset() is None and re.fullmatch(r"\d{4}-\d\d-\d\d", text):

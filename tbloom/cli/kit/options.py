@@ -38,7 +38,7 @@ _LONGEST_SECRET = 1024
 
 
 def complete(context: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    """The names of the filters on the server that begin so; none where it does not answer."""
+    """Return the names of the filters on the server that begin so; none if it does not answer."""
     url = context.params.get("server") or next(filter(None, map(os.environ.get, VARIABLES)), LOCAL)
     prefix = context.meta.get("prefix") or os.environ.get(PREFIX, "")
     return [
@@ -47,7 +47,7 @@ def complete(context: click.Context, _param: click.Parameter, incomplete: str) -
 
 
 def _names(url: str, prefix: str) -> list[str]:
-    """The names, from a file if it is new enough, else from the server."""
+    """Return the names, from a file if it is new enough, otherwise from the server."""
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tbloom"
     file = (
         folder
@@ -81,7 +81,7 @@ class Parameter(click.Option):
 
 
 def text_of(word: str) -> str:
-    """A name, in UTF-8 whatever the locale says."""
+    """Return a name, in UTF-8 whatever the locale says."""
     try:
         return os.fsencode(word).decode()
     except UnicodeDecodeError:
@@ -89,7 +89,7 @@ def text_of(word: str) -> str:
 
 
 def _connected(context: click.Context, option: click.Option, url: str) -> Server | str:
-    """The server at the URL, until the command ends; ``Command`` names it in errors. (To complete a word in a shell, the URL is enough.)"""
+    """Return the server at the URL, until the command ends; ``Command`` names it in errors. To complete a word in a shell, the URL is enough."""
     if context.resilient_parsing:
         return url
     from tbloom.cli.kit.filters import connect  # noqa: PLC0415 - the help does without redis-py
@@ -101,18 +101,18 @@ def _connected(context: click.Context, option: click.Option, url: str) -> Server
 
 
 def _note(context: click.Context, option: click.Parameter, value: object) -> None:
-    """For ``output``, so that commands need not pass it on."""
+    """Note a flag for ``output``, so that commands need not pass it on."""
     context.meta[option.name or ""] = value
 
 
 def _note_prefix(context: click.Context, option: click.Parameter, value: str) -> None:
-    """For the option ``--url``."""
+    """Note the prefix for the option ``--url``."""
     is_set = context.get_parameter_source("prefix") is ParameterSource.ENVIRONMENT
     context.meta["prefix"] = check_prefix(value, PREFIX if is_set else option.opts[0])
 
 
 def _secret_in(_context: object, _option: object, file: BinaryIO | None) -> Secret | None:
-    """The secret that is in a file."""
+    """Return the secret in a file."""
     try:
         return None if file is None else Secret(file.read(_LONGEST_SECRET))
     except ConfigError as error:
@@ -184,7 +184,7 @@ secret: Decorator = _shared(
 
 
 def all_of(*decorators: Any) -> Decorator:
-    """All of these options, in the order of the help."""
+    """Return all of these options, in the order of the help."""
     return lambda function: reduce(
         lambda made, option: option(made), reversed(decorators), function
     )
@@ -225,7 +225,7 @@ creation: Decorator = all_of(
 
 
 def slices(what: str, without: str) -> Decorator:
-    """--granularity, --slices and --tz of a new counter or store, which may have no slices."""
+    """Return the options --granularity, --slices and --tz of a new counter or store, which may have no slices."""
     period = f"of a new {what}: length of a slice: h, d, w, m, or 15min, 3d ... ({without})"
     number = f"of a new {what}: number of slices to keep"
     zone = f"of a new {what}: time zone, such as Europe/Berlin (UTC)"
@@ -237,13 +237,13 @@ def slices(what: str, without: str) -> Decorator:
 
 
 def given(values: dict[str, Any]) -> dict[str, Any]:
-    """The parameters that were given, as arguments of ``TimeBloom``."""
+    """Return the parameters that were given, as arguments of ``TimeBloom``."""
     names = [name for name in Parameters.__annotations__ if values.get(name) is not None]
     return {name: None if values[name] == "none" else values[name] for name in names}
 
 
 def new(values: dict[str, Any]) -> dict[str, Any] | None:
-    """The parameters of a new filter; None without --create."""
+    """Return the parameters of a new filter; None without --create."""
     found, create = given(values), values["create"]
     if found and not create:
         raise CommandError("--create is missing: parameters are for a new filter only")

@@ -25,23 +25,23 @@ _GAP = 2
 
 
 def is_on(flag: str) -> bool:
-    """Whether the command has this one of the flags that ``options`` notes: "json", "quiet", or "yes"."""
+    """Return whether the command has this flag, which ``options`` notes: "json", "quiet" or "yes"."""
     return bool(click.get_current_context().meta.get(flag))
 
 
 def say(text: str) -> None:
-    """Prints a remark on standard error."""
+    """Print a remark on standard error."""
     click.echo(printable(text), err=True)
 
 
 def summary(text: str) -> None:
-    """Prints a remark on standard error, unless there is --quiet."""
+    """Print a remark on standard error, unless there is --quiet."""
     if not is_on("quiet"):
         say(text)
 
 
 def confirm(question: str, failed: str) -> None:
-    """Asks on the terminal, unless there is --yes; raises CommandFailed unless the answer is yes."""
+    """Ask on the terminal, unless there is --yes. Raise CommandFailed unless the answer is yes."""
     if is_on("yes"):
         return
     if not sys.stdin.isatty():
@@ -53,7 +53,7 @@ def confirm(question: str, failed: str) -> None:
 
 
 def readable(answers: Iterable[tuple[str, T | Exception]]) -> tuple[list[T], int]:
-    """Those of the named answers that are no errors; and the exit code: 1 where one is, which is printed on standard error."""
+    """Return the named answers that are not errors, and the exit code. Print errors on standard error: then the code is 1."""
     found, code = list[T](), 0
     for name, answer in answers:
         if isinstance(answer, Exception):
@@ -65,20 +65,19 @@ def readable(answers: Iterable[tuple[str, T | Exception]]) -> tuple[list[T], int
 
 
 def line(text: str) -> None:
-    """Prints text; its styles too, where standard output is a terminal that takes them, and NO_COLOR (no-color.org) is not set."""
+    """Print text, with its styles if standard output is a terminal that takes them and NO_COLOR (no-color.org) is not set."""
     sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr] # where there is ASCII only
     is_plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
     click.echo(text, file=sys.stdout, color=False if is_plain else None)
 
 
 def lines(texts: Sequence[str]) -> str:
-    """Foreign texts, one in each line."""
+    """Return foreign texts, one in each line."""
     return "\n".join(map(printable, texts))
 
 
 def show(value: Any, text: Callable[[], str]) -> None:
-    """Prints a result: where there is --json as JSON, in ASCII, which no terminal takes for commands; else as text, if there
-    is any."""
+    """Print a result: with --json as JSON, in ASCII, which no terminal takes for commands; otherwise as text, if there is any."""
     if is_on("json"):
         line(json.dumps(value, indent=2, default=datetime.isoformat))
     elif shown := text():
@@ -86,12 +85,12 @@ def show(value: Any, text: Callable[[], str]) -> None:
 
 
 def sentence(text: str, **style: Any) -> str:
-    """Foreign text on as many lines as it needs; ``style`` as for ``click.style``."""
+    """Return foreign text on as many lines as it needs; ``style`` as for ``click.style``."""
     return click.style(fill(printable(text), _screen_width()), **style)
 
 
 def warnings(sentences: Iterable[str]) -> list[str]:
-    """A line, or more, for each warning."""
+    """Return a line, or more, for each warning."""
     return [sentence(f"warning: {each}", fg="yellow") for each in sentences]
 
 
@@ -101,7 +100,7 @@ def table(
     left: Collection[str] = (),
     totals: Mapping[str, str] | None = None,
 ) -> str:
-    """Rows of cells by their headings, which are in the first line; ``totals`` are in the last one.
+    """Return rows of cells by their headings, which are in the first line; ``totals`` are in the last one.
 
     Columns for which the screen has no room are in a further table below, beside the first column again.
 
@@ -125,7 +124,7 @@ def table(
 
 
 def _column(cells: list[str], *, is_left: bool) -> list[str]:
-    """The cells, all of the same width."""
+    """Return the cells, all of the same width."""
     width = max(map(columns_of, cells))
     gaps = [" " * (width - columns_of(cell)) for cell in cells]
     return [
@@ -139,7 +138,7 @@ def _joined(columns: list[list[str]]) -> str:
 
 
 def columns_of(text: str) -> int:
-    """The columns of a terminal that a text takes: wide characters (CJK, emoji) take two, and accents none."""
+    """Return the columns of a terminal that a text takes: wide characters (CJK, emoji) take two, and accents none."""
     if text.isascii():
         return len(text)
     return sum(
@@ -148,12 +147,12 @@ def columns_of(text: str) -> int:
 
 
 def _screen_width() -> int:
-    """The columns of the terminal; more than any line needs where standard output is none."""
+    """Return the columns of the terminal; more than any line needs if standard output is none."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else _WIDE
 
 
 def page(template: str, **values: Any) -> bytes:
-    """An HTML page in UTF-8, of a template beside the commands. Values are escaped: names of filters are not trusted."""
+    """Return an HTML page in UTF-8, of a template beside the commands. Values are escaped: names of filters are not trusted."""
     from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415 - of an extra
 
     environment = Environment(

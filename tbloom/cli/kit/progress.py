@@ -18,9 +18,9 @@ _SHOWN_AFTER = 2.0
 
 @contextmanager
 def bar(unit: str, total: int, *, prints: bool = False) -> Iterator[Callable[[int], None]]:
-    """Yields a function that takes the number of units that were done; ``total``: about how many there are, 0: nobody knows.
+    """Yield a function that takes the number of units that were done. ``total`` is about their number, 0 if nobody knows.
 
-    No bar comes without a terminal, with --quiet, or where the command ``prints`` lines on the same terminal.
+    No bar is shown without a terminal, with --quiet, or if the command ``prints`` lines on the same terminal.
     """
     begin, done = monotonic(), 0
     shown: Any = None

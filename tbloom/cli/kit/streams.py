@@ -75,7 +75,7 @@ def _no_lines(data: bytes, *, is_begun: bool) -> str | None:
 
 
 def lines_in(files: Iterable[BinaryIO]) -> int:
-    """About how many lines the files have, by their sizes and their first lines; 0 of what is no file, such as a pipe."""
+    """Estimate the number of lines in the files, by their sizes and first lines. What is no file, such as a pipe, counts 0."""
     lines = 0
     for file in files:
         about = os.fstat(file.fileno())
@@ -92,8 +92,10 @@ def _items(data: bytes) -> list[bytes]:
 
 @contextmanager
 def writing(file: str, *, is_secret: bool = False) -> Iterator[BinaryIO]:
-    """Yields a temporary file beside it, which takes its place at the end, with its permissions and owner; ``-`` is standard
-    output. A new file with a secret is for its owner only. What a killed command has left there is removed."""
+    """Yield a temporary file beside ``file``, which takes its place at the end, with its permissions and owner.
+
+    ``-`` is standard output. A new file with a secret is for its owner only. What killed commands have left is removed.
+    """
     if file == "-":
         yield sys.stdout.buffer
         return
@@ -126,7 +128,7 @@ def writing(file: str, *, is_secret: bool = False) -> Iterator[BinaryIO]:
 
 
 def _remove_left_by_others(target: Path) -> None:
-    """Removes temporary files of this target that nobody has written to for a day: their writers were killed."""
+    """Remove temporary files of this target that nobody has written to for a day: their writers were killed."""
     for left in target.parent.glob(f".{glob.escape(target.name)}.????????{_UNFINISHED}"):
         with suppress(OSError):
             if left.stat().st_mtime < time.time() - _LEFT:
@@ -134,7 +136,7 @@ def _remove_left_by_others(target: Path) -> None:
 
 
 def write(data: bytes, line: str = "") -> None:
-    """Writes all of the bytes at once; raises CommandError. ``line``: what each line is, to count those that get lost."""
+    """Write all of the bytes at once. Raise CommandError that counts the lines that get lost, each a ``line``."""
     sys.stdout.flush()
     raw = getattr(sys.stdout.buffer, "raw", sys.stdout.buffer)
     written = 0

@@ -29,7 +29,7 @@ ERRORS = (TBloomError, CommandError, redis.ResponseError)
 def answers(
     client: Any, names: Sequence[str], flow: Callable[[str], Flow[T]]
 ) -> Iterator[tuple[str, T | Exception]]:
-    """Each name with the answer of its flow, or with its error. Raises redis-py's error if the server does not answer."""
+    """Yield each name with the answer of its flow, or with its error. Raise redis-py's error if the server does not answer."""
     for batch in chunks(names, _FLOWS):
         driven = together(*(_caught(flow, name) for name in batch))
         try:
@@ -41,7 +41,7 @@ def answers(
 
 
 def _caught(flow: Callable[[str], Flow[T]], name: str) -> Flow[T | Exception]:
-    """The flow's answer, or its error."""
+    """Return the flow's answer, or its error."""
     try:
         return (yield from flow(name))
     except ERRORS as error:
@@ -49,7 +49,7 @@ def _caught(flow: Callable[[str], Flow[T]], name: str) -> Flow[T | Exception]:
 
 
 def _replies(client: Any, calls: list[Call]) -> list[Any]:
-    """The reply to each call; redis-py's error for an error reply."""
+    """Return the reply to each call; redis-py's error for an error reply."""
     first: dict[Any, int] = {}
     same = [first.setdefault(_question(client, call), i) for i, call in enumerate(calls)]
     quick, slow = list[int](), list[int]()
@@ -66,14 +66,14 @@ def _replies(client: Any, calls: list[Call]) -> list[Any]:
 
 
 def _question(client: Any, call: Call) -> Any:
-    """Equal for calls of which one is sent for all: INFO, whose reply is long, to one server."""
+    """Return equal values for calls of which one is sent for all: INFO, whose reply is long, to one server."""
     if call.words[0] != "INFO":
         return call
     return call.words, node_of(client, call)
 
 
 def _is_quick(call: Call) -> bool:
-    """It is no script, and reads few bytes."""
+    """Return whether a call is no script, and reads few bytes."""
     if call.script:
         return False
     return call.words[0] != "BITCOUNT" or int(call.words[3]) - int(call.words[2]) < _QUICK_BYTES
