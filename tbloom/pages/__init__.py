@@ -12,6 +12,7 @@
     calendar.py     the clock of this machine
     appending.py    the segments that a writer appends to
     writer.py       puts, deletes, forgets; one writer at a time
+    recompressed.py segments that another program has compressed anew
     opening.py      opens a store; its index is brought up to the files
     reading.py      gets pages, some or all; stats() and verify()
     sync.py         PageStore

@@ -22,13 +22,22 @@ class Appender:
         self.path: Path = path
         self.identity: str = identity
         self.segment: Segment = known
+        #: Bytes behind those that the index knows are this writer's.
+        self.has_written: bool = False
 
     def append(self, data: bytes, sequence: int | None) -> int:
-        """Writes a record at the end, and returns its offset; the first one has no sequence number. Raises OSError."""
+        """Writes a record at the end, and returns its offset; the first one has no sequence number.
+
+        Raises TBloomError where another program has changed the file, and OSError.
+        """
         known, view = self.segment, memoryview(data)
         offset = known.size
         fd = os.open(self.path, os.O_WRONLY)
         try:
+            size = os.fstat(fd).st_size
+            if size != offset:
+                raise segments.changed(self.path, size, offset)
+            self.has_written = True
             while view:
                 written = os.pwrite(fd, view, offset)
                 offset += written
@@ -77,6 +86,8 @@ class OpenSegments:
 
     def done(self) -> None:
         """Ends a change that was committed."""
+        for appender in self._changed.values():
+            appender.has_written = False
         self._changed.clear()
 
     def take_back(self) -> None:
@@ -85,7 +96,8 @@ class OpenSegments:
         known = {segment.number: segment for segment in self._index.segments()}
         for number, appender in self._changed.items():
             if number in known:
-                os.truncate(appender.path, known[number].size)
+                if appender.has_written:
+                    os.truncate(appender.path, known[number].size)
             else:
                 self.remove([appender.path])
         self._changed.clear()
@@ -103,7 +115,8 @@ class OpenSegments:
         self._appenders.clear()
         for path in paths:
             self._unflushed.discard(path)
-            path.unlink(missing_ok=True)
+            for file in (path, *segments.asides(path)):
+                file.unlink(missing_ok=True)
 
     def _last(self, start: int) -> Appender | None:
         """The slice's last segment; None where there is none, or it can't get records of this codec."""

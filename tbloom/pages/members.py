@@ -111,6 +111,11 @@ def length_of(start: bytes) -> int:
     return lengths[0] if lengths[0] > head + _TAIL.size else 0
 
 
+def is_torn(start: bytes, size: int) -> bool:
+    """True: a member begins like this, and needs more than this number of bytes."""
+    return begins(start) and (len(start) < _ZSTD_HEAD or length_of(start) > size)
+
+
 def _lengths(start: bytes) -> tuple[int, tuple[int, int]]:
     """Where the content begins; the lengths of the member and of its content. Zeros where it is no member's start."""
     for magic, head in ((GZIP_MAGIC, _GZIP_HEAD), (ZSTD_MAGIC, _ZSTD_HEAD)):
@@ -144,6 +149,8 @@ def content_of(data: bytes, limit: int) -> bytes:
 def start_of(data: bytes, mark: bytes, most: int) -> bytes:
     """The content of a member whose start is given, at least up to the first ``mark`` or ``most`` bytes, where that much can be
     read. Raises Damaged."""
+    if data.startswith(b"WARC/"):  # another program has decompressed it
+        return data
     decompressor = _decompressor(data)
     try:
         content = decompressor.decompress(_compressed(data), _FIRST)
@@ -155,7 +162,7 @@ def start_of(data: bytes, mark: bytes, most: int) -> bytes:
 
 
 def _decompressor(data: bytes) -> igzip_lib.IgzipDecompressor | zstd.ZstdDecompressor:
-    if data.startswith(ZSTD_MAGIC):
+    if data.startswith(ZSTD_MAGIC[:4]):
         return zstd.ZstdDecompressor(options=_WINDOW)
     return igzip_lib.IgzipDecompressor(igzip_lib.DECOMP_GZIP)
 

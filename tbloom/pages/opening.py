@@ -9,7 +9,7 @@ from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 
 from tbloom.errors import ConfigError, TBloomError
-from tbloom.pages import members, segments
+from tbloom.pages import members, recompressed, segments
 from tbloom.pages.appending import OpenSegments
 from tbloom.pages.config import PagesConfig, agreed
 from tbloom.pages.database import INDEX_NAME, newest_of, remove_stale
@@ -66,6 +66,8 @@ def rebuild(root: Path, progress: Callable[[int], object] | None = None) -> None
     if stored is None:
         raise ConfigError("path", str(root), "a folder with segments of a page store")
     with closing(WriterLock(root)):
+        for path in segments.stored(root).values():
+            recompressed.restore(path)
         config = agreed(str(root), stored, None)
         with Index.anew(root, config.stored) as index:
             _reconcile(root, index, config, progress)
@@ -132,10 +134,7 @@ def _reconcile(
         path = root / segment.name
         size = path.stat().st_size if files.get(number) == path else 0
         if size < segment.size and segment.start >= config.since():
-            raise TBloomError(
-                f"{str(path)!r} has {size} bytes, and the index knows of {segment.size}: put the file back, or make "
-                "the index anew from what is there with 'tbloom pages rebuild'"
-            )
+            raise segments.changed(path, size, segment.size)
         if size > segment.size:
             grown.append(segment)
     if grown:
@@ -154,10 +153,10 @@ def _begin(config: PagesConfig, number: int, path: Path) -> Segment | None:
         if slice.label == path.name.partition("-")[0]:
             return Segment(number, path.name, slice.start)
     start = segments.read(path, 0, segments.START)
-    is_whole = 0 < members.length_of(start) <= path.stat().st_size
-    if not kinds and members.begins(start) and not is_whole:
-        logger.warning("%s is removed: its first record is torn", path)
+    if not kinds and members.is_torn(start, path.stat().st_size):
+        aside = segments.cut(path, 0)
         path.unlink()
+        logger.warning("%s is moved to %s: its first record is torn", path, aside)
     else:
         logger.warning("%s is left out: tbloom did not write it", path)
     return None
@@ -169,7 +168,7 @@ def _learn(
     known: Iterable[Segment],
     progress: Callable[[int], object] | None,
 ) -> None:
-    """Adds the records that the index does not know, and cuts off torn ones.
+    """Adds the records that the index does not know, and cuts off torn ones, which are kept aside. Other bytes stay.
 
     All are newer than those that it knows, unless the body of a torn page is a segment of the store, or a lost segment
     was put back: then others may have replaced its pages since. Raises TBloomError.
@@ -199,11 +198,19 @@ def _learn(
             )
             if is_entry:
                 index.learn(segment.number, one)
-        for segment in grown.values():
-            index.put_segment(segment)
-    for segment, _, end in parts:
-        path, size = root / segment.name, grown[segment.number].size
-        # A segment whose first record is damaged gets no more records: nothing to cut.
-        if size < end and segments.first_of(path).segment is not None:
-            logger.warning("%s: they are cut off", path)
-            os.truncate(path, size)
+        ends = {segment.number: end for segment, _, end in parts}
+        torn = {one.number for one in grown.values() if _is_torn(root, one, ends[one.number])}
+        for number, segment in grown.items():
+            size = segment.size if number in torn else ends[number]
+            index.put_segment(segment._replace(size=size))
+    for number in torn:
+        path = root / grown[number].name
+        logger.warning(
+            "%s: what is torn is moved to %s", path, segments.cut(path, grown[number].size)
+        )
+
+
+def _is_torn(root: Path, segment: Segment, end: int) -> bool:
+    """True: a record of tbloom's begins behind those of a segment, and was not written to its end."""
+    start = segments.read(root / segment.name, segment.size, segments.START)
+    return start != b"" and members.is_torn(start, end - segment.size)

@@ -8,16 +8,21 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
+from tbloom.errors import TBloomError
 from tbloom.pages import members, record
+from tbloom.pages.database import flush
 
 #: Bytes of a record that are read to find its headers. Most need fewer.
 START = 4096
+#: Bytes of a segment that are read to find its first one, which another program may have compressed in one block with others.
+_FIRST = 1 << 18
 _STRIDE = 1 << 20
 #: Numbers of segments have 32 bits, and the last one can't have a successor.
 _MAX_NUMBER = (1 << 32) - 1
@@ -52,6 +57,7 @@ class Found(NamedTuple):
 class Gap(NamedTuple):
     """A place of a segment where no record can be read."""
 
+    offset: int
     length: int
     why: str
 
@@ -76,6 +82,37 @@ def stored(folder: Path) -> dict[int, Path]:
     return {number: folder / name for number, name in found if number < _MAX_NUMBER}
 
 
+def changed(path: Path, size: int, known: int) -> TBloomError:
+    """The error of a segment that has not the size that the index knows."""
+    return TBloomError(
+        f"{str(path)!r} has {size} bytes, and the index knows of {known}: put the file back, or make the index anew from "
+        "what is there with 'tbloom pages rebuild'"
+    )
+
+
+def asides(path: Path) -> list[Path]:
+    """What was kept of a segment before something was cut off it, or it was written anew."""
+    return sorted(path.parent.glob(f"{path.name.partition('.')[0]}.aside-*"))
+
+
+def new_aside(path: Path) -> Path:
+    """Another place for it."""
+    numbers = [int(aside.suffix.partition("-")[2]) for aside in asides(path)]
+    return path.with_name(f"{path.name.partition('.')[0]}.aside-{max(numbers, default=0) + 1}")
+
+
+def cut(path: Path, size: int) -> Path:
+    """Cuts off what is behind this size; returns the file where it is kept."""
+    aside = new_aside(path)
+    with path.open("rb") as file, aside.open("xb") as target:
+        file.seek(size)
+        shutil.copyfileobj(file, target)
+    flush(aside)
+    flush(path.parent)
+    os.truncate(path, size)
+    return aside
+
+
 def read(path: str | Path, offset: int, length: int) -> bytes:
     """The bytes of a record; fewer where the file is cut."""
     fd = os.open(path, os.O_RDONLY)
@@ -87,7 +124,7 @@ def read(path: str | Path, offset: int, length: int) -> bytes:
 
 def first_of(path: Path) -> record.First:
     """What a segment's first record says."""
-    return record.first_of(read(path, 0, START))
+    return record.first_of(read(path, 0, _FIRST))
 
 
 def walk(
@@ -100,11 +137,11 @@ def walk(
             size = path.stat().st_size
             if size < end:
                 why = f"has {size} bytes, and the index knows of {end}"
-                yield segment, Gap(end - size, why)
+                yield segment, Gap(size, end - size, why)
             for one in records(path, begin, min(size, end)):
                 yield segment, one
         except FileNotFoundError:
-            yield segment, Gap(end - begin, "is missing")
+            yield segment, Gap(begin, end - begin, "is missing")
 
 
 def records(path: Path, begin: int, end: int) -> Iterator[Found | Gap]:
@@ -116,7 +153,7 @@ def records(path: Path, begin: int, end: int) -> Iterator[Found | Gap]:
             found: Found | Gap | None = _record_at(fd, begin, end, segment)
             if found is None:
                 length = _next_record(fd, begin + 1, end, segment) - begin
-                found = Gap(length, f"at {begin}, {length} bytes are no record")
+                found = Gap(begin, length, f"at {begin}, {length} bytes are no record")
             yield found
             begin += found.length
 

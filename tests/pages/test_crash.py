@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gzip
 import os
 import random
 import shutil
@@ -19,6 +20,7 @@ import pytest
 
 from tbloom import TBloomError
 from tbloom.pages import Page, PageStore, members, record, segments
+from tbloom.pages.members import zstd
 from tests.helpers.making import Child
 from tests.helpers.pagestores import (
     DAY,
@@ -220,6 +222,100 @@ def test_a_missing_or_cut_segment_is_named(path: Path) -> None:
     file.unlink()
     PageStore.rebuild(path)
     assert {address: pages[address] for address in pages if address not in lost} == check(path)
+
+
+def _recompressed(file: Path) -> bytes:
+    new = file.with_name("recompressed.warc.gz")
+    run_tool("warcio", "recompress", file, new)
+    data = new.read_bytes()
+    new.unlink()
+    return data
+
+
+#: What other programs make of a segment.
+ANEW: dict[str, tuple[str, Callable[[Path], bytes]]] = {
+    "gzip": ("gzip", lambda file: gzip.compress(gzip.decompress(file.read_bytes()))),
+    "gunzip": ("identity", lambda file: gzip.decompress(file.read_bytes())),
+    "gzip -1, twice": ("gzip", lambda file: gzip.compress(gzip.decompress(file.read_bytes()), 1) * 2),
+    "recompress": ("gzip", _recompressed),
+    "zstd": ("zstd", lambda file: zstd.compress(zstd.decompress(file.read_bytes()))),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("how", ANEW)
+def test_a_segment_compressed_anew_is_read_by_a_rebuild(path: Path, how: str) -> None:
+    """Deleted pages stay deleted, new pages go behind, and the file is kept as it was found."""
+    codec, anew = ANEW[how]
+    with PageStore(path, codec=codec) as store:
+        pages = _fill(store)
+        store.put(BANK, b"bank")
+        store.delete(BANK)
+    [file] = files(path)
+    found = anew(file)
+    file.write_bytes(found)
+    for _ in range(2):
+        PageStore.rebuild(path)
+        assert pages == check(path)
+        [aside] = path.glob("*.aside-*")
+        assert found == aside.read_bytes()
+    with PageStore(path, codec=codec) as store:
+        store.put(BANK, b"bank again")
+    PageStore.rebuild(path)
+    assert {**pages, BANK: b"bank again"} == check(path)
+
+
+TORN = record.of_page(Page(url("torn"), 200, (), b"torn" * 99, NOON), 99, record.new_id(), "gzip")
+
+
+@pytest.mark.parametrize(
+    "tail",
+    [*(TORN[:n] for n in (1, 12, 30, 200)), b"\0" * 99, b"text\n", gzip.compress(b"a"), TORN],
+    ids=range(8),
+)
+def test_only_a_torn_record_is_cut(path: Path, tail: bytes) -> None:
+    """It is kept aside; other bytes stay in the file. Pages go behind, and a rebuild changes nothing."""
+    with PageStore(path, "d", 3) as store:
+        store.put(BANK, b"bank")
+    [file] = files(path)
+    whole = file.read_bytes()
+    file.write_bytes(whole + tail)
+    with PageStore(path) as store:
+        is_torn = tail in {TORN[:n] for n in range(len(TORN))}
+        assert file.read_bytes() == whole + (b"" if is_torn else tail)
+        asides = [*path.glob("*.aside-*")]
+        assert [tail] * is_torn == [aside.read_bytes() for aside in asides]
+        store.put(EVIL, b"behind")
+    PageStore.rebuild(path)
+    with PageStore(path) as store:
+        assert {BANK: b"bank", EVIL: b"behind"} == bodies(store)
+    assert file.read_bytes().startswith(whole + (b"" if is_torn else tail))
+
+
+def test_a_segment_changed_by_another_program_gets_no_record(path: Path) -> None:
+    """The put raises, and cuts nothing."""
+    with PageStore(path) as store:
+        pages = _fill(store)
+        [file] = files(path)
+        found = gzip.compress(gzip.decompress(file.read_bytes()), 1)
+        file.write_bytes(found)
+        with pytest.raises(TBloomError, match=f"{file.name}.* has .*tbloom pages rebuild"):
+            store.put(BANK, b"bank")
+        assert BANK not in store
+    assert found == file.read_bytes()
+    PageStore.rebuild(path)
+    assert pages == check(path)
+
+
+def test_what_was_kept_aside_leaves_with_its_slice(path: Path, clock: SimpleNamespace) -> None:
+    with PageStore(path, "d", 1) as store:
+        store.put(BANK, b"bank")
+    [file] = files(path)
+    file.write_bytes(file.read_bytes() + TORN[:99])
+    PageStore(path).close()
+    assert [*path.glob("*.aside-*")]
+    clock.now += DAY
+    PageStore(path).close()
+    assert [] == [*path.glob("*.aside-*")] == files(path)
 
 
 def _put_until_full(store: PageStore, seed: int) -> dict[str, bytes]:

@@ -196,7 +196,8 @@ def verify(path: str) -> int:
 def rebuild(path: str) -> None:
     """Rebuild the index from the WARC files.
 
-    The old index stays until the new one is complete.
+    The old index stays until the new one is complete. No bytes are deleted: what is cut, or compressed anew, is kept in a
+    file NAME.aside-N.
     """
     total = sum(file.stat().st_size for file in Path(path).glob("*.warc.*"))
     with progress.bar("bytes", total) as advance:
