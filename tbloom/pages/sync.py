@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -142,7 +143,15 @@ class PageStore(NotCopied):
         self._writing()
         given = map(checked, check_items(pages, "pages"))
         # Anew for each batch: the iterable may have forked.
-        return sum(self._writing().put(batch, newer=newer) for batch in batches(given))
+        return sum(self._writing().put(batch, newer=newer)["stored"] for batch in batches(given))
+
+    def merger(self) -> Callable[[Iterable[Page]], Counter[str]]:
+        """Return a function that stores pages of one source as ``put_many`` with ``newer`` does, but of those from one time the last.
+
+        It returns the numbers of pages that were "stored", "replaced" (one of the source from the same time), and "present".
+        """
+        since = self._writing().sizes()
+        return lambda pages: self._writing().put(map(checked, pages), newer=True, since=since)
 
     def get(self, url: Item) -> Page | None:
         """The page with this URL or key; None: there is none within the window.

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -48,6 +49,14 @@ def batches(pages: Iterable[Page]) -> Iterator[list[Page]]:
             batch, size = [], 0
     if batch:
         yield batch
+
+
+def _kind(at: int, had: Place | None, since: Mapping[int, int] | None) -> str:
+    """What becomes of a page that was fetched at this time, where the store had another (see ``Writer.put``)."""
+    if had is None or had.at < at:
+        return "stored"
+    is_since = since is not None and had.offset >= since.get(had.segment, 0)
+    return "replaced" if had.at == at and is_since else "present"
 
 
 class WriterLock:
@@ -104,26 +113,34 @@ class Writer:
         self._sequence = max((segment.sequence for segment in index.segments()), default=0)
         self._forget_old()
 
-    def put(self, pages: Iterable[Page], *, newer: bool = False) -> int:
-        """Stores the pages in one change of the index; returns their number.
+    def sizes(self) -> dict[int, int]:
+        """Return the size of each segment: what is behind it is newer."""
+        return {segment.number: segment.size for segment in self._index.segments()}
 
-        With ``newer``, a page stays whose stored copy was fetched at the same time or later. Raises OSError, with
-        nothing changed, where there is no room for them.
+    def put(
+        self, pages: Iterable[Page], *, newer: bool = False, since: Mapping[int, int] | None = None
+    ) -> Counter[str]:
+        """Store the pages in one change of the index. Return the numbers of "stored", "replaced" and "present" ones.
+
+        With ``newer``, a page is "present", and stays, if its stored copy was fetched at the same time or later; "replaced"
+        if that was fetched at the same time, and stored after the segments had the sizes ``since``. Raise OSError, with
+        nothing changed, if there is no room for them.
         """
-        count = 0
+        counts = Counter[str]()
         with self._changing():
             for page, slice in [(page, self._config.slice_of(page.at)) for page in pages]:
                 fingerprint = fingerprint_of(page.address)
                 had = self._index.find(fingerprint)
-                if newer and had is not None and had.at >= micros(page.at):
+                kind = _kind(micros(page.at), had, since) if newer else "stored"
+                counts[kind] += 1
+                if kind == "present":
                     continue
                 sequence = self._next_sequence()
                 self._put(slice, page, fingerprint)
                 if had is not None and had.start > slice.start:
                     # Else an index made anew after the earlier slice has left would have the old page again.
                     self._append_deletion(had, fingerprint, sequence)
-                count += 1
-        return count
+        return counts
 
     def delete(self, fingerprint: bytes) -> bool:
         """Deletes the page with this address; False: there was none."""

@@ -177,6 +177,28 @@ def test_every_form_has_the_same_pages(store: PageStore, form: Form) -> None:
     assert (PagesImported(60, 0, {}, ()), pages) == (done, bodies(store))
 
 
+REPORTED = Path(__file__).with_name("reported")
+
+
+def test_of_two_answers_in_one_second_the_later_is_stored(store: PageStore) -> None:
+    """Within a source: wget keeps the 302 or 401 before the page. What the store had from this time stays."""
+    login = response(url(1), b"log in", b"HTTP/1.1 401 Unauthorized\r\n\r\n")
+    between = [response(url(f"between-{n}"), b"x") for n in range(600)]  # of several batches
+    records = [login, *between, response(url(1), b"page")]
+    assert PagesImported(601, 0, {}, (), 1) == taken(store, *records)
+    assert (200, b"page") == (got(store, url(1)).status, got(store, url(1)).body)
+    assert PagesImported(0, 602, {}, ()) == taken(store, *records)
+    assert PagesImported(0, 1, {}, ()) == taken(store, response(url(1), b"another"))
+    assert b"page" == got(store, url(1)).body
+
+
+def test_the_page_behind_a_redirect_to_itself_is_stored(store: PageStore) -> None:
+    """(A report on wget, which writes times in seconds.)"""
+    done = import_warc(store, REPORTED / "cookie-redirect-same-second.warc")
+    assert PagesImported(2, 0, {}, (), 1) == done
+    assert 200 == got(store, "http://example.com/a").status
+
+
 BODY = b"\r\n\r\nbody\n\n"
 HEADS = [
     (b"HTTP/1.0 404\r\n\r\n", 404, ()),

@@ -56,14 +56,15 @@ def import_pages(
     with progress.bar("bytes", total) as advance, ExitStack() as stack:
         # Opened for the first page: where a source is none, no new store is left.
         opened = cache(lambda: stack.enter_context(PageStore(path, **like)))
-        store: Any = SimpleNamespace(put_many=lambda batch, **own: opened().put_many(batch, **own))
+        store: Any = SimpleNamespace(merger=lambda: opened().merger())
         done = import_warc(store, *given, max_body=max_body, max_head=max_head, progress=advance)
-    found = {name: getattr(done, name) for name in ("stored", "present", "skipped", "damaged")}
+    found = {name: getattr(done, name) for name in ("stored", "present", "skipped", "damaged", "replaced")}
     output.show(found, lambda: output.lines(done.damaged))
     kinds = Counter(done.skipped).most_common()
     skipped = ", ".join(f"{number:,} {kind}" for kind, number in kinds) or "nothing"
     stored = formats.counted(done.stored, "page")
-    output.summary(f"{stored} stored, {done.present:,} already there; skipped: {skipped}")
+    replaced = f" {done.replaced:,} replaced," if done.replaced else ""
+    output.summary(f"{stored} stored,{replaced} {done.present:,} already there; skipped: {skipped}")
     return 1 if done.damaged else 0
 
 

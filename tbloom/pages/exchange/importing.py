@@ -8,7 +8,7 @@ import re
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import chain
+from functools import cache
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -22,6 +22,7 @@ from tbloom.pages.page import MAX_BYTES, Page
 from tbloom.pages.sync import PageStore
 from tbloom.pages.writer import batches
 
+_Put = Callable[[list[Page]], Counter[str]]
 _OURS = f"software: {record.SOFTWARE}".encode()
 #: The longest warcinfo that is read.
 _MAX_INFO = 1 << 16
@@ -46,6 +47,8 @@ class PagesImported:
     skipped: Mapping[str, int]
     #: The places of what could not be read.
     damaged: tuple[str, ...]
+    #: Pages that took the place of an earlier one of the same source and time.
+    replaced: int = 0
 
 
 def import_warc(
@@ -56,6 +59,9 @@ def import_warc(
     progress: Callable[[int], object] | None = None,
 ) -> PagesImported:
     """Stores the pages of WARC files, except those that the store has, fetched at the same time or later.
+
+    Of two pages of one file with the same URL and time, the later is stored: wget writes times in seconds, and a redirect or a
+    401 before the page.
 
     After an interruption, the same import goes on. Damaged pages are skipped, and a file is read up to the place where
     its records end in damage; the result lists both.
@@ -78,35 +84,35 @@ def import_warc(
     counts, skipped = Counter[str](), Counter[str]()
     damaged: list[str] = []
 
-    def pages() -> Iterator[Page]:
-        for one in chain.from_iterable(opened):
+    def pages(source: Iterator[Page | Skipped]) -> Iterator[Page]:
+        for one in source:
             if isinstance(one, Page):
                 yield one
             else:
                 skipped[one.kind] += 1
                 damaged.extend([one.where] * (one.kind == DAMAGED))
 
-    for batch in batches(pages()):
-        _put(store, batch, counts, skipped)
+    for source in opened:
+        put = cache(store.merger)  # for the first page: the command line makes no store before
+        for batch in batches(pages(source)):
+            _put(put(), batch, counts, skipped)
+    kinds = dict(skipped.most_common())
     return PagesImported(
-        counts["stored"], counts["present"], dict(skipped.most_common()), tuple(damaged)
+        counts["stored"], counts["present"], kinds, tuple(damaged), counts["replaced"]
     )
 
 
-def _put(store: PageStore, batch: list[Page], counts: Counter[str], skipped: Counter[str]) -> None:
+def _put(put: _Put, batch: list[Page], counts: Counter[str], skipped: Counter[str]) -> None:
     """Stores the pages; those that the store refuses are counted."""
     try:
-        stored = store.put_many(batch, newer=True)
+        counts.update(put(batch))
     except ConfigError as error:
         if len(batch) > 1:  # one of them is refused, and none was stored
             for page in batch:
-                _put(store, [page], counts, skipped)
+                _put(put, [page], counts, skipped)
         else:
             is_old = error.argument == "at"
             skipped["outside the window" if is_old else f"refused: {error.argument}"] += 1
-    else:
-        counts["stored"] += stored
-        counts["present"] += len(batch) - stored
 
 
 def _opened(
