@@ -60,7 +60,7 @@ _OPTIONS: dict[int, int] = {_LevelOf.compression_level: ZSTD_LEVEL, _LevelOf.che
 _WINDOW: dict[int, int] = {zstd.DecompressionParameter.window_log_max: 23}
 _GzipError = cast("type[Exception]", isal_zlib.error)  # its types have it as an instance
 ZstdError: type[Exception] = zstd.ZstdError
-_ERRORS = (_GzipError, ZstdError, EOFError)
+ERRORS = (_GzipError, ZstdError, EOFError)
 
 
 class Damaged(Exception):
@@ -93,6 +93,11 @@ def _frames(parts: Sequence[bytes]) -> bytes:
     length, held = _ZSTD_HEAD + sum(map(len, frames)), sum(map(len, parts))
     checksum = frames[-1][-_CHECKSUM_BYTES:]
     return b"".join([ZSTD_MAGIC, _LENGTHS.pack(length, held), checksum, *frames])
+
+
+def gzip_decompressor() -> igzip_lib.IgzipDecompressor:
+    """What decompresses one member of a gzip file."""
+    return igzip_lib.IgzipDecompressor(igzip_lib.DECOMP_GZIP)
 
 
 def opened_zstd(file: BinaryIO) -> BinaryIO:
@@ -139,7 +144,7 @@ def content_of(data: bytes, limit: int) -> bytes:
             if size <= held and not decompressor.eof:
                 raise Damaged("it is cut")
             rest = decompressor.unused_data
-    except _ERRORS as error:
+    except ERRORS as error:
         raise Damaged(str(error)) from None
     if size != held:
         raise Damaged(f"its content has not {held} bytes")
@@ -156,7 +161,7 @@ def start_of(data: bytes, mark: bytes, most: int) -> bytes:
         content = decompressor.decompress(_compressed(data), _FIRST)
         if mark not in content and not decompressor.eof:
             content += decompressor.decompress(b"", most)
-    except _ERRORS as error:
+    except ERRORS as error:
         raise Damaged(str(error)) from None
     return content
 
@@ -164,7 +169,7 @@ def start_of(data: bytes, mark: bytes, most: int) -> bytes:
 def _decompressor(data: bytes) -> igzip_lib.IgzipDecompressor | zstd.ZstdDecompressor:
     if data.startswith(ZSTD_MAGIC[:4]):
         return zstd.ZstdDecompressor(options=_WINDOW)
-    return igzip_lib.IgzipDecompressor(igzip_lib.DECOMP_GZIP)
+    return gzip_decompressor()
 
 
 def _compressed(data: bytes) -> bytes:

@@ -88,14 +88,21 @@ def _is_ours(path: Path) -> bool:
 
 
 def _members(part: BufferedReader, path: Path) -> Iterator[bytes]:
-    """The segment's records in such a part of it, up to damage."""
+    """The segment's records in such a part of it."""
     codec = "zstd" if path.name.endswith(members.ZST) else "gzip"
     segment = segments.first_of(path).segment
     with suppress(members.Damaged):
         source = Records(part, record.MAX_HEAD)
-        while (head := source.head()) is not None:
-            block = source.block(Fields(head).length)
-            source.end()
+        while True:
+            try:
+                if (head := source.head()) is None:
+                    return
+                block = source.block(Fields(head).length)
+                source.end()
+            except members.Damaged:
+                source.go_on()
+                continue
             data = members.member(codec, b"%b\r\n%b\r\n\r\n" % (head, block))
-            if record.head_of(data).segment == segment:
-                yield data
+            with suppress(members.Damaged):
+                if record.head_of(data).segment == segment:
+                    yield data

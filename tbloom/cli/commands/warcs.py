@@ -46,8 +46,8 @@ def import_pages(
     """Store the pages of WARC files, or of another store.
 
     A source is a WARC file, - for standard input, or a store's folder. A page that the store has, fetched at the same
-    time or later, stays; so after an interruption, the same command goes on. A file is read up to a damaged place, which is
-    printed. Exit code 1: there are some.
+    time or later, stays; so after an interruption, the same command goes on. Damaged places are printed, and a file is
+    read on behind them. Exit code 1: there are some.
     """
     from tbloom.pages import PageStore, import_warc  # noqa: PLC0415 - the help does without isal
 

@@ -63,8 +63,8 @@ def import_warc(
     Of two pages of one file with the same URL and time, the later is stored: wget writes times in seconds, and a redirect or a
     401 before the page.
 
-    After an interruption, the same import goes on. Damaged pages are skipped, and a file is read up to the place where
-    its records end in damage; the result lists both.
+    After an interruption, the same import goes on. Damaged pages are skipped; behind damage, a file is read on at the next
+    gzip member or the next line that begins a record. The result lists the places.
 
     :param sources: paths, or files opened to read bytes; compressed with gzip or zstd, or not. Or the folders of other
         stores.
@@ -193,19 +193,24 @@ class _Reader:
         return page if is_get else Skipped("not GET")
 
     def _all(self) -> Iterator[tuple[Fields | None, Page | Skipped]]:
-        """The records, up to the place where they end in damage."""
-        try:
-            while (head := self._records.head()) is not None:
+        """The records, and the places between them that can't be read."""
+        while True:
+            try:
+                if (head := self._records.head()) is None:
+                    return
                 fields = Fields(head)
-                found = self._skipped(fields) or self._page(fields)
+                found = self._skipped(fields)
+                block = b"" if found else self._records.block(fields.length)
                 try:
                     self._records.end()
                 except Trailing:
-                    yield fields, found
+                    yield fields, found or self._page(fields, block)
                     raise
-                yield fields, found
-        except Damaged as error:
-            yield None, self._damaged(f"{error}; what follows was not read")
+                yield fields, found or self._page(fields, block)
+            except Damaged as error:
+                damaged = self._damaged(str(error))
+                why = f"read on at {self._records.place}" if self._records.go_on() else "what follows was not read"
+                yield None, damaged._replace(where=f"{damaged.where}; {why}")
 
     def _damaged(self, why: str) -> Skipped:
         return Skipped(DAMAGED, f"{self._name}: at {self._records.place}: {why}")
@@ -229,11 +234,10 @@ class _Reader:
         self._records.skip(length)
         return skipped
 
-    def _page(self, fields: Fields) -> Page | Skipped:
+    def _page(self, fields: Fields, block: bytes) -> Page | Skipped:
         """The page of a record, or why there is none; the next record can be read all the same."""
-        block = self._records.block(fields.length)
         digest = fields.get("WARC-Block-Digest")
-        if not self._records.has_checksums and record.is_digest(digest, block) is False:
+        if record.is_digest(digest, block) is False:
             return self._damaged("its digest is that of other bytes")
         is_ours = self._is_ours or bool(fields.get(record.SEQUENCE))
         try:

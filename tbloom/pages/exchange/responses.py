@@ -71,9 +71,9 @@ class Fields:
         except UnicodeDecodeError:
             self.pairs = _pairs(head, "latin-1")
         self._known = {name.lower(): value for name, value in reversed(self.pairs)}
-        names = Counter(name.lower() for name, _ in self.pairs)
+        names = Counter(name for name, _ in {(name.lower(), value) for name, value in self.pairs})
         if any(names[name] > 1 for name in _ONCE):  # a head that is cut, and another one
-            raise Damaged("it has a field twice")
+            raise Damaged("it has a field twice, with two values")
         length = self.get("Content-Length")
         if not (length.isascii() and length.isdigit() and len(length) < _DIGITS):
             raise Damaged(f"its Content-Length is {length[:_SHOWN]!r}")
