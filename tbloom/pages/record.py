@@ -47,7 +47,7 @@ SOFTWARE = "tbloom/"
 _WARC = "WARC/1.1"
 #: How gzip, JPEG, PNG, WOFF2 and zip begin.
 _COMPRESSED = (b"\x1f\x8b", b"\xff\xd8\xff", b"\x89PNG", b"wOF2", b"PK\x03\x04")
-_BLANK = _END = b"\r\n\r\n"
+_BLANK = END = b"\r\n\r\n"
 
 
 class Head(NamedTuple):
@@ -103,7 +103,7 @@ def of_page(page: Page, sequence: int | None, segment: str, codec: str) -> bytes
     ]
     if codec == "gzip" and _is_compressed(page):
         codec = "identity"
-    return member(codec, _lines(_WARC, fields).encode() + http, body, _END)
+    return member(codec, _lines(_WARC, fields).encode() + http, body, END)
 
 
 def http_head(status: int, headers: Iterable[tuple[str, str]]) -> bytes:
@@ -137,7 +137,7 @@ def _of_values(fields: list[tuple[str, str]], values: Pairs, codec: str) -> byte
         ("Content-Type", "application/warc-fields"),
         ("Content-Length", f"{len(block)}"),
     ]
-    return member(codec, _lines(_WARC, fields).encode() + block + _END)
+    return member(codec, _lines(_WARC, fields).encode() + block + END)
 
 
 def _fields(kind: str, identity: str, at: datetime) -> Pairs:

@@ -391,9 +391,9 @@ def test_a_page_before_other_bytes_is_stored(store: PageStore, form: Form) -> No
     assert f" at {len(b''.join(PAGES))}" in done.damaged[0]
 
 
-@in_forms("plain", "zstd")
+@in_forms("plain", "members", "one gzip", "zstd")
 def test_a_page_with_a_wrong_digest_is_not_stored(store: PageStore, form: Form) -> None:
-    """Nothing else tells that a body has changed, in a plain file or where zstd's checksums were left out."""
+    """Nothing else tells that a body has changed, in a plain file or where checksums were made of the changed bytes."""
     pages = [
         response(url(n), body, WARC_Block_Digest=f"sha1:{sha1(HEAD + body)}")
         for n, body in enumerate([b"body 0", b"body 1", b"body 2"])
@@ -403,6 +403,51 @@ def test_a_page_with_a_wrong_digest_is_not_stored(store: PageStore, form: Form) 
     assert {url(0): b"body 0", url(2): b"body 2"} == bodies(store)
     assert len(done.damaged) == 1
     assert "digest" in done.damaged[0]
+
+
+@in_forms("plain", "members", "one gzip", "zstd")
+@pytest.mark.parametrize("body", [b"body", b"4\r\nbody\r\n0\r\n\r\n"])
+def test_one_digest_that_fits_is_enough(store: PageStore, form: Form, body: bytes) -> None:
+    """``warcio recompress`` writes headers anew, and keeps the block's digest."""
+    head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+    old = {"WARC_Block_Digest": f"sha1:{sha1(b'another head' + body)}"}
+    right, wrong = f"sha1:{sha1(b'body')}", f"sha1:{sha1(b'bodY')}"
+    fits = response(url(1), body, head, WARC_Payload_Digest=right, **old)
+    changed = response(url(2), body, head, WARC_Payload_Digest=wrong, **old)
+    misread = response(url(3), body, head, WARC_Payload_Digest=wrong)
+    done = taken(store, fits, changed, misread, form=form)
+    assert {url(1): b"body", url(3): b"body"} == bodies(store)
+    assert {"damaged": 1} == done.skipped
+
+
+@pytest.mark.parametrize("name", ["digest-before.warc", "digest-after.warc"])
+@in_forms("plain", "members", "zstd")
+def test_a_recompressed_page_is_stored(store: PageStore, form: Form, name: str) -> None:
+    """(A report on warcio.)"""
+    assert PagesImported(1, 0, {}, ()) == taken(store, (REPORTED / name).read_bytes(), form=form)
+
+
+@in_forms("plain", "members", "one gzip", "zstd")
+@pytest.mark.parametrize("over", [1, 2, 3, 4])
+def test_a_length_that_counts_the_end_adds_nothing_to_a_body(
+    store: PageStore, form: Form, over: int
+) -> None:
+    """Whether there is a digest, and of what; a body that its digest fits is never shortened."""
+    digests = [
+        {},
+        {"WARC_Block_Digest": f"sha1:{sha1(HEAD + b'body')}"},
+        {"WARC_Payload_Digest": f"sha1:{sha1(b'body')}"},
+    ]
+    size = len(HEAD + b"body") + over
+    pages = [
+        record("response", url(n), HEAD + b"body", size, **digest)
+        for n, digest in enumerate(digests)
+    ]
+    long = b"body" + b"\r\n\r\n"[:over]
+    cut = response(url(3), long, WARC_Payload_Digest=f"sha1:{sha1(long)}")[:-over]
+    done = taken(store, *pages, cut, form=form)
+    assert (4, 0, {}, ()) == (done.stored, done.present, done.skipped, done.damaged)
+    assert {**{url(n): b"body" for n in range(3)}, url(3): long} == bodies(store)
 
 
 @pytest.mark.parametrize(

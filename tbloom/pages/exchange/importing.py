@@ -202,11 +202,11 @@ class _Reader:
                 found = self._skipped(fields)
                 block = b"" if found else self._records.block(fields.length)
                 try:
-                    self._records.end()
+                    end = self._records.end()
                 except Trailing:
                     yield fields, found or self._page(fields, block)
                     raise
-                yield fields, found or self._page(fields, block)
+                yield fields, found or self._page(fields, block, end)
             except Damaged as error:
                 damaged = self._damaged(str(error))
                 why = f"read on at {self._records.place}" if self._records.go_on() else "what follows was not read"
@@ -234,13 +234,11 @@ class _Reader:
         self._records.skip(length)
         return skipped
 
-    def _page(self, fields: Fields, block: bytes) -> Page | Skipped:
+    def _page(self, fields: Fields, block: bytes, end: bytes = record.END) -> Page | Skipped:
         """The page of a record, or why there is none; the next record can be read all the same."""
-        digest = fields.get("WARC-Block-Digest")
-        if record.is_digest(digest, block) is False:
-            return self._damaged("its digest is that of other bytes")
         is_ours = self._is_ours or bool(fields.get(record.SEQUENCE))
         try:
+            block = responses.whole(fields, block, end)
             return responses.page_of(fields, block, self._limits, is_ours=is_ours)
         except Damaged as error:
             return self._damaged(str(error))

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from tbloom.pages.members import Damaged
 from tbloom.pages.page import Page, Pairs, as_fields
-from tbloom.pages.record import KEY, ORIGINAL, is_digest
+from tbloom.pages.record import END, KEY, ORIGINAL, is_digest
 
 #: The kind of what can't be read.
 DAMAGED = "damaged"
@@ -105,6 +105,31 @@ class Fields:
         if self.get("WARC-Segment-Number"):
             return Skipped("in several records")
         return Skipped(TOO_LONG) if self.length > sum(limits) else None
+
+
+def whole(fields: Fields, block: bytes, end: bytes) -> bytes:
+    """Return the block of a record with this end, without bytes of the end that a length which is 1 to 4 too long counts.
+
+    Raise Damaged if its digest and that of its payload are those of other bytes. (``warcio recompress`` writes headers anew, and
+    keeps the block's digest.)
+    """
+    digest, over = fields.get("WARC-Block-Digest"), len(END) - len(end)
+    if not END.endswith(end) or not block.endswith(END[:over]):
+        over = 0
+    is_block = is_digest(digest, block)
+    if is_block or (is_block is None and not over) or _has_payload(fields, block):
+        return block
+    shorter = block[: len(block) - over]
+    if over and (is_block is None or is_digest(digest, shorter) or _has_payload(fields, shorter)):
+        return shorter
+    raise Damaged("its digest is that of other bytes")
+
+
+def _has_payload(fields: Fields, block: bytes) -> bool:
+    """True: the payload's digest is that of the body, with the lengths of its chunks or without."""
+    digest, blank = fields.get("WARC-Payload-Digest"), _BLANK_LINE.search(block)
+    body = block[blank.end() :] if blank and digest else b""
+    return any(is_digest(digest, one) for one in (body, without_chunks(body, "")))
 
 
 def page_of(fields: Fields, block: bytes, limits: Limits, *, is_ours: bool) -> Page | Skipped:
