@@ -34,17 +34,18 @@ _HEADER_BYTES = 200
 _COPIES = 2
 
 
-def batches(pages: Iterable[Page]) -> Iterator[list[Page]]:
-    """The pages in lists that are stored together."""
+def batches(pages: Iterable[Page | None]) -> Iterator[list[Page]]:
+    """The pages in lists that are stored together; None: those before it are stored now."""
     batch: list[Page] = []
     size = 0
     for page in pages:
-        batch.append(page)
-        headers = (*page.headers, *page.fields)
-        size += len(page.body) + sum(
-            _HEADER_BYTES + len(name) + len(text) for name, text in headers
-        )
-        if len(batch) >= BATCH_PAGES or size >= BATCH_BYTES:
+        if page is not None:
+            batch.append(page)
+            headers = (*page.headers, *page.fields)
+            size += len(page.body) + sum(
+                _HEADER_BYTES + len(name) + len(text) for name, text in headers
+            )
+        if batch and (page is None or len(batch) >= BATCH_PAGES or size >= BATCH_BYTES):
             yield batch
             batch, size = [], 0
     if batch:

@@ -199,6 +199,58 @@ def test_the_page_behind_a_redirect_to_itself_is_stored(store: PageStore) -> Non
     assert 200 == got(store, "http://example.com/a").status
 
 
+PROFILE = "http://netpreserve.org/warc/1.0/revisit/identical-payload-digest"
+
+
+def revisit(target: str, to: str, body: bytes, **fields: str) -> bytes:
+    """The record of a revisit with this body, which another URL has."""
+    fields = {"WARC_Payload_Digest": f"sha1:{sha1(body)}", **fields}
+    fields |= {"WARC_Profile": PROFILE, "WARC_Refers_To_Target_URI": to}
+    return record("revisit", target, b"HTTP/1.1 203 X\r\nB: 2\r\n\r\n", **fields)
+
+
+def test_a_revisit_has_its_headers_and_the_body_it_refers_to(store: PageStore) -> None:
+    """That is in the file, or in the store."""
+    store.put(url("stored"), b"stored")
+    records = [
+        response(url(1), b"one"),
+        revisit(url(2), url(1), b"one"),
+        revisit(url(3), url(2), b"one"),
+        revisit(url(4), f"<{url('stored')}>", b"stored"),
+    ]
+    assert PagesImported(4, 0, {}, ()) == taken(store, *records)
+    expected = {url(1): b"one", url(2): b"one", url(3): b"one", url(4): b"stored"}
+    assert expected == {address: got(store, address).body for address in expected}
+    page = got(store, url(2))
+    assert (203, (("B", "2"),), AT) == (page.status, page.headers, page.at)
+
+
+def test_a_revisit_without_its_body_is_counted(store: PageStore) -> None:
+    """The body is missing, another one, or one that was replaced; or the revisit has another profile, or is no GET."""
+    digest = {"WARC_Payload_Digest": "sha1:AAAA"}
+    done = taken(
+        store,
+        response(url(1), b"one"),
+        revisit(url(2), url("none"), b"one"),
+        revisit(url(3), url(1), b"another"),
+        record("revisit", url(4), HEAD, WARC_Profile="server-not-modified"),
+        response(url(5), b"old", **digest),
+        response(url(5), b"new"),
+        revisit(url(6), url(5), b"", **digest),
+        revisit(url(7), url(1), b"one", WARC_Record_ID="<urn:uuid:7>"),
+        record("request", url(7), b"POST / HTTP/1.1\r\n\r\n", WARC_Concurrent_To="<urn:uuid:7>"),
+    )
+    assert {url(1): b"one", url(5): b"new"} == bodies(store)
+    assert {"revisit": 4, "request": 1, "not GET": 1} == done.skipped
+
+
+def test_a_revisit_of_a_digest_that_only_the_records_have(store: PageStore) -> None:
+    """(A report on warcprox. A digest with the lengths of chunks, for example, is not that of the stored body.)"""
+    done = import_warc(store, REPORTED / "revisit-in-file.warc")
+    assert PagesImported(3, 0, {}, ()) == done
+    assert b"<p>body" == got(store, "http://example.com/b").body
+
+
 BODY = b"\r\n\r\nbody\n\n"
 HEADS = [
     (b"HTTP/1.0 404\r\n\r\n", 404, ()),

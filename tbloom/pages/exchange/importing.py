@@ -7,15 +7,17 @@ import os
 import re
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from tbloom.errors import ConfigError
+from tbloom.arguments import Item
+from tbloom.errors import ConfigError, TBloomError
 from tbloom.pages import record
 from tbloom.pages.exchange import responses
-from tbloom.pages.exchange.responses import DAMAGED, LONG_HEAD, TOO_LONG, Fields, Limits, Skipped
+from tbloom.pages.exchange.responses import DAMAGED, LONG_HEAD, TOO_LONG, Answer, Fields, Limits, Skipped
 from tbloom.pages.exchange.stream import Records, Trailing
 from tbloom.pages.members import Damaged
 from tbloom.pages.page import MAX_BYTES, Page
@@ -33,6 +35,8 @@ _METHOD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+) ")
 _METHOD_BYTES = 32
 #: Requests that are remembered: the response is near.
 _REQUESTS = 100
+#: Pages that are remembered for revisits, and the characters of a digest and URL, at most.
+_REFERENCES, _REFERENCE = 50_000, 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,14 +87,22 @@ def import_warc(
     opened = [_opened(one, limits, progress or (lambda _: None)) for one in sources]
     counts, skipped = Counter[str](), Counter[str]()
     damaged: list[str] = []
+    bodies = _Bodies(store)
 
-    def pages(source: Iterator[Page | Skipped]) -> Iterator[Page]:
+    def pages(source: Iterator[Answer | Skipped]) -> Iterator[Page | None]:
         for one in source:
-            if isinstance(one, Page):
-                yield one
-            else:
+            if isinstance(one, Skipped):
                 skipped[one.kind] += 1
                 damaged.extend([one.where] * (one.kind == DAMAGED))
+            elif one.refers_to is None:
+                bodies.add(one)
+                yield one.page
+            else:
+                if not (page := bodies.page_of(one)):
+                    yield None  # the page with the body may not be stored yet
+                    page = bodies.page_of(one)
+                skipped.update(["revisit"] * (page is None))
+                yield page
 
     for source in opened:
         put = cache(store.merger)  # for the first page: the command line makes no store before
@@ -117,7 +129,7 @@ def _put(put: _Put, batch: list[Page], counts: Counter[str], skipped: Counter[st
 
 def _opened(
     given: str | os.PathLike[str] | BinaryIO, limits: Limits, progress: Callable[[int], object]
-) -> Iterator[Page | Skipped]:
+) -> Iterator[Answer | Skipped]:
     """The pages of a source, which is found to be one now."""
     if not isinstance(given, str | os.PathLike):
         name = str(getattr(given, "name", "the file"))
@@ -131,16 +143,16 @@ def _opened(
     return _of_file(path, os.fspath(given), limits, progress)
 
 
-def _of_store(path: Path, max_body: int) -> Iterator[Page | Skipped]:
+def _of_store(path: Path, max_body: int) -> Iterator[Answer | Skipped]:
     """The pages of another store, as ``PageStore.pages`` has them."""
     with PageStore(path, readonly=True) as store:
         for page in store.pages():
-            yield page if len(page.body) <= max_body else Skipped(TOO_LONG)
+            yield Answer(page) if len(page.body) <= max_body else Skipped(TOO_LONG)
 
 
 def _of_file(
     path: Path, name: str, limits: Limits, progress: Callable[[int], object]
-) -> Iterator[Page | Skipped]:
+) -> Iterator[Answer | Skipped]:
     done = 0
     with path.open("rb") as file:
         for one in _begun(file, name, limits).pages():
@@ -154,6 +166,33 @@ def _begun(file: io.BufferedReader, name: str, limits: Limits) -> _Reader:
         return _Reader(name, Records(file, limits.head // 4), limits)
     except Damaged as error:
         raise ConfigError("source", name, f"a WARC file ({error})") from None
+
+
+class _Bodies:
+    """The bodies that revisits refer to: of pages of the sources, by the digests in their records, or of the store."""
+
+    def __init__(self, store: PageStore) -> None:
+        self._store = store
+        #: By digest: the address of a page, and Python's hash of its body.
+        self._known = dict[str, tuple[Item, int]]()
+
+    def add(self, answer: Answer) -> None:
+        """Remembers a page; the oldest one goes."""
+        page, digest = answer.page, answer.digest
+        if digest and len(digest) + len(page.url) <= _REFERENCE:
+            self._known.pop(digest, None)
+            self._known[digest] = page.address, hash(page.body)
+            if len(self._known) > _REFERENCES:
+                del self._known[next(iter(self._known))]
+
+    def page_of(self, revisit: Answer) -> Page | None:
+        """The page of a revisit; None: the store has not the body."""
+        address, body = self._known.get(revisit.digest, (revisit.refers_to, None))
+        with suppress(TBloomError):
+            page = self._store.get(address) if address else None
+            if page and (hash(page.body) == body or record.is_digest(revisit.digest, page.body)):
+                return replace(revisit.page, body=page.body)
+        return None
 
 
 class _Kept(io.BufferedReader):
@@ -173,11 +212,11 @@ class _Reader:
         #: True for a GET: the last requests, by their IDs and those of their responses.
         self._requests = deque[tuple[list[str], bool]](maxlen=_REQUESTS)
 
-    def pages(self) -> Iterator[Page | Skipped]:
+    def pages(self) -> Iterator[Answer | Skipped]:
         """The answers to GET, and what is skipped. A request stands before its response, or behind it."""
-        waiting: tuple[Fields, Page] | None = None
+        waiting: tuple[Fields, Answer] | None = None
         for fields, found in self._all():
-            if isinstance(found, Page) and fields is not None:
+            if isinstance(found, Answer) and fields is not None:
                 if waiting is not None:
                     yield self._answered(*waiting)
                 waiting = fields, found
@@ -186,13 +225,13 @@ class _Reader:
         if waiting is not None:
             yield self._answered(*waiting)
 
-    def _answered(self, fields: Fields, page: Page) -> Page | Skipped:
-        """The page, if no request is known that is no GET."""
+    def _answered(self, fields: Fields, answer: Answer) -> Answer | Skipped:
+        """The answer, if no request is known that is no GET."""
         own = {*fields.concurrent}
         is_get = all(is_get for ids, is_get in self._requests if not own.isdisjoint(ids))
-        return page if is_get else Skipped("not GET")
+        return answer if is_get else Skipped("not GET")
 
-    def _all(self) -> Iterator[tuple[Fields | None, Page | Skipped]]:
+    def _all(self) -> Iterator[tuple[Fields | None, Answer | Skipped]]:
         """The records, and the places between them that can't be read."""
         while True:
             try:
@@ -234,11 +273,15 @@ class _Reader:
         self._records.skip(length)
         return skipped
 
-    def _page(self, fields: Fields, block: bytes, end: bytes = record.END) -> Page | Skipped:
+    def _page(self, fields: Fields, block: bytes, end: bytes = record.END) -> Answer | Skipped:
         """The page of a record, or why there is none; the next record can be read all the same."""
         is_ours = self._is_ours or bool(fields.get(record.SEQUENCE))
         try:
             block = responses.whole(fields, block, end)
-            return responses.page_of(fields, block, self._limits, is_ours=is_ours)
+            page = responses.page_of(fields, block, self._limits, is_ours=is_ours)
         except Damaged as error:
             return self._damaged(str(error))
+        if isinstance(page, Skipped):
+            return page
+        digest = fields.get("WARC-Payload-Digest")
+        return Answer(page, digest, fields.refers_to if fields.is_revisit else None)

@@ -26,6 +26,7 @@ _DIGITS = 18
 #: The characters of a wrong value that an error shows.
 _SHOWN = 40
 _KINDS = {"continuation", "conversion", "metadata", "request", "resource", "revisit", "warcinfo"}
+_SAME_PAYLOAD = "identical-payload-digest"
 _BLANK_LINE = re.compile(rb"\n\r?\n")
 _ONCE = ("warc-type", "warc-record-id", "warc-target-uri", "warc-date", "content-length")
 _FOLDED = re.compile(rb"\r?\n[ \t]+")
@@ -52,6 +53,16 @@ class Skipped(NamedTuple):
     kind: str
     #: Of damage: the file, the offset, and what is wrong.
     where: str = ""
+
+
+class Answer(NamedTuple):
+    """An answer in a source."""
+
+    page: Page
+    #: The digest of its payload, as its record has it.
+    digest: str = ""
+    #: Of a revisit, whose page has no body: the URL of the record that has it.
+    refers_to: str | None = None
 
 
 class Limits(NamedTuple):
@@ -85,9 +96,19 @@ class Fields:
 
     @property
     def url(self) -> str:
-        """The target; Wget before 1.21 put it into angle brackets."""
-        url = self.get("WARC-Target-URI")
-        return url[1:-1] if url.startswith("<") and url.endswith(">") else url
+        """The target."""
+        return _bare(self.get("WARC-Target-URI"))
+
+    @property
+    def refers_to(self) -> str:
+        """The target of the record that a revisit refers to."""
+        return _bare(self.get("WARC-Refers-To-Target-URI"))
+
+    @property
+    def is_revisit(self) -> bool:
+        """True: the body is that of another record."""
+        is_same = _SAME_PAYLOAD in self.get("WARC-Profile")
+        return is_same and self.get("WARC-Type").lower() == "revisit"
 
     @property
     def concurrent(self) -> list[str]:
@@ -98,7 +119,7 @@ class Fields:
     def skipped(self, limits: Limits) -> Skipped | None:
         """The reason why it can't be a page; None: it may be one."""
         kind = self.get("WARC-Type").lower()
-        if kind != "response":
+        if kind != "response" and not self.is_revisit:
             return Skipped(kind if kind in _KINDS else "other")
         if not self.url.lower().startswith(("http://", "https://")):
             return Skipped("not HTTP")
@@ -163,6 +184,11 @@ def page_of(fields: Fields, block: bytes, limits: Limits, *, is_ours: bool) -> P
         date = fields.get("WARC-Date")[:_SHOWN]
         raise Damaged(f"its key, or its date {date!r}, can't be read") from None
     return Page(fields.url, int(status[1]), headers, body, at, key, as_fields(fields.pairs))
+
+
+def _bare(url: str) -> str:
+    """A URL; Wget before 1.21 put it into angle brackets."""
+    return url[1:-1] if url.startswith("<") and url.endswith(">") else url
 
 
 def _time(date: str) -> datetime:
