@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any
+from urllib.parse import quote
 
 from tbloom.arguments import Item, check_at, encode, fingerprint
 from tbloom.errors import ConfigError, TBloomError
@@ -26,6 +27,7 @@ MAX_BYTES = 2**30
 MAX_HEAD_BYTES = 2**22
 #: WARC tools know the scheme in small letters only.
 _URL = re.compile(r"https?://[^\s\x00-\x1f\x7f]+")
+_NOT_IN_URL = re.compile(r"[\s\x00-\x1f\x7f]")
 _NAME = re.compile(r"[^\x00-\x20\x7f:]([^\x00-\x1f\x7f:]*[^\x00-\x20\x7f:])?")
 _VALUE = re.compile(r"[^\x00\r\n]*")
 _GZIP = {"gzip", "x-gzip"}
@@ -105,7 +107,7 @@ def checked(page: Page) -> Page:
         raise ConfigError("body", f"{len(body)} bytes", f"at most {MAX_BYTES} bytes")
     if not isinstance(status, int) or isinstance(status, bool) or status not in _STATUSES:
         raise ConfigError("status", status, "a whole number from 100 to 999")
-    headers = _pairs("headers", page.headers)
+    headers = _pairs("headers", page.headers, "Latin-1")
     if check_at(page.at) is None:
         raise ConfigError("at", page.at, "a datetime with a time zone")
     given = None if key is None else encode(key, "key")
@@ -113,7 +115,8 @@ def checked(page: Page) -> Page:
         given = None
     fields = _further(page.fields)
     size = len(url.encode()) + 2 * len(given or b"")  # the key is stored in hex
-    size += sum([len(name) + len(value) for name, value in headers + fields])
+    size += sum([len(name) + len(value) for name, value in headers])
+    size += sum([len(name) + len(value.encode()) for name, value in fields])
     if size > MAX_HEAD_BYTES:
         expected = f"at most {MAX_HEAD_BYTES} bytes, together with the key, headers and fields"
         raise ConfigError("url", f"{size} bytes", expected)
@@ -153,15 +156,15 @@ def fingerprint_of(address: Item, argument: str = "url") -> bytes:
     return fingerprint(encode(address, argument)).to_bytes(16, "big")
 
 
-def _pairs(argument: str, given: Any) -> Pairs:
+def _pairs(argument: str, given: Any, encoding: str) -> Pairs:
     if given is None:
         return ()
     expected = "a mapping, or (name, value) pairs, of str or bytes"
     try:
         items = [*(given.items() if isinstance(given, Mapping) else given)]
-        found = tuple([(_text(name), _text(value)) for name, value in items])
+        found = tuple([(_text(name, encoding), _text(value, encoding)) for name, value in items])
     except UnicodeEncodeError as error:
-        raise ConfigError(argument, error.object, "Latin-1 text, or bytes") from None
+        raise ConfigError(argument, error.object, f"{encoding} text, or bytes") from None
     except (TypeError, ValueError):
         raise ConfigError(argument, given, expected) from None
     for name, value in found:
@@ -171,20 +174,25 @@ def _pairs(argument: str, given: Any) -> Pairs:
     return found
 
 
+def as_url(url: str) -> str:
+    """Return a URL as crawlers write it in the form that a page may have."""
+    scheme, colon, rest = url.partition(":")
+    return scheme.lower() + colon + _NOT_IN_URL.sub(lambda found: quote(found[0]), rest)
+
+
+def as_headers(pairs: Pairs) -> Pairs:
+    """Return those of the HTTP headers that a page may have."""
+    return tuple(pair for pair in pairs if _NAME.fullmatch(pair[0]) and _VALUE.fullmatch(pair[1]))
+
+
 def as_fields(pairs: Pairs) -> Pairs:
-    """Those of a record's fields that a page may have; of each name the first."""
-    found: dict[str, tuple[str, str]] = {}
-    for name, value in pairs:
-        if _fault(name, value) is None:
-            found.setdefault(name.lower(), (name, value))
-    return tuple(found.values())
+    """Return those of a record's fields that a page may have."""
+    return tuple(pair for pair in pairs if _fault(*pair) is None)
 
 
 def _further(fields: Headers | None) -> Pairs:
     """The further fields of a record."""
-    pairs = _pairs("fields", fields)
-    if len({name.lower() for name, _ in pairs}) < len(pairs):
-        raise ConfigError("fields", fields, "each name once")
+    pairs = _pairs("fields", fields, "UTF-8")
     for name, value in pairs:
         if (fault := _fault(name, value)) is not None:
             raise ConfigError("fields", *fault)
@@ -197,19 +205,19 @@ def _fault(name: str, value: str) -> tuple[object, str] | None:
         return name, "a name of letters, digits, and !#$%&'*+-.^_`|~"
     if is_own(name):
         return name, "no field that the store writes itself, or that a page's record can't have"
-    if not value or not value.isascii():
-        return (name, value), "ASCII text that is not empty"
+    if not value or not _VALUE.fullmatch(value):
+        return (name, value), "text without line breaks that is not empty"
     return None
 
 
-def _text(text: str | bytes) -> str:
-    """A header's name or value as in HTTP: Latin-1, without the space around it."""
+def _text(text: str | bytes, encoding: str) -> str:
+    """A name or value, without the space around it: of an HTTP header in Latin-1, of a field in UTF-8."""
     if isinstance(text, bytes):
-        text = text.decode("latin-1")
+        text = text.decode(encoding)
     elif not isinstance(text, str):
         raise TypeError
     elif not text.isascii():
-        text.encode("latin-1")
+        text.encode(encoding)
     return text.strip(" \t")
 
 

@@ -57,7 +57,9 @@ NAMES = st.text(LATIN, min_size=1) | st.sampled_from(
 VALUES = st.text(LATIN) | st.sampled_from(["", "0", "gzip", "gzip, br", "a: b;\tc", "x" * 2_000])
 HEADERS = st.lists(st.tuples(NAMES, VALUES), max_size=3).map(tuple)
 #: Further fields of a page's record.
-FIELDS = st.sampled_from([(), (("WARC-IP-Address", "::1"), ("X!#$%&'*+.^_`|~9-", "a: b"))])
+FIELDS = st.sampled_from(
+    [(), (("X-A", "é€"), ("x-a", "2")), (("WARC-IP-Address", "::1"), ("X!#$%&'*+.^_`|~9-", "a: b"))]
+)
 #: A page, whose time is a number of periods ago.
 PAGES = st.fixed_dictionaries(
     {

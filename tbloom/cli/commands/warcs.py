@@ -56,9 +56,14 @@ def import_pages(
     with progress.bar("bytes", total) as advance, ExitStack() as stack:
         # Opened for the first page: where a source is none, no new store is left.
         opened = cache(lambda: stack.enter_context(PageStore(path, **like)))
-        store: Any = SimpleNamespace(merger=lambda: opened().merger(), get=lambda url: opened().get(url))
+        store: Any = SimpleNamespace(
+            merger=lambda: opened().merger(), get=lambda url: opened().get(url)
+        )
         done = import_warc(store, *given, max_body=max_body, max_head=max_head, progress=advance)
-    found = {name: getattr(done, name) for name in ("stored", "present", "skipped", "damaged", "replaced")}
+    found = {
+        name: getattr(done, name)
+        for name in ("stored", "present", "skipped", "damaged", "replaced")
+    }
     output.show(found, lambda: output.lines(done.damaged))
     kinds = Counter(done.skipped).most_common()
     skipped = ", ".join(f"{number:,} {kind}" for kind, number in kinds) or "nothing"

@@ -17,7 +17,15 @@ from tbloom.arguments import Item
 from tbloom.errors import ConfigError, TBloomError
 from tbloom.pages import record
 from tbloom.pages.exchange import responses
-from tbloom.pages.exchange.responses import DAMAGED, LONG_HEAD, TOO_LONG, Answer, Fields, Limits, Skipped
+from tbloom.pages.exchange.responses import (
+    DAMAGED,
+    LONG_HEAD,
+    TOO_LONG,
+    Answer,
+    Fields,
+    Limits,
+    Skipped,
+)
 from tbloom.pages.exchange.stream import Records, Trailing
 from tbloom.pages.members import Damaged
 from tbloom.pages.page import MAX_BYTES, Page
@@ -248,7 +256,11 @@ class _Reader:
                 yield fields, found or self._page(fields, block, end)
             except Damaged as error:
                 damaged = self._damaged(str(error))
-                why = f"read on at {self._records.place}" if self._records.go_on() else "what follows was not read"
+                why = (
+                    f"read on at {self._records.place}"
+                    if self._records.go_on()
+                    else "what follows was not read"
+                )
                 yield None, damaged._replace(where=f"{damaged.where}; {why}")
 
     def _damaged(self, why: str) -> Skipped:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from tbloom.pages.members import Damaged
-from tbloom.pages.page import Page, Pairs, as_fields
+from tbloom.pages.page import Page, Pairs, as_fields, as_headers, as_url
 from tbloom.pages.record import END, KEY, ORIGINAL, is_digest
 
 #: The kind of what can't be read.
@@ -32,13 +32,15 @@ _ONCE = ("warc-type", "warc-record-id", "warc-target-uri", "warc-date", "content
 _FOLDED = re.compile(rb"\r?\n[ \t]+")
 _SPACE = " \t\r"
 #: Answers before the answer.
-_INTERIM = re.compile(rb"(?:HTTP/[\d.]+[ \t]+1\d\d\b[^\n]*\n(?:[^\r\n][^\n]*\n)*\r?\n(?=HTTP/))+")
+_INTERIM = re.compile(
+    rb"(?:HTTP/[\d.]+[ \t]+1\d\d\b[^\n]*\n(?:[^\r\n][^\n]*\n)*\r?\n(?=HTTP/))+", re.IGNORECASE
+)
 #: A date in any precision that WARC/1.1 allows, or with an offset in place of the Z.
 _DATE = re.compile(
     r"(\d{4})(?:-(\d\d)(?:-(\d{2,3})(?:[Tt ](\d\d):(\d\d)(?::(\d\d)(?:\.(\d+))?)?([Zz]|[+-]\d\d:?\d\d)?)?)?)?",
     re.ASCII,
 )
-_STATUS = re.compile(rb"HTTP/[\d.]+[ \t]+(\d{3})\b")
+_STATUS = re.compile(rb"HTTP/[\d.]+[ \t]+(\d{3})\b", re.IGNORECASE)
 #: A chunk of a body begins; the chunk ends. Either may be cut.
 _CHUNK, _CHUNK_END = (
     re.compile(rb"([0-9A-Fa-f]{1,32})[ \t]*(?:;[^\r\n]*)?(?:\r\n|\r?\Z)"),
@@ -166,7 +168,7 @@ def page_of(fields: Fields, block: bytes, limits: Limits, *, is_ours: bool) -> P
     begin = blank.end() if blank else len(block)
     if begin - start > limits.head:
         return Skipped(LONG_HEAD)
-    headers = _pairs(block[start:begin], "latin-1")
+    headers = as_headers(_pairs(block[start:begin], "latin-1"))
     body = block[begin:]
     if any(
         name.lower() == "transfer-encoding" and "chunked" in value.lower()
@@ -187,8 +189,8 @@ def page_of(fields: Fields, block: bytes, limits: Limits, *, is_ours: bool) -> P
 
 
 def _bare(url: str) -> str:
-    """A URL; Wget before 1.21 put it into angle brackets."""
-    return url[1:-1] if url.startswith("<") and url.endswith(">") else url
+    """A URL, encoded; Wget before 1.21 put it into angle brackets."""
+    return as_url(url[1:-1] if url.startswith("<") and url.endswith(">") else url)
 
 
 def _time(date: str) -> datetime:

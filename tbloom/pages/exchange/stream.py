@@ -12,12 +12,17 @@ from tbloom.pages.record import END, MAX_HEAD
 _GZIP, _ZSTD = b"\x1f\x8b\x08", b"\x28\xb5\x2f\xfd"
 #: How files begin that are no WARC files yet, and what to do about it. (The last one is a frame with the dictionary of all
 #: others: Zstandard Compression for WARC Files 1.0.)
+_ARC = b"filedesc://"
 _OTHERS = {
     b"BZh": "it is compressed with bzip2: decompress it with bunzip2 first",
     b"\xfd7zXZ": "it is compressed with xz: decompress it with unxz first",
     b"\xff\xfe": "it is text in UTF-16: convert it with iconv first",
     b"\xfe\xff": "it is text in UTF-16: convert it with iconv first",
-    b"filedesc://": "it is an ARC file: convert it with warcio recompress first",
+    b"\x04\x22\x4d\x18": "it is compressed with LZ4: decompress it with lz4 -d first",
+    b"\x1f\x9d": "it is compressed with compress: decompress it with uncompress first",
+    b"7z\xbc\xaf": "it is a 7-Zip archive: extract it with 7z x first",
+    b"PK\x03\x04": "it is a ZIP or WACZ file: extract it with unzip first, and import its WARC files",
+    _ARC: "it is an ARC file: convert it with warcio recompress first",
     b"\x5d\x2a\x4d\x18": (
         "it is compressed with a Zstandard dictionary (frame 0x184D2A5D), which is not supported: "
         "decompress it with zstd first"
@@ -193,7 +198,8 @@ class Records:
         self._line = b""
         self._next_line()
         if not self._line.startswith(_WARC):
-            raise Damaged("it does not begin with a record")
+            is_arc = self._line.startswith(_ARC)
+            raise Damaged(_OTHERS[_ARC] if is_arc else "it does not begin with a record")
 
     @property
     def place(self) -> str:
