@@ -531,7 +531,7 @@ def test_a_length_that_counts_the_end_adds_nothing_to_a_body(
     [
         *((data, "") for data in (b"", b"<html>", gzip.compress(b"<html>", mtime=0), b"\x1f\x8b\x08", b"WARC")),
         (b"filedesc://IA.arc 0.0.0.0 2019 text/plain 9\n", "ARC"), (bz2.compress(PAGES[0]), "bzip2"), (lzma.compress(PAGES[0]), "xz"),
-        (gzip.compress(b"filedesc://IA.arc 0.0.0.0 2019 text/plain 9\n"), "ARC"), (b"PK\x03\x04", "WACZ"), (b"\x04\x22\x4d\x18", "LZ4"),
+        (gzip.compress(b"filedesc://IA.arc 0.0.0.0 2019 text/plain 9\n", mtime=0), "ARC"), (b"PK\x03\x04", "WACZ"), (b"\x04\x22\x4d\x18", "LZ4"),
         ("WARC/1.0\r\n".encode("utf-16"), "UTF-16"), (bytes.fromhex("5d2a4d18 04000000") + b"dict" + ZSTD(PAGES), "frame 0x184D2A5D"),
     ],
 )  # fmt: skip
