@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+import redis
 
 _ATEXIT = """
 import atexit
@@ -123,7 +124,11 @@ def test_an_atexit_handler_can_claim(ended: Callable[..., str]) -> None:
     ("host", "said"),
     [
         ("127.0.0.1", "True [False, True]"),
-        ("localhost", "ConnectionError: cannot schedule new futures after interpreter shutdown"),
+        pytest.param(
+            "localhost",
+            "ConnectionError: cannot schedule new futures after interpreter shutdown",
+            marks=pytest.mark.skipif(redis.__version__ < "6", reason="redis-py 5 hides the error"),
+        ),
     ],
 )
 def test_an_atexit_handler_can_use_asyncio(

@@ -269,7 +269,13 @@ TORN = record.of_page(Page(url("torn"), 200, (), b"torn" * 99, NOON), 99, record
 
 @pytest.mark.parametrize(
     "tail",
-    [*(TORN[:n] for n in (1, 12, 30, 200)), b"\0" * 99, b"text\n", gzip.compress(b"a", mtime=0), TORN],
+    [
+        *(TORN[:n] for n in (1, 12, 30, 200)),
+        b"\0" * 99,
+        b"text\n",
+        gzip.compress(b"a", mtime=0),
+        TORN,
+    ],
     ids=range(8),
 )
 def test_only_a_torn_record_is_cut(path: Path, tail: bytes) -> None:
