@@ -15,7 +15,7 @@ from tbloom.bloom.base import ClientSettings
 from tbloom.bloom.claims.calls import Claim
 from tbloom.bloom.claims.heartbeat import run_in_thread
 from tbloom.bloom.claims.verbs import ClaimVerbs
-from tbloom.engine.retries import AT_EXIT
+from tbloom.engine.retries import is_at_exit
 from tbloom.engine.sync import SyncDriver
 from tbloom.engine.urls import ClientOptions
 from tbloom.errors import ConfigMismatch, TBloomError
@@ -107,8 +107,6 @@ class TimeBloom(ClaimVerbs["redis.Redis | redis.RedisCluster"], SyncDriver):
             self._heartbeat = threading.Thread(target=run_in_thread, args=arguments, daemon=True)
             try:
                 self._heartbeat.start()
-            except (
-                RuntimeError
-            ) as error:  # from Python 3.12 on, an atexit handler can't start a thread
-                if AT_EXIT not in str(error):
+            except RuntimeError as error:  # from Python 3.12 on
+                if not is_at_exit(error):
                     raise

@@ -41,7 +41,7 @@ def _unwrapped(error: Exception) -> Exception:
 
 
 #: What OpenSSL means by a wrong version number.
-NO_TLS = "this port does not speak TLS: use redis://, or the server's port for rediss://"
+_WITHOUT_TLS = "this port does not speak TLS: use redis://, or the server's port for rediss://"
 #: What a redirection to a client of a single server means.
 NODE = (
     "this server is a node of a cluster: use redis+cluster://HOST:PORT, or redis-py's RedisCluster"
@@ -62,8 +62,8 @@ _PASSING_CODES = re.compile("(BUSY|CLUSTERDOWN|LOADING|MASTERDOWN|NOREPLICAS|TRY
 _LASTING = exceptions.OutOfMemoryError
 _LASTING_CODE = "MISCONF "
 _FINAL = (exceptions.AuthenticationError, exceptions.AuthorizationError)
-#: How Python's message ends if a thread can't be started any more, in an atexit handler (asyncio looks hosts up in one).
-AT_EXIT = "interpreter shutdown"
+#: Python's errors for what needs a thread in an atexit handler. (asyncio looks hosts up in one.)
+_AT_EXIT = re.compile("(at|after) (interpreter )?shutdown")
 # OpenSSL's reasons of errors that another try does not mend: of a server without TLS, and of the certificates and settings of
 # either side.
 _NO_TLS = re.compile("WRONG_VERSION_NUMBER|RECORD_LAYER_FAILURE")
@@ -96,11 +96,22 @@ def _is_of_client(trace: TracebackType | None) -> bool:
     return False
 
 
+def is_at_exit(error: Exception) -> bool:
+    """Return True if Python can't start a thread any more, because the process ends."""
+    return bool(_AT_EXIT.search(str(error)))
+
+
+def _is_redirection(error: Exception) -> bool:
+    """Return True if a cluster's node does not have the call's slot."""
+    # redis-py 5 has no class for that where its client is a single server's.
+    return isinstance(error, exceptions.AskError) or str(error).startswith(("MOVED ", "ASK "))
+
+
 def _passes(error: Exception) -> bool:
     """Return True if the error goes away by itself."""
     if isinstance(error, _FINAL) or _FINAL_TLS.search(_tls_reason(error)):
         return False
-    if AT_EXIT in str(error):
+    if is_at_exit(error):
         return False
     return isinstance(error, _PASSING) or bool(_PASSING_CODES.match(str(error)))
 
@@ -117,10 +128,12 @@ def as_redis_error(error: Exception) -> Exception:
     redis-py raises RedisClusterException if no node answers, or if some slots have no node. It is no RedisError, so
     ``except RedisError`` would not catch it.
     """
-    why = f" ({NO_TLS})" if _NO_TLS.search(_tls_reason(error)) and NO_TLS not in str(error) else ""
+    reason = _tls_reason(error)
+    why = _WITHOUT_TLS if _NO_TLS.search(reason) else reason
     error = as_redis(error)
-    if why or isinstance(error, exceptions.RedisClusterException):
-        lost = exceptions.ConnectionError(f"{error}{why}")
+    is_named = why in str(error)  # redis-py 5 names no reason
+    if not is_named or isinstance(error, exceptions.RedisClusterException):
+        lost = exceptions.ConnectionError(str(error) if is_named else f"{error} ({why})")
         lost.__cause__ = error
         return lost
     return error
@@ -186,9 +199,8 @@ class Retries:
                 del self._waiting[place]
                 continue
             error, self._began = _unwrapped(as_redis_error(reply)), self._began or now
-            if isinstance(error, exceptions.AskError) and self._node_of(call) is None:
-                word = type(error).__name__.removesuffix("Error").upper()  # MOVED or ASK
-                error = exceptions.ResponseError(f"{word} {error} ({NODE})")
+            if _is_redirection(error) and self._node_of(call) is None:
+                error = exceptions.ResponseError(f"{error} ({NODE})")
             self.is_demoted |= isinstance(error, exceptions.ReadOnlyError)
             if isinstance(error, exceptions.NoScriptError) and call.words[0] == "EVALSHA":
                 # The server loses its scripts by a SCRIPT FLUSH, a restart or a failover.

@@ -81,8 +81,8 @@ class _Handler(socketserver.BaseRequestHandler):
 WRONG = {
     "another authority": ("127.0.0.1", "other", "CERTIFICATE_VERIFY_FAILED"),
     "another host": ("example.com", "ca", "CERTIFICATE_VERIFY_FAILED"),
-    "no certificate": ("127.0.0.1", "garbage", "certificate"),
-    "no TLS": (None, "ca", "WRONG_VERSION_NUMBER.*this port does not speak TLS: use redis://"),
+    "no certificate": ("127.0.0.1", "garbage", "(?i)certificate"),
+    "no TLS": (None, "ca", "this port does not speak TLS: use redis://"),
 }
 
 
@@ -96,7 +96,6 @@ def folder(tmp_path: Path) -> tuple[trustme.CA, Path]:
     return authority, tmp_path
 
 
-@pytest.mark.skipif(redis.__version__ < "6", reason="redis-py 5 hides OpenSSL's reasons")
 @pytest.mark.parametrize("scheme", ["rediss", "rediss+cluster"])
 @pytest.mark.parametrize("driver", ["sync", "async"])
 @pytest.mark.parametrize("wrong", WRONG)
@@ -104,12 +103,19 @@ async def test_what_no_further_try_mends_is_not_tried_again(
     wrong: str, driver: str, scheme: str, name: str, folder: Any
 ) -> None:
     """The error says what is wrong, and is no outage, after which a crawl would go on."""
+    if (redis.__version__ < "6", wrong, driver, scheme) == (
+        True,
+        "another host",
+        "sync",
+        "rediss+cluster",
+    ):
+        pytest.skip("redis-py 5 checks no host names of a cluster")
     (authority, path), (host, trusted, said), tls = folder, WRONG[wrong], None
     if host:
         tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         authority.issue_cert(host).configure_cert(tls)
     with _Server(tls) as server:
-        url = f"{scheme}://127.0.0.1:{server.server_address[1]}?ssl_ca_certs={path}/{trusted}.pem"
+        url = f"{scheme}://127.0.0.1:{server.server_address[1]}?ssl_ca_certs={path}/{trusted}.pem&ssl_check_hostname=true"
         with pytest.raises(redis.ConnectionError, match=said) as raised:
             await EXACT.awaited(url, name, driver=driver, retry_for=3600).add("a")
         server.shutdown()
