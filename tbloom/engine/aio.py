@@ -31,8 +31,6 @@ from tbloom.engine.sending import (
 from tbloom.engine.urls import ClientOptions
 
 T = TypeVar("T")
-#: Idle connections are given this time to close (s).
-_CLOSES_WITHIN = 1.0
 
 
 class AsyncSender:
@@ -101,12 +99,14 @@ class AsyncSender:
         self._dropped = 0
 
     async def close_idle(self) -> None:
-        """Close idle connections. Where the network is silent, TLS would wait for its answer for half a minute."""
-        if self._pool is not None:  # redis-py follows a cluster itself
-            # TypeError: older blocking pools can't tell those in use.
-            with suppress(TypeError, OSError, redis.RedisError):
-                async with timeout(_CLOSES_WITHIN):
-                    await self._pool.disconnect(inuse_connections=False)
+        """Close idle connections, of a server whose client follows no cluster itself.
+
+        The pool's own ``disconnect`` waits for an answer: for half a minute over TLS where the network is silent, and
+        one task that is cancelled there cancels all others that wait for the same connection.
+        """
+        for connection in tuple(getattr(self._pool, "_available_connections", ())):
+            with suppress(OSError, redis.RedisError):
+                await connection.disconnect(nowait=True)
 
 
 class AsyncDriver(AsyncVerbs, Store["asyncio.Redis | asyncio.RedisCluster", Any]):

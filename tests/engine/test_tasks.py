@@ -254,3 +254,18 @@ async def test_a_new_item_is_kept_if_its_task_is_cancelled_as_the_answer_arrives
         if not is_cancelled_first:
             waiting.keep_delivered()
     assert ["item True", "item False"] == kept
+
+
+@pytest.mark.parametrize("turns", range(6))
+async def test_a_cancelled_task_that_closes_connections_cancels_no_other(
+    url: str, name: str, turns: int
+) -> None:
+    """Both close the same idle connections, as calls do that have lost theirs."""
+    async with AsyncTimeBloom.from_url(url, name) as seen:
+        await asyncio.gather(*(seen.contains_many(["a"]) for _ in range(5)))
+        cancelled, other = (asyncio.create_task(seen._sender.close_idle()) for _ in range(2))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        cancelled.cancel()
+        await other
+        assert await seen.add("a")
