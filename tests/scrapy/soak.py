@@ -1,0 +1,362 @@
+"""A soak: crawlers and their server are killed for as long as you like, and an account of every page.
+
+    python -m tests.scrapy.soak --minutes 60
+
+Crawlers share a filter with ``TBLOOM_MARK = "done"``; some have a queue of their own, others scrapy-redis'. Pages, callbacks and
+pipelines fail, each at most once or for one crawl. Meanwhile crawlers are killed (kill -9) or stopped, and the server is killed or
+stands still. Every crawler that ends is replaced. Once each page is stored, the account is made, and another round begins.
+
+The account: a page is stored once. It may be stored once more for each time when its crawler was killed, or the server was away for
+longer than calls wait, after the page was stored and before it was marked; the soak looks into the filter to know which these are.
+A crawl that an outage ends marks nothing more (docs/scrapy.md).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import signal
+import sys
+import tempfile
+import threading
+import time
+import warnings
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack, suppress
+from operator import attrgetter
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import scrapy
+from scrapy.http import Response
+from scrapy.utils.request import fingerprint
+
+from tbloom import TimeBloom
+from tests.helpers import crawl
+from tests.helpers.crawl import Part
+from tests.helpers.forked import Forked
+from tests.helpers.localredis import BINARIES, MAIN, LocalRedis
+from tests.helpers.schedulers import DONE
+from tests.helpers.website import Handler, served
+
+#: Pages of a round, and the links of each: to its children in a tree, and to any pages.
+PAGES, CHILDREN, OTHERS = 1500, 5, 10
+#: Seconds between two faults, at most.
+CALM = 6.0
+#: Seconds for which the server is away: so short that calls only wait for it, or so long that crawls end. Sessions outlive both.
+SHORT, LONG = (0.2, 3.0), (12.0, 18.0)
+RETRY_FOR, SESSION_TTL = 10, 40
+#: A round that stores no page for so long (s) does not end. Dead sessions are found after SESSION_TTL, and a suspected page is tried
+#: when the others are done.
+PATIENCE = 20 * SESSION_TTL
+CAPACITY = {"capacity": 100_000, "error_rate": 1e-9}
+SHARED = {"SCHEDULER": "scrapy_redis.scheduler.Scheduler", "SCHEDULER_PERSIST": True}
+
+
+class Site(Handler):
+    """Pages that fail at first: with a status, without an answer, or late. The server counts how often each was ``asked``."""
+
+    def get(self) -> None:
+        number = int(self.path[1:])
+        fate = random.Random(f"{self.server.seed} {number}")
+        kind, times = (
+            fate.random(),
+            fate.randint(1, 4),
+        )  # of four, three belong to one crawl, which tries again twice
+        with self.server.guard:
+            self.server.asked[number] += 1
+            is_early = self.server.asked[number] <= times
+        if kind < 0.04 and is_early and number:
+            self.answer(503)
+        elif kind < 0.06 and is_early and number:
+            self.close_connection = True
+        else:
+            if kind > 0.98:
+                time.sleep(fate.uniform(0.5, 3))
+            links = [*range(CHILDREN * number + 1, CHILDREN * number + CHILDREN + 1)]
+            links += [fate.randrange(PAGES) for _ in range(OTHERS)]
+            body = "".join(f'<a href="/{link}"></a>' for link in links if link < PAGES)
+            self.answer(200, body.encode())
+
+
+class Soaked(scrapy.Spider):
+    """Follows all links; each page but the first is an item."""
+
+    name = "soaked"
+    site: str
+    folder: str
+    number: int
+
+    async def start(self) -> AsyncIterator[scrapy.Request]:
+        yield scrapy.Request(f"{self.site}/0", dont_filter=True)
+
+    def parse(self, response: Response) -> Iterator[Any]:
+        page = int(response.url.rpartition("/")[2])
+        links = [*response.follow_all(css="a")]
+        fate = random.Random(f"{self.folder} {page}").random()
+        if page and fate < 0.02 and self.first_time(f"callback-{page}"):
+            yield from links[: len(links) // 2]
+            raise RuntimeError("a callback fails half way")
+        if page:
+            yield {"page": page}
+        yield from links
+
+    def first_time(self, what: str) -> bool:
+        """True once for all crawlers."""
+        with suppress(FileExistsError), Path(self.folder, what).open("x"):
+            return True
+        return False
+
+
+class Stores(Part):
+    """Appends each item to the crawler's file, which is right also if the crawler is killed. Some items fail first."""
+
+    def process_item(self, item: Any) -> Any:
+        spider: Any = self.crawler.spider
+        page = item["page"]
+        fate = random.Random(f"{spider.folder} item {page}").random()
+        if fate < 0.02 and spider.first_time(f"item-{page}"):
+            raise RuntimeError("the database is away")
+        with stored_file(spider.folder, spider.number).open("ab", buffering=0) as file:
+            file.write(b"%d %.3f\n" % (page, time.time()))
+        return item
+
+
+def stored_file(folder: str | Path, number: int) -> Path:
+    return Path(folder, f"stored-{number}")
+
+
+def one(settings: dict[str, Any], **known: Any) -> str:
+    """One crawl, in a process of its own; returns why it has ended."""
+    warnings.simplefilter("ignore")  # scrapy-redis' scheduler uses what Scrapy has deprecated
+    [end] = crawl.run([[(Soaked, known)]], **settings)
+    return f"{end['finish_reason']} {end['failures'] or ''}"
+
+
+class Stored(NamedTuple):
+    """A page that was stored."""
+
+    page: int
+    #: When (s since the epoch), and by which crawler.
+    at: float
+    crawler: int
+
+
+class Round:
+    """One filter, one site, its crawlers, and their faults."""
+
+    def __init__(
+        self, server: LocalRedis, site: str, folder: Path, say: Callable[[str], None]
+    ) -> None:
+        self._server, self._site, self._folder, self._say = server, site, folder, say
+        self._key = f"soak:{folder.name}"
+        self._crawlers = dict[int, Forked]()
+        self._started = 0
+        #: Why crawlers have ended.
+        self._ends = dict[int, str | None]()
+        #: How many more times each page may be stored than once.
+        self._allowed = Counter[int]()
+        #: When the filter was looked into after the last outage.
+        self._looked = 0.0
+        self.faults = Counter[str]()
+
+    def start(self) -> None:
+        """Start another crawler; every third one has a queue of its own."""
+        number = self._started
+        self._started += 1
+        settings = {
+            **DONE,
+            **({} if number % 3 == 0 else SHARED),
+            "REDIS_URL": self._server.url,
+            "SCHEDULER_QUEUE_KEY": f"{self._key}:queue",
+            "TBLOOM_KEY": self._key,
+            "TBLOOM_CAPACITY": CAPACITY["capacity"],
+            "TBLOOM_ERROR_RATE": CAPACITY["error_rate"],
+            "TBLOOM_SESSION_TTL": SESSION_TTL,
+            "TBLOOM_RETRY_FOR": RETRY_FOR,
+            "RETRY_ENABLED": True,
+            "DOWNLOAD_TIMEOUT": 30,
+            "CONCURRENT_REQUESTS": 4,
+            "ITEM_PIPELINES": {Stores: 300},
+        }
+        known = {"site": self._site, "folder": str(self._folder), "number": number}
+        self._crawlers[number] = Forked(one, settings, **known)
+
+    def replace_ended(self, wanted: int) -> None:
+        """Start as many crawlers as have ended."""
+        for number, crawler in [*self._crawlers.items()]:
+            if not crawler.is_running:
+                end = self._ends[number] = crawler.result()
+                del self._crawlers[number]
+                if end is None:  # it was stopped before it could take the signal
+                    self._allow(self.stored(number))
+                elif end.startswith(
+                    "tbloom_error"
+                ):  # what ended after the outage is not marked either
+                    self._allowed.update(
+                        {one.page for one in self.stored(number) if one.at > self._looked}
+                    )
+                elif not end.startswith(("finished", "shutdown")):
+                    self._say(f"crawler {number} ended: {end}")
+        while len(self._crawlers) < wanted:
+            self.start()
+
+    def stored(self, *numbers: int) -> list[Stored]:
+        """What these crawlers have stored; without numbers, all."""
+        found = []
+        for number in numbers or range(self._started):
+            with suppress(FileNotFoundError):
+                lines = stored_file(self._folder, number).read_text().splitlines()
+                pairs = (line.split() for line in lines)
+                found += [Stored(int(page), float(at), number) for page, at in pairs]
+        return found
+
+    def strike(self, dice: random.Random) -> None:
+        """One fault."""
+        [what] = dice.choices(
+            ["kill a crawler", "stop a crawler", "kill the server", "server stands still"],
+            [6, 3, 2, 3],
+        )
+        self.faults[what] += 1
+        number = dice.choice([*self._crawlers])
+        if what == "kill a crawler":
+            self._crawlers.pop(number).kill()
+            self._ends[number] = "killed"
+            self._allow(self.stored(number))
+            self._say(f"{what}: {number}, at {time.time():.1f}")
+        elif what == "stop a crawler":
+            self._crawlers[number].send_signal(signal.SIGTERM)
+            self._say(f"{what}: {number}, at {time.time():.1f}")
+        else:
+            seconds = dice.uniform(*dice.choice([SHORT, LONG]))
+            self._say(f"{what} for {seconds:.1f} s, at {time.time():.1f}")
+            assert self._server.process
+            if what == "kill the server":
+                self._server.kill()
+                time.sleep(seconds)
+                self._server.restart()
+            else:
+                self._server.process.send_signal(signal.SIGSTOP)
+                time.sleep(seconds)
+                self._server.process.send_signal(signal.SIGCONT)
+            if seconds > RETRY_FOR:
+                self._looked = time.time()
+                self._allow(self.stored())
+
+    def _allow(self, stored: list[Stored]) -> None:
+        """Allow these pages once more, if they are not marked."""
+        self._allowed.update(self._unmarked({one.page for one in stored}))
+
+    def _unmarked(self, wanted: set[int]) -> list[int]:
+        pages = sorted(wanted)
+        requests = (scrapy.Request(f"{self._site}/{page}") for page in pages)
+        with TimeBloom.from_url(self._server.url, self._key, **CAPACITY) as seen:
+            marked = seen.contains_many(map(fingerprint, requests))
+        return [page for page, is_marked in zip(pages, marked, strict=True) if not is_marked]
+
+    def finish(self) -> None:
+        """Stop all crawlers, and wait for their end."""
+        for crawler in self._crawlers.values():
+            crawler.send_signal(signal.SIGTERM)
+        for number, crawler in self._crawlers.items():
+            self._ends[number] = crawler.result()
+        self._crawlers.clear()
+
+    def account(self) -> list[str]:
+        """What is wrong: pages that are missing, stored too often, or not marked."""
+        stored = defaultdict[int, list[Stored]](list)
+        for one in sorted(self.stored(), key=attrgetter("at")):
+            stored[one.page].append(one)
+        wrong = [f"{page}: not stored" for page in range(1, PAGES) if page not in stored]
+        for page, times in stored.items():
+            if len(times) > 1 + self._allowed[page]:
+                told = (
+                    f"at {one.at:.1f} by {one.crawler} ({self._ends.get(one.crawler)})"
+                    for one in times
+                )
+                wrong.append(
+                    f"{page}: {self._allowed[page]} repeats are explained; stored {', '.join(told)}"
+                )
+        wrong += [f"{page}: stored and not marked" for page in self._unmarked({*stored})]
+        return wrong
+
+
+def play(
+    server: LocalRedis,
+    folder: Path,
+    seed: str,
+    say: Callable[[str], None],
+    *,
+    crawlers: int,
+    until: float,
+) -> list[str]:
+    """One round, with faults until most pages are stored or the time is over; returns what is wrong."""
+    dice = random.Random(seed)
+    known: dict[str, Any] = {"seed": seed, "asked": Counter(), "guard": threading.Lock()}
+    with served(Site, **known) as site:
+        round_ = Round(server, site.url, folder, say)
+        try:
+            most, changed = 0, time.monotonic()
+            next_fault = changed + dice.uniform(2, CALM)
+            while most < PAGES - 1:
+                round_.replace_ended(crawlers)
+                time.sleep(0.2)
+                now, number = time.monotonic(), len({one.page for one in round_.stored()})
+                if number > most:
+                    most, changed = number, now
+                elif now - changed > PATIENCE:
+                    break
+                if next_fault < now < until and most < PAGES * 0.97:
+                    round_.strike(dice)
+                    next_fault = time.monotonic() + dice.uniform(0.5, CALM)
+        finally:
+            round_.finish()
+        wrong = round_.account()
+        asked = site.asked.total()
+    faults = ", ".join(f"{what} {times}" for what, times in round_.faults.items())
+    stored = len(round_.stored())
+    say(
+        f"{PAGES - 1} pages were stored {stored} times, after {asked} requests; {faults}; {len(wrong)} wrong"
+    )
+    return wrong
+
+
+def soak(minutes: float, crawlers: int, seed: str, say: Callable[[str], None]) -> list[str]:
+    """Play rounds for so long; returns what is wrong in the first that has faults."""
+    until = time.monotonic() + 60 * minutes
+    options = "--appendonly", "yes", "--appendfsync", "always"
+    with ExitStack() as stack:
+        server = stack.enter_context(LocalRedis(BINARIES[MAIN], *options))
+        root = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        number, wrong = 0, list[str]()
+        while not wrong and (number == 0 or time.monotonic() < until):
+            folder = root / f"{os.getpid()}-{number}"
+            folder.mkdir()
+            wrong = play(server, folder, f"{seed} {number}", say, crawlers=crawlers, until=until)
+            number += 1
+    return wrong
+
+
+def main() -> int:
+    """Soak, and say what happened when."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--minutes", type=float, default=60)
+    parser.add_argument("--crawlers", type=int, default=20)
+    parser.add_argument("--seed", default=str(time.time_ns()))
+    arguments = parser.parse_args()
+    begun = time.monotonic()
+
+    def say(text: str) -> None:
+        minutes, seconds = divmod(time.monotonic() - begun, 60)
+        print(f"{minutes:3.0f}:{seconds:04.1f} {text}", flush=True)
+
+    say(f"seed {arguments.seed}")
+    wrong = soak(arguments.minutes, arguments.crawlers, arguments.seed, say)
+    print(*wrong, sep="\n")
+    return bool(wrong)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
