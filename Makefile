@@ -37,7 +37,7 @@ test: $(VENV)/.test ## Every promise once; three to six minutes on two cores. AR
 
 check: $(VENV)/.test oldest pythons ## The rest: all kinds of servers, asyncio's twins, long crawls and faults, many examples, the site, packages, browsers.
 	$(BIN)/python -m pytest -n 4 --dist worksteal -m "check or hypothesis" --hypothesis-profile many $(ARGS)
-	TBLOOM_FAULTS=full $(BIN)/python -m pytest -n 4 --dist worksteal tests/contract -k the_accounts $(ARGS)
+	TBLOOM_FAULTS=full $(BIN)/python -m pytest -n 4 --dist worksteal tests/contract tests/scrapy/test_soak.py -k the_accounts $(ARGS)
 
 oldest: $(OLDEST)/.test ## The command line and what talks to Redis and Scrapy, with the oldest Python (if it is found) and libraries that setup.cfg allows.
 	$(call core,$(OLDEST))
