@@ -20,7 +20,7 @@ from tbloom.cli.kit import progress
 from tbloom.cli.kit.errors import CommandFailed
 from tbloom.cli.kit.formats import counted
 from tbloom.demo.fleet import fleet
-from tbloom.engine.server import memory
+from tbloom.engine.server import memory, server_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -201,9 +201,8 @@ class Runs:
         return len({*self._site.pages} - {hit.path for hit in run.hits})
 
     def _now(self) -> int:
-        """The server's clock (ms)."""
-        seconds, micros = self._client.time()
-        return int(seconds) * 1000 + int(micros) // 1000
+        """Return the server's time (ms)."""
+        return self._filter.run(server_time(self._filter.config))
 
     def _set_bytes(self, items: int) -> int | None:
         """Return the memory of scrapy-redis' set with this number of fingerprints, measured on a temporary set.

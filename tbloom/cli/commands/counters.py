@@ -19,6 +19,7 @@ from tbloom.distinct.selection import At
 from tbloom.engine.flow import text
 from tbloom.engine.keys import DEFAULT_MAPPING, check_name
 from tbloom.engine.parameters import read_stored
+from tbloom.engine.server import server_time
 
 #: The parameters of a counter with slices.
 PARAMETERS = ("granularity", "slices", "tz")
@@ -108,7 +109,7 @@ class Counters:
         window = counter.config.window
         if window is None:
             raise CommandError(f"{word!r}: the counter {name!r} has no slices")
-        live = [slice.label for slice in window.live(self.server.now(self._keys.root))]
+        live = [slice.label for slice in window.live(counter.run(server_time(counter.config)))]
         if label not in live:
             raise CommandError(f"{word!r}: expected a slice from {live[0]} to {live[-1]}")
         return counter.slice(label)

@@ -17,7 +17,7 @@ from tbloom.cli.kit.errors import CommandError
 from tbloom.errors import ConfigError
 
 #: Memory of a fingerprint of 40 hex digits in Redis 7.0: as a member of a set, and as a key with a TTL.
-#: Measured: docs/benchmarks.md, "Memory and mistakes".
+#: Measured: docs/benchmarks.md, "Memory and false positives".
 _SET_BYTES, _KEY_BYTES = 97, 134
 #: Bytes that Redis adds to a string's own, in the same allocation.
 _KEY_OVERHEAD = 10

@@ -176,12 +176,6 @@ class Server:
             return [name for name, kind in found.items() if kind in kinds]
         return [name for name, kind in found.items() if kind not in COUNTERS]
 
-    def now(self, key: str) -> int:
-        """Return the server's time (ms); of a cluster, that of the node with the key."""
-        node = getattr(self.client, "get_node_from_key", None)
-        seconds, microseconds = self.client.time(**({"target_nodes": node(key)} if node else {}))
-        return int(seconds) * 1000 + int(microseconds) // 1000
-
     def _info(self, name: str) -> Flow[Info]:
         config = self._config(name, (yield from self._stored(name)))
         if isinstance(config, Config):
