@@ -1,7 +1,4 @@
-"""What the threads of a filter with few connections get: the longest wait and the fewest calls of a thread.
-
-``python -m bench.threads`` prints a table.
-"""
+"""How threads share a filter with few connections: ``python -m bench.threads`` prints the longest wait, and calls by thread."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ SECONDS = 3.0
 
 
 def row(url: str, most: int, threads: int) -> str:
-    """Return a row of the table: threads that ask as often as they can."""
+    """Return a row of the table, for threads that ask as often as they can."""
     calls, waits, errors = Counter[int](), Counter[int](), Counter[str]()
     begin = threading.Barrier(threads)
 
