@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING
 
 from mkdocs.structure.files import File
 
+from tbloom import LocalBloom
+from tbloom.cli.commands.watching import report_page
+
 if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig
     from mkdocs.structure.files import Files
@@ -37,10 +40,11 @@ PROJECT |= {
 
 
 def on_files(files: Files, config: MkDocsConfig) -> None:
-    """Add the files from outside this folder."""
+    """Add the files from outside this folder, and the report that monitoring.md shows."""
     for source, name in PROJECT.items():
         text = (ROOT / source).read_text(encoding="utf-8")
         files.append(File.generated(config, name, content=text))
+    files.append(File.generated(config, "example-report.html", content=_example_report()))
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:  # noqa: ARG001 - MkDocs' signature
@@ -59,6 +63,14 @@ def on_page_content(html: str, **_: object) -> str:
     """Return the HTML with the column's title in each cell of text, which narrow screens show (site.css)."""
     html = re.sub(r"<table>.*?</table>", _of_words, html, flags=re.DOTALL)
     return re.sub(r"<code>[^<\n]+</code>", _with_options, html)
+
+
+def _example_report() -> bytes:
+    """Return what ``tbloom report`` writes about a filter whose fifth slice has grown."""
+    with LocalBloom(name="news", capacity=10_000) as seen:
+        for keep, items in enumerate((8_400, 9_150, 8_820, 7_940, 13_100, 8_690, 3_870), 1):
+            seen.add_many((f"{keep} {number}" for number in range(items)), keep=keep)
+        return report_page([seen.info()], "redis://redis.example.com:6379/0")
 
 
 def _with_options(match: re.Match[str]) -> str:

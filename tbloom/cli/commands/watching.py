@@ -110,10 +110,20 @@ def report(names: tuple[str, ...], server: Server, file: str) -> int:
         return code
     if not infos:
         raise CommandError(f"no filters on {server.place}")
-    page = output.page(
+    page = report_page(infos, server.place)
+    with streams.writing(file) as opened:
+        opened.write(page)
+    if file != "-":
+        output.say(f"{file}: {', '.join(info.name for info in infos)}")
+    return code
+
+
+def report_page(filters: list[FilterInfo], server: str) -> bytes:
+    """Return an HTML page about filters of this server."""
+    return output.page(
         "report.html",
-        filters=infos,
-        server=server.place,
+        filters=filters,
+        server=server,
         made=datetime.now(UTC),
         version=__version__,
         advice=advice,
@@ -122,11 +132,6 @@ def report(names: tuple[str, ...], server: Server, file: str) -> int:
         periods=formats.PERIODS,
         max_rows=_MAX_ROWS,
     )
-    with streams.writing(file) as opened:
-        opened.write(page)
-    if file != "-":
-        output.say(f"{file}: {', '.join(info.name for info in infos)}")
-    return code
 
 
 class Chart(NamedTuple):
