@@ -14,7 +14,7 @@ import click
 
 from tbloom.bloom.info import FilterInfo
 from tbloom.bloom.sizing import slice_rate
-from tbloom.cli.commands.listing import KEPT, advice
+from tbloom.cli.commands.listing import KEPT, advice, window_text
 from tbloom.cli.kit import filters, formats, options, output, streams
 from tbloom.cli.kit.command import Command
 from tbloom.cli.kit.errors import CommandError
@@ -129,7 +129,8 @@ def report_page(filters: list[FilterInfo], server: str) -> bytes:
         advice=advice,
         charts=charts,
         dates=dates,
-        periods=formats.PERIODS,
+        window=formats.window,
+        window_text=window_text,
         max_rows=_MAX_ROWS,
     )
 
@@ -195,8 +196,8 @@ def charts(info: FilterInfo) -> list[Chart]:
         Chart(
             "Fill ratio",
             fills,
-            "{:.3%}".format,
-            lambda ratio: f"{100 * ratio:.3g} %",
+            _percent,
+            _percent,
             "at capacity",
             full,
         ),
@@ -217,6 +218,10 @@ def dates(info: FilterInfo) -> list[str]:
     if starts[-1] - starts[0] > _MOST_OF_A_YEAR:
         form = "%b %Y"
     return [at.strftime(form) for at in starts]
+
+
+def _percent(ratio: float) -> str:
+    return f"{100 * ratio:.3g} %"
 
 
 def _tick_of_bytes(size: float) -> str:
