@@ -13,7 +13,7 @@ from tbloom.cli.kit import filters, options
 from tbloom.cli.kit.errors import CommandError
 from tbloom.cli.kit.filters import Server
 from tbloom.distinct import DistinctCounter, MemberSet
-from tbloom.distinct.config import CounterConfig, from_stored
+from tbloom.distinct.config import INTEGERS, PARAMETERS, CounterConfig, from_stored
 from tbloom.distinct.keys import MappingKeys
 from tbloom.distinct.selection import At
 from tbloom.engine.flow import text
@@ -21,13 +21,9 @@ from tbloom.engine.keys import DEFAULT_MAPPING, check_name
 from tbloom.engine.parameters import read_stored
 from tbloom.engine.server import server_time
 
-#: The parameters of a counter with slices.
-PARAMETERS = ("granularity", "slices", "tz")
-_INTEGERS = filters.COUNTERS[1]
-
 
 def of_mapping(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the options --url and --mapping, and the counters of the mapping."""
+    """Add the options --url and --mapping, and pass the mapping's counters as the first argument."""
 
     @wraps(command)
     def opened(*, server: Server, mapping: str, **given: Any) -> Any:
@@ -73,7 +69,7 @@ class Counters:
         """Return the counter with these parameters; one of integers if that is what the mapping belongs to."""
         stored = read_stored(self.server.stored(self.mapping) or "")
         own["prefix"] = self.server.prefix
-        if stored.get("kind") == _INTEGERS:
+        if stored.get("kind") == INTEGERS:
             return DistinctCounter(self.server.client, name, None, **own)
         keep = keep_members or stored.get("keep_members") is True
         return DistinctCounter(self.server.client, name, self.mapping, keep_members=keep, **own)
@@ -119,7 +115,7 @@ class Counters:
         entry = self._entry(name)
         if entry is not None:
             return self.of_entry(name, entry)
-        if self.mapping == DEFAULT_MAPPING and self.server.kind(name) == _INTEGERS:
+        if self.mapping == DEFAULT_MAPPING and self.server.kind(name) == INTEGERS:
             return Counters(self.server, name).find(name)
         return None
 
@@ -129,7 +125,7 @@ class Counters:
 
 
 def instant_of(config: CounterConfig, word: str) -> At:
-    """Return the day, the instant or the slice's label in a word. An instant without a zone is in the counter's."""
+    """Return the day, the instant or the slice's label in a word. An instant without a zone is in the zone of the counter."""
     with suppress(ValueError):
         return date.fromisoformat(word) if "-" in word else word
     try:

@@ -1,4 +1,4 @@
-"""``tbloom export``: writes a filter into a file; ``tbloom restore``: restores it from there (``tbloom/bloom/transfer.py``)."""
+"""``tbloom export`` and ``tbloom restore``: write a filter into a file, and restore it (``tbloom/bloom/transfer.py``)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``tbloom list``, ``info`` and ``clear``: filters as a table, as JSON, and as advice to their owner."""
+"""``tbloom list``, ``info`` and ``clear``; filters as text and JSON, with advice to their owner."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tbloom.cli.kit.filters import Info, Server
 from tbloom.cli.kit.output import sentence, table, warnings
 from tbloom.exact import ExactInfo
 
-#: Up to this times the promised error rate, a filter keeps its promise.
+#: An error rate of up to this many times the promised one counts as kept.
 KEPT = 1.1
 #: How full the current slice is (0 to 1) when a filter that doesn't grow warns.
 _NEARLY_FULL = 0.95
