@@ -64,8 +64,7 @@ def command(
 ) -> None:
     """Import what scrapy-redis or Scrapy has seen, or a file.
 
-    Such as the requests in the set of scrapy-redis' dupefilter. The same import a second time adds nothing, so that an
-    interrupted one can be started again.
+    The same import a second time adds nothing. So an interrupted import can be started again.
     """
     if sum(source is not None for source in (from_set, from_seen, from_lines)) != 1:
         raise CommandError("expected one of --from-set, --from-seen, --from-lines")
