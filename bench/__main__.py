@@ -1,6 +1,6 @@
-"""Compares tbloom with what users choose today: ``make bench``. Takes an hour on an idle machine, a section some minutes.
+"""Compare tbloom with what users choose today: ``make bench``. It takes an hour on an idle machine, a section some minutes.
 
-Prints tables, puts them into docs/benchmarks.json, and fills the pages from there (bench/results.py).
+Print tables, put them into docs/benchmarks.json, and fill the pages from there (bench/results.py).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PACKAGES = (
     *("tbloom", "redis", "hiredis", "scrapy", "scrapy-redis"),
     *("scrapy-redis-bloomfilter", "rbloom", "numpy"),
 )
-#: Each section, a module, with its amounts for --quick. The full ones are the defaults of its ``measure``.
+#: The sections, each a module, with the arguments of its ``measure`` for --quick. The defaults are for a full run.
 SECTIONS: dict[str, dict[str, Any]] = {
     "race": {"capacity": 50_000, "rounds": 2, "items": 500},
     "away": {"capacity": 50_000, "rounds": 2, "items": 500},
@@ -44,11 +44,11 @@ WATCHED, BUSY = 2.0, 0.05
 
 
 def main() -> None:
-    """Measures the sections, and stores the figures of each as soon as it has ended."""
+    """Measure the sections. Store the figures of each as soon as it has ended."""
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a minute or two; prints only")
-    parser.add_argument("--only", nargs="+", choices=SECTIONS, help="these sections")
-    parser.add_argument("--fill", action="store_true", help="only fills the pages")
+    parser.add_argument("--quick", action="store_true", help="a minute or two; only print")
+    parser.add_argument("--only", nargs="+", choices=SECTIONS, help="only these sections")
+    parser.add_argument("--fill", action="store_true", help="only fill the pages")
     arguments = parser.parse_args()
     if arguments.fill:
         results.fill()
@@ -75,14 +75,14 @@ def main() -> None:
 
 
 def machine() -> str:
-    """Such as AMD EPYC, 2 cores."""
+    """Return the machine, such as ``AMD EPYC, 2 cores``."""
     lines = Path("/proc/cpuinfo").read_text().splitlines() if sys.platform == "linux" else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return f"{names[0] if names else platform.processor()}, {os.cpu_count()} cores"
 
 
 def is_idle() -> bool | None:
-    """Whether nothing runs beside the bench. None: the system does not say."""
+    """Return whether nothing else runs on this machine, or None if the system does not tell."""
     if sys.platform != "linux":
         return None
 

@@ -1,4 +1,4 @@
-"""An add one by one, in batches and by 100 tasks, with the server some way off, beside a set asked in the same way."""
+"""Adds to a distant server, one by one, in batches and by 100 tasks, compared with SADD in the same ways."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ REFERENCES = {ADD: SADD, ADD_MANY: SADD_MANY, HUNDRED: f"SADD by {HUNDRED}"}
 def measure(
     server: Server, *, capacity: int = 200_000, rounds: int = 5, items: int = 2000
 ) -> list[Table]:
-    """Medians of the rounds."""
+    """Return the medians of the rounds."""
     rows: dict[str, list[Any]] = {name: [name] for name in REFERENCES}
     columns = {"": ""}
     for delay in DELAYS:

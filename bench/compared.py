@@ -1,4 +1,4 @@
-"""The table of README.md and docs/comparison.md, from those of two sections."""
+"""The table of README.md and docs/comparison.md, from the tables of two sections."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PLUGIN, _ONE, _SEVEN = (
     "RedisBloom, one filter",
     "RedisBloom, 7 filters",
 )
-#: Each one's rows: one by one, in batches, and with its memory; and what it forgets.
+#: The rows of each in these tables (one by one, in batches, memory), and what it forgets.
 PEERS = {
     "**tbloom**, 7 slices": (ADD, ADD_MANY, "tbloom, 7 slices", "by the slice"),
     "a set, as scrapy-redis has it": (SADD, SADD_MANY, SADD, "nothing"),
@@ -25,7 +25,7 @@ PEERS = {
 
 
 def table(measured: Mapping[str, Table]) -> Table:
-    """Speed and memory of each."""
+    """Return the speed and memory of each."""
     speed, memory = measured["race"], measured["footprint"]
     rows: list[list[Any]] = []
     for name, (one, many, held, forgets) in PEERS.items():

@@ -1,4 +1,4 @@
-"""Rounds in which contenders are asked for the same items: fingerprints, as scrapy-redis makes them from requests."""
+"""Rounds in which contenders add the same items, which look like the fingerprints of scrapy-redis."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BATCH = 500
 ADD, ADD_MANY = "`add`", f"`add_many` of {BATCH}"
 SADD, SADD_MANY = "scrapy-redis: `SADD`", f"`SADD` in pipelines of {BATCH}"
 SET = "`SET NX EX`, a key each"
-#: The titles and formats of ``cells``.
+#: The columns that ``cells`` fills.
 COLUMNS = {
     "items/s": ",.0f",
     "x `SADD`": ".2f",
@@ -30,21 +30,21 @@ Costs = dict[tuple[str, str], list[Cost]]
 
 
 class Contender(NamedTuple):
-    """Answers which items are new, and remembers them."""
+    """A way to add items, which answers which of them are new."""
 
     name: str
     run: Run
-    #: False: an item that is asked twice in one run may get its answers in any order.
+    #: False: the answers for an item that comes twice in one run may come in any order.
     in_order: bool = True
 
 
 def one_by_one(add: Callable[[str], Any]) -> Run:
-    """A call for each item."""
+    """Return a way with a call for each item."""
     return lambda items: [bool(add(item)) for item in items]
 
 
 def in_batches(add_many: Callable[[Sequence[str]], Any]) -> Run:
-    """A call for each BATCH items."""
+    """Return a way with a call for each BATCH items."""
     return lambda items: [
         bool(new)
         for start in range(0, len(items), BATCH)
@@ -53,17 +53,17 @@ def in_batches(add_many: Callable[[Sequence[str]], Any]) -> Run:
 
 
 def fingerprints(group: str, count: int) -> list[str]:
-    """``count`` texts of 40 hex digits; each group has its own."""
+    """Return ``count`` texts of 40 hex digits. Each group has its own."""
     return [sha1(f"{group} {i}".encode(), usedforsecurity=False).hexdigest() for i in range(count)]
 
 
 def rounds_of(
     group: str, count: int, duplicates: int = 50
 ) -> Iterator[tuple[list[str], list[bool]]]:
-    """Endless rounds of ``count`` items, and which of them are new; ``duplicates`` % of each batch are not.
+    """Yield rounds of ``count`` items without end, each with a list of which are new.
 
-    These are the newest of the batches before, so a batch alone does not show which are new, and a batch is as
-    hard as single calls. (In the first round, the batch before is unknown.)
+    ``duplicates`` % of each batch are items of the batches before, never of the same batch: so a batch needs as many answers
+    from the server as single calls. (In the very first batch, they too are new to the server.)
     """
     chance = random.Random(group)
     seen = BATCH * duplicates // 100
@@ -92,9 +92,9 @@ def hold(
     duplicates: int = 50,
     places: Sequence[str] = (APART, TOGETHER),
 ) -> Costs:
-    """Each contender's costs, round by round, placed in these ways; in a round all run once, in another order.
+    """Return each contender's costs, round by round, for each placement. In a round, all run once, in random order.
 
-    :raises AssertionError: if one forgets an item, or calls too many new ones seen.
+    :raises AssertionError: if a contender forgets an item, or calls too many new items seen.
     """
     chance, costs = random.Random(rounds), Costs()
     for placement in places:
@@ -112,22 +112,22 @@ def hold(
 
 
 def check(name: str, answers: list[bool], truth: list[bool]) -> None:
-    """No item is forgotten, and few are called seen that are new."""
+    """Raise AssertionError if an item was forgotten, or too many new items were called seen."""
     forgotten = sum(new and not really for new, really in zip(answers, truth, strict=True))
-    invented = sum(really and not new for new, really in zip(answers, truth, strict=True))
+    mistaken = sum(really and not new for new, really in zip(answers, truth, strict=True))
     assert forgotten == 0, f"{name}: {forgotten} of {len(truth)} items forgotten"
-    assert invented <= len(truth) / 100, f"{name}: {invented} of {len(truth)} items not new"
+    assert mistaken <= len(truth) / 100, f"{name}: {mistaken} of {len(truth)} items called seen"
 
 
 def rate_and_ratio(costs: Sequence[Cost], reference: Sequence[Cost]) -> list[float]:
-    """Items per second, and the median of the rounds' ratios to the reference's rate."""
+    """Return items per second, and the median of the rounds' ratios to the rate of the reference."""
     pairs = zip(costs, reference, strict=True)
     rate = 1e6 / medians(costs).elapsed
     return [rate, median(other.elapsed / cost.elapsed for cost, other in pairs)]
 
 
 def cells(costs: Costs, name: str, reference: str) -> list[float]:
-    """What stands under ``COLUMNS``, with a core each, and the last two with one core."""
+    """Return the cells for ``COLUMNS``. Client and server have a core each; in the last two cells, they share one."""
     commands = medians(costs[APART, name]).commands
     apart, together = (
         rate_and_ratio(costs[place, name], costs[place, reference]) for place in (APART, TOGETHER)

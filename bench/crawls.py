@@ -1,6 +1,6 @@
-"""Whole crawls over loopback, by Scrapy's own filter and with the add-on: processor time, memory, stalls, requests.
+"""Whole crawls over loopback, with Scrapy's own filter and with the add-on: processor time, memory, stalls, pages a second.
 
-Each crawl is a process of its own, and so is the site: a crawl's processor time is the crawl's.
+Each crawl and the site are processes of their own, so that a crawl's processor time is its own.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from bench.tables import Table
 if TYPE_CHECKING:
     from bench.serving import Server
 
-#: Links of a page: one leads to the next page, the others to pages here and there.
+#: Links of a page: one leads to the next page, the others lead to scattered pages.
 LINKS = 11
 #: A round trip to Redis (s).
 AWAY = 0.05
@@ -39,7 +39,7 @@ WAYS: dict[str, dict[str, Any]] = {
     OWN: {},
     **{f'`"{mark}"`': {**_ADDON, "TBLOOM_MARK": mark} for mark in ("scheduled", "done")},
 }
-#: These ask Redis for each link, while the event loop waits.
+#: The filters that ask Redis for each link, while the event loop waits.
 PER_LINK: dict[str, dict[str, Any]] = {
     "scrapy-redis' filter": {"DUPEFILTER_CLASS": "scrapy_redis.dupefilter.RFPDupeFilter"},
     "`DUPEFILTER_CLASS`": {"DUPEFILTER_CLASS": "tbloom.scrapy.DupeFilter"},
@@ -75,8 +75,11 @@ class Pipeline:
 
 
 class Pages(Spider):
-    """Follows all links; each page is an item. With ``queued`` requests, it is measured from when all of them wait until
-    that many pages more have been fetched, and then closes; else from its first request on."""
+    """Follow all links, and yield an item for each page.
+
+    Measure from the first request to the end. With ``queued``, measure from when that many requests wait, until ``pages``
+    more pages have been fetched, and close then.
+    """
 
     name = "crawls"
     site: str
@@ -94,7 +97,7 @@ class Pages(Spider):
         yield Request(f"{self.site}/0")
 
     async def _watch(self) -> None:
-        """Measures how late the event loop comes back."""
+        """Measure how late the event loop comes back, and begin once enough requests wait."""
         while True:
             before = time.perf_counter()
             await asyncio.sleep(0.005)
@@ -107,7 +110,7 @@ class Pages(Spider):
         self.began = self.parsed, time.process_time(), time.perf_counter()
 
     def end(self) -> None:
-        """Measures what there has been since it began, unless that is done."""
+        """Compute the figures since the beginning, unless that is done."""
         if self.figures is None:
             assert self.began, f"{self.queued} requests were never queued"
             parsed, cpu, start = self.began
@@ -132,7 +135,7 @@ class Pages(Spider):
 
 
 def crawl(job: dict[str, Any]) -> Figures:
-    """One crawl in this process."""
+    """Crawl in this process, and return the figures."""
     settings = {
         "LOG_LEVEL": "ERROR",
         "LOG_VERSIONS": [],
@@ -152,14 +155,14 @@ def crawl(job: dict[str, Any]) -> Figures:
 
 
 def _peak() -> float:
-    """The most memory that this process has had (MB). (In getrusage's, that of the process that started it counts too.)"""
+    """Return the most memory that this process has had (MB). ``getrusage`` would count its parent's, too."""
     [line] = re.findall(r"VmHWM:\s*(\d+) kB", Path("/proc/self/status").read_text())
     return int(line) * 1024 / 1e6
 
 
 @contextmanager
 def site(pages: int) -> Iterator[str]:
-    """The URL of a site in a process of its own, which ends when its standard input does."""
+    """Yield the URL of a site in a process of its own."""
     with child("-m", "bench.crawls", "site", str(pages)) as port:
         yield f"http://127.0.0.1:{port}"
 
@@ -175,13 +178,13 @@ async def _serve(pages: int) -> None:
 def measure(
     server: Server, *, pages: int = 3000, rounds: int = 5, requests: int = 30_000
 ) -> list[Table]:
-    """What crawls cost; the same while ``requests`` wait; and with Redis far away."""
+    """Return what crawls cost, what they cost while ``requests`` wait, and how fast they are with a distant Redis."""
     few = rounds // 2 + 1
     near = _figures(server, server.url, WAYS, pages, rounds)
     waiting = _figures(server, server.url, WAYS, pages // 3, few, queued=requests)
     with delayed(server.port, AWAY / 2) as url:
         far = _figures(server, url, WAYS, pages, few)
-        # A call for each link takes its time.
+        # Fewer pages, because a call for each link is slow.
         far |= _figures(server, url, PER_LINK, pages // 30, 1)
     near |= _figures(server, server.url, PER_LINK, pages // 3, few)
     return [_costs("crawls", near), _costs("crawls-queued", waiting), _away(near, far)]
@@ -190,10 +193,9 @@ def measure(
 def _figures(
     server: Server, url: str, ways: dict[str, Any], pages: int, rounds: int, *, queued: int = 0
 ) -> dict[str, Figures]:
-    """The crawl of each way that took least processor time, of several by turns.
+    """Return the crawl with the least processor time of each way. The ways, which are settings, take turns.
 
-    What else the machine does can only add to it, up to half on a virtual one, as Python's ``timeit`` says.
-    ``ways``: their settings, to which the URL of Redis comes.
+    Other work of the machine only adds to it, as Python's ``timeit`` says: up to a half on a virtual machine.
     """
     found: dict[str, list[Figures]] = {way: [] for way in ways}
     with site(queued + LINKS if queued else pages) as address:
@@ -229,7 +231,7 @@ def _away(near: dict[str, Figures], far: dict[str, Figures]) -> Table:
 
 
 def main() -> None:
-    """A crawl, or the site."""
+    """Serve the site, or crawl and print the figures."""
     if sys.argv[1] == "site":
         asyncio.run(_serve(int(sys.argv[2])))
     else:

@@ -1,7 +1,7 @@
-"""A longer line between a client and Redis, in its own process: ``python bench/delay.py PORT SECONDS``.
+"""A proxy in front of Redis that adds a delay: ``python bench/delay.py PORT SECONDS``.
 
-Listens on a free loopback port, which it prints; whatever arrives is sent on SECONDS later, in either
-direction. Ends when its standard input does, so that it never outlives its parent.
+It listens on a free loopback port, which it prints, and forwards what arrives SECONDS later, in both directions. It ends
+when its standard input does, so that it never outlives its parent.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 
 
 def _forward(source: socket.socket, target: socket.socket, seconds: float) -> None:
-    """One thread receives, another one sends in time: data that arrives meanwhile must not wait twice."""
+    """Receive in one thread and send in another, so that data that arrives during a delay does not wait twice."""
     due: queue.SimpleQueue[tuple[float, bytes]] = queue.SimpleQueue()
 
     def receive() -> None:
@@ -34,7 +34,7 @@ def _forward(source: socket.socket, target: socket.socket, seconds: float) -> No
             data = b"?"
             while data:
                 when, data = due.get()
-                # (Not asyncio, whose timers wait for whole milliseconds.)
+                # asyncio would wait for whole milliseconds.
                 time.sleep(max(0.0, when - time.perf_counter()))
                 target.sendall(data)
             target.shutdown(socket.SHUT_WR)
@@ -44,7 +44,7 @@ def _forward(source: socket.socket, target: socket.socket, seconds: float) -> No
 
 
 def main() -> None:
-    """Runs the proxy."""
+    """Run the proxy."""
     port, seconds = int(sys.argv[1]), float(sys.argv[2])
     listener = socket.create_server(("127.0.0.1", 0))
     print(listener.getsockname()[1], flush=True)
@@ -64,14 +64,14 @@ def _accept(listener: socket.socket, port: int, seconds: float) -> None:
 
 @contextmanager
 def delayed(port: int, seconds: float) -> Iterator[str]:
-    """The URL of the Redis on this port, with a delay (s) each way."""
+    """Yield a URL of the Redis on this port with a delay (s) each way."""
     with child(__file__, str(port), str(seconds)) as proxy:
         yield f"redis://127.0.0.1:{proxy}/0"
 
 
 @contextmanager
 def child(*words: str) -> Iterator[int]:
-    """The port of a Python program, which prints it, and ends when its standard input does."""
+    """Run a Python program that prints its port and ends when its standard input does. Yield the port."""
     command = [sys.executable, *words]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout

@@ -18,7 +18,7 @@ from tbloom.distinct import DistinctCounter
 STORES = "`DistinctCounter`", "a bitmap", "a `SET`", "HyperLogLog"
 #: Ids per call when a contender is filled.
 AT_ONCE = 10_000
-#: With two counters and an id of both.
+#: Each operation on two counters and an id that both have.
 OPERATIONS: dict[str, Callable[[Any, Any, int], int]] = {
     "`SETBIT`: `add(id)`, a seen one": lambda one, _, id: one.add(id),
     "`GETBIT`: `id in counter`": lambda one, _, id: id in one,
@@ -29,7 +29,7 @@ OPERATIONS: dict[str, Callable[[Any, Any, int], int]] = {
     "`XOR`: `count_xor()`": lambda one, two, _: one.count_xor(two),
     "`NOT`: `count_andnot()`": lambda one, two, _: one.count_andnot(two),
 }
-#: The same with two bitmaps, two sets, and two HyperLogLogs, as far as there are commands.
+#: The commands for the same with bitmaps, with sets and with HyperLogLogs; empty if Redis has none.
 COMMANDS = """
 SETBIT bitmap:0 {id} 1 | SADD set:0 {id} | PFADD hll:0 {id}
 GETBIT bitmap:0 {id} | SISMEMBER set:0 {id} |
@@ -43,7 +43,7 @@ BITOP NOT both bitmap:1; BITOP AND both both bitmap:0; BITCOUNT both | SDIFFSTOR
 
 
 def measure(server: Server, *, space: int = 10**7, rounds: int = 9) -> list[Table]:
-    """Memory by what the ids are, of ``space`` possible ones; and the time of operations on two sets of scattered ids."""
+    """Return the memory of several sets of ids below ``space``, and the times of operations on two sets of scattered ids."""
     with server.placed(APART):
         found = [*scenarios(space)]
         sizes = [_sizes(server, name, ids) for name, [ids, _] in shown(found, "distinct")]
@@ -55,7 +55,7 @@ def measure(server: Server, *, space: int = 10**7, rounds: int = 9) -> list[Tabl
 
 
 def scenarios(space: int) -> Iterator[tuple[str, list[np.ndarray]]]:
-    """Two sets of few ids, of scattered ones, consecutive ones, and half of all; they have many in common."""
+    """Yield pairs of sets with many ids in common: of few ids, scattered ones, consecutive ones, and half of all."""
     for count in (10, space // 100, space // 10):
         ids = np.random.default_rng(count).choice(space, count * 3 // 2, replace=False)
         name = f"{count}" if count <= 10 else f"scattered: {100 * count / space:g} %"
@@ -74,7 +74,7 @@ def _sizes(server: Server, name: str, ids: np.ndarray) -> list[Any]:
 
 
 def _operations(server: Server, sets: list[np.ndarray], rounds: int) -> list[list[Any]]:
-    """Medians, in microseconds. All answers must be the same, but HyperLogLog's."""
+    """Return medians (us). Check that all answers but HyperLogLog's are the same."""
     one, two = _fill(server, sets)
     id = int(np.intersect1d(*sets)[0])
 
@@ -100,10 +100,10 @@ def _elapsed(server: Server, call: Callable[[], int], rounds: int) -> float:
 
 
 def _fill(server: Server, sets: list[np.ndarray]) -> list[DistinctCounter]:
-    """The sets in each kind of store; returns the counters."""
+    """Store the sets in each kind of store, and return the counters."""
     server.empty()
     client, counters = server.client, []
-    # The same for each bitmap: beyond its end, NOT gives no ones.
+    # The same length for each bitmap, because NOT sets no bits beyond the end.
     space = max(int(ids[-1]) for ids in sets) // 8 * 8 + 8
     for number, ids in enumerate(sets):
         counter = DistinctCounter(client, f"counter {number}", None)

@@ -1,4 +1,4 @@
-"""The memory of each filter, and its rate of mistakes."""
+"""The memory of each filter, and its error rate."""
 
 from __future__ import annotations
 
@@ -22,36 +22,36 @@ BITS_PER_ITEM = 2**30 / 10**8
 
 
 class Store(NamedTuple):
-    """A filter with the size for a number of items."""
+    """A filter that is made for a number of items."""
 
     name: str
     add_many: Callable[[Sequence[str]], Any]
-    #: None: it makes no mistakes.
+    #: None: the filter is exact.
     count_seen: Callable[[Sequence[str]], int] | None
 
 
 def measure(server: Server, *, items: int = 97_300, questions: int = 400_000) -> list[Table]:
-    """Bytes per item, and the rate of mistakes, measured with ``questions``."""
-    everyone, strangers = fingerprints("kept", items), fingerprints("never added", questions)
-    asked = [strangers[start : start + CHUNK] for start in range(0, questions, CHUNK)]
+    """Return bytes per item, and the error rate by ``questions`` items that were never added."""
+    kept, absent = fingerprints("kept", items), fingerprints("never added", questions)
+    asked = [absent[start : start + CHUNK] for start in range(0, questions, CHUNK)]
     rows: list[list[Any]] = []
     for store in _stores(server, items):
         before = server.bytes_of_data()
         chunk = math.ceil(items / SLICES)
         for start in range(0, items, chunk):
-            store.add_many(everyone[start : start + chunk])
+            store.add_many(kept[start : start + chunk])
         exact = store.count_seen is None
         used = server.bytes_of_data() - before if exact else server.bytes_of_keys()
-        mistakes = None if exact else sum(map(store.count_seen, asked)) / questions
-        rows.append([store.name, used / items, mistakes])
+        rate = None if exact else sum(map(store.count_seen, asked)) / questions
+        rows.append([store.name, used / items, rate])
         server.empty()
-    return [Table("footprint", {"": "", "bytes per item": ".1f", "mistakes": ".1e"}, rows)]
+    return [Table("footprint", {"": "", "bytes per item": ".1f", "false positives": ".1e"}, rows)]
 
 
 def _stores(server: Server, items: int) -> Iterator[Store]:
-    """Each with the size for ``items`` items, which come in as many chunks as tbloom has slices."""
+    """Yield the filters, made for ``items`` items. These come in as many chunks as tbloom has slices."""
     client = redis.Redis.from_url(server.url)
-    # Room for one more in each slice, else it would grow.
+    # With room for one more, because a full slice grows.
     with TimeBloom.from_url(server.url, "kept", **arguments(math.ceil(items / SLICES) + 1)) as seen:
         labels = iter([slice.label for slice in seen.info().slices])
         yield Store(
@@ -72,7 +72,7 @@ def _stores(server: Server, items: int) -> Iterator[Store]:
 
 
 def _scrapy_redis_bloomfilter(server: redis.Redis, bit: int) -> Store:
-    """Its own offsets, but in pipelines: a call for each bit would take minutes."""
+    """Return the filter with its own offsets, but in pipelines, because a call for each bit would take minutes."""
     bloom = ScrapyRedisFilter(None, "bloomfilter", bit, 6)
 
     def call(command: str, items: Sequence[str], *more: Any) -> list[int]:
@@ -90,7 +90,7 @@ def _scrapy_redis_bloomfilter(server: redis.Redis, bit: int) -> Store:
 
 
 def _redisbloom(server: redis.Redis, name: str, items: int, filters: int) -> Store:
-    """As many items in each of its filters."""
+    """Return a store that spreads the items over this number of filters."""
     keys = [f"{name} {i}" for i in range(filters)]
 
     def add_many(some: Sequence[str]) -> None:
@@ -101,7 +101,7 @@ def _redisbloom(server: redis.Redis, name: str, items: int, filters: int) -> Sto
         answers = [server.execute_command("BF.MEXISTS", key, *some) for key in keys]
         return sum(any(of_item) for of_item in zip(*answers, strict=True))
 
-    # A few more than they get, because a full one would grow to three times the size.
+    # With room for a few more, because a full filter grows to three times the size.
     room = math.ceil(items / filters) + filters
     for key in keys:
         server.execute_command("BF.RESERVE", key, ERROR_RATE / filters, room)

@@ -1,4 +1,4 @@
-"""``tbloom add`` of a file of lines, beside the same items by ``add_many`` and by ``redis-cli --pipe``."""
+"""``tbloom add`` of a file of lines, compared with ``add_many`` and ``redis-cli --pipe``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tbloom import TimeBloom
 
 
 def measure(server: Server, *, lines: int = 1_000_000) -> list[Table]:
-    """Seconds from start to end, and processor seconds of the client and of the server, for new lines and seen ones."""
+    """Return the duration (s), and the processor time of client and server (s), for new lines and for seen ones."""
     urls = [f"https://example.com/page/{n}" for n in range(lines)]
     with TemporaryDirectory() as folder:
         file, commands = Path(folder) / "lines", Path(folder) / "commands"
@@ -53,7 +53,7 @@ def _add_many(server: Server, urls: list[str]) -> None:
 
 
 def _spent(server: Server, run: Callable[[], None]) -> tuple[float, float, float]:
-    """Seconds on the clock, of this process and its children, and of the server."""
+    """Return the duration (s), and the processor time of this process with its children, and of the server (s)."""
 
     def now() -> tuple[float, float, float]:
         cpu = server.client.info("cpu")

@@ -17,14 +17,14 @@ from bench.tables import Table
 from tbloom import LocalBloom
 
 SLICES, RATE = 7, 1e-4
-#: Bytes of a str in a set: its slot, and an empty str.
+#: Bytes that a set takes for a str, and an empty str itself.
 SLOT, STR = 32, 49
 
 
 def measure(
     _server: Server, *, capacity: int = 1_000_000, items: int = 100_000, rounds: int = 3
 ) -> list[Table]:
-    """New items in a window whose slices are half full, and bytes per item of a full one."""
+    """Return the time of a new item in a window whose slices are half full, and the bytes per item of a full one."""
     with tempfile.TemporaryDirectory() as folder:
         memory, file = (_local(path, capacity) for path in (None, Path(folder) / "file"))
         one, seven = (_rbloom(capacity, filters) for filters in (1, SLICES))

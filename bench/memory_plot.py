@@ -1,7 +1,7 @@
-"""Measures and draws the README's picture, docs/memory.svg and docs/memory-dark.svg: what a crawl with new URLs every day keeps
-in memory, with a Redis set and with a filter of seven days. A day lasts five seconds here, by the server's clock.
+"""Measure and draw the README's picture, docs/memory.svg and docs/memory-dark.svg: ``python -m bench.memory_plot``.
 
-    python -m bench.memory_plot
+It shows the memory of a Redis set and of a filter of seven days, if a crawl finds new URLs every day. A day takes five
+seconds here.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tbloom import TimeBloom
 
 DOCS = Path(__file__).parents[1] / "docs"
 DAYS, NEW_A_DAY, DAY_SECONDS = 28, 50_000, 5
-#: Of text, axes, the set and the filter: legible on the pages that GitHub shows by day and by night.
+#: The colors of text and axes, of the set and of the filter, for GitHub's light and dark pages.
 COLORS = {
     "memory.svg": ("#24292f", "#b35900", "#0550ae"),
     "memory-dark.svg": ("#e6edf3", "#f0883e", "#58a6ff"),
@@ -26,7 +26,7 @@ COLORS = {
 
 
 def measure(server: Server) -> list[tuple[float, float]]:
-    """The memory of the set and of the filter (MB) at the end of each day."""
+    """Return the memory of the set and of the filter (MB) at the end of each day."""
     days = [fingerprints(f"day {day}", NEW_A_DAY) for day in range(DAYS)]
     of_set, of_filter = list[float](), list[float]()
     for new in days:
@@ -44,7 +44,7 @@ def measure(server: Server) -> list[tuple[float, float]]:
 
 
 def draw(days: list[tuple[float, float]]) -> None:
-    """Both pictures."""
+    """Draw both pictures."""
     numbers = range(1, len(days) + 1)
     for name, (text, of_set, of_filter) in COLORS.items():
         named = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")

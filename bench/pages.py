@@ -1,4 +1,4 @@
-"""The page store: the cost of a page among many."""
+"""The time and size of a page in small and large page stores."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tbloom.pages import PageStore
 
 #: Debian's package python3.11-doc.
 DOCS = Path("/usr/share/doc/python3.11/html")
-#: The stores' folder: the system's temporary folder may be in memory.
+#: Where the stores are made, because the system's temporary folder may be in memory.
 FOLDER = Path(__file__).parents[1] / "build"
 HEADERS = {"Content-Type": "text/html; charset=utf-8", "Cache-Control": "max-age=600"}
 
@@ -31,7 +31,7 @@ def measure(
     gets: int = 10_000,
     rounds: int = 5,
 ) -> list[Table]:
-    """Stores of ``sizes`` pages."""
+    """Return the figures of stores with ``sizes`` pages."""
     bodies = [path.read_bytes() for path in sorted(DOCS.rglob("*.html"))]
     if not bodies:
         sys.exit(f"{DOCS} is missing: Debian's package python3.11-doc has it")
@@ -44,12 +44,12 @@ def measure(
 
 
 def url(number: int) -> str:
-    """The address of the page of this number."""
+    """Return the URL of the page with this number."""
     return f"https://docs.example.com/{number}.html"
 
 
 def timed(call: Callable[[Any], Any], items: Sequence[Any], *, there: bool = True) -> float:
-    """Microseconds per call, one after the other; each must find its page, or none."""
+    """Return microseconds per call. Check that each finds a page, or with ``there=False`` none."""
     start = time.perf_counter()
     for item in items:
         assert bool(call(item)) is there, item
@@ -57,7 +57,7 @@ def timed(call: Callable[[Any], Any], items: Sequence[Any], *, there: bool = Tru
 
 
 def drop_from_memory(folder: Path) -> None:
-    """Drops the files of a folder from the system's page cache."""
+    """Drop the files of a folder from the system's page cache."""
     os.sync()
     for path in folder.rglob("*"):
         if path.is_file():
@@ -66,7 +66,7 @@ def drop_from_memory(folder: Path) -> None:
 
 
 def _row(folder: Path, bodies: list[bytes], size: int, gets: int, rounds: int) -> list[Any]:
-    """The cost of a page in a store of this size, and its bytes on the disk, in whole blocks."""
+    """Return the times of a page in a store of this size, and its bytes on the disk, in whole blocks."""
     with PageStore(folder) as store:
 
         def put(number: int) -> bool:

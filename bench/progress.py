@@ -1,4 +1,4 @@
-"""A bar for a long step, where someone looks at the terminal."""
+"""A progress bar on a terminal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 def shown(items: Sequence[T], label: str) -> Iterator[T]:
-    """The items, with a bar that shows how many are done."""
+    """Yield the items, and show how many are done."""
     hidden = not sys.stderr.isatty()
     with click.progressbar(items, label=label, file=sys.stderr, hidden=hidden) as bar:
         yield from bar

@@ -1,8 +1,8 @@
-"""All measured figures, in one file, and the pages that are filled from it: ``python -m bench --fill``.
+"""The file of all measured figures, and the pages that are filled from it: ``python -m bench --fill``.
 
-A page has places for whole tables, ``<!--table:race-->...<!--end-->``, and for single figures,
-``<!--figure:written; add; bytes-->267<!--end-->``: the table, the row's first cell without backticks, the column's
-title, and, if it is not the table's, a format.
+A page has places for tables, ``<!--table:race-->...<!--end-->``, and for single figures,
+``<!--figure:written; add; bytes-->267<!--end-->``, which name a table, the first cell of a row (without backticks), and the
+title of a column. A fourth word is a format to use in place of the column's.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _PLACE = re.compile(r"(<!--(table|figure):([^>]+)-->)(.*?)(<!--end-->)", re.DOTA
 
 
 class Result(NamedTuple):
-    """A table, and how it was measured: the command, the date, the machine, if it was idle, a note for readers."""
+    """A table, and how it was measured: the command, date and machine, whether this was idle, and a note for readers."""
 
     table: Table
     about: dict[str, Any]
 
     def markdown(self, machine: str | None = None) -> str:
-        """The table, and what a reader has to know about it; ``machine``: the usual one, which is said elsewhere."""
+        """Return the table, and what a reader has to know about it. Leave out the machine if it is ``machine``."""
         about = self.about
         other = about.get("machine") if about.get("machine") != machine else None
         busy = "busy" if about.get("idle") is False else None
@@ -42,7 +42,7 @@ Results = dict[str, Result]
 
 
 def read() -> Results:
-    """The results by the names of their tables."""
+    """Return the results by the names of their tables."""
     results = {}
     for name, about in json.loads(FILE.read_text(encoding="utf-8")).items():
         results[name] = Result(Table(name, about.pop("columns"), about.pop("rows")), about)
@@ -50,7 +50,7 @@ def read() -> Results:
 
 
 def store(tables: Iterable[Table], **about: Any) -> None:
-    """Replaces these tables, leaves all others as they are, and fills the pages."""
+    """Replace these tables in the file, and fill the pages."""
     results = read()
     results |= {table.name: Result(table, about) for table in tables}
     kept = {
@@ -62,14 +62,14 @@ def store(tables: Iterable[Table], **about: Any) -> None:
 
 
 def fill() -> None:
-    """Fills all pages."""
+    """Fill all pages."""
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
         page.write_text(filled(text, read()), encoding="utf-8")
 
 
 def filled(page: str, results: Mapping[str, Result]) -> str:
-    """The page with the figures of these results in its places. All else stays as it is."""
+    """Return the page with the figures of these results in its places."""
     tables = {name: result.table for name, result in results.items()}
     machine = results["versions"].about.get("machine")
     parts = {name: result.markdown(machine) for name, result in results.items()}
@@ -88,7 +88,7 @@ def filled(page: str, results: Mapping[str, Result]) -> str:
 
 
 def marked(page: str) -> list[str]:
-    """The names of the tables that the page has a place for."""
+    """Return the names of the tables that the page has a place for."""
     return [name for _, kind, name, _, _ in _PLACE.findall(page) if kind == "table"]
 
 

@@ -1,4 +1,4 @@
-"""What a window of up to 10^12 items takes, computed from tbloom's own sizes."""
+"""The memory of a window of up to 10^12 items, computed by tbloom's own functions."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ SIZES = {
     **{f"10^{power}": (10**power, 1) for power in (9, 10, 12)},
 }
 SLICES = 7
-#: What is filled of a server with 64 GB.
+#: The bytes that filters may take of a server with 64 GB.
 SERVER_BYTES = 48e9
 
 
 def measure(_server: Server) -> list[Table]:
-    """The memory of 7 slices, beside what the same items take in sets and keys. (An allocator rounds keys up.)"""
+    """Return the memory of 7 slices, and of the same items in sets and keys. What an allocator adds to a key is left out."""
     measured = results.read()["footprint"].table
     per_item = [measured.row(name)["bytes per item"] for name in (SADD, SET)]
     rows: list[list[Any]] = []

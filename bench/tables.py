@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 class Table(NamedTuple):
     """A table of figures."""
 
-    #: The section that measures it, and, after a hyphen, which of its tables it is.
+    #: The section that measures it; after a hyphen, the table within the section.
     name: str
-    #: Each column's title and format; a column without a format has words, or whatever stands in it.
+    #: The title and the format of each column. The format of text is empty.
     columns: dict[str, str]
     rows: list[list[Any]]
 
     def markdown(self) -> str:
-        """The table for a page; None is an empty cell."""
+        """Return the table in Markdown. A None is an empty cell."""
         formats = self.columns.values()
         cells = [
             [
@@ -29,11 +29,11 @@ class Table(NamedTuple):
         return "\n".join([head, f"|{rule}|", *body])
 
     def records(self) -> list[dict[str, Any]]:
-        """The rows by the titles of their columns."""
+        """Return the rows as dicts, by the titles of the columns."""
         return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
 
     def row(self, name: str) -> dict[str, Any]:
-        """The row with this first cell, whose backticks do not count."""
+        """Return the row with this first cell, backticks aside."""
         [found] = [
             row for row in self.rows if str(row[0]).replace("`", "") == name.replace("`", "")
         ]
@@ -41,7 +41,7 @@ class Table(NamedTuple):
 
 
 def amount(size: float, step: int = 1000) -> str:
-    """Bytes for a reader, such as 3.23 GB; ``step`` is from unit to unit."""
+    """Return a number of bytes for a reader, such as ``3.23 GB``. A unit is ``step`` of the next smaller one."""
     for unit in ("B", "KB", "MB", "GB"):
         if size < step:
             return f"{size:.3g} {unit}"

@@ -1,4 +1,4 @@
-"""Adds of many tasks, and of many threads, at the same time, beside as many SADDs."""
+"""Adds by many tasks and by many threads at once, compared with SADD by as many."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TASKS, THREADS = "`AsyncTimeBloom.add`, tasks", "`TimeBloom.add`, threads"
 def measure(
     server: Server, *, capacity: int = 1_000_000, rounds: int = 7, items: int = 4000
 ) -> list[Table]:
-    """Figures of interleaved rounds; each contender has ``capacity`` items, in each of its slices or in its set."""
+    """Return the figures. Each contender has ``capacity`` items at first, in each older slice or in its set."""
     with (
         by_tasks(server, server.url, capacity, 1) as one,
         by_tasks(server, server.url, capacity, 100) as hundred,
@@ -40,7 +40,7 @@ def measure(
 
 @contextmanager
 def by_tasks(server: Server, url: str, capacity: int, count: int) -> Iterator[list[Contender]]:
-    """So many tasks that add, and as many that call SADD, over this URL."""
+    """Yield a contender of ``count`` tasks that call ``add``, and one of as many that call SADD."""
     name = f"{TASKS} {count}"
     with after_a_week(server, name, capacity), asyncio.Runner() as runner:
         seen = AsyncTimeBloom.from_url(url, name, **arguments(capacity))
@@ -69,7 +69,7 @@ def by_tasks(server: Server, url: str, capacity: int, count: int) -> Iterator[li
 
 @contextmanager
 def by_threads(server: Server, capacity: int, count: int) -> Iterator[list[Contender]]:
-    """The same with threads."""
+    """Yield a contender of ``count`` threads that call ``add``, and one of as many that call SADD."""
     name = f"{THREADS} {count}"
     with (
         after_a_week(server, name, capacity) as seen,

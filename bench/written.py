@@ -1,4 +1,4 @@
-"""What a new item sends to the append-only file, and to each replica, and what it costs the server."""
+"""The bytes that a new item adds to the append-only file, and its cost for the server."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from bench.tables import Table
 def measure(
     server: Server, *, capacity: int = 200_000, rounds: int = 5, items: int = 2000
 ) -> list[Table]:
-    """Medians of rounds of new items; the current slices, and the filters of others, are half full.
+    """Return the medians of rounds of new items. Current slices, and other filters, are half full at first.
 
-    A replica gets what the append-only file gets.
+    Each replica gets the same bytes as the append-only file.
     """
     stock = fingerprints("stock", capacity // 2)
     with contenders.all_of(server, capacity, stock) as everybody:
@@ -46,7 +46,7 @@ def _row(server: Server, contender: contest.Contender, rounds: int, items: int) 
 
 
 def _write_a_log(server: Server) -> None:
-    """Turns the append-only file on, and waits until it has what is stored."""
+    """Turn the append-only file on, and wait until it has what is stored."""
     server.client.config_set("auto-aof-rewrite-percentage", 0)
     server.client.config_set("appendonly", "yes")
     while any(

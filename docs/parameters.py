@@ -1,4 +1,4 @@
-"""How Griffe shows tbloom's classes: verbs as methods, all parameters with their defaults, own members before inherited ones."""
+"""A Griffe extension that shows verbs as methods, all parameters with their defaults, and own members before inherited ones."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _FIELD = re.compile(r"^:param (\w+):.*\n(?: .*\n)*", re.MULTILINE)
 
 
 class Parameters(griffe.Extension):
-    """Constructors take what they name and pass on, ``from_url`` what the constructor takes."""
+    """Give constructors the parameters that they pass on, and ``from_url`` those of the constructor."""
 
     def on_class(self, *, cls: griffe.Class, **_: Any) -> None:
-        """Once the whole package is read."""
+        """Complete a class, once the whole package is read."""
         if not cls.path.startswith("tbloom.") or "__init__" not in cls.all_members:
             return
         init = cls.all_members["__init__"]
@@ -36,7 +36,7 @@ class Parameters(griffe.Extension):
         if "from_url" in cls.members:
             expand(cls["from_url"], init)
         kinds = {base.name for base in cls.mro()} & {"SyncVerbs", "AsyncVerbs"}
-        # Last what each store has.
+        # What all stores have comes last.
         inherited = sorted(cls.inherited_members.items(), key=lambda item: is_of_engine(item[1]))
         for name, member in inherited:
             is_verb = any(str(one.value) == "verb" for one in getattr(member, "decorators", ()))
@@ -47,12 +47,12 @@ class Parameters(griffe.Extension):
 
 
 def is_of_engine(member: griffe.Alias) -> bool:
-    """The member is one that all stores have."""
+    """Return whether all stores have this member."""
     return member.final_target.path.startswith("tbloom.engine.")
 
 
 def method_of(verb: griffe.Alias, kinds: set[str]) -> griffe.Function:
-    """The method that a class of this kind has for a verb: its answer is the flow's."""
+    """Return the method of a verb in a class of these kinds. It returns what the flow returns."""
     function = copy.copy(verb.final_target)
     function.returns = function.returns.slice  # of Flow[...]
     function.labels = {"async"} if "AsyncVerbs" in kinds else set()
@@ -61,13 +61,13 @@ def method_of(verb: griffe.Alias, kinds: set[str]) -> griffe.Function:
 
 
 def inherited_docstring(cls: griffe.Class, name: str) -> griffe.Docstring | None:
-    """The docstring of the same member of the nearest base class that has one."""
+    """Return the docstring of this member from the nearest base class that has one."""
     members = (base.members.get(name) for base in cls.mro())
     return next((one.docstring for one in members if one and one.docstring), None)
 
 
 def expand(function: griffe.Function, by: griffe.Function) -> None:
-    """Replaces a function's ``**`` by the parameters of another one."""
+    """Replace a function's ``**`` by the parameters of another function."""
     for rest in [one for one in function.parameters if one.kind.value == "variadic keyword"]:
         del function.parameters[rest.name]
         for one in by.parameters if "Unpack" in str(rest.annotation) else ():
@@ -76,7 +76,7 @@ def expand(function: griffe.Function, by: griffe.Function) -> None:
 
 
 def describe(init: griffe.Function, by: griffe.Function) -> None:
-    """Describes these parameters where the constructor itself does not."""
+    """Describe these parameters where the constructor itself does not."""
     if init.docstring and ":param" in init.docstring.value:
         known = {field[1]: field[0] for field in _FIELD.finditer(by.docstring.value)}
         own = {field[1] for field in _FIELD.finditer(init.docstring.value)}

@@ -1,4 +1,4 @@
-"""What MkDocs adds to the pages of this folder: the project's own documents."""
+"""MkDocs' hooks for this site: documents from other folders, links to them, programs, and tables for narrow screens."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ from typing import TYPE_CHECKING
 
 from mkdocs.structure.files import File
 
+from tbloom import LocalBloom
+from tbloom.cli.commands.watching import report_page
+
 if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig
     from mkdocs.structure.files import Files
     from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parents[1]
-#: Files from outside this folder, and what they are called on the site.
+#: Files from outside this folder, and their names on the site.
 PROJECT = {
     "README.md": "readme.md",
     "CHANGELOG.md": "changelog.md",
@@ -37,39 +40,48 @@ PROJECT |= {
 
 
 def on_files(files: Files, config: MkDocsConfig) -> None:
-    """Puts the project's own documents beside the pages."""
+    """Add the files from outside this folder, and the report that monitoring.md shows."""
     for source, name in PROJECT.items():
         text = (ROOT / source).read_text(encoding="utf-8")
         files.append(File.generated(config, name, content=text))
+    files.append(File.generated(config, "example-report.html", content=_example_report()))
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:  # noqa: ARG001 - MkDocs' signature
-    """Links as the site has them, and programs in the place of their names."""
+    """Return the page with the links of the site, and with programs in place of their names."""
     place = posixpath.dirname(f"docs/{page.file.src_uri}")
     folder = "" if page.file.generated_by else place
     markdown = re.sub(
         r"(?<=\]\()(?!\w+:|#)([^)#]+)", lambda match: _on_site(folder, match[1], place), markdown
     )
-    # GitHub chooses README's picture by the system's scheme, and the site by its own.
+    # GitHub chooses between light and dark pictures by the system's scheme, the site by its own.
     markdown = re.sub(r"<picture>.*?</picture>", _both_pictures, markdown, flags=re.DOTALL)
     return re.sub(r"<!-- (examples/.*) -->", _code, markdown)
 
 
 def on_page_content(html: str, **_: object) -> str:
-    """Tables of words, for a narrow screen: each cell knows the title of its column (site.css). Options in one piece."""
+    """Return the HTML with the column's title in each cell of text, which narrow screens show (site.css)."""
     html = re.sub(r"<table>.*?</table>", _of_words, html, flags=re.DOTALL)
     return re.sub(r"<code>[^<\n]+</code>", _with_options, html)
 
 
+def _example_report() -> bytes:
+    """Return what ``tbloom report`` writes about a filter whose fifth slice has grown."""
+    with LocalBloom(name="news", capacity=10_000) as seen:
+        for keep, items in enumerate((8_400, 9_150, 8_820, 7_940, 13_100, 8_690, 3_870), 1):
+            seen.add_many((f"{keep} {number}" for number in range(items)), keep=keep)
+        return report_page([seen.info()], "redis://redis.example.com:6379/0")
+
+
 def _with_options(match: re.Match[str]) -> str:
-    """A browser breaks ``--option`` after a hyphen, if nothing forbids it."""
+    """Keep browsers from breaking a line within ``--option``."""
     return re.sub(r"(?<![\w-])--?\w[\w-]*", r'<span class="option">\g<0></span>', match[0])
 
 
 def _of_words(match: re.Match[str]) -> str:
     table = match[0]
     if "text-align: right" in table:
-        return table  # of numbers
+        return table  # has numbers
     titles = itertools.cycle(
         re.sub("<.*?>", "", title) for title in re.findall("<th>(.*?)</th>", table)
     )
@@ -83,12 +95,12 @@ def _both_pictures(match: re.Match[str]) -> str:
 
 
 def _code(match: re.Match[str]) -> str:
-    """A program, as a block of code."""
+    """Return a program as a block of code."""
     return f"```python\n{(ROOT / match[1]).read_text(encoding='utf-8')}```"
 
 
 def _on_site(folder: str, link: str, place: str) -> str:
-    """A link from a document in ``folder``, as it is from the site's page in ``place``."""
+    """Return a link of a document in ``folder`` as a link of the site's page in ``place``."""
     path = posixpath.normpath(posixpath.join(folder, link))
     path = f"docs/{PROJECT[path]}" if path in PROJECT else path
     return posixpath.relpath(path, place)

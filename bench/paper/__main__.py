@@ -1,6 +1,6 @@
-"""Measures again what the papers behind tbloom measured: ``make paper``.
+"""Measure again what the papers behind tbloom measured: ``make paper``.
 
-Puts the figures into docs/benchmarks.json, and from there and with the plots into docs/paper.md.
+Put the figures into docs/benchmarks.json, fill docs/paper.md from there, and draw its plots.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from bench.paper import crawls, full, memory, plots, racing, rates
 from bench.tables import Table
 
 PAGE = results.ROOT / "docs" / "paper.md"
-#: Items of the largest set; questions; URLs of the race.
+#: Items of the largest set, items that are asked for, and URLs of the race.
 FULL = 10**7, 1_000_000, 3000
 QUICK = 10**6, 100_000, 500
 
 
 def measure(*, quick: bool) -> tuple[str, dict[str, crawls.Plan], list[Table]]:
-    """When and how it was measured, the crawls by the hour and by the day, and the tables; by a server of its own."""
+    """Measure on a new server. Return when and how, the crawls by the hour and by the day, and the tables."""
     in_set, asked, raced = QUICK if quick else FULL
     begun = time.monotonic()
     with serving.fresh() as server:
@@ -46,15 +46,15 @@ def measure(*, quick: bool) -> tuple[str, dict[str, crawls.Plan], list[Table]]:
 
 
 def main() -> None:
-    """Writes the page."""
+    """Measure, and write the page."""
     parser = argparse.ArgumentParser(prog="make paper", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="smaller amounts: two minutes")
-    parser.add_argument("--full", action="store_true", help="only the 600 million; hours")
+    parser.add_argument("--full", action="store_true", help="only the 600 million items; hours")
     parser.add_argument("--items", type=float, default=6e8, help="of --full (%(default)g)")
     arguments = parser.parse_args()
     command = "python -m bench.paper"
     if arguments.full:
-        # So that it ends its server too.
+        # An exception, so that its server ends too.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended"))
         results.store([full.measure(int(arguments.items))], command=f"{command} --full")
     else:

@@ -1,7 +1,7 @@
-"""The paper's crawls: one in each slice, by two Scrapy processes on one filter, on short real slices.
+"""The paper's crawls: one in each slice, by two Scrapy processes that share a filter with slices of some seconds.
 
-A process is ``python -m bench.paper.crawls SETTINGS``, a JSON object. For each line on stdin it makes a crawl, and prints
-the URLs of the pages that it has fetched as JSON.
+A process is ``python -m bench.paper.crawls SETTINGS``, Scrapy settings as a JSON object. For each line on stdin it crawls
+once, and prints the URLs of the pages that it has fetched as JSON.
 """
 
 from __future__ import annotations
@@ -23,16 +23,17 @@ from bench.paper.rates import HASHES
 from bench.serving import Server
 from bench.tables import Table
 from tbloom import TimeBloom
+from tbloom.engine.server import server_time
 
 CRAWLERS = 2
-#: Of the site, and of a crawl, and so of a slice.
+#: The pages of the site, and those of a crawl, which fill a slice.
 SITE_PAGES, PAGES = 300, 100
 #: A slice has 2^BIT bits, as scrapy-redis-bloomfilter has it.
 BIT = 12
 
 
 class Plan(NamedTuple):
-    """Crawls, one in each slice."""
+    """Crawls, one in each slice, and what they had in common."""
 
     noun: str
     slices: int
@@ -45,7 +46,7 @@ class Plan(NamedTuple):
 
 
 def measure(server: Server, noun: str, slices: int, crawls: int, period: int = 4) -> Plan:
-    """Makes the crawls; on a busy machine with longer slices, so that each crawl fits into its own."""
+    """Make the crawls. If one takes longer than its slice, make all of them again with longer slices."""
     server.empty()
     pages, kept, in_time = _crawls(server, slices, crawls, period)
     if not in_time:
@@ -56,7 +57,7 @@ def measure(server: Server, noun: str, slices: int, crawls: int, period: int = 4
 
 
 def kept(plan: Plan) -> Table:
-    """What is on the server at the end of each crawl."""
+    """Return a table of which slices are on the server at the end of each crawl."""
     rows = [
         [f"day {n}", plan.overlaps[n - 1][n - 1], ", ".join(f"day {day}" for day in days)]
         for n, days in enumerate(plan.kept, 1)
@@ -67,10 +68,14 @@ def kept(plan: Plan) -> Table:
 def _crawls(
     server: Server, slices: int, crawls: int, period: int
 ) -> tuple[list[list[str]], list[list[int]], bool]:
-    """The pages of each crawl; the crawls that are kept; and whether each ended in its slice."""
+    """Return the pages of each crawl, the crawls whose slices are kept, and whether each crawl ended within its slice."""
     sizes: dict[str, Any] = {"capacity": PAGES, "bits": 1 << BIT, "hashes": HASHES}
     seen = TimeBloom(server.client, "paper", granularity=f"{period}s", slices=slices, **sizes)
     config = seen.config
+
+    def now() -> int:
+        return seen.run(server_time(config))
+
     settings = {
         "REDIS_URL": server.url,
         "DUPEFILTER_CLASS": "tbloom.scrapy.DupeFilter",
@@ -91,16 +96,16 @@ def _crawls(
     kept, in_time = [], True
     try:
         _answers(crawlers)  # they are ready
-        past = [config.window.slice_at(_now(server))]
+        past = [config.window.slice_at(now())]
         for _ in range(crawls):
             past.append(config.window.slice_at(past[-1].end))
-            time.sleep(max(0, past[-1].start + 100 - _now(server)) / 1000)
+            time.sleep(max(0, past[-1].start + 100 - now()) / 1000)
             for crawler in crawlers:
                 print("go", file=crawler.stdin, flush=True)
             pages.append(_answers(crawlers))
             on_server = [bool(server.client.exists(config.keys.slice(s.label))) for s in past]
             kept.append([n for n, exists in enumerate(on_server) if exists])  # 0 had no crawl
-            in_time = in_time and _now(server) < past[-1].end
+            in_time = in_time and now() < past[-1].end
     finally:
         for crawler in crawlers:
             crawler.kill()
@@ -109,26 +114,20 @@ def _crawls(
 
 
 def _answers(crawlers: list[subprocess.Popen[str]]) -> list[str]:
-    """The pages that all of them have fetched."""
+    """Return the pages that the crawlers have fetched, once all have."""
     lines = [crawler.stdout.readline() for crawler in crawlers if crawler.stdout]
     return [page for line in lines for page in json.loads(line)]
 
 
-def _now(server: Server) -> int:
-    """The server's clock (ms)."""
-    seconds, micros = server.client.time()
-    return int(seconds) * 1000 + int(micros) // 1000
-
-
 class ListSpider(Spider):
-    """Asks for the pages of a list in random order, until as many were new as it shall fetch."""
+    """Request pages in random order until its share of a crawl's pages was new."""
 
     name = "paper"
 
     async def start(self) -> AsyncIterator[Any]:
-        """Yields the requests of each crawl."""
-        urls = [f"data:,page-{n}" for n in range(SITE_PAGES)]  # these need no web server
-        print("[]", flush=True)  # it is ready
+        """Yield the requests of each crawl."""
+        urls = [f"data:,page-{n}" for n in range(SITE_PAGES)]  # they need no web server
+        print("[]", flush=True)  # ready
         while await asyncio.to_thread(sys.stdin.readline):
             self.fetched, before = list[str](), self._enqueued()
             for url in random.sample(urls, len(urls)):
@@ -141,7 +140,7 @@ class ListSpider(Spider):
             print(json.dumps(self.fetched), flush=True)
 
     def parse(self, response: Response, **_: Any) -> None:
-        """Notes the page."""
+        """Note the page."""
         self.fetched.append(response.url)
 
     def _enqueued(self) -> int:

@@ -1,4 +1,4 @@
-"""The paper's largest figure for real: three slices with 6 * 10^8 fingerprints in all, added by two processes."""
+"""The paper's largest crawl: three slices with 6 * 10^8 fingerprints in all, added by two processes."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from bench.tables import Table, amount
 from tbloom import TimeBloom
 
 NAME, SLICES, PROCESSES, BATCH = "full", 3, 2, 5000
-#: Of the items: as many strangers are asked for.
-_STRANGERS = 1 / 60
+#: How many items that were never added are asked for, for each item.
+_ABSENT = 1 / 60
 #: Seconds between two single adds.
 _PAUSE = 0.05
 
 
 def open_filter(url: str, items: int) -> TimeBloom:
-    """The filter, with room for the single adds too. By the month, so that no slice ends meanwhile."""
+    """Return the filter, with room for the single adds too. Its slices are months, so that none ends during the run."""
     per_slice = items * 1.01 / SLICES + 5000
     return TimeBloom.from_url(
         url, NAME, granularity="m", slices=SLICES, capacity=round(per_slice), cache_size=0
@@ -33,7 +33,7 @@ def open_filter(url: str, items: int) -> TimeBloom:
 
 
 def fill(url: str, items: int, number: int) -> int:
-    """A process: adds its part of each slice's items, the oldest slice first; returns how many were new."""
+    """Add a process' share of each slice's items, oldest slice first, and return how many were new."""
     per_slice, new = items // SLICES, 0
     with redis.Redis.from_url(url) as client, open_filter(url, items) as seen:
         for keep in range(1, SLICES + 1):
@@ -45,7 +45,7 @@ def fill(url: str, items: int, number: int) -> int:
 
 
 def single_adds(filling: list[Future[int]], seen: TimeBloom) -> Iterator[float]:
-    """Adds single items until all processes are done; yields the seconds that each took."""
+    """Add single items until all processes are done, and yield how long each took (s)."""
     seen.add("the first, which opens the filter")
     number = 0
     while not all(process.done() for process in filling):
@@ -59,18 +59,18 @@ def single_adds(filling: list[Future[int]], seen: TimeBloom) -> Iterator[float]:
 
 
 def longest(server: Server) -> str:
-    """The longest script call: of all commands, only these take as long."""
+    """Return the time of the longest command. Only script calls take as long."""
     events = server.client.execute_command("LATENCY", "LATEST")
     return f"{max((event[3] for event in events if event[0] == b'command'), default=0)} ms"
 
 
 def measure(items: int) -> Table:
-    """Fills the filter, asks it, and starts its server again from an RDB."""
+    """Fill the filter, ask for other items, and restart its server from an RDB."""
     spawn = multiprocessing.get_context("spawn")
     with (
         tempfile.TemporaryDirectory(prefix="tbloom-full-") as folder,
         ProcessPoolExecutor(PROCESSES, spawn) as pool,
-        # It ends first, and then the processes cannot go on.
+        # The server ends before the pool, so that the processes stop after an error here.
         fresh("--dir", folder, "--latency-monitor-threshold", "1") as server,
     ):
         begun = time.monotonic()
@@ -78,12 +78,12 @@ def measure(items: int) -> Table:
             filling = [pool.submit(fill, server.url, items, n) for n in range(PROCESSES)]
             adds = [*single_adds(filling, seen)]
             seconds, longest_call = time.monotonic() - begun, longest(server)
-            print("full; asking for strangers", flush=True)
+            print("full; asking for items that were never added", flush=True)
             new = sum(process.result() for process in filling)
-            called_seen, asked = 0, round(items * _STRANGERS)
+            called_seen, asked = 0, round(items * _ABSENT)
             for start in range(0, asked, BATCH):
-                strangers = fingerprints(f"other {start}", min(BATCH, asked - start))
-                called_seen += sum(seen.contains_many(strangers))
+                absent = fingerprints(f"other {start}", min(BATCH, asked - start))
+                called_seen += sum(seen.contains_many(absent))
             held = seen.info().items
         used, process = server.bytes_of_keys(), server.client.info("memory")["used_memory"]
         started = time.monotonic()
@@ -100,7 +100,7 @@ def measure(items: int) -> Table:
         ["memory of the keys", f"{amount(used)}, {used / items:.2f} bytes an item"],
         ["memory of the server", amount(process)],
         ["items a second", f"{items / seconds:,.0f}"],
-        [f"mistakes, of {asked:,} strangers", f"{called_seen / asked:.1e}"],
+        [f"false positives, of {asked:,} items never added", f"{called_seen / asked:.1e}"],
         ["longest script call", longest_call],
         ["p99 of a single `add` meanwhile", f"{1000 * quantiles(adds, n=100)[-1]:.1f} ms"],
         ["RDB", f"{amount(on_disk)}, saved in {saved:.1f} s"],

@@ -17,7 +17,7 @@ _BATCH = 10_000
 
 
 def measure(server: Server, most: int) -> Table:
-    """What sets of up to ``most`` items take, and larger ones and windows as computed."""
+    """Measure sets of up to ``most`` items. Compute larger sets, and windows."""
     server.empty()
     empty, done, per_item = server.bytes_of_data(), 0, 0.0
     rows: list[list[Any]] = []

@@ -8,8 +8,8 @@ from bench.paper.crawls import Plan
 
 
 def write(plan: Plan, path: Path) -> None:
-    """How many pages each pair of crawls has in common. (matplotlib is imported here, so that all else runs without it.)"""
-    import matplotlib as mpl  # noqa: PLC0415 - see above
+    """Draw how many pages each pair of crawls has in common."""
+    import matplotlib as mpl  # noqa: PLC0415 - tests of the figures run without it
     from matplotlib import pyplot as plt  # noqa: PLC0415
 
     mpl.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "tbloom"})

@@ -1,4 +1,4 @@
-"""Three processes that add the same URLs: with the paper's code, which asks and then inserts, and with tbloom."""
+"""Three processes that add the same URLs: by the paper's code, which checks and then inserts, and by tbloom."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _KEYS = "race:0", "race:1", "race:2"
 
 
 def add(client: redis.Redis, fingerprint: str) -> bool:
-    """The paper's way: a bitmap in each slice, and a command for each bit. True: it is new."""
+    """Add as the paper does: a bitmap for each slice, and a command for each bit. Return whether it was new."""
     if exists(client, fingerprint):
         return False
     insert(client, fingerprint)
@@ -29,13 +29,13 @@ def add(client: redis.Redis, fingerprint: str) -> bool:
 
 
 def exists(client: redis.Redis, fingerprint: str) -> bool:
-    """Some slice has all its bits."""
+    """Return whether a slice has all bits of the fingerprint."""
     slices = ([client.getbit(key, bit) for bit in _bits(fingerprint)] for key in _KEYS)
     return any(map(all, slices))
 
 
 def insert(client: redis.Redis, fingerprint: str) -> None:
-    """Sets its bits in the current slice."""
+    """Set its bits in the current slice."""
     for bit in _bits(fingerprint):
         client.setbit(_KEYS[-1], bit, 1)
 
@@ -49,7 +49,7 @@ def _bits(fingerprint: str) -> Iterator[int]:
 
 
 def measure(url: str, urls: int) -> Table:
-    """How often the answer was "new" with the paper's code, and with tbloom."""
+    """Return how often the answer was "new" with the paper's code, and with tbloom."""
     rows: list[list[Any]] = []
     with ProcessPoolExecutor(PROCESSES, multiprocessing.get_context("spawn")) as pool:
         for name in ("the paper's code", "`TimeBloom.add`"):
@@ -62,7 +62,7 @@ def measure(url: str, urls: int) -> Table:
 
 
 def _run(url: str, urls: int, name: str) -> int:
-    """A process: adds the URLs once all processes are there; returns how often the answer was "new"."""
+    """Add the URLs in one process, once all processes are ready. Return how often the answer was "new"."""
     with redis.Redis.from_url(url) as client:
         seen = TimeBloom(client, "race", granularity="m", slices=len(_KEYS))
         way = seen.add if name == "`TimeBloom.add`" else partial(add, client)

@@ -15,7 +15,7 @@ HASHES, SLICES = 6, 3
 
 
 def measure(client: redis.Redis, pages: int, bits: int, asked: int) -> Table:
-    """The rates of an overfilled window, and of that of the daily crawls."""
+    """Return the rates of an overfilled window, and of a window of the daily crawls."""
     windows = (
         measure_window(client, 100_000, 845_000, asked),
         measure_window(client, pages, bits, asked),
@@ -25,18 +25,18 @@ def measure(client: redis.Redis, pages: int, bits: int, asked: int) -> Table:
 
 
 def measure_window(client: redis.Redis, items: int, bits: int, asked: int) -> dict[str, Any]:
-    """Fills the slices of a window, and asks it for items that were never added: the share that is called seen."""
+    """Fill the slices of a window. Return the share of items that it calls seen though they were never added."""
     client.flushall()
     bits = sizing.whole_blocks(bits, HASHES)
-    # A rate that any of these windows keeps: what they have is measured.
+    # Any window keeps such a rate, so this promise does not change its size.
     sizes: dict[str, Any] = {"capacity": items, "bits": bits, "hashes": HASHES, "slices": SLICES}
     sizes["error_rate"] = 0.5
-    # By the month: no slice ends while it is filled.
+    # Slices of a month, so that none ends while it is filled.
     seen = TimeBloom(client, "paper", granularity="m", grow=False, **sizes)
     for slice in seen.info().slices:
         seen.import_many(fingerprints(f"item of {slice.label}", items), slice.label)
-    called_seen = sum(seen.contains_many(fingerprints("stranger", asked)))
+    called_seen = sum(seen.contains_many(fingerprints("never added", asked)))
     rate = sizing.rate_at(items, bits, HASHES)
-    # An item is seen if it is in any slice; the paper's formula is as if it had to be in all.
+    # An item is seen if any slice has it. The paper's formula is that of an item that all slices have.
     computed = {"any": sizing.window_rate([rate] * SLICES), "all": rate**SLICES}
     return {**computed, "measured": called_seen / asked}

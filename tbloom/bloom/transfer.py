@@ -27,7 +27,7 @@ from tbloom.bloom.layout import Layout
 from tbloom.bloom.sync import TimeBloom
 from tbloom.engine.flow import Call, Flow, Status, request, text
 from tbloom.engine.parameters import refusal
-from tbloom.engine.server import ServerClock, ask_time
+from tbloom.engine.server import server_time
 from tbloom.errors import TBloomError
 from tbloom.window import ALWAYS
 
@@ -35,13 +35,6 @@ from tbloom.window import ALWAYS
 _LIFE_MS = 3_600_000
 #: Takes the number of bytes that were moved since its last call.
 Advance = Callable[[int], None]
-
-
-def server_time(seen: TimeBloom) -> int:
-    """Return the time of the filter's server (ms)."""
-    clock = ServerClock()
-    seen.run(ask_time(seen.config, clock))
-    return clock.now()
 
 
 def export(seen: TimeBloom, file: BinaryIO, advance: Advance) -> tuple[int, int]:
@@ -52,7 +45,7 @@ def export(seen: TimeBloom, file: BinaryIO, advance: Advance) -> tuple[int, int]
     config, found, written = seen.config, dict[str, Part](), 0
     layouts = seen.run(read_layouts(config))
     with writing(file) as archive:
-        for name, part in parts_at(config, layouts, server_time(seen)).items():
+        for name, part in parts_at(config, layouts, seen.run(server_time(config))).items():
             if data := seen.run(read_part(config, part)):
                 archive.add(name, data)
                 found[name] = part

@@ -21,7 +21,7 @@ COMPLETE = "_TBLOOM_COMPLETE"
 
 
 class _Group(click.Group):
-    """The group of all commands, whose names and purposes it knows without importing them."""
+    """The group of all commands. It imports a command only to run it: names and help are in ``entries``."""
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
         if (entry := COMMANDS.get(cmd_name)) is None:
@@ -83,8 +83,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return done.exit_code
     except KeyboardInterrupt as stop:
         return _failed(": ".join(["interrupted", *map(str, stop.args)]), errors.INTERRUPTED)
-    except Exception as error:  # noqa: BLE001 - those that are none of ours are raised again
-        return _ended_by(error, words)
+    except Exception as error:  # noqa: BLE001 - bugs are raised again
+        return _print_expected(error, words)
     else:
         return code
     finally:
@@ -97,8 +97,8 @@ def _complete(instruction: str) -> int:
     return 0
 
 
-def _ended_by(error: Exception, words: list[str]) -> int:
-    """Print the error that has ended a command, and return the exit code."""
+def _print_expected(error: Exception, words: list[str]) -> int:
+    """Print the error that has ended a command, and return the exit code. Raise an error that is a bug."""
     if isinstance(error, BrokenPipeError):  # the reader of our output has ended, as head(1) does
         return errors.FAILED
     if isinstance(error, click.UsageError):
@@ -113,12 +113,12 @@ def _ended_by(error: Exception, words: list[str]) -> int:
 
 
 def _failed(text: str, code: int, place: str = "tbloom") -> int:
-    click.echo(f"{place}: {text}", err=True)  # nowhere, where the shell has closed standard error
+    click.echo(f"{place}: {text}", err=True)  # prints nothing if standard error is closed
     return code
 
 
 def _missing(error: ModuleNotFoundError, words: list[str]) -> str:
-    """Return which extra installs what the command needs."""
+    """Return which extra installs the missing module. Raise the error if no extra does."""
     module = (error.name or "").partition(".")[0]
     command = next((word for word in words if word in COMMANDS), None)
     if module in {"", "tbloom"} or command is None:
@@ -127,7 +127,7 @@ def _missing(error: ModuleNotFoundError, words: list[str]) -> str:
 
 
 def _drop_unwritable() -> None:
-    """Keep Python from reporting the same error again at its exit."""
+    """Drop output that can't be written, so that Python does not report the same error at its exit."""
     try:
         sys.stdout.flush()
     except OSError:

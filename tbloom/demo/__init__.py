@@ -1,7 +1,7 @@
-"""``tbloom demo``: three crawls of a site, by several crawlers on one filter.
+"""``tbloom demo``: three crawls of a site, by several crawlers that share a filter.
 
-The first crawl fetches each page once, but for one that fails. The second, within the window, fetches only
-that one. The third, after the window, fetches each page again.
+The first crawl fetches each page once, except one that fails. The second, within the window, fetches only that page. The
+third, after the window, fetches all pages again.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from tbloom.demo.site import first_page, serve, survey
 
 
 def run(*, site: str | None, redis: str | None, crawlers: int, period: int | None) -> int:
-    """Run the demo. 0: every figure is as promised; 1: one is not."""
+    """Run the demo. Return the exit code: 0 if every figure is as promised, else 1."""
 
     def say(text: str) -> None:
         click.echo(text, err=output.is_on("json"))
 
     with contextlib.ExitStack() as stack:
-        url, what = stack.enter_context(open_redis(redis))
-        say(f"Redis: {what}")
+        url, description = stack.enter_context(open_redis(redis))
+        say(f"Redis: {description}")
         start = first_page(site)
         server = stack.enter_context(serve(site))
         found = survey(server, start)
@@ -35,7 +35,7 @@ def run(*, site: str | None, redis: str | None, crawlers: int, period: int | Non
         say(f"Site: {site or TITLE}: {pages}, served on {server.url}")
         seconds = period or default_period(found, crawlers)
         runs = stack.enter_context(Runs(say, url, found, crawlers, seconds))
-        figures = {"redis": what, **runs.make()}
+        figures = {"redis": description, **runs.crawl_three_times()}
     problems = report.problems(figures)
     verdict = problems or ["Every figure is as promised."]
     output.show(

@@ -1,6 +1,6 @@
-"""A crawler process of the demo: ``python -m tbloom.demo.crawler SETTINGS``, a JSON object of Scrapy settings.
+"""A crawler process of the demo: ``python -m tbloom.demo.crawler SETTINGS``, Scrapy settings as a JSON object.
 
-The crawlers of a run share a filter, and nothing else. At its end, a crawler writes its stats to stdout as JSON.
+The crawlers of a run share only a filter. At its end, a crawler writes its stats to stdout as JSON.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 _SETTINGS: dict[str, Any] = {
     "ADDONS": {"tbloom.scrapy.Addon": 500},
-    # A page is seen once it is done: one that fails is left to the next run.
+    # A page that fails stays new, for the next run.
     "TBLOOM_MARK": "done",
     # Few, so that each crawler of a small site finds a share of its pages.
     "CONCURRENT_REQUESTS": 4,
     "RETRY_ENABLED": False,
-    # A proxy is not for the loopback.
+    # The site is on the loopback.
     "HTTPPROXY_ENABLED": False,
     "TELNETCONSOLE_ENABLED": False,
     "LOG_LEVEL": "ERROR",
@@ -34,16 +34,16 @@ _SETTINGS: dict[str, Any] = {
 
 
 class PageSpider(Spider):
-    """Follows all links of one site, from a page on."""
+    """Follow all links within a site."""
 
     name = "tbloom-demo"
 
     async def start(self) -> AsyncIterator[Any]:
-        """Yields the start page."""
+        """Yield the request of the start page."""
         yield Request(self.settings["DEMO_START"])
 
     def parse(self, response: Response, **_kwargs: Any) -> Iterator[Request]:
-        """Yields requests for the page's links."""
+        """Yield a request for each link."""
         for url in links(response, self.settings["DEMO_SITE"]):
             yield Request(url)
 

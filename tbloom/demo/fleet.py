@@ -27,14 +27,14 @@ class Crawler:
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            # Python looks there first; here may be a clone's folder.
+            # Python imports from the current folder first, which may be a clone of tbloom.
             cwd=Path(sys.executable).parent,
             start_new_session=True,  # Ctrl-C goes to the parent only, which ends its children itself
         )
         guard.watch(self.process.pid)
 
     def stats(self) -> dict[str, Any]:
-        """Scrapy's stats of a crawl that has ended, its only output; raises CommandFailed where it has failed."""
+        """Return Scrapy's stats, the only output of a crawl that succeeded. Raise CommandFailed for any other."""
         self._output.seek(0)
         lines = self._output.read().splitlines() or ["no message"]
         with contextlib.suppress(ValueError):
@@ -47,7 +47,7 @@ class Crawler:
 
 @contextlib.contextmanager
 def fleet(settings: Sequence[Mapping[str, Any]]) -> Iterator[list[Crawler]]:
-    """Yields a crawler for each of the settings, and ends them all."""
+    """Yield a running crawler for each of the settings. At the end, kill those that still run."""
     with contextlib.ExitStack() as stack:
         crawlers = []
         for each in settings:

@@ -1,8 +1,7 @@
 """The demo's own site: 300 generated pages of a local newspaper.
 
-It has the links of a real news site: a menu and a footer on each page, articles with breadcrumbs and related
-articles, and lists of them by section, tag and month. Many pages link to each page, so nearly all
-links that a crawler finds are duplicates.
+Pages link to each other as on a news site: by menus, footers, breadcrumbs, related articles, and lists by section, tag
+and month. So nearly all links that a crawler finds are duplicates.
 """
 
 from __future__ import annotations
@@ -20,38 +19,39 @@ _SUBJECTS = (  # noqa: SIM905 - as a list, 20 lines
 _SECTIONS = "harbour market boats kitchen museum school garden library lighthouse works".split()  # noqa: SIM905 - one line
 _TAGS = "bread maps salt wood glass birds tools flags wool storms letters clocks".split()  # noqa: SIM905
 _MONTHS = [f"{2020 + month // 12}-{month % 12 + 1:02}" for month in range(64)]
-#: Each kind of list: the names of its lists, and the number of those that an article is in.
+#: For each kind of list, the names of its lists, and how many of them an article is in.
 _LISTS = {"sections": (_SECTIONS, 1), "tags": (_TAGS, 3), "archive": (_MONTHS, 1)}
 _ABOUT = "about contact privacy imprint jobs subscribe advertise delivery access questions".split()  # noqa: SIM905
 
+#: The path and the text of a link.
 _Link = tuple[str, str]
 
 
 def pages() -> dict[str, str]:
-    """The HTML of each page by its path; the same 300 pages each time."""
+    """Return the HTML of each page by its path, the same each time."""
     articles = [
         (f"/articles/{number + 1:03}.html", f"{subject}, part {number // len(_SUBJECTS) + 1}")
         for number, subject in enumerate(_SUBJECTS * 10)
     ]
     members: dict[_Link, list[_Link]] = {}
-    made = {"/": _page("Today", [], _teasers(articles[::9]))}
-    for place, article in enumerate(articles):
-        lists = _lists_of(place)
+    found = {"/": _page("Today", [], _teasers(articles[::9]))}
+    for number, article in enumerate(articles):
+        lists = _lists_of(number)
         for link in lists:
             members.setdefault(link, []).append(article)
-        related = [articles[(place + step) % len(articles)] for step in (1, 7, 20, 41, 60)]
+        related = [articles[(number + step) % len(articles)] for step in (1, 7, 20, 41, 60)]
         content = f"<p>By our reporter.</p>\n{_items(lists)}<h2>Related</h2>\n{_items(related)}"
-        made[article[0]] = _page(article[1], lists[:1], content)
+        found[article[0]] = _page(article[1], lists[:1], content)
     for kind, (names, _) in _LISTS.items():
-        made[f"/{kind}/"] = _page(kind, [], _items([_list(kind, name) for name in names]))
+        found[f"/{kind}/"] = _page(kind, [], _items([_list(kind, name) for name in names]))
     for link, listed in members.items():
-        made[link[0]] = _page(link[1], [], _teasers(listed))
-    made |= {f"/{name}.html": _page(name, [], f"<p>All about {name}.</p>") for name in _ABOUT}
-    return made
+        found[link[0]] = _page(link[1], [], _teasers(listed))
+    found |= {f"/{name}.html": _page(name, [], f"<p>All about {name}.</p>") for name in _ABOUT}
+    return found
 
 
 def write(folder: Path) -> None:
-    """Writes the pages into the folder."""
+    """Write the pages into the folder."""
     for path, text in pages().items():
         file = folder / (f"{path}index.html" if path.endswith("/") else path).lstrip("/")
         file.parent.mkdir(exist_ok=True)
@@ -62,10 +62,10 @@ def _list(kind: str, name: str) -> _Link:
     return f"/{kind}/{name}.html", name
 
 
-def _lists_of(place: int) -> list[_Link]:
-    """The lists that an article is in; all lists of a kind have about the same length."""
+def _lists_of(number: int) -> list[_Link]:
+    """Return the lists that an article is in. Lists of one kind have about the same length."""
     return [
-        _list(kind, names[(place * 7 + place // len(names) + step * 11) % len(names)])
+        _list(kind, names[(number * 7 + number // len(names) + step * 11) % len(names)])
         for kind, (names, count) in _LISTS.items()
         for step in range(count)
     ]
@@ -94,7 +94,7 @@ def _items(links: list[_Link]) -> str:
 
 
 def _teasers(articles: list[_Link]) -> str:
-    """A list of articles; the headline and "Read more" are two links to the same page."""
+    """Return a list of articles, each with two links to its page."""
     return "".join(
         f"<h2>{_anchor((path, title))}</h2>\n<p>By our reporter. {_anchor((path, 'Read more'))}</p>\n"
         for path, title in articles

@@ -1,4 +1,4 @@
-"""The demo's Redis: the user's, or one that is started for the run."""
+"""The Redis of the demo: the user's, or one that is started for the run."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ _START_SECONDS = 60.0
 
 @contextlib.contextmanager
 def open_redis(url: str | None) -> Iterator[tuple[str, str]]:
-    """Yields the URL and a description of the Redis at ``url``, at REDIS_URL, or started here (without persistence).
+    """Yield the URL and a description of the Redis at ``url`` or REDIS_URL. Without either, start one, which saves nothing.
 
-    :raises CommandError: where there is no Redis.
+    :raises CommandError: if there is no Redis.
     """
     url = url or os.environ.get("REDIS_URL")
     if url:
@@ -39,7 +39,7 @@ def open_redis(url: str | None) -> Iterator[tuple[str, str]]:
         return
     with tempfile.TemporaryDirectory(prefix="tbloom-redis-") as folder:
         path = Path(folder) / "socket"
-        # In a session of its own, because Ctrl-C goes to this process, which needs the server to clean up.
+        # In a session of its own, so that Ctrl-C does not end the server before this process has cleaned up.
         server = subprocess.Popen(  # noqa: S603 - our own words
             [_binary(), "--port", "0", "--unixsocket", path, "--save", "", "--dir", folder],
             stdout=subprocess.DEVNULL,

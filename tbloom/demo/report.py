@@ -1,4 +1,4 @@
-"""The figures of the demo, measured and promised, as a table."""
+"""The figures of the demo as a table, beside what tbloom promises."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tbloom.cli.kit.output import table
 
 
 def promises(figures: dict[str, Any]) -> list[tuple[str, int, int]]:
-    """The figures that must be as promised: what each says, measured and promised."""
+    """Return the figures with a promise: what each says, the measured value, and the promised one."""
     again, after = figures["fetched_again_inside_window"], figures["fetched_after_window"]
     return [
         ("First run: pages fetched twice", figures["fetched_twice"], 0),
@@ -22,7 +22,7 @@ def promises(figures: dict[str, Any]) -> list[tuple[str, int, int]]:
 
 
 def problems(figures: dict[str, Any]) -> list[str]:
-    """A sentence for each figure that is not as promised."""
+    """Return a sentence for each figure that is not as promised."""
     if not figures["second_run_in_time"]:
         return ["The second run did not end within the window: set a longer --period."]
     return [
@@ -33,7 +33,7 @@ def problems(figures: dict[str, Any]) -> list[str]:
 
 
 def text(figures: dict[str, Any]) -> str:
-    """The table."""
+    """Return the table."""
     by_crawler = enumerate(figures["fetched_by_crawler"], 1)
     duplicates = f"{figures['duplicates'] / max(1, figures['links']):.1%}"
     room = f"  in tbloom's filter (room for {figures['capacity']:,})"

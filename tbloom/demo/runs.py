@@ -1,4 +1,4 @@
-"""The three runs of the demo on one filter, and their figures."""
+"""The three crawls of the demo with one filter, and their figures."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tbloom.cli.kit import progress
 from tbloom.cli.kit.errors import CommandFailed
 from tbloom.cli.kit.formats import counted
 from tbloom.demo.fleet import fleet
-from tbloom.engine.server import memory
+from tbloom.engine.server import memory, server_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,12 +33,12 @@ _ERROR_RATE = 1e-6
 _SCAN_COUNT = 1000
 _POLL_SECONDS = 0.05
 _MIN_ITEMS, _MIN_PERIOD = 1000, 8
-# Time of a crawler on a slow machine, with its start.
+# What a crawler takes on a slow machine to start, for a page, and for a link (s).
 _SECONDS, _SECONDS_PER_PAGE, _SECONDS_PER_LINK = 1, 0.01, 0.0014
 
 
 def default_period(site: Survey, crawlers: int) -> int:
-    """Length of a slice (s), so that the first and the second run fit into two slices."""
+    """Return the length of a slice (s), such that the first and the second run fit into two slices."""
     work = len(site.pages) * _SECONDS_PER_PAGE + site.links * _SECONDS_PER_LINK
     at_once = min(crawlers, os.cpu_count() or 1)
     return max(_MIN_PERIOD, math.ceil(work / at_once) + _SECONDS)
@@ -46,7 +46,7 @@ def default_period(site: Survey, crawlers: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A finished run; its times are the server's (ms)."""
+    """A finished run. Its times are the server's (ms)."""
 
     began: int
     ended: int
@@ -58,12 +58,12 @@ class Run:
     dead: set[str]
 
     def total(self, stat: str) -> int:
-        """A stat of all crawlers together."""
+        """Return the sum of a stat over all crawlers."""
         return sum(stats.get(stat, 0) for stats in self.stats)
 
 
 class Runs:
-    """The runs on a filter with a random name; a context manager, which deletes all their keys."""
+    """Runs on a filter with a random name: a context manager, which at its end deletes all keys of the filter."""
 
     def __init__(
         self, say: Callable[[str], None], redis_url: str, site: Survey, crawlers: int, period: int
@@ -72,7 +72,7 @@ class Runs:
         self._redis_url = redis_url
         self._site = site
         self._period = period
-        #: What the crawlers call themselves, by which the site knows them.
+        #: The User-Agent of each crawler, which tells the site who asks.
         self._agents = [f"tbloom-demo/{number + 1}" for number in range(crawlers)]
         self._key = f"tbloom-demo:{secrets.token_hex(6)}"
         self._client = redis.Redis.from_url(redis_url)
@@ -89,21 +89,21 @@ class Runs:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with contextlib.suppress(redis.RedisError):  # Redis may have ended
+        with contextlib.suppress(redis.RedisError):  # the server may be gone
             keys = list(self._client.scan_iter(match=f"*{self._key}*", count=_SCAN_COUNT))
             if keys:
                 self._client.delete(*keys)
         self._client.close()
 
-    def make(self) -> dict[str, Any]:
-        """Makes the runs, and returns their figures."""
+    def crawl_three_times(self) -> dict[str, Any]:
+        """Make the runs, and return their figures."""
         window = self._filter.config.window
         self._say(
             f"Window: {_SLICES} slices of {self._period} s; an item of one slice is remembered "
             "until the end of the next"
         )
         start = window.slice_at(self._now()).end
-        # Of the pages, the one that is found last leads to no other page.
+        # The page that was found last: no other page is reached only through it.
         self._site.server.failing = failing = self._site.pages[-1]
         self._site.server.crawlers = min(len(self._agents), len(self._site.pages))
         first = self._crawl("First run", start, "Waiting for a slice to begin")
@@ -144,14 +144,14 @@ class Runs:
         }
 
     def _crawl(self, name: str, begin: int = 0, waiting: str = "") -> Run:
-        """Crawls from the time ``begin`` on (the server's, in ms)."""
+        """Wait until the time ``begin`` (the server's, in ms), and crawl."""
         if begin:
             self._say(f"{waiting}: {max(0, begin - self._now()) / 1000:.0f} s")
             while (left := begin - self._now()) > 0:
                 time.sleep(left / 1000)
         pages, hits = {*self._site.pages}, self._site.server.hits
         hits.clear()
-        self._site.server.begun.clear()
+        self._site.server.agents.clear()
         began = self._now()
         deadline = time.monotonic() + _SLICES * self._period
         self._say(f"{name}: {counted(len(self._agents), 'crawler')} ...")
@@ -161,15 +161,15 @@ class Runs:
         ):
             shown = 0
             while any(crawler.process.poll() is None for crawler in crawlers):
-                # After the window, pages are new again, and the crawl would never end.
+                # Pages that leave the window are new again, so the crawl would not end.
                 if time.monotonic() > deadline:
                     raise CommandFailed(
                         f"{name}: not done within the window of {_SLICES * self._period} s, so its "
                         f"pages are new again: try --period {2 * self._period}"
                     )
                 time.sleep(_POLL_SECONDS)
-                shown += (come := len(hits) - shown)
-                advance(come)
+                shown += (more := len(hits) - shown)
+                advance(more)
             stats = [crawler.stats() for crawler in crawlers]
         asked = [hit for hit in hits if hit.path in pages]
         fetched = sum(hit.status == HTTPStatus.OK for hit in asked)
@@ -179,7 +179,7 @@ class Runs:
         return Run(began, ended, stats, asked, dead)
 
     def _settings(self) -> list[dict[str, Any]]:
-        """The settings of each crawler."""
+        """Return the settings of each crawler."""
         config, pages = self._filter.config, self._site.pages
         shared = {
             "REDIS_URL": self._redis_url,
@@ -190,7 +190,7 @@ class Runs:
             "TBLOOM_ERROR_RATE": config.error_rate,
             "DEMO_SITE": self._site.server.url,
         }
-        # All pages can be reached from the first one; the other crawlers start elsewhere, to have work too.
+        # The first page leads to all others. The other crawlers start elsewhere, so that they have work at once.
         starts = [pages[i * len(pages) // len(self._agents)] for i in range(len(self._agents))]
         return [
             {**shared, "USER_AGENT": agent, "DEMO_START": self._site.server.url + start}
@@ -201,9 +201,8 @@ class Runs:
         return len({*self._site.pages} - {hit.path for hit in run.hits})
 
     def _now(self) -> int:
-        """The server's clock (ms)."""
-        seconds, micros = self._client.time()
-        return int(seconds) * 1000 + int(micros) // 1000
+        """Return the server's time (ms)."""
+        return self._filter.run(server_time(self._filter.config))
 
     def _set_bytes(self, items: int) -> int | None:
         """Return the memory of scrapy-redis' set with this number of fingerprints, measured on a temporary set.

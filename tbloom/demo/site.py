@@ -1,4 +1,4 @@
-"""The site that the demo crawls: a folder on a loopback server, and the count of its pages."""
+"""The site that the demo crawls: a folder on a loopback server, with a record of its requests."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ from tbloom.demo import gazette
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# Files that documentation and shops link to, which are never pages.
+# Files that sites link to beside pages.
 _MORE_EXTENSIONS = "txt rst md py js css json xml csv inv whl gz tgz log diff patch".split()  # noqa: SIM905 - one line
-# canonicalize: the fragment is dropped and the query is sorted, as in a request's fingerprint.
+# Canonical URLs, because fingerprints ignore a fragment and the order of a query.
 _EXTRACTOR = LinkExtractor(
     canonicalize=True, deny_extensions=[*IGNORED_EXTENSIONS, *_MORE_EXTENSIONS]
 )
 
 
 def links(response: Response, site: str) -> list[str]:
-    """The page's links within the site (``scheme://host:port``), each once; none if the response is no HTML."""
+    """Return the page's links within the site (``scheme://host:port``), each once; none if the response is not HTML."""
     kind = bytes(response.headers.get("Content-Type") or b"")
     if not isinstance(response, HtmlResponse) or not kind.startswith(b"text/html"):
         return []
@@ -45,7 +45,7 @@ def links(response: Response, site: str) -> list[str]:
 
 
 class Hit(NamedTuple):
-    """A request to the server: its path and query, its User-Agent, and the reply's status."""
+    """A request to the server: its path and query, its User-Agent, and the status of the reply."""
 
     path: str
     agent: str
@@ -63,21 +63,22 @@ class Server(ThreadingHTTPServer):
         self.url: str = f"http://127.0.0.1:{self.server_port}"
         #: The requests so far.
         self.hits: list[Hit] = []
-        #: So many crawlers must have asked before one gets a reply: so each finds work.
+        #: No request gets a reply before this many crawlers have sent one, so that each crawler finds work.
         self.crawlers = 0
-        self.begun: set[str] = set()
-        #: The path of a page that can't be fetched now.
+        #: The User-Agents of the crawlers that have sent a request.
+        self.agents: set[str] = set()
+        #: The path of the page that gets a 503.
         self.failing = ""
 
     def server_bind(self) -> None:
-        """Binds without HTTPServer's DNS request for this host's name, which may take seconds."""
+        """Bind without asking DNS for this host's name, which HTTPServer does and which may take seconds."""
         TCPServer.server_bind(self)
         name, port = self.server_address[:2]
         self.server_name: str = str(name)
         self.server_port: int = port
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Reports errors, except those of a client that has closed its connection."""
+        """Report errors, except those of a client that has closed its connection."""
         if not isinstance(sys.exc_info()[1], ConnectionError):
             super().handle_error(request, client_address)
 
@@ -89,9 +90,9 @@ class _Handler(SimpleHTTPRequestHandler):
     server: Server
 
     def do_GET(self) -> None:
-        """Replies once all crawlers have begun."""
-        self.server.begun.add(self.headers["User-Agent"])
-        while len(self.server.begun) < self.server.crawlers:
+        """Reply once all crawlers have sent a request."""
+        self.server.agents.add(self.headers["User-Agent"])
+        while len(self.server.agents) < self.server.crawlers:
             time.sleep(0.01)
         if self.path == self.server.failing:
             self.send_error(HTTPStatus.SERVICE_UNAVAILABLE)
@@ -99,21 +100,21 @@ class _Handler(SimpleHTTPRequestHandler):
             super().do_GET()
 
     def list_directory(self, _path: Any) -> None:
-        """A folder without an index is no page."""
+        """Answer 404: a folder without an index is not a page."""
         self.send_error(HTTPStatus.NOT_FOUND)
 
     def log_request(self, code: Any = 0, _size: Any = 0) -> None:
-        """Takes the request down."""
+        """Record the request."""
         agent = self.headers["User-Agent"] or ""
         self.server.hits.append(Hit(self.path, agent, int(code)))
 
     def log_message(self, *_args: Any) -> None:
-        """Logs nothing."""
+        """Log nothing."""
 
 
 @contextlib.contextmanager
 def serve(folder: str | None) -> Iterator[Server]:
-    """Serves the folder, or the demo's own site, from a thread for as long as the context lasts."""
+    """Yield a server of the folder, or of the demo's own site, that runs in a thread."""
     with TemporaryDirectory(prefix="tbloom-site-") as own:
         if folder is None:
             gazette.write(Path(own))
@@ -128,14 +129,15 @@ def serve(folder: str | None) -> Iterator[Server]:
 
 
 def first_page(folder: str | None) -> str:
-    """The path where a crawl of the folder begins; raises CommandError where it has no HTML page."""
+    """Return the path where a crawl of the folder begins. Raise CommandError if the folder has no HTML page."""
     if folder is None:
         return "/"
     root = Path(folder)
     if not root.is_dir():
         raise CommandError(f"--site: there is no folder {folder}")
-    files = [path.relative_to(root) for path in root.rglob("*.htm*")]
-    pages = [file for file in files if file.suffix in {".html", ".htm"}]
+    pages = [
+        path.relative_to(root) for ending in ("html", "htm") for path in root.rglob(f"*.{ending}")
+    ]
     if not pages:
         raise CommandError(f"--site: there is no HTML page in {folder}")
     first = min(pages, key=lambda page: (len(page.parts), page.stem != "index", page))
@@ -144,34 +146,33 @@ def first_page(folder: str | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """A site, and the expected result of a crawl."""
+    """A site, and what a crawl of it must find."""
 
     server: Server
-    #: The paths of the pages that can be reached from the first one.
+    #: The paths of the pages that links lead to from the first one, which is included.
     pages: list[str]
-    #: Number of link targets, with dead links and other files.
+    #: Number of distinct URLs, dead links and other files included.
     targets: int
     #: Number of links on all pages; a page's links to the same target count once.
     links: int
 
 
 def survey(server: Server, start: str) -> Survey:
-    """Follows all links from the path ``start`` by the crawlers' rules."""
+    """Follow all links from the path ``start``, as the crawlers do."""
     opener = build_opener(ProxyHandler({}))
     pages: dict[str, None] = {}
     count = 0
     queue = [server.url + start]
-    met = {*queue}
+    known = {*queue}
     for address in queue:  # the loop extends the list
         with contextlib.suppress(HTTPError), opener.open(address) as reply:
-            # After a redirect, this is another page than that of the link.
-            met.add(reply.url)
+            known.add(reply.url)  # after a redirect, another URL than that of the link
             if reply.headers.get_content_type() != "text/html" or reply.url in pages:
                 continue
             response = HtmlResponse(reply.url, 200, dict(reply.headers), reply.read())
             pages[reply.url.removeprefix(server.url)] = None
             found = links(response, server.url)
             count += len(found)
-            queue += [link for link in found if link not in met]
-            met.update(found)
-    return Survey(server, [*pages], len(met), count)
+            queue += [link for link in found if link not in known]
+            known.update(found)
+    return Survey(server, [*pages], len(known), count)

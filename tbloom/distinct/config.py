@@ -1,4 +1,4 @@
-"""The parameters that all clients of a mapping, or of one of its counters, must agree on; and the errors for what is stored."""
+"""The parameters of counters and mappings, on which all clients must agree, and the errors for stored ones."""
 
 from __future__ import annotations
 
@@ -80,8 +80,7 @@ class CounterConfig:
 
 
 def parse_entry(stored: str | bytes) -> tuple[str, str, str]:
-    """Return a stored counter's generation, its mapping's generation, and its parameters. Of an entry that is not tbloom's, return
-    only the parameters."""
+    """Return a counter's generation, its mapping's, and its parameters. If the entry is not tbloom's, the generations are empty."""
     entry = text(stored)
     found = re.fullmatch(r"([0-9]+) ([0-9-]+) (.*)", entry, re.DOTALL)
     return (found[1], found[2], found[3]) if found else ("", "", entry)
@@ -90,7 +89,7 @@ def parse_entry(stored: str | bytes) -> tuple[str, str, str]:
 def from_stored(
     name: str | bytes, mapping: str | None, entry: str | bytes, prefix: str = ""
 ) -> CounterConfig | None:
-    """Return the parameters in a counter's entry; None if the entry is another program's, or the name is no counter's."""
+    """Return the parameters in a counter's entry, or None if another program wrote the entry or its name."""
     with suppress(ConfigError, TypeError, UnicodeDecodeError):
         # No replacement for bytes that are not UTF-8: a counter of that name is another one.
         name = name if isinstance(name, str) else name.decode()
@@ -100,7 +99,7 @@ def from_stored(
 
 
 def refusal(config: CounterConfig, status: int, payload: Any, *more: Any) -> TBloomError:
-    """Return the error for a script's reply that another call can't correct. ``more`` is there if it is about the counter."""
+    """Return the error for a script's reply that another call can't correct. ``more`` says that it is about the counter."""
     if status == Status.MISMATCH:
         stored = text(payload)
         if more:

@@ -47,7 +47,7 @@ class CounterBatch(Batch):
     values: Mapping[int, bytes] = field(default_factory=dict)
     #: The label of the slice to count in; None: the current one.
     label: str | None = None
-    #: Of its last call: the directory, whether the mapping was full, and whether the call had too much to do.
+    #: Of its last call: the directory, whether the mapping was full, and whether items are left for another call.
     directory: Directory | None = None
     is_full: bool = False
     is_left: bool = False
@@ -233,7 +233,7 @@ class CountDispatcher(BucketDispatcher[CounterBatch]):
         raise ConfigError("at", label, expected)
 
     def _note_moved(self, batch: CounterBatch) -> None:
-        """Mark the layout as outdated, unless the call had too much to do."""
+        """Mark the layout as outdated, unless the items were only left for another call."""
         if not batch.is_left and self.config.mapping is not None:
             super()._note_moved(batch)
 
@@ -242,7 +242,7 @@ class CountDispatcher(BucketDispatcher[CounterBatch]):
         status, payload, *more = reply
         if status in (Status.OK, Status.FULL):
             answers = self._answers(batch, payload, complete=True)
-            # Those without an answer may have an id in another bucket, so they are sent again.
+            # Members without an answer are sent again, because they may have an id in another bucket.
             if status == Status.FULL and batch.is_full and {*answers} == {MOVED}:
                 answers = _REFUSED * len(batch.digests)
             batch.answers = answers

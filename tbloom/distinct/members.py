@@ -1,4 +1,4 @@
-"""Members as they are sent, their ids, and the members that have some ids."""
+"""Members and their ids: digests to send, the id of a member, and the members of ids."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def id_of(config: CounterConfig, generation: str, member: Item) -> Flow[int | No
 
 
 class MemberPages:
-    """The ids ``left`` with their members, a few thousand at a time. ``generation``: the mapping's, when it gave them."""
+    """Reads the members of the ids ``left``, a few thousand at a time. The mapping gave these ids in ``generation``."""
 
     def __init__(self, config: CounterConfig, generation: str, left: BitMap) -> None:
         if not config.keep_members:

@@ -34,8 +34,10 @@ if TYPE_CHECKING:
 
 #: The ids of a piece, and the pieces that a slice may have.
 PIECE, MAX_PIECES = 1 << 28, 16
-#: The commands that are sent together; the chunks that one command reads (1 MB), and such commands.
-_COMMANDS, _CHUNKS, _READS = 256, 128, 8
+#: Commands that are sent together.
+_COMMANDS = 256
+#: The chunks that one command reads (1 MB), and such commands that are sent together.
+_CHUNKS, _READS = 128, 8
 _HEAD = re.compile(rb"(\d{1,10}) (\d{1,20}) (\d{16})")
 
 
@@ -62,7 +64,7 @@ class Stored(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What was read: of the counters; their pieces; and the ids of these, by key."""
+    """The result of a read: what is stored of each counter, its pieces, and the ids of pieces by key."""
 
     stored: dict[CounterConfig, Stored]
     slices: dict[Selection, Slices]
@@ -109,7 +111,7 @@ class Reader:
             except TBloomError:
                 if was_refused:
                     raise
-                was_refused = True  # once it may be of what was changed between two commands
+                was_refused = True  # once, because a change between two commands looks like damage
                 return None
 
         return corrected(some[0].config.name, "its slices changed", attempt)
@@ -117,12 +119,14 @@ class Reader:
     def _attempt(
         self, selections: list[Selection], needs_ids: Callable[[Slices], bool]
     ) -> Flow[Found | None]:
-        """Return None to read again: other slices are live than the client believed, or a counter was cleared."""
+        """Read once. Return None if other slices are live than the client believed, or a counter was cleared."""
         configs = [*dict.fromkeys(one.config for one in selections)]
         of_counters = yield from together(*map(_stored, configs))
         stored, now = dict(zip(configs, of_counters, strict=True)), self._clock.now()
         currents = [config.window.slice_at(now) for config in configs if config.window]
-        slices = {one: {label: list[Head]() for label in one.labels(now)} for one in selections}
+        slices: dict[Selection, Slices] = {
+            one: {label: [] for label in one.labels(now)} for one in selections
+        }
         places = [
             (one, label, piece, one.config.keys.piece(one.config.name, label, piece))
             for one, of in slices.items()

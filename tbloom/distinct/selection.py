@@ -1,4 +1,4 @@
-"""The part of a counter that is read: all of it, its newest slices, those of a period, or one slice."""
+"""The slices of a counter that are read: all, the newest ones, or a single one."""
 
 from __future__ import annotations
 

@@ -181,8 +181,7 @@ class SetVerbs(Countable):
         return MemberPages(self.counter.config, generation, ids)
 
     def _of_generation(self) -> Flow[tuple[str, BitMap]]:
-        """Return the mapping's generation from before the ids were read, and the ids. They mean the same members as long as it is
-        the same."""
+        """Return the mapping's generation, and the ids, which mean the same members as long as the mapping keeps this generation."""
         found = yield from self._reader.read(_selections_of(self.expression))
         mapping, *_ = (stored.mapping for stored in found.stored.values())  # all of one
         return mapping, _value(self.expression, found)

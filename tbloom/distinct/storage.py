@@ -1,4 +1,4 @@
-"""Clears what counters and their mapping have stored."""
+"""Clear counters and mappings."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def clear_mapping(dispatcher: CountDispatcher) -> Flow[None]:
 
 
 def _clear(dispatcher: CountDispatcher, call: Call) -> Flow[bool]:
-    """Make a call that clears something. Return False if something is left to sweep."""
+    """Make a call that clears. Return False if something is left to sweep."""
     [[status, payload]] = yield from request([call])
     if status not in (Status.OK, Status.IN_USE):
         raise refusal(dispatcher.config, status, payload)
@@ -79,7 +79,7 @@ def _sweep(config: CounterConfig, now: int) -> Flow[None]:
 
 
 def _sweep_mapping(config: CounterConfig, now: int) -> Flow[str]:
-    """Delete the pieces of the mapping's former counters and the buckets of its former layout, and return that one's generation."""
+    """Delete the pieces of the mapping's former counters and the buckets of its former layout. Return this layout's generation."""
     keys, former = config.keys, (config.keys.forgotten(), config.keys.forgotten_counters())
     directory = yield from read_directory(config.mapping or config.name, former[0])
     [names] = yield from request([Call(("HKEYS", former[1]))])

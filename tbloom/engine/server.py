@@ -34,10 +34,15 @@ class ServerClock:
         self._ahead = server_ms - time.monotonic_ns() // 1_000_000
 
 
+def server_time(config: StoreConfig) -> Flow[int]:
+    """Return the time of the store's server (ms); in a cluster, that of the node with its first key."""
+    [[seconds, microseconds]] = yield from request([Call(("TIME",), config.keys.root)])
+    return int(seconds) * 1000 + int(microseconds) // 1000
+
+
 def ask_time(config: StoreConfig, clock: ServerClock) -> Flow[None]:
     """Read the server's time, and set the clock to it."""
-    [[seconds, microseconds]] = yield from request([Call(("TIME",), config.keys.root)])
-    clock.learn(int(seconds) * 1000 + int(microseconds) // 1000)
+    clock.learn((yield from server_time(config)))
 
 
 def check_stored(config: StoreConfig) -> Flow[None]:

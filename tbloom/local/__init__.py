@@ -2,11 +2,11 @@
 
 ::
 
-    contents.py  the parameters, the layouts, and which parts there are
+    contents.py  parameters, layouts, and the list of parts
     memory.py    a store in memory
-    file.py      a store in a file: its format, and the order that survives a crash
-    shard.py     the parts of one shard's live slices, and where an item's bits are in them
-    protocol.py  what the verbs do
+    file.py      a store in a file: its format, and the order of writes that survives a crash
+    shard.py     the parts of one shard's live slices, and an item's bits in them
+    protocol.py  the work of the verbs
     merging.py   merge()
     info.py      info()
     verbs.py     the verbs, each declared once

@@ -1,4 +1,4 @@
-"""The contents of a filter without a server, except its bits: what Redis would keep in keys."""
+"""The contents of a filter without a server, except its bits: parameters, layouts and the list of parts."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ class PartEntry(NamedTuple):
 
     #: When its slice leaves the window (ms).
     expires: int
-    #: Its bytes, the count included.
+    #: Its size (bytes), the count included.
     size: int
     #: Where it begins in a file.
     offset: int = 0
 
 
 class LayoutEntry(NamedTuple):
-    """A shard's layout, and when it can go (ms)."""
+    """A shard's layout, and when it expires (ms)."""
 
     text: str
     expires: int
@@ -35,7 +35,7 @@ class Contents:
     expires: int = 0
     layouts: dict[int, LayoutEntry] = field(default_factory=dict)
     parts: dict[str, PartEntry] = field(default_factory=dict)
-    #: Grows when the filter is cleared.
+    #: Increases whenever the filter is cleared.
     epoch: int = 0
 
     def parameters(self, now: int) -> str:
@@ -48,7 +48,7 @@ class Contents:
         return entry.text if entry and now < entry.expires else ""
 
     def copy(self, now: int) -> Contents:
-        """Return a copy to change and save, without what has left the window."""
+        """Return a copy to change and save, without the layouts and parts that have expired."""
         return Contents(
             self.stored,
             self.expires,
@@ -62,7 +62,7 @@ class Contents:
         return Contents(epoch=self.epoch + 1)
 
     def keep(self, stored: str, expires: int) -> None:
-        """Store the parameters, or extend their lifetime."""
+        """Set the parameters, and extend their lifetime. Parameters that differ from the old ones clear the filter."""
         if stored != self.stored:
             self.layouts, self.parts, self.expires = {}, {}, 0
             self.epoch += bool(self.stored)
@@ -82,7 +82,7 @@ class Contents:
 
     @classmethod
     def from_text(cls, text: str) -> Contents:
-        """Return the contents of a text that ``to_text`` has made."""
+        """Return the contents in a text of ``to_text``."""
         stored, expires, layouts, parts, epoch = json.loads(text)
         return cls(
             stored,

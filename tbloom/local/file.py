@@ -9,7 +9,7 @@
     4096  regions, each at a multiple of 4096: parts (see ``parts``), and the two directories
           (the text of ``contents``)
 
-A file is changed under an exclusive lock, and read under a shared one (``flock``), which needs no right to write.
+Processes change a file under an exclusive lock, and read it under a shared one (``flock``), which needs no right to write.
 
 **Crash order.** A change of the directory first writes zeros where new parts will be: then a full disk is an OSError now,
 and no SIGBUS later. Next it writes the other directory and its slot, and last the sequence number, one word. A process
@@ -171,7 +171,7 @@ class FileStore(Store):
         )
 
     def _begin_file(self) -> None:
-        """Write the head of an empty file, unless it is only read. Raise ConfigError if tbloom did not write the file."""
+        """Write the head of an empty file, unless it is read only. Raise ConfigError if the file is another program's."""
         size = os.fstat(self._fd).st_size
         head = os.pread(self._fd, GRID, 0)
         is_empty = (

@@ -31,7 +31,7 @@ class Store(ResetsInChild):
 
     @property
     def guard(self) -> Lock:
-        """Return what locks out other threads. Raise TBloomError in a signal handler that interrupts its own thread within the guard."""
+        """Return the lock of this process' threads. Raise TBloomError in a signal handler that has interrupted its holder."""
         if self._guard._is_owned():  # noqa: SLF001 - as threading.Condition asks
             raise TBloomError(
                 "a signal handler can't use a LocalBloom that is in use by the code that it interrupts"
@@ -85,7 +85,7 @@ class MemoryStore(Store):
     def save(self, contents: Contents) -> None:
         """Replace the contents."""
         before = self._bytes if contents.epoch == self.contents.epoch else {}
-        # Made before anything changes: memory may be short.
+        # First of all, because memory may not suffice.
         self._bytes = {
             key: before[key] if key in before else bytearray(part.size)
             for key, part in contents.parts.items()

@@ -1,4 +1,4 @@
-"""``merge``: the items of other filters with the same parameters, by OR of their bits."""
+"""``merge``: add the items of other filters with the same parameters, by OR of their bits."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def merge(protocol: Protocol, others: list[Protocol]) -> None:
         merged = own = _copies(protocol, now)
         for copies in found:
             merged = {
-                place: _joined(protocol, parts, copies.get(place, []))
+                place: _merged(protocol, parts, copies.get(place, []))
                 for place, parts in merged.items()
             }
         changed = {place: parts for place, parts in merged.items() if parts != own[place]}
@@ -64,22 +64,22 @@ def _copies(protocol: Protocol, now: int) -> _Copies:
     }
 
 
-def _joined(protocol: Protocol, own: list[_Copy], others: list[_Copy]) -> list[_Copy]:
-    """Return the parts of a slice, joined with those of another filter.
+def _merged(protocol: Protocol, own: list[_Copy], others: list[_Copy]) -> list[_Copy]:
+    """Return the parts of a slice, merged with those of another filter.
 
-    A part is united with one of the same size that has room for both; otherwise it becomes a further part.
+    A part is merged into one of the same size with room for both. If there is none, it becomes a further part.
     """
     parts, config = [*own], protocol.config
     for other in others:
         same_size = [(number, part) for number, part in enumerate(parts) if part.size == other.size]
-        both = [(number, part.items, _both(part, other)) for number, part in same_size]
+        unions = [(number, part.items, _union(part, other)) for number, part in same_size]
         fitting = [
             (one.items - items, number, one)
-            for number, items, one in both
+            for number, items, one in unions
             if one.items <= max(items, other.items, one.size.capacity)
         ]
         if fitting:
-            # The one that has most of its items already. Otherwise filters that merge each other repeatedly would get ever more parts.
+            # The part that gets the fewest new items, so that filters that merge each other repeatedly don't get ever more parts.
             _, number, parts[number] = min(fitting)
         elif parts and not config.grow:
             raise FilterFull(config.name, config.first_capacity)
@@ -92,7 +92,7 @@ def _joined(protocol: Protocol, own: list[_Copy], others: list[_Copy]) -> list[_
     return parts
 
 
-def _both(one: _Copy, other: _Copy) -> _Copy:
+def _union(one: _Copy, other: _Copy) -> _Copy:
     """Return the union of two parts of one size.
 
     The number of items is estimated from the bits: the share that is not set is e^(-items * hashes / bits).

@@ -1,4 +1,4 @@
-"""The verbs of a filter without a server.
+"""The work of the verbs of a filter without a server.
 
 Items get the answers of a filter on Redis, false positives included. A call with many items is cut into batches, each
 under the store's lock, so that other threads and processes get their turn.
@@ -26,7 +26,7 @@ from tbloom.local.memory import Store
 from tbloom.local.shard import Part, Shard, key_of, part_bytes, part_of, parts_of
 from tbloom.window import Period
 
-#: The items of a batch, which is done under one lock.
+#: The most items of a batch.
 _MAX_BATCH = 2500
 
 
@@ -63,8 +63,8 @@ class Protocol:
                         place = shard.place_of(digest, within)
                         if place is None:
                             continue
-                        part = self._part_for_one(now, shard)
-                        # Noted before its bits are set: only an item with a pending answer is added again after an
+                        part = self._part_with_room(now, shard)
+                        # Before its bits are set, because only an item with a pending answer is added again after an
                         # interrupt.
                         new.append(digest)
                         part.add(place)
@@ -174,7 +174,7 @@ class Protocol:
             shard = self._shard(now, number, age)
         return shard
 
-    def _part_for_one(self, now: int, shard: Shard) -> Part:
+    def _part_with_room(self, now: int, shard: Shard) -> Part:
         """Return the newest part with room for an item, created if it is missing. If the item fills it, add a further part."""
         part, capacity, grow = shard.newest, shard.size.capacity, self.config.grow
         items = part.items if part else 0

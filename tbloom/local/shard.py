@@ -18,7 +18,7 @@ from tbloom.local.memory import Store
 if TYPE_CHECKING:
     from tbloom.bloom.layout import Part as PartSize
 
-#: Of a part, before its first row: the number of its items.
+#: The bytes of a part before its first row: the number of its items.
 HEADER_BYTES = 8
 #: An item's bits in its block: for each row the byte, and the bit's value in it.
 Bits = list[tuple[int, int]]
@@ -125,7 +125,7 @@ class Shard:
         #: For each slice, newest first: the number of parts of it and all newer slices.
         self._ends = [*accumulate(len(layout.parts(of)) for of in labels)]
         label, first = labels[age], self._ends[age - 1] if age else 0
-        #: The layout once the newest part is full.
+        #: The layout to store when the newest part is full.
         self.grown: str = layout.grown(label, labels) if current.config.grow else ""
         newest_first = [
             part for of in labels for part in reversed(parts_of(store, current, of, number))

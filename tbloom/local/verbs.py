@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class LocalVerbs:
-    """The common base of both classes. Verbs are flows of one step, which sends nothing (see ``tbloom.engine.methods``)."""
+    """The common base of both classes. Each verb is a flow that does its work in one step and sends nothing."""
 
     @takes(Parameters, "path", "name", "readonly")
     def __init__(
@@ -162,4 +162,4 @@ def answer_of(flow: Flow[T]) -> T:
     except StopIteration as stop:
         answer: T = stop.value
         return answer
-    raise AssertionError("a flow of this room has one step")
+    raise AssertionError("a flow of LocalBloom has one step")

@@ -281,6 +281,25 @@ def test_the_page_has_the_figures(url: str, name: str) -> None:
     assert [] == re.findall(r"url\(|@import", html)
 
 
+def test_the_page_of_a_filter_without_a_window_says_that_it_never_forgets(
+    url: str, name: str
+) -> None:
+    with TimeBloom.from_url(url, name, granularity=None) as seen:
+        seen.add("a")
+    text = _text(_report(url, name))
+    assert f"{name} never forgets Items remembered 1" in text
+    assert "Window never forgets Capacity of a slice grows Error rate promised" in text
+    assert "None" not in text
+
+
+def test_fill_ratios_have_the_same_digits_on_the_line_and_on_the_axis(url: str, name: str) -> None:
+    with TimeBloom.from_url(url, name, capacity=1000, slices=3) as seen:
+        seen.add_many(map(str, range(900)))
+    assert re.search(
+        r"Fill ratio at capacity: \d\d\.\d % 40 % 30 % 20 % 10 % 0", _text(_report(url, name))
+    )
+
+
 def test_the_name_of_a_filter_adds_no_html(url: str, name: str) -> None:
     """A filter's name can't add HTML to the page."""
     for suffix in (HOSTILE, "other"):

@@ -17,6 +17,8 @@ from tests.helpers.making import made_once, missing
 
 pytestmark = pytest.mark.check
 ROOT = Path(__file__).parents[2]
+#: What ``tbloom report`` writes about an example.
+REPORT = "example-report.html"
 #: What a browser fetches by itself.
 FETCHED = re.compile(
     r"<(?:script|img|source|iframe)\b[^>]*? src=\"?([^\" >]+)|<link\b(?![^>]*canonical)[^>]*? href=\"?([^\" >]+)"
@@ -40,7 +42,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def pages(site: Path) -> dict[Path, str]:
-    found = (path for path in site.rglob("*.html") if path.name != "404.html")
+    found = (path for path in site.rglob("*.html") if path.name not in ("404.html", REPORT))
     return {path.relative_to(site): path.read_text(encoding="utf-8") for path in found}
 
 
@@ -65,6 +67,14 @@ def test_nothing_is_fetched_from_elsewhere(site: Path, pages: dict[Path, str]) -
     for style in site.rglob("*.css"):
         text = style.read_text(encoding="utf-8")
         assert [] == re.findall(r"(?:url\(|@import )['\"]?(?:https?:)?//", text), style.name
+
+
+def test_an_example_of_a_report_is_shown(site: Path, pages: dict[Path, str]) -> None:
+    assert f'src="{REPORT}"' in pages[Path("monitoring.html")]
+    report = (site / REPORT).read_text(encoding="utf-8")
+    titles = re.findall(r"<figcaption><strong>(.*?)</strong>", report)
+    assert ["Items", "Error rate", "Fill ratio", "Memory"] == titles
+    assert re.findall(r"(\d+) parts", report) == ["2"]
 
 
 def test_the_search_works_from_a_folder(site: Path, tmp_path: Path) -> None:

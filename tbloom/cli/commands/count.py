@@ -11,12 +11,13 @@ from typing import Any, BinaryIO
 import click
 from redis import ResponseError
 
-from tbloom.cli.commands.counters import PARAMETERS, Counters, instant_of, of_mapping
+from tbloom.cli.commands.counters import Counters, instant_of, of_mapping
 from tbloom.cli.kit import filters, formats, options, output, progress, streams
 from tbloom.cli.kit.command import Group
 from tbloom.cli.kit.errors import CommandError
 from tbloom.cli.kit.filters import Server
 from tbloom.distinct import CounterInfo
+from tbloom.distinct.config import PARAMETERS
 from tbloom.engine.flow import text
 from tbloom.errors import TBloomError
 
@@ -106,7 +107,7 @@ for _verb, _help in (
     @of_mapping
     @options.as_json
     def combine(counters: Counters, names: tuple[str, ...]) -> None:
-        """Print a number."""
+        """Print the number of members in the combination."""
         first, *others = map(counters.operand, names)
         verb = click.get_current_context().info_name
         number = getattr(first, f"count_{verb}")(*others)

@@ -13,20 +13,17 @@ from tbloom.cli.kit import filters, options
 from tbloom.cli.kit.errors import CommandError
 from tbloom.cli.kit.filters import Server
 from tbloom.distinct import DistinctCounter, MemberSet
-from tbloom.distinct.config import CounterConfig, from_stored
+from tbloom.distinct.config import INTEGERS, PARAMETERS, CounterConfig, from_stored
 from tbloom.distinct.keys import MappingKeys
 from tbloom.distinct.selection import At
 from tbloom.engine.flow import text
 from tbloom.engine.keys import DEFAULT_MAPPING, check_name
 from tbloom.engine.parameters import read_stored
-
-#: The parameters of a counter with slices.
-PARAMETERS = ("granularity", "slices", "tz")
-_INTEGERS = filters.COUNTERS[1]
+from tbloom.engine.server import server_time
 
 
 def of_mapping(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the options --url and --mapping, and the counters of the mapping."""
+    """Add the options --url and --mapping, and pass the mapping's counters as the first argument."""
 
     @wraps(command)
     def opened(*, server: Server, mapping: str, **given: Any) -> Any:
@@ -72,7 +69,7 @@ class Counters:
         """Return the counter with these parameters; one of integers if that is what the mapping belongs to."""
         stored = read_stored(self.server.stored(self.mapping) or "")
         own["prefix"] = self.server.prefix
-        if stored.get("kind") == _INTEGERS:
+        if stored.get("kind") == INTEGERS:
             return DistinctCounter(self.server.client, name, None, **own)
         keep = keep_members or stored.get("keep_members") is True
         return DistinctCounter(self.server.client, name, self.mapping, keep_members=keep, **own)
@@ -108,7 +105,7 @@ class Counters:
         window = counter.config.window
         if window is None:
             raise CommandError(f"{word!r}: the counter {name!r} has no slices")
-        live = [slice.label for slice in window.live(self.server.now(self._keys.root))]
+        live = [slice.label for slice in window.live(counter.run(server_time(counter.config)))]
         if label not in live:
             raise CommandError(f"{word!r}: expected a slice from {live[0]} to {live[-1]}")
         return counter.slice(label)
@@ -118,7 +115,7 @@ class Counters:
         entry = self._entry(name)
         if entry is not None:
             return self.of_entry(name, entry)
-        if self.mapping == DEFAULT_MAPPING and self.server.kind(name) == _INTEGERS:
+        if self.mapping == DEFAULT_MAPPING and self.server.kind(name) == INTEGERS:
             return Counters(self.server, name).find(name)
         return None
 
@@ -128,7 +125,7 @@ class Counters:
 
 
 def instant_of(config: CounterConfig, word: str) -> At:
-    """Return the day, the instant or the slice's label in a word. An instant without a zone is in the counter's."""
+    """Return the day, the instant or the slice's label in a word. An instant without a zone is in the zone of the counter."""
     with suppress(ValueError):
         return date.fromisoformat(word) if "-" in word else word
     try:

@@ -19,8 +19,8 @@ def doctor() -> int:
     Run it in the project's folder. Exit code 1: something is wrong, such as an add-on that is off. A note, about a Scrapy or
     redis-py that is newer than tbloom's tests know, is no fault.
     """
-    from tbloom.scrapy.compat import untested_versions  # noqa: PLC0415 - the same
-    from tbloom.scrapy.extras import doctor as project  # noqa: PLC0415 - needs Scrapy
+    from tbloom.scrapy.compat import untested_versions  # noqa: PLC0415 - needs Scrapy
+    from tbloom.scrapy.extras import doctor as project  # noqa: PLC0415 - the same
 
     try:
         settings = project.project_settings()

@@ -1,4 +1,4 @@
-"""``tbloom export``: writes a filter into a file; ``tbloom restore``: restores it from there (``tbloom/bloom/transfer.py``)."""
+"""``tbloom export`` and ``tbloom restore``: write a filter into a file, and restore it (``tbloom/bloom/transfer.py``)."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from tbloom.cli.kit import filters, formats, options, output, progress, streams
 from tbloom.cli.kit.command import Command
 from tbloom.cli.kit.errors import CommandError
 from tbloom.cli.kit.filters import Server
+from tbloom.engine.server import server_time
 
 
 @click.command("export", cls=Command, example="tbloom export news news.tbloom")
@@ -52,7 +53,7 @@ def restore(file: str, server: Server, name: str | None, *, replace: bool) -> No
         manifest = archive.manifest
         config = from_stored(name or manifest.name, manifest.parameters, prefix=server.prefix)
         seen = filters.of_config(server.client, config)
-        parts = archive.live_parts(config, transfer.server_time(seen))
+        parts = archive.live_parts(config, seen.run(server_time(config)))
         old = None if server.stored(config.name) is None else server.filter(config.name)
         if old is not None and not replace:
             raise CommandError(

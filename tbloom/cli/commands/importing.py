@@ -25,7 +25,7 @@ from tbloom.engine.flow import text
 _SCRAPY_REDIS = "tbloom.scrapy.fingerprinter.ScrapyRedisFingerprinter"
 #: Fingerprints per batch; per SSCAN, they take less than a millisecond of the server's time.
 _AT_ONCE = 1000
-#: The length in front of each fingerprint in the requests.seen of Scrapy 2.19 and later; what is longer is none (bytes).
+#: The bytes of the length before each fingerprint in requests.seen since Scrapy 2.19, and the longest that is plausible.
 _LENGTH_BYTES, _LONGEST = 2, 1024
 _HEX_DIGITS = b"0123456789abcdefABCDEF"
 _HEX = re.compile(rb"([0-9a-fA-F]{2})*")
@@ -64,12 +64,11 @@ def command(
 ) -> None:
     """Import what scrapy-redis or Scrapy has seen, or a file.
 
-    Such as the requests in the set of scrapy-redis' dupefilter. The same import a second time adds nothing, so that an
-    interrupted one can be started again.
+    The same import a second time adds nothing. So an interrupted import can be started again.
     """
     if sum(source is not None for source in (from_set, from_seen, from_lines)) != 1:
         raise CommandError("expected one of --from-set, --from-seen, --from-lines")
-    given, other = options.new(parameters), None
+    given, other = options.creation_parameters(parameters), None
     with ExitStack() as stack:
         # The source is opened first, so that a wrong name changes nothing.
         if from_set is not None:
@@ -138,9 +137,9 @@ def _members(server: Server, key: str) -> Batches:
 
 
 def _seen_file(stack: ExitStack, path: str) -> Batches:
-    """Return the fingerprints in Scrapy's requests.seen, or the one in a JOBDIR. Before Scrapy 2.19, it has lines of hex digits.
+    """Return the fingerprints in Scrapy's requests.seen, or in that of a JOBDIR. Before Scrapy 2.19, it has lines of hex digits.
 
-    A last fingerprint that was cut off is left out, as by Scrapy.
+    Like Scrapy, leave out a last fingerprint that was cut off.
     """
     found = Path(path) / "requests.seen" if Path(path).is_dir() else Path(path)
     if not found.exists():
@@ -160,7 +159,7 @@ def _hex_lines(file: BinaryIO) -> Iterator[bytes]:
 
 
 def _records(file: BinaryIO) -> Iterator[bytes]:
-    """Yield fingerprints, each of which has its length in front of it."""
+    """Yield fingerprints, which are stored after their lengths."""
     number = 0
     while len(head := file.read(_LENGTH_BYTES)) == _LENGTH_BYTES:
         size, number = int.from_bytes(head, "big"), number + 1

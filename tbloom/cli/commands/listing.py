@@ -1,4 +1,4 @@
-"""``tbloom list``, ``info`` and ``clear``: filters as a table, as JSON, and as advice to their owner."""
+"""``tbloom list``, ``info`` and ``clear``; filters as text and JSON, with advice to their owner."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tbloom.cli.kit.filters import Info, Server
 from tbloom.cli.kit.output import sentence, table, warnings
 from tbloom.exact import ExactInfo
 
-#: Up to this times the promised error rate, a filter keeps its promise.
+#: An error rate of up to this many times the promised one counts as kept.
 KEPT = 1.1
 #: How full the current slice is (0 to 1) when a filter that doesn't grow warns.
 _NEARLY_FULL = 0.95
@@ -137,11 +137,15 @@ def as_text(info: FilterInfo | ExactInfo, *, empty: bool) -> str:
     return "\n".join([*lines, *warnings(advice(info))])
 
 
+def window_text(info: FilterInfo) -> str:
+    """Return the window in words: ``7 slices of a day (UTC)``."""
+    if info.granularity is None:
+        return "never forgets"
+    period = formats.PERIODS.get(info.granularity, info.granularity)
+    return f"{formats.counted(len(info.slices), 'slice')} of {period} ({info.tz})"
+
+
 def _parameters(info: FilterInfo) -> str:
-    window = "never forgets"
-    if info.granularity is not None:
-        period = formats.PERIODS.get(info.granularity, info.granularity)
-        window = f"{formats.counted(len(info.slices), 'slice')} of {period} ({info.tz})"
     made_for = "each slice made for as many items as the last one held"
     if info.capacity is not None:
         hashes = "1 hash" if info.hashes == 1 else f"{info.hashes} hashes"
@@ -150,7 +154,7 @@ def _parameters(info: FilterInfo) -> str:
         made_for = "grows"
     claims = f", {formats.counted(info.claims, 'claim')}" if info.claims else ""
     rate = formats.rate(info.promised_error_rate)
-    return f"{info.name}: {window}, {made_for}, error rate at most {rate}{claims}"
+    return f"{info.name}: {window_text(info)}, {made_for}, error rate at most {rate}{claims}"
 
 
 def _table(info: FilterInfo, slices: list[SliceInfo]) -> str:

@@ -1,5 +1,4 @@
-"""``tbloom add`` and ``tbloom check``: lines that are new, or seen; ``tbloom rate``: how often items that were never added
-are taken for seen."""
+"""``tbloom add`` and ``check``, which print the lines that are new or seen; ``tbloom rate``, which measures false positives."""
 
 from __future__ import annotations
 
@@ -19,9 +18,9 @@ from tbloom.cli.kit.command import Command
 from tbloom.cli.kit.errors import CommandError
 from tbloom.cli.kit.filters import Server
 
-#: Items in a request: a millisecond or two of the server's time.
+#: Items in a request, which take a millisecond or two of the server's time.
 _SAMPLED_AT_ONCE = 1000
-#: Of the standard normal distribution: for a confidence of 95 %.
+#: The quantile of the standard normal distribution for a confidence of 95 %.
 _Z = 1.96
 _lookup = options.all_of(
     options.name,
@@ -51,7 +50,7 @@ def add(
 ) -> int:
     """Add the lines of files, and print the new ones."""
     own = {"retry_for": filters.RETRY_FOR, "secret": secret}
-    filter = server.open_or_create(name, options.new(parameters), **own)
+    filter = server.open_or_create(name, options.creation_parameters(parameters), **own)
     filter.expect(streams.lines_in(files))
 
     def ask(items: list[bytes]) -> Iterator[bytes]:
@@ -124,9 +123,9 @@ def _run(
     kind: str,
     line: str = "",
 ) -> int:
-    """Print what ``ask`` answers to the lines of the files, and return the number of printed lines.
+    """Print what ``ask`` returns for the files' lines, batch by batch, and return the number of printed lines.
 
-    ``line`` names a printed line that may not get lost.
+    If ``line`` is given, output that can't be printed is an error, which calls a line by this name.
     """
     printed = total = 0
     lines = streams.lines_in(files)
@@ -139,7 +138,7 @@ def _run(
                         with filters.announcing_waits():
                             wanted.extend(ask(items))
                     finally:
-                        # Also after an error: an item that was added is never answered new again.
+                        # After an error too: an item that was added is never new again.
                         streams.write(b"".join(item + b"\n" for item in wanted), line)
                     printed += len(wanted)
                     total += len(items)
@@ -151,7 +150,7 @@ def _run(
 
 
 def _dated(item: bytes, period: Period) -> bytes:
-    """Return an item after its slice."""
+    """Return a line of the slice's label, start and end, and the item."""
     times = [at.isoformat() if at else "" for at in (period.start, period.end)]
     return "\t".join([period.label, *times, ""]).encode() + item
 

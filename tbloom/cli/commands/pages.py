@@ -19,12 +19,12 @@ from tbloom.cli.kit.errors import CommandFailed
 
 #: A little more than a page may have.
 _MOST_BYTES = (1 << 30) + 1
-#: Commands that warn of pages that they can't read, and go on.
+#: Commands that continue after pages that they can't read.
 _WARNING = {"ls", "import", "export", "rebuild"}
 
 
 class _Warnings(logging.Handler):
-    """Print warnings of the store on stderr, and counts them."""
+    """Print warnings of the store on stderr, and count them."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)

@@ -17,11 +17,11 @@ from tbloom.cli.kit.errors import CommandError
 from tbloom.errors import ConfigError
 
 #: Memory of a fingerprint of 40 hex digits in Redis 7.0: as a member of a set, and as a key with a TTL.
-#: Measured: docs/benchmarks.md, "Memory and mistakes".
+#: Measured: docs/benchmarks.md, "Memory and false positives".
 _SET_BYTES, _KEY_BYTES = 97, 134
-#: Bytes that Redis adds to a string's own, in the same allocation.
+#: Bytes that Redis adds to a string, in the same allocation.
 _KEY_OVERHEAD = 10
-#: More items than any filter may have.
+#: More items than a filter may have.
 _MOST = 1 << 50
 #: The items per slice of a plan that is given no capacity.
 _EXAMPLE = 1_000_000

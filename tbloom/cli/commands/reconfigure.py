@@ -1,4 +1,4 @@
-"""``tbloom reconfigure``: gives a filter other parameters, and keeps what it has seen."""
+"""``tbloom reconfigure``: give a filter other parameters, and keep what it has seen."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ def _changed(old: Config, given: dict[str, Any]) -> Config:
     """Return the old parameters with the ``given`` ones in their place."""
     known: dict[str, Any] = {**filters.parameters_of(old)}
     del known["bits"], known["hashes"]
-    # A size that follows from the old parameters gives way to that of the new ones.
-    usual = configure(old.name, **known)
-    if (old.bits, old.hashes) != (usual.bits, usual.hashes):
+    # Bits and hashes are computed from the new parameters, unless they were chosen.
+    computed = configure(old.name, **known)
+    if (old.bits, old.hashes) != (computed.bits, computed.hashes):
         known["hashes"] = old.hashes
         if None not in (old.capacity, given.get("capacity", old.capacity)):
             known["bits"] = old.bits  # without a capacity, each slice has a size of its own

@@ -1,4 +1,4 @@
-"""``tbloom metrics``: serves the metrics of filters to Prometheus; ``tbloom report``: an HTML page about them, in one file."""
+"""``tbloom metrics``, which serves metrics to Prometheus, and ``tbloom report``, which writes an HTML page."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import click
 
 from tbloom.bloom.info import FilterInfo
 from tbloom.bloom.sizing import slice_rate
-from tbloom.cli.commands.listing import KEPT, advice
+from tbloom.cli.commands.listing import KEPT, advice, window_text
 from tbloom.cli.kit import filters, formats, options, output, streams
 from tbloom.cli.kit.command import Command
 from tbloom.cli.kit.errors import CommandError
@@ -56,12 +56,12 @@ def metrics(names: tuple[str, ...], server: Server, port: int, host: str, every:
 
     # A wrong name is an error now; later it would only be tbloom_filter_up.
     list(map(server.filter, names))
-    # Half a million samples a scrape, of ten thousand filters: Python would look for cycles after each 700.
+    # A scrape of ten thousand filters makes half a million samples. By default, Python looks for cycles after each 700 objects.
     gc.set_threshold(100_000)
     registry = prometheus.CollectorRegistry()
     registry.register(
         FilterCollector.reading(
-            # Their parameters are read at each scrape: they may change.
+            # Read the parameters at each scrape, because they may change.
             lambda: server.infos(names or server.names(filters.WITH_SLICES)),
             every,
             names,
@@ -72,7 +72,7 @@ def metrics(names: tuple[str, ...], server: Server, port: int, host: str, every:
     except (OSError, UnicodeError) as error:
         why = getattr(error, "strerror", None) or error
         raise CommandError(f"--host {host} --port {port}: {why}") from None
-    # The collector's log, on stderr: the begin and the end of an outage.
+    # The collector logs when an outage begins and ends.
     logging.basicConfig(format="tbloom: %(message)s")
     logging.getLogger("tbloom").setLevel(logging.INFO)
     with suppress(KeyboardInterrupt):
@@ -104,24 +104,13 @@ def report(names: tuple[str, ...], server: Server, file: str) -> int:
             infos.append(info)
         elif names:
             raise info if isinstance(info, Exception) else server.exact_filter_error(name)
-        else:  # it was not asked for
+        else:  # of a filter that was not named
             _, code = output.readable([(name, info)])
     if code and not infos:
         return code
     if not infos:
         raise CommandError(f"no filters on {server.place}")
-    page = output.page(
-        "report.html",
-        filters=infos,
-        server=server.place,
-        made=datetime.now(UTC),
-        version=__version__,
-        advice=advice,
-        charts=charts,
-        dates=dates,
-        periods=formats.PERIODS,
-        max_rows=_MAX_ROWS,
-    )
+    page = report_page(infos, server.place)
     with streams.writing(file) as opened:
         opened.write(page)
     if file != "-":
@@ -129,22 +118,39 @@ def report(names: tuple[str, ...], server: Server, file: str) -> int:
     return code
 
 
+def report_page(filters: list[FilterInfo], server: str) -> bytes:
+    """Return an HTML page about filters of this server."""
+    return output.page(
+        "report.html",
+        filters=filters,
+        server=server,
+        made=datetime.now(UTC),
+        version=__version__,
+        advice=advice,
+        charts=charts,
+        dates=dates,
+        window=formats.window,
+        window_text=window_text,
+        max_rows=_MAX_ROWS,
+    )
+
+
 class Chart(NamedTuple):
-    """A value of each slice, oldest first, as bars; and a line to compare them with, if there is one."""
+    """A bar chart with a value of each slice, oldest first, and perhaps a line to compare them with."""
 
     title: str
     values: list[float]
-    #: Writes a value; and a tick of the axis.
+    #: The formats of a value and of a tick on the axis.
     written: Callable[[float], str]
     tick: Callable[[float], str]
     line_name: str = ""
     line: float | None = None
-    #: The smallest distance of two ticks, of which others are multiples; None: any.
+    #: Ticks are multiples of it, if it is given.
     unit: int | None = None
 
     @property
     def is_line_shown(self) -> bool:
-        """Whether the line is drawn: no bar could be seen below one that is more than ten times as high."""
+        """Whether the line is drawn. Bars of less than a tenth of its height could not be seen."""
         highest = max(self.values)
         return self.line is not None and (not highest or self.line <= _MOST_ABOVE * highest)
 
@@ -163,7 +169,7 @@ class Chart(NamedTuple):
         return [n * step for n in range(math.ceil(highest / step) + 1)]
 
     def over(self, value: float) -> float:
-        """Return what of a bar is above the line; 0 if it is not well above."""
+        """Return by how much a bar is above the line; 0 unless it is clearly above."""
         line = value if self.line is None else self.line
         return value - line if value > KEPT * line else 0
 
@@ -190,8 +196,8 @@ def charts(info: FilterInfo) -> list[Chart]:
         Chart(
             "Fill ratio",
             fills,
-            "{:.3%}".format,
-            lambda ratio: f"{100 * ratio:.3g} %",
+            _percent,
+            _percent,
             "at capacity",
             full,
         ),
@@ -212,6 +218,10 @@ def dates(info: FilterInfo) -> list[str]:
     if starts[-1] - starts[0] > _MOST_OF_A_YEAR:
         form = "%b %Y"
     return [at.strftime(form) for at in starts]
+
+
+def _percent(ratio: float) -> str:
+    return f"{100 * ratio:.3g} %"
 
 
 def _tick_of_bytes(size: float) -> str:

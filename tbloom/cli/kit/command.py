@@ -1,4 +1,4 @@
-"""What all commands are made of: an example, and errors that name the option or the argument."""
+"""The classes of commands: their help has an example, and their errors name the option or the argument."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tbloom.errors import ConfigError
 
 
 class _WithExample(click.Command):
-    """Its help ends with the extra that it needs, and an example."""
+    """A command whose help ends with the extra that it needs, and an example."""
 
     def __init__(self, name: str | None, *, example: str, **options: Any) -> None:
         super().__init__(name, epilog=f"Example: {example}", **options)
@@ -50,7 +50,7 @@ class Command(_WithExample):
         """Run the command. Errors about a parameter name its option or argument; an outage names the server."""
         server = ctx.params.get("server")
         try:
-            # No resource of the context, which click before 8.3 closes without telling it the error.
+            # Not a resource of the context: click before 8.3 closes these without the error.
             with server.named() if server else nullcontext():
                 return super().invoke(ctx)
         except ConfigError as error:

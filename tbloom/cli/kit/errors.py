@@ -17,16 +17,16 @@ VARIABLES = "TBLOOM_URL", "REDIS_URL"
 #: The environment variable with the prefix of keys.
 PREFIX = "TBLOOM_KEY_PREFIX"
 
-# Not the URL of a page, where an @ after the host is no password's.
+# Does not match the URL of a page, where an @ after the host follows no password.
 _MAY_HAVE_SECRETS = re.compile(
     r"(?!https?://[^@/?#]*([/?#]|$)).*(:.*@|password=|://)", re.DOTALL | re.IGNORECASE
 )
 
 
 def one_line(error: object, words: Iterable[str] = ()) -> str:
-    """Return the text of an error, in one line that no terminal takes for commands.
+    """Return the text of an error in one line, without control characters.
 
-    ``words``: those of the command line; URLs in them, and in the environment, are shown without passwords.
+    URLs that are in ``words``, the command line, or in the environment are shown without passwords.
     """
     text = str(error)
     if isinstance(error, OSError) and error.strerror:
@@ -54,6 +54,6 @@ class CommandError(Exception):
 
 
 class CommandFailed(CommandError):
-    """A failure that is no mistake of the user."""
+    """A failure that is not the user's mistake."""
 
     exit_code = FAILED

@@ -36,17 +36,17 @@ Info = FilterInfo | ExactInfo
 OUTAGES = (redis.ConnectionError, redis.TimeoutError, redis.exceptions.RedisClusterException)
 #: How long commands with many items retry a request (s). Commands that only read do not retry.
 RETRY_FOR = 30.0
-#: A call that takes longer (s) is one that is sent again.
+#: A call that takes longer (s) has failed and is retried.
 _SILENT = 1.0
 #: The kinds of stores that are no filters (docs/format.md): mappings of counters, and counters of integers.
 COUNTERS = ("mapping", "integers")
-#: The kind of a ``TimeBloom``, and of what no kind is known.
+#: The kind of a ``TimeBloom``, which has none stored.
 WITH_SLICES = ""
 
 
 @contextmanager
 def connect(url: str, option: str, prefix: str = "") -> Iterator[Server]:
-    """Yield the server, by a client without retries. ``option`` names what has the URL, for errors (see ``Server.named``)."""
+    """Yield the server, with a client that does not retry. ``option``, which gave the URL, is named in errors."""
     try:
         address, cluster = parse_url(url)
     except ConfigError as error:
@@ -77,7 +77,7 @@ def _named(url: str, option: str) -> Iterator[None]:
 
 @contextmanager
 def announcing_waits() -> Iterator[None]:
-    """Say on stderr that the server is waited for, once that is longer than any call takes."""
+    """Say on stderr that the command waits for the server, if the block takes longer than any call."""
     text = f"tbloom: the server does not answer; waiting up to {RETRY_FOR:g} s"
     timer = threading.Timer(_SILENT, output.say, [text])
     timer.daemon = True
@@ -95,13 +95,13 @@ class Server:
         self.client = client
         #: The text with which each key of the stores begins.
         self.prefix = prefix
-        #: Raises CommandError, which names the server, if it does not answer within the block.
+        #: Turns an outage within the block into a CommandError that names the server.
         self.named: Callable[[], AbstractContextManager[None]] = partial(_named, url, option)
         #: For messages: the URL without a password, and the prefix.
         self.place: str = without_secrets(url)
         if prefix:
             self.place += f" with the prefix {prefix!r}"
-        #: The parameters by their stored text, which many filters have in common.
+        #: The parameters by their stored text, which is the same for many filters.
         self._configs: dict[str, Config] = {}
 
     def stored(self, name: str) -> str | None:
@@ -175,12 +175,6 @@ class Server:
         if kinds:
             return [name for name, kind in found.items() if kind in kinds]
         return [name for name, kind in found.items() if kind not in COUNTERS]
-
-    def now(self, key: str) -> int:
-        """Return the server's time (ms); of a cluster, that of the node with the key."""
-        node = getattr(self.client, "get_node_from_key", None)
-        seconds, microseconds = self.client.time(**({"target_nodes": node(key)} if node else {}))
-        return int(seconds) * 1000 + int(microseconds) // 1000
 
     def _info(self, name: str) -> Flow[Info]:
         config = self._config(name, (yield from self._stored(name)))

@@ -52,7 +52,7 @@ def window(slices: int, granularity: str | None) -> str:
 
 
 def printable(text: str) -> str:
-    """Return foreign text, with the terminal's control characters escaped."""
+    """Return text with control characters escaped, because a terminal would obey them."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

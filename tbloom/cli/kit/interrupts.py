@@ -9,21 +9,21 @@ from typing import Any
 
 
 def _signals() -> list[signal.Signals]:
-    """Return the signals that end a command: not those that nohup, or a shell in the background, has it ignore."""
+    """Return the signals that end a command, except those that it ignores (as nohup and background shells make it do)."""
     names = ("SIGINT", "SIGTERM", "SIGHUP")  # Windows has no SIGHUP
     found = [getattr(signal, name) for name in names if hasattr(signal, name)]
     return [number for number in found if signal.getsignal(number) is not signal.SIG_IGN]
 
 
 def as_ctrl_c() -> None:
-    """Make each of the signals raise KeyboardInterrupt."""
+    """Make each signal that ends a command raise KeyboardInterrupt."""
     for number in _signals():
         signal.signal(number, _interrupt)
 
 
 def _interrupt(*_: Any) -> None:
-    """Raise KeyboardInterrupt. Another Ctrl-C kills; other signals are ignored then, because a terminal that is closed sends
-    SIGHUP twice, by the kernel and by the shell."""
+    """Raise KeyboardInterrupt. From then on, another Ctrl-C kills, and other signals are ignored: when a terminal is closed,
+    the kernel and the shell send a SIGHUP each."""
     for number in _signals():
         signal.signal(number, signal.SIG_DFL if number == signal.SIGINT else signal.SIG_IGN)
     raise KeyboardInterrupt
@@ -32,12 +32,12 @@ def _interrupt(*_: Any) -> None:
 @contextmanager
 def step() -> Iterator[None]:
     """Delay signals within a step: the first raises KeyboardInterrupt at its end, a second Ctrl-C at once."""
-    came = set[int]()
+    received = set[int]()
 
     def note(number: int, _frame: Any) -> None:
-        if number == signal.SIGINT and number in came:
+        if number == signal.SIGINT and number in received:
             raise KeyboardInterrupt
-        came.add(number)
+        received.add(number)
 
     before = {number: signal.signal(number, note) for number in _signals()}
     try:
@@ -45,5 +45,5 @@ def step() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-    if came:
+    if received:
         _interrupt()

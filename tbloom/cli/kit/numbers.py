@@ -25,7 +25,7 @@ def count(text: str) -> int:
 
 
 def capacity(text: str) -> int | str:
-    """Return a whole number from 1 on; or None for ``none``: a slice is made for what the last one held."""
+    """Return a whole number from 1 on, or ``"none"``: each slice is made for what the last one held."""
     return "none" if text.lower() == "none" else count(text)
 
 

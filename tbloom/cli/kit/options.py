@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 #: What adds options or arguments to a command.
 Decorator = Callable[[Any], Any]
 LOCAL = "redis://localhost:6379/0"
-#: How long a list is offered again (s): a user presses Tab several times for one name.
+#: How long the names are kept for completion (s), because users press Tab several times for one name.
 _SECONDS = 30.0
-#: How long each reply is waited for (s): longer than that, the shell seems to hang.
+#: The timeout of completion (s). If it took longer, the shell would seem to hang.
 _WAIT_SECONDS = 0.5
-#: More than a secret may have: what is read of its file.
+#: The bytes that are read of a secret's file, more than a secret may have.
 _LONGEST_SECRET = 1024
 
 
@@ -47,7 +47,7 @@ def complete(context: click.Context, _param: click.Parameter, incomplete: str) -
 
 
 def _names(url: str, prefix: str) -> list[str]:
-    """Return the names, from a file if it is new enough, otherwise from the server."""
+    """Return the names of the filters, from a file if it is new enough, otherwise from the server."""
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tbloom"
     file = (
         folder
@@ -89,7 +89,7 @@ def text_of(word: str) -> str:
 
 
 def _connected(context: click.Context, option: click.Option, url: str) -> Server | str:
-    """Return the server at the URL, until the command ends; ``Command`` names it in errors. To complete a word in a shell, the URL is enough."""
+    """Return the server at the URL, connected until the command ends. While a shell completes a word, return the URL."""
     if context.resilient_parsing:
         return url
     from tbloom.cli.kit.filters import connect  # noqa: PLC0415 - the help does without redis-py
@@ -242,8 +242,8 @@ def given(values: dict[str, Any]) -> dict[str, Any]:
     return {name: None if values[name] == "none" else values[name] for name in names}
 
 
-def new(values: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the parameters of a new filter; None without --create."""
+def creation_parameters(values: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the parameters of the new filter; None without --create."""
     found, create = given(values), values["create"]
     if found and not create:
         raise CommandError("--create is missing: parameters are for a new filter only")

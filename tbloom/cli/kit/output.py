@@ -72,7 +72,7 @@ def line(text: str) -> None:
 
 
 def lines(texts: Sequence[str]) -> str:
-    """Return foreign texts, one in each line."""
+    """Return the texts, one in each line (see ``printable``)."""
     return "\n".join(map(printable, texts))
 
 
@@ -85,7 +85,7 @@ def show(value: Any, text: Callable[[], str]) -> None:
 
 
 def sentence(text: str, **style: Any) -> str:
-    """Return foreign text on as many lines as it needs; ``style`` as for ``click.style``."""
+    """Return text wrapped to the width of the terminal (see ``printable``); ``style`` as for ``click.style``."""
     return click.style(fill(printable(text), _screen_width()), **style)
 
 

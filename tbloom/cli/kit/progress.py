@@ -12,13 +12,13 @@ import click
 
 from tbloom.cli.kit.output import is_on
 
-#: The bar of what is over sooner would only flicker (s).
+#: A bar for a shorter time (s) would only flicker.
 _SHOWN_AFTER = 2.0
 
 
 @contextmanager
 def bar(unit: str, total: int, *, prints: bool = False) -> Iterator[Callable[[int], None]]:
-    """Yield a function that takes the number of units that were done. ``total`` is about their number, 0 if nobody knows.
+    """Yield a function that takes how many more units are done. ``total`` is an estimate of all units, 0 for unknown.
 
     No bar is shown without a terminal, with --quiet, or if the command ``prints`` lines on the same terminal.
     """
@@ -38,7 +38,7 @@ def bar(unit: str, total: int, *, prints: bool = False) -> Iterator[Callable[[in
             if shown:
                 shown.update(count, done)
             elif is_wanted and monotonic() - begin > _SHOWN_AFTER:
-                # A bar that is full would have ended.
+                # Longer than ``done``, because click ends a full bar.
                 shown = stack.enter_context(
                     click.progressbar(
                         length=max(total, done + 1) if total else None,

@@ -1,4 +1,4 @@
-"""What commands read and write: files of lines, output files that appear when they are complete, answers on standard output."""
+"""Input and output of commands: files of lines, output files that appear when they are complete, answers on standard output."""
 
 from __future__ import annotations
 
@@ -20,22 +20,24 @@ from tbloom.engine.flow import text
 #: Bytes per read, and of the longest line.
 _READ_BYTES = 1 << 16
 _LONGEST = 64 << 20
-#: How the name of an output file ends until it is complete; and how old it is (s) when its writer must have been killed.
-_UNFINISHED, _LEFT = ".tbloom-unfinished", 86_400.0
-#: How a file begins that is not lines of text: its format, and what makes lines of it.
-_NO_LINES = {
+#: The end of an output file's name until the file is complete.
+_UNFINISHED = ".tbloom-unfinished"
+#: The writer of an unfinished file that is older (s) must have been killed.
+_KILLED_AFTER = 86_400.0
+#: The first bytes of files that are not lines of text, with the format, and what makes lines of it.
+_FORMATS = {
     b"\x1f\x8b": "gzip (see zcat; 'tbloom restore' takes what 'tbloom export' wrote)",
     b"\xfd7zXZ": "xz (see xzcat)",
     b"\x28\xb5\x2f\xfd": "zstd (see zstdcat)",
     **{b"BZh%d1AY&SY" % level: "bzip2 (see bzcat)" for level in range(1, 10)},
     b"PK\x03\x04": "zip (see unzip -p)",
 }
-#: Editors put one before text in UTF-8, and in UTF-16.
+#: What editors put before text in UTF-8, and in UTF-16.
 _BYTE_ORDER_MARK, _OF_UTF_16 = b"\xef\xbb\xbf", (b"\xff\xfe", b"\xfe\xff")
 
 
 def batches(*files: BinaryIO) -> Iterator[list[bytes]]:
-    """Yield batches of the files' lines, as they can be read without waiting.
+    """Yield the files' lines in batches, each as soon as it can be read.
 
     A line ends in LF, CR or both. Empty lines and byte order marks are left out.
 
@@ -45,7 +47,7 @@ def batches(*files: BinaryIO) -> Iterator[list[bytes]]:
         rest: list[bytes] = []
         size, number, is_begun = 0, 1, False
         while data := file.read1(_READ_BYTES):  # type: ignore[attr-defined] # of a file, and of standard input
-            if wrong := _no_lines(data, is_begun=is_begun):
+            if wrong := _other_format(data, is_begun=is_begun):
                 raise CommandError(f"{file.name}: expected lines of text, got {wrong}")
             is_begun = True
             ends = data.count(b"\n") or data.count(b"\r")
@@ -62,11 +64,11 @@ def batches(*files: BinaryIO) -> Iterator[list[bytes]]:
             yield _items(b"".join(rest))
 
 
-def _no_lines(data: bytes, *, is_begun: bool) -> str | None:
-    """Return what the bytes are if they are not lines of text. If not ``is_begun``, they are the beginning of a file."""
+def _other_format(data: bytes, *, is_begun: bool) -> str | None:
+    """Return what the bytes are if they are not lines of text. Unless ``is_begun``, they are the beginning of a file."""
     before, nul, _ = data.partition(b"\0")
     if not is_begun:
-        for magic, found in _NO_LINES.items():
+        for magic, found in _FORMATS.items():
             if data.startswith(magic):
                 return found
         if nul and data.startswith(_OF_UTF_16):
@@ -75,7 +77,7 @@ def _no_lines(data: bytes, *, is_begun: bool) -> str | None:
 
 
 def lines_in(files: Iterable[BinaryIO]) -> int:
-    """Estimate the number of lines in the files, by their sizes and first lines. What is no file, such as a pipe, counts 0."""
+    """Estimate the number of lines in the files by their sizes and first lines. A pipe counts 0."""
     lines = 0
     for file in files:
         about = os.fstat(file.fileno())
@@ -92,9 +94,9 @@ def _items(data: bytes) -> list[bytes]:
 
 @contextmanager
 def writing(file: str, *, is_secret: bool = False) -> Iterator[BinaryIO]:
-    """Yield a temporary file beside ``file``, which takes its place at the end, with its permissions and owner.
+    """Yield a temporary file that takes the place of ``file`` at the end, with its permissions and owner.
 
-    ``-`` is standard output. A new file with a secret is for its owner only. What killed commands have left is removed.
+    ``-`` is standard output. Only its owner can read a new file with a secret. Remove what killed commands have left.
     """
     if file == "-":
         yield sys.stdout.buffer
@@ -104,7 +106,7 @@ def writing(file: str, *, is_secret: bool = False) -> Iterator[BinaryIO]:
             yield opened
         return
     target = Path(file).resolve()  # the target of a link
-    _remove_left_by_others(target)
+    _remove_unfinished(target)
     new = target.with_name(f".{target.name}.{secrets.token_hex(4)}{_UNFINISHED}")
     before = target.stat() if target.exists() else None
     mode = 0o600 if is_secret or before else 0o666
@@ -127,16 +129,16 @@ def writing(file: str, *, is_secret: bool = False) -> Iterator[BinaryIO]:
         new.unlink(missing_ok=True)
 
 
-def _remove_left_by_others(target: Path) -> None:
-    """Remove temporary files of this target that nobody has written to for a day: their writers were killed."""
+def _remove_unfinished(target: Path) -> None:
+    """Remove temporary files of this target whose writers were killed: nobody has written to them for a day."""
     for left in target.parent.glob(f".{glob.escape(target.name)}.????????{_UNFINISHED}"):
         with suppress(OSError):
-            if left.stat().st_mtime < time.time() - _LEFT:
+            if left.stat().st_mtime < time.time() - _KILLED_AFTER:
                 left.unlink()
 
 
 def write(data: bytes, line: str = "") -> None:
-    """Write all of the bytes at once. Raise CommandError that counts the lines that get lost, each a ``line``."""
+    """Write all bytes to standard output. With ``line``, the name of a line, an error counts the lines that were not printed."""
     sys.stdout.flush()
     raw = getattr(sys.stdout.buffer, "raw", sys.stdout.buffer)
     written = 0

@@ -1,4 +1,4 @@
-"""Flows that only read, driven together: the calls of many filters go in one write."""
+"""Run flows of many filters together, with their calls in one write. These flows only read."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tbloom.engine.sync import Sender
 from tbloom.errors import TBloomError
 
 T = TypeVar("T")
-#: Flows that are driven together.
+#: Flows that run together.
 _FLOWS = 100
 #: Commands in one write, each of some microseconds: other clients wait for all of them.
 _QUICK_AT_ONCE = 400
@@ -49,24 +49,24 @@ def _caught(flow: Callable[[str], Flow[T]], name: str) -> Flow[T | Exception]:
 
 
 def _replies(client: Any, calls: list[Call]) -> list[Any]:
-    """Return the reply to each call; redis-py's error for an error reply."""
+    """Return the reply to each call, or redis-py's error. Equal calls are sent once."""
     first: dict[Any, int] = {}
-    same = [first.setdefault(_question(client, call), i) for i, call in enumerate(calls)]
+    same = [first.setdefault(_identity(client, call), i) for i, call in enumerate(calls)]
     quick, slow = list[int](), list[int]()
     for place in first.values():
         (quick if _is_quick(calls[place]) else slow).append(place)
-    came, sender, nodes = dict[int, Any](), Sender(client), partial(node_of, client)
+    found, sender, nodes = dict[int, Any](), Sender(client), partial(node_of, client)
     for places, at_once in (quick, _QUICK_AT_ONCE), (slow, AT_ONCE):
         asked = [calls[place] for place in places]
         retries = Retries(asked, lambda: 0.0, nodes, at_once=at_once)
         while sent := retries.next_calls():
             retries.record(sender.send(sent))
-        came |= zip(places, retries.replies, strict=True)
-    return [came[place] for place in same]
+        found |= zip(places, retries.replies, strict=True)
+    return [found[place] for place in same]
 
 
-def _question(client: Any, call: Call) -> Any:
-    """Return equal values for calls of which one is sent for all: INFO, whose reply is long, to one server."""
+def _identity(client: Any, call: Call) -> Any:
+    """Return equal values for equal calls. INFO is equal for all keys of a server."""
     if call.words[0] != "INFO":
         return call
     return call.words, node_of(client, call)
