@@ -95,7 +95,7 @@ def main() -> int:
         print(f"\n{way}: {len(tests)} tests fail that pass without tbloom")
         for test in sorted(tests):
             print(f"  {test}" + " NOT KNOWN" * (test not in known()))
-    return int(not known().issuperset(*ours.values()))
+    return int(bool(set().union(*ours.values()) - known()))
 
 
 if __name__ == "__main__":
