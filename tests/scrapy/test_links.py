@@ -277,6 +277,26 @@ def test_a_page_fails_whose_link_could_not_be_taken_in(
     assert {"first": 1, "last": 1} == {page: sum(counted[page]) for page in ("first", "last")}
 
 
+class Start(Project):
+    """Begins with a request that makes a component fail."""
+
+    pages = ("first", "fails", "last")
+
+
+@ALL_MARKS
+def test_a_start_request_that_can_not_be_taken_in_ends_the_crawl_as_with_scrapys_own_filter(
+    project: Any, tmp_path: Path, mark: str
+) -> None:
+    """And the next one fetches it."""
+    failing = {"REQUEST_FINGERPRINTER_CLASS": FailsToFingerprint}
+    first, second = project(Start, Start, **marked(mark, tmp_path), **failing)
+    assert "shutdown" == first.reason
+    assert ["Error while processing requests from start()"] == [
+        line.partition(": ")[2] for line in first.log if line.startswith("ERROR")
+    ]
+    assert "fails" in second.pages
+
+
 class Retried(Project):
     """Only the first crawl knows a link to the page."""
 

@@ -106,6 +106,8 @@ class ClaimedRequests(PendingRequests):
             pending.source = source
             return self._enter_or_ask(pending)
         except Exception as error:  # Scrapy would lose the callback's other links, too
+            if self._source is None:  # of start()
+                raise
             logger.exception("%s could not be scheduled", request)
             self._lost(source, error)
             return False
