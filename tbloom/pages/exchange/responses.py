@@ -53,7 +53,7 @@ class Skipped(NamedTuple):
 
     #: What is counted: "request", "revisit", ``DAMAGED``, ...
     kind: str
-    #: Of damage: the file, the offset, and what is wrong.
+    #: Of damage: the file, the offset, and what is wrong; of a file that can't be read, why.
     where: str = ""
 
 
@@ -65,6 +65,8 @@ class Answer(NamedTuple):
     digest: str = ""
     #: Of a revisit, whose page has no body: the URL of the record that has it.
     refers_to: str | None = None
+    #: Of a page that was repaired: the file, the offset, and what was wrong.
+    where: str = ""
 
 
 class Limits(NamedTuple):
