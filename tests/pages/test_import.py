@@ -8,12 +8,14 @@ import gzip
 import hashlib
 import lzma
 import multiprocessing
+import os
 import random
 import re
 import shutil
 import subprocess
 import tarfile
 import tracemalloc
+import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
@@ -72,6 +74,7 @@ FORMS: dict[str, Form] = {
     "one gzip": lambda records: gzip.compress(b"".join(records)),
     "zstd": lambda records: b"".join(map(zstd.compress, records)),
     "pieces": in_pieces,
+    "WACZ": lambda records: in_zip({"archive/data.warc.gz": MEMBERS(records)}),
 }
 PLAIN, MEMBERS, ONE_GZIP, ZSTD, *_ = FORMS.values()
 
@@ -544,6 +547,15 @@ def test_a_length_that_counts_the_end_adds_nothing_to_a_body(
 ARC = b"filedesc://IA.arc 0.0.0.0 2019 text/plain 9\n"
 
 
+def in_zip(files: dict[str, bytes], compression: int = zipfile.ZIP_STORED) -> bytes:
+    """A ZIP file of these files."""
+    out = BytesIO()
+    with zipfile.ZipFile(out, "w", compression) as archive:
+        for name, data in files.items():
+            archive.writestr(name, data)
+    return out.getvalue()
+
+
 def in_tar(data: bytes) -> bytes:
     out = BytesIO()
     with tarfile.open(fileobj=out, mode="w") as archive:
@@ -553,6 +565,7 @@ def in_tar(data: bytes) -> bytes:
     return out.getvalue()
 
 
+WACZ = in_zip({"datapackage.json": b"{}", "archive/data.warc.gz": MEMBERS(PAGES)})
 OTHERS = [
     (b"", "it is empty"),
     (gzip.compress(b""), "it is empty"),
@@ -576,6 +589,11 @@ OTHERS = [
     (in_tar(MEMBERS(PAGES)), "a tar archive: extract it with tar"),
     (gzip.compress(in_tar(MEMBERS(PAGES))), "a tar archive.*gunzip"),
     ("WARC/1.0\r\n".encode("utf-16"), "UTF-16"),
+    (WACZ[:-30], "damaged or cut .*: repair it with zip -FF"),
+    (in_zip({"datapackage.json": b"{}"}), "a ZIP file without WARC files"),
+    (in_zip({"a.wacz": WACZ}), "holds other WACZ or ZIP files: extract it with unzip"),
+    (in_zip({"a.warc": b""}), "a.warc: it is empty"),
+    (in_zip({"a.warc": PAGES[0]}, zipfile.ZIP_BZIP2), "a.warc: .* not deflated: extract it"),
 ]
 
 
@@ -609,6 +627,63 @@ def test_a_brotli_file_is_named_by_its_name(store: PageStore, tmp_path: Path) ->
     (tmp_path / "a.warc.br").write_bytes(b"\x0b\x02\x80WARC\x03")
     [where] = import_warc(store, tmp_path / "a.warc.br").damaged
     assert where.endswith("it is compressed with Brotli: decompress it with brotli -d first")
+
+
+@pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+@pytest.mark.parametrize("folder", ["archive/", "my crawl/archive/", ""])
+def test_the_warc_files_in_a_wacz_are_imported(
+    store: PageStore, tmp_path: Path, compression: int, folder: str
+) -> None:
+    """Also deflated ones, and those in a ZIP file that somebody has made of a folder."""
+    files = {
+        "datapackage.json": b"{}",
+        f"{folder}1.warc.gz": MEMBERS(PAGES[:2]),
+        f"{folder}2.warc": PLAIN(PAGES[2:4]),
+        f"{folder}3.warc.zst": ZSTD(PAGES[4:]),
+        "pages/pages.jsonl": b'{"format": "json-pages-1.0"}',
+    }
+    (tmp_path / "crawl.wacz").write_bytes(in_zip(files, compression))
+    expected = PagesImported(6, 0, {}, ())
+    assert expected == import_warc(store, tmp_path / "crawl.wacz")
+    with PageStore(tmp_path / "other") as other:
+        assert expected == import_warc(other, BytesIO(in_zip(files, compression)))
+        assert bodies(store) == bodies(other)
+
+
+def test_damage_in_a_wacz_costs_what_it_costs_in_a_file(store: PageStore, tmp_path: Path) -> None:
+    """Its last record is read though ZIP's checksum is wrong, which tells where nothing else does."""
+    damaged = MEMBERS(PAGES[:3]) + b"garbage" + MEMBERS(PAGES[3:])
+    plain = response(url("a"), b"body")
+    files = in_zip({"1.warc.gz": MEMBERS(PAGES), "2.warc": plain, "3.warc.gz": damaged})
+    wrong = files.replace(MEMBERS(PAGES)[2_300:2_360], bytes(60), 1).replace(b"body", b"bodY")
+    (tmp_path / "crawl.wacz").write_bytes(wrong)
+    done = import_warc(store, tmp_path / "crawl.wacz")
+    assert {url("a"), *(url(n) for n in range(6))} == set(store)
+    assert {"damaged": 3} == done.skipped
+    names = [where.removeprefix(f"{tmp_path / 'crawl.wacz'}: ").partition(":")[0] for where in done.damaged]  # fmt: skip
+    assert ["1.warc.gz", "2.warc", "3.warc.gz"] == names
+    assert done.damaged[1].endswith("its checksum in the ZIP file is that of other bytes")
+
+
+def test_a_wacz_that_was_cut_and_repaired_is_read(store: PageStore, tmp_path: Path) -> None:
+    """As the refusal advises; the file in it ends too early."""
+    if shutil.which("zip") is None:
+        missing("zip")
+    (tmp_path / "cut.wacz").write_bytes(WACZ[:3_000])
+    command = ["zip", "-FF", "cut.wacz", "--out", "new.wacz"]
+    subprocess.run(command, input=b"y", cwd=tmp_path, check=False, stdout=subprocess.DEVNULL)
+    done = import_warc(store, tmp_path / "new.wacz")
+    assert {url(0), url(1), url(2)} == set(store)
+    assert {"damaged": 1} == done.skipped
+
+
+def test_a_wacz_is_not_read_from_a_pipe(store: PageStore) -> None:
+    reader, writer = os.pipe()
+    os.write(writer, WACZ[:1_000])
+    os.close(writer)
+    with open(reader, "rb") as file:  # noqa: PTH123 - it has no path
+        [where] = import_warc(store, file).damaged
+    assert "can't be read from a pipe: give its path" in where
 
 
 @pytest.mark.parametrize("is_packed", [False, True])

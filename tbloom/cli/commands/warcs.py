@@ -45,7 +45,7 @@ def import_pages(
 ) -> int:
     """Store the pages of WARC files, or of another store.
 
-    A source is a WARC file, - for standard input, or a store's folder. A page that the store has, fetched at the
+    A source is a WARC or WACZ file, - for standard input, or a store's folder. A page that the store has, fetched at the
     same time or later, stays; so after an interruption, the same command goes on. Damaged places are printed, and a file is
     read on behind them; so are sources that can't be read, and the others are imported. Exit code 1: there are some.
     """

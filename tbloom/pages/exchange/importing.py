@@ -56,8 +56,8 @@ def import_warc(
     gzip member, zstd frame or line that begins a record. The result lists the places, and the sources that can't be read;
     the others are imported.
 
-    :param sources: paths, or files opened to read bytes: WARC files, compressed with gzip or zstd, or not. Or the folders of other
-        stores.
+    :param sources: paths, or files opened to read bytes: WARC files, compressed with gzip or zstd, or not; WACZ files. Or the
+        folders of other stores.
     :param max_body: pages with a longer body (in bytes) are skipped, and counted; 128 MB. Their content is not kept in
         memory.
     :param max_head: pages with longer HTTP headers (in bytes), or with WARC headers longer than a quarter of it, are skipped,

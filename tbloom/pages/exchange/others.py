@@ -18,7 +18,6 @@ _BEGINS: dict[bytes, str] = {
     b"\xfd7zXZ": "it is compressed with xz: decompress it with unxz first",
     b"\x04\x22\x4d\x18": "it is compressed with LZ4: decompress it with lz4 -d first",
     b"\x1f\x9d": "it is compressed with compress: decompress it with uncompress first",
-    b"PK": "it is a ZIP or WACZ file: extract it with unzip first, and import its WARC files",
     b"7z\xbc\xaf": "it is a 7-Zip archive: extract it with 7z x first, and import its WARC files",
     b"Rar!": "it is a RAR archive: extract it first, and import its WARC files",
     b"\xff\xfe": _UTF_16,

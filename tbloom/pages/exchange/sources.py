@@ -1,4 +1,4 @@
-"""What is imported: WARC files of any tool, and other stores, as answers and what is skipped."""
+"""What is imported: WARC files of any tool, those in a WACZ, and other stores, as answers and what is skipped."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import BinaryIO, cast
 
 from tbloom.errors import ConfigError, TBloomError
 from tbloom.pages import record
-from tbloom.pages.exchange import others, responses
+from tbloom.pages.exchange import others, responses, wacz
 from tbloom.pages.exchange.responses import (
     DAMAGED,
     LONG_HEAD,
@@ -80,18 +80,40 @@ class Source:
             with self._path.open("rb") as file:
                 yield file
 
+    def _files(
+        self, file: BufferedReader
+    ) -> Iterator[tuple[str, BufferedReader, wacz.Member | None] | Skipped]:
+        """The WARC files in a file."""
+        if not file.peek(1).startswith(wacz.STARTS):
+            yield self._name, file, None
+            return
+        for member in wacz.members(file):
+            if isinstance(member, wacz.Member):
+                yield f"{self._name}: {member.name}", BufferedReader(member), member
+            else:
+                yield self._unreadable(f"{self._name}: {member[0]}", member[1])
+
     def _of_files(self) -> Iterator[Answer | Skipped]:
         with self._opened() as file:
-            try:
-                records = Records(file, self._limits.head // 4)
-            except Damaged as error:
-                is_brotli = self._name.lower().endswith(".br")
-                yield self._unreadable(self._name, others.BROTLI if is_brotli else error)
-                return
-            for found in _Reader(self._name, records, self._limits).pages():
-                yield found
-                if self._path and file.seekable():
-                    self.done = file.tell()
+            for one in self._files(file):
+                if isinstance(one, Skipped):
+                    yield one
+                    continue
+                name, raw, member = one
+                try:
+                    records = Records(raw, self._limits.head // 4)
+                except Damaged as error:
+                    is_brotli = name.lower().endswith(".br")
+                    yield self._unreadable(name, others.BROTLI if is_brotli else error)
+                    continue
+                damaged = 0
+                for found in _Reader(name, records, self._limits).pages():
+                    yield found
+                    damaged += isinstance(found, Skipped) and found.kind == DAMAGED
+                    if self._path and file.seekable():
+                        self.done = file.tell()
+                if member and member.fault and not damaged:
+                    yield Skipped(DAMAGED, f"{name}: {member.fault}")
 
     def _of_store(self, path: Path) -> Iterator[Answer | Skipped]:
         """The pages of another store, as ``PageStore.pages`` has them."""
