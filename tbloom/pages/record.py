@@ -38,8 +38,8 @@ MAX_BLOCK = MAX_BYTES + 8 * MAX_HEAD
 _SEGMENT = "WARC-Warcinfo-ID"
 #: Fields of a segment's warcinfo: the store's parameters, and the start of its slice (ms).
 PARAMETERS, START = "X-Tbloom-Parameters", "X-Tbloom-Start"
-SEQUENCE, KEY, _DELETED = "X-Tbloom-Sequence", "X-Tbloom-Key", "X-Tbloom-Deleted"
-_MAX_SEQUENCE, _FINGERPRINT_BYTES = 1 << 62, 16
+SEQUENCE, KEY, DELETED = "X-Tbloom-Sequence", "X-Tbloom-Key", "X-Tbloom-Deleted"
+MAX_SEQUENCE, _FINGERPRINT_BYTES = 1 << 62, 16
 #: Prefix of headers that are not true of the stored body: a reader would believe them.
 ORIGINAL = "X-Archive-Orig-"
 #: What wrote the file.
@@ -119,7 +119,7 @@ def of_deletion(fingerprint: bytes, sequence: int, segment: str, codec: str) -> 
         ("WARC-Target-URI", f"urn:tbloom:{fingerprint.hex()}"),
         (_SEGMENT, segment),
         (SEQUENCE, f"{sequence}"),
-        (_DELETED, fingerprint.hex()),
+        (DELETED, fingerprint.hex()),
     ]
     return _of_values(fields, (("deleted", "yes"),), codec)
 
@@ -177,9 +177,9 @@ def head_of(start: bytes) -> Head:
             address = address_of(key) if key else known["WARC-Target-URI"]
             fingerprint = fingerprint_of(address)
         else:
-            fingerprint = bytes.fromhex(known[_DELETED])
+            fingerprint = bytes.fromhex(known[DELETED])
         sequence, at = int(known[SEQUENCE]), micros(_parse_date(known["WARC-Date"]))
-        if not 0 < sequence < _MAX_SEQUENCE or len(fingerprint) != _FINGERPRINT_BYTES:
+        if not 0 < sequence < MAX_SEQUENCE or len(fingerprint) != _FINGERPRINT_BYTES:
             raise Damaged("its numbers are out of range")
         return Head(kind, known[_SEGMENT], fingerprint, address, sequence, at)
     except (KeyError, ValueError, TypeError) as error:

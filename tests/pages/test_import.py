@@ -18,7 +18,7 @@ import tracemalloc
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -32,7 +32,7 @@ from tbloom.pages import PagesImported, PageStore, export_warc, import_warc
 from tbloom.pages.members import zstd
 from tests.helpers import website
 from tests.helpers.making import missing
-from tests.helpers.pagestores import bodies, got, url
+from tests.helpers.pagestores import CODECS, bodies, files, got, url
 
 AT = datetime(2019, 6, 3, 4, 5, 6, tzinfo=UTC)
 INFO = "<urn:uuid:11111111-2222-3333-4444-555555555555>"
@@ -700,6 +700,94 @@ def test_a_zstd_file_with_a_dictionary_is_read(store: PageStore, *, is_packed: b
     assert (300, {"damaged": 1}) == (done.present, done.skipped)
     [where] = taken(store, start[:8], b"no dictionary", *frames, form=PLAIN).damaged
     assert "its Zstandard dictionary can't be read" in where
+
+
+def segments_of(own: Path, codec: str = "gzip") -> tuple[list[Path], dict[str, bytes]]:
+    """The segments of a store with one record in each, and its pages."""
+    later = AT + timedelta(days=1)
+    with PageStore(own, codec=codec, segment_bytes=1) as old:
+        for name in ("kept", "deleted", "replaced", "put-again"):
+            old.put(url(name), b"first", at=later)
+        old.put(url("by-key"), b"first", key=b"key")
+        for address in (url("deleted"), b"key", url("put-again")):
+            assert old.delete(address)
+        for name in ("put-again", "replaced"):
+            old.put(url(name), b"second", at=AT)
+        return files(own), bodies(old)
+
+
+def in_a_wacz(segments: list[Path]) -> list[Path]:
+    path = segments[0].with_name("own.wacz")
+    path.write_bytes(in_zip({one.name: one.read_bytes() for one in segments}))
+    return [path]
+
+
+def compressed_anew(segments: list[Path]) -> list[Path]:
+    """As another program compresses them."""
+    for path in segments:
+        if path.suffix == ".gz":
+            path.write_bytes(gzip.compress(gzip.decompress(path.read_bytes())))
+        else:
+            with zstd.open(path) as file:
+                data = file.read()
+            path.write_bytes(zstd.compress(data))
+    return segments
+
+
+def opened(segments: list[Path]) -> list[BytesIO]:
+    return [BytesIO(path.read_bytes()) for path in segments]
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("given", [list, reversed, in_a_wacz, compressed_anew, opened])
+def test_segments_bring_back_nothing_that_is_deleted_or_replaced(
+    store: PageStore, tmp_path: Path, codec: str, given: Callable[[list[Path]], Iterable[Path]]
+) -> None:
+    """In any order of the files, whether or not the later page was fetched earlier; also by keys."""
+    segments, expected = segments_of(tmp_path / "own", codec)
+    assert {url("kept"), url("put-again"), url("replaced")} == set(expected)
+    done = import_warc(store, *given(segments))
+    assert expected == bodies(store)
+    assert (3, 4, ()) == (done.stored, done.skipped["replaced or deleted"], done.damaged)
+
+
+def test_segments_of_two_stores_do_not_hide_each_others_pages(
+    store: PageStore, tmp_path: Path
+) -> None:
+    """Those in one folder are one store's; what stands in other folders is not looked at."""
+    segments, expected = segments_of(tmp_path / "own")
+    with PageStore(tmp_path / "other") as other:
+        other.put(url("deleted"), b"other", at=AT)
+    import_warc(store, *segments, *files(tmp_path / "other"))
+    assert {**expected, url("deleted"): b"other"} == bodies(store)
+
+
+def test_a_deletion_in_a_later_import_is_not_known(store: PageStore, tmp_path: Path) -> None:
+    """And nothing is deleted in the store."""
+    segments, _ = segments_of(tmp_path / "own")
+    import_warc(store, *segments[:5])
+    import_warc(store, *segments[5:])
+    assert {b"key", url("kept"), url("deleted"), url("replaced"), url("put-again")} == set(store)
+
+
+def test_segments_are_not_read_from_a_pipe(store: PageStore, tmp_path: Path) -> None:
+    """They are read twice; an export is not, and has no deleted pages."""
+    [*segments], _ = segments_of(tmp_path / "own")
+    for data, stored in (segments[0].read_bytes(), 0), (exported(tmp_path / "own"), 3):
+        reader, writer = os.pipe()
+        os.write(writer, data)
+        os.close(writer)
+        with open(reader, "rb") as file:  # noqa: PTH123 - it has no path
+            done = import_warc(store, file)
+        assert (stored, 1 if not stored else 0) == (done.stored, len(done.damaged))
+        assert stored or "a segment of a page store, which is read twice: give its path" in done.damaged[0]  # fmt: skip
+
+
+def exported(path: Path) -> bytes:
+    out = BytesIO()
+    with PageStore(path, readonly=True) as store:
+        export_warc(store, out)
+    return out.getvalue()
 
 
 @pytest.mark.parametrize("what", ["long bodies", "long bodies in zstd", "many headers"])

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
+from pathlib import Path
 
 from tbloom.arguments import Item
 from tbloom.errors import ConfigError, TBloomError
 from tbloom.pages import record
 from tbloom.pages.exchange.responses import Answer, Limits, Skipped
-from tbloom.pages.exchange.sources import Given, Source
+from tbloom.pages.exchange.sources import Folder, Given, Source
 from tbloom.pages.page import MAX_BYTES, Page
 from tbloom.pages.sync import PageStore
 from tbloom.pages.writer import batches
@@ -56,6 +57,9 @@ def import_warc(
     gzip member, zstd frame or line that begins a record. The result lists the places, and the sources that can't be read;
     the others are imported.
 
+    Of segments of a page store, only pages are stored that no segment in the same folder replaces or deletes, of those that
+    are given.
+
     :param sources: paths, or files opened to read bytes: WARC files, compressed with gzip or zstd, or not; WACZ files. Or the
         folders of other stores.
     :param max_body: pages with a longer body (in bytes) are skipped, and counted; 128 MB. Their content is not kept in
@@ -67,8 +71,12 @@ def import_warc(
     :raises OSError: where the disk is full.
     """
     limits = _limits(max_body=max_body, max_head=max_head)
+    folders = defaultdict[Path | None, Folder](Folder)
+    for source in (given := [Source(one, limits) for one in sources]):
+        source.folder = folders[source.place]
+        source.folder.sources.append(source)
     counts, taken = Counter[str](), _Taken(store, progress or (lambda _: None))
-    for source in [Source(one, limits) for one in sources]:
+    for source in given:
         put = cache(store.merger)  # for the first page: the command line makes no store before
         for batch in batches(taken.pages(source)):
             _put(put(), batch, counts, taken.skipped)

@@ -6,7 +6,8 @@ import os
 import re
 from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import cached_property
 from io import BufferedReader, RawIOBase
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -14,6 +15,7 @@ from typing import BinaryIO, cast
 from tbloom.errors import ConfigError, TBloomError
 from tbloom.pages import record
 from tbloom.pages.exchange import others, responses, wacz
+from tbloom.pages.exchange.newest import Newest, change_of
 from tbloom.pages.exchange.responses import (
     DAMAGED,
     LONG_HEAD,
@@ -29,6 +31,8 @@ from tbloom.pages.sync import PageStore
 
 #: The kind of a source that can't be read.
 UNREADABLE = "unreadable file"
+#: The kind of a page of a store that a later change has replaced or deleted.
+OUTDATED = "replaced or deleted"
 _OURS = f"software: {record.SOFTWARE}".encode()
 #: The longest warcinfo that is read.
 _MAX_INFO = 1 << 16
@@ -48,6 +52,18 @@ class _Kept(BufferedReader):
         """Does nothing."""
 
 
+class Folder:
+    """The sources in one folder, which may be segments of one store."""
+
+    def __init__(self) -> None:
+        self.sources = list[Source]()
+
+    @cached_property
+    def newest(self) -> Newest:
+        """The last changes in the segments. Raises Damaged where one can't be read twice."""
+        return Newest(records for source in self.sources for records in source.again())
+
+
 class Source:
     """A file or folder that was given."""
 
@@ -61,6 +77,10 @@ class Source:
             self._path, self._name = Path(given), os.fspath(given)
         else:
             self._file, self._name = given, str(getattr(given, "name", "the file"))
+            self._begin = given.tell() if given.seekable() else None
+        #: Its folder; None for all files that were opened before.
+        self.place: Path | None = self._path.absolute().parent if self._path else None
+        self.folder = Folder()
 
     def __iter__(self) -> Iterator[Answer | Skipped]:
         """The answers, and what is skipped; where the source can't be read, that is the last."""
@@ -71,6 +91,25 @@ class Source:
                 yield from self._of_files()
         except (OSError, TBloomError, Damaged) as error:
             yield self._unreadable(self._name, error)
+
+    def again(self) -> Iterator[Records]:
+        """The records of its files, for another look at them all. Raises Damaged where there is only one."""
+        if self._path and (self._path.is_dir() or not self._path.exists()):
+            return
+        if (self._path and not self._path.is_file()) or (self._file and self._begin is None):
+            raise Damaged(
+                f"{self._name} is a segment of a page store, which is read twice: give its path"
+            )
+        at = self._file.tell() if self._file else 0
+        if self._file:
+            self._file.seek(self._begin or 0)
+        with suppress(OSError, Damaged), self._opened() as file:
+            for one in self._files(file):
+                if not isinstance(one, Skipped):
+                    with suppress(Damaged):
+                        yield Records(one[1], self._limits.head // 4)
+        if self._file:
+            self._file.seek(at)
 
     @contextmanager
     def _opened(self) -> Iterator[BufferedReader]:
@@ -107,7 +146,7 @@ class Source:
                     yield self._unreadable(name, others.BROTLI if is_brotli else error)
                     continue
                 damaged = 0
-                for found in _Reader(name, records, self._limits).pages():
+                for found in _Reader(name, records, self._limits, self.folder).pages():
                     yield found
                     damaged += isinstance(found, Skipped) and found.kind == DAMAGED
                     if self._path and file.seekable():
@@ -135,8 +174,9 @@ class Source:
 class _Reader:
     """The pages of a file, and what is skipped."""
 
-    def __init__(self, name: str, records: Records, limits: Limits) -> None:
+    def __init__(self, name: str, records: Records, limits: Limits, folder: Folder) -> None:
         self._name, self._records, self._limits = name, records, limits
+        self._folder = folder
         #: True: tbloom wrote the records.
         self._is_ours = False
         #: True for a GET: the last requests, by their IDs and those of their responses.
@@ -212,6 +252,8 @@ class _Reader:
     def _page(self, fields: Fields, block: bytes, end: bytes = record.END) -> Answer | Skipped:
         """The page of a record, or why there is none; the next record can be read all the same."""
         is_ours = self._is_ours or bool(fields.get(record.SEQUENCE))
+        if (change := change_of(fields)) and self._folder.newest.has_later(change):
+            return Skipped(OUTDATED)
         try:
             block = responses.whole(fields, block, end)
             page = responses.page_of(fields, block, self._limits, is_ours=is_ours)
