@@ -525,7 +525,7 @@ def test_a_recompressed_page_is_stored(store: PageStore, form: Form, name: str) 
 def test_a_length_that_counts_the_end_adds_nothing_to_a_body(
     store: PageStore, form: Form, over: int
 ) -> None:
-    """Whether there is a digest, and of what; a body that its digest fits is never shortened."""
+    """The place is named, and the page stored, whether there is a digest, and of what."""
     digests = [
         {},
         {"WARC_Block_Digest": f"sha1:{sha1(HEAD + b'body')}"},
@@ -536,12 +536,30 @@ def test_a_length_that_counts_the_end_adds_nothing_to_a_body(
         record("response", url(n), HEAD + b"body", size, **digest)
         for n, digest in enumerate(digests)
     ]
+    done = taken(store, *pages, form=form)
+    assert (3, 0, {}) == (done.stored, done.present, done.skipped)
+    assert {url(n): b"body" for n in range(3)} == bodies(store)
+    why = f"its Content-Length is {over} too long; the page is stored"
+    ends = [0, *(len(b"".join(pages[:n])) for n in (1, 2))]
+    inside = "" if form is PLAIN else " of its content"
+    assert tuple(f"the file: at {at}{inside}: {why}" for at in ends) == done.damaged
+
+
+@in_forms("plain", "members", "one gzip", "zstd")
+@pytest.mark.parametrize("over", [1, 2, 3, 4])
+def test_a_body_is_not_shortened_where_its_length_is_right(
+    store: PageStore, form: Form, over: int
+) -> None:
+    """By its digest, or by HTTP's Content-Length; though the record's end is cut."""
     long = b"body" + b"\r\n\r\n"[:over]
-    cut = response(url(3), long, WARC_Payload_Digest=f"sha1:{sha1(long)}")[:-4]
-    cut += b"\r\n\r\n"[over:]
-    done = taken(store, *pages, cut, form=form)
-    assert (4, 0, {}, ()) == (done.stored, done.present, done.skipped, done.damaged)
-    assert {**{url(n): b"body" for n in range(3)}, url(3): long} == bodies(store)
+    head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(long)
+    pages = [
+        response(url(1), long, WARC_Payload_Digest=f"sha1:{sha1(long)}"),
+        response(url(2), long, head),
+    ]
+    done = taken(store, *(page[:-4] + b"\r\n\r\n"[over:] for page in pages), form=form)
+    assert PagesImported(2, 0, {}, ()) == done
+    assert {url(1): long, url(2): long} == bodies(store)
 
 
 ARC = b"filedesc://IA.arc 0.0.0.0 2019 text/plain 9\n"

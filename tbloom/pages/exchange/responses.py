@@ -41,6 +41,9 @@ _DATE = re.compile(
     re.ASCII,
 )
 _STATUS = re.compile(rb"HTTP/[\d.]+[ \t]+(\d{3})\b", re.IGNORECASE)
+_HTTP_LENGTH = re.compile(
+    rb"^Content-Length:[ \t]*(\d{1,18})[ \t\r]*$", re.IGNORECASE | re.MULTILINE
+)
 #: A chunk of a body begins; the chunk ends. Either may be cut.
 _CHUNK, _CHUNK_END = (
     re.compile(rb"([0-9A-Fa-f]{1,32})[ \t]*(?:;[^\r\n]*)?(?:\r\n|\r?\Z)"),
@@ -135,8 +138,9 @@ class Fields:
 def whole(fields: Fields, block: bytes, end: bytes) -> bytes:
     """Return the block of a record with this end, without bytes of the end that a length which is 1 to 4 too long counts.
 
-    Raise Damaged if its digest and that of its payload are those of other bytes. (``warcio recompress`` writes headers anew, and
-    keeps the block's digest.)
+    A digest tells, or else the length in the HTTP headers; the record's length is wrong where none tells. Raise Damaged if its
+    digest and that of its payload are those of other bytes. (``warcio recompress`` writes headers anew, and keeps the block's
+    digest.)
     """
     digest, over = fields.get("WARC-Block-Digest"), len(END) - len(end)
     if not END.endswith(end) or not block.endswith(END[:over]):
@@ -145,9 +149,17 @@ def whole(fields: Fields, block: bytes, end: bytes) -> bytes:
     if is_block or (is_block is None and not over) or _has_payload(fields, block):
         return block
     shorter = block[: len(block) - over]
-    if over and (is_block is None or is_digest(digest, shorter) or _has_payload(fields, shorter)):
-        return shorter
+    is_shorter = is_digest(digest, shorter) or _has_payload(fields, shorter)
+    if over and (is_shorter or is_block is None):
+        return shorter if is_shorter or not _has_http_length(block) else block
     raise Damaged("its digest is that of other bytes")
+
+
+def _has_http_length(block: bytes) -> bool:
+    """True: the HTTP headers say that the body is as long as it is."""
+    blank = _BLANK_LINE.search(block)
+    length = _HTTP_LENGTH.search(block, 0, blank.end()) if blank else None
+    return bool(blank and length and int(length[1]) == len(block) - blank.end())
 
 
 def _has_payload(fields: Fields, block: bytes) -> bool:

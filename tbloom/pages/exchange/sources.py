@@ -255,11 +255,16 @@ class _Reader:
         if (change := change_of(fields)) and self._folder.newest.has_later(change):
             return Skipped(OUTDATED)
         try:
-            block = responses.whole(fields, block, end)
+            given, block = len(block), responses.whole(fields, block, end)
             page = responses.page_of(fields, block, self._limits, is_ours=is_ours)
         except Damaged as error:
             return self._damaged(str(error))
         if isinstance(page, Skipped):
             return page
+        over, where = given - len(block), ""
+        if over:
+            where = self._damaged(
+                f"its Content-Length is {over} too long; the page is stored"
+            ).where
         digest = fields.get("WARC-Payload-Digest")
-        return Answer(page, digest, fields.refers_to if fields.is_revisit else None)
+        return Answer(page, digest, fields.refers_to if fields.is_revisit else None, where)
