@@ -7,7 +7,7 @@ warcio takes more time for a record than its compression.
 from __future__ import annotations
 
 import hashlib
-from base64 import b32encode, b64encode
+from base64 import b32encode, urlsafe_b64encode
 from collections.abc import Iterable
 from contextlib import suppress
 from datetime import datetime
@@ -47,6 +47,8 @@ SOFTWARE = "tbloom/"
 _WARC = "WARC/1.1"
 #: How gzip, JPEG, PNG, WOFF2 and zip begin.
 _COMPRESSED = (b"\x1f\x8b", b"\xff\xd8\xff", b"\x89PNG", b"wOF2", b"PK\x03\x04")
+#: The alphabet of base64 as that of URLs.
+_URLSAFE = str.maketrans("+/", "-_")
 _BLANK = END = b"\r\n\r\n"
 
 
@@ -160,8 +162,12 @@ def is_digest(digest: str, data: bytes | memoryview) -> bool | None:
         found = hashlib.new(algorithm.replace("-", ""), data, usedforsecurity=False).digest()
     except (ValueError, TypeError):  # TypeError: it can have any length
         return None
-    forms = b32encode(found), b64encode(found), found.hex().encode(), found.hex().upper().encode()
-    return value.rstrip("=").encode() in {form.rstrip(b"=") for form in forms}
+    value = value.rstrip("=")
+    forms = {b32encode(found).decode().rstrip("=").lower(), found.hex()}
+    urlsafe = urlsafe_b64encode(found).decode().rstrip("=")
+    if len(value) not in {len(urlsafe), *map(len, forms)}:
+        return None  # it is cut, or of another algorithm
+    return value.lower() in forms or value.translate(_URLSAFE) == urlsafe
 
 
 def head_of(start: bytes) -> Head:

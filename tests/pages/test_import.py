@@ -3,6 +3,7 @@ finds, and stays small."""
 
 from __future__ import annotations
 
+import base64
 import bz2
 import gzip
 import hashlib
@@ -255,8 +256,24 @@ def test_a_revisit_of_a_digest_that_only_the_records_have(store: PageStore) -> N
     assert b"<p>body" == got(store, "http://example.com/b").body
 
 
+def test_a_revisit_without_headers_has_those_it_refers_to(store: PageStore) -> None:
+    """(A report on OpenWayback: Heritrix writes revisits with Content-Length: 0.)"""
+    first = response(url(1), b"one", WARC_Payload_Digest=f"sha1:{sha1(b'one')}")
+    again = {"WARC_Profile": PROFILE, "WARC_Payload_Digest": f"sha1:{sha1(b'one')}", "WARC_Date": "2019-07-03T04:05:06Z", "WARC_Etag": "7"}  # fmt: skip
+    done = taken(store, first, record("revisit", url(2), b"", **again))
+    assert PagesImported(2, 0, {}, ()) == done
+    page = got(store, url(2))
+    assert (200, (("A", "1"),), b"one", 7) == (page.status, page.headers, page.body, page.at.month)
+    assert ("WARC-Etag", "7") in page.fields
+    assert {"revisit": 1} == taken(
+        store, record("revisit", url(3), b"", WARC_Profile=PROFILE)
+    ).skipped
+
+
 BODY = b"\r\n\r\nbody\n\n"
 HEADS = [
+    (b"\r\n\r\nHTTP/1.1 200 OK\r\nA: 1\r\n\r\n", 200, (("A", "1"),)),
+    (b"HTTP/1.1 100 Continue\r\n\r\n\r\nHTTP/1.1 302 \nA: 1\n\n", 302, (("A", "1"),)),
     (b"HTTP/1.0 404\r\n\r\n", 404, ()),
     (b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 X\r\nA: 1\r\n\r\nHTTP/1.1 200 OK\r\n\r\n", 200, ()),
     (b"HTTP/2 200 \r\nA:1\r\n\r\n", 200, (("A", "1"),)),
@@ -474,6 +491,38 @@ def test_many_damaged_records_are_read_in_a_time_like_their_size(store: PageStor
     assert taken(store, page * 20_000, PAGES[0], form=PLAIN).skipped["damaged"] > 1
 
 
+@in_forms("plain", "members", "zstd")
+def test_a_length_that_is_too_short_costs_one_record(store: PageStore, form: Form) -> None:
+    """(A report on WARCreate: the length of its metadata is one too short.)"""
+    short = record("metadata", url("a"), b"fetchTimeMs: 1", len(b"fetchTimeMs: 1") - 1)
+    done = taken(store, PAGES[0], short, PAGES[1], form=form)
+    assert (2, {"damaged": 1}) == (done.stored, done.skipped)
+
+
+@in_forms("plain", "members", "zstd")
+def test_a_file_that_is_cut_anywhere_ends(store: PageStore, form: Form) -> None:
+    """(A report on jwarc, which did not. A killed crawler or a broken download leaves such files.)"""
+    data = form(PAGES[:2])
+    size = len(form(PAGES[:1]))
+    #: Only the end of a plain record may be missing.
+    wholes = {each - n for each in (size, len(data)) for n in range(5 if form is PLAIN else 1)}
+    for end in range(0, len(data), 23):
+        done = taken(store, data[:end], form=PLAIN)
+        assert done.stored + done.present >= (end >= size)
+        assert len(done.damaged) == (end not in wholes)
+
+
+def test_gzip_members_may_have_extra_fields(store: PageStore) -> None:
+    """(A report on wget, whose field "sl" another reader refused.)"""
+    parts = []
+    for page, field in zip(
+        PAGES, (b"sl\x08\0" + bytes(8), b"sl\xff\0", b"x", b"", bytes(999), b"sl"), strict=True
+    ):
+        member = gzip.compress(page)
+        parts.append(member[:3] + b"\4" + member[4:10] + len(field).to_bytes(2, "little") + field + member[10:])  # fmt: skip
+    assert PagesImported(6, 0, {}, ()) == taken(store, *parts, form=PLAIN)
+
+
 @in_forms("plain", "members", "one gzip", "zstd")
 def test_a_page_before_other_bytes_is_stored(store: PageStore, form: Form) -> None:
     """They stand behind the last member, and their place is named."""
@@ -511,6 +560,30 @@ def test_one_digest_that_fits_is_enough(store: PageStore, form: Form, body: byte
     done = taken(store, fits, changed, misread, form=form)
     assert {url(1): b"body", url(3): b"body"} == bodies(store)
     assert {"damaged": 1} == done.skipped
+
+
+@pytest.mark.parametrize("algorithm", ["sha1", "sha-256", "md5", "SHA-512"])
+def test_a_digest_in_any_form_is_compared(store: PageStore, algorithm: str) -> None:
+    """Base 32 or 16 in any letters, or base 64, also that of URLs. (Reports on brozzler and Browsertrix, which write base 16.)"""
+    for number in range(9):  # some have + or / in base 64
+        body = b"%d" % number
+        found = hashlib.new(algorithm.replace("-", ""), HEAD + body, usedforsecurity=False).digest()
+        forms = [base64.b32encode(found), base64.b32encode(found).lower(), base64.b16encode(found), base64.b16encode(found).lower(), base64.b64encode(found), base64.urlsafe_b64encode(found)]  # fmt: skip
+        for form in forms:
+            right = f"{algorithm}:{form.decode()}"
+            for digest in right, right.rstrip("="):
+                fits = response(url(number), body, WARC_Block_Digest=digest)
+                wrong = response(url("wrong"), body + b"!", WARC_Block_Digest=digest)
+                assert {"damaged": 1} == taken(store, fits, wrong).skipped
+    assert {url(number) for number in range(9)} == set(store)
+
+
+@pytest.mark.parametrize(
+    "value", ["sha1:AB2CD3EF4GH5IJ6KL7MN8OPQ", "sha1:", "none:AAAA", "?", "md5:" + "A" * 32 * 9]
+)
+def test_what_is_no_digest_costs_no_page(store: PageStore, value: str) -> None:
+    """(A report on the standard, whose example is one.)"""
+    assert taken(store, response(url(1), b"page", WARC_Block_Digest=value)).stored == 1
 
 
 @pytest.mark.parametrize("name", ["digest-before.warc", "digest-after.warc"])

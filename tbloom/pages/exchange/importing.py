@@ -159,5 +159,7 @@ class _Bodies:
         with suppress(TBloomError):
             page = self._store.get(address) if address else None
             if page and (hash(page.body) == body or record.is_digest(revisit.digest, page.body)):
+                if not revisit.page.status:
+                    return replace(page, url=revisit.page.url, at=revisit.page.at, fields=revisit.page.fields, key=None)  # fmt: skip
                 return replace(revisit.page, body=page.body)
         return None

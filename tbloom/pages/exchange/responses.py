@@ -31,9 +31,10 @@ _BLANK_LINE = re.compile(rb"\n\r?\n")
 _ONCE = ("warc-type", "warc-record-id", "warc-target-uri", "warc-date", "content-length")
 _FOLDED = re.compile(rb"\r?\n[ \t]+")
 _SPACE = " \t\r"
-#: Answers before the answer.
+#: Empty lines, and answers before the answer.
 _INTERIM = re.compile(
-    rb"(?:HTTP/[\d.]+[ \t]+1\d\d\b[^\n]*\n(?:[^\r\n][^\n]*\n)*\r?\n(?=HTTP/))+", re.IGNORECASE
+    rb"(?:\r?\n)*(?:HTTP/[\d.]+[ \t]+1\d\d\b[^\n]*\n(?:[^\r\n][^\n]*\n)*(?:\r?\n)+(?=HTTP/))*",
+    re.IGNORECASE,
 )
 #: A date in any precision that WARC/1.1 allows, or with an offset in place of the Z.
 _DATE = re.compile(
@@ -170,7 +171,12 @@ def _has_payload(fields: Fields, block: bytes) -> bool:
 
 
 def page_of(fields: Fields, block: bytes, limits: Limits, *, is_ours: bool) -> Page | Skipped:
-    """The page of a record; ``is_ours``: tbloom wrote it. Raises Damaged."""
+    """The page of a record; ``is_ours``: tbloom wrote it. Raises Damaged.
+
+    A revisit without HTTP headers has the status 0: headers and body are those of the record that it refers to.
+    """
+    if fields.is_revisit and not block:
+        return _page(fields, 0, (), b"")
     interim = None if is_ours else _INTERIM.match(block, 0, limits.head)
     start = interim.end() if interim else 0
     status = _STATUS.match(block, start)
@@ -193,13 +199,17 @@ def page_of(fields: Fields, block: bytes, limits: Limits, *, is_ours: bool) -> P
         return Skipped(TOO_LONG)
     if is_ours:
         headers = tuple((name.removeprefix(ORIGINAL), value) for name, value in headers)
+    return _page(fields, int(status[1]), headers, body)
+
+
+def _page(fields: Fields, status: int, headers: Pairs, body: bytes) -> Page:
     try:
         key = bytes.fromhex(fields.get(KEY)) or None
         at = _time(fields.get("WARC-Date"))
     except (ValueError, OverflowError):
         date = fields.get("WARC-Date")[:_SHOWN]
         raise Damaged(f"its key, or its date {date!r}, can't be read") from None
-    return Page(fields.url, int(status[1]), headers, body, at, key, as_fields(fields.pairs))
+    return Page(fields.url, status, headers, body, at, key, as_fields(fields.pairs))
 
 
 def _bare(url: str) -> str:

@@ -14,7 +14,8 @@ from tbloom.pages.record import END, MAX_HEAD
 
 #: How the dictionary of all frames of a file begins (Zstandard Compression for WARC Files 1.0), and its most bytes.
 _DICTIONARY, _MAX_DICTIONARY = b"\x5d\x2a\x4d\x18", 1 << 24
-_WARC, _BLANK = b"WARC/", (b"\r\n", b"\n")
+#: A line without anything in it; the last one at the end of a file that is cut there.
+_WARC, _BLANK = b"WARC/", (b"\r\n", b"\n", b"\r")
 #: How a record begins, behind damage or in place of fields; other bytes may stand before it in its line.
 _BEGINS = re.compile(rb"WARC/\d\.\d+[ \t]*\r?\n")
 _LENGTH = b"content-length:"
