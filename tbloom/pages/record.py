@@ -162,12 +162,14 @@ def is_digest(digest: str, data: bytes | memoryview) -> bool | None:
         found = hashlib.new(algorithm.replace("-", ""), data, usedforsecurity=False).digest()
     except (ValueError, TypeError):  # TypeError: it can have any length
         return None
-    value = value.rstrip("=")
-    forms = {b32encode(found).decode().rstrip("=").lower(), found.hex()}
-    urlsafe = urlsafe_b64encode(found).decode().rstrip("=")
-    if len(value) not in {len(urlsafe), *map(len, forms)}:
-        return None  # it is cut, or of another algorithm
-    return value.lower() in forms or value.translate(_URLSAFE) == urlsafe
+    value, bits = value.rstrip("="), 8 * len(found)
+    if len(value) == -(-bits // 5):
+        return value.upper() == b32encode(found).decode().rstrip("=")
+    if len(value) == bits // 4:
+        return value.lower() == found.hex()
+    if len(value) == -(-bits // 6):
+        return value.translate(_URLSAFE) == urlsafe_b64encode(found).decode().rstrip("=")
+    return None  # it is cut, or of another algorithm
 
 
 def head_of(start: bytes) -> Head:

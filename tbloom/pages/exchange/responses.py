@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
@@ -89,10 +88,12 @@ class Fields:
             self.pairs: Pairs = _pairs(head, "utf-8")
         except UnicodeDecodeError:
             self.pairs = _pairs(head, "latin-1")
-        self._known = {name.lower(): value for name, value in reversed(self.pairs)}
-        names = Counter(name for name, _ in {(name.lower(), value) for name, value in self.pairs})
-        if any(names[name] > 1 for name in _ONCE):  # a head that is cut, and another one
-            raise Damaged("it has a field twice, with two values")
+        self._known = dict[str, str]()
+        for name, value in self.pairs:
+            known = name.lower()
+            if self._known.setdefault(known, value) != value and known in _ONCE:
+                # A head that is cut, and another one.
+                raise Damaged("it has a field twice, with two values")
         length = self.get("Content-Length")
         if not (length.isascii() and length.isdigit() and len(length) < _DIGITS):
             raise Damaged(f"its Content-Length is {length[:_SHOWN]!r}")
