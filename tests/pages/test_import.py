@@ -881,10 +881,17 @@ def exported(path: Path) -> bytes:
     return out.getvalue()
 
 
-@pytest.mark.parametrize("what", ["long bodies", "long bodies in zstd", "many headers"])
+def in_a_deflated_wacz(records: Iterable[bytes]) -> bytes:
+    return in_zip({"archive/data.warc": PLAIN(records)}, zipfile.ZIP_DEFLATED)
+
+
+@pytest.mark.parametrize(
+    "what",
+    ["long bodies", "long bodies in zstd", "long bodies in a deflated WACZ", "many headers"],
+)
 def test_a_small_file_of_much_takes_little_memory(store: PageStore, what: str) -> None:
     """Too long bodies are counted; pages with many headers go into the store one by one."""
-    form = ZSTD if "zstd" in what else MEMBERS
+    form = ZSTD if "zstd" in what else in_a_deflated_wacz if "WACZ" in what else MEMBERS
     if what == "many headers":
         many = HEAD[:-2] + b"A:\n" * 80_000 + b"\r\n"
         file = BytesIO(form(response(url(n), b"", many) for n in range(6)))
