@@ -23,8 +23,10 @@ Change = tuple[bytes, int]
 
 def change_of(fields: Fields) -> Change | None:
     """Return what a record of a segment changes; None for other records."""
+    if not (text := fields.get(record.SEQUENCE)):
+        return None
     try:
-        number = int(fields.get(record.SEQUENCE))
+        number = int(text)
         address = bytes.fromhex(fields.get(record.DELETED))
         key = bytes.fromhex(fields.get(record.KEY))
         address = address or fingerprint_of(key or fields.url)
