@@ -37,6 +37,7 @@ SECTIONS: dict[str, dict[str, Any]] = {
     "distinct": {"space": 10**6, "rounds": 2},
     "local": {"capacity": 100_000, "items": 20_000, "rounds": 2},
     "pages": {"sizes": [1000, 5000], "gets": 1000, "rounds": 2},
+    "reading": {"pages": 100, "rounds": 2},
     "scaling": {},
 }
 #: Seconds for which the machine is watched before and after a section, and how busy it may be.

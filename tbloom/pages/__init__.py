@@ -16,7 +16,8 @@
     opening.py      opens a store; its index is brought up to the files
     reading.py      gets pages, some or all; stats() and verify()
     sync.py         PageStore
-    exchange/       import and export: ``stream`` reads the records of a file of any tool, ``responses`` has them as pages
+    exchange/       import and export: ``sources`` opens what is given, ``stream`` reads the records of a file of any tool,
+                    ``responses`` has them as pages
 """
 
 from tbloom.errors import StoreLocked

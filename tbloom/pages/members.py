@@ -19,7 +19,7 @@ import sys
 import zlib
 from collections.abc import Sequence
 from struct import Struct
-from typing import BinaryIO, cast
+from typing import cast
 
 from isal import igzip_lib, isal_zlib
 
@@ -100,9 +100,9 @@ def gzip_decompressor() -> igzip_lib.IgzipDecompressor:
     return igzip_lib.IgzipDecompressor(igzip_lib.DECOMP_GZIP)
 
 
-def opened_zstd(file: BinaryIO) -> BinaryIO:
-    """The content of a file that is compressed with zstd."""
-    return cast("BinaryIO", zstd.ZstdFile(file))
+def zstd_decompressor(dictionary: bytes = b"") -> zstd.ZstdDecompressor:
+    """What decompresses one frame. Raises ValueError or ZstdError for what is no dictionary."""
+    return zstd.ZstdDecompressor(zstd_dict=zstd.ZstdDict(dictionary) if dictionary else None)
 
 
 def begins(start: bytes) -> bool:

@@ -7,7 +7,7 @@ warcio takes more time for a record than its compression.
 from __future__ import annotations
 
 import hashlib
-from base64 import b32encode, b64encode
+from base64 import b32encode, urlsafe_b64encode
 from collections.abc import Iterable
 from contextlib import suppress
 from datetime import datetime
@@ -38,8 +38,8 @@ MAX_BLOCK = MAX_BYTES + 8 * MAX_HEAD
 _SEGMENT = "WARC-Warcinfo-ID"
 #: Fields of a segment's warcinfo: the store's parameters, and the start of its slice (ms).
 PARAMETERS, START = "X-Tbloom-Parameters", "X-Tbloom-Start"
-SEQUENCE, KEY, _DELETED = "X-Tbloom-Sequence", "X-Tbloom-Key", "X-Tbloom-Deleted"
-_MAX_SEQUENCE, _FINGERPRINT_BYTES = 1 << 62, 16
+SEQUENCE, KEY, DELETED = "X-Tbloom-Sequence", "X-Tbloom-Key", "X-Tbloom-Deleted"
+MAX_SEQUENCE, _FINGERPRINT_BYTES = 1 << 62, 16
 #: Prefix of headers that are not true of the stored body: a reader would believe them.
 ORIGINAL = "X-Archive-Orig-"
 #: What wrote the file.
@@ -47,6 +47,8 @@ SOFTWARE = "tbloom/"
 _WARC = "WARC/1.1"
 #: How gzip, JPEG, PNG, WOFF2 and zip begin.
 _COMPRESSED = (b"\x1f\x8b", b"\xff\xd8\xff", b"\x89PNG", b"wOF2", b"PK\x03\x04")
+#: The alphabet of base64 as that of URLs.
+_URLSAFE = str.maketrans("+/", "-_")
 _BLANK = END = b"\r\n\r\n"
 
 
@@ -119,7 +121,7 @@ def of_deletion(fingerprint: bytes, sequence: int, segment: str, codec: str) -> 
         ("WARC-Target-URI", f"urn:tbloom:{fingerprint.hex()}"),
         (_SEGMENT, segment),
         (SEQUENCE, f"{sequence}"),
-        (_DELETED, fingerprint.hex()),
+        (DELETED, fingerprint.hex()),
     ]
     return _of_values(fields, (("deleted", "yes"),), codec)
 
@@ -160,8 +162,14 @@ def is_digest(digest: str, data: bytes | memoryview) -> bool | None:
         found = hashlib.new(algorithm.replace("-", ""), data, usedforsecurity=False).digest()
     except (ValueError, TypeError):  # TypeError: it can have any length
         return None
-    forms = b32encode(found), b64encode(found), found.hex().encode(), found.hex().upper().encode()
-    return value.rstrip("=").encode() in {form.rstrip(b"=") for form in forms}
+    value, bits = value.rstrip("="), 8 * len(found)
+    if len(value) == -(-bits // 5):
+        return value.upper() == b32encode(found).decode().rstrip("=")
+    if len(value) == bits // 4:
+        return value.lower() == found.hex()
+    if len(value) == -(-bits // 6):
+        return value.translate(_URLSAFE) == urlsafe_b64encode(found).decode().rstrip("=")
+    return None  # it is cut, or of another algorithm
 
 
 def head_of(start: bytes) -> Head:
@@ -177,9 +185,9 @@ def head_of(start: bytes) -> Head:
             address = address_of(key) if key else known["WARC-Target-URI"]
             fingerprint = fingerprint_of(address)
         else:
-            fingerprint = bytes.fromhex(known[_DELETED])
+            fingerprint = bytes.fromhex(known[DELETED])
         sequence, at = int(known[SEQUENCE]), micros(_parse_date(known["WARC-Date"]))
-        if not 0 < sequence < _MAX_SEQUENCE or len(fingerprint) != _FINGERPRINT_BYTES:
+        if not 0 < sequence < MAX_SEQUENCE or len(fingerprint) != _FINGERPRINT_BYTES:
             raise Damaged("its numbers are out of range")
         return Head(kind, known[_SEGMENT], fingerprint, address, sequence, at)
     except (KeyError, ValueError, TypeError) as error:

@@ -28,7 +28,7 @@ _SHOWN = 200
     metavar="SOURCE...",
     nargs=-1,
     required=True,
-    type=click.Path(exists=True, allow_dash=True),
+    type=click.Path(allow_dash=True),
 )
 @options.as_json
 @options.quiet
@@ -45,9 +45,9 @@ def import_pages(
 ) -> int:
     """Store the pages of WARC files, or of another store.
 
-    A source is a WARC file, - for standard input, or a store's folder. A page that the store has, fetched at the same
-    time or later, stays; so after an interruption, the same command goes on. Damaged places are printed, and a file is
-    read on behind them. Exit code 1: there are some.
+    A source is a WARC or WACZ file, - for standard input, or a store's folder. A page that the store has, fetched at the
+    same time or later, stays; so after an interruption, the same command goes on. Damaged places are printed, and a file is
+    read on behind them; so are sources that can't be read, and the others are imported. Exit code 1: there are some.
     """
     from tbloom.pages import PageStore, import_warc  # noqa: PLC0415 - the help does without isal
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
@@ -31,9 +30,10 @@ _BLANK_LINE = re.compile(rb"\n\r?\n")
 _ONCE = ("warc-type", "warc-record-id", "warc-target-uri", "warc-date", "content-length")
 _FOLDED = re.compile(rb"\r?\n[ \t]+")
 _SPACE = " \t\r"
-#: Answers before the answer.
+#: Empty lines, and answers before the answer.
 _INTERIM = re.compile(
-    rb"(?:HTTP/[\d.]+[ \t]+1\d\d\b[^\n]*\n(?:[^\r\n][^\n]*\n)*\r?\n(?=HTTP/))+", re.IGNORECASE
+    rb"(?:\r?\n)*(?:HTTP/[\d.]+[ \t]+1\d\d\b[^\n]*\n(?:[^\r\n][^\n]*\n)*(?:\r?\n)+(?=HTTP/))*",
+    re.IGNORECASE,
 )
 #: A date in any precision that WARC/1.1 allows, or with an offset in place of the Z.
 _DATE = re.compile(
@@ -41,6 +41,9 @@ _DATE = re.compile(
     re.ASCII,
 )
 _STATUS = re.compile(rb"HTTP/[\d.]+[ \t]+(\d{3})\b", re.IGNORECASE)
+_HTTP_LENGTH = re.compile(
+    rb"^Content-Length:[ \t]*(\d{1,18})[ \t\r]*$", re.IGNORECASE | re.MULTILINE
+)
 #: A chunk of a body begins; the chunk ends. Either may be cut.
 _CHUNK, _CHUNK_END = (
     re.compile(rb"([0-9A-Fa-f]{1,32})[ \t]*(?:;[^\r\n]*)?(?:\r\n|\r?\Z)"),
@@ -53,7 +56,7 @@ class Skipped(NamedTuple):
 
     #: What is counted: "request", "revisit", ``DAMAGED``, ...
     kind: str
-    #: Of damage: the file, the offset, and what is wrong.
+    #: Of damage: the file, the offset, and what is wrong; of a file that can't be read, why.
     where: str = ""
 
 
@@ -65,6 +68,8 @@ class Answer(NamedTuple):
     digest: str = ""
     #: Of a revisit, whose page has no body: the URL of the record that has it.
     refers_to: str | None = None
+    #: Of a page that was repaired: the file, the offset, and what was wrong.
+    where: str = ""
 
 
 class Limits(NamedTuple):
@@ -83,10 +88,12 @@ class Fields:
             self.pairs: Pairs = _pairs(head, "utf-8")
         except UnicodeDecodeError:
             self.pairs = _pairs(head, "latin-1")
-        self._known = {name.lower(): value for name, value in reversed(self.pairs)}
-        names = Counter(name for name, _ in {(name.lower(), value) for name, value in self.pairs})
-        if any(names[name] > 1 for name in _ONCE):  # a head that is cut, and another one
-            raise Damaged("it has a field twice, with two values")
+        self._known = dict[str, str]()
+        for name, value in self.pairs:
+            known = name.lower()
+            if self._known.setdefault(known, value) != value and known in _ONCE:
+                # A head that is cut, and another one.
+                raise Damaged("it has a field twice, with two values")
         length = self.get("Content-Length")
         if not (length.isascii() and length.isdigit() and len(length) < _DIGITS):
             raise Damaged(f"its Content-Length is {length[:_SHOWN]!r}")
@@ -133,8 +140,9 @@ class Fields:
 def whole(fields: Fields, block: bytes, end: bytes) -> bytes:
     """Return the block of a record with this end, without bytes of the end that a length which is 1 to 4 too long counts.
 
-    Raise Damaged if its digest and that of its payload are those of other bytes. (``warcio recompress`` writes headers anew, and
-    keeps the block's digest.)
+    A digest tells, or else the length in the HTTP headers; the record's length is wrong where none tells. Raise Damaged if its
+    digest and that of its payload are those of other bytes. (``warcio recompress`` writes headers anew, and keeps the block's
+    digest.)
     """
     digest, over = fields.get("WARC-Block-Digest"), len(END) - len(end)
     if not END.endswith(end) or not block.endswith(END[:over]):
@@ -143,9 +151,17 @@ def whole(fields: Fields, block: bytes, end: bytes) -> bytes:
     if is_block or (is_block is None and not over) or _has_payload(fields, block):
         return block
     shorter = block[: len(block) - over]
-    if over and (is_block is None or is_digest(digest, shorter) or _has_payload(fields, shorter)):
-        return shorter
+    is_shorter = is_digest(digest, shorter) or _has_payload(fields, shorter)
+    if over and (is_shorter or is_block is None):
+        return shorter if is_shorter or not _has_http_length(block) else block
     raise Damaged("its digest is that of other bytes")
+
+
+def _has_http_length(block: bytes) -> bool:
+    """True: the HTTP headers say that the body is as long as it is."""
+    blank = _BLANK_LINE.search(block)
+    length = _HTTP_LENGTH.search(block, 0, blank.end()) if blank else None
+    return bool(blank and length and int(length[1]) == len(block) - blank.end())
 
 
 def _has_payload(fields: Fields, block: bytes) -> bool:
@@ -156,7 +172,12 @@ def _has_payload(fields: Fields, block: bytes) -> bool:
 
 
 def page_of(fields: Fields, block: bytes, limits: Limits, *, is_ours: bool) -> Page | Skipped:
-    """The page of a record; ``is_ours``: tbloom wrote it. Raises Damaged."""
+    """The page of a record; ``is_ours``: tbloom wrote it. Raises Damaged.
+
+    A revisit without HTTP headers has the status 0: headers and body are those of the record that it refers to.
+    """
+    if fields.is_revisit and not block:
+        return _page(fields, 0, (), b"")
     interim = None if is_ours else _INTERIM.match(block, 0, limits.head)
     start = interim.end() if interim else 0
     status = _STATUS.match(block, start)
@@ -179,13 +200,17 @@ def page_of(fields: Fields, block: bytes, limits: Limits, *, is_ours: bool) -> P
         return Skipped(TOO_LONG)
     if is_ours:
         headers = tuple((name.removeprefix(ORIGINAL), value) for name, value in headers)
+    return _page(fields, int(status[1]), headers, body)
+
+
+def _page(fields: Fields, status: int, headers: Pairs, body: bytes) -> Page:
     try:
         key = bytes.fromhex(fields.get(KEY)) or None
         at = _time(fields.get("WARC-Date"))
     except (ValueError, OverflowError):
         date = fields.get("WARC-Date")[:_SHOWN]
         raise Damaged(f"its key, or its date {date!r}, can't be read") from None
-    return Page(fields.url, int(status[1]), headers, body, at, key, as_fields(fields.pairs))
+    return Page(fields.url, status, headers, body, at, key, as_fields(fields.pairs))
 
 
 def _bare(url: str) -> str:

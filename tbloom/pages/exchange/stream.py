@@ -1,40 +1,31 @@
-"""The records of a WARC file of any tool, read from its start to its end: plain, or compressed with gzip or zstd."""
+"""The records of a WARC file of any tool, read from its start to its end: plain, or compressed with gzip or zstd.
+
+They are read here, and not by warcio or FastWARC: behind damage, these stop or miss records, and warcio reads neither zstd
+nor members with several records. docs/benchmarks.md has the cases, with what each finds, and the time for a record.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from functools import partial
 from io import BufferedReader, BytesIO, RawIOBase
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, NamedTuple, cast
 
-from tbloom.pages.members import ERRORS, Damaged, gzip_decompressor, opened_zstd
+from tbloom.pages.exchange import others
+from tbloom.pages.members import ERRORS, Damaged, ZstdError, gzip_decompressor, zstd_decompressor
 from tbloom.pages.record import END, MAX_HEAD
 
-_GZIP, _ZSTD = b"\x1f\x8b\x08", b"\x28\xb5\x2f\xfd"
-#: How files begin that are no WARC files yet, and what to do about it. (The last one is a frame with the dictionary of all
-#: others: Zstandard Compression for WARC Files 1.0.)
-_ARC = b"filedesc://"
-_OTHERS = {
-    b"BZh": "it is compressed with bzip2: decompress it with bunzip2 first",
-    b"\xfd7zXZ": "it is compressed with xz: decompress it with unxz first",
-    b"\xff\xfe": "it is text in UTF-16: convert it with iconv first",
-    b"\xfe\xff": "it is text in UTF-16: convert it with iconv first",
-    b"\x04\x22\x4d\x18": "it is compressed with LZ4: decompress it with lz4 -d first",
-    b"\x1f\x9d": "it is compressed with compress: decompress it with uncompress first",
-    b"7z\xbc\xaf": "it is a 7-Zip archive: extract it with 7z x first",
-    b"PK\x03\x04": "it is a ZIP or WACZ file: extract it with unzip first, and import its WARC files",
-    _ARC: "it is an ARC file: convert it with warcio recompress first",
-    b"\x5d\x2a\x4d\x18": (
-        "it is compressed with a Zstandard dictionary (frame 0x184D2A5D), which is not supported: "
-        "decompress it with zstd first"
-    ),
-}
-#: How a zstd file may begin too: with a frame that is skipped.
-_SKIPPED = tuple(bytes([number]) + b"\x2a\x4d\x18" for number in range(0x50, 0x60))
-_WARC, _BLANK = b"WARC/", (b"\r\n", b"\n")
+#: How the dictionary of all frames of a file begins (Zstandard Compression for WARC Files 1.0), and its most bytes.
+_DICTIONARY, _MAX_DICTIONARY = b"\x5d\x2a\x4d\x18", 1 << 24
+#: A line without anything in it; the last one at the end of a file that is cut there.
+_WARC, _BLANK = b"WARC/", (b"\r\n", b"\n", b"\r")
 #: How a record begins, behind damage or in place of fields; other bytes may stand before it in its line.
 _BEGINS = re.compile(rb"WARC/\d\.\d+[ \t]*\r?\n")
 _LENGTH = b"content-length:"
 _PIECE = 1 << 20
+#: How long the start of a member is.
+_MAGIC_BYTES = 4
 #: Compressed bytes that are read at once, and searched for the next member behind damage.
 _COMPRESSED = 1 << 13
 #: Bytes that may be read again behind damage, beside as many as the file has: or a small file may take hours.
@@ -45,12 +36,48 @@ class Trailing(Damaged):
     """Something else stands behind a record that is whole."""
 
 
-class _Gunzipped(RawIOBase):
-    """The content of the members of a gzip file."""
+class _Form(NamedTuple):
+    """A compression whose files are members, one behind the other."""
 
-    def __init__(self, file: BufferedReader) -> None:
-        self._file = file
-        self._member = gzip_decompressor()
+    #: A member, and the program that decompresses files, in errors.
+    noun: str
+    program: str
+    #: How a member begins, first with content.
+    starts: tuple[bytes, ...]
+    decompressor: Callable[[], Any]
+
+
+_GZIP = _Form("gzip member", "gunzip", (b"\x1f\x8b\x08",), gzip_decompressor)
+_ZSTD = _Form(
+    "zstd frame",
+    "zstd -d",
+    (b"\x28\xb5\x2f\xfd", *(bytes([number]) + b"\x2a\x4d\x18" for number in range(0x50, 0x60))),
+    zstd_decompressor,
+)
+
+
+def _form_of(file: BufferedReader) -> _Form | None:
+    """The compression that the start of a file shows; None: it shows none that is read here. Raises Damaged."""
+    start = file.peek(len(_WARC))
+    if not start.startswith(_DICTIONARY):
+        return next((form for form in (_GZIP, _ZSTD) if start.startswith(form.starts)), None)
+    size = int.from_bytes(file.read(8)[4:], "little")
+    try:
+        dictionary = file.read(min(size, _MAX_DICTIONARY))
+        if dictionary.startswith(_ZSTD.starts[0]):
+            dictionary = zstd_decompressor().decompress(dictionary, _MAX_DICTIONARY)
+        zstd_decompressor(dictionary)
+    except (ZstdError, ValueError) as error:
+        raise Damaged(f"its Zstandard dictionary can't be read: {error}") from None
+    return _ZSTD._replace(decompressor=partial(zstd_decompressor, dictionary))
+
+
+class _Members(RawIOBase):
+    """The content of the members of a compressed file."""
+
+    def __init__(self, file: BufferedReader, form: _Form) -> None:
+        self._file, self._form = file, form
+        self._member: Any = None
         #: Compressed bytes that the member may not have needed; those that it was given last.
         self._rest, self._given = b"", b""
         self._is_open, self._is_new = False, True
@@ -80,7 +107,7 @@ class _Gunzipped(RawIOBase):
             if not fresh:
                 raise EOFError("it is cut")
             self._given = fresh
-        data = self._member.decompress(fresh, most)
+        data: bytes = self._member.decompress(fresh, most)
         if self._member.eof:
             self._rest, self._is_open = self._member.unused_data, False
         return data
@@ -88,40 +115,40 @@ class _Gunzipped(RawIOBase):
     def _begin(self) -> bool:
         """Begins the next member; False: there is none. (Zeros may stand behind the last one.)"""
         self._rest = self._rest.lstrip(b"\0")
-        while len(self._rest) < len(_GZIP) and (more := self._file.read1(_COMPRESSED)):
+        while len(self._rest) < _MAGIC_BYTES and (more := self._file.read1(_COMPRESSED)):
             self._rest = (self._rest + more).lstrip(b"\0")
         if not self._rest:
             return False
         self._given = self._rest
-        if not self._rest.startswith(_GZIP):
-            raise Trailing("no gzip member follows where it should end")
-        self._member, self._is_open, self._is_new = gzip_decompressor(), True, True
+        if not self._rest.startswith(self._form.starts):
+            raise Trailing(f"no {self._form.noun} follows where it should end")
+        self._member, self._is_open, self._is_new = self._form.decompressor(), True, True
         return True
 
     def go_on(self) -> None:
         """Goes on at the next member that begins a record, behind the start of this one; at the end, if there is none."""
         data, self._is_open = self._given[1:], False
+        start = self._form.starts[0]
         while True:
             more = self._file.read1(_COMPRESSED)
             data += more
-            at = data.find(_GZIP)
+            at = data.find(start)
             # Of the start of a member, enough is there to tell.
             while at >= 0 and (len(data) - at > _COMPRESSED or not more):
-                if _begins_record(data[at:]):
+                if self._begins_record(data[at:]):
                     self._rest = data[at:]
                     return
-                at = data.find(_GZIP, at + 1)
+                at = data.find(start, at + 1)
             if not more:
                 self._rest = b""
                 return
-            data = data[at if at >= 0 else 1 - len(_GZIP) :]
+            data = data[at if at >= 0 else 1 - len(start) :]
 
-
-def _begins_record(member: bytes) -> bool:
-    try:
-        return gzip_decompressor().decompress(member, len(_WARC)) == _WARC
-    except ERRORS:
-        return False
+    def _begins_record(self, member: bytes) -> bool:
+        try:
+            return bool(self._form.decompressor().decompress(member, len(_WARC)) == _WARC)
+        except ERRORS:
+            return False
 
 
 class _Content:
@@ -176,18 +203,14 @@ class Records:
         self._max_head = max_head
         #: True: the current record's head is longer.
         self.is_long: bool = False
-        start = file.peek(len(_WARC))
-        for other, why in _OTHERS.items():
-            if start.startswith(other):
-                raise Damaged(why)
+        self._start = file.tell() if file.seekable() else 0
+        if why := others.what_is(file.peek(others.ENOUGH)):
+            raise Damaged(why)
         stream: BinaryIO = file
-        self._gunzipped: _Gunzipped | None = None
-        self._is_compressed = start.startswith((_GZIP, _ZSTD, *_SKIPPED))
-        if start.startswith(_GZIP):
-            self._gunzipped = _Gunzipped(file)
-            stream = self._unbuffered(self._gunzipped)
-        elif self._is_compressed:
-            stream = opened_zstd(file)
+        self._members: _Members | None = None
+        if form := _form_of(file):
+            self._members = _Members(file, form)
+            stream = self._unbuffered(self._members)
         self._content = _Content(stream)
         #: Offsets, without the compression: of the current record, and behind the line that was read last.
         self._begin = self._offset = 0
@@ -196,15 +219,50 @@ class Records:
         #: Damage: the compression can't be read on; the record before it is whole.
         self._is_broken = self._is_behind = False
         self._line = b""
-        self._next_line()
-        if not self._line.startswith(_WARC):
-            is_arc = self._line.startswith(_ARC)
-            raise Damaged(_OTHERS[_ARC] if is_arc else "it does not begin with a record")
+        #: What stands before the first record; empty: nothing.
+        self.before = self._find_first(file, form)
 
     @property
     def place(self) -> str:
         """Where the current record begins."""
-        return f"{self._begin} of its content" if self._is_compressed else f"{self._begin}"
+        return f"{self._begin} of its content" if self._members else f"{self._begin}"
+
+    def _find_first(self, file: BufferedReader, form: _Form | None) -> str:
+        """Reads up to the first record; returns what stands before it. Raises Damaged where there is none."""
+        why = ""
+        try:
+            self._next_line()
+            while self._line in _BLANK:
+                self._next_line()
+            why = (
+                others.what_is_within(self._line, form.program)
+                if form
+                else others.what_is(self._line)
+            )
+            is_empty = not self._line
+        except Damaged:
+            is_empty = False
+        if why or is_empty:
+            raise Damaged(why or "it is empty")
+        if self._line.startswith(_WARC):
+            return ""
+        if not (form is None and self._go_on_compressed(file)) and not self.go_on():
+            raise Damaged(others.NO_RECORD)
+        return f"at 0: it does not begin with a record; read on at {self.place}"
+
+    def _go_on_compressed(self, file: BufferedReader) -> bool:
+        """Goes on at a member of a file whose first bytes are missing or wrong; False: there is none."""
+        if not file.seekable():
+            return False
+        for form in (_GZIP, _ZSTD):
+            file.seek(self._start)
+            self._members, self._is_broken, self._offset = _Members(file, form), True, 0
+            if self.go_on():
+                return True
+        file.seek(self._start)
+        self._members, self._content = None, _Content(file)
+        self._offset = self._marked = 0
+        return False
 
     def head(self) -> bytes | None:
         """The first line and the fields of the next record; None at the end. Of a long head, the beginning and the length."""
@@ -262,7 +320,7 @@ class Records:
         return end
 
     def go_on(self) -> bool:
-        """Goes on behind damage, at the next gzip member or the next line that begins a record. Returns False at the end."""
+        """Goes on behind damage, at the next member or line that begins a record. Returns False at the end."""
         read = self._offset - self._marked
         if (
             not self._is_behind
@@ -291,12 +349,12 @@ class Records:
         """Goes on at the next member."""
         self._is_broken = False
         stream: BinaryIO = BytesIO()
-        if self._gunzipped is not None:
-            self._gunzipped.go_on()
-            stream = self._unbuffered(self._gunzipped)
+        if self._members is not None:
+            self._members.go_on()
+            stream = self._unbuffered(self._members)
         self._content = _Content(stream)
 
-    def _unbuffered(self, raw: _Gunzipped) -> BinaryIO:
+    def _unbuffered(self, raw: _Members) -> BinaryIO:
         return BufferedReader(cast("RawIOBase", raw))
 
     def _set_mark(self) -> None:
