@@ -26,7 +26,7 @@ PACKAGES = (
 )
 #: Each section, a module, with its amounts for --quick. The full ones are the defaults of its ``measure``.
 SECTIONS: dict[str, dict[str, Any]] = {
-    "race": {"capacity": 50_000, "rounds": 2, "items": 500},
+    "race": {"capacity": 50_000, "rounds": 2, "items": 500, "batches": 20_000},
     "away": {"capacity": 50_000, "rounds": 2, "items": 500},
     "tasks": {"capacity": 50_000, "rounds": 2, "items": 1000},
     "written": {"capacity": 20_000, "rounds": 1, "items": 500},
