@@ -1,4 +1,4 @@
-"""Compares tbloom with what users choose today: ``make bench``. Takes an hour on an idle machine, a section some minutes.
+"""Compares tbloom with what users choose today: ``make bench``. Takes an hour and a half on an idle machine.
 
 Prints tables, puts them into docs/benchmarks.json, and fills the pages from there (bench/results.py).
 """
@@ -32,6 +32,12 @@ SECTIONS: dict[str, dict[str, Any]] = {
     "written": {"capacity": 20_000, "rounds": 1, "items": 500},
     "lines": {"lines": 50_000},
     "crawls": {"pages": 300, "rounds": 1, "requests": 2000},
+    "fleet": {
+        "folder": "java.base/java/util/concurrent/locks/",
+        "fleets": [2],
+        "delays": [0.05],
+        "seconds": 2,
+    },
     "footprint": {"items": 12_180, "questions": 20_000},
     "sizing": {"days": {10**3: 4}, "questions": 100_000},
     "distinct": {"space": 10**6, "rounds": 2},
