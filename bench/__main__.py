@@ -33,6 +33,7 @@ SECTIONS: dict[str, dict[str, Any]] = {
     "lines": {"lines": 50_000},
     "crawls": {"pages": 300, "rounds": 1, "requests": 2000},
     "fleet": {
+        "ways": ["scrapy-redis", '`"scheduled"`', '`"done"`'],
         "folder": "java.base/java/util/concurrent/locks/",
         "fleets": [2],
         "delays": [0.05],

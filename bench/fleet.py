@@ -196,11 +196,12 @@ def documents() -> Path:
     FOLDER.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir=FOLDER) as folder:
         try:
-            subprocess.run(["apt-get", "download", "-q", PACKAGE], cwd=folder, check=True)
+            subprocess.run(["apt-get", "download", "-qq", PACKAGE], cwd=folder, check=True)
         except (OSError, subprocess.CalledProcessError):
             sys.exit(f"{DOCS} is missing: Debian's package {PACKAGE} has it")
         [package] = Path(folder).glob("*.deb")
-        subprocess.run(["dpkg", "-x", package, FOLDER / PACKAGE], check=True)
+        subprocess.run(["dpkg", "-x", package, f"{folder}/{PACKAGE}"], check=True)
+        Path(folder, PACKAGE).rename(FOLDER / PACKAGE)
     return FOLDER / PACKAGE / DOCS
 
 
@@ -241,6 +242,7 @@ async def _serve(root: Path, folder: str) -> None:
 def measure(
     _server: Server,
     *,
+    ways: Sequence[str] = (*WAYS,),
     folder: str = "java.base/",
     fleets: Sequence[int] = (1, 2, 4, 8),
     delays: Sequence[float] = (0, 0.001, 0.05),
@@ -248,9 +250,9 @@ def measure(
 ) -> list[Table]:
     """What a page costs in fleets of so many crawlers; and how fast two crawl with Redis away (s), in ``seconds``."""
     ends = min(fleets), max(fleets)
-    jobs = [(way, count) for count in fleets for way in WAYS if way in EVERY or count in ends]
+    jobs = [(way, count) for count in fleets for way in ways if way in EVERY or count in ends]
     costs: dict[tuple[str, int], Costs] = {}
-    rates: dict[str, list[float]] = {way: [] for way in WAYS}
+    rates: dict[str, list[float]] = {way: [] for way in ways}
     with _servers() as server, served(documents(), folder) as pages:
         idle = _idle(server)
         for way, count in shown(jobs, f"crawls of {len(pages.reached)} pages"):
@@ -259,7 +261,7 @@ def measure(
             server.empty()
         for delay in shown(delays, "with Redis away"):
             with delayed(server.port, delay / 2) as url:
-                for way in WAYS:
+                for way in ways:
                     # Without a delay, there is no proxy either.
                     near = url if delay else server.url
                     with _fleet(way, TWO, near, pages, seconds) as crawlers:
@@ -373,11 +375,13 @@ def _site(pages: Pages) -> Table:
     return Table("fleet-site", columns, [row])
 
 
-def _largest(costs: dict[tuple[str, int], Costs], count: int) -> Table:
-    rows, reference = [], costs[SCRAPY_REDIS, count].server
-    for way in WAYS:
-        of = costs[way, count]
-        rows.append([way, of.server, of.server / reference, 1e6 / of.server, *of[1:4]])
+def _largest(costs: dict[tuple[str, int], Costs], largest: int) -> Table:
+    reference = costs[SCRAPY_REDIS, largest].server
+    rows = [
+        [way, of.server, of.server / reference, 1e6 / of.server, *of[1:4]]
+        for (way, count), of in costs.items()
+        if count == largest
+    ]
     columns = {"": "", "server us per page": ",.0f", "x": ".3f", "pages/s of one core": ",.0f"}
     columns |= {"calls per page": ".2f", "bytes sent per page": ",.0f"}
     return Table("fleet", {**columns, "bytes logged per page": ",.0f"}, rows)
@@ -386,9 +390,7 @@ def _largest(costs: dict[tuple[str, int], Costs], count: int) -> Table:
 def _by_crawlers(costs: dict[tuple[str, int], Costs]) -> Table:
     rows = [
         [way, count, of.server, of.calls, *of[4:]]
-        for way in WAYS
-        for (name, count), of in costs.items()
-        if name == way
+        for (way, count), of in sorted(costs.items(), key=lambda cost: [*WAYS].index(cost[0][0]))
     ]
     columns = {"": "", "crawlers": "d", "server us per page": ",.0f", "calls per page": ".2f"}
     columns |= {"crawler ms per page": ".1f", "MB per crawler": ".0f", "pages/s": ".0f"}
