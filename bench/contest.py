@@ -43,12 +43,12 @@ def one_by_one(add: Callable[[str], Any]) -> Run:
     return lambda items: [bool(add(item)) for item in items]
 
 
-def in_batches(add_many: Callable[[Sequence[str]], Any]) -> Run:
-    """Return a way with a call for each BATCH items."""
+def in_batches(add_many: Callable[[Sequence[str]], Any], size: int = BATCH) -> Run:
+    """Return a way with a call for each ``size`` items."""
     return lambda items: [
         bool(new)
-        for start in range(0, len(items), BATCH)
-        for new in add_many(items[start : start + BATCH])
+        for start in range(0, len(items), size)
+        for new in add_many(items[start : start + size])
     ]
 
 

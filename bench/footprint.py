@@ -9,7 +9,18 @@ from typing import Any, NamedTuple
 import redis
 from scrapy_redis_bloomfilter.bloomfilter import BloomFilter as ScrapyRedisFilter
 
-from bench.contenders import ERROR_RATE, SLICES, arguments, set_many
+from bench.contenders import (
+    DAYS,
+    ERROR_RATE,
+    HSETEX,
+    SLICES,
+    arguments,
+    has_hsetex,
+    raw,
+    set_field,
+    set_many,
+    with_valkey,
+)
 from bench.contest import SADD, SET, fingerprints
 from bench.serving import Server
 from bench.tables import Table
@@ -32,9 +43,26 @@ class Store(NamedTuple):
 
 def measure(server: Server, *, items: int = 97_300, questions: int = 400_000) -> list[Table]:
     """Return bytes per item, and the error rate by ``questions`` items that were never added."""
+    with with_valkey(server) as servers:
+        *others, (valkey, also) = servers.items()
+        found = _found(server, items, questions)
+        there = _found(also, items, 0) if others else {}
+    names = [*dict.fromkeys([*there, *found])]
+    rows = [[name, *found.get(name, (None, None)), there.get(name, (None,))[0]] for name in names]
+    columns = {
+        "": "",
+        "bytes per item": ".1f",
+        "false positives": ".1e",
+        f"{valkey}: bytes per item": ".1f",
+    }
+    return [Table("footprint", columns, rows)]
+
+
+def _found(server: Server, items: int, questions: int) -> dict[str, tuple[float, float | None]]:
+    """Return each store's bytes per item, and its error rate."""
     kept, absent = fingerprints("kept", items), fingerprints("never added", questions)
     asked = [absent[start : start + CHUNK] for start in range(0, questions, CHUNK)]
-    rows: list[list[Any]] = []
+    found = {}
     for store in _stores(server, items):
         before = server.bytes_of_data()
         chunk = math.ceil(items / SLICES)
@@ -42,10 +70,10 @@ def measure(server: Server, *, items: int = 97_300, questions: int = 400_000) ->
             store.add_many(kept[start : start + chunk])
         exact = store.count_seen is None
         used = server.bytes_of_data() - before if exact else server.bytes_of_keys()
-        rate = None if exact else sum(map(store.count_seen, asked)) / questions
-        rows.append([store.name, used / items, rate])
+        count = store.count_seen if questions else None
+        found[store.name] = used / items, count and sum(map(count, asked)) / questions
         server.empty()
-    return [Table("footprint", {"": "", "bytes per item": ".1f", "false positives": ".1e"}, rows)]
+    return found
 
 
 def _stores(server: Server, items: int) -> Iterator[Store]:
@@ -65,6 +93,17 @@ def _stores(server: Server, items: int) -> Iterator[Store]:
         yield Store("`ExactFilter`", exact.add_many, None)
     yield Store(SADD, lambda some: client.sadd("dupefilter", *some), None)
     yield Store(SET, lambda some: set_many(client, some), None)
+    days = iter(range(SLICES))
+    yield Store(DAYS, lambda some: client.sadd(f"day {next(days)}", *map(raw, some)), None)
+    if has_hsetex(server):
+
+        def set_fields(some: Sequence[str]) -> None:
+            with client.pipeline(transaction=False) as pipeline:
+                for item in some:
+                    set_field(pipeline, "hash", item)
+                pipeline.execute()
+
+        yield Store(HSETEX, set_fields, None)
     yield _scrapy_redis_bloomfilter(client, math.ceil(math.log2(items * BITS_PER_ITEM)))
     if server.redisbloom:
         yield _redisbloom(client, "RedisBloom, one filter", items, 1)

@@ -1,12 +1,17 @@
-"""All contenders on one server with the same items, half of them seen before; and tbloom and a set by other shares."""
+"""All contenders on one server with the same items, half of them seen before; and tbloom and a set by other shares.
+
+And some with few items a call, as a crawl has them: also on the Valkey of a wheel.
+"""
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import Any
 
 from bench import contenders, contest
-from bench.contest import ADD, ADD_MANY, SADD, SADD_MANY
-from bench.serving import Server
+from bench.contenders import A_SET, DAYS, HSETEX, TIME_BLOOM
+from bench.contest import ADD, ADD_MANY, SADD, SADD_MANY, SET
+from bench.serving import APART, Server, medians
 from bench.tables import Table
 from tbloom.exact import ExactFilter
 
@@ -14,13 +19,23 @@ from tbloom.exact import ExactFilter
 HALF, SHARES = 50, (0, 50, 95)
 #: What is measured by shares, and what each is compared with.
 REFERENCES = {ADD: SADD, ADD_MANY: SADD_MANY}
+#: Items a call: one, the links of a page, and the links of several pages.
+SIZES = 1, 10, 50, 100, 500
 EXACT = {f"`ExactFilter`: {ADD}": SADD, f"`ExactFilter`: {ADD_MANY}": SADD_MANY}
 
 
 def measure(
-    server: Server, *, capacity: int = 1_000_000, rounds: int = 9, items: int = 2000
+    server: Server,
+    *,
+    capacity: int = 1_000_000,
+    rounds: int = 9,
+    items: int = 2000,
+    batches: int = 200_000,
 ) -> list[Table]:
-    """Medians of the rounds, each contender with ``capacity`` items on its server already (tbloom in each of its slices)."""
+    """Medians of the rounds, each contender with ``capacity`` items on its server already (tbloom in each of its slices).
+
+    With batches of several sizes, it is ``batches`` items.
+    """
     stock = contest.fingerprints("stock", capacity)
     costs: dict[int, contest.Costs] = {}
     with (
@@ -46,4 +61,33 @@ def measure(
             for share in SHARES
         ]
         tables.append(Table(title, {"": "", "% seen": "d", **contest.COLUMNS}, seen))
-    return tables
+    return [*tables, _by_sizes(server, batches, rounds, items)]
+
+
+def _by_sizes(server: Server, capacity: int, rounds: int, items: int) -> Table:
+    """What an item costs by the number of items a call; *x* compares with pipelines of as many SADDs."""
+    names = [TIME_BLOOM, contenders.EXACT, A_SET, DAYS, HSETEX, SET]
+    rows: list[list[Any]] = [[name, size] for name in names for size in SIZES]
+    columns = {"": "", "items a call": "d"}
+    with contenders.with_valkey(server) as servers:
+        for version, each in servers.items():
+            costs = _costs_by_sizes(each, capacity, rounds, items)
+            for row in rows:
+                name, size = row[:2]
+                of = costs.get((APART, f"{name} {size}"))
+                sadd = costs[APART, f"{A_SET} {size}"]
+                row.extend(
+                    [*contest.rate_and_ratio(of, sadd), medians(of).server] if of else [None] * 3
+                )
+            columns |= {f"{version}: items/s": ",.0f", f"{version}: x `SADD`": ".2f"}
+            columns |= {f"{version}: server us": ".1f"}
+    return Table("race-batches", columns, rows)
+
+
+def _costs_by_sizes(server: Server, capacity: int, rounds: int, items: int) -> contest.Costs:
+    with ExitStack() as stack:
+        opened = [contenders.by_batches(server, capacity, size) for size in SIZES]
+        everybody = [each for size in opened for each in stack.enter_context(size)]
+        costs = contest.hold(server, everybody, rounds, items, places=[APART])
+    server.empty()
+    return costs

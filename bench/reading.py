@@ -58,7 +58,7 @@ def measure(_server: Server, *, pages: int = 500, rounds: int = 7) -> list[Table
 
 
 def _imported(data: bytes) -> Pages:
-    """The pages with the bodies that revisits refer to."""
+    """Return the pages with the bodies that revisits refer to."""
     with TemporaryDirectory() as folder, PageStore(folder) as store:
         import_warc(store, BytesIO(data))
         return {page.url: page.body for page in store.pages()}
@@ -95,7 +95,7 @@ def _fastwarc(data: bytes) -> Pages:
 
 
 def _gone_on(records: Any, url: Callable[[Any], str], read: Callable[[Any], bytes | None]) -> Pages:
-    """The pages; behind an error, the next one is asked for."""
+    """Return the pages; ask for the next one behind an error."""
     found, errors = Pages(), 0
     while errors < MOST_ERRORS:
         try:
@@ -154,7 +154,7 @@ def _frames(records: Iterable[bytes]) -> bytes:
 
 
 def _lengths(records: Sequence[bytes], change: Callable[[int], int]) -> list[bytes]:
-    """The records, of which one has another Content-Length."""
+    """Return the records, of which one has another Content-Length."""
 
     def changed(found: re.Match[bytes]) -> bytes:
         return b"\nContent-Length: %d" % change(int(found[1]))

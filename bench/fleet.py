@@ -1,0 +1,410 @@
+"""A fleet: several crawlers, each a Scrapy process, share a crawl of real pages; by scrapy-redis, and by tbloom.
+
+Pages are Java's documentation, from Debian's package openjdk-17-doc. A process of its own serves them on loopback, and
+Redis writes a log (``appendonly``) and has a replica.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from statistics import mean, median
+from typing import Any, NamedTuple
+from urllib.parse import urldefrag
+
+from scrapy import Request, Spider, signals
+from scrapy.crawler import AsyncCrawlerProcess, Crawler
+from scrapy.exceptions import DontCloseSpider
+from scrapy.http import HtmlResponse, TextResponse
+
+from bench.crawls import Site, _peak
+from bench.delay import child, delayed
+from bench.pages import FOLDER
+from bench.progress import shown
+from bench.serving import Server, fresh
+from bench.tables import Table
+
+PACKAGE, DOCS = "openjdk-17-doc", Path("usr/share/doc/openjdk-17-jre-headless/api")
+#: The page that begins a crawl, in the folder whose pages it follows.
+HOME = "module-summary.html", "package-summary.html"
+_QUEUE = {"SCHEDULER": "scrapy_redis.scheduler.Scheduler", "SCHEDULER_PERSIST": True}
+_ADDON = {"ADDONS": {"tbloom.scrapy.Addon": 500}, "TBLOOM_KEY": "fleet"}
+_PLUGIN = "scrapy_redis_bloomfilter"
+SCRAPY_REDIS = "scrapy-redis"
+SCHEDULED, DONE, CLASS = '`"scheduled"`', '`"done"`', "`DUPEFILTER_CLASS`"
+WITH_QUEUE = ", scrapy-redis' queue"
+#: Each way's settings. Its crawlers share scrapy-redis' queue, or each has Scrapy's own.
+WAYS: dict[str, dict[str, Any]] = {
+    SCRAPY_REDIS: {**_QUEUE, "DUPEFILTER_CLASS": "scrapy_redis.dupefilter.RFPDupeFilter"},
+    "scrapy-redis-bloomfilter": {
+        **_QUEUE,
+        "SCHEDULER": f"{_PLUGIN}.scheduler.Scheduler",
+        "DUPEFILTER_CLASS": f"{_PLUGIN}.dupefilter.RFPDupeFilter",
+    },
+    CLASS + WITH_QUEUE: {
+        **_QUEUE,
+        "DUPEFILTER_CLASS": "tbloom.scrapy.DupeFilter",
+        "TBLOOM_KEY": "fleet",
+    },
+    SCHEDULED + WITH_QUEUE: {**_QUEUE, **_ADDON, "TBLOOM_MARK": "scheduled"},
+    DONE + WITH_QUEUE: {**_QUEUE, **_ADDON, "TBLOOM_MARK": "done"},
+    SCHEDULED: {**_ADDON, "TBLOOM_MARK": "scheduled"},
+    DONE: {**_ADDON, "TBLOOM_MARK": "done"},
+}
+#: These are measured with every number of crawlers, the others with the fewest and the most.
+EVERY = SCHEDULED, DONE
+#: A crawler of a shared queue ends after so many seconds without a page: others may still queue some.
+PATIENCE = 2.0
+#: Crawlers whose rate is measured with Redis away.
+TWO = 2
+
+
+class Pages(NamedTuple):
+    """The pages that a crawl reaches, and the process that serves them."""
+
+    #: The URL of the site.
+    site: str
+    #: The folder, below that of all documents.
+    folder: str
+    #: The first page and its links, which the crawlers divide among them.
+    first: list[str]
+    #: Every page that can be reached.
+    reached: set[str]
+    #: How many links each page has.
+    links: list[int]
+
+
+class Costs(NamedTuple):
+    """What a crawl has cost."""
+
+    #: Processor time of the server (us), calls to it, bytes sent to it, and bytes of its log; for each page.
+    server: float
+    calls: float
+    received: float
+    log: float
+    #: Processor time of the crawlers (ms), for each page.
+    crawler: float
+    #: The most that a crawler has taken (MB), as a mean.
+    memory: float
+    #: Pages a second.
+    rate: float
+    #: The share of the crawler that fetched most (%).
+    busiest: float
+    #: Pages that were fetched again, and pages that nobody fetched.
+    twice: int
+    missed: int
+
+
+class Follower(Spider):
+    """Follows the links within a folder, from its part of the first page's links on; each page is an item."""
+
+    name = "fleet"
+    site: str
+    folder: str
+    first: list[str]
+    #: Whether other crawlers may queue requests for this one.
+    shared: bool
+    #: The crawl is cut off after so many seconds; 0: never.
+    seconds: float
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler, *args: Any, **kwargs: Any) -> Follower:
+        spider = super().from_crawler(crawler, *args, **kwargs)
+        crawler.signals.connect(spider.wait_for_others, signals.spider_idle)
+        return spider
+
+    async def start(self) -> AsyncIterator[Request]:
+        """Begins when all crawlers do."""
+        print("ready", flush=True)
+        await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
+        self.began, self.last, self.cpu = time.monotonic(), 0.0, time.process_time()
+        self.fetched, self.pages = list[str](), 0.0
+        if self.seconds:
+            # Not by the event loop, which may wait for Redis.
+            timer = threading.Timer(self.seconds, self.leave)
+            timer.daemon = True
+            timer.start()
+        for path in self.first:
+            yield Request(self.site + path)
+
+    def parse(self, response: TextResponse) -> Iterator[Any]:
+        yield {"url": response.url}
+        found = links(response, self.site + self.folder)
+        for url in found:
+            yield Request(url)
+            # A crawl that waits for Redis may have begun many pages, and finished none.
+            self.pages += 1 / len(found)
+        self.pages += not found
+        self.fetched.append(response.url.removeprefix(self.site))
+        self.last = time.monotonic()
+
+    def wait_for_others(self) -> None:
+        if self.shared and time.monotonic() - max(self.began, self.last) < PATIENCE:
+            raise DontCloseSpider
+
+    def leave(self) -> None:
+        """Tells what it has done until now, and ends the process."""
+        self.last = time.monotonic()
+        self.report()
+        os._exit(0)
+
+    def report(self, errors: int = 0) -> None:
+        cpu = time.process_time() - self.cpu
+        figures = {"began": self.began, "last": self.last, "cpu": cpu, "memory": _peak()}
+        figures |= {"fetched": self.fetched, "pages": self.pages, "errors": errors}
+        print(json.dumps(figures), flush=True)
+
+
+def links(response: TextResponse, begin: str) -> list[str]:
+    """The addresses that begin so, each once; one page with two fragments has two."""
+    found = map(response.urljoin, response.css("a::attr(href)").getall())
+    return [*dict.fromkeys(url for url in found if url.startswith(begin) and ".html" in url)]
+
+
+def crawl(job: dict[str, Any]) -> None:
+    """One crawler in this process."""
+    settings = {
+        "LOG_LEVEL": "ERROR",
+        "LOG_VERSIONS": [],
+        "TELNETCONSOLE_ENABLED": False,
+        "CONCURRENT_REQUESTS_PER_DOMAIN": 16,
+    }
+    process = AsyncCrawlerProcess({**settings, **job["settings"]})
+    crawler = process.create_crawler(Follower)
+    process.crawl(crawler, **job["arguments"])
+    process.start()
+    assert crawler.stats
+    spider: Any = crawler.spider
+    spider.report(crawler.stats.get_value("log_count/ERROR", 0))
+
+
+def documents() -> Path:
+    """The folder of all documents: as it is installed, or unpacked from its package into ``build``."""
+    for root in (Path("/"), FOLDER / PACKAGE):
+        if (root / DOCS).is_dir():
+            return root / DOCS
+    FOLDER.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=FOLDER) as folder:
+        try:
+            subprocess.run(["apt-get", "download", "-qq", PACKAGE], cwd=folder, check=True)
+        except (OSError, subprocess.CalledProcessError):
+            sys.exit(f"{DOCS} is missing: Debian's package {PACKAGE} has it")
+        [package] = Path(folder).glob("*.deb")
+        subprocess.run(["dpkg", "-x", package, f"{folder}/{PACKAGE}"], check=True)
+        Path(folder, PACKAGE).rename(FOLDER / PACKAGE)
+    return FOLDER / PACKAGE / DOCS
+
+
+@contextmanager
+def served(root: Path, folder: str) -> Iterator[Pages]:
+    """The pages that can be reached from the folder's first one, and a process of its own that serves them."""
+    home = next(folder + name for name in HOME if (root / folder / name).is_file())
+    queue, counts, first = [f"/{home}"], list[int](), list[str]()
+    met = {*queue}
+    for path in queue:  # the loop extends the list
+        body = (root / path[1:]).read_bytes()
+        response = HtmlResponse(f"http://site{path}", body=body, encoding="utf-8")
+        found = links(response, f"http://site/{folder}")
+        counts.append(len(found))
+        paths = [*dict.fromkeys(urldefrag(url).url.removeprefix("http://site") for url in found)]
+        first = first or [*queue, *paths]
+        queue += [link for link in paths if link not in met and (root / link[1:]).is_file()]
+        met.update(paths)
+    with child("-m", "bench.fleet", "site", str(root), folder) as port:
+        address = f"http://127.0.0.1:{port}"
+        yield Pages(address, f"/{folder}", first, {*queue}, counts)
+
+
+async def _serve(root: Path, folder: str) -> None:
+    head = "HTTP/1.1 {}\r\nContent-Type: text/html; charset=utf-8\r\nContent-Length: {}\r\n\r\n"
+    missing = head.format("404 Not Found", 0).encode()
+    Site.answers = defaultdict(lambda: missing)
+    for file in (root / folder).rglob("*.html"):
+        body = file.read_bytes()
+        path = f"/{file.relative_to(root).as_posix()}".encode()
+        Site.answers[path] = head.format("200 OK", len(body)).encode() + body
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(Site, "127.0.0.1", 0)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    await loop.run_in_executor(None, sys.stdin.read)
+
+
+def measure(
+    _server: Server,
+    *,
+    ways: Sequence[str] = (*WAYS,),
+    folder: str = "java.base/",
+    fleets: Sequence[int] = (1, 2, 4, 8),
+    delays: Sequence[float] = (0, 0.001, 0.05),
+    seconds: float = 15,
+) -> list[Table]:
+    """What a page costs in fleets of so many crawlers; and how fast two crawl with Redis away (s), in ``seconds``."""
+    ends = min(fleets), max(fleets)
+    jobs = [(way, count) for count in fleets for way in ways if way in EVERY or count in ends]
+    costs: dict[tuple[str, int], Costs] = {}
+    rates: dict[str, list[float]] = {way: [] for way in ways}
+    with _servers() as server, served(documents(), folder) as pages:
+        idle = _idle(server)
+        for way, count in shown(jobs, f"crawls of {len(pages.reached)} pages"):
+            with _fleet(way, count, server.url, pages) as crawlers:
+                costs[way, count] = _costs(server, idle, crawlers, pages)
+            server.empty()
+        for delay in shown(delays, "with Redis away"):
+            with delayed(server.port, delay / 2) as url:
+                for way in ways:
+                    # Without a delay, there is no proxy either.
+                    near = url if delay else server.url
+                    with _fleet(way, TWO, near, pages, seconds) as crawlers:
+                        rates[way].append(_rate(_reports(crawlers)))
+                    server.empty()
+    titles = {
+        f"{1000 * delay:g} ms away" if delay else "pages/s nearby": ",.1f" for delay in delays
+    }
+    away = Table("fleet-away", {"": "", **titles}, [[way, *found] for way, found in rates.items()])
+    return [_site(pages), _largest(costs, max(fleets)), _by_crawlers(costs), away]
+
+
+@contextmanager
+def _servers() -> Iterator[Server]:
+    """A server that writes a log and has a replica."""
+    keeps = "--appendonly", "yes", "--auto-aof-rewrite-percentage", "0"
+    server = fresh(*keeps, "--repl-diskless-sync-delay", "0")
+    replica = fresh(*keeps, "--replicaof", "127.0.0.1", str(server.port))
+    with server, replica:
+        while server.client.info("replication").get("slave0", {}).get("state") != "online":
+            time.sleep(0.05)
+        yield server
+
+
+@contextmanager
+def _fleet(
+    way: str, count: int, url: str, pages: Pages, seconds: float = 0
+) -> Iterator[list[subprocess.Popen[str]]]:
+    """So many crawlers, each with its part of the first page's links, and ready to begin."""
+    with ExitStack() as stack:
+        crawlers = []
+        for number in range(count):
+            arguments = {"site": pages.site, "folder": pages.folder, "seconds": seconds}
+            arguments |= {"first": pages.first[number::count], "shared": "SCHEDULER" in WAYS[way]}
+            job = {"settings": {**WAYS[way], "REDIS_URL": url}, "arguments": arguments}
+            command = [sys.executable, "-m", "bench.fleet", "crawl", json.dumps(job)]
+            pipe = subprocess.PIPE
+            crawler = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True)
+            stack.enter_context(crawler)
+            stack.callback(crawler.kill)
+            crawlers.append(crawler)
+        for crawler in crawlers:
+            assert crawler.stdout
+            # scrapy-redis-bloomfilter prints, too.
+            while (line := crawler.stdout.readline()) != "ready\n":
+                assert line, f"{way}: a crawler has ended"
+        yield crawlers
+
+
+def _reports(crawlers: Sequence[subprocess.Popen[str]]) -> list[dict[str, Any]]:
+    """Lets them crawl, and returns what they say at the end."""
+    for crawler in crawlers:
+        assert crawler.stdin
+        crawler.stdin.write("go\n")
+        crawler.stdin.flush()
+    reports = [json.loads(crawler.communicate(timeout=600)[0]) for crawler in crawlers]
+    assert not any(report["errors"] for report in reports), "the log has errors"
+    return reports
+
+
+def _rate(reports: Sequence[dict[str, Any]]) -> float:
+    """Pages a second, from the first request until the last page."""
+    began = min(report["began"] for report in reports)
+    elapsed = max(report["last"] for report in reports) - began
+    return sum(report["pages"] for report in reports) / elapsed
+
+
+def _idle(server: Server, seconds: float = 5) -> list[float]:
+    """What a server without crawlers counts in a second: its own timers, and the replica's acknowledgements."""
+    before = _counts(server)
+    time.sleep(seconds)
+    return [(after - begin) / seconds for after, begin in zip(_counts(server), before, strict=True)]
+
+
+def _costs(
+    server: Server, idle: Sequence[float], crawlers: Sequence[subprocess.Popen[str]], pages: Pages
+) -> Costs:
+    before, begin = _counts(server), time.monotonic()
+    reports = _reports(crawlers)
+    elapsed = time.monotonic() - begin
+    spent = [
+        after - at_begin - elapsed * alone
+        for after, at_begin, alone in zip(_counts(server), before, idle, strict=True)
+    ]
+    fetched = [page for report in reports for page in report["fetched"]]
+    return Costs(
+        *(amount / len(fetched) for amount in spent),
+        crawler=1000 * sum(report["cpu"] for report in reports) / len(fetched),
+        memory=mean(report["memory"] for report in reports),
+        rate=_rate(reports),
+        busiest=100 * max(len(report["fetched"]) for report in reports) / len(fetched),
+        twice=len(fetched) - len({*fetched}),
+        missed=len(pages.reached - {*fetched}),
+    )
+
+
+def _counts(server: Server) -> list[float]:
+    """Processor time (us), calls, bytes received, bytes of the log.
+
+    A call is what the server reads at once: a pipeline is one, and more than 16 KB are several.
+    """
+    info: dict[str, Any] = server.client.info("everything")
+    cpu = 1e6 * (info["used_cpu_user"] + info["used_cpu_sys"])
+    read = info["total_reads_processed"], info["total_net_input_bytes"]
+    return [cpu, *read, info["aof_current_size"]]
+
+
+def _site(pages: Pages) -> Table:
+    row = [len(pages.reached), mean(pages.links), median(pages.links), max(pages.links)]
+    columns = {"pages": ",d", "links a page": ".1f", "median": ".0f", "most": ",d"}
+    return Table("fleet-site", columns, [row])
+
+
+def _largest(costs: dict[tuple[str, int], Costs], largest: int) -> Table:
+    reference = costs[SCRAPY_REDIS, largest].server
+    rows = [
+        [way, of.server, of.server / reference, 1e6 / of.server, *of[1:4]]
+        for (way, count), of in costs.items()
+        if count == largest
+    ]
+    columns = {"": "", "server us per page": ",.0f", "x": ".3f", "pages/s of one core": ",.0f"}
+    columns |= {"calls per page": ".2f", "bytes sent per page": ",.0f"}
+    return Table("fleet", {**columns, "bytes logged per page": ",.0f"}, rows)
+
+
+def _by_crawlers(costs: dict[tuple[str, int], Costs]) -> Table:
+    rows = [
+        [way, count, of.server, of.calls, *of[4:]]
+        for (way, count), of in sorted(costs.items(), key=lambda cost: [*WAYS].index(cost[0][0]))
+    ]
+    columns = {"": "", "crawlers": "d", "server us per page": ",.0f", "calls per page": ".2f"}
+    columns |= {"crawler ms per page": ".1f", "MB per crawler": ".0f", "pages/s": ".0f"}
+    columns |= {"% by the busiest": ".0f", "fetched twice": ",d", "missed": ",d"}
+    return Table("fleet-crawlers", columns, rows)
+
+
+def main() -> None:
+    """A crawl, or the site."""
+    if sys.argv[1] == "site":
+        asyncio.run(_serve(Path(sys.argv[2]), sys.argv[3]))
+    else:
+        crawl(json.loads(sys.argv[2]))
+
+
+if __name__ == "__main__":
+    main()
