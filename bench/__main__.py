@@ -36,7 +36,7 @@ SECTIONS: dict[str, dict[str, Any]] = {
     "sizing": {"days": {10**3: 4}, "questions": 100_000},
     "distinct": {"space": 10**6, "rounds": 2},
     "local": {"capacity": 100_000, "items": 20_000, "rounds": 2},
-    "pages": {"sizes": [1000, 5000], "gets": 1000, "rounds": 2},
+    "pages": {"sizes": [1000, 5000], "gets": 1000, "rounds": 2, "windows": [10_000]},
     "scaling": {},
 }
 #: Seconds for which the machine is watched before and after a section, and how busy it may be.
