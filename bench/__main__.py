@@ -43,7 +43,7 @@ SECTIONS: dict[str, dict[str, Any]] = {
     "sizing": {"days": {10**3: 4}, "questions": 100_000},
     "distinct": {"space": 10**6, "rounds": 2},
     "local": {"capacity": 100_000, "items": 20_000, "rounds": 2},
-    "pages": {"sizes": [1000, 5000], "gets": 1000, "rounds": 2},
+    "pages": {"sizes": [1000, 5000], "gets": 1000, "rounds": 2, "windows": [10_000]},
     "reading": {"pages": 100, "rounds": 2},
     "scaling": {},
 }

@@ -8,19 +8,30 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from statistics import median
 from typing import Any
+from unittest.mock import patch
 
 from bench.progress import shown
 from bench.serving import Server
 from bench.tables import Table
-from tbloom.pages import PageStore
+from tbloom.pages import Page, PageStore
 
 #: Debian's package python3.11-doc.
 DOCS = Path("/usr/share/doc/python3.11/html")
 #: Where the stores are made, because the system's temporary folder may be in memory.
 FOLDER = Path(__file__).parents[1] / "build"
+#: Days that a store with a window keeps, and bytes of its pages.
+DAYS, BODY_BYTES = 7, 1000
+PERIOD_COLUMNS = {
+    "pages": ",d",
+    "first put of a day: ms": ".1f",
+    "the slowest of 6": ".1f",
+    "other puts: us": ".0f",
+    "get: us": ".0f",
+}
 HEADERS = {"Content-Type": "text/html; charset=utf-8", "Cache-Control": "max-age=600"}
 
 
@@ -30,17 +41,22 @@ def measure(
     sizes: Sequence[int] = (10_000, 300_000),
     gets: int = 10_000,
     rounds: int = 5,
+    windows: Sequence[int] = (10_000, 100_000, 1_000_000),
 ) -> list[Table]:
-    """Return the figures of stores with ``sizes`` pages."""
+    """Return the figures of stores with ``sizes`` pages, and of stores with a window of ``windows`` pages."""
     bodies = [path.read_bytes() for path in sorted(DOCS.rglob("*.html"))]
     if not bodies:
         sys.exit(f"{DOCS} is missing: Debian's package python3.11-doc has it")
     FOLDER.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir=FOLDER, prefix="pages-") as folder:
         rows = [_row(Path(folder) / f"{n}", bodies, n, gets, rounds) for n in shown(sizes, "pages")]
+        periods = [_period(Path(folder) / f"d{n}", bodies, n) for n in shown(windows, "pages")]
     columns = {"pages": ",d", "put: us": ".0f", "get: us": ".0f", "in: us": ".1f"}
     columns |= {"not there: us": ".1f", "from the disk: us": ".0f", "bytes a page": ",.0f"}
-    return [Table("pages", {**columns, "of the index": ".0f"}, rows)]
+    return [
+        Table("pages", {**columns, "of the index": ".0f"}, rows),
+        Table("pages-periods", PERIOD_COLUMNS, periods),
+    ]
 
 
 def url(number: int) -> str:
@@ -87,3 +103,31 @@ def _row(folder: Path, bodies: list[bytes], size: int, gets: int, rounds: int) -
         index_bytes = store.stats().index_bytes
     on_disk = sum(path.lstat().st_blocks for path in folder.rglob("*")) * 512
     return [*row, on_disk / size, index_bytes / size]
+
+
+def _period(folder: Path, bodies: list[bytes], size: int) -> list[Any]:
+    """Return the times of the first put of a day, at which the pages of another day leave, of other puts, and of gets."""
+    begin, day = datetime.now(UTC), timedelta(days=1)
+    clock = begin
+    with (
+        patch("tbloom.pages.calendar.now", lambda: clock),
+        PageStore(folder, "d", DAYS, codec="identity") as store,
+    ):
+        pages = (
+            (bodies[n % len(bodies)][:BODY_BYTES], begin - n % DAYS * day) for n in range(size)
+        )
+        store.put_many(Page(url(n), 200, (), body, at) for n, (body, at) in enumerate(pages))
+
+        def put(name: str) -> bool:
+            store.put(f"{url(0)}?{name}", bodies[0][:BODY_BYTES])
+            return True
+
+        drawn = random.Random(size).sample(range(size), 2000)
+        others = timed(put, [f"{n}" for n in range(2000)])
+        gets = timed(store.get, [*map(url, drawn)])
+        firsts = []
+        for number in range(DAYS - 1):
+            clock += day
+            firsts.append(timed(put, [f"day-{number}"]) / 1000)
+            timed(put, [f"day-{number}-{n}" for n in range(500)])  # the bytes of files are freed
+    return [size, median(firsts), max(firsts), others, gets]

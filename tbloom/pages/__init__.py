@@ -15,6 +15,7 @@
     recompressed.py segments that another program has compressed anew
     opening.py      opens a store; its index is brought up to the files
     reading.py      gets pages, some or all; stats() and verify()
+    cdxj.py         lists pages for pywb
     sync.py         PageStore
     exchange/       import and export: ``sources`` opens what is given, ``stream`` reads the records of a file of any tool,
                     ``responses`` has them as pages

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
+import shutil
+import threading
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from tbloom.pages import record, segments
@@ -11,8 +13,12 @@ from tbloom.pages.config import PagesConfig
 from tbloom.pages.database import flush
 from tbloom.pages.index import Index
 from tbloom.pages.members import SUFFIXES
+from tbloom.pages.page import MAX_BYTES
 from tbloom.pages.segments import Segment
 from tbloom.window import Slice
+
+#: A put waits until removed segments are gone where fewer bytes are free.
+_ROOM = 4 * MAX_BYTES
 
 
 class Appender:
@@ -62,7 +68,7 @@ class OpenSegments:
         self._segment_bytes = segment_bytes
         stored = segments.stored(root)
         #: The number of the next segment.
-        self._next_number = 1 + max([0, *stored, *(known.number for known in index.segments())])
+        self._next_number = 1 + max([*stored, index.last_number])
         #: By the start of the slice.
         self._appenders: dict[int, Appender] = {}
         #: Those to which the current change writes, by number.
@@ -111,12 +117,26 @@ class OpenSegments:
         flush(self._root)
 
     def remove(self, paths: list[Path]) -> None:
-        """Removes segments."""
+        """Removes segments. A thread frees their bytes, because a GB takes a third of a second.
+
+        A child that is forked meanwhile keeps them until it ends.
+        """
         self._appenders.clear()
+        held = ExitStack()
         for path in paths:
             self._unflushed.discard(path)
             for file in (path, *segments.asides(path)):
+                with suppress(OSError):  # else the removal itself frees them
+                    held.enter_context(file.open("rb"))
                 file.unlink(missing_ok=True)
+        freeing = threading.Thread(target=held.close, name="tbloom-pages-freeing")
+        try:
+            freeing.start()
+        except RuntimeError:  # the interpreter ends
+            held.close()
+        else:
+            if shutil.disk_usage(self._root).free < _ROOM:
+                freeing.join()
 
     def _last(self, start: int) -> Appender | None:
         """The slice's last segment; None where there is none, or it can't get records of this codec."""

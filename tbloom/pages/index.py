@@ -5,6 +5,9 @@
     meta      the parameters that all users of the store must agree on (see ``config``)
     segments  the WARC files, each with what the index knows of it: see ``Segment``
     pages     BLAKE2b of the address -> the segment with the page, offset and length there, and time
+
+A slice is forgotten by its rows of ``segments``. The rows of its pages lead nowhere then, and later puts remove them, so
+that no put has to remove all.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from tbloom.pages.segments import Found, Segment, is_name
 _SCHEMA = """
 CREATE TABLE meta (parameters TEXT NOT NULL);
 CREATE TABLE segments (
-    number INTEGER PRIMARY KEY, name TEXT NOT NULL, start INTEGER NOT NULL, size INTEGER NOT NULL,
+    number INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL, start INTEGER NOT NULL, size INTEGER NOT NULL,
     records INTEGER NOT NULL, sequence INTEGER NOT NULL, pages INTEGER NOT NULL DEFAULT 0
 );
 CREATE TABLE pages (
@@ -45,8 +48,12 @@ _PUT_SEGMENT = """
 INSERT INTO segments (number, name, start, size, records, sequence) VALUES (?, ?, ?, ?, ?, ?)
 ON CONFLICT (number) DO UPDATE SET size = excluded.size, records = excluded.records, sequence = excluded.sequence
 """
-_FORGET = """
-DELETE FROM pages WHERE address >= ? AND address < ? AND segment IN (SELECT number FROM segments WHERE start < ?)
+#: Of some rows behind an address, those of slices that are forgotten.
+_SWEEP = """
+DELETE FROM pages WHERE address IN (
+    SELECT address FROM (SELECT address, segment FROM pages WHERE address > ? ORDER BY address LIMIT ?)
+    WHERE segment NOT IN (SELECT number FROM segments)
+)
 """
 #: Records that the index does not know: of each address the newest one.
 _LEARNED = """
@@ -60,8 +67,9 @@ INSERT INTO learned VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (address) DO UPDATE
 sequence = excluded.sequence, segment = excluded.segment, offset = excluded.offset, length = excluded.length,
 at = excluded.at, is_page = excluded.is_page WHERE excluded.sequence > sequence
 """
-#: Addresses, which are digests, are removed in this many steps.
-_STEPS = 256
+#: Of 256 puts, so many look at so many rows behind theirs: 16 for each put. Addresses are digests, so that all rows get
+#: their turn, and in a full window a sixteenth of them are of forgotten slices.
+_SWEEPING, _SWEPT_ROWS = 4, 1024
 #: No number of the index reaches this.
 _MAX = 1 << 62
 
@@ -123,9 +131,18 @@ class Index(Database):
                 joined.append((begin, end))
         return joined
 
+    @property
+    def last_number(self) -> int:
+        """The highest number that a segment has had; a row of a forgotten slice may still have it."""
+        return max(
+            (int(number) for (number,) in self.rows("SELECT seq FROM sqlite_sequence")), default=0
+        )
+
     def put(self, fingerprint: bytes, place: Place) -> None:
         """Adds a page, in the place of an earlier one with this address."""
         self.rows("INSERT OR REPLACE INTO pages VALUES (?, ?, ?, ?, ?)", fingerprint, *place[2:])
+        if fingerprint[-1] < _SWEEPING:
+            self.rows(_SWEEP, fingerprint, _SWEPT_ROWS)
 
     def remove(self, fingerprint: bytes) -> None:
         """Removes a page."""
@@ -136,10 +153,7 @@ class Index(Database):
         self.rows(_PUT_SEGMENT, *segment[:-1])
 
     def forget(self, since: int) -> None:
-        """Removes the slices that begin before ``since`` (ms)."""
-        for step in range(_STEPS):  # so that the log stays short
-            bounds = bytes([step]), bytes([step + 1]) if step + 1 < _STEPS else b"\xff" * 17
-            self.rows(_FORGET, *bounds, since)
+        """Forgets the slices that begin before ``since`` (ms)."""
         self.rows("DELETE FROM segments WHERE start < ?", since)
 
     @contextmanager

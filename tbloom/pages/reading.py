@@ -108,7 +108,14 @@ def pages(
     index: Index, config: PagesConfig, since: datetime | None, until: datetime | None
 ) -> Iterator[Page]:
     """The pages fetched within a time, slice by slice, in the order of the files."""
-    begin, end = micros(since) if since else -math.inf, micros(until) if until else math.inf
+    times = micros(since) if since else -math.inf, micros(until) if until else math.inf
+    return (page for _, _, page in placed(index, config, *times))
+
+
+def placed(
+    index: Index, config: PagesConfig, begin: float = -math.inf, end: float = math.inf
+) -> Iterator[tuple[Segment, Found, Page]]:
+    """The pages fetched within a time (microseconds since the epoch), with their segments and records."""
     for segment, found in current(index, config):
         if not begin <= found.head.at < end:
             continue
@@ -119,7 +126,7 @@ def pages(
             why = f"the record at {found.offset} is damaged, or missing"
             _warn(index, config, segment, why)
         else:
-            yield page
+            yield segment, found, page
 
 
 def current(index: Index, config: PagesConfig) -> Iterator[tuple[Segment, Found]]:

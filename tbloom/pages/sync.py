@@ -12,7 +12,7 @@ from typing import Any, Self
 from tbloom.arguments import Item, check_at, check_items
 from tbloom.engine.forks import NotCopied, call_in_child
 from tbloom.errors import ConfigError, TBloomError
-from tbloom.pages import calendar, opening, reading
+from tbloom.pages import calendar, cdxj, opening, reading
 from tbloom.pages.config import agreed, given
 from tbloom.pages.index import Index
 from tbloom.pages.members import check_codec
@@ -205,6 +205,15 @@ class PageStore(NotCopied):
         """
         times = check_at(since, "since"), check_at(until, "until")
         return reading.pages(self._reading(), self._config, *times)
+
+    def cdxj(self) -> Iterator[bytes]:
+        """The lines of a CDXJ index of all pages, sorted: pywb finds them by it in the store's WARC files.
+
+        Pages in ``.warc.zst`` files are left out with a warning, because pywb does not read these.
+
+        :raises TBloomError: where the package ``surt`` is missing.
+        """
+        return cdxj.lines(self._reading(), self._config)
 
     def check_parameters(
         self,

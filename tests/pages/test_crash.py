@@ -132,6 +132,7 @@ CHANGES: dict[str, tuple[Callable[[Path], object], dict[str, bytes | None]]] = {
         _with_store(lambda store: store.put_many(BATCH), segment_bytes=3_000),
         {page.url: page.body for page in BATCH},
     ),
+    "period": (_with_store(lambda store: store.put(url(99), LONG)), {url(99): LONG}),
     "rebuild": (PageStore.rebuild, {}),
 }
 
@@ -139,18 +140,21 @@ CHANGES: dict[str, tuple[Callable[[Path], object], dict[str, bytes | None]]] = {
 @pytest.mark.parametrize(
     ("what", "is_new", "every"),
     [
-        *((what, False, 1) for what in ("put", "segment", "delete", "batch")),
+        *((what, False, 1) for what in ("put", "segment", "delete", "batch", "period")),
         ("rebuild", False, 3),
         ("put", True, 2),
     ],
 )
 def test_a_change_that_is_killed_is_made_or_not(
-    path: Path, what: str, *, is_new: bool, every: int
+    path: Path, clock: SimpleNamespace, what: str, *, is_new: bool, every: int
 ) -> None:
     """Each page is as it was before, or as it was put; the next writer goes on, also in a new store whose beginning was
     killed, and a rebuild changes nothing. A reader needs no writer before it."""
     pages = {} if is_new else _filled(path)
     work, new = CHANGES[what]
+    if what == "period":  # the oldest slice leaves
+        clock.now += DAY
+        pages = {url(number): body(number) for number in range(12) if number % 3 < 2}
     changed = {address: data for address, data in {**pages, **new}.items() if data is not None}
     for copy in killed_at_each_step(path, work, every):
         if pages:
@@ -359,6 +363,21 @@ def test_a_full_disk_loses_no_page(tmp_path: Path) -> None:
                 expected[url(f"after-{run}")] = body(run, 100)
         assert expected == check(path)
         assert run_tool("warcio", "check", *files(path)) == ""
+
+
+def test_the_first_put_of_a_period_has_the_room_of_the_pages_that_leave(
+    tmp_path: Path, clock: SimpleNamespace
+) -> None:
+    """On a full disk, too."""
+    with mounted(tmp_path / "disk", "-t", "tmpfs", "-o", "size=2M", "tmpfs") as disk:
+        with PageStore(disk / "store", "d", 1) as store:
+            store.put(BANK, body(1, 1_200_000))
+            with pytest.raises(OSError, match="No space left"):
+                store.put(EVIL, body(2, 1_200_000))
+            clock.now += DAY
+            store.put(EVIL, body(2, 1_200_000))
+            assert {EVIL: body(2, 1_200_000)} == bodies(store)
+        assert {EVIL: body(2, 1_200_000)} == check(disk / "store")
 
 
 class Interrupted(KeyboardInterrupt):

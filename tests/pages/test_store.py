@@ -5,17 +5,18 @@ from __future__ import annotations
 import gzip
 import sqlite3
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tbloom.errors import ConfigError, TBloomError
 from tbloom.pages import Page, PageStore, members, record
-from tests.helpers.pagestores import CODECS, NOON
+from tests.helpers.pagestores import CODECS, DAY, NOON
 
 URL = "https://example.com/a"
 AT = datetime(2019, 6, 3, 4, 5, 6, 789012, tzinfo=UTC)
@@ -242,3 +243,65 @@ def test_a_listing_reads_what_is_listed(path: Path, monkeypatch: pytest.MonkeyPa
         assert urls == [*store]
         assert [b"999", b"", b""] == [page.body for page in store.pages()]
     assert 0 < len(read) < 20
+
+
+def _steps(store: PageStore, work: Callable[[], object]) -> int:
+    """The number of instructions that SQLite runs for the index meanwhile."""
+    steps = 0
+
+    def count() -> None:
+        nonlocal steps
+        steps += 1
+
+    connection = store._index._current()
+    connection.set_progress_handler(count, 1)
+    work()
+    connection.set_progress_handler(None, 1)
+    return steps
+
+
+def test_the_first_put_of_a_period_passes_over_the_pages_that_leave(
+    tmp_path: Path, clock: SimpleNamespace
+) -> None:
+    """The index does as much for 100 pages as for 10,000."""
+    steps = []
+    for count in (100, 10_000):
+        with PageStore(tmp_path / f"{count}", "d", 2) as store:
+            store.put_many(Page(f"{URL}{n}", 200, (), b"", NOON) for n in range(count))
+            clock.now = NOON + 2 * DAY
+            steps.append(_steps(store, lambda: store.put(URL, b"")))
+            assert [URL] == [*store]
+            clock.now = NOON
+    assert steps[0] == steps[1] > 0
+
+
+def _rows(path: Path) -> int:
+    [index] = path.glob("index-*.sqlite")
+    with closing(sqlite3.connect(index)) as tool:
+        [(count,)] = tool.execute("SELECT count(*) FROM pages")
+    return int(count)
+
+
+def test_the_index_of_a_window_does_not_grow(path: Path, clock: SimpleNamespace) -> None:
+    """Each day has pages of its own, and two days are kept: puts remove the rows of others."""
+    with PageStore(path, "d", 2, codec="identity") as store:
+        for day in range(15):
+            store.put_many(Page(f"{URL}{day}-{n}", 200, (), b"", clock.now) for n in range(1000))
+            clock.now += DAY
+        assert 1000 == len(store)
+    assert 1000 <= _rows(path) < 3000
+
+
+def test_a_forgotten_page_is_not_another_one(path: Path, clock: SimpleNamespace) -> None:
+    """Though all its slices have left, and the store was closed: no segment gets the number of an earlier one."""
+    with PageStore(path, "d", 2) as store:
+        store.put(URL, b"old")
+    clock.now += 2 * DAY
+    PageStore(path).close()
+    assert [] == [*path.glob("*.warc.*")]
+    with PageStore(path) as store:
+        store.put(f"{URL}/other", b"new")
+        assert URL not in store
+        assert store.get(URL) is None
+        assert [f"{URL}/other"] == [*store]
+        assert (1, ()) == (len(store), store.verify().problems)

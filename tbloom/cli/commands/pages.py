@@ -20,7 +20,7 @@ from tbloom.cli.kit.errors import CommandFailed
 #: A little more than a page may have.
 _MOST_BYTES = (1 << 30) + 1
 #: Commands that continue after pages that they can't read.
-_WARNING = {"ls", "import", "export", "rebuild"}
+_WARNING = {"ls", "import", "export", "cdxj", "rebuild"}
 
 
 class _Warnings(logging.Handler):
@@ -56,6 +56,7 @@ def command() -> None:
 
 command.add_command(warcs.import_pages)
 command.add_command(warcs.export)
+command.add_command(warcs.cdxj)
 
 
 def _header(text: str) -> tuple[bytes, bytes]:

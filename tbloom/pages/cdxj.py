@@ -1,0 +1,83 @@
+"""A CDXJ index of a store's segments, by which pywb finds their pages.
+
+Lines are those of pywb's own ``cdxj-indexer``. Their keys are made by the library that pywb looks them up with, ``surt``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+import json
+import logging
+import re
+from base64 import b32encode
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
+from itertools import islice
+from tempfile import TemporaryFile
+
+from tbloom.errors import TBloomError
+from tbloom.pages import reading
+from tbloom.pages.config import PagesConfig
+from tbloom.pages.index import Index
+from tbloom.pages.members import ZST
+from tbloom.pages.page import Page
+from tbloom.pages.segments import Found, Segment
+
+logger: logging.Logger = logging.getLogger(__name__)
+#: Lines that are sorted in memory, some 30 MB.
+_SORTED = 100_000
+#: What ends a media type in a Content-Type.
+_TYPE_END = re.compile(r"[;\s]")
+
+
+def lines(index: Index, config: PagesConfig) -> Iterator[bytes]:
+    """Return the lines of the current pages, sorted. Raise TBloomError without ``surt``."""
+    try:
+        from surt import surt  # noqa: PLC0415 - AGPL, and only this needs it
+    except ModuleNotFoundError:
+        raise TBloomError("a CDXJ index needs surt: pip install surt") from None
+    return _sorted(_lines(index, config, surt))
+
+
+def _lines(index: Index, config: PagesConfig, surt: Callable[[str], str]) -> Iterator[bytes]:
+    left = None
+    for segment, found, page in reading.placed(index, config):
+        if not segment.name.endswith(ZST):
+            yield _line(segment, found, page, surt)
+        elif segment != left:
+            left = segment
+            logger.warning("%s is left out: pywb does not read zstd", index.root / segment.name)
+
+
+def _line(segment: Segment, found: Found, page: Page, surt: Callable[[str], str]) -> bytes:
+    try:
+        key = surt(page.url)
+    except Exception:  # noqa: BLE001 - whatever surt raises, pywb looks for the URL then
+        key = page.url
+    time = "".join(filter(str.isdigit, page.at.isoformat(timespec="seconds")[:19]))
+    mime = page.header("Content-Type")
+    digest = hashlib.sha1(page.body, usedforsecurity=False).digest()
+    fields = {
+        "url": page.url,
+        **({} if mime is None else {"mime": _TYPE_END.split(mime, maxsplit=1)[0]}),
+        "status": f"{page.status}",
+        "digest": f"sha1:{b32encode(digest).decode()}",
+        "length": f"{found.length}",
+        "offset": f"{found.offset}",
+        "filename": segment.name,
+    }
+    return f"{key} {time} {json.dumps(fields)}\n".encode()
+
+
+def _sorted(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield lines of any number in their order."""
+    lines = iter(lines)
+    with ExitStack() as stack:
+        files = []
+        while some := sorted(islice(lines, _SORTED)):
+            file = stack.enter_context(TemporaryFile())
+            file.writelines(some)
+            file.seek(0)
+            files.append(file)
+        yield from heapq.merge(*files)
