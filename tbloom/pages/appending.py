@@ -17,24 +17,24 @@ from tbloom.pages.page import MAX_BYTES
 from tbloom.pages.segments import Segment
 from tbloom.window import Slice
 
-#: A put waits until removed segments are gone where fewer bytes are free.
+#: If fewer bytes are free on the disk, a put waits until the bytes of removed segments are freed.
 _ROOM = 4 * MAX_BYTES
 
 
 class Appender:
-    """A segment that is being written."""
+    """A segment to which a writer appends records."""
 
     def __init__(self, path: Path, known: Segment, identity: str) -> None:
         self.path: Path = path
         self.identity: str = identity
         self.segment: Segment = known
-        #: Bytes behind those that the index knows are this writer's.
+        #: True: bytes beyond the size that the index knows are from this writer.
         self.has_written: bool = False
 
     def append(self, data: bytes, sequence: int | None) -> int:
-        """Writes a record at the end, and returns its offset; the first one has no sequence number.
+        """Append a record, and return its offset. A segment's first record has no sequence number.
 
-        Raises TBloomError where another program has changed the file, and OSError.
+        Raise TBloomError if another program has changed the file, or OSError.
         """
         known, view = self.segment, memoryview(data)
         offset = known.size
@@ -58,7 +58,7 @@ class Appender:
 
 
 class OpenSegments:
-    """The segment of each slice that gets its next records, and what the current change has written."""
+    """For each slice, the segment that gets its next records; and the segments that the current change has written to."""
 
     def __init__(
         self, root: Path, config: PagesConfig, index: Index, segment_bytes: int, codec: str
@@ -69,15 +69,15 @@ class OpenSegments:
         stored = segments.stored(root)
         #: The number of the next segment.
         self._next_number = 1 + max([*stored, index.last_number])
-        #: By the start of the slice.
+        #: By the start of the slice (ms).
         self._appenders: dict[int, Appender] = {}
-        #: Those to which the current change writes, by number.
+        #: Those to which the current change writes, by the number of the segment.
         self._changed: dict[int, Appender] = {}
         #: Segments that may not be on the disk yet; at first also those of a killed writer.
         self._unflushed = {*stored.values()}
 
     def of(self, slice: Slice) -> Appender:
-        """The segment for the next record of a slice."""
+        """Return the segment for the next record of a slice; begin one if necessary."""
         appender = self._appenders.get(slice.start) or self._last(slice.start)
         if appender is None or appender.segment.size >= self._segment_bytes:
             appender = self._new(slice)
@@ -85,19 +85,19 @@ class OpenSegments:
         return appender
 
     def note(self) -> None:
-        """Notes in the index what the current change has written."""
+        """Update the index's entries of the segments that the current change has written to."""
         for appender in self._changed.values():
             self._unflushed.add(appender.path)
             self._index.put_segment(appender.segment)
 
     def done(self) -> None:
-        """Ends a change that was committed."""
+        """End a change that was committed."""
         for appender in self._changed.values():
             appender.has_written = False
         self._changed.clear()
 
     def take_back(self) -> None:
-        """After a failure, cuts off records that the index does not know, and removes segments that it does not know."""
+        """Undo a change that failed: cut off the records, and remove the segments, that the index does not know."""
         self._appenders.clear()
         known = {segment.number: segment for segment in self._index.segments()}
         for number, appender in self._changed.items():
@@ -109,7 +109,7 @@ class OpenSegments:
         self._changed.clear()
 
     def flush(self) -> None:
-        """Waits until all is on the disk."""
+        """Wait until all records are on the disk."""
         for path in self._unflushed:
             with suppress(FileNotFoundError):  # its slice has left the window
                 flush(path)
@@ -117,16 +117,16 @@ class OpenSegments:
         flush(self._root)
 
     def remove(self, paths: list[Path]) -> None:
-        """Removes segments. A thread frees their bytes, because a GB takes a third of a second.
+        """Remove segments. A thread frees their bytes, because that takes a third of a second for a GB.
 
-        A child that is forked meanwhile keeps them until it ends.
+        If the process forks meanwhile, the bytes are freed only when the child ends.
         """
         self._appenders.clear()
         held = ExitStack()
         for path in paths:
             self._unflushed.discard(path)
             for file in (path, *segments.asides(path)):
-                with suppress(OSError):  # else the removal itself frees them
+                with suppress(OSError):  # then ``unlink`` frees the bytes
                     held.enter_context(file.open("rb"))
                 file.unlink(missing_ok=True)
         freeing = threading.Thread(target=held.close, name="tbloom-pages-freeing")
@@ -139,7 +139,7 @@ class OpenSegments:
                 freeing.join()
 
     def _last(self, start: int) -> Appender | None:
-        """The slice's last segment; None where there is none, or it can't get records of this codec."""
+        """Return the slice's last segment; None if there is none, or if it holds records of another codec."""
         known = [one for one in self._index.segments(start) if one.start == start]
         if not known or not known[-1].name.endswith(SUFFIXES[self.codec]):
             return None
@@ -153,9 +153,9 @@ class OpenSegments:
         own = (record.PARAMETERS, self._config.stored), (record.START, f"{slice.start}")
         fields = ("WARC-Filename", name), *own
         appender = Appender(self._root / name, Segment(number, name, slice.start), identity)
-        self._next_number += 1  # first: an interrupt may come anywhere
-        appender.path.open("xb").close()  # raises where another program has one
+        self._next_number += 1  # first, because an interrupt may come at any line
+        appender.path.open("xb").close()  # raises if another program has made the file
         self._changed[number] = appender
-        self._index.put_segment(appender.segment)  # the pages of this change are found already
+        self._index.put_segment(appender.segment)  # so that this change finds its pages
         appender.append(record.of_info(identity, self.codec, fields), None)
         return appender

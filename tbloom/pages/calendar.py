@@ -6,5 +6,5 @@ from datetime import UTC, datetime
 
 
 def now() -> datetime:
-    """The time. (Tests replace it.)"""
+    """Return the current time in UTC. Tests replace this function."""
     return datetime.now(UTC)

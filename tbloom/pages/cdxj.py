@@ -25,14 +25,14 @@ from tbloom.pages.page import Page
 from tbloom.pages.segments import Found, Segment
 
 logger: logging.Logger = logging.getLogger(__name__)
-#: Lines that are sorted in memory, some 30 MB.
+#: The number of lines that are sorted in memory at once, some 30 MB.
 _SORTED = 100_000
-#: What ends a media type in a Content-Type.
+#: The end of the media type in a Content-Type.
 _TYPE_END = re.compile(r"[;\s]")
 
 
 def lines(index: Index, config: PagesConfig) -> Iterator[bytes]:
-    """Return the lines of the current pages, sorted. Raise TBloomError without ``surt``."""
+    """Return the sorted lines of the current pages. Raise TBloomError if ``surt`` is missing."""
     try:
         from surt import surt  # noqa: PLC0415 - AGPL, and only this needs it
     except ModuleNotFoundError:
@@ -53,7 +53,7 @@ def _lines(index: Index, config: PagesConfig, surt: Callable[[str], str]) -> Ite
 def _line(segment: Segment, found: Found, page: Page, surt: Callable[[str], str]) -> bytes:
     try:
         key = surt(page.url)
-    except Exception:  # noqa: BLE001 - whatever surt raises, pywb looks for the URL then
+    except Exception:  # noqa: BLE001 - surt raises anything; pywb then looks for the URL itself
         key = page.url
     time = "".join(filter(str.isdigit, page.at.isoformat(timespec="seconds")[:19]))
     mime = page.header("Content-Type")
@@ -71,7 +71,7 @@ def _line(segment: Segment, found: Found, page: Page, surt: Callable[[str], str]
 
 
 def _sorted(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield lines of any number in their order."""
+    """Yield lines in order; there may be more than fit into memory."""
     lines = iter(lines)
     with ExitStack() as stack:
         files = []

@@ -26,23 +26,23 @@ class PagesConfig:
 
     @property
     def stored(self) -> str:
-        """The parameters as text, for the index and the start of each segment."""
+        """The parameters as text, as the index and the first record of each segment store them."""
         values: dict[str, Any] = {"layout": LAYOUT, "kind": "pages", "hash": FINGERPRINT_NAME}
         values |= {name: getattr(self.window, name) for name in _NAMES}
         return json.dumps(values, separators=(",", ":"))
 
     def since(self) -> int:
-        """The start of the oldest live slice (ms)."""
+        """Return the start of the oldest live slice (ms)."""
         return self.window.live(to_ms(calendar.now()))[0].start
 
     def slice_of(self, at: datetime) -> Slice:
-        """The slice of a page that was fetched at ``at``. Raises ConfigError where it is not kept."""
+        """Return the slice of a page that was fetched at ``at``. Raise ConfigError if ``at`` is outside the window."""
         if isinstance(self.window, NoWindow):
             return ALWAYS
         ms, live = to_ms(at), self.window.live(to_ms(calendar.now()))
         if live[0].start <= ms < live[-1].end:
             return self.window.slice_at(ms)
-        # Pages may have been fetched in the next slice, because clocks differ.
+        # Clocks differ: a page may have been fetched by a machine whose next slice has begun.
         ahead = self.window.slice_at(live[-1].end)
         if ahead.start <= ms < ahead.end:
             return ahead
@@ -53,19 +53,19 @@ class PagesConfig:
 def given(
     granularity: str | timedelta | None, slices: int | None, tz: str | None
 ) -> PagesConfig | None:
-    """The parameters that a user gives, checked; None: those of the store."""
+    """Return the parameters that a user gives, checked; None if they are left to the store."""
     if granularity is None:
         if slices is None and tz is None:
             return None
         expected = "a period such as 'd', because slices or tz is given"
         raise ConfigError("granularity", None, expected)
-    if slices is None:  # no default says when pages are deleted
+    if slices is None:  # when pages are deleted is not ours to choose
         raise ConfigError("slices", None, "a whole number, because granularity is given")
     return PagesConfig(Window(granularity, slices, "UTC" if tz is None else tz))
 
 
 def agreed(path: str, stored: str, given: PagesConfig | None) -> PagesConfig:
-    """The stored parameters. Raises ConfigMismatch where the given ones differ."""
+    """Return the stored parameters. Raise ConfigMismatch if the given ones differ."""
     values, config = read_stored(stored), None
     with suppress(ConfigError, KeyError):
         config = PagesConfig(window_of(*(values[name] for name in _NAMES)))

@@ -1,7 +1,7 @@
 """The SQLite database of an index, as readers, a writer and forked children of a process use it.
 
-Commits are not waited for (``synchronous=NORMAL``): they survive the death of a process. After that of the machine the
-index is that of some moment before.
+A commit does not wait for the disk (``synchronous=NORMAL``): it survives a killed process. After a power cut, the last
+commits may be missing.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ INDEX_NAME = re.compile(r"index-([1-9][0-9]*)\.sqlite(\.new)?(-wal|-shm|-journal
 _TIMEOUT = 60
 #: Bytes of a page of the database: a put writes a page or two, and with 4 KB, SQLite's own, three times as many bytes.
 _PAGE_BYTES = 1024
-#: Pages from which on the log is copied into the database, and waited for.
+#: Once the log has so many pages, a commit copies it into the database, and waits for the disk.
 _LOG_PAGES = 2000
 
 
@@ -33,7 +33,7 @@ class Database:
     """The newest index in a store's folder. Threads may share it."""
 
     def __init__(self, root: Path, *, writes: bool = False) -> None:
-        """It is opened when it is used."""
+        """Leave the file closed until it is used."""
         self.root = root
         self._writes = writes
         #: The index that is being built, until it is complete.
@@ -48,7 +48,7 @@ class Database:
 
     @contextmanager
     def creating(self, schema: str) -> Iterator[None]:
-        """Begins another index, and puts it in the place of the earlier ones at the end of the block."""
+        """Build a new index in the block. At its end, it replaces the earlier ones."""
         # SQLite would take a log of an earlier database with this name for its own.
         remove_stale(self.root)
         newest = newest_of(self.root)
@@ -60,7 +60,7 @@ class Database:
                 self._current().executescript(schema)
             yield
             with self._lock, errors(self.root):
-                # Before it has its name: who is killed meanwhile leaves a journal, which would keep readers out.
+                # Before the rename: a process that is killed here leaves a journal, which would keep readers out.
                 self._current().execute("PRAGMA journal_mode = WAL")
                 self._disconnect()
                 flush(new)
@@ -69,15 +69,15 @@ class Database:
                 flush(self.root)
                 self._current()
         finally:
-            # Or this one, where it was not finished: it may have filled the disk.
+            # If the new one was not finished, remove that: it may have filled the disk.
             remove_stale(self.root)
 
     def rows(self, statement: str, *values: object) -> list[Any]:
-        """The rows of a statement."""
+        """Execute a statement, and return its rows."""
         with self._lock:
             try:
                 return self._current().execute(statement, values).fetchall()
-            except sqlite3.Error as error:  # without ``errors``, which takes longer
+            except sqlite3.Error as error:  # not by ``errors``, which takes longer
                 connection = self._connection
                 if connection is None or connection.in_transaction or self._is_newest():
                     raise _raised(self.root, error) from error
@@ -86,7 +86,7 @@ class Database:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Changes that are committed at the end of the block, if nothing is raised; a fork waits for it."""
+        """Commit the changes of the block at its end, or roll them back if it raises. A fork waits for the end."""
         with self._lock, errors(self.root):
             connection = self._current()
             connection.execute("BEGIN IMMEDIATE")
@@ -98,35 +98,35 @@ class Database:
                 raise
 
     def abort(self) -> None:
-        """Ends a change that Ctrl-C may have left open."""
+        """Roll back a transaction that Ctrl-C may have left open."""
         with self._lock:
             if self._connection is not None:
                 self._connection.rollback()
 
     def flush(self) -> None:
-        """Waits until the index is on the disk."""
+        """Wait until the index is on the disk."""
         with self._lock, errors(self.root):
             self._current().execute("PRAGMA wal_checkpoint(PASSIVE)")  # as far as readers let it
             flush(Path(f"{self._path}-wal"))
 
     def close(self) -> None:
-        """Closes the index."""
+        """Close the index."""
         with self._lock:
             self._is_open = False
             self._disconnect()
 
     @property
     def bytes(self) -> int:
-        """Its size on the disk."""
+        """The size of the index on the disk."""
         files = (self._path, Path(f"{self._path}-wal"))
         return sum(file.stat().st_blocks * 512 for file in files if file.exists())
 
     def _current(self) -> sqlite3.Connection:
-        """The connection; a new one after a fork, and where another index has taken the place of this one."""
+        """Return the connection; a new one after a fork, or if another index has replaced this one."""
         known = self._connection
         if known is not None and (known.in_transaction or self._is_newest()):
             return known
-        if not self._is_open:  # closed while its pages were listed
+        if not self._is_open:  # closed while the caller iterates over its pages
             raise TBloomError(f"the page store {str(self.root)!r} is closed")
         self._disconnect()
         while self._connection is None:
@@ -147,17 +147,17 @@ class Database:
         connection = _connect(path, "rw" if self._writes else "ro")
         if self._writes:
             for pragma in (
-                f"page_size = {_PAGE_BYTES}",  # of an empty database
+                f"page_size = {_PAGE_BYTES}",  # has an effect in an empty database only
                 f"journal_mode = {'OFF' if self._new else 'WAL'}",
                 f"synchronous = {'OFF' if self._new else 'NORMAL'}",
                 f"wal_autocheckpoint = {_LOG_PAGES}",
-                "recursive_triggers = ON",  # of INSERT OR REPLACE too
+                "recursive_triggers = ON",  # so that INSERT OR REPLACE runs the trigger "removed" too
             ):
                 connection.execute(f"PRAGMA {pragma}")
         self._connection, self._file = connection, path.stat()
 
     def _is_newest(self) -> bool:
-        """False: the database file is gone, or another one."""
+        """Return False if the database file is gone, or has been replaced."""
         try:
             now = os.stat(self._path)  # noqa: PTH116 - called by every verb; Path takes longer
         except OSError:
@@ -179,16 +179,16 @@ class Database:
             keeper.close()
 
     def before_fork(self) -> None:
-        """Closes the connection, which a child must not have; waits for other threads."""
+        """Wait for other threads, and close the connection, which a child must not share."""
         self._lock.acquire()
         if self._connection is not None and not self._connection.in_transaction:
             self._disconnect()
 
     def after_fork(self, *, is_child: bool) -> None:
-        """Goes on; in a child, as a reader."""
+        """Let threads go on. In a child, the database is read-only from now on."""
         if is_child:
             self._writes = False
-            self._disconnect()  # that of a snapshot, which could not be closed
+            self._disconnect()  # a snapshot's connection, which stayed open because of its transaction
         self._lock.release()
 
 
@@ -207,7 +207,7 @@ def _connect(path: Path, mode: str) -> sqlite3.Connection:
 
 @contextmanager
 def errors(root: Path) -> Iterator[None]:
-    """Raises SQLite's errors as the system's, or as TBloomError."""
+    """Raise SQLite's errors as OSError or TBloomError."""
     try:
         yield
     except sqlite3.Error as error:
@@ -215,7 +215,7 @@ def errors(root: Path) -> Iterator[None]:
 
 
 def _raised(root: Path, error: sqlite3.Error) -> Exception:
-    """SQLite's error as the system's, or as TBloomError."""
+    """Return SQLite's error as OSError or TBloomError."""
     text, path = str(error), newest_of(root) or root
     # The module's own errors have no code; the last byte of an extended code is the primary one.
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
@@ -230,7 +230,7 @@ def _raised(root: Path, error: sqlite3.Error) -> Exception:
 
 
 def damaged(root: Path, why: str) -> TBloomError:
-    """The error of an index that can't be used."""
+    """Return the error for an index that can't be used."""
     path = newest_of(root) or root
     return TBloomError(
         f"the index {str(path)!r} can't be used: {why}; rebuild it from the segments with 'tbloom pages rebuild'"
@@ -238,7 +238,7 @@ def damaged(root: Path, why: str) -> TBloomError:
 
 
 def flush(path: Path) -> None:
-    """Waits until a file, or the names of a folder's files, are on the disk."""
+    """Wait until a file, or the names in a folder, are on the disk."""
     fd = os.open(path, os.O_RDONLY)
     try:
         os.fsync(fd)
@@ -247,14 +247,14 @@ def flush(path: Path) -> None:
 
 
 def newest_of(root: Path) -> Path | None:
-    """The file of the store's index; None where it has none."""
+    """Return the file of the store's newest index; None if there is none."""
     matches = (INDEX_NAME.fullmatch(path.name) for path in root.glob("index-*.sqlite"))
     numbers = [int(match[1]) for match in matches if match]
     return root / f"index-{max(numbers)}.sqlite" if numbers else None
 
 
 def remove_stale(root: Path) -> None:
-    """Removes all indexes but the newest."""
+    """Remove all indexes but the newest."""
     newest = newest_of(root)
     for path in sorted(root.glob("index-*")):  # a database before its log
         match = INDEX_NAME.fullmatch(path.name)
@@ -265,12 +265,12 @@ def remove_stale(root: Path) -> None:
 # Reentrant: a signal may fork.
 _guard = threading.RLock()
 _databases: weakref.WeakSet[Database] = weakref.WeakSet()
-#: Those that a fork has locked.
+#: The databases that a fork in progress has locked.
 _held: list[Database] = []
 
 
 def _before_fork() -> None:
-    """SQLite's connections and locks must not be in two processes."""
+    """Close all connections: SQLite's connections and locks must not be in two processes."""
     _guard.acquire()
     _held.extend(_databases)
     for database in _held:

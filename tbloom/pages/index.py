@@ -6,8 +6,8 @@
     segments  the WARC files, each with what the index knows of it: see ``Segment``
     pages     BLAKE2b of the address -> the segment with the page, offset and length there, and time
 
-A slice is forgotten by its rows of ``segments``. The rows of its pages lead nowhere then, and later puts remove them, so
-that no put has to remove all.
+To forget a slice, only its rows in ``segments`` are deleted. The rows of its pages then refer to no segment. Later puts
+remove these, a few each, so that no put has to remove all.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ _PUT_SEGMENT = """
 INSERT INTO segments (number, name, start, size, records, sequence) VALUES (?, ?, ?, ?, ?, ?)
 ON CONFLICT (number) DO UPDATE SET size = excluded.size, records = excluded.records, sequence = excluded.sequence
 """
-#: Of some rows behind an address, those of slices that are forgotten.
+#: Delete the rows of forgotten slices among the next rows after an address.
 _SWEEP = """
 DELETE FROM pages WHERE address IN (
     SELECT address FROM (SELECT address, segment FROM pages WHERE address > ? ORDER BY address LIMIT ?)
     WHERE segment NOT IN (SELECT number FROM segments)
 )
 """
-#: Records that the index does not know: of each address the newest one.
+#: For each address, the newest of the records that the index does not know.
 _LEARNED = """
 CREATE TEMP TABLE learned (
     address BLOB PRIMARY KEY, sequence INTEGER, segment INTEGER, offset INTEGER, length INTEGER, at INTEGER,
@@ -67,15 +67,15 @@ INSERT INTO learned VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (address) DO UPDATE
 sequence = excluded.sequence, segment = excluded.segment, offset = excluded.offset, length = excluded.length,
 at = excluded.at, is_page = excluded.is_page WHERE excluded.sequence > sequence
 """
-#: Of 256 puts, so many look at so many rows behind theirs: 16 for each put. Addresses are digests, so that all rows get
-#: their turn, and in a full window a sixteenth of them are of forgotten slices.
+#: Of 256 puts, so many sweep, each over so many rows: 16 rows for each put. Addresses are digests, so every row gets its
+#: turn, and in a full window about a sixteenth of the rows are of forgotten slices.
 _SWEEPING, _SWEPT_ROWS = 4, 1024
-#: No number of the index reaches this.
+#: All numbers in the index are smaller.
 _MAX = 1 << 62
 
 
 class Place(NamedTuple):
-    """Where a page is. Places sort as they are read fastest."""
+    """The place of a page in the files. Places sort in the order in which they are read fastest."""
 
     #: The start of its slice (ms), and the name of its file.
     start: int
@@ -93,7 +93,7 @@ class Index(Database):
     @classmethod
     @contextmanager
     def anew(cls, root: Path, parameters: str) -> Iterator[Index]:
-        """Another index, which takes the place of the earlier ones at the end of the block."""
+        """Yield a new index. It replaces the earlier ones at the end of the block."""
         with closing(cls(root, writes=True)) as index, index.creating(_SCHEMA):
             index.rows("INSERT INTO meta VALUES (?)", parameters)
             yield index
@@ -104,7 +104,7 @@ class Index(Database):
         return "".join(str(value) for (value,) in self.rows("SELECT parameters FROM meta"))
 
     def find(self, fingerprint: bytes, since: int = 0) -> Place | None:
-        """The place of the page with this address, if its slice begins at ``since`` (ms) or later."""
+        """Return the place of the page with this address; None if there is none, or its slice begins before ``since`` (ms)."""
         for row in self.rows(_FIND, fingerprint, since):
             place = Place._make(row)
             self._check(place, place.segment, place[2:5])
@@ -112,14 +112,14 @@ class Index(Database):
         return None
 
     def segments(self, since: int = 0) -> list[Segment]:
-        """The segments of the slices that begin at ``since`` (ms) or later, slice by slice."""
+        """Return the segments of the slices that begin at ``since`` (ms) or later, slice by slice."""
         found = [Segment._make(row) for row in self.rows(_SEGMENTS, since)]
         for segment in found:
             self._check(segment, segment.number, (segment.number, *segment[3:]))
         return found
 
     def spans(self, segment: int) -> list[tuple[int, int]]:
-        """Where the current pages of a segment begin and end, in order."""
+        """Return the ranges of bytes that hold the current pages of a segment, in order; adjacent ones are joined."""
         found = self.rows(
             "SELECT offset, offset + length FROM pages WHERE segment = ? ORDER BY offset", segment
         )
@@ -133,34 +133,34 @@ class Index(Database):
 
     @property
     def last_number(self) -> int:
-        """The highest number that a segment has had; a row of a forgotten slice may still have it."""
+        """The highest number that a segment has ever had. Rows of forgotten pages may still refer to it."""
         return max(
             (int(number) for (number,) in self.rows("SELECT seq FROM sqlite_sequence")), default=0
         )
 
     def put(self, fingerprint: bytes, place: Place) -> None:
-        """Adds a page, in the place of an earlier one with this address."""
+        """Add a page, or replace the one with this address."""
         self.rows("INSERT OR REPLACE INTO pages VALUES (?, ?, ?, ?, ?)", fingerprint, *place[2:])
         if fingerprint[-1] < _SWEEPING:
             self.rows(_SWEEP, fingerprint, _SWEPT_ROWS)
 
     def remove(self, fingerprint: bytes) -> None:
-        """Removes a page."""
+        """Remove a page."""
         self.rows("DELETE FROM pages WHERE address = ?", fingerprint)
 
     def put_segment(self, segment: Segment) -> None:
-        """Stores a segment that is new or has changed."""
+        """Add a segment, or update it."""
         self.rows(_PUT_SEGMENT, *segment[:-1])
 
     def forget(self, since: int) -> None:
-        """Forgets the slices that begin before ``since`` (ms)."""
+        """Forget the slices that begin before ``since`` (ms)."""
         self.rows("DELETE FROM segments WHERE start < ?", since)
 
     @contextmanager
     def learning(self) -> Iterator[None]:
-        """Adds the records that are given to ``learn`` in the block, all at its end.
+        """Add the records that the block passes to ``learn``, all at its end.
 
-        They are newer than those that the index knows: a page takes the place of an earlier one, a deletion removes it.
+        They are newer than those that the index knows: a page replaces an earlier one, a deletion removes it.
         """
         with self.transaction():
             self.rows(_LEARNED)
@@ -172,21 +172,21 @@ class Index(Database):
             self.rows("DROP TABLE learned")
 
     def learn(self, segment: int, found: Found) -> None:
-        """Adds a record of a segment."""
+        """Add a record of a segment."""
         head = found.head
         place = segment, found.offset, found.length, head.at
         self.rows(_LEARN, head.fingerprint, head.sequence, *place, head.kind == "response")
 
     @contextmanager
     def snapshot(self) -> Iterator[Index]:
-        """The index as it is now, until the end of the block, whatever is changed meanwhile."""
+        """Yield the index as it is now, whatever is changed during the block."""
         with closing(Index(self.root)) as index:
             index.rows("BEGIN")
-            index.segments()  # the first query begins it
+            index.segments()  # the first query begins the snapshot
             yield index
 
     def _check(self, found: Place | Segment, number: int, counts: tuple[object, ...]) -> None:
-        """Raises TBloomError where tbloom did not write this: a name leads to a file."""
+        """Raise TBloomError if tbloom did not write this row: its name would be opened as a file."""
         is_known = all(type(count) is int and 0 <= count < _MAX for count in counts)
         is_start = type(found.start) is int and abs(found.start) < _MAX
         if not is_known or not is_start or not is_name(found.name, number):

@@ -1,13 +1,13 @@
 """A record's bytes in a file, compressed: one member of a ``.warc.gz``, or some frames of a ``.warc.zst``.
 
-Both begin with a fixed text, the length of all and the length of the content. So a file's records are found without
-decompressing their bodies.
+Both begin with fixed bytes, the length of the member, and the length of its content. So a file's records are found
+without decompressing their bodies.
 
-In a ``.warc.gz``, these are in gzip's extra field "sl" (skip lengths, as in WARC 0.9). With the codec ``identity``, the
+In a ``.warc.gz``, the lengths are in gzip's extra field "sl" (skip lengths, as in WARC 0.9). With the codec ``identity``, the
 content is in deflate's stored blocks, so that other tools read it too.
 
-In a ``.warc.zst``, they are in an extension frame, with the checksum of the last frame. Before it is an empty frame,
-because a file may not begin with an extension frame. The content is in one frame for each part.
+In a ``.warc.zst``, they are in a skippable frame, with the checksum of the last frame. An empty frame precedes it, because
+a file may not begin with a skippable frame. Then each part of the content has a frame.
 
 RFC 1952 (gzip), RFC 1951 (deflate); RFC 8878 (zstd), Zstandard Compression for WARC Files 1.0.
 """
@@ -32,15 +32,15 @@ else:
 
 #: ISA-L's levels are 0 to 3. Measured (docs/benchmarks.md): 3 takes twice the time, and 4 % fewer bytes.
 LEVEL = 2
-#: zstd's. Measured there, too.
+#: zstd's level, measured there too.
 ZSTD_LEVEL = 3
 GZ, ZST = ".warc.gz", ".warc.zst"
-#: The ends of the names of files that have a codec's records.
+#: The suffix of the files that hold a codec's records.
 SUFFIXES = {"gzip": GZ, "identity": GZ, "zstd": ZST}
 
-#: Deflate, with an extra field of 12 bytes, which is "sl", 8 bytes.
+#: A gzip header (deflate) with 12 bytes of extra fields: "sl", of 8 bytes.
 GZIP_MAGIC = bytes.fromhex("1f8b0804 00000000 00ff 0c00 736c 0800")
-#: An empty frame, and an extension frame of 12 bytes.
+#: An empty frame, and a skippable frame of 12 bytes.
 ZSTD_MAGIC = bytes.fromhex("28b52ffd 24000100 0099e9d8 51") + bytes.fromhex("502a4d18 0c000000")
 #: The start of any member.
 MAGIC = re.compile(b"|".join(map(re.escape, (GZIP_MAGIC, ZSTD_MAGIC))))
@@ -51,14 +51,14 @@ _GZIP_HEAD = len(GZIP_MAGIC) + _LENGTHS.size
 _ZSTD_HEAD = len(ZSTD_MAGIC) + _LENGTHS.size + _CHECKSUM_BYTES
 #: In gzip: the CRC-32 and the length of the content.
 _TAIL = Struct("<II")
-#: Bytes of a content that are searched for the end of its headers first.
+#: So many bytes of a content are searched first for the end of its headers.
 _FIRST = 4096
 
 _LevelOf = zstd.CompressionParameter
 _OPTIONS: dict[int, int] = {_LevelOf.compression_level: ZSTD_LEVEL, _LevelOf.checksum_flag: 1}
-#: A frame of 1 KB may ask for a window of a GB; those that are written here have 2 MB at most.
+#: A frame of 1 KB may ask for a window of a GB. Those that tbloom writes ask for 2 MB at most.
 _WINDOW: dict[int, int] = {zstd.DecompressionParameter.window_log_max: 23}
-_GzipError = cast("type[Exception]", isal_zlib.error)  # its types have it as an instance
+_GzipError = cast("type[Exception]", isal_zlib.error)  # isal's types declare an instance
 ZstdError: type[Exception] = zstd.ZstdError
 ERRORS = (_GzipError, ZstdError, EOFError)
 
@@ -68,13 +68,13 @@ class Damaged(Exception):
 
 
 def check_codec(codec: str) -> None:
-    """Raises ConfigError where there is none of this name."""
+    """Raise ConfigError if there is no codec of this name."""
     if not isinstance(codec, str) or codec not in SUFFIXES:
         raise ConfigError("codec", codec, " or ".join(SUFFIXES))
 
 
 def member(codec: str, start: bytes, *rest: bytes) -> bytes:
-    """A content, compressed. Its start may be wanted alone (see ``start_of``)."""
+    """Return the member with this content. Its start can be read alone (see ``start_of``)."""
     if codec == "zstd":
         return _frames([start, b"".join(rest)] if rest else [start])
     content = b"".join((start, *rest))
@@ -96,33 +96,33 @@ def _frames(parts: Sequence[bytes]) -> bytes:
 
 
 def gzip_decompressor() -> igzip_lib.IgzipDecompressor:
-    """What decompresses one member of a gzip file."""
+    """Return a decompressor for one member of a gzip file."""
     return igzip_lib.IgzipDecompressor(igzip_lib.DECOMP_GZIP)
 
 
 def zstd_decompressor(dictionary: bytes = b"") -> zstd.ZstdDecompressor:
-    """What decompresses one frame. Raises ValueError or ZstdError for what is no dictionary."""
+    """Return a decompressor for one frame. Raise ValueError or ZstdError if the dictionary is none."""
     return zstd.ZstdDecompressor(zstd_dict=zstd.ZstdDict(dictionary) if dictionary else None)
 
 
 def begins(start: bytes) -> bool:
-    """True: a member begins like this; it may be cut anywhere."""
+    """Return True if a member may begin with these bytes, of which there may be few."""
     return any(start[: len(magic)] == magic[: len(start)] for magic in (GZIP_MAGIC, ZSTD_MAGIC))
 
 
 def length_of(start: bytes) -> int:
-    """The length of the member with this start; 0 where it is no member's."""
+    """Return the length of the member with this start; 0 if it is no member's start."""
     head, lengths = _lengths(start)
     return lengths[0] if lengths[0] > head + _TAIL.size else 0
 
 
 def is_torn(start: bytes, size: int) -> bool:
-    """True: a member begins like this, and needs more than this number of bytes."""
+    """Return True if a member begins with these bytes, but is longer than ``size``."""
     return begins(start) and (len(start) < _ZSTD_HEAD or length_of(start) > size)
 
 
 def _lengths(start: bytes) -> tuple[int, tuple[int, int]]:
-    """Where the content begins; the lengths of the member and of its content. Zeros where it is no member's start."""
+    """Return where the content begins, and the lengths of the member and of its content; zeros if it is no member's start."""
     for magic, head in ((GZIP_MAGIC, _GZIP_HEAD), (ZSTD_MAGIC, _ZSTD_HEAD)):
         if start.startswith(magic) and len(start) >= head:
             length, held = _LENGTHS.unpack_from(start, len(magic))
@@ -131,7 +131,7 @@ def _lengths(start: bytes) -> tuple[int, tuple[int, int]]:
 
 
 def content_of(data: bytes, limit: int) -> bytes:
-    """The content of a member. Raises Damaged, also where it is longer than ``limit``."""
+    """Return the content of a member. Raise Damaged if it can't be read, or is longer than ``limit``."""
     _, (_, held) = _lengths(data)
     if held > limit:
         raise Damaged(f"its content has {held} bytes, more than it may have")
@@ -152,9 +152,9 @@ def content_of(data: bytes, limit: int) -> bytes:
 
 
 def start_of(data: bytes, mark: bytes, most: int) -> bytes:
-    """The content of a member whose start is given, at least up to the first ``mark`` or ``most`` bytes, where that much can be
-    read. Raises Damaged."""
-    if data.startswith(b"WARC/"):  # another program has decompressed it
+    """Return the beginning of a member's content, from the member's start: up to the first ``mark`` or for ``most`` bytes, if
+    the given bytes suffice. Raise Damaged if it can't be read."""
+    if data.startswith(b"WARC/"):  # another program has decompressed the file
         return data
     decompressor = _decompressor(data)
     try:
@@ -173,5 +173,5 @@ def _decompressor(data: bytes) -> igzip_lib.IgzipDecompressor | zstd.ZstdDecompr
 
 
 def _compressed(data: bytes) -> bytes:
-    """What the decompressor gets. (zstd's takes the empty frame for all.)"""
+    """Return the bytes for the decompressor: in zstd without the empty frame, after which it would end."""
     return data[_ZSTD_HEAD:] if data.startswith(ZSTD_MAGIC) else data

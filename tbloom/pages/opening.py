@@ -1,4 +1,4 @@
-"""Opens the folder of a store, and brings the index up to the segments: after a writer was killed, or from nothing."""
+"""Opens the folder of a store, and adds to its index what a killed writer did not; or builds the index from the segments."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 def folder(path: str | os.PathLike[str]) -> Path:
-    """The store's folder, which need not exist. Raises ConfigError."""
+    """Return the store's folder, which need not exist. Raise ConfigError if it can't be one."""
     with suppress(TypeError, ValueError, OSError):
         name = os.fsdecode(path)
         root = Path(name).absolute()
@@ -33,7 +33,7 @@ def folder(path: str | os.PathLike[str]) -> Path:
 
 
 def to_read(root: Path, wanted: PagesConfig | None) -> tuple[Index, PagesConfig]:
-    """The index of a store that exists."""
+    """Return the index and the parameters of a store. Raise ConfigError if there is no store."""
     if not _has_index(root):
         raise ConfigError("path", str(root), "a folder with a page store")
     return _open(root, wanted)
@@ -42,7 +42,7 @@ def to_read(root: Path, wanted: PagesConfig | None) -> tuple[Index, PagesConfig]
 def to_write(
     root: Path, wanted: PagesConfig | None, segment_bytes: int, codec: str
 ) -> tuple[Index, PagesConfig, Writer]:
-    """The index of a store, and its writer; begins a store where there is none."""
+    """Return the index, the parameters and the writer of a store. Begin a store if there is none."""
     root.mkdir(parents=True, exist_ok=True)
     if not _has_index(root) and _is_foreign(root):
         raise ConfigError("path", str(root), "a new or empty folder, or a page store")
@@ -61,7 +61,7 @@ def to_write(
 
 
 def rebuild(root: Path, progress: Callable[[int], object] | None = None) -> None:
-    """Makes the store's index anew from its segments; ``progress`` is called with the length of each record."""
+    """Build the store's index from its segments. Call ``progress`` with the length of each record."""
     stored = _parameters(root)
     if stored is None:
         raise ConfigError("path", str(root), "a folder with segments of a page store")
@@ -74,7 +74,7 @@ def rebuild(root: Path, progress: Callable[[int], object] | None = None) -> None
 
 
 def _has_index(root: Path) -> bool:
-    """False: there is no store. Raises TBloomError for a store without an index."""
+    """Return True if there is a store. Raise TBloomError if the store has no index."""
     has_index = newest_of(root) is not None
     if not has_index and _parameters(root) is not None:
         raise TBloomError(
@@ -90,7 +90,7 @@ def _open(
     try:
         config = agreed(str(root), index.parameters, wanted)
         if writes:
-            with index.transaction():  # it may be refused
+            with index.transaction():  # raises if the index can't be written
                 pass
             _reconcile(root, index, config)
     except BaseException:
@@ -100,7 +100,7 @@ def _open(
 
 
 def _is_foreign(root: Path) -> bool:
-    """True: the folder has files that no writer of a store leaves when it is killed at its start."""
+    """Return True if the folder contains files that tbloom did not create."""
     names = {path.name for path in root.iterdir() if not INDEX_NAME.fullmatch(path.name)}
     if "lock" in names and not (root / "lock").read_bytes().strip(b"0123456789 "):  # a process ID
         names -= {"lock", *(path.name for path in segments.stored(root).values())}
@@ -108,7 +108,7 @@ def _is_foreign(root: Path) -> bool:
 
 
 def _parameters(root: Path) -> str | None:
-    """The parameters in the newest segment that has them; None where none has."""
+    """Return the parameters in the newest segment that has them; None if none has."""
     files = segments.stored(root) if root.is_dir() else {}
     firsts = map(segments.first_of, reversed(files.values()))
     return next((first.parameters for first in firsts if first.parameters is not None), None)
@@ -120,9 +120,9 @@ def _reconcile(
     config: PagesConfig,
     progress: Callable[[int], object] | None = None,
 ) -> None:
-    """Adds to the index what it does not know, such as what a killed writer had written, and cuts off a torn record.
+    """Add to the index the records that it does not know, such as those of a killed writer. Cut off a torn record.
 
-    Raises TBloomError where a segment is shorter than the index knows, unless its slice has left the window.
+    Raise TBloomError if a segment is shorter than the index knows, unless its slice has left the window.
     """
     known = {segment.number: segment for segment in index.segments()}
     files = segments.stored(root)
@@ -142,7 +142,7 @@ def _reconcile(
 
 
 def _begin(config: PagesConfig, number: int, path: Path) -> Segment | None:
-    """A segment that the index does not know; None: it has no records of tbloom."""
+    """Return a segment that the index does not know; None if it has no records of tbloom."""
     first = segments.first_of(path)
     if first.start is not None:
         return Segment(number, path.name, first.start)
@@ -168,10 +168,10 @@ def _learn(
     known: Iterable[Segment],
     progress: Callable[[int], object] | None,
 ) -> None:
-    """Adds the records that the index does not know, and cuts off torn ones, which are kept aside. Other bytes stay.
+    """Add the records that the index does not know. Move torn ones aside, into files of their own; other bytes stay.
 
-    All are newer than those that it knows, unless the body of a torn page is a segment of the store, or a lost segment
-    was put back: then others may have replaced its pages since. Raises TBloomError.
+    Raise TBloomError if one is older than those that the index knows: a lost segment was put back, or a torn page's body
+    is a segment of this store. Later records may have replaced its pages.
     """
     newest = max((one.sequence for one in index.segments()), default=0)
     parts = [(one, one.size, (root / one.name).stat().st_size) for one in known]
@@ -211,6 +211,6 @@ def _learn(
 
 
 def _is_torn(root: Path, segment: Segment, end: int) -> bool:
-    """True: a record of tbloom's begins behind those of a segment, and was not written to its end."""
+    """Return True if a record begins after the last whole one of a segment, and was not written to its end."""
     start = segments.read(root / segment.name, segment.size, segments.START)
     return start != b"" and members.is_torn(start, end - segment.size)

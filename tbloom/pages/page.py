@@ -15,7 +15,7 @@ from urllib.parse import quote
 from tbloom.arguments import Item, check_at, encode, fingerprint
 from tbloom.errors import ConfigError, TBloomError
 
-#: Names and values: of a mapping, or in pairs.
+#: Names and values: a mapping, or pairs.
 Headers = Mapping[str, str] | Mapping[bytes, bytes] | Iterable[tuple[str | bytes, str | bytes]]
 Pairs = tuple[tuple[str, str], ...]
 
@@ -23,17 +23,17 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _STATUSES = range(100, 1000)
 #: A record is read in one call, which no system does for 2**31 bytes; its lengths have 32 bits.
 MAX_BYTES = 2**30
-#: The limit of all but the body: a rebuild reads as many bytes of any record, to find the end of its fields.
+#: The limit of URL, key, headers and fields together: a rebuild reads up to as many bytes to find the end of a record's fields.
 MAX_HEAD_BYTES = 2**22
-#: WARC tools know the scheme in small letters only.
+#: WARC tools know the scheme in lower case only.
 _URL = re.compile(r"https?://[^\s\x00-\x1f\x7f]+")
 _NOT_IN_URL = re.compile(r"[\s\x00-\x1f\x7f]")
 _NAME = re.compile(r"[^\x00-\x20\x7f:]([^\x00-\x1f\x7f:]*[^\x00-\x20\x7f:])?")
 _VALUE = re.compile(r"[^\x00\r\n]*")
 _GZIP = {"gzip", "x-gzip"}
-#: Errors of gzip and zlib for bytes that they did not write, or that are cut.
+#: Errors of gzip and zlib for bytes that are cut, or are no gzip.
 _CODING_ERRORS = (OSError, EOFError, zlib.error)
-#: Fields that the store writes itself, or that other types of records have: they would mislead a reader.
+#: Fields that the store writes itself, or that belong to other types of records, and would mislead a reader.
 _OWN = re.compile(
     r"(WARC-(Type|Record-ID|Warcinfo-ID|Target-URI|Date|(Payload|Block)-Digest|Filename|Segment-.*|Profile)"
     r"|Content-.*|X-Tbloom-.*)",
@@ -54,26 +54,26 @@ class Page:
     body: bytes
     #: The time when it was fetched, in UTC.
     at: datetime
-    #: Its address in place of the URL; None: the URL is its address.
+    #: Its address instead of the URL; None: the URL is its address.
     key: bytes | None = None
     #: Further named fields of its WARC record.
     fields: Pairs = ()
 
     @property
     def address(self) -> Item:
-        """The address for ``get``: its key, or else its URL; as str where the key is a URL too."""
+        """The address for ``get``: its key, or else its URL. A key that is a URL comes as str."""
         return self.url if self.key is None else address_of(self.key)
 
     def header(self, name: str) -> str | None:
-        """The first header of this name, in any case; None if there is none."""
+        """Return the first header of this name, in upper or lower case; None if there is none."""
         return next((value for key, value in self.headers if key.lower() == name.lower()), None)
 
     def decoded(self) -> bytes:
-        """The body without its Content-Encoding, as a browser shows it. A "gzip" is ignored where the body is not gzipped.
+        """Return the body without its Content-Encoding, as a browser shows it. Ignore "gzip" if the body is not gzipped.
 
-        The result may be a thousand times as long as the body: be careful with pages of strangers.
+        The result may be a thousand times as long as the body: be careful with pages that you don't trust.
 
-        :raises TBloomError: where the encoding is neither gzip nor deflate, or the body has another one, or is cut.
+        :raises TBloomError: if the encoding is neither gzip nor deflate, or the body is not encoded so, or is cut.
         """
         named = [value for name, value in self.headers if name.lower() == "content-encoding"]
         codings = ", ".join(named)
@@ -93,7 +93,7 @@ class Page:
 
 
 def checked(page: Page) -> Page:
-    """A page of any arguments, as it is stored. Raises ConfigError where it can't be."""
+    """Return the page as it is stored. Raise ConfigError if an argument is wrong."""
     if not isinstance(page, Page):
         raise ConfigError("pages", page, "objects of tbloom.pages.Page")
     url, body, status, key = page.url, page.body, page.status, page.key
@@ -124,19 +124,19 @@ def checked(page: Page) -> Page:
 
 
 def address_of(key: bytes) -> Item:
-    """A key; as str where it is a URL."""
+    """Return the key, as str if it is a URL."""
     text = key.decode(errors="replace")
     return text if _URL.fullmatch(text) and text.encode() == key else key
 
 
 @lru_cache(1000)
 def is_own(name: str) -> bool:
-    """True: a page can't have this field of a record."""
+    """Return True if a page can't have a field of this name."""
     return _OWN.fullmatch(name) is not None
 
 
 def is_true(name: str, value: str, body: bytes) -> bool:
-    """False: the header says how the body is transferred or encoded, and that is not true of the stored body."""
+    """Return False if the header describes another encoding or length than the stored body has."""
     known = name.lower()
     if known == "content-encoding":
         outermost = value.rpartition(",")[2].strip().lower()
@@ -147,12 +147,12 @@ def is_true(name: str, value: str, body: bytes) -> bool:
 
 
 def micros(at: datetime) -> int:
-    """Microseconds since the epoch."""
+    """Return microseconds since the epoch."""
     return (at - _EPOCH) // timedelta(microseconds=1)
 
 
 def fingerprint_of(address: Item, argument: str = "url") -> bytes:
-    """The key of an address in the index: 16 bytes of its BLAKE2b."""
+    """Return the key of an address in the index: 16 bytes of its BLAKE2b."""
     return fingerprint(encode(address, argument)).to_bytes(16, "big")
 
 
@@ -175,23 +175,23 @@ def _pairs(argument: str, given: Any, encoding: str) -> Pairs:
 
 
 def as_url(url: str) -> str:
-    """Return a URL as crawlers write it in the form that a page may have."""
+    """Return a URL in the form that a page may have: scheme in lower case, spaces and control characters quoted."""
     scheme, colon, rest = url.partition(":")
     return scheme.lower() + colon + _NOT_IN_URL.sub(lambda found: quote(found[0]), rest)
 
 
 def as_headers(pairs: Pairs) -> Pairs:
-    """Return those of the HTTP headers that a page may have."""
+    """Return the HTTP headers that a page may have."""
     return tuple(pair for pair in pairs if _NAME.fullmatch(pair[0]) and _VALUE.fullmatch(pair[1]))
 
 
 def as_fields(pairs: Pairs) -> Pairs:
-    """Return those of a record's fields that a page may have."""
+    """Return the fields that a page may have."""
     return tuple(pair for pair in pairs if _fault(*pair) is None)
 
 
 def _further(fields: Headers | None) -> Pairs:
-    """The further fields of a record."""
+    """Return the user's fields of a record. Raise ConfigError if one is wrong."""
     pairs = _pairs("fields", fields, "UTF-8")
     for name, value in pairs:
         if (fault := _fault(name, value)) is not None:
@@ -200,7 +200,7 @@ def _further(fields: Headers | None) -> Pairs:
 
 
 def _fault(name: str, value: str) -> tuple[object, str] | None:
-    """The wrong part of a field, and what it should be."""
+    """Return the wrong part of a field and what it should be; None if the field is right."""
     if not _TOKEN.fullmatch(name):
         return name, "a name of letters, digits, and !#$%&'*+-.^_`|~"
     if is_own(name):
@@ -211,7 +211,7 @@ def _fault(name: str, value: str) -> tuple[object, str] | None:
 
 
 def _text(text: str | bytes, encoding: str) -> str:
-    """A name or value, without the space around it: of an HTTP header in Latin-1, of a field in UTF-8."""
+    """Return a name or value as str, without the space around it."""
     if isinstance(text, bytes):
         text = text.decode(encoding)
     elif not isinstance(text, str):
@@ -222,14 +222,14 @@ def _text(text: str | bytes, encoding: str) -> str:
 
 
 def _inflate(body: bytes) -> bytes:
-    """Decodes "deflate" as in the standard, or without zlib's header and checksum, as some servers send it."""
+    """Decode "deflate", with zlib's header and checksum as the standard has it, or without, as some servers send it."""
     try:
         return zlib.decompress(body)
     except zlib.error:
         return zlib.decompress(body, -15)
 
 
-#: What undoes a Content-Encoding.
+#: The decoder of each Content-Encoding.
 _DECODERS: dict[str, Callable[[bytes], bytes]] = {
     **dict.fromkeys(("", "identity"), bytes),
     **dict.fromkeys(("gzip", "x-gzip"), gzip.decompress),

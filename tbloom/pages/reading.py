@@ -1,4 +1,4 @@
-"""What is read of a store: pages, by their addresses or all; ``stats()``, and ``verify()``."""
+"""Reads a store: pages by address, all pages, ``stats()`` and ``verify()``."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _COUNTED = ("pages", "records", "segments", "bytes")
 
 @dataclass(frozen=True, slots=True)
 class PagesSlice:
-    """One slice of a store; in a store without slices, all of it."""
+    """One slice of a store. A store without a window has one, with all pages."""
 
     label: str
-    #: The period, ``end`` excluded, and the time when its pages leave; None without slices.
+    #: The period, ``end`` excluded, and the time when its pages leave; None without a window.
     start: datetime | None
     end: datetime | None
     expires: datetime | None
@@ -44,7 +44,7 @@ class PagesSlice:
 
 @dataclass(frozen=True, slots=True)
 class PagesReport:
-    """The findings of ``verify()``."""
+    """The result of ``verify()``."""
 
     #: Pages in the index.
     pages: int
@@ -56,7 +56,7 @@ class PagesReport:
 
 @dataclass(frozen=True, slots=True)
 class PagesInfo:
-    """A page store."""
+    """The numbers of a page store."""
 
     path: str
     granularity: str | None
@@ -73,7 +73,7 @@ class PagesInfo:
 
 
 def get_many(index: Index, config: PagesConfig, urls: list[Item]) -> list[Page | None]:
-    """The pages with these URLs or keys; None where there is none. Raises TBloomError where one is damaged."""
+    """Return the pages with these URLs or keys; None for each that the store lacks. Raise TBloomError if one is damaged."""
     asked, since = [fingerprint_of(url) for url in urls], config.since()
     looked = {fingerprint: index.find(fingerprint, since) for fingerprint in dict.fromkeys(asked)}
     places = sorted((place, each) for each, place in looked.items() if place is not None)
@@ -85,7 +85,7 @@ def _read(index: Index, config: PagesConfig, place: Place, fingerprint: bytes) -
     try:
         data = segments.read(f"{index.root}/{place.name}", place.offset, place.length)
         page = record.page_of(data)
-    except FileNotFoundError:  # its slice has left the window just now, or somebody has removed it
+    except FileNotFoundError:  # its slice has just left, or somebody has removed the file
         now = index.find(fingerprint, config.since())
         if now == place:
             raise _damaged(index, place, "it is missing") from None
@@ -107,7 +107,7 @@ def _damaged(index: Index, place: Place, why: str) -> TBloomError:
 def pages(
     index: Index, config: PagesConfig, since: datetime | None, until: datetime | None
 ) -> Iterator[Page]:
-    """The pages fetched within a time, slice by slice, in the order of the files."""
+    """Return the pages that were fetched within a time, slice by slice, in the order of the files."""
     times = micros(since) if since else -math.inf, micros(until) if until else math.inf
     return (page for _, _, page in placed(index, config, *times))
 
@@ -115,7 +115,7 @@ def pages(
 def placed(
     index: Index, config: PagesConfig, begin: float = -math.inf, end: float = math.inf
 ) -> Iterator[tuple[Segment, Found, Page]]:
-    """The pages fetched within a time (microseconds since the epoch), with their segments and records."""
+    """Yield the pages that were fetched within a time (microseconds since the epoch), each with its segment and record."""
     for segment, found in current(index, config):
         if not begin <= found.head.at < end:
             continue
@@ -130,7 +130,7 @@ def placed(
 
 
 def current(index: Index, config: PagesConfig) -> Iterator[tuple[Segment, Found]]:
-    """The records of the current pages, with their segments, slice by slice, in the order of the files; bodies are not read."""
+    """Yield the segment and the record of each current page, slice by slice, in the order of the files. Bodies are not read."""
     for segment, one in segments.walk(index.root, _parts(index, config)):
         if not isinstance(one, Found):
             _warn(index, config, segment, one.why)
@@ -141,8 +141,10 @@ def current(index: Index, config: PagesConfig) -> Iterator[tuple[Segment, Found]
 
 
 def _parts(index: Index, config: PagesConfig) -> Iterator[tuple[Segment, int, int]]:
-    """The parts of segments with the current pages: where most records are old ones, by the index, which reads all of its
-    rows for each such segment."""
+    """Yield the parts of the segments that hold the current pages.
+
+    That is the whole segment if most of its records are current. Else the index says where they are, for which it reads all
+    of its rows."""
     for segment in index.segments(config.since()):
         if segment.pages > segment.records / 2:
             yield segment, 0, segment.size
@@ -151,7 +153,7 @@ def _parts(index: Index, config: PagesConfig) -> Iterator[tuple[Segment, int, in
 
 
 def _warn(index: Index, config: PagesConfig, segment: Segment, why: str) -> None:
-    """Logs what can't be read, unless its slice has left by now."""
+    """Log what can't be read, unless its slice has left meanwhile."""
     if segment.start >= config.since() and segment.number in {
         each.number for each in index.segments()
     }:
@@ -159,7 +161,7 @@ def _warn(index: Index, config: PagesConfig, segment: Segment, why: str) -> None
 
 
 def stats(index: Index, config: PagesConfig) -> PagesInfo:
-    """The numbers of a store."""
+    """Return the numbers of a store."""
     window, slices = config.window, []
     for start, group in groupby(index.segments(config.since()), attrgetter("start")):
         several, slice = [*group], window.slice_at(start)
@@ -181,7 +183,7 @@ def stats(index: Index, config: PagesConfig) -> PagesInfo:
 
 
 def verify(index: Index, config: PagesConfig) -> PagesReport:
-    """The numbers of pages and records, and the problems."""
+    """Read all records. Return the numbers of pages and records, and the problems."""
     records, found = Counter[int](), Counter[int]()
     problems = defaultdict[int, list[str]](list)
     with index.snapshot() as snapshot:
@@ -201,7 +203,7 @@ def verify(index: Index, config: PagesConfig) -> PagesReport:
                 place = snapshot.find(one.head.fingerprint)
                 here = number, one.offset, one.length, one.head.at
                 found[number] += place is not None and place[2:] == here
-    # Others have left since then, perhaps with their files.
+    # The other slices have left meanwhile, perhaps with their files.
     kept = [segment for segment in known if segment.start >= config.since()]
     for number, name, pages in ((one.number, one.name, one.pages) for one in kept):
         if found[number] != pages:

@@ -21,7 +21,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 class _Part(RawIOBase):
-    """A part of a file."""
+    """A range of bytes of a file."""
 
     def __init__(self, fd: int, begin: int, length: int) -> None:
         self._fd, self._at, self._end = fd, begin, begin + length
@@ -42,7 +42,7 @@ def _part(file: RawIOBase, one: Found | Gap) -> BufferedReader:
 
 
 def restore(path: Path) -> None:
-    """Write such a segment as tbloom does, and keep the file as it was aside. Leave any other as it is."""
+    """Rewrite the segment as tbloom writes it, if another program has compressed it. Keep the old file aside."""
     if _is_ours(path):
         return
     new = path.with_suffix(".new")
@@ -62,7 +62,7 @@ def restore(path: Path) -> None:
 
 
 def _write(path: Path, new: Path) -> int:
-    """Write the segment's records, and bytes that are none as they are. Return the number of records that were compressed."""
+    """Write the segment into ``new``. Return how many records were compressed. Bytes that are no record stay as they are."""
     count = 0
     with path.open("rb", buffering=0) as file, new.open("wb") as target:
         for one in segments.records(path, 0, path.stat().st_size):
@@ -77,7 +77,7 @@ def _write(path: Path, new: Path) -> int:
 
 
 def _is_ours(path: Path) -> bool:
-    """True: members of tbloom fill the file, by their lengths."""
+    """Return True if members of tbloom, by their lengths, fill the file."""
     with path.open("rb", buffering=0) as file:
         at, end = 0, path.stat().st_size
         while at < end and (
@@ -88,7 +88,7 @@ def _is_ours(path: Path) -> bool:
 
 
 def _members(part: BufferedReader, path: Path) -> Iterator[bytes]:
-    """The segment's records in such a part of it."""
+    """Yield the segment's records, compressed as tbloom does, in a part that another program has compressed."""
     codec = "zstd" if path.name.endswith(members.ZST) else "gzip"
     segment = segments.first_of(path).segment
     with suppress(members.Damaged):

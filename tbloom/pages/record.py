@@ -1,4 +1,4 @@
-"""A record of a segment, readable by any WARC tool. Its bytes in the file: see ``members``.
+"""The records of a segment, which any WARC tool can read. For their bytes in the file, see ``members``.
 
 ISO 28500:2017 (WARC/1.1). Records are written and read here, and not with warcio: a page must come back byte for byte, and
 warcio takes more time for a record than its compression.
@@ -31,8 +31,7 @@ from tbloom.pages.page import (
 )
 from tbloom.version import __version__
 
-#: The limit of a record's fields, with those that are written here; and of a record. (A deflated record of 1 MB may
-#: claim to hold a GB.)
+#: The limits of a record's fields, those of tbloom included, and of a record. (A compressed record of 1 MB may hold a GB.)
 MAX_HEAD = MAX_HEAD_BYTES + (1 << 16)
 MAX_BLOCK = MAX_BYTES + 8 * MAX_HEAD
 _SEGMENT = "WARC-Warcinfo-ID"
@@ -40,24 +39,24 @@ _SEGMENT = "WARC-Warcinfo-ID"
 PARAMETERS, START = "X-Tbloom-Parameters", "X-Tbloom-Start"
 SEQUENCE, KEY, DELETED = "X-Tbloom-Sequence", "X-Tbloom-Key", "X-Tbloom-Deleted"
 MAX_SEQUENCE, _FINGERPRINT_BYTES = 1 << 62, 16
-#: Prefix of headers that are not true of the stored body: a reader would believe them.
+#: Prefix for headers that do not match the stored body, which would mislead a reader.
 ORIGINAL = "X-Archive-Orig-"
-#: What wrote the file.
+#: How a warcinfo names the program that wrote the file.
 SOFTWARE = "tbloom/"
 _WARC = "WARC/1.1"
 #: How gzip, JPEG, PNG, WOFF2 and zip begin.
 _COMPRESSED = (b"\x1f\x8b", b"\xff\xd8\xff", b"\x89PNG", b"wOF2", b"PK\x03\x04")
-#: The alphabet of base64 as that of URLs.
+#: From base64's alphabet to the one for URLs.
 _URLSAFE = str.maketrans("+/", "-_")
 _BLANK = END = b"\r\n\r\n"
 
 
 class Head(NamedTuple):
-    """The fields of a record for the index."""
+    """The fields of a record that the index needs."""
 
     #: ``response`` (a page), ``metadata`` (a page was deleted), ``warcinfo`` (a segment begins).
     kind: str
-    #: The ID of its segment. It can't be known before, so bytes in a page's body can't pass for a record.
+    #: The ID of its segment. Nobody can guess it, so bytes in a page's body can't pass for a record.
     segment: str
     #: The key of its address in the index; empty for a warcinfo.
     fingerprint: bytes
@@ -70,7 +69,7 @@ class Head(NamedTuple):
 
 
 class First(NamedTuple):
-    """What the first record of a segment says; None where it is damaged, or not tbloom's."""
+    """The fields of a segment's first record; None if they can't be read, or tbloom did not write them."""
 
     #: The ID of the segment.
     segment: str | None = None
@@ -81,12 +80,12 @@ class First(NamedTuple):
 
 
 def new_id() -> str:
-    """The ID of a new record; a segment has that of its first one."""
+    """Return the ID for a new record. A segment has the ID of its first record."""
     return f"<urn:uuid:{uuid4()}>"
 
 
 def of_page(page: Page, sequence: int | None, segment: str, codec: str) -> bytes:
-    """The record of a page; without a sequence number, for a file that is no segment of a store."""
+    """Return the record of a page. In a file that is no segment of a store, it has no sequence number."""
     body = page.body
     headers = [(_stored(name, value, body), value) for name, value in page.headers]
     http = http_head(page.status, headers)
@@ -109,13 +108,13 @@ def of_page(page: Page, sequence: int | None, segment: str, codec: str) -> bytes
 
 
 def http_head(status: int, headers: Iterable[tuple[str, str]]) -> bytes:
-    """Status line and headers, as ``curl -i`` writes them."""
+    """Return the status line and the headers, as ``curl -i`` prints them."""
     first = f"HTTP/1.1 {status} {responses.get(status, '')}".rstrip()
     return _lines(first, headers).encode("latin-1")
 
 
 def of_deletion(fingerprint: bytes, sequence: int, segment: str, codec: str) -> bytes:
-    """The record of a deletion."""
+    """Return the record of a deletion."""
     fields = [
         *_fields("metadata", new_id(), calendar.now()),
         ("WARC-Target-URI", f"urn:tbloom:{fingerprint.hex()}"),
@@ -127,7 +126,7 @@ def of_deletion(fingerprint: bytes, sequence: int, segment: str, codec: str) -> 
 
 
 def of_info(identity: str, codec: str, fields: Pairs = ()) -> bytes:
-    """The first record of a file."""
+    """Return the first record of a file."""
     values = ("software", SOFTWARE + __version__), ("format", "WARC File Format 1.1")
     return _of_values([*_fields("warcinfo", identity, calendar.now()), *fields], values, codec)
 
@@ -156,11 +155,11 @@ def _digest(data: bytes) -> str:
 
 
 def is_digest(digest: str, data: bytes | memoryview) -> bool | None:
-    """True: it is the data's, in any form that WARC files have; None: it can't be compared."""
+    """Return True if the digest is that of the data, in any notation that WARC files use; None if it can't be compared."""
     algorithm, _, value = digest.partition(":")
     try:
         found = hashlib.new(algorithm.replace("-", ""), data, usedforsecurity=False).digest()
-    except (ValueError, TypeError):  # TypeError: it can have any length
+    except (ValueError, TypeError):  # TypeError: an algorithm whose digests have any length
         return None
     value, bits = value.rstrip("="), 8 * len(found)
     if len(value) == -(-bits // 5):
@@ -169,11 +168,11 @@ def is_digest(digest: str, data: bytes | memoryview) -> bool | None:
         return value.lower() == found.hex()
     if len(value) == -(-bits // 6):
         return value.translate(_URLSAFE) == urlsafe_b64encode(found).decode().rstrip("=")
-    return None  # it is cut, or of another algorithm
+    return None  # it is cut, or was made by another algorithm
 
 
 def head_of(start: bytes) -> Head:
-    """The fields for the index of the record with this start. Raises Damaged, also where the start is too short."""
+    """Return the fields that the index needs, from the start of a record. Raise Damaged if it is too short, or no record."""
     known = _known(start)
     try:
         kind = known["WARC-Type"]
@@ -195,7 +194,7 @@ def head_of(start: bytes) -> Head:
 
 
 def first_of(start: bytes) -> First:
-    """What the first record of a segment says, as far as it can be read."""
+    """Return the fields of a segment's first record, as far as they can be read."""
     first = First()
     with suppress(Damaged, KeyError, ValueError):
         first = First(head_of(start).segment)
@@ -205,12 +204,12 @@ def first_of(start: bytes) -> First:
 
 
 def block_of(record: bytes) -> bytes:
-    """The content of a page's record, or of any other. Raises Damaged, also where the checksum of its compression is wrong."""
+    """Return the decompressed bytes of a record. Raise Damaged if they can't be read, or their checksum is wrong."""
     return content_of(record, MAX_BLOCK)
 
 
 def page_of(record: bytes) -> Page:
-    """The page of a record. Raises Damaged."""
+    """Return the page of a record. Raise Damaged if it can't be read."""
     block = block_of(record)
     fields, begin = _split(block, 0, "utf-8")
     known = dict(fields)
@@ -234,12 +233,12 @@ def page_of(record: bytes) -> Page:
 
 
 def _known(start: bytes) -> dict[str, str]:
-    """The fields of the record with this start."""
+    """Return the fields of the record with this start."""
     return dict(_split(start_of(start, _BLANK, MAX_HEAD), 0, "utf-8")[0])
 
 
 def _split(block: bytes, begin: int, encoding: str) -> tuple[Pairs, int]:
-    """The named fields after the first line, and the offset of what they describe."""
+    """Return the fields after the first line, and the offset behind the empty line that ends them."""
     end = block.find(_BLANK, begin)
     if end < 0:
         raise Damaged("its headers have no end")
@@ -256,13 +255,13 @@ def _parse_date(text: str) -> datetime:
 
 
 def _is_compressed(page: Page) -> bool:
-    """True: to deflate the body would take time, and save nothing."""
+    """Return True if the body is compressed: to deflate it would take time and save nothing."""
     if page.body.startswith(_COMPRESSED):
         return True
     return (page.header("Content-Encoding") or "").strip().lower() in {"br", "zstd"}
 
 
 def _stored(name: str, value: str, body: bytes) -> str:
-    """The name under which a header is stored."""
+    """Return the name under which a header is stored."""
     is_like_original = name[0] in "Xx" and name.lower().startswith(ORIGINAL.lower())
     return name if is_true(name, value, body) and not is_like_original else ORIGINAL + name

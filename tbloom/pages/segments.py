@@ -1,7 +1,7 @@
-"""The files of the pages: ``SLICE-NUMBER.warc.gz``, or ``.warc.zst``, one record after the other.
+"""The WARC files of a store, ``SLICE-NUMBER.warc.gz`` or ``.warc.zst``: one record after the other.
 
-A file only grows. Bytes behind the last record that the index knows were being written when the writer was killed:
-the next writer looks through them when it opens the store (see ``opening``).
+A file only grows. If it has bytes after the last record that the index knows, its writer was killed. The next writer reads
+these when it opens the store (see ``opening``).
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from tbloom.errors import TBloomError
 from tbloom.pages import members, record
 from tbloom.pages.database import flush
 
-#: Bytes of a record that are read to find its headers. Most need fewer.
+#: So many bytes of a record are read first to find its headers. Most need fewer.
 START = 4096
-#: Bytes of a segment that are read to find its first one, which another program may have compressed in one block with others.
+#: So many bytes of a segment are read for its first record. Another program may have compressed it together with others.
 _FIRST = 1 << 18
 _STRIDE = 1 << 20
-#: Numbers of segments have 32 bits, and the last one can't have a successor.
+#: Numbers of segments are below this: they have 32 bits, and each needs a successor.
 _MAX_NUMBER = (1 << 32) - 1
 _NAME = re.compile(r"([0-9A-Za-z]+)-(\d{8,10})(\.warc\.(?:gz|zst))", re.ASCII)
 
@@ -36,13 +36,13 @@ class Segment(NamedTuple):
     #: The name of its file, and the start of its slice (ms).
     name: str
     start: int
-    #: Bytes of its file.
+    #: The size of its file.
     size: int = 0
     #: Its records: pages, replaced or deleted ones included, and deletions.
     records: int = 0
-    #: The sequence number of the last one; those of all later puts and deletions are higher.
+    #: The sequence number of its last record. All later puts and deletions have higher ones.
     sequence: int = 0
-    #: Its current pages, which the index counts. (``Index.put_segment`` leaves them alone.)
+    #: The number of its current pages. The index counts them itself: ``Index.put_segment`` ignores this.
     pages: int = 0
 
 
@@ -55,7 +55,7 @@ class Found(NamedTuple):
 
 
 class Gap(NamedTuple):
-    """A place of a segment where no record can be read."""
+    """A range of bytes in a segment where no record can be read."""
 
     offset: int
     length: int
@@ -63,19 +63,19 @@ class Gap(NamedTuple):
 
 
 def name_of(label: str, number: int, suffix: str) -> str:
-    """The name of a segment's file."""
+    """Return the name of a segment's file."""
     return f"{label}-{number:08}{suffix}"
 
 
 @lru_cache
 def is_name(name: object, number: int) -> bool:
-    """True: the segment with this number may have a file of this name."""
+    """Return True if this is the name of a file of the segment with this number."""
     match = _NAME.fullmatch(name) if isinstance(name, str) else None
     return match is not None and match[0] == name_of(match[1], number, match[3])
 
 
 def stored(folder: Path) -> dict[int, Path]:
-    """The folder's segments by number, in order."""
+    """Return the folder's segments by number, in order."""
     matches = (_NAME.fullmatch(path.name) for path in folder.iterdir() if not path.is_dir())
     numbered = [(int(match[2]), match[0]) for match in matches if match]
     found = sorted((number, name) for number, name in numbered if is_name(name, number))
@@ -83,7 +83,7 @@ def stored(folder: Path) -> dict[int, Path]:
 
 
 def changed(path: Path, size: int, known: int) -> TBloomError:
-    """The error of a segment that has not the size that the index knows."""
+    """Return the error for a segment whose size is not the one that the index knows."""
     return TBloomError(
         f"{str(path)!r} has {size} bytes, and the index knows of {known}: put the file back, or make the index anew from "
         "what is there with 'tbloom pages rebuild'"
@@ -91,18 +91,18 @@ def changed(path: Path, size: int, known: int) -> TBloomError:
 
 
 def asides(path: Path) -> list[Path]:
-    """What was kept of a segment before something was cut off it, or it was written anew."""
+    """Return the files that keep what was cut off a segment, or the segment as it was before it was rewritten."""
     return sorted(path.parent.glob(f"{path.name.partition('.')[0]}.aside-*"))
 
 
 def new_aside(path: Path) -> Path:
-    """Another place for it."""
+    """Return the path for another such file."""
     numbers = [int(aside.suffix.partition("-")[2]) for aside in asides(path)]
     return path.with_name(f"{path.name.partition('.')[0]}.aside-{max(numbers, default=0) + 1}")
 
 
 def cut(path: Path, size: int) -> Path:
-    """Cuts off what is behind this size; returns the file where it is kept."""
+    """Move the bytes after this size into a file aside, and return its path."""
     aside = new_aside(path)
     with path.open("rb") as file, aside.open("xb") as target:
         file.seek(size)
@@ -114,7 +114,7 @@ def cut(path: Path, size: int) -> Path:
 
 
 def read(path: str | Path, offset: int, length: int) -> bytes:
-    """The bytes of a record; fewer where the file is cut."""
+    """Return the bytes of a record; fewer if the file is cut."""
     fd = os.open(path, os.O_RDONLY)
     try:
         return os.pread(fd, length, offset)
@@ -123,14 +123,14 @@ def read(path: str | Path, offset: int, length: int) -> bytes:
 
 
 def first_of(path: Path) -> record.First:
-    """What a segment's first record says."""
+    """Return the fields of a segment's first record."""
     return record.first_of(read(path, 0, _FIRST))
 
 
 def walk(
     root: Path, parts: Iterable[tuple[Segment, int, int]]
 ) -> Iterator[tuple[Segment, Found | Gap]]:
-    """The records between two offsets of each segment, and the gaps between them."""
+    """Yield the records between two offsets of each segment, and the gaps between them."""
     for segment, begin, end in parts:
         path = root / segment.name
         try:
@@ -145,7 +145,7 @@ def walk(
 
 
 def records(path: Path, begin: int, end: int) -> Iterator[Found | Gap]:
-    """The records of a segment between two offsets, and the gaps between them; bodies are not read."""
+    """Yield the records between two offsets of a segment, and the gaps between them. Bodies are not read."""
     segment = first_of(path).segment
     with path.open("rb", buffering=0) as file:
         fd = file.fileno()
@@ -174,7 +174,7 @@ def _record_at(fd: int, offset: int, end: int, segment: str | None) -> Found | N
 
 
 def _is_long(fd: int, offset: int, length: int, end: int) -> bool:
-    """True: the record has this length. A wrong one would hide the next record."""
+    """Return True if the record has this length. A wrong one would hide the next record."""
     behind = offset + length
     if behind == end or members.begins(os.pread(fd, members.MAGIC_BYTES, behind)):
         return True
@@ -185,7 +185,7 @@ def _is_long(fd: int, offset: int, length: int, end: int) -> bool:
 
 
 def _next_record(fd: int, begin: int, end: int, segment: str | None) -> int:
-    """The offset of the segment's next record; ``end`` where there is none."""
+    """Return the offset of the segment's next record; ``end`` if there is none."""
     while begin < end:
         data = os.pread(fd, min(_STRIDE, end - begin), begin)
         for match in members.MAGIC.finditer(data):

@@ -1,4 +1,4 @@
-"""The store: pages of any number, addressed by URL, in a folder."""
+"""``PageStore``: pages in a folder, addressed by URL."""
 
 from __future__ import annotations
 
@@ -41,23 +41,23 @@ class PageStore(NotCopied):
         segment_bytes: int = _SEGMENT_BYTES,
         codec: str = "gzip",
     ) -> None:
-        """Opens the store in a folder, or begins one.
+        """Open the store in a folder, or begin one.
 
         :param path: the folder. It may be new or empty.
-        :param granularity: pages are kept for the newest ``slices`` periods of it, as in ``TimeBloom``, and leave
-            with their slice: that of the time when they were fetched. None: for ever in a new store; in an existing
-            one, its stored parameters.
+        :param granularity: pages of the newest ``slices`` periods are kept, as in ``TimeBloom``. A page belongs to the slice in
+            which it was fetched, and leaves with it. None: in a new store, pages are kept forever; an existing one has
+            its stored parameters.
         :param slices: the number of periods that are kept.
         :param tz: the time zone in which slices begin (UTC).
-        :param readonly: True: only to read, also while another process writes.
-        :param segment_bytes: the size from which on a WARC file gets no more pages.
+        :param readonly: True: open the store only to read, even while another process writes.
+        :param segment_bytes: a WARC file of this size gets no more pages.
         :param codec: how pages are stored from now on: ``gzip``, ``zstd`` (smaller, and slower to put; in other files) or
             ``identity`` (uncompressed, and fastest). Stored pages stay as they are.
-        :raises ConfigError: where an argument can't be right.
-        :raises ConfigMismatch: where the stored store has other slices.
-        :raises StoreLocked: where another process or object writes to it.
-        :raises TBloomError: where it is damaged.
-        :raises OSError: where the disk is full, or can't be read.
+        :raises ConfigError: if an argument is wrong.
+        :raises ConfigMismatch: if the store has other parameters.
+        :raises StoreLocked: if another process or object writes to it.
+        :raises TBloomError: if it is damaged.
+        :raises OSError: if the disk is full, or can't be read.
         """
         self._root = opening.folder(path)
         wanted = given(granularity, slices, tz)
@@ -67,7 +67,7 @@ class PageStore(NotCopied):
             raise ConfigError("segment_bytes", segment_bytes, "a whole number of bytes, 1 or more")
         check_codec(codec)
         self._writer: Writer | None = None
-        #: The reason why it can't be written, for errors.
+        #: Why it can't be written, for errors.
         self._refusal = "was opened to be read only"
         if readonly:
             self._index, self._config = opening.to_read(self._root, wanted)
@@ -81,12 +81,12 @@ class PageStore(NotCopied):
     def rebuild(
         cls, path: str | os.PathLike[str], *, progress: Callable[[int], object] | None = None
     ) -> PagesInfo:
-        """Makes the index of the store anew, from its WARC files alone.
+        """Build the index of the store anew, from its WARC files alone.
 
-        :param progress: is called with the number of bytes of each record, once it is read.
+        :param progress: is called with the length of each record in bytes, once it is read.
         :returns: the result of ``stats()`` afterwards.
-        :raises ConfigError: where the folder has no segments of a store.
-        :raises StoreLocked: where somebody writes to it.
+        :raises ConfigError: if the folder has no segments of a store.
+        :raises StoreLocked: if another process or object writes to it.
         """
         root = opening.folder(path)
         opening.rebuild(root, progress)
@@ -109,18 +109,18 @@ class PageStore(NotCopied):
         key: Item | None = None,
         fields: Headers | None = None,
     ) -> None:
-        """Stores a page, in the place of an earlier one with this URL. Once it returns, ``kill -9`` does not lose the page.
+        """Store a page. It replaces an earlier one with this URL. Once ``put`` returns, ``kill -9`` does not lose the page.
 
-        :param url: an absolute ``http://`` or ``https://`` URL; it is taken as it is.
-        :param body: the bytes as they were received; encoded, where ``headers`` have a Content-Encoding.
-        :param headers: the HTTP headers; a mapping, or (name, value) pairs where names repeat. Kept as Latin-1,
+        :param url: an absolute ``http://`` or ``https://`` URL; it is not canonicalized.
+        :param body: the bytes as they were received: still encoded if ``headers`` have a Content-Encoding.
+        :param headers: the HTTP headers: a mapping, or (name, value) pairs if names repeat. They are kept as Latin-1,
             without the space around a value.
         :param at: the time when it was fetched, with a time zone (now). It decides the page's slice.
-        :param key: its address for ``get``, in place of the URL.
+        :param key: its address for ``get``, instead of the URL.
         :param fields: further named fields of its WARC record, such as ``WARC-IP-Address``.
-        :raises ConfigError: where an argument can't be right, such as an ``at`` before the window.
-        :raises TBloomError: where the store was opened to be read.
-        :raises OSError: where the disk has no room for the page; then nothing has changed.
+        :raises ConfigError: if an argument is wrong, such as an ``at`` before the window.
+        :raises TBloomError: if the store was opened with ``readonly=True``.
+        :raises OSError: if the disk has no room for the page; then nothing has changed.
         """
         writer = self._writing()
         at = calendar.now() if at is None else at
@@ -128,90 +128,91 @@ class PageStore(NotCopied):
         writer.put([checked(Page(*given))])
 
     def put_many(self, pages: Iterable[Page], *, newer: bool = False) -> int:
-        """Stores pages, faster than one by one; returns the number of those that were stored.
+        """Store pages, faster than one by one. Return the number of those that were stored.
 
-        They are stored in batches, in their order. Where an error is raised, or the process is interrupted, each batch is
-        stored whole or not at all; so with ``kill -9``, except that of the last one any pages may be stored.
+        They are stored in batches, in their order. If an error is raised, or the process is interrupted, each batch is
+        stored whole or not at all. After ``kill -9``, any pages of the last batch may be stored.
 
-        :param newer: True: a page stays whose stored copy was fetched at the same time or later.
-        :raises ConfigError: where ``put`` would raise it for one of the pages.
-        :raises TBloomError: where the store was opened to be read.
-        :raises OSError: where the disk has no room for the batch.
+        :param newer: True: a stored page that was fetched at the same time or later is not replaced.
+        :raises ConfigError: if ``put`` would raise it for one of the pages.
+        :raises TBloomError: if the store was opened with ``readonly=True``.
+        :raises OSError: if the disk has no room for the batch.
         """
         if not isinstance(newer, bool):
             raise ConfigError("newer", newer, "True or False")
         self._writing()
         given = map(checked, check_items(pages, "pages"))
-        # Anew for each batch: the iterable may have forked.
+        # Asked for each batch, because the iterable may have forked the process.
         return sum(self._writing().put(batch, newer=newer)["stored"] for batch in batches(given))
 
     def merger(self) -> Callable[[Iterable[Page]], Counter[str]]:
-        """Return a function that stores pages of one source as ``put_many`` with ``newer`` does, but of those from one time the last.
+        """Return a function that stores pages of one source, as ``put_many`` does with ``newer``.
 
-        It returns the numbers of pages that were "stored", "replaced" (one of the source from the same time), and "present".
+        Of several pages of the source with one address and time, the last is stored. The function returns how many pages were
+        "stored", "replaced" (an earlier page of the source with the same time), and "present".
         """
         since = self._writing().sizes()
         return lambda pages: self._writing().put(map(checked, pages), newer=True, since=since)
 
     def get(self, url: Item) -> Page | None:
-        """The page with this URL or key; None: there is none within the window.
+        """Return the page with this URL or key; None if there is none in the window.
 
-        :raises TBloomError: where its record is damaged.
+        :raises TBloomError: if its record is damaged.
         """
         return self.get_many([url])[0]
 
     def get_many(self, urls: Iterable[Item]) -> list[Page | None]:
-        """The pages with these URLs or keys, in this order, as ``get`` returns each; faster than one by one.
+        """Return the pages with these URLs or keys, in this order, as ``get`` returns each. It is faster than one by one.
 
-        :raises TBloomError: where a record is damaged.
+        :raises TBloomError: if a record is damaged.
         """
         wanted = [*check_items(urls, "urls")]
         return reading.get_many(self._reading(), self._config, wanted)
 
     def __contains__(self, url: Item) -> bool:
-        """True: there is a page with this URL or key."""
+        """Return True if there is a page with this URL or key."""
         fingerprint = fingerprint_of(url)
         return self._reading().find(fingerprint, self._config.since()) is not None
 
     def delete(self, url: Item) -> bool:
-        """Forgets the page with this URL or key; False: there was none. Its bytes leave with its slice.
+        """Delete the page with this URL or key. Return False if there was none. Its bytes leave with its slice.
 
-        :raises TBloomError: where the store was opened to be read.
+        :raises TBloomError: if the store was opened with ``readonly=True``.
         """
         return self._writing().delete(fingerprint_of(url))
 
     def __len__(self) -> int:
-        """The number of pages."""
+        """Return the number of pages."""
         kept = self._reading().segments(self._config.since())
         return sum(segment.pages for segment in kept)
 
     def __bool__(self) -> bool:
-        """True, also for a store without pages: ``if self.store`` asks for None."""
+        """Return True, even for a store without pages: ``if store`` asks whether it is None."""
         return True
 
     def __iter__(self) -> Iterator[Item]:
-        """The address of each page, in the order of ``pages``: its URL or its key. Bodies are not read."""
+        """Yield the address of each page, its URL or key, in the order of ``pages``. Bodies are not read."""
         found = reading.current(self._reading(), self._config)
         return (one.head.address for _, one in found)
 
     def pages(self, since: datetime | None = None, until: datetime | None = None) -> Iterator[Page]:
-        """All pages, slice by slice, in the order of the files.
+        """Yield all pages, slice by slice, in the order of the files.
 
         A page that is put, replaced or deleted meanwhile may come or not. A damaged or missing page is skipped,
-        with a warning of the logger ``tbloom.pages.reading`` that names the place.
+        and the logger ``tbloom.pages.reading`` warns of its place.
 
-        :param since: only those that were fetched then or later.
-        :param until: only those that were fetched before.
+        :param since: only pages that were fetched then or later.
+        :param until: only pages that were fetched before.
         """
         times = check_at(since, "since"), check_at(until, "until")
         return reading.pages(self._reading(), self._config, *times)
 
     def cdxj(self) -> Iterator[bytes]:
-        """The lines of a CDXJ index of all pages, sorted: pywb finds them by it in the store's WARC files.
+        """Yield the sorted lines of a CDXJ index, by which pywb finds the pages in the store's WARC files.
 
-        Pages in ``.warc.zst`` files are left out with a warning, because pywb does not read these.
+        Pages in ``.warc.zst`` files are left out with a warning, because pywb does not read these files.
 
-        :raises TBloomError: where the package ``surt`` is missing.
+        :raises TBloomError: if the package ``surt`` is missing.
         """
         return cdxj.lines(self._reading(), self._config)
 
@@ -222,26 +223,26 @@ class PageStore(NotCopied):
         *,
         tz: str | None = None,
     ) -> None:
-        """Raises ConfigError or ConfigMismatch where the store could not be opened with these."""
+        """Raise ConfigError or ConfigMismatch if the store can't be opened with these parameters."""
         agreed(self.path, self._config.stored, given(granularity, slices, tz))
 
     def stats(self) -> PagesInfo:
-        """Pages, records, files and bytes, slice by slice."""
+        """Return the numbers of pages, records, files and bytes, slice by slice."""
         return reading.stats(self._reading(), self._config)
 
     def verify(self) -> PagesReport:
-        """Reads all records, and compares them with their checksums and with the index; changes nothing.
+        """Compare all records with their checksums and with the index; change nothing.
 
-        What a writer changes meanwhile makes the index's log longer, which is used again only afterwards.
+        While this runs, each change by a writer makes the index's log longer. Later changes use its space again.
         """
         return reading.verify(self._reading(), self._config)
 
     def flush(self) -> None:
-        """Waits until all pages are on the disk, safe from a power cut. ``close`` does so too."""
+        """Wait until all pages are on the disk, safe from a power cut. ``close`` does so too."""
         self._writing().flush()
 
     def close(self) -> None:
-        """Closes the store, after all pages are on the disk."""
+        """Wait until all pages are on the disk, and close the store."""
         if self._is_open:
             self._is_open = False
             try:
@@ -251,15 +252,15 @@ class PageStore(NotCopied):
                 self._index.close()
 
     def __enter__(self) -> Self:
-        """The store itself."""
+        """Return the store."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Closes it."""
+        """Close the store."""
         self.close()
 
     def __del__(self) -> None:
-        """Releases the lock and the index."""
+        """Release the lock and the index."""
         if getattr(self, "_is_open", False):
             with suppress(Exception):  # at the end of the process, modules may be gone
                 self.close()
@@ -276,7 +277,7 @@ class PageStore(NotCopied):
         return self._writer
 
     def _after_fork(self) -> None:
-        """Ends writing in a forked child: the lock is the parent's."""
+        """Make the store read-only in a forked child: the lock is the parent's."""
         if self._is_open and self._writer is not None:
             self._writer.abandon()
             self._writer = None

@@ -1,5 +1,6 @@
-"""The writer of a store: appends records, and notes them in the index. One writes at a time: it holds (``flock``) the file
-``lock``, in which is its process ID."""
+"""The writer of a store: it appends records, and adds them to the index.
+
+One process writes at a time: it locks the file ``lock`` (``flock``), which has its process ID."""
 
 from __future__ import annotations
 
@@ -24,9 +25,9 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 _LOCK = "lock"
-#: Bytes of that file, always: the next process ID needs no room on a full disk.
+#: The file always has this size, so that a process ID can be written on a full disk.
 _LOCK_BYTES = 128
-#: A batch ends with the page that reaches one of these: their records are in memory.
+#: A batch ends with the page that reaches one of these limits, because a batch is in memory.
 BATCH_PAGES, BATCH_BYTES = 256, 1 << 22
 #: Bytes of memory that a header takes beside its text, at least.
 _HEADER_BYTES = 200
@@ -35,7 +36,7 @@ _COPIES = 2
 
 
 def batches(pages: Iterable[Page | None]) -> Iterator[list[Page]]:
-    """The pages in lists that are stored together; None: those before it are stored now."""
+    """Yield lists of pages to be stored together. A None among the pages ends a list."""
     batch: list[Page] = []
     size = 0
     for page in pages:
@@ -53,7 +54,7 @@ def batches(pages: Iterable[Page | None]) -> Iterator[list[Page]]:
 
 
 def _kind(at: int, had: Place | None, since: Mapping[int, int] | None) -> str:
-    """What becomes of a page that was fetched at this time, where the store had another (see ``Writer.put``)."""
+    """Return what ``Writer.put`` does with a page that was fetched at this time, by the stored page with its address."""
     if had is None or had.at < at:
         return "stored"
     is_since = since is not None and had.offset >= since.get(had.segment, 0)
@@ -61,10 +62,10 @@ def _kind(at: int, had: Place | None, since: Mapping[int, int] | None) -> str:
 
 
 class WriterLock:
-    """The lock of a store, held by this object."""
+    """The lock of a store. Its object holds it until ``close``."""
 
     def __init__(self, root: Path) -> None:
-        """Takes the lock. Raises StoreLocked."""
+        """Take the lock. Raise StoreLocked if another writer has it."""
         if fcntl is None:
             raise ConfigError("path", str(root), "a system with file locks, which this one lacks")
         self._fd = os.open(root / _LOCK, os.O_RDWR | os.O_CREAT, 0o666)
@@ -80,7 +81,7 @@ class WriterLock:
             raise
 
     def close(self) -> None:
-        """Releases the lock."""
+        """Release the lock."""
         if self._pid == os.getpid():  # in a forked child the lock is the parent's
             os.pwrite(self._fd, b" " * _LOCK_BYTES, 0)
             # A child that another thread has forked may still have the file open.
@@ -89,7 +90,7 @@ class WriterLock:
 
 
 def _writer(root: Path) -> object:
-    """The process ID in the file; None where it has none."""
+    """Return the process ID in the file; None if it has none."""
     try:
         return int((root / _LOCK).read_bytes())
     except ValueError:
@@ -97,7 +98,7 @@ def _writer(root: Path) -> object:
 
 
 class Writer:
-    """Changes a store. It has the store's lock until ``close``."""
+    """Changes a store. It holds the store's lock until ``close``."""
 
     def __init__(
         self, root: Path, index: Index, config: PagesConfig, lock: WriterLock, own: OpenSegments
@@ -105,27 +106,27 @@ class Writer:
         self._root, self._index, self._config, self._lock = root, index, config, lock
         self._guard = threading.Lock()
         self._segments = own
-        #: Slices that began before this (ms) are gone. (The clock may be set back later.)
+        #: Slices that began before this (ms) were removed. (The clock may have been set back since.)
         self._forgotten = 0
         self._is_open = True
-        #: A change has begun, and was neither made nor taken back.
+        #: True: a change has begun, and was neither committed nor rolled back.
         self._is_changing = False
         #: The sequence number of the last put or delete.
         self._sequence = max((segment.sequence for segment in index.segments()), default=0)
         self._forget_old()
 
     def sizes(self) -> dict[int, int]:
-        """Return the size of each segment: what is behind it is newer."""
+        """Return the present size of each segment, by its number. Later records are beyond it."""
         return {segment.number: segment.size for segment in self._index.segments()}
 
     def put(
         self, pages: Iterable[Page], *, newer: bool = False, since: Mapping[int, int] | None = None
     ) -> Counter[str]:
-        """Store the pages in one change of the index. Return the numbers of "stored", "replaced" and "present" ones.
+        """Store the pages in one change of the index. Return how many were "stored", "replaced" and "present".
 
-        With ``newer``, a page is "present", and stays, if its stored copy was fetched at the same time or later; "replaced"
-        if that was fetched at the same time, and stored after the segments had the sizes ``since``. Raise OSError, with
-        nothing changed, if there is no room for them.
+        With ``newer``, a page is not stored but "present" if the stored one was fetched at the same time or later. It is
+        "replaced" if both were fetched at the same time, and the stored one is beyond the sizes ``since`` (see ``sizes``).
+        Raise OSError if there is no room for the pages; then nothing has changed.
         """
         counts = Counter[str]()
         with self._changing():
@@ -139,12 +140,12 @@ class Writer:
                 sequence = self._next_sequence()
                 self._put(slice, page, fingerprint)
                 if had is not None and had.start > slice.start:
-                    # Else an index made anew after the earlier slice has left would have the old page again.
+                    # Else the old page would come back when this slice has left and the index is rebuilt.
                     self._append_deletion(had, fingerprint, sequence)
         return counts
 
     def delete(self, fingerprint: bytes) -> bool:
-        """Deletes the page with this address; False: there was none."""
+        """Delete the page with this address. Return False if there was none."""
         with self._changing():
             had = self._index.find(fingerprint, self._config.since())
             if had is not None:
@@ -153,13 +154,13 @@ class Writer:
         return had is not None
 
     def flush(self) -> None:
-        """Waits until all is on the disk."""
+        """Wait until all changes are on the disk."""
         with self._guard:
             self._check_open()
             self._flush()
 
     def close(self) -> None:
-        """Waits until all is on the disk, and releases the lock."""
+        """Wait until all changes are on the disk, and release the lock."""
         with self._guard:
             self._check_open()
             self._is_open = False
@@ -170,12 +171,12 @@ class Writer:
                 self._lock.close()
 
     def abandon(self) -> None:
-        """Ends writing in a forked child: the lock is the parent's."""
+        """Close the lock's file in a forked child. The lock stays the parent's."""
         self._lock.close()
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
-        """What is changed in the block is changed whole or not at all."""
+        """Make the changes of the block whole or not at all."""
         with self._guard:
             self._check_open()
             self._take_back()
@@ -192,7 +193,7 @@ class Writer:
             self._is_changing = False
 
     def _take_back(self) -> None:
-        """Ends a change that was not made; one whose end has failed too, before the next one."""
+        """Roll back the open change, if any: one that has failed, or whose roll-back has."""
         if self._is_changing:
             self._index.abort()
             self._segments.take_back()
@@ -203,7 +204,7 @@ class Writer:
             raise TBloomError(f"the page store {str(self._root)!r} is closed")
 
     def _flush(self) -> None:
-        self._index.flush()  # first, because it says so if the folder was moved
+        self._index.flush()  # first, because it raises if the folder was moved
         self._segments.flush()
 
     def _next_sequence(self) -> int:
@@ -219,7 +220,7 @@ class Writer:
         self._index.put(fingerprint, place)
 
     def _append_deletion(self, had: Place, fingerprint: bytes, sequence: int) -> None:
-        """Appends the deletion of a page to the slice that had it."""
+        """Append the deletion of a page to the slice that had the page."""
         appender = self._segments.of(self._config.window.slice_at(had.start))
         codec = self._segments.codec
         for _ in range(_COPIES):
@@ -227,7 +228,7 @@ class Writer:
             appender.append(deletion, sequence)
 
     def _forget_old(self) -> None:
-        """Removes the slices that have left the window, and their files first: where the disk is full, they make room."""
+        """Remove the slices that have left the window. Their files go first, to make room if the disk is full."""
         since = self._config.since()
         if since == self._forgotten:
             return

@@ -14,10 +14,10 @@ from tbloom.pages.members import check_codec
 from tbloom.pages.page import Page, Pairs
 from tbloom.pages.sync import PageStore
 
-#: Bytes of HTTP headers, and of WARC headers, with room for those that are written here. At a record with more than 32 KB,
-#: FastWARC stops reading the file.
+#: The limit of a page's HTTP headers, and of its WARC headers (bytes), with room for tbloom's own. FastWARC stops reading a
+#: file at a record with more than 32 KB of either.
 _MAX_HEAD = (1 << 15) - (1 << 10)
-#: What is written around a name and its value, at most.
+#: The most bytes that are written around a name and its value.
 _AROUND = len(record.ORIGINAL) + len(": \r\n")
 
 
@@ -27,10 +27,10 @@ class PagesExported:
 
     #: The number of pages in the file.
     pages: int
-    #: Addresses that were asked for, and are not in the store.
+    #: The addresses that were asked for, but are not in the store.
     missing: tuple[Item, ...]
-    #: Addresses of pages that are in the file without the headers for which other tools have no room, over 31 KB; or, where
-    #: their URL alone is that long, not at all.
+    #: The addresses of pages whose headers were cut after 31 KB, because other tools read no more. If the URL alone is that
+    #: long, the page is not in the file.
     shortened: tuple[Item, ...]
 
 
@@ -44,16 +44,16 @@ def export_warc(
     codec: str = "gzip",
     progress: Callable[[int], object] | None = None,
 ) -> PagesExported:
-    """Writes pages into a WARC file, which ``import_warc`` reads back byte for byte, and which other tools read.
+    """Write pages into a WARC file. ``import_warc`` reads them back byte for byte, and other tools read them too.
 
-    :param file: a file opened to write bytes.
-    :param urls: the URLs or keys of the pages (all pages).
+    :param file: a binary file, open to write.
+    :param urls: the URLs or keys of the pages; None: all pages.
     :param since: only pages that were fetched then or later.
     :param until: only pages that were fetched before.
     :param codec: how they are compressed, as for ``PageStore``.
     :param progress: is called with 1 after each page.
-    :raises ConfigError: where an argument can't be right, such as URLs and a time too.
-    :raises TBloomError: where a page that is asked for is damaged.
+    :raises ConfigError: if an argument is wrong, such as URLs together with a time.
+    :raises TBloomError: if one of ``urls`` is damaged.
     """
     if urls is not None and (since or until):
         raise ConfigError("urls", "given", "either URLs, or since and until")
@@ -79,7 +79,7 @@ def export_warc(
 
 
 def _first(pairs: Pairs, room: int) -> Pairs:
-    """The pairs up to the first one for which so many bytes are too few."""
+    """Return the pairs before the first one that does not fit into so many bytes."""
     for number, (name, value) in enumerate(pairs):
         room -= len(name) + len(value.encode()) + _AROUND
         if room < 0:

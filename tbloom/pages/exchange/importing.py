@@ -19,9 +19,9 @@ from tbloom.pages.sync import PageStore
 from tbloom.pages.writer import batches
 
 _Put = Callable[[list[Page]], Counter[str]]
-#: The longest body and HTTP headers that are imported, if nothing else is said; WARC headers may have a quarter of that.
+#: The default limits of bodies and HTTP headers (bytes). WARC headers may have a quarter of the latter.
 MAX_BODY, MAX_HEAD = 1 << 27, 1 << 18
-#: Pages that are remembered for revisits, and the characters of a digest and URL, at most.
+#: How many pages are remembered for revisits, and how long digest and URL of each may be.
 _REFERENCES, _REFERENCE = 50_000, 1_000
 
 
@@ -31,13 +31,13 @@ class PagesImported:
 
     #: Pages that were stored.
     stored: int
-    #: Pages that the store had already, fetched at the same time or later.
+    #: Pages that were not stored, because the store had them from the same time or later.
     present: int
-    #: The number of what was skipped, by kind: "request", "outside the window", "damaged", ...
+    #: The number of skipped records and pages, by kind: "request", "outside the window", "damaged", ...
     skipped: Mapping[str, int]
-    #: The places of what could not be read, or was repaired; the sources that can't be read.
+    #: The places that could not be read or were repaired, and the sources that can't be read.
     damaged: tuple[str, ...]
-    #: Pages that took the place of an earlier one of the same source and time.
+    #: Pages that replaced an earlier one of the same source and time.
     replaced: int = 0
 
 
@@ -48,27 +48,25 @@ def import_warc(
     max_head: int = MAX_HEAD,
     progress: Callable[[int], object] | None = None,
 ) -> PagesImported:
-    """Stores the pages of WARC files, except those that the store has, fetched at the same time or later.
+    """Store the pages of WARC files, except those that the store has from the same time or later.
 
     Of two pages of one file with the same URL and time, the later is stored: wget writes times in seconds, and a redirect or a
     401 before the page.
 
-    After an interruption, the same import goes on. Damaged pages are skipped; behind damage, a file is read on at the next
-    gzip member, zstd frame or line that begins a record. The result lists the places, and the sources that can't be read;
+    After an interruption, repeat the same call. Damaged pages are skipped. After damage, a file is read on at the next gzip
+    member, zstd frame or line that begins a record. The result lists these places, and the sources that can't be read;
     the others are imported.
 
-    Of segments of a page store, only pages are stored that no segment in the same folder replaces or deletes, of those that
-    are given.
+    Sources in one folder may be segments of a page store. A page that one of them replaces or deletes is not stored.
 
-    :param sources: paths, or files opened to read bytes: WARC files, compressed with gzip or zstd, or not; WACZ files. Or the
-        folders of other stores.
-    :param max_body: pages with a longer body (in bytes) are skipped, and counted; 128 MB. Their content is not kept in
-        memory.
-    :param max_head: pages with longer HTTP headers (in bytes), or with WARC headers longer than a quarter of it, are skipped,
-        and counted; 256 KB. (Short headers take a hundred times their length in memory.)
-    :param progress: is called with the number of bytes that were read of a path.
-    :raises ConfigError: where a limit can't be right.
-    :raises OSError: where the disk is full.
+    :param sources: paths, or binary files open to read: WARC files (plain, or compressed with gzip or zstd) and WACZ files; or
+        the folders of other stores.
+    :param max_body: pages with a longer body (in bytes) are skipped, and counted (128 MB). Their bodies are not kept in memory.
+    :param max_head: pages with longer HTTP headers (in bytes), or WARC headers longer than a quarter of it, are skipped, and
+        counted (256 KB). Short headers take a hundred times their length in memory.
+    :param progress: is called with the number of bytes that were read of a path since the last call.
+    :raises ConfigError: if a limit is wrong.
+    :raises OSError: if the disk is full.
     """
     limits = _limits(max_body=max_body, max_head=max_head)
     folders = defaultdict[Path | None, Folder](Folder)
@@ -77,7 +75,7 @@ def import_warc(
         source.folder.sources.append(source)
     counts, taken = Counter[str](), _Taken(store, progress or (lambda _: None))
     for source in given:
-        put = cache(store.merger)  # for the first page: the command line makes no store before
+        put = cache(store.merger)  # at the first page: a command makes its store then
         for batch in batches(taken.pages(source)):
             _put(put(), batch, counts, taken.skipped)
     kinds = dict(taken.skipped.most_common())
@@ -94,7 +92,7 @@ def _limits(**limits: int) -> Limits:
 
 
 class _Taken:
-    """What is taken from the sources: pages, and counts of the rest."""
+    """The pages of the sources, and counts of what is skipped."""
 
     def __init__(self, store: PageStore, progress: Callable[[int], object]) -> None:
         self._bodies, self._progress = _Bodies(store), progress
@@ -102,7 +100,7 @@ class _Taken:
         self.places: list[str] = []
 
     def pages(self, source: Source) -> Iterator[Page | None]:
-        """The pages of a source; None: those before are wanted in the store now."""
+        """Yield the pages of a source; None if those before must be stored now."""
         done = 0
         for one in source:
             if source.done > done:
@@ -124,11 +122,11 @@ class _Taken:
 
 
 def _put(put: _Put, batch: list[Page], counts: Counter[str], skipped: Counter[str]) -> None:
-    """Stores the pages; those that the store refuses are counted."""
+    """Store the pages. Count those that the store refuses."""
     try:
         counts.update(put(batch))
     except ConfigError as error:
-        if len(batch) > 1:  # one of them is refused, and none was stored
+        if len(batch) > 1:  # one of them was refused, so none was stored
             for page in batch:
                 _put(put, [page], counts, skipped)
         else:
@@ -137,7 +135,7 @@ def _put(put: _Put, batch: list[Page], counts: Counter[str], skipped: Counter[st
 
 
 class _Bodies:
-    """The bodies that revisits refer to: of pages of the sources, by the digests in their records, or of the store."""
+    """Finds the body that a revisit refers to: by its digest among the pages of the sources, or in the store."""
 
     def __init__(self, store: PageStore) -> None:
         self._store = store
@@ -145,7 +143,7 @@ class _Bodies:
         self._known = dict[str, tuple[Item, int]]()
 
     def add(self, answer: Answer) -> None:
-        """Remembers a page; the oldest one goes."""
+        """Remember a page. If there are too many, forget the oldest."""
         page, digest = answer.page, answer.digest
         if digest and len(digest) + len(page.url) <= _REFERENCE:
             self._known.pop(digest, None)
@@ -154,7 +152,7 @@ class _Bodies:
                 del self._known[next(iter(self._known))]
 
     def page_of(self, revisit: Answer) -> Page | None:
-        """The page of a revisit; None: the store has not the body."""
+        """Return the page of a revisit; None if the store lacks its body."""
         address, body = self._known.get(revisit.digest, (revisit.refers_to, None))
         with suppress(TBloomError):
             page = self._store.get(address) if address else None

@@ -1,4 +1,5 @@
-"""The last change of each address in segments of a page store: an import must not bring back what it replaced or deleted."""
+"""The last change of each address in the segments of a page store, so that an import brings back no page that was replaced or
+deleted."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ Change = tuple[bytes, int]
 
 
 def change_of(fields: Fields) -> Change | None:
-    """Return what a record of a segment changes; None for other records."""
+    """Return the change that a record of a segment makes; None for other records."""
     if not (text := fields.get(record.SEQUENCE)):
         return None
     try:
@@ -36,17 +37,17 @@ def change_of(fields: Fields) -> Change | None:
 
 
 class Newest:
-    """The last change of each address; in a temporary file where there are many."""
+    """The last change of each address, in a temporary file if there are many."""
 
     def __init__(self, files: Iterable[Records]) -> None:
-        """Reads the files to their ends, but no bodies."""
+        """Read the fields of all records of the files, but no bodies."""
         self._found = sqlite3.connect("")
         self._found.execute(_CREATE)
         for records in files:
             self._found.executemany(_PUT, _changes(records))
 
     def has_later(self, change: Change) -> bool:
-        """True: the address has a later change."""
+        """Return True if the address has a later change."""
         address, number = change
         found = self._found.execute(_FIND, [address]).fetchone()
         return found is not None and found[0] > number

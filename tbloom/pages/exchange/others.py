@@ -1,15 +1,15 @@
-"""Files that are no WARC files: what they are, and what to do about it."""
+"""Recognizes files that are no WARC files, and says what to do with them."""
 
 from __future__ import annotations
 
 import re
 
-#: The bytes of a file's start that tell.
+#: So many bytes of a file's start suffice to recognize it.
 ENOUGH = 512
-#: Where a tar file says that it is one.
+#: The place of a tar file's mark.
 _TAR = slice(257, 262)
 NO_RECORD = "it has no WARC record"
-#: Of a file that is named so: its bytes don't tell.
+#: For a file with the suffix of Brotli, which can't be recognized by its bytes.
 BROTLI = "it is compressed with Brotli: decompress it with brotli -d first"
 _BZIP2 = "it is compressed with bzip2: decompress it with bunzip2 first"
 _UTF_16 = "it is text in UTF-16: convert it with iconv first"
@@ -38,7 +38,7 @@ _PATTERNS: dict[re.Pattern[bytes], str] = {
 
 
 def what_is(start: bytes) -> str:
-    """Return what the file with this start is, and what to do; empty if that is not known, or if it is read."""
+    """Return what the file with this start is, and what to do with it; empty if that is not known, or it can be imported."""
     if start[_TAR] == b"ustar":
         return "it is a tar archive: extract it with tar -xf first, and import its WARC files"
     for begin, why in _BEGINS.items():
@@ -48,7 +48,7 @@ def what_is(start: bytes) -> str:
 
 
 def what_is_within(start: bytes, program: str) -> str:
-    """Return what the content with this start is, of a file that this program decompresses."""
+    """Return the same for the content with this start, of a file that this program decompresses."""
     if start.startswith((b"\x1f\x8b\x08", b"\x28\xb5\x2f\xfd")):
         return f"it is compressed twice: decompress it with {program} first"
     why = what_is(start)

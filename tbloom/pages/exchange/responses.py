@@ -1,4 +1,4 @@
-"""Records of any WARC tool as pages."""
+"""Turns records of any WARC tool into pages."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from tbloom.pages.members import Damaged
 from tbloom.pages.page import Page, Pairs, as_fields, as_headers, as_url
 from tbloom.pages.record import END, KEY, ORIGINAL, is_digest
 
-#: The kind of what can't be read.
+#: The kind of a record that can't be read.
 DAMAGED = "damaged"
-#: The kind of a page whose body is longer than is wanted.
+#: The kind of a page whose body is longer than the limit.
 TOO_LONG = "longer than max_body"
-#: The kind of a record whose HTTP or WARC headers are longer: their parts take far more memory than they do.
+#: The kind of a record whose HTTP or WARC headers are longer than the limit: parsed, they take far more memory.
 LONG_HEAD = "longer than max_head"
-#: Answers that have not the whole page, or nothing of it.
+#: Responses without the whole page: partial content, not modified.
 _PARTIAL = {206, 304}
-#: The days of a month, at most.
+#: The most days of a month.
 _DAYS = 31
-#: The numbers of lengths are shorter.
+#: Lengths have fewer digits.
 _DIGITS = 18
-#: The characters of a wrong value that an error shows.
+#: So many characters of a wrong value are shown in an error.
 _SHOWN = 40
 _KINDS = {"continuation", "conversion", "metadata", "request", "resource", "revisit", "warcinfo"}
 _SAME_PAYLOAD = "identical-payload-digest"
@@ -30,12 +30,12 @@ _BLANK_LINE = re.compile(rb"\n\r?\n")
 _ONCE = ("warc-type", "warc-record-id", "warc-target-uri", "warc-date", "content-length")
 _FOLDED = re.compile(rb"\r?\n[ \t]+")
 _SPACE = " \t\r"
-#: Empty lines, and answers before the answer.
+#: Empty lines, and interim responses (1xx) before the response.
 _INTERIM = re.compile(
     rb"(?:\r?\n)*(?:HTTP/[\d.]+[ \t]+1\d\d\b[^\n]*\n(?:[^\r\n][^\n]*\n)*(?:\r?\n)+(?=HTTP/))*",
     re.IGNORECASE,
 )
-#: A date in any precision that WARC/1.1 allows, or with an offset in place of the Z.
+#: A date in any precision that WARC/1.1 allows. It may have an offset instead of the Z.
 _DATE = re.compile(
     r"(\d{4})(?:-(\d\d)(?:-(\d{2,3})(?:[Tt ](\d\d):(\d\d)(?::(\d\d)(?:\.(\d+))?)?([Zz]|[+-]\d\d:?\d\d)?)?)?)?",
     re.ASCII,
@@ -44,7 +44,7 @@ _STATUS = re.compile(rb"HTTP/[\d.]+[ \t]+(\d{3})\b", re.IGNORECASE)
 _HTTP_LENGTH = re.compile(
     rb"^Content-Length:[ \t]*(\d{1,18})[ \t\r]*$", re.IGNORECASE | re.MULTILINE
 )
-#: A chunk of a body begins; the chunk ends. Either may be cut.
+#: The beginning and the end of a chunk of a body. Either may be cut.
 _CHUNK, _CHUNK_END = (
     re.compile(rb"([0-9A-Fa-f]{1,32})[ \t]*(?:;[^\r\n]*)?(?:\r\n|\r?\Z)"),
     re.compile(rb"\r\n|\r?\Z"),
@@ -52,19 +52,19 @@ _CHUNK, _CHUNK_END = (
 
 
 class Skipped(NamedTuple):
-    """Something in a source that is not imported."""
+    """A part of a source that is not imported."""
 
-    #: What is counted: "request", "revisit", ``DAMAGED``, ...
+    #: The kind under which it is counted: "request", "revisit", ``DAMAGED``, ...
     kind: str
     #: Of damage: the file, the offset, and what is wrong; of a file that can't be read, why.
     where: str = ""
 
 
 class Answer(NamedTuple):
-    """An answer in a source."""
+    """A response in a source."""
 
     page: Page
-    #: The digest of its payload, as its record has it.
+    #: The digest of its payload, as written in its record.
     digest: str = ""
     #: Of a revisit, whose page has no body: the URL of the record that has it.
     refers_to: str | None = None
@@ -73,7 +73,7 @@ class Answer(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """The longest body and HTTP headers (bytes) that are wanted."""
+    """The longest body and HTTP headers (bytes) that are imported."""
 
     body: int
     head: int
@@ -83,7 +83,7 @@ class Fields:
     """The named fields of a record."""
 
     def __init__(self, head: bytes) -> None:
-        """Raises Damaged where they can't be those of one record."""
+        """Parse the fields. Raise Damaged if they can't be those of one record."""
         try:
             self.pairs: Pairs = _pairs(head, "utf-8")
         except UnicodeDecodeError:
@@ -92,7 +92,7 @@ class Fields:
         for name, value in self.pairs:
             known = name.lower()
             if self._known.setdefault(known, value) != value and known in _ONCE:
-                # A head that is cut, and another one.
+                # A head that is cut, followed by another record's.
                 raise Damaged("it has a field twice, with two values")
         length = self.get("Content-Length")
         if not (length.isascii() and length.isdigit() and len(length) < _DIGITS):
@@ -100,33 +100,33 @@ class Fields:
         self.length: int = int(length)
 
     def get(self, name: str) -> str:
-        """The value of a field; empty where there is none."""
+        """Return the value of a field; empty if there is none."""
         return self._known.get(name.lower(), "")
 
     @property
     def url(self) -> str:
-        """The target."""
+        """The URL of the record."""
         return _bare(self.get("WARC-Target-URI"))
 
     @property
     def refers_to(self) -> str:
-        """The target of the record that a revisit refers to."""
+        """The URL of the record that a revisit refers to."""
         return _bare(self.get("WARC-Refers-To-Target-URI"))
 
     @property
     def is_revisit(self) -> bool:
-        """True: the body is that of another record."""
+        """Whether the body is that of another record."""
         is_same = _SAME_PAYLOAD in self.get("WARC-Profile")
         return is_same and self.get("WARC-Type").lower() == "revisit"
 
     @property
     def concurrent(self) -> list[str]:
-        """The ID of the record, and of those of the same request and response."""
+        """The ID of the record, and those of the records of the same request and response."""
         names = {"warc-record-id", "warc-concurrent-to"}
         return [value for name, value in self.pairs if name.lower() in names and value]
 
     def skipped(self, limits: Limits) -> Skipped | None:
-        """The reason why it can't be a page; None: it may be one."""
+        """Return why the record can't be a page; None if it may be one."""
         kind = self.get("WARC-Type").lower()
         if kind != "response" and not self.is_revisit:
             return Skipped(kind if kind in _KINDS else "other")
@@ -138,11 +138,11 @@ class Fields:
 
 
 def whole(fields: Fields, block: bytes, end: bytes) -> bytes:
-    """Return the block of a record with this end, without bytes of the end that a length which is 1 to 4 too long counts.
+    """Return the block of a record, without bytes of the record's end that belong to the block by a length that is too long.
 
-    A digest tells, or else the length in the HTTP headers; the record's length is wrong where none tells. Raise Damaged if its
-    digest and that of its payload are those of other bytes. (``warcio recompress`` writes headers anew, and keeps the block's
-    digest.)
+    Such a length is 1 to 4 bytes too long. Digests show whether it is, or else the length in the HTTP headers. If neither is
+    there, the record's length is taken for wrong. Raise Damaged if neither the block's digest nor the payload's fits.
+    (``warcio recompress`` rewrites headers, and keeps the block's old digest.)
     """
     digest, over = fields.get("WARC-Block-Digest"), len(END) - len(end)
     if not END.endswith(end) or not block.endswith(END[:over]):
@@ -158,21 +158,21 @@ def whole(fields: Fields, block: bytes, end: bytes) -> bytes:
 
 
 def _has_http_length(block: bytes) -> bool:
-    """True: the HTTP headers say that the body is as long as it is."""
+    """Return True if the body has the length that the HTTP headers say."""
     blank = _BLANK_LINE.search(block)
     length = _HTTP_LENGTH.search(block, 0, blank.end()) if blank else None
     return bool(blank and length and int(length[1]) == len(block) - blank.end())
 
 
 def _has_payload(fields: Fields, block: bytes) -> bool:
-    """True: the payload's digest is that of the body, with the lengths of its chunks or without."""
+    """Return True if the payload's digest is that of the body, with its chunks' lengths or without."""
     digest, blank = fields.get("WARC-Payload-Digest"), _BLANK_LINE.search(block)
     body = block[blank.end() :] if blank and digest else b""
     return any(is_digest(digest, one) for one in (body, without_chunks(body, "")))
 
 
 def page_of(fields: Fields, block: bytes, limits: Limits, *, is_ours: bool) -> Page | Skipped:
-    """The page of a record; ``is_ours``: tbloom wrote it. Raises Damaged.
+    """Return the page of a record. Raise Damaged if it can't be read. ``is_ours``: tbloom wrote the record.
 
     A revisit without HTTP headers has the status 0: headers and body are those of the record that it refers to.
     """
@@ -214,7 +214,7 @@ def _page(fields: Fields, status: int, headers: Pairs, body: bytes) -> Page:
 
 
 def _bare(url: str) -> str:
-    """A URL, encoded; Wget before 1.21 put it into angle brackets."""
+    """Return the URL, quoted, without the angle brackets of Wget before 1.21."""
     return as_url(url[1:-1] if url.startswith("<") and url.endswith(">") else url)
 
 
@@ -227,7 +227,7 @@ def _time(date: str) -> datetime:
     year, month, day, hour, minute, second, fraction, offset = found.groups()
     zone = f"{offset[:3]}:{offset[-2:]}" if offset and offset not in "Zz" else "+00:00"
     time = f"{hour or '00'}:{minute or '00'}:{second or '00'}.{(fraction or '')[:6]:0<6}{zone}"
-    if int(day or 1) > _DAYS:  # of the year: so ClueWeb09 wrote 2009-03-65
+    if int(day or 1) > _DAYS:  # a day of the year: ClueWeb09 has 2009-03-65
         at = datetime.fromisoformat(f"{year}-01-01T{time}") + timedelta(days=int(day) - 1)
     else:
         at = datetime.fromisoformat(f"{year}-{month or '01'}-{day or '01'}T{time}")
@@ -235,10 +235,10 @@ def _time(date: str) -> datetime:
 
 
 def without_chunks(body: bytes, digest: str) -> bytes:
-    """A body without the lengths of its chunks, also where it is cut; as it is where a tool has removed them.
+    """Return the body without the lengths of its chunks, even if it is cut; unchanged if a tool has removed them.
 
-    What only looks like chunks has no last one. Then the digest may tell. (Of a body with chunks, some tools write the
-    digest with their lengths, and others without.)
+    A body may only look like chunks, without a last one. Then it stays unchanged if the digest is that of the body as it is.
+    (Some tools compute the digest of a chunked body with the lengths, others without.)
     """
     joined = bytearray()
     at, size = 0, -1
@@ -258,7 +258,7 @@ def without_chunks(body: bytes, digest: str) -> bytes:
 
 
 def _pairs(head: bytes, encoding: str) -> Pairs:
-    """The names and values after the first line; lines without a name are left out."""
+    """Return the names and values after the first line. Lines without a name are left out."""
     _, *lines = _FOLDED.sub(b" ", head).decode(encoding).split("\n")
     found = (line.partition(":") for line in lines)
     pairs = ((name.strip(_SPACE), value.strip(_SPACE)) for name, colon, value in found if colon)

@@ -1,4 +1,4 @@
-"""What is imported: WARC files of any tool, those in a WACZ, and other stores, as answers and what is skipped."""
+"""The sources of an import: WARC files of any tool, WACZ files, and other stores. Each yields responses, and what is skipped."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ _OURS = f"software: {record.SOFTWARE}".encode()
 #: The longest warcinfo that is read.
 _MAX_INFO = 1 << 16
 _METHOD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+) ")
-#: Bytes of a request in which its method stands.
+#: A request's method is in its first bytes, so many.
 _METHOD_BYTES = 32
-#: Requests that are remembered: the response is near.
+#: So many requests are remembered: the response is near.
 _REQUESTS = 100
 
 Given = str | os.PathLike[str] | BinaryIO
 
 
 class _Kept(BufferedReader):
-    """Reads ahead in a file of the caller's, and leaves it open."""
+    """A buffer for a file of the caller, which stays open."""
 
     def close(self) -> None:
-        """Does nothing."""
+        """Do nothing."""
 
 
 class Folder:
@@ -60,7 +60,7 @@ class Folder:
 
     @cached_property
     def newest(self) -> Newest:
-        """The last changes in the segments. Raises Damaged where one can't be read twice."""
+        """The last change of each address in the segments. Raises Damaged if a segment can't be read twice."""
         return Newest(records for source in self.sources for records in source.again())
 
 
@@ -78,12 +78,12 @@ class Source:
         else:
             self._file, self._name = given, str(getattr(given, "name", "the file"))
             self._begin = given.tell() if given.seekable() else None
-        #: Its folder; None for all files that were opened before.
+        #: The folder that it is in; None for files that the caller has opened.
         self.place: Path | None = self._path.absolute().parent if self._path else None
         self.folder = Folder()
 
     def __iter__(self) -> Iterator[Answer | Skipped]:
-        """The answers, and what is skipped; where the source can't be read, that is the last."""
+        """Yield the responses, and what is skipped. If the source can't be read, that comes last."""
         try:
             if self._path and self._path.is_dir():
                 yield from self._of_store(self._path)
@@ -93,7 +93,7 @@ class Source:
             yield self._unreadable(self._name, error)
 
     def again(self) -> Iterator[Records]:
-        """The records of its files, for another look at them all. Raises Damaged where there is only one."""
+        """Yield the records of its files, to read them an additional time. Raise Damaged if they can be read only once."""
         if self._path and (self._path.is_dir() or not self._path.exists()):
             return
         if (self._path and not self._path.is_file()) or (self._file and self._begin is None):
@@ -122,7 +122,7 @@ class Source:
     def _files(
         self, file: BufferedReader
     ) -> Iterator[tuple[str, BufferedReader, wacz.Member | None] | Skipped]:
-        """The WARC files in a file."""
+        """Yield the name and content of each WARC file in a file."""
         if not file.peek(1).startswith(wacz.STARTS):
             yield self._name, file, None
             return
@@ -155,7 +155,7 @@ class Source:
                     yield Skipped(DAMAGED, f"{name}: {member.fault}")
 
     def _of_store(self, path: Path) -> Iterator[Answer | Skipped]:
-        """The pages of another store, as ``PageStore.pages`` has them."""
+        """Yield the pages of another store."""
         try:
             store = PageStore(path, readonly=True)
         except ConfigError:
@@ -172,18 +172,18 @@ class Source:
 
 
 class _Reader:
-    """The pages of a file, and what is skipped."""
+    """Reads the pages of one WARC file."""
 
     def __init__(self, name: str, records: Records, limits: Limits, folder: Folder) -> None:
         self._name, self._records, self._limits = name, records, limits
         self._folder = folder
         #: True: tbloom wrote the records.
         self._is_ours = False
-        #: True for a GET: the last requests, by their IDs and those of their responses.
+        #: The last requests: the IDs of each and of its response, and True for a GET.
         self._requests = deque[tuple[list[str], bool]](maxlen=_REQUESTS)
 
     def pages(self) -> Iterator[Answer | Skipped]:
-        """The answers to GET, and what is skipped. A request stands before its response, or behind it."""
+        """Yield the responses to GET, and what is skipped. A request stands before its response, or after it."""
         waiting: tuple[Fields, Answer] | None = None
         for fields, found in self._all():
             if isinstance(found, Answer) and fields is not None:
@@ -196,13 +196,13 @@ class _Reader:
             yield self._answered(*waiting)
 
     def _answered(self, fields: Fields, answer: Answer) -> Answer | Skipped:
-        """The answer, if no request is known that is no GET."""
+        """Return the response, unless its request is known and no GET."""
         own = {*fields.concurrent}
         is_get = all(is_get for ids, is_get in self._requests if not own.isdisjoint(ids))
         return answer if is_get else Skipped("not GET")
 
     def _all(self) -> Iterator[tuple[Fields | None, Answer | Skipped]]:
-        """The records, and the places between them that can't be read."""
+        """Yield the fields of each record and what became of it; without fields, the places that can't be read."""
         if before := self._records.before:
             yield None, Skipped(DAMAGED, f"{self._name}: {before}")
         while True:
@@ -231,7 +231,7 @@ class _Reader:
         return Skipped(DAMAGED, f"{self._name}: at {self._records.place}: {why}")
 
     def _skipped(self, fields: Fields) -> Skipped | None:
-        """Passes over what the fields describe, if it is no page; else None."""
+        """Skip the record if it can't be a page, and return why; None if it may be one."""
         skipped, length = fields.skipped(self._limits), fields.length
         if self._records.is_long:
             skipped = Skipped(LONG_HEAD)
@@ -250,7 +250,7 @@ class _Reader:
         return skipped
 
     def _page(self, fields: Fields, block: bytes, end: bytes = record.END) -> Answer | Skipped:
-        """The page of a record, or why there is none; the next record can be read all the same."""
+        """Return the page of a record, or why there is none. The next record can be read either way."""
         is_ours = self._is_ours or bool(fields.get(record.SEQUENCE))
         if (change := change_of(fields)) and self._folder.newest.has_later(change):
             return Skipped(OUTDATED)

@@ -1,7 +1,7 @@
 """The records of a WARC file of any tool, read from its start to its end: plain, or compressed with gzip or zstd.
 
-They are read here, and not by warcio or FastWARC: behind damage, these stop or miss records, and warcio reads neither zstd
-nor members with several records. docs/benchmarks.md has the cases, with what each finds, and the time for a record.
+Neither warcio nor FastWARC reads them: after damage, these stop or miss records, and warcio reads neither zstd nor members
+with several records. docs/benchmarks.md compares what each finds, and the time for a record.
 """
 
 from __future__ import annotations
@@ -16,33 +16,33 @@ from tbloom.pages.exchange import others
 from tbloom.pages.members import ERRORS, Damaged, ZstdError, gzip_decompressor, zstd_decompressor
 from tbloom.pages.record import END, MAX_HEAD
 
-#: How the dictionary of all frames of a file begins (Zstandard Compression for WARC Files 1.0), and its most bytes.
+#: The start of a dictionary for all frames of a file (Zstandard Compression for WARC Files 1.0), and its limit (bytes).
 _DICTIONARY, _MAX_DICTIONARY = b"\x5d\x2a\x4d\x18", 1 << 24
-#: A line without anything in it; the last one at the end of a file that is cut there.
+#: The start of a record; empty lines, the last one at the end of a file that is cut there.
 _WARC, _BLANK = b"WARC/", (b"\r\n", b"\n", b"\r")
-#: How a record begins, behind damage or in place of fields; other bytes may stand before it in its line.
+#: The first line of a record after damage, or where fields should be. Other bytes may precede it in its line.
 _BEGINS = re.compile(rb"WARC/\d\.\d+[ \t]*\r?\n")
 _LENGTH = b"content-length:"
 _PIECE = 1 << 20
-#: How long the start of a member is.
+#: The length of a member's start.
 _MAGIC_BYTES = 4
-#: Compressed bytes that are read at once, and searched for the next member behind damage.
+#: So many compressed bytes are read at once, and searched for the next member after damage.
 _COMPRESSED = 1 << 13
-#: Bytes that may be read again behind damage, beside as many as the file has: or a small file may take hours.
+#: After damage, bytes are read again: as many as the file has, and so many more. Without a limit, a small file may take hours.
 _AGAIN = 1 << 24
 
 
 class Trailing(Damaged):
-    """Something else stands behind a record that is whole."""
+    """A whole record is followed by bytes that are no record."""
 
 
 class _Form(NamedTuple):
-    """A compression whose files are members, one behind the other."""
+    """A compression whose files consist of members, one after the other."""
 
-    #: A member, and the program that decompresses files, in errors.
+    #: For errors: the name of a member, and of the program that decompresses files.
     noun: str
     program: str
-    #: How a member begins, first with content.
+    #: The starts of members; the first is that of members with content.
     starts: tuple[bytes, ...]
     decompressor: Callable[[], Any]
 
@@ -57,7 +57,7 @@ _ZSTD = _Form(
 
 
 def _form_of(file: BufferedReader) -> _Form | None:
-    """The compression that the start of a file shows; None: it shows none that is read here. Raises Damaged."""
+    """Return the compression of a file; None if it has none that tbloom reads. Raise Damaged if its dictionary can't be read."""
     start = file.peek(len(_WARC))
     if not start.startswith(_DICTIONARY):
         return next((form for form in (_GZIP, _ZSTD) if start.startswith(form.starts)), None)
@@ -78,7 +78,7 @@ class _Members(RawIOBase):
     def __init__(self, file: BufferedReader, form: _Form) -> None:
         self._file, self._form = file, form
         self._member: Any = None
-        #: Compressed bytes that the member may not have needed; those that it was given last.
+        #: Compressed bytes that were read, but not decompressed; and those that the member was given last.
         self._rest, self._given = b"", b""
         self._is_open, self._is_new = False, True
 
@@ -86,7 +86,7 @@ class _Members(RawIOBase):
         return True
 
     def close(self) -> None:
-        """Does nothing: behind damage, another buffer reads on."""
+        """Do nothing: after damage, another buffer reads on."""
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
         data = b""
@@ -94,7 +94,7 @@ class _Members(RawIOBase):
             while not data and (self._is_open or self._begin()):
                 data = self._read(len(buffer))
         except ERRORS as error:
-            # Nothing of this member was read, so that the record before it is whole.
+            # If nothing of this member was read yet, the record before it is whole.
             raise Trailing(str(error)) if self._is_new else error from None
         self._is_new = not data
         buffer[: len(data)] = data
@@ -113,7 +113,7 @@ class _Members(RawIOBase):
         return data
 
     def _begin(self) -> bool:
-        """Begins the next member; False: there is none. (Zeros may stand behind the last one.)"""
+        """Begin the next member. Return False if there is none. Zeros may follow the last one."""
         self._rest = self._rest.lstrip(b"\0")
         while len(self._rest) < _MAGIC_BYTES and (more := self._file.read1(_COMPRESSED)):
             self._rest = (self._rest + more).lstrip(b"\0")
@@ -126,14 +126,14 @@ class _Members(RawIOBase):
         return True
 
     def go_on(self) -> None:
-        """Goes on at the next member that begins a record, behind the start of this one; at the end, if there is none."""
+        """Go to the next member that begins a record, after the start of this one; to the end if there is none."""
         data, self._is_open = self._given[1:], False
         start = self._form.starts[0]
         while True:
             more = self._file.read1(_COMPRESSED)
             data += more
             at = data.find(start)
-            # Of the start of a member, enough is there to tell.
+            # Enough of the member's start is there to decide.
             while at >= 0 and (len(data) - at > _COMPRESSED or not more):
                 if self._begins_record(data[at:]):
                     self._rest = data[at:]
@@ -152,31 +152,31 @@ class _Members(RawIOBase):
 
 
 class _Content:
-    """Content that can be read again from a mark on."""
+    """Content that can be read again from a mark."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
-        #: Bytes that are read again, and the place of the mark there.
+        #: Bytes to be read again, and the offset of the mark in them.
         self._front, self._mark = BytesIO(), 0
-        #: What was read behind them since the mark.
+        #: What was read after them since the mark.
         self._behind = list[bytes]()
 
     def mark(self) -> None:
-        """Sets the mark."""
+        """Set the mark at the current position."""
         self._mark = self._front.tell()
-        if self._behind:  # all before them was read
+        if self._behind:  # all of the front was read
             self._front, self._mark = BytesIO(), 0
             self._behind.clear()
 
     def rewind(self) -> None:
-        """Goes back to the mark."""
+        """Go back to the mark."""
         self._front.seek(self._mark)
         if self._behind:
             self._front, self._mark = BytesIO(b"".join([self._front.read(), *self._behind])), 0
             self._behind.clear()
 
     def read(self, size: int) -> bytes:
-        """The next bytes, as a file reads them."""
+        """Read the next bytes, as a file does."""
         data = self._front.read(size)
         if len(data) < size:
             self._behind.append(self._stream.read(size - len(data)))
@@ -184,7 +184,7 @@ class _Content:
         return data
 
     def readline(self, size: int) -> bytes:
-        """The next line, as a file reads it."""
+        """Read the next line, as a file does."""
         line = self._front.readline(size)
         if len(line) < size and not line.endswith(b"\n"):
             self._behind.append(self._stream.readline(size - len(line)))
@@ -195,13 +195,13 @@ class _Content:
 class Records:
     """The records of a file: call ``head``, then ``block`` or ``skip`` for what its fields describe, then ``end``.
 
-    Where one of these raises Damaged, ``go_on`` leads to the next record.
+    If one of these raises Damaged, call ``go_on`` to find the next record.
     """
 
     def __init__(self, file: BufferedReader, max_head: int) -> None:
-        """``max_head``: the bytes of a head that are kept. Raises Damaged where the file does not begin like a WARC file."""
+        """Find the first record. Raise Damaged if there is none. ``max_head``: so many bytes of a head are kept."""
         self._max_head = max_head
-        #: True: the current record's head is longer.
+        #: True: the current record's head is longer than ``max_head``.
         self.is_long: bool = False
         self._start = file.tell() if file.seekable() else 0
         if why := others.what_is(file.peek(others.ENOUGH)):
@@ -212,23 +212,23 @@ class Records:
             self._members = _Members(file, form)
             stream = self._unbuffered(self._members)
         self._content = _Content(stream)
-        #: Offsets, without the compression: of the current record, and behind the line that was read last.
+        #: Offsets in the decompressed content: of the current record, and of the next byte to read.
         self._begin = self._offset = 0
-        #: The offset of the mark; bytes that were read again.
+        #: The offset of the mark; the number of bytes that were read again.
         self._marked = self._again = 0
-        #: Damage: the compression can't be read on; the record before it is whole.
+        #: After damage: whether the compression can't be read on, and whether the record before it is whole.
         self._is_broken = self._is_behind = False
         self._line = b""
-        #: What stands before the first record; empty: nothing.
+        #: What is wrong before the first record; empty: nothing.
         self.before = self._find_first(file, form)
 
     @property
     def place(self) -> str:
-        """Where the current record begins."""
+        """The offset of the current record, for errors."""
         return f"{self._begin} of its content" if self._members else f"{self._begin}"
 
     def _find_first(self, file: BufferedReader, form: _Form | None) -> str:
-        """Reads up to the first record; returns what stands before it. Raises Damaged where there is none."""
+        """Read up to the first record. Return what is wrong before it. Raise Damaged if there is no record."""
         why = ""
         try:
             self._next_line()
@@ -251,7 +251,7 @@ class Records:
         return f"at 0: it does not begin with a record; read on at {self.place}"
 
     def _go_on_compressed(self, file: BufferedReader) -> bool:
-        """Goes on at a member of a file whose first bytes are missing or wrong; False: there is none."""
+        """Find a member in a file whose first bytes are missing or wrong. Return False if there is none."""
         if not file.seekable():
             return False
         for form in (_GZIP, _ZSTD):
@@ -265,7 +265,9 @@ class Records:
         return False
 
     def head(self) -> bytes | None:
-        """The first line and the fields of the next record; None at the end. Of a long head, the beginning and the length."""
+        """Return the first line and the fields of the next record; None at the end.
+
+        Of a head that is longer than ``max_head``, return its beginning and the Content-Length."""
         self._begin, self.is_long = self._offset - len(self._line), False
         self._set_mark()
         if not self._line:
@@ -286,7 +288,7 @@ class Records:
         return b"".join(lines)
 
     def block(self, size: int) -> bytes:
-        """The next bytes."""
+        """Return the next bytes."""
         try:
             data = self._content.read(size)
         except (*ERRORS, Trailing) as error:
@@ -298,14 +300,14 @@ class Records:
         return data
 
     def skip(self, size: int) -> None:
-        """Passes over the next bytes."""
+        """Skip the next bytes."""
         while size:
             size -= len(self.block(min(size, _PIECE)))
             if size:  # a long record is not kept to be read again
                 self._set_mark()
 
     def end(self) -> bytes:
-        """Passes over the end of a record, and returns it. Raises Damaged where no record follows, or a checksum is wrong."""
+        """Return the empty lines that end a record. Raise Damaged if no record follows, or a checksum is wrong."""
         end = b""
         self._next_line()
         while self._line in _BLANK:
@@ -320,7 +322,7 @@ class Records:
         return end
 
     def go_on(self) -> bool:
-        """Goes on behind damage, at the next member or line that begins a record. Returns False at the end."""
+        """Find the next member or line that begins a record, after damage. Return False at the end."""
         read = self._offset - self._marked
         if (
             not self._is_behind
@@ -330,7 +332,7 @@ class Records:
             self._again += read
             self._offset = self._marked
             self._content.rewind()
-        if not self._is_behind:  # else the line that was read last may begin one
+        if not self._is_behind:  # if it is, the last line may begin a record
             self._line = b"\n"
         self._is_behind, begins = False, None
         while self._line and not (begins := _BEGINS.search(self._line)):
@@ -346,7 +348,7 @@ class Records:
         return bool(self._line)
 
     def _reopen(self) -> None:
-        """Goes on at the next member."""
+        """Go to the next member."""
         self._is_broken = False
         stream: BinaryIO = BytesIO()
         if self._members is not None:

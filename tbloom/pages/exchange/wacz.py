@@ -1,7 +1,7 @@
 """The WARC files in a WACZ or another ZIP file (Web Archive Collection Zipped 1.1; ZIP: APPNOTE.TXT 6.3).
 
-WACZ has them in its folder ``archive``, uncompressed, because each is compressed itself. Other folders are read, too, and
-deflated files, as ``zip -r`` writes them.
+A WACZ file stores them in its folder ``archive``, without further compression. Other folders are read too, and deflated
+files, as ``zip -r`` writes them.
 """
 
 from __future__ import annotations
@@ -15,36 +15,36 @@ from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipExtFile, ZipFile, Z
 
 from tbloom.pages.members import Damaged
 
-#: How a ZIP file begins; one without files, or the last one of several.
+#: How ZIP files begin: one with files, one without, and one of several parts.
 STARTS = (b"PK\x03\x04", b"PK\x05\x06", b"PK\x07\x08")
 _WARC = re.compile(r"\.w?arc(\.\w+)?$", re.IGNORECASE)
 _ZIP = re.compile(r"\.(wacz|zip)$", re.IGNORECASE)
 _ENCRYPTED = 1
 _REPAIR = "repair it with zip -FF FILE --out NEW first"
-#: Errors of zipfile for bytes of any kind.
+#: The errors of zipfile for arbitrary bytes.
 _ERRORS = (BadZipFile, EOFError, NotImplementedError, RuntimeError, ValueError, zlib.error)
 
 
 class Member(RawIOBase):
-    """A file in a ZIP file, which ends where it can't be read on.
+    """A file in a ZIP file. It ends where it can't be read on.
 
-    All of its bytes are given though its checksum is wrong: those of its records tell which of them are damaged.
+    All of its bytes can be read, even if its checksum is wrong: the digests of its records tell which are damaged.
     """
 
     def __init__(self, archive: ZipFile, info: ZipInfo) -> None:
         self.name: str = info.filename
-        #: What is wrong with it, once it was read.
+        #: What is wrong with the file; known once it was read to its end.
         self.fault: str = ""
         self._sum, self._expected = 0, info.CRC
-        del info.CRC  # or else zipfile keeps the last bytes back where it is wrong
+        del info.CRC  # or zipfile would not return the last bytes if it is wrong
         self._file = cast("ZipExtFile", archive.open(info))
 
     def readable(self) -> bool:
-        """True."""
+        """Return True."""
         return True
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        """Reads what fits into the buffer."""
+        """Read what fits into the buffer."""
         data = b""
         try:
             data = self._file.read1(len(buffer))
@@ -58,7 +58,7 @@ class Member(RawIOBase):
 
 
 def members(file: BinaryIO) -> Iterator[Member | tuple[str, str]]:
-    """The WARC files in a ZIP file; or the name of one that can't be read, and why. Raises Damaged where there is none."""
+    """Yield the WARC files in a ZIP file; for one that can't be read, its name and why. Raise Damaged if there is none."""
     if not file.seekable():
         raise Damaged("it is a ZIP or WACZ file, which can't be read from a pipe: give its path")
     try:
