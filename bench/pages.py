@@ -110,7 +110,7 @@ def _period(folder: Path, bodies: list[bytes], size: int) -> list[Any]:
     begin, day = datetime.now(UTC), timedelta(days=1)
     clock = begin
     with (
-        patch("tbloom.pages.calendar.now", lambda: clock),
+        patch("tbloom.pages.clock.now", lambda: clock),
         PageStore(folder, "d", DAYS, codec="identity") as store,
     ):
         pages = (

@@ -9,7 +9,7 @@
     database.py     the index's database, in a process with threads and forks
     index.py        the index: where each page is
     config.py       the parameters of a store, and its window
-    calendar.py     the clock of this machine
+    clock.py        the clock of this machine
     appending.py    the segments that a writer appends to
     writer.py       puts, deletes, forgets; one writer at a time
     recompressed.py segments that another program has compressed anew

@@ -11,7 +11,7 @@ from typing import Any
 from tbloom.arguments import FINGERPRINT_NAME
 from tbloom.engine.parameters import differences, read_stored
 from tbloom.errors import ConfigError, ConfigMismatch, TBloomError
-from tbloom.pages import calendar
+from tbloom.pages import clock
 from tbloom.window import ALWAYS, NoWindow, Slice, Window, from_ms, to_ms, window_of
 
 LAYOUT = 2
@@ -33,13 +33,13 @@ class PagesConfig:
 
     def since(self) -> int:
         """Return the start of the oldest live slice (ms)."""
-        return self.window.live(to_ms(calendar.now()))[0].start
+        return self.window.live(to_ms(clock.now()))[0].start
 
     def slice_of(self, at: datetime) -> Slice:
         """Return the slice of a page that was fetched at ``at``. Raise ConfigError if ``at`` is outside the window."""
         if isinstance(self.window, NoWindow):
             return ALWAYS
-        ms, live = to_ms(at), self.window.live(to_ms(calendar.now()))
+        ms, live = to_ms(at), self.window.live(to_ms(clock.now()))
         if live[0].start <= ms < live[-1].end:
             return self.window.slice_at(ms)
         # Clocks differ: a page may have been fetched by a machine whose next slice has begun.

@@ -72,7 +72,7 @@ class Database:
             # If the new one was not finished, remove that: it may have filled the disk.
             remove_stale(self.root)
 
-    def rows(self, statement: str, *values: object) -> list[Any]:
+    def execute(self, statement: str, *values: object) -> list[Any]:
         """Execute a statement, and return its rows."""
         with self._lock:
             try:
@@ -82,7 +82,7 @@ class Database:
                 if connection is None or connection.in_transaction or self._is_newest():
                     raise _raised(self.root, error) from error
             # Another index has replaced this one, and removed its log.
-            return self.rows(statement, *values)
+            return self.execute(statement, *values)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:

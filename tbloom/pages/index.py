@@ -95,17 +95,17 @@ class Index(Database):
     def anew(cls, root: Path, parameters: str) -> Iterator[Index]:
         """Yield a new index. It replaces the earlier ones at the end of the block."""
         with closing(cls(root, writes=True)) as index, index.creating(_SCHEMA):
-            index.rows("INSERT INTO meta VALUES (?)", parameters)
+            index.execute("INSERT INTO meta VALUES (?)", parameters)
             yield index
 
     @property
     def parameters(self) -> str:
         """The stored parameters."""
-        return "".join(str(value) for (value,) in self.rows("SELECT parameters FROM meta"))
+        return "".join(str(value) for (value,) in self.execute("SELECT parameters FROM meta"))
 
     def find(self, fingerprint: bytes, since: int = 0) -> Place | None:
         """Return the place of the page with this address; None if there is none, or its slice begins before ``since`` (ms)."""
-        for row in self.rows(_FIND, fingerprint, since):
+        for row in self.execute(_FIND, fingerprint, since):
             place = Place._make(row)
             self._check(place, place.segment, place[2:5])
             return place
@@ -113,14 +113,14 @@ class Index(Database):
 
     def segments(self, since: int = 0) -> list[Segment]:
         """Return the segments of the slices that begin at ``since`` (ms) or later, slice by slice."""
-        found = [Segment._make(row) for row in self.rows(_SEGMENTS, since)]
+        found = [Segment._make(row) for row in self.execute(_SEGMENTS, since)]
         for segment in found:
             self._check(segment, segment.number, (segment.number, *segment[3:]))
         return found
 
     def spans(self, segment: int) -> list[tuple[int, int]]:
         """Return the ranges of bytes that hold the current pages of a segment, in order; adjacent ones are joined."""
-        found = self.rows(
+        found = self.execute(
             "SELECT offset, offset + length FROM pages WHERE segment = ? ORDER BY offset", segment
         )
         joined: list[tuple[int, int]] = []
@@ -135,26 +135,27 @@ class Index(Database):
     def last_number(self) -> int:
         """The highest number that a segment has ever had. Rows of forgotten pages may still refer to it."""
         return max(
-            (int(number) for (number,) in self.rows("SELECT seq FROM sqlite_sequence")), default=0
+            (int(number) for (number,) in self.execute("SELECT seq FROM sqlite_sequence")),
+            default=0,
         )
 
     def put(self, fingerprint: bytes, place: Place) -> None:
         """Add a page, or replace the one with this address."""
-        self.rows("INSERT OR REPLACE INTO pages VALUES (?, ?, ?, ?, ?)", fingerprint, *place[2:])
+        self.execute("INSERT OR REPLACE INTO pages VALUES (?, ?, ?, ?, ?)", fingerprint, *place[2:])
         if fingerprint[-1] < _SWEEPING:
-            self.rows(_SWEEP, fingerprint, _SWEPT_ROWS)
+            self.execute(_SWEEP, fingerprint, _SWEPT_ROWS)
 
     def remove(self, fingerprint: bytes) -> None:
         """Remove a page."""
-        self.rows("DELETE FROM pages WHERE address = ?", fingerprint)
+        self.execute("DELETE FROM pages WHERE address = ?", fingerprint)
 
     def put_segment(self, segment: Segment) -> None:
         """Add a segment, or update it."""
-        self.rows(_PUT_SEGMENT, *segment[:-1])
+        self.execute(_PUT_SEGMENT, *segment[:-1])
 
     def forget(self, since: int) -> None:
         """Forget the slices that begin before ``since`` (ms)."""
-        self.rows("DELETE FROM segments WHERE start < ?", since)
+        self.execute("DELETE FROM segments WHERE start < ?", since)
 
     @contextmanager
     def learning(self) -> Iterator[None]:
@@ -163,25 +164,25 @@ class Index(Database):
         They are newer than those that the index knows: a page replaces an earlier one, a deletion removes it.
         """
         with self.transaction():
-            self.rows(_LEARNED)
+            self.execute(_LEARNED)
             yield
-            self.rows("DELETE FROM pages WHERE address IN (SELECT address FROM learned)")
-            self.rows(
+            self.execute("DELETE FROM pages WHERE address IN (SELECT address FROM learned)")
+            self.execute(
                 "INSERT INTO pages SELECT address, segment, offset, length, at FROM learned WHERE is_page"
             )
-            self.rows("DROP TABLE learned")
+            self.execute("DROP TABLE learned")
 
     def learn(self, segment: int, found: Found) -> None:
         """Add a record of a segment."""
         head = found.head
         place = segment, found.offset, found.length, head.at
-        self.rows(_LEARN, head.fingerprint, head.sequence, *place, head.kind == "response")
+        self.execute(_LEARN, head.fingerprint, head.sequence, *place, head.kind == "response")
 
     @contextmanager
     def snapshot(self) -> Iterator[Index]:
         """Yield the index as it is now, whatever is changed during the block."""
         with closing(Index(self.root)) as index:
-            index.rows("BEGIN")
+            index.execute("BEGIN")
             index.segments()  # the first query begins the snapshot
             yield index
 

@@ -77,7 +77,7 @@ class Page:
         """
         named = [value for name, value in self.headers if name.lower() == "content-encoding"]
         codings = ", ".join(named)
-        if not self.body or not is_true("content-encoding", codings, self.body):
+        if not self.body or not header_matches_body("content-encoding", codings, self.body):
             return self.body
         body = self.body
         for coding in reversed([one.strip().lower() for one in codings.split(",")]):
@@ -135,7 +135,7 @@ def is_own(name: str) -> bool:
     return _OWN.fullmatch(name) is not None
 
 
-def is_true(name: str, value: str, body: bytes) -> bool:
+def header_matches_body(name: str, value: str, body: bytes) -> bool:
     """Return False if the header describes another encoding or length than the stored body has."""
     known = name.lower()
     if known == "content-encoding":

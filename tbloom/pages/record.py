@@ -16,7 +16,7 @@ from typing import NamedTuple
 from uuid import uuid4
 
 from tbloom.arguments import Item
-from tbloom.pages import calendar
+from tbloom.pages import clock
 from tbloom.pages.members import Damaged, content_of, member, start_of
 from tbloom.pages.page import (
     MAX_BYTES,
@@ -25,8 +25,8 @@ from tbloom.pages.page import (
     Pairs,
     address_of,
     fingerprint_of,
+    header_matches_body,
     is_own,
-    is_true,
     micros,
 )
 from tbloom.version import __version__
@@ -116,7 +116,7 @@ def http_head(status: int, headers: Iterable[tuple[str, str]]) -> bytes:
 def of_deletion(fingerprint: bytes, sequence: int, segment: str, codec: str) -> bytes:
     """Return the record of a deletion."""
     fields = [
-        *_fields("metadata", new_id(), calendar.now()),
+        *_fields("metadata", new_id(), clock.now()),
         ("WARC-Target-URI", f"urn:tbloom:{fingerprint.hex()}"),
         (_SEGMENT, segment),
         (SEQUENCE, f"{sequence}"),
@@ -128,7 +128,7 @@ def of_deletion(fingerprint: bytes, sequence: int, segment: str, codec: str) -> 
 def of_info(identity: str, codec: str, fields: Pairs = ()) -> bytes:
     """Return the first record of a file."""
     values = ("software", SOFTWARE + __version__), ("format", "WARC File Format 1.1")
-    return _of_values([*_fields("warcinfo", identity, calendar.now()), *fields], values, codec)
+    return _of_values([*_fields("warcinfo", identity, clock.now()), *fields], values, codec)
 
 
 def _of_values(fields: list[tuple[str, str]], values: Pairs, codec: str) -> bytes:
@@ -264,4 +264,6 @@ def _is_compressed(page: Page) -> bool:
 def _stored(name: str, value: str, body: bytes) -> str:
     """Return the name under which a header is stored."""
     is_like_original = name[0] in "Xx" and name.lower().startswith(ORIGINAL.lower())
-    return name if is_true(name, value, body) and not is_like_original else ORIGINAL + name
+    return (
+        name if header_matches_body(name, value, body) and not is_like_original else ORIGINAL + name
+    )

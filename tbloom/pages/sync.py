@@ -12,7 +12,7 @@ from typing import Any, Self
 from tbloom.arguments import Item, check_at, check_items
 from tbloom.engine.forks import NotCopied, call_in_child
 from tbloom.errors import ConfigError, TBloomError
-from tbloom.pages import calendar, cdxj, opening, reading
+from tbloom.pages import cdxj, clock, opening, reading
 from tbloom.pages.config import agreed, given
 from tbloom.pages.index import Index
 from tbloom.pages.members import check_codec
@@ -123,7 +123,7 @@ class PageStore(NotCopied):
         :raises OSError: if the disk has no room for the page; then nothing has changed.
         """
         writer = self._writing()
-        at = calendar.now() if at is None else at
+        at = clock.now() if at is None else at
         given: Any = (url, status, headers, body, at, key, fields)
         writer.put([checked(Page(*given))])
 

@@ -11,7 +11,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from tbloom.pages import calendar
 from tests.helpers.pagestores import NOON
 
 #: A folder in memory (Linux).
@@ -37,5 +36,5 @@ def path(tmp_path: Path) -> Path:
 def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """It is noon until the test says otherwise."""
     clock = SimpleNamespace(now=NOON)
-    monkeypatch.setattr(calendar, "now", lambda: clock.now)
+    monkeypatch.setattr("tbloom.pages.clock.now", lambda: clock.now)
     return clock

@@ -86,7 +86,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.steps = 0
         self.pages: dict[str | bytes, Page] = {}
         self.folder = tempfile.TemporaryDirectory(dir=self.root)
-        self.clock = patch("tbloom.pages.calendar.now", lambda: self.now)
+        self.clock = patch("tbloom.pages.clock.now", lambda: self.now)
         self.clock.start()
 
     @initialize(

@@ -17,9 +17,9 @@ from scrapy.utils.request import RequestFingerprinter, RequestFingerprinterProto
 from w3lib.url import canonicalize_url
 
 from tbloom.errors import ConfigError, StoreLocked, TBloomError
-from tbloom.pages import Page, PageStore, calendar
+from tbloom.pages import Page, PageStore, clock
 from tbloom.pages.opening import folder
-from tbloom.pages.page import is_true
+from tbloom.pages.page import header_matches_body
 from tbloom.scrapy.crawl import crawl_of, ending_at_an_error
 from tbloom.scrapy.settings import PAGES, arguments, check_settings, expand, naming_settings
 
@@ -87,7 +87,7 @@ class PageCacheStorage:
             return None
         if page is None:
             return None
-        if 0 < self._expiration < (calendar.now() - page.at).total_seconds():
+        if 0 < self._expiration < (clock.now() - page.at).total_seconds():
             return None
         request.meta["cache_timestamp"] = page.at.timestamp()
         return _response_of(page)
@@ -106,7 +106,7 @@ class PageCacheStorage:
                 response.body,
                 status=response.status,
                 headers=[(name, value) for name in response.headers for value in response.headers.getlist(name)],
-                at=calendar.now(),
+                at=clock.now(),
                 key=self._address(request),
                 fields={} if address is None else {"WARC-IP-Address": str(address)},
             )  # fmt: skip
@@ -161,7 +161,7 @@ def _response_of(page: Page) -> Response:
     for name, value in page.headers:
         headers.appendlist(name.encode("latin-1"), value.encode("latin-1"))
     codings = b", ".join(headers.getlist(b"Content-Encoding")).decode("latin-1")
-    if codings and page.body and not is_true("Content-Encoding", codings, page.body):
+    if codings and page.body and not header_matches_body("Content-Encoding", codings, page.body):
         # The library requests stores decoded bodies, for example: Scrapy would fail to decode them.
         del headers["Content-Encoding"]
     kind: Any = responsetypes.from_args(headers=headers, url=page.url, body=page.body)
