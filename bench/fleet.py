@@ -1,7 +1,7 @@
-"""A fleet: several crawlers, each a Scrapy process, share a crawl of real pages; by scrapy-redis, and by tbloom.
+"""Measures a fleet: several crawlers, each a Scrapy process, that share a crawl of real pages by scrapy-redis or by tbloom.
 
-Pages are Java's documentation, from Debian's package openjdk-17-doc. A process of its own serves them on loopback, and
-Redis writes a log (``appendonly``) and has a replica.
+The pages are Java's documentation, from Debian's package openjdk-17-doc. A separate process serves them on loopback. Redis
+writes a log (``appendonly``) and has a replica.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from bench.serving import Server, fresh
 from bench.tables import Table
 
 PACKAGE, DOCS = "openjdk-17-doc", Path("usr/share/doc/openjdk-17-jre-headless/api")
-#: The page that begins a crawl, in the folder whose pages it follows.
+#: The names of the page that begins a crawl. The crawl stays in its folder.
 HOME = "module-summary.html", "package-summary.html"
 _QUEUE = {"SCHEDULER": "scrapy_redis.scheduler.Scheduler", "SCHEDULER_PERSIST": True}
 _ADDON = {"ADDONS": {"tbloom.scrapy.Addon": 500}, "TBLOOM_KEY": "fleet"}
@@ -61,11 +61,11 @@ WAYS: dict[str, dict[str, Any]] = {
     SCHEDULED: {**_ADDON, "TBLOOM_MARK": "scheduled"},
     DONE: {**_ADDON, "TBLOOM_MARK": "done"},
 }
-#: These are measured with every number of crawlers, the others with the fewest and the most.
+#: The ways that are measured with every number of crawlers; the others are measured with the fewest and the most.
 EVERY = SCHEDULED, DONE
-#: A crawler of a shared queue ends after so many seconds without a page: others may still queue some.
+#: A crawler with a shared queue ends after so many seconds without a page: others may still queue requests.
 PATIENCE = 2.0
-#: Crawlers whose rate is measured with Redis away.
+#: The number of crawlers whose rate is measured with Redis away.
 TWO = 2
 
 
@@ -74,7 +74,7 @@ class Pages(NamedTuple):
 
     #: The URL of the site.
     site: str
-    #: The folder, below that of all documents.
+    #: The folder that is crawled, below that of all documents.
     folder: str
     #: The first page and its links, which the crawlers divide among them.
     first: list[str]
@@ -85,28 +85,28 @@ class Pages(NamedTuple):
 
 
 class Costs(NamedTuple):
-    """What a crawl has cost."""
+    """The costs of a crawl."""
 
-    #: Processor time of the server (us), calls to it, bytes sent to it, and bytes of its log; for each page.
+    #: For each page: processor time of the server (us), calls to it, bytes sent to it, and bytes of its log.
     server: float
     calls: float
     received: float
     log: float
-    #: Processor time of the crawlers (ms), for each page.
+    #: For each page: processor time of the crawlers (ms).
     crawler: float
-    #: The most that a crawler has taken (MB), as a mean.
+    #: The mean of the crawlers' peak memory (MB).
     memory: float
     #: Pages a second.
     rate: float
     #: The share of the crawler that fetched most (%).
     busiest: float
-    #: Pages that were fetched again, and pages that nobody fetched.
+    #: Pages that were fetched again, and pages that no crawler fetched.
     twice: int
     missed: int
 
 
 class Follower(Spider):
-    """Follows the links within a folder, from its part of the first page's links on; each page is an item."""
+    """Follows the links within a folder, from its share of the first page's links. Each page is an item."""
 
     name = "fleet"
     site: str
@@ -124,7 +124,7 @@ class Follower(Spider):
         return spider
 
     async def start(self) -> AsyncIterator[Request]:
-        """Begins when all crawlers do."""
+        """Wait until all crawlers are ready; then yield the first requests."""
         print("ready", flush=True)
         await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
         self.began, self.last, self.cpu = time.monotonic(), 0.0, time.process_time()
@@ -153,7 +153,7 @@ class Follower(Spider):
             raise DontCloseSpider
 
     def leave(self) -> None:
-        """Tells what it has done until now, and ends the process."""
+        """Report what was done until now, and end the process."""
         self.last = time.monotonic()
         self.report()
         os._exit(0)
@@ -166,13 +166,13 @@ class Follower(Spider):
 
 
 def links(response: TextResponse, begin: str) -> list[str]:
-    """The addresses that begin so, each once; one page with two fragments has two."""
+    """Return the URLs that begin with ``begin``, each once. A page that is linked with two fragments has two."""
     found = map(response.urljoin, response.css("a::attr(href)").getall())
     return [*dict.fromkeys(url for url in found if url.startswith(begin) and ".html" in url)]
 
 
 def crawl(job: dict[str, Any]) -> None:
-    """One crawler in this process."""
+    """Run one crawler in this process, and report."""
     settings = {
         "LOG_LEVEL": "ERROR",
         "LOG_VERSIONS": [],
@@ -189,7 +189,7 @@ def crawl(job: dict[str, Any]) -> None:
 
 
 def documents() -> Path:
-    """The folder of all documents: as it is installed, or unpacked from its package into ``build``."""
+    """Return the folder of all documents: the installed one, or the package's, which is unpacked into ``build``."""
     for root in (Path("/"), FOLDER / PACKAGE):
         if (root / DOCS).is_dir():
             return root / DOCS
@@ -207,7 +207,7 @@ def documents() -> Path:
 
 @contextmanager
 def served(root: Path, folder: str) -> Iterator[Pages]:
-    """The pages that can be reached from the folder's first one, and a process of its own that serves them."""
+    """Yield the pages that can be reached from the folder's first one, while a separate process serves them."""
     home = next(folder + name for name in HOME if (root / folder / name).is_file())
     queue, counts, first = [f"/{home}"], list[int](), list[str]()
     met = {*queue}
@@ -248,7 +248,7 @@ def measure(
     delays: Sequence[float] = (0, 0.001, 0.05),
     seconds: float = 15,
 ) -> list[Table]:
-    """What a page costs in fleets of so many crawlers; and how fast two crawl with Redis away (s), in ``seconds``."""
+    """Measure a page's costs in fleets of so many crawlers; and for ``seconds``, how fast two crawl with Redis away (s)."""
     ends = min(fleets), max(fleets)
     jobs = [(way, count) for count in fleets for way in ways if way in EVERY or count in ends]
     costs: dict[tuple[str, int], Costs] = {}
@@ -276,7 +276,7 @@ def measure(
 
 @contextmanager
 def _servers() -> Iterator[Server]:
-    """A server that writes a log and has a replica."""
+    """Yield a server that writes a log and has a replica."""
     keeps = "--appendonly", "yes", "--auto-aof-rewrite-percentage", "0"
     server = fresh(*keeps, "--repl-diskless-sync-delay", "0")
     replica = fresh(*keeps, "--replicaof", "127.0.0.1", str(server.port))
@@ -290,7 +290,7 @@ def _servers() -> Iterator[Server]:
 def _fleet(
     way: str, count: int, url: str, pages: Pages, seconds: float = 0
 ) -> Iterator[list[subprocess.Popen[str]]]:
-    """So many crawlers, each with its part of the first page's links, and ready to begin."""
+    """Yield so many crawlers, ready to begin. Each has its share of the first page's links."""
     with ExitStack() as stack:
         crawlers = []
         for number in range(count):
@@ -312,7 +312,7 @@ def _fleet(
 
 
 def _reports(crawlers: Sequence[subprocess.Popen[str]]) -> list[dict[str, Any]]:
-    """Lets them crawl, and returns what they say at the end."""
+    """Let the crawlers crawl, and return their reports."""
     for crawler in crawlers:
         assert crawler.stdin
         crawler.stdin.write("go\n")
@@ -323,14 +323,14 @@ def _reports(crawlers: Sequence[subprocess.Popen[str]]) -> list[dict[str, Any]]:
 
 
 def _rate(reports: Sequence[dict[str, Any]]) -> float:
-    """Pages a second, from the first request until the last page."""
+    """Return the pages a second, from the first request until the last page."""
     began = min(report["began"] for report in reports)
     elapsed = max(report["last"] for report in reports) - began
     return sum(report["pages"] for report in reports) / elapsed
 
 
 def _idle(server: Server, seconds: float = 5) -> list[float]:
-    """What a server without crawlers counts in a second: its own timers, and the replica's acknowledgements."""
+    """Return what an idle server counts in a second: its own timers, and the replica's acknowledgements."""
     before = _counts(server)
     time.sleep(seconds)
     return [(after - begin) / seconds for after, begin in zip(_counts(server), before, strict=True)]
@@ -359,9 +359,9 @@ def _costs(
 
 
 def _counts(server: Server) -> list[float]:
-    """Processor time (us), calls, bytes received, bytes of the log.
+    """Return processor time (us), calls, bytes received, and bytes of the log.
 
-    A call is what the server reads at once: a pipeline is one, and more than 16 KB are several.
+    A call is what the server reads at once: a pipeline is one call, and more than 16 KB are several.
     """
     info: dict[str, Any] = server.client.info("everything")
     cpu = 1e6 * (info["used_cpu_user"] + info["used_cpu_sys"])
@@ -399,7 +399,7 @@ def _by_crawlers(costs: dict[tuple[str, int], Costs]) -> Table:
 
 
 def main() -> None:
-    """A crawl, or the site."""
+    """Run one crawler, or serve the site."""
     if sys.argv[1] == "site":
         asyncio.run(_serve(Path(sys.argv[2]), sys.argv[3]))
     else:

@@ -1,6 +1,6 @@
-"""All contenders on one server with the same items, half of them seen before; and tbloom and a set by other shares.
+"""Races all contenders on one server, with the same items, half of them seen before; tbloom and a set also with other shares.
 
-And some with few items a call, as a crawl has them: also on the Valkey of a wheel.
+Some race with few items a call too, as in a crawl: also on the Valkey of a wheel.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from bench.serving import APART, Server, medians
 from bench.tables import Table
 from tbloom.exact import ExactFilter
 
-#: Of items that were seen before (%).
+#: Shares of items that were seen before (%).
 HALF, SHARES = 50, (0, 50, 95)
-#: What is measured by shares, and what each is compared with.
+#: What is measured with all shares, and what each is compared with.
 REFERENCES = {ADD: SADD, ADD_MANY: SADD_MANY}
 #: Items a call: one, the links of a page, and the links of several pages.
 SIZES = 1, 10, 50, 100, 500
@@ -32,9 +32,9 @@ def measure(
     items: int = 2000,
     batches: int = 200_000,
 ) -> list[Table]:
-    """Medians of the rounds, each contender with ``capacity`` items on its server already (tbloom in each of its slices).
+    """Return the medians of the rounds. Each contender has ``capacity`` items on its server already, tbloom in each older slice.
 
-    With batches of several sizes, it is ``batches`` items.
+    With batches of several sizes, it has ``batches`` items.
     """
     stock = contest.fingerprints("stock", capacity)
     costs: dict[int, contest.Costs] = {}
@@ -65,7 +65,7 @@ def measure(
 
 
 def _by_sizes(server: Server, capacity: int, rounds: int, items: int) -> Table:
-    """What an item costs by the number of items a call; *x* compares with pipelines of as many SADDs."""
+    """Measure an item's costs by the number of items a call. *x* compares with pipelines of as many SADDs."""
     names = [TIME_BLOOM, contenders.EXACT, A_SET, DAYS, HSETEX, SET]
     rows: list[list[Any]] = [[name, size] for name in names for size in SIZES]
     columns = {"": "", "items a call": "d"}
