@@ -24,7 +24,7 @@ from bench.progress import shown
 from bench.serving import Server
 from bench.tables import Table
 from tbloom.pages import PageStore, import_warc
-from tbloom.pages.exchange.responses import Answer, Limits
+from tbloom.pages.exchange.responses import Limits, Response
 from tbloom.pages.exchange.sources import Source
 from tbloom.pages.members import zstd
 
@@ -65,7 +65,7 @@ def _imported(data: bytes) -> Pages:
 
 
 def _tbloom(data: bytes) -> Pages:
-    found = (one.page for one in Source(BytesIO(data), LIMITS) if isinstance(one, Answer))
+    found = (one.page for one in Source(BytesIO(data), LIMITS) if isinstance(one, Response))
     return {page.url: page.body for page in found}
 
 

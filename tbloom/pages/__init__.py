@@ -3,22 +3,22 @@
 ::
 
     page.py         a page: checked, decoded
-    members.py      a record's bytes, compressed
     record.py       a page as a WARC record, and back
+    members.py      a record's bytes in a file, compressed
     segments.py     the WARC files
-    database.py     the index's database, in a process with threads and forks
     index.py        the index: where each page is
-    config.py       the parameters of a store, and its window
+    database.py     the index's SQLite database, safe with threads and forks
+    config.py       the parameters of a store: its window
     clock.py        the clock of this machine
     appending.py    the segments that a writer appends to
-    writer.py       puts, deletes, forgets; one writer at a time
-    recompressed.py segments that another program has compressed anew
-    opening.py      opens a store; its index is brought up to the files
-    reading.py      gets pages, some or all; stats() and verify()
+    writer.py       puts and deletes pages, removes old slices; one writer at a time
+    recompressed.py rewrites segments that another program has compressed anew
+    opening.py      opens a store; adds to its index what a killed writer did not
+    reading.py      reads pages by address, or all; stats() and verify()
     cdxj.py         lists pages for pywb
     sync.py         PageStore
-    exchange/       import and export: ``sources`` opens what is given, ``stream`` reads the records of a file of any tool,
-                    ``responses`` has them as pages
+    exchange/       import and export: ``sources`` opens files and stores, ``stream`` finds the records in a file of any
+                    tool, ``responses`` turns them into pages
 """
 
 from tbloom.errors import StoreLocked

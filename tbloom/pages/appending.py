@@ -18,16 +18,16 @@ from tbloom.pages.segments import Segment
 from tbloom.window import Slice
 
 #: If fewer bytes are free on the disk, a put waits until the bytes of removed segments are freed.
-_ROOM = 4 * MAX_BYTES
+_LOW_SPACE = 4 * MAX_BYTES
 
 
 class Appender:
     """A segment to which a writer appends records."""
 
-    def __init__(self, path: Path, known: Segment, identity: str) -> None:
+    def __init__(self, path: Path, segment: Segment, identity: str) -> None:
         self.path: Path = path
         self.identity: str = identity
-        self.segment: Segment = known
+        self.segment: Segment = segment
         #: True: bytes beyond the size that the index knows are from this writer.
         self.has_written: bool = False
 
@@ -42,7 +42,7 @@ class Appender:
         try:
             size = os.fstat(fd).st_size
             if size != offset:
-                raise segments.changed(self.path, size, offset)
+                raise segments.size_error(self.path, size, offset)
             self.has_written = True
             while view:
                 written = os.pwrite(fd, view, offset)
@@ -66,7 +66,7 @@ class OpenSegments:
         self._root, self._config, self._index = root, config, index
         self.codec: str = codec
         self._segment_bytes = segment_bytes
-        stored = segments.stored(root)
+        stored = segments.files_in(root)
         #: The number of the next segment.
         self._next_number = 1 + max([*stored, index.last_number])
         #: By the start of the slice (ms).
@@ -76,27 +76,27 @@ class OpenSegments:
         #: Segments that may not be on the disk yet; at first also those of a killed writer.
         self._unflushed = {*stored.values()}
 
-    def of(self, slice: Slice) -> Appender:
+    def appender_for(self, slice: Slice) -> Appender:
         """Return the segment for the next record of a slice; begin one if necessary."""
-        appender = self._appenders.get(slice.start) or self._last(slice.start)
+        appender = self._appenders.get(slice.start) or self._last_appender(slice.start)
         if appender is None or appender.segment.size >= self._segment_bytes:
-            appender = self._new(slice)
+            appender = self._new_appender(slice)
         self._appenders[slice.start] = self._changed[appender.segment.number] = appender
         return appender
 
-    def note(self) -> None:
+    def update_index(self) -> None:
         """Update the index's entries of the segments that the current change has written to."""
         for appender in self._changed.values():
             self._unflushed.add(appender.path)
             self._index.put_segment(appender.segment)
 
-    def done(self) -> None:
+    def finish(self) -> None:
         """End a change that was committed."""
         for appender in self._changed.values():
             appender.has_written = False
         self._changed.clear()
 
-    def take_back(self) -> None:
+    def roll_back(self) -> None:
         """Undo a change that failed: cut off the records, and remove the segments, that the index does not know."""
         self._appenders.clear()
         known = {segment.number: segment for segment in self._index.segments()}
@@ -122,23 +122,23 @@ class OpenSegments:
         If the process forks meanwhile, the bytes are freed only when the child ends.
         """
         self._appenders.clear()
-        held = ExitStack()
+        open_files = ExitStack()
         for path in paths:
             self._unflushed.discard(path)
             for file in (path, *segments.asides(path)):
                 with suppress(OSError):  # then ``unlink`` frees the bytes
-                    held.enter_context(file.open("rb"))
+                    open_files.enter_context(file.open("rb"))
                 file.unlink(missing_ok=True)
-        freeing = threading.Thread(target=held.close, name="tbloom-pages-freeing")
+        freeing = threading.Thread(target=open_files.close, name="tbloom-pages-freeing")
         try:
             freeing.start()
         except RuntimeError:  # the interpreter ends
-            held.close()
+            open_files.close()
         else:
-            if shutil.disk_usage(self._root).free < _ROOM:
+            if shutil.disk_usage(self._root).free < _LOW_SPACE:
                 freeing.join()
 
-    def _last(self, start: int) -> Appender | None:
+    def _last_appender(self, start: int) -> Appender | None:
         """Return the slice's last segment; None if there is none, or if it holds records of another codec."""
         known = [one for one in self._index.segments(start) if one.start == start]
         if not known or not known[-1].name.endswith(SUFFIXES[self.codec]):
@@ -147,7 +147,7 @@ class OpenSegments:
         identity = segments.first_of(path).segment
         return None if identity is None else Appender(path, known[-1], identity)
 
-    def _new(self, slice: Slice) -> Appender:
+    def _new_appender(self, slice: Slice) -> Appender:
         number, identity = self._next_number, record.new_id()
         name = segments.name_of(slice.label, number, SUFFIXES[self.codec])
         own = (record.PARAMETERS, self._config.stored), (record.START, f"{slice.start}")

@@ -42,7 +42,7 @@ def lines(index: Index, config: PagesConfig) -> Iterator[bytes]:
 
 def _lines(index: Index, config: PagesConfig, surt: Callable[[str], str]) -> Iterator[bytes]:
     left = None
-    for segment, found, page in reading.placed(index, config):
+    for segment, found, page in reading.located_pages(index, config):
         if not segment.name.endswith(ZST):
             yield _line(segment, found, page, surt)
         elif segment != left:

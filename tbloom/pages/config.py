@@ -50,7 +50,7 @@ class PagesConfig:
         raise ConfigError("at", at.isoformat(), f"a time in the window, from {first} to {end}")
 
 
-def given(
+def from_arguments(
     granularity: str | timedelta | None, slices: int | None, tz: str | None
 ) -> PagesConfig | None:
     """Return the parameters that a user gives, checked; None if they are left to the store."""
@@ -64,7 +64,7 @@ def given(
     return PagesConfig(Window(granularity, slices, "UTC" if tz is None else tz))
 
 
-def agreed(path: str, stored: str, given: PagesConfig | None) -> PagesConfig:
+def from_stored(path: str, stored: str, wanted: PagesConfig | None) -> PagesConfig:
     """Return the stored parameters. Raise ConfigMismatch if the given ones differ."""
     values, config = read_stored(stored), None
     with suppress(ConfigError, KeyError):
@@ -74,7 +74,7 @@ def agreed(path: str, stored: str, given: PagesConfig | None) -> PagesConfig:
             f"{path!r} is a page store that this version of tbloom can't read; if its index is damaged, make it anew "
             "with 'tbloom pages rebuild'"
         )
-    if given is not None and given.stored != stored:
+    if wanted is not None and wanted.stored != stored:
         remedy = "give the same, or take another path"
-        raise ConfigMismatch(path, differences(stored, given.stored), stored, remedy)
+        raise ConfigMismatch(path, differences(stored, wanted.stored), stored, remedy)
     return config

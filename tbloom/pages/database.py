@@ -51,15 +51,15 @@ class Database:
         """Build a new index in the block. At its end, it replaces the earlier ones."""
         # SQLite would take a log of an earlier database with this name for its own.
         remove_stale(self.root)
-        newest = newest_of(self.root)
+        newest = newest_index(self.root)
         number = int(newest.stem.partition("-")[2]) if newest else 0
         new = self._new = self.root / f"index-{number + 1}.sqlite.new"
         new.write_bytes(b"")
         try:
-            with self._lock, errors(self.root):
+            with self._lock, translated_errors(self.root):
                 self._current().executescript(schema)
             yield
-            with self._lock, errors(self.root):
+            with self._lock, translated_errors(self.root):
                 # Before the rename: a process that is killed here leaves a journal, which would keep readers out.
                 self._current().execute("PRAGMA journal_mode = WAL")
                 self._disconnect()
@@ -77,17 +77,17 @@ class Database:
         with self._lock:
             try:
                 return self._current().execute(statement, values).fetchall()
-            except sqlite3.Error as error:  # not by ``errors``, which takes longer
+            except sqlite3.Error as error:  # not by ``translated_errors``, which takes longer
                 connection = self._connection
                 if connection is None or connection.in_transaction or self._is_newest():
-                    raise _raised(self.root, error) from error
+                    raise _translated(self.root, error) from error
             # Another index has replaced this one, and removed its log.
             return self.execute(statement, *values)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """Commit the changes of the block at its end, or roll them back if it raises. A fork waits for the end."""
-        with self._lock, errors(self.root):
+        with self._lock, translated_errors(self.root):
             connection = self._current()
             connection.execute("BEGIN IMMEDIATE")
             try:
@@ -105,7 +105,7 @@ class Database:
 
     def flush(self) -> None:
         """Wait until the index is on the disk."""
-        with self._lock, errors(self.root):
+        with self._lock, translated_errors(self.root):
             self._current().execute("PRAGMA wal_checkpoint(PASSIVE)")  # as far as readers let it
             flush(Path(f"{self._path}-wal"))
 
@@ -130,7 +130,7 @@ class Database:
             raise TBloomError(f"the page store {str(self.root)!r} is closed")
         self._disconnect()
         while self._connection is None:
-            path = self._new or newest_of(self.root)
+            path = self._new or newest_index(self.root)
             if path is None:
                 raise TBloomError(
                     f"{str(self.root)!r} has no index any more: it was moved or removed while it was open"
@@ -138,7 +138,7 @@ class Database:
             try:
                 self._open(path)
             except (sqlite3.Error, FileNotFoundError):
-                if self._new or path == newest_of(self.root):
+                if self._new or path == newest_index(self.root):
                     raise
         return self._connection
 
@@ -206,17 +206,17 @@ def _connect(path: Path, mode: str) -> sqlite3.Connection:
 
 
 @contextmanager
-def errors(root: Path) -> Iterator[None]:
+def translated_errors(root: Path) -> Iterator[None]:
     """Raise SQLite's errors as OSError or TBloomError."""
     try:
         yield
     except sqlite3.Error as error:
-        raise _raised(root, error) from error
+        raise _translated(root, error) from error
 
 
-def _raised(root: Path, error: sqlite3.Error) -> Exception:
+def _translated(root: Path, error: sqlite3.Error) -> Exception:
     """Return SQLite's error as OSError or TBloomError."""
-    text, path = str(error), newest_of(root) or root
+    text, path = str(error), newest_index(root) or root
     # The module's own errors have no code; the last byte of an extended code is the primary one.
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     number = {sqlite3.SQLITE_FULL: errno.ENOSPC, sqlite3.SQLITE_IOERR: errno.EIO}.get(code)
@@ -226,12 +226,12 @@ def _raised(root: Path, error: sqlite3.Error) -> Exception:
         return OSError(number, os.strerror(number), str(path))
     if code == sqlite3.SQLITE_BUSY:
         return TBloomError(f"another program has locked {str(path)!r} for {_TIMEOUT} seconds")
-    return damaged(root, text)
+    return unusable_index(root, text)
 
 
-def damaged(root: Path, why: str) -> TBloomError:
+def unusable_index(root: Path, why: str) -> TBloomError:
     """Return the error for an index that can't be used."""
-    path = newest_of(root) or root
+    path = newest_index(root) or root
     return TBloomError(
         f"the index {str(path)!r} can't be used: {why}; rebuild it from the segments with 'tbloom pages rebuild'"
     )
@@ -246,7 +246,7 @@ def flush(path: Path) -> None:
         os.close(fd)
 
 
-def newest_of(root: Path) -> Path | None:
+def newest_index(root: Path) -> Path | None:
     """Return the file of the store's newest index; None if there is none."""
     matches = (INDEX_NAME.fullmatch(path.name) for path in root.glob("index-*.sqlite"))
     numbers = [int(match[1]) for match in matches if match]
@@ -255,7 +255,7 @@ def newest_of(root: Path) -> Path | None:
 
 def remove_stale(root: Path) -> None:
     """Remove all indexes but the newest."""
-    newest = newest_of(root)
+    newest = newest_index(root)
     for path in sorted(root.glob("index-*")):  # a database before its log
         match = INDEX_NAME.fullmatch(path.name)
         if match and (newest is None or match[2] or f"index-{match[1]}.sqlite" != newest.name):

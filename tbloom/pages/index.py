@@ -17,7 +17,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from tbloom.pages.database import Database, damaged
+from tbloom.pages.database import Database, unusable_index
 from tbloom.pages.segments import Found, Segment, is_name
 
 _SCHEMA = """
@@ -56,14 +56,14 @@ DELETE FROM pages WHERE address IN (
 )
 """
 #: For each address, the newest of the records that the index does not know.
-_LEARNED = """
-CREATE TEMP TABLE learned (
+_NEW_RECORDS = """
+CREATE TEMP TABLE records (
     address BLOB PRIMARY KEY, sequence INTEGER, segment INTEGER, offset INTEGER, length INTEGER, at INTEGER,
     is_page INTEGER
 ) WITHOUT ROWID
 """
-_LEARN = """
-INSERT INTO learned VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (address) DO UPDATE SET
+_ADD_RECORD = """
+INSERT INTO records VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (address) DO UPDATE SET
 sequence = excluded.sequence, segment = excluded.segment, offset = excluded.offset, length = excluded.length,
 at = excluded.at, is_page = excluded.is_page WHERE excluded.sequence > sequence
 """
@@ -92,7 +92,7 @@ class Index(Database):
 
     @classmethod
     @contextmanager
-    def anew(cls, root: Path, parameters: str) -> Iterator[Index]:
+    def create(cls, root: Path, parameters: str) -> Iterator[Index]:
         """Yield a new index. It replaces the earlier ones at the end of the block."""
         with closing(cls(root, writes=True)) as index, index.creating(_SCHEMA):
             index.execute("INSERT INTO meta VALUES (?)", parameters)
@@ -158,25 +158,25 @@ class Index(Database):
         self.execute("DELETE FROM segments WHERE start < ?", since)
 
     @contextmanager
-    def learning(self) -> Iterator[None]:
-        """Add the records that the block passes to ``learn``, all at its end.
+    def adding_records(self) -> Iterator[None]:
+        """Add the records that the block passes to ``add_record``, all at its end.
 
         They are newer than those that the index knows: a page replaces an earlier one, a deletion removes it.
         """
         with self.transaction():
-            self.execute(_LEARNED)
+            self.execute(_NEW_RECORDS)
             yield
-            self.execute("DELETE FROM pages WHERE address IN (SELECT address FROM learned)")
+            self.execute("DELETE FROM pages WHERE address IN (SELECT address FROM records)")
             self.execute(
-                "INSERT INTO pages SELECT address, segment, offset, length, at FROM learned WHERE is_page"
+                "INSERT INTO pages SELECT address, segment, offset, length, at FROM records WHERE is_page"
             )
-            self.execute("DROP TABLE learned")
+            self.execute("DROP TABLE records")
 
-    def learn(self, segment: int, found: Found) -> None:
+    def add_record(self, segment: int, found: Found) -> None:
         """Add a record of a segment."""
         head = found.head
         place = segment, found.offset, found.length, head.at
-        self.execute(_LEARN, head.fingerprint, head.sequence, *place, head.kind == "response")
+        self.execute(_ADD_RECORD, head.fingerprint, head.sequence, *place, head.kind == "response")
 
     @contextmanager
     def snapshot(self) -> Iterator[Index]:
@@ -191,4 +191,4 @@ class Index(Database):
         is_known = all(type(count) is int and 0 <= count < _MAX for count in counts)
         is_start = type(found.start) is int and abs(found.start) < _MAX
         if not is_known or not is_start or not is_name(found.name, number):
-            raise damaged(self.root, f"a row is {tuple(found)}")
+            raise unusable_index(self.root, f"a row is {tuple(found)}")

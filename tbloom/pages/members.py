@@ -105,7 +105,7 @@ def zstd_decompressor(dictionary: bytes = b"") -> zstd.ZstdDecompressor:
     return zstd.ZstdDecompressor(zstd_dict=zstd.ZstdDict(dictionary) if dictionary else None)
 
 
-def begins(start: bytes) -> bool:
+def begins_member(start: bytes) -> bool:
     """Return True if a member may begin with these bytes, of which there may be few."""
     return any(start[: len(magic)] == magic[: len(start)] for magic in (GZIP_MAGIC, ZSTD_MAGIC))
 
@@ -118,7 +118,7 @@ def length_of(start: bytes) -> int:
 
 def is_torn(start: bytes, size: int) -> bool:
     """Return True if a member begins with these bytes, but is longer than ``size``."""
-    return begins(start) and (len(start) < _ZSTD_HEAD or length_of(start) > size)
+    return begins_member(start) and (len(start) < _ZSTD_HEAD or length_of(start) > size)
 
 
 def _lengths(start: bytes) -> tuple[int, tuple[int, int]]:

@@ -11,8 +11,8 @@ from pathlib import Path
 from tbloom.errors import ConfigError, TBloomError
 from tbloom.pages import members, recompressed, segments
 from tbloom.pages.appending import OpenSegments
-from tbloom.pages.config import PagesConfig, agreed
-from tbloom.pages.database import INDEX_NAME, newest_of, remove_stale
+from tbloom.pages.config import PagesConfig, from_stored
+from tbloom.pages.database import INDEX_NAME, newest_index, remove_stale
 from tbloom.pages.index import Index
 from tbloom.pages.segments import Found, Gap, Segment
 from tbloom.pages.writer import Writer, WriterLock
@@ -49,13 +49,13 @@ def to_write(
     with ExitStack() as stack:
         lock = stack.enter_context(closing(WriterLock(root)))
         remove_stale(root)
-        if newest_of(root) is None:
-            with Index.anew(root, (wanted or PagesConfig(NoWindow())).stored):
+        if newest_index(root) is None:
+            with Index.create(root, (wanted or PagesConfig(NoWindow())).stored):
                 pass
         index, config = _open(root, wanted, writes=True)
         stack.callback(index.close)
-        own = OpenSegments(root, config, index, segment_bytes, codec)
-        writer = Writer(root, index, config, lock, own)
+        open_segments = OpenSegments(root, config, index, segment_bytes, codec)
+        writer = Writer(root, index, config, lock, open_segments)
         stack.pop_all()
     return index, config, writer
 
@@ -66,16 +66,16 @@ def rebuild(root: Path, progress: Callable[[int], object] | None = None) -> None
     if stored is None:
         raise ConfigError("path", str(root), "a folder with segments of a page store")
     with closing(WriterLock(root)):
-        for path in segments.stored(root).values():
+        for path in segments.files_in(root).values():
             recompressed.restore(path)
-        config = agreed(str(root), stored, None)
-        with Index.anew(root, config.stored) as index:
+        config = from_stored(str(root), stored, None)
+        with Index.create(root, config.stored) as index:
             _reconcile(root, index, config, progress)
 
 
 def _has_index(root: Path) -> bool:
     """Return True if there is a store. Raise TBloomError if the store has no index."""
-    has_index = newest_of(root) is not None
+    has_index = newest_index(root) is not None
     if not has_index and _parameters(root) is not None:
         raise TBloomError(
             f"{str(root)!r} has no index; make it anew from the WARC files with 'tbloom pages rebuild'"
@@ -88,7 +88,7 @@ def _open(
 ) -> tuple[Index, PagesConfig]:
     index = Index(root, writes=writes)
     try:
-        config = agreed(str(root), index.parameters, wanted)
+        config = from_stored(str(root), index.parameters, wanted)
         if writes:
             with index.transaction():  # raises if the index can't be written
                 pass
@@ -103,13 +103,13 @@ def _is_foreign(root: Path) -> bool:
     """Return True if the folder contains files that tbloom did not create."""
     names = {path.name for path in root.iterdir() if not INDEX_NAME.fullmatch(path.name)}
     if "lock" in names and not (root / "lock").read_bytes().strip(b"0123456789 "):  # a process ID
-        names -= {"lock", *(path.name for path in segments.stored(root).values())}
+        names -= {"lock", *(path.name for path in segments.files_in(root).values())}
     return bool(names)
 
 
 def _parameters(root: Path) -> str | None:
     """Return the parameters in the newest segment that has them; None if none has."""
-    files = segments.stored(root) if root.is_dir() else {}
+    files = segments.files_in(root) if root.is_dir() else {}
     firsts = map(segments.first_of, reversed(files.values()))
     return next((first.parameters for first in firsts if first.parameters is not None), None)
 
@@ -125,7 +125,7 @@ def _reconcile(
     Raise TBloomError if a segment is shorter than the index knows, unless its slice has left the window.
     """
     known = {segment.number: segment for segment in index.segments()}
-    files = segments.stored(root)
+    files = segments.files_in(root)
     grown: list[Segment] = []
     for number in sorted(known.keys() | files.keys()):
         segment = known.get(number) or _begin(config, number, files[number])
@@ -134,11 +134,11 @@ def _reconcile(
         path = root / segment.name
         size = path.stat().st_size if files.get(number) == path else 0
         if size < segment.size and segment.start >= config.since():
-            raise segments.changed(path, size, segment.size)
+            raise segments.size_error(path, size, segment.size)
         if size > segment.size:
             grown.append(segment)
     if grown:
-        _learn(root, index, grown, progress)
+        _add_records(root, index, grown, progress)
 
 
 def _begin(config: PagesConfig, number: int, path: Path) -> Segment | None:
@@ -162,7 +162,7 @@ def _begin(config: PagesConfig, number: int, path: Path) -> Segment | None:
     return None
 
 
-def _learn(
+def _add_records(
     root: Path,
     index: Index,
     known: Iterable[Segment],
@@ -176,7 +176,7 @@ def _learn(
     newest = max((one.sequence for one in index.segments()), default=0)
     parts = [(one, one.size, (root / one.name).stat().st_size) for one in known]
     grown = {one.number: one for one, _, _ in parts}
-    with index.learning():
+    with index.adding_records():
         for segment, one in segments.walk(root, parts):
             if progress:
                 progress(one.length)
@@ -197,7 +197,7 @@ def _learn(
                 sequence=max(had.sequence, one.head.sequence),
             )
             if is_entry:
-                index.learn(segment.number, one)
+                index.add_record(segment.number, one)
         ends = {segment.number: end for segment, _, end in parts}
         torn = {one.number for one in grown.values() if _is_torn(root, one, ends[one.number])}
         for number, segment in grown.items():

@@ -34,7 +34,7 @@ _GZIP = {"gzip", "x-gzip"}
 #: Errors of gzip and zlib for bytes that are cut, or are no gzip.
 _CODING_ERRORS = (OSError, EOFError, zlib.error)
 #: Fields that the store writes itself, or that belong to other types of records, and would mislead a reader.
-_OWN = re.compile(
+_RESERVED = re.compile(
     r"(WARC-(Type|Record-ID|Warcinfo-ID|Target-URI|Date|(Payload|Block)-Digest|Filename|Segment-.*|Profile)"
     r"|Content-.*|X-Tbloom-.*)",
     re.IGNORECASE,
@@ -113,7 +113,7 @@ def checked(page: Page) -> Page:
     given = None if key is None else encode(key, "key")
     if given == url.encode():
         given = None
-    fields = _further(page.fields)
+    fields = _checked_fields(page.fields)
     size = len(url.encode()) + 2 * len(given or b"")  # the key is stored in hex
     size += sum([len(name) + len(value) for name, value in headers])
     size += sum([len(name) + len(value.encode()) for name, value in fields])
@@ -130,9 +130,9 @@ def address_of(key: bytes) -> Item:
 
 
 @lru_cache(1000)
-def is_own(name: str) -> bool:
+def is_reserved(name: str) -> bool:
     """Return True if a page can't have a field of this name."""
-    return _OWN.fullmatch(name) is not None
+    return _RESERVED.fullmatch(name) is not None
 
 
 def header_matches_body(name: str, value: str, body: bytes) -> bool:
@@ -190,7 +190,7 @@ def as_fields(pairs: Pairs) -> Pairs:
     return tuple(pair for pair in pairs if _fault(*pair) is None)
 
 
-def _further(fields: Headers | None) -> Pairs:
+def _checked_fields(fields: Headers | None) -> Pairs:
     """Return the user's fields of a record. Raise ConfigError if one is wrong."""
     pairs = _pairs("fields", fields, "UTF-8")
     for name, value in pairs:
@@ -203,7 +203,7 @@ def _fault(name: str, value: str) -> tuple[object, str] | None:
     """Return the wrong part of a field and what it should be; None if the field is right."""
     if not _TOKEN.fullmatch(name):
         return name, "a name of letters, digits, and !#$%&'*+-.^_`|~"
-    if is_own(name):
+    if is_reserved(name):
         return name, "no field that the store writes itself, or that a page's record can't have"
     if not value or not _VALUE.fullmatch(value):
         return (name, value), "text without line breaks that is not empty"

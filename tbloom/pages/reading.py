@@ -74,11 +74,11 @@ class PagesInfo:
 
 def get_many(index: Index, config: PagesConfig, urls: list[Item]) -> list[Page | None]:
     """Return the pages with these URLs or keys; None for each that the store lacks. Raise TBloomError if one is damaged."""
-    asked, since = [fingerprint_of(url) for url in urls], config.since()
-    looked = {fingerprint: index.find(fingerprint, since) for fingerprint in dict.fromkeys(asked)}
-    places = sorted((place, each) for each, place in looked.items() if place is not None)
-    found = {each: _read(index, config, place, each) for place, each in places}
-    return [found.get(fingerprint) for fingerprint in asked]
+    wanted, since = [fingerprint_of(url) for url in urls], config.since()
+    found = {fingerprint: index.find(fingerprint, since) for fingerprint in dict.fromkeys(wanted)}
+    places = sorted((place, each) for each, place in found.items() if place is not None)
+    read = {each: _read(index, config, place, each) for place, each in places}
+    return [read.get(fingerprint) for fingerprint in wanted]
 
 
 def _read(index: Index, config: PagesConfig, place: Place, fingerprint: bytes) -> Page | None:
@@ -109,14 +109,14 @@ def pages(
 ) -> Iterator[Page]:
     """Return the pages that were fetched within a time, slice by slice, in the order of the files."""
     times = micros(since) if since else -math.inf, micros(until) if until else math.inf
-    return (page for _, _, page in placed(index, config, *times))
+    return (page for _, _, page in located_pages(index, config, *times))
 
 
-def placed(
+def located_pages(
     index: Index, config: PagesConfig, begin: float = -math.inf, end: float = math.inf
 ) -> Iterator[tuple[Segment, Found, Page]]:
     """Yield the pages that were fetched within a time (microseconds since the epoch), each with its segment and record."""
-    for segment, found in current(index, config):
+    for segment, found in current_records(index, config):
         if not begin <= found.head.at < end:
             continue
         try:
@@ -129,7 +129,7 @@ def placed(
             yield segment, found, page
 
 
-def current(index: Index, config: PagesConfig) -> Iterator[tuple[Segment, Found]]:
+def current_records(index: Index, config: PagesConfig) -> Iterator[tuple[Segment, Found]]:
     """Yield the segment and the record of each current page, slice by slice, in the order of the files. Bodies are not read."""
     for segment, one in segments.walk(index.root, _parts(index, config)):
         if not isinstance(one, Found):

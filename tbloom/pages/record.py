@@ -26,7 +26,7 @@ from tbloom.pages.page import (
     address_of,
     fingerprint_of,
     header_matches_body,
-    is_own,
+    is_reserved,
     micros,
 )
 from tbloom.version import __version__
@@ -87,7 +87,7 @@ def new_id() -> str:
 def of_page(page: Page, sequence: int | None, segment: str, codec: str) -> bytes:
     """Return the record of a page. In a file that is no segment of a store, it has no sequence number."""
     body = page.body
-    headers = [(_stored(name, value, body), value) for name, value in page.headers]
+    headers = [(_stored_name(name, value, body), value) for name, value in page.headers]
     http = http_head(page.status, headers)
     number = () if sequence is None else ((SEQUENCE, f"{sequence}"),)
     key = () if page.key is None else ((KEY, page.key.hex()),)
@@ -173,7 +173,7 @@ def is_digest(digest: str, data: bytes | memoryview) -> bool | None:
 
 def head_of(start: bytes) -> Head:
     """Return the fields that the index needs, from the start of a record. Raise Damaged if it is too short, or no record."""
-    known = _known(start)
+    known = _fields_in(start)
     try:
         kind = known["WARC-Type"]
         if kind == "warcinfo":
@@ -198,7 +198,7 @@ def first_of(start: bytes) -> First:
     first = First()
     with suppress(Damaged, KeyError, ValueError):
         first = First(head_of(start).segment)
-        known = _known(start)
+        known = _fields_in(start)
         first = First(first.segment, known[PARAMETERS], int(known[START]))
     return first
 
@@ -226,19 +226,19 @@ def page_of(record: bytes) -> Page:
             block[body:end],
             _parse_date(known["WARC-Date"]),
             None if key is None else bytes.fromhex(key),
-            tuple(pair for pair in fields if not is_own(pair[0])),
+            tuple(pair for pair in fields if not is_reserved(pair[0])),
         )
     except (KeyError, ValueError, IndexError) as error:
         raise Damaged(f"a record that tbloom did not write ({error})") from None
 
 
-def _known(start: bytes) -> dict[str, str]:
+def _fields_in(start: bytes) -> dict[str, str]:
     """Return the fields of the record with this start."""
     return dict(_split(start_of(start, _BLANK, MAX_HEAD), 0, "utf-8")[0])
 
 
 def _split(block: bytes, begin: int, encoding: str) -> tuple[Pairs, int]:
-    """Return the fields after the first line, and the offset behind the empty line that ends them."""
+    """Return the fields after the first line, and the offset after the empty line that ends them."""
     end = block.find(_BLANK, begin)
     if end < 0:
         raise Damaged("its headers have no end")
@@ -261,7 +261,7 @@ def _is_compressed(page: Page) -> bool:
     return (page.header("Content-Encoding") or "").strip().lower() in {"br", "zstd"}
 
 
-def _stored(name: str, value: str, body: bytes) -> str:
+def _stored_name(name: str, value: str, body: bytes) -> str:
     """Return the name under which a header is stored."""
     is_like_original = name[0] in "Xx" and name.lower().startswith(ORIGINAL.lower())
     return (

@@ -74,7 +74,7 @@ def is_name(name: object, number: int) -> bool:
     return match is not None and match[0] == name_of(match[1], number, match[3])
 
 
-def stored(folder: Path) -> dict[int, Path]:
+def files_in(folder: Path) -> dict[int, Path]:
     """Return the folder's segments by number, in order."""
     matches = (_NAME.fullmatch(path.name) for path in folder.iterdir() if not path.is_dir())
     numbered = [(int(match[2]), match[0]) for match in matches if match]
@@ -82,7 +82,7 @@ def stored(folder: Path) -> dict[int, Path]:
     return {number: folder / name for number, name in found if number < _MAX_NUMBER}
 
 
-def changed(path: Path, size: int, known: int) -> TBloomError:
+def size_error(path: Path, size: int, known: int) -> TBloomError:
     """Return the error for a segment whose size is not the one that the index knows."""
     return TBloomError(
         f"{str(path)!r} has {size} bytes, and the index knows of {known}: put the file back, or make the index anew from "
@@ -168,15 +168,15 @@ def _record_at(fd: int, offset: int, end: int, segment: str | None) -> Found | N
             start = os.pread(fd, min(length, limit), offset)
         with suppress(members.Damaged):
             head = record.head_of(start[:length])
-            is_ours = segment in (None, head.segment) and _is_long(fd, offset, length, end)
+            is_ours = segment in (None, head.segment) and _has_length(fd, offset, length, end)
             return Found(offset, length, head) if is_ours else None
     return None
 
 
-def _is_long(fd: int, offset: int, length: int, end: int) -> bool:
+def _has_length(fd: int, offset: int, length: int, end: int) -> bool:
     """Return True if the record has this length. A wrong one would hide the next record."""
-    behind = offset + length
-    if behind == end or members.begins(os.pread(fd, members.MAGIC_BYTES, behind)):
+    following = offset + length
+    if following == end or members.begins_member(os.pread(fd, members.MAGIC_BYTES, following)):
         return True
     with suppress(members.Damaged):
         record.block_of(os.pread(fd, length, offset))

@@ -13,7 +13,7 @@ from tbloom.arguments import Item, check_at, check_items
 from tbloom.engine.forks import NotCopied, call_in_child
 from tbloom.errors import ConfigError, TBloomError
 from tbloom.pages import cdxj, clock, opening, reading
-from tbloom.pages.config import agreed, given
+from tbloom.pages.config import from_arguments, from_stored
 from tbloom.pages.index import Index
 from tbloom.pages.members import check_codec
 from tbloom.pages.page import Headers, Page, checked, fingerprint_of
@@ -60,7 +60,7 @@ class PageStore(NotCopied):
         :raises OSError: if the disk is full, or can't be read.
         """
         self._root = opening.folder(path)
-        wanted = given(granularity, slices, tz)
+        wanted = from_arguments(granularity, slices, tz)
         if not isinstance(readonly, bool):
             raise ConfigError("readonly", readonly, "True or False")
         if type(segment_bytes) is not int or segment_bytes < 1:
@@ -192,7 +192,7 @@ class PageStore(NotCopied):
 
     def __iter__(self) -> Iterator[Item]:
         """Yield the address of each page, its URL or key, in the order of ``pages``. Bodies are not read."""
-        found = reading.current(self._reading(), self._config)
+        found = reading.current_records(self._reading(), self._config)
         return (one.head.address for _, one in found)
 
     def pages(self, since: datetime | None = None, until: datetime | None = None) -> Iterator[Page]:
@@ -224,7 +224,7 @@ class PageStore(NotCopied):
         tz: str | None = None,
     ) -> None:
         """Raise ConfigError or ConfigMismatch if the store can't be opened with these parameters."""
-        agreed(self.path, self._config.stored, given(granularity, slices, tz))
+        from_stored(self.path, self._config.stored, from_arguments(granularity, slices, tz))
 
     def stats(self) -> PagesInfo:
         """Return the numbers of pages, records, files and bytes, slice by slice."""

@@ -53,12 +53,12 @@ def batches(pages: Iterable[Page | None]) -> Iterator[list[Page]]:
         yield batch
 
 
-def _kind(at: int, had: Place | None, since: Mapping[int, int] | None) -> str:
+def _outcome(at: int, stored: Place | None, since: Mapping[int, int] | None) -> str:
     """Return what ``Writer.put`` does with a page that was fetched at this time, by the stored page with its address."""
-    if had is None or had.at < at:
+    if stored is None or stored.at < at:
         return "stored"
-    is_since = since is not None and had.offset >= since.get(had.segment, 0)
-    return "replaced" if had.at == at and is_since else "present"
+    is_since = since is not None and stored.offset >= since.get(stored.segment, 0)
+    return "replaced" if stored.at == at and is_since else "present"
 
 
 class WriterLock:
@@ -75,7 +75,7 @@ class WriterLock:
             os.pwrite(self._fd, b"%-*d" % (_LOCK_BYTES, self._pid), 0)
         except BlockingIOError:
             os.close(self._fd)
-            raise StoreLocked(str(root), _writer(root)) from None
+            raise StoreLocked(str(root), _pid_of_writer(root)) from None
         except BaseException:
             os.close(self._fd)
             raise
@@ -89,7 +89,7 @@ class WriterLock:
         os.close(self._fd)
 
 
-def _writer(root: Path) -> object:
+def _pid_of_writer(root: Path) -> object:
     """Return the process ID in the file; None if it has none."""
     try:
         return int((root / _LOCK).read_bytes())
@@ -101,11 +101,16 @@ class Writer:
     """Changes a store. It holds the store's lock until ``close``."""
 
     def __init__(
-        self, root: Path, index: Index, config: PagesConfig, lock: WriterLock, own: OpenSegments
+        self,
+        root: Path,
+        index: Index,
+        config: PagesConfig,
+        lock: WriterLock,
+        open_segments: OpenSegments,
     ) -> None:
         self._root, self._index, self._config, self._lock = root, index, config, lock
         self._guard = threading.Lock()
-        self._segments = own
+        self._segments = open_segments
         #: Slices that began before this (ms) were removed. (The clock may have been set back since.)
         self._forgotten = 0
         self._is_open = True
@@ -132,26 +137,26 @@ class Writer:
         with self._changing():
             for page, slice in [(page, self._config.slice_of(page.at)) for page in pages]:
                 fingerprint = fingerprint_of(page.address)
-                had = self._index.find(fingerprint)
-                kind = _kind(micros(page.at), had, since) if newer else "stored"
-                counts[kind] += 1
-                if kind == "present":
+                stored = self._index.find(fingerprint)
+                outcome = _outcome(micros(page.at), stored, since) if newer else "stored"
+                counts[outcome] += 1
+                if outcome == "present":
                     continue
                 sequence = self._next_sequence()
                 self._put(slice, page, fingerprint)
-                if had is not None and had.start > slice.start:
+                if stored is not None and stored.start > slice.start:
                     # Else the old page would come back when this slice has left and the index is rebuilt.
-                    self._append_deletion(had, fingerprint, sequence)
+                    self._append_deletion(stored, fingerprint, sequence)
         return counts
 
     def delete(self, fingerprint: bytes) -> bool:
         """Delete the page with this address. Return False if there was none."""
         with self._changing():
-            had = self._index.find(fingerprint, self._config.since())
-            if had is not None:
-                self._append_deletion(had, fingerprint, self._next_sequence())
+            stored = self._index.find(fingerprint, self._config.since())
+            if stored is not None:
+                self._append_deletion(stored, fingerprint, self._next_sequence())
                 self._index.remove(fingerprint)
-        return had is not None
+        return stored is not None
 
     def flush(self) -> None:
         """Wait until all changes are on the disk."""
@@ -165,7 +170,7 @@ class Writer:
             self._check_open()
             self._is_open = False
             try:
-                self._take_back()
+                self._roll_back()
                 self._flush()
             finally:
                 self._lock.close()
@@ -179,24 +184,24 @@ class Writer:
         """Make the changes of the block whole or not at all."""
         with self._guard:
             self._check_open()
-            self._take_back()
+            self._roll_back()
             self._is_changing = True
             try:
                 self._forget_old()
                 with self._index.transaction():
                     yield
-                    self._segments.note()
+                    self._segments.update_index()
             except BaseException:
-                self._take_back()
+                self._roll_back()
                 raise
-            self._segments.done()
+            self._segments.finish()
             self._is_changing = False
 
-    def _take_back(self) -> None:
+    def _roll_back(self) -> None:
         """Roll back the open change, if any: one that has failed, or whose roll-back has."""
         if self._is_changing:
             self._index.abort()
-            self._segments.take_back()
+            self._segments.roll_back()
             self._is_changing = False
 
     def _check_open(self) -> None:
@@ -212,16 +217,16 @@ class Writer:
         return self._sequence
 
     def _put(self, slice: Slice, page: Page, fingerprint: bytes) -> None:
-        appender, sequence = self._segments.of(slice), self._next_sequence()
+        appender, sequence = self._segments.appender_for(slice), self._next_sequence()
         data = record.of_page(page, sequence, appender.identity, self._segments.codec)
         offset = appender.append(data, sequence)
         number, at = appender.segment.number, micros(page.at)
         place = Place(slice.start, appender.segment.name, number, offset, len(data), at)
         self._index.put(fingerprint, place)
 
-    def _append_deletion(self, had: Place, fingerprint: bytes, sequence: int) -> None:
+    def _append_deletion(self, stored: Place, fingerprint: bytes, sequence: int) -> None:
         """Append the deletion of a page to the slice that had the page."""
-        appender = self._segments.of(self._config.window.slice_at(had.start))
+        appender = self._segments.appender_for(self._config.window.slice_at(stored.start))
         codec = self._segments.codec
         for _ in range(_COPIES):
             deletion = record.of_deletion(fingerprint, sequence, appender.identity, codec)

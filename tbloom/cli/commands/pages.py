@@ -96,12 +96,12 @@ def put(
 
     The URL is http:// or https://, and not normalized. The body is read from the file, or from standard input.
     """
-    from tbloom.pages.config import given as parameters  # noqa: PLC0415 - the help does without isal
+    from tbloom.pages.config import from_arguments  # noqa: PLC0415 - the help does without isal
     from tbloom.pages.page import Page, checked  # noqa: PLC0415 - the same
 
     given: Any = (url, status, headers, body.read(_MOST_BYTES), at or datetime.now(UTC))
     page = checked(Page(*given))  # before a store is made
-    if config := parameters(like["granularity"], like["slices"], like["tz"]):
+    if config := from_arguments(like["granularity"], like["slices"], like["tz"]):
         config.slice_of(page.at)  # raises where its day has left
     with pagetext.stores()(path, **like) as store:
         store.put_many([page])

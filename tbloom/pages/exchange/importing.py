@@ -12,7 +12,7 @@ from pathlib import Path
 from tbloom.arguments import Item
 from tbloom.errors import ConfigError, TBloomError
 from tbloom.pages import record
-from tbloom.pages.exchange.responses import Answer, Limits, Skipped
+from tbloom.pages.exchange.responses import Limits, Response, Skipped
 from tbloom.pages.exchange.sources import Folder, Given, Source
 from tbloom.pages.page import MAX_BYTES, Page
 from tbloom.pages.sync import PageStore
@@ -71,16 +71,16 @@ def import_warc(
     limits = _limits(max_body=max_body, max_head=max_head)
     folders = defaultdict[Path | None, Folder](Folder)
     for source in (given := [Source(one, limits) for one in sources]):
-        source.folder = folders[source.place]
+        source.folder = folders[source.parent]
         source.folder.sources.append(source)
-    counts, taken = Counter[str](), _Taken(store, progress or (lambda _: None))
+    counts, collector = Counter[str](), _Collector(store, progress or (lambda _: None))
     for source in given:
-        put = cache(store.merger)  # at the first page: a command makes its store then
-        for batch in batches(taken.pages(source)):
-            _put(put(), batch, counts, taken.skipped)
-    kinds = dict(taken.skipped.most_common())
+        merger = cache(store.merger)  # at the first page: a command makes its store then
+        for batch in batches(collector.pages(source)):
+            _put(merger(), batch, counts, collector.skipped)
+    kinds = dict(collector.skipped.most_common())
     return PagesImported(
-        counts["stored"], counts["present"], kinds, tuple(taken.places), counts["replaced"]
+        counts["stored"], counts["present"], kinds, tuple(collector.places), counts["replaced"]
     )
 
 
@@ -91,7 +91,7 @@ def _limits(**limits: int) -> Limits:
     return Limits(min(limits["max_body"], MAX_BYTES), min(limits["max_head"], record.MAX_HEAD))
 
 
-class _Taken:
+class _Collector:
     """The pages of the sources, and counts of what is skipped."""
 
     def __init__(self, store: PageStore, progress: Callable[[int], object]) -> None:
@@ -101,11 +101,11 @@ class _Taken:
 
     def pages(self, source: Source) -> Iterator[Page | None]:
         """Yield the pages of a source; None if those before must be stored now."""
-        done = 0
+        reported = 0
         for one in source:
-            if source.done > done:
-                self._progress(source.done - done)
-                done = source.done
+            if source.bytes_read > reported:
+                self._progress(source.bytes_read - reported)
+                reported = source.bytes_read
             if one.where:
                 self.places.append(one.where)
             if isinstance(one, Skipped):
@@ -142,16 +142,16 @@ class _Bodies:
         #: By digest: the address of a page, and Python's hash of its body.
         self._known = dict[str, tuple[Item, int]]()
 
-    def add(self, answer: Answer) -> None:
+    def add(self, response: Response) -> None:
         """Remember a page. If there are too many, forget the oldest."""
-        page, digest = answer.page, answer.digest
+        page, digest = response.page, response.digest
         if digest and len(digest) + len(page.url) <= _REFERENCE:
             self._known.pop(digest, None)
             self._known[digest] = page.address, hash(page.body)
             if len(self._known) > _REFERENCES:
                 del self._known[next(iter(self._known))]
 
-    def page_of(self, revisit: Answer) -> Page | None:
+    def page_of(self, revisit: Response) -> Page | None:
         """Return the page of a revisit; None if the store lacks its body."""
         address, body = self._known.get(revisit.digest, (revisit.refers_to, None))
         with suppress(TBloomError):

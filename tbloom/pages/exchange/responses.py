@@ -60,7 +60,7 @@ class Skipped(NamedTuple):
     where: str = ""
 
 
-class Answer(NamedTuple):
+class Response(NamedTuple):
     """A response in a source."""
 
     page: Page

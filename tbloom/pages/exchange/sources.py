@@ -14,15 +14,15 @@ from typing import BinaryIO, cast
 
 from tbloom.errors import ConfigError, TBloomError
 from tbloom.pages import record
-from tbloom.pages.exchange import others, responses, wacz
+from tbloom.pages.exchange import formats, responses, wacz
 from tbloom.pages.exchange.newest import Newest, change_of
 from tbloom.pages.exchange.responses import (
     DAMAGED,
     LONG_HEAD,
     TOO_LONG,
-    Answer,
     Fields,
     Limits,
+    Response,
     Skipped,
 )
 from tbloom.pages.exchange.stream import Records, Trailing
@@ -45,7 +45,7 @@ _REQUESTS = 100
 Given = str | os.PathLike[str] | BinaryIO
 
 
-class _Kept(BufferedReader):
+class _Unclosed(BufferedReader):
     """A buffer for a file of the caller, which stays open."""
 
     def close(self) -> None:
@@ -61,7 +61,7 @@ class Folder:
     @cached_property
     def newest(self) -> Newest:
         """The last change of each address in the segments. Raises Damaged if a segment can't be read twice."""
-        return Newest(records for source in self.sources for records in source.again())
+        return Newest(records for source in self.sources for records in source.reread())
 
 
 class Source:
@@ -70,7 +70,7 @@ class Source:
     def __init__(self, given: Given, limits: Limits) -> None:
         self._limits = limits
         #: Bytes of a file that were read.
-        self.done: int = 0
+        self.bytes_read: int = 0
         self._path: Path | None = None
         self._file: BinaryIO | None = None
         if isinstance(given, str | os.PathLike):
@@ -79,10 +79,10 @@ class Source:
             self._file, self._name = given, str(getattr(given, "name", "the file"))
             self._begin = given.tell() if given.seekable() else None
         #: The folder that it is in; None for files that the caller has opened.
-        self.place: Path | None = self._path.absolute().parent if self._path else None
+        self.parent: Path | None = self._path.absolute().parent if self._path else None
         self.folder = Folder()
 
-    def __iter__(self) -> Iterator[Answer | Skipped]:
+    def __iter__(self) -> Iterator[Response | Skipped]:
         """Yield the responses, and what is skipped. If the source can't be read, that comes last."""
         try:
             if self._path and self._path.is_dir():
@@ -92,7 +92,7 @@ class Source:
         except (OSError, TBloomError, Damaged) as error:
             yield self._unreadable(self._name, error)
 
-    def again(self) -> Iterator[Records]:
+    def reread(self) -> Iterator[Records]:
         """Yield the records of its files, to read them an additional time. Raise Damaged if they can be read only once."""
         if self._path and (self._path.is_dir() or not self._path.exists()):
             return
@@ -114,7 +114,7 @@ class Source:
     @contextmanager
     def _opened(self) -> Iterator[BufferedReader]:
         if self._file:
-            yield _Kept(cast("RawIOBase", self._file))
+            yield _Unclosed(cast("RawIOBase", self._file))
         elif self._path:
             with self._path.open("rb") as file:
                 yield file
@@ -132,7 +132,7 @@ class Source:
             else:
                 yield self._unreadable(f"{self._name}: {member[0]}", member[1])
 
-    def _of_files(self) -> Iterator[Answer | Skipped]:
+    def _of_files(self) -> Iterator[Response | Skipped]:
         with self._opened() as file:
             for one in self._files(file):
                 if isinstance(one, Skipped):
@@ -143,18 +143,18 @@ class Source:
                     records = Records(raw, self._limits.head // 4)
                 except Damaged as error:
                     is_brotli = name.lower().endswith(".br")
-                    yield self._unreadable(name, others.BROTLI if is_brotli else error)
+                    yield self._unreadable(name, formats.BROTLI if is_brotli else error)
                     continue
                 damaged = 0
                 for found in _Reader(name, records, self._limits, self.folder).pages():
                     yield found
                     damaged += isinstance(found, Skipped) and found.kind == DAMAGED
                     if self._path and file.seekable():
-                        self.done = file.tell()
+                        self.bytes_read = file.tell()
                 if member and member.fault and not damaged:
                     yield Skipped(DAMAGED, f"{name}: {member.fault}")
 
-    def _of_store(self, path: Path) -> Iterator[Answer | Skipped]:
+    def _of_store(self, path: Path) -> Iterator[Response | Skipped]:
         """Yield the pages of another store."""
         try:
             store = PageStore(path, readonly=True)
@@ -163,7 +163,7 @@ class Source:
         with store:
             for page in store.pages():
                 is_long = len(page.body) > self._limits.body
-                yield Skipped(TOO_LONG) if is_long else Answer(page)
+                yield Skipped(TOO_LONG) if is_long else Response(page)
 
     def _unreadable(self, name: str, why: object) -> Skipped:
         if isinstance(why, OSError):
@@ -182,26 +182,26 @@ class _Reader:
         #: The last requests: the IDs of each and of its response, and True for a GET.
         self._requests = deque[tuple[list[str], bool]](maxlen=_REQUESTS)
 
-    def pages(self) -> Iterator[Answer | Skipped]:
+    def pages(self) -> Iterator[Response | Skipped]:
         """Yield the responses to GET, and what is skipped. A request stands before its response, or after it."""
-        waiting: tuple[Fields, Answer] | None = None
+        waiting: tuple[Fields, Response] | None = None
         for fields, found in self._all():
-            if isinstance(found, Answer) and fields is not None:
+            if isinstance(found, Response) and fields is not None:
                 if waiting is not None:
-                    yield self._answered(*waiting)
+                    yield self._if_get(*waiting)
                 waiting = fields, found
             else:
                 yield found
         if waiting is not None:
-            yield self._answered(*waiting)
+            yield self._if_get(*waiting)
 
-    def _answered(self, fields: Fields, answer: Answer) -> Answer | Skipped:
+    def _if_get(self, fields: Fields, response: Response) -> Response | Skipped:
         """Return the response, unless its request is known and no GET."""
         own = {*fields.concurrent}
         is_get = all(is_get for ids, is_get in self._requests if not own.isdisjoint(ids))
-        return answer if is_get else Skipped("not GET")
+        return response if is_get else Skipped("not GET")
 
-    def _all(self) -> Iterator[tuple[Fields | None, Answer | Skipped]]:
+    def _all(self) -> Iterator[tuple[Fields | None, Response | Skipped]]:
         """Yield the fields of each record and what became of it; without fields, the places that can't be read."""
         if before := self._records.before:
             yield None, Skipped(DAMAGED, f"{self._name}: {before}")
@@ -221,14 +221,14 @@ class _Reader:
             except Damaged as error:
                 damaged = self._damaged(str(error))
                 why = (
-                    f"read on at {self._records.place}"
+                    f"read on at {self._records.position}"
                     if self._records.go_on()
                     else "what follows was not read"
                 )
                 yield None, damaged._replace(where=f"{damaged.where}; {why}")
 
     def _damaged(self, why: str) -> Skipped:
-        return Skipped(DAMAGED, f"{self._name}: at {self._records.place}: {why}")
+        return Skipped(DAMAGED, f"{self._name}: at {self._records.position}: {why}")
 
     def _skipped(self, fields: Fields) -> Skipped | None:
         """Skip the record if it can't be a page, and return why; None if it may be one."""
@@ -249,7 +249,7 @@ class _Reader:
         self._records.skip(length)
         return skipped
 
-    def _page(self, fields: Fields, block: bytes, end: bytes = record.END) -> Answer | Skipped:
+    def _page(self, fields: Fields, block: bytes, end: bytes = record.END) -> Response | Skipped:
         """Return the page of a record, or why there is none. The next record can be read either way."""
         is_ours = self._is_ours or bool(fields.get(record.SEQUENCE))
         if (change := change_of(fields)) and self._folder.newest.has_later(change):
@@ -267,4 +267,4 @@ class _Reader:
                 f"its Content-Length is {over} too long; the page is stored"
             ).where
         digest = fields.get("WARC-Payload-Digest")
-        return Answer(page, digest, fields.refers_to if fields.is_revisit else None, where)
+        return Response(page, digest, fields.refers_to if fields.is_revisit else None, where)

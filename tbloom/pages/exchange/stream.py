@@ -12,7 +12,7 @@ from functools import partial
 from io import BufferedReader, BytesIO, RawIOBase
 from typing import Any, BinaryIO, NamedTuple, cast
 
-from tbloom.pages.exchange import others
+from tbloom.pages.exchange import formats
 from tbloom.pages.members import ERRORS, Damaged, ZstdError, gzip_decompressor, zstd_decompressor
 from tbloom.pages.record import END, MAX_HEAD
 
@@ -29,14 +29,14 @@ _MAGIC_BYTES = 4
 #: So many compressed bytes are read at once, and searched for the next member after damage.
 _COMPRESSED = 1 << 13
 #: After damage, bytes are read again: as many as the file has, and so many more. Without a limit, a small file may take hours.
-_AGAIN = 1 << 24
+_REREAD_BYTES = 1 << 24
 
 
 class Trailing(Damaged):
     """A whole record is followed by bytes that are no record."""
 
 
-class _Form(NamedTuple):
+class _Compression(NamedTuple):
     """A compression whose files consist of members, one after the other."""
 
     #: For errors: the name of a member, and of the program that decompresses files.
@@ -47,8 +47,8 @@ class _Form(NamedTuple):
     decompressor: Callable[[], Any]
 
 
-_GZIP = _Form("gzip member", "gunzip", (b"\x1f\x8b\x08",), gzip_decompressor)
-_ZSTD = _Form(
+_GZIP = _Compression("gzip member", "gunzip", (b"\x1f\x8b\x08",), gzip_decompressor)
+_ZSTD = _Compression(
     "zstd frame",
     "zstd -d",
     (b"\x28\xb5\x2f\xfd", *(bytes([number]) + b"\x2a\x4d\x18" for number in range(0x50, 0x60))),
@@ -56,11 +56,11 @@ _ZSTD = _Form(
 )
 
 
-def _form_of(file: BufferedReader) -> _Form | None:
+def _compression_of(file: BufferedReader) -> _Compression | None:
     """Return the compression of a file; None if it has none that tbloom reads. Raise Damaged if its dictionary can't be read."""
     start = file.peek(len(_WARC))
     if not start.startswith(_DICTIONARY):
-        return next((form for form in (_GZIP, _ZSTD) if start.startswith(form.starts)), None)
+        return next((each for each in (_GZIP, _ZSTD) if start.startswith(each.starts)), None)
     size = int.from_bytes(file.read(8)[4:], "little")
     try:
         dictionary = file.read(min(size, _MAX_DICTIONARY))
@@ -75,8 +75,8 @@ def _form_of(file: BufferedReader) -> _Form | None:
 class _Members(RawIOBase):
     """The content of the members of a compressed file."""
 
-    def __init__(self, file: BufferedReader, form: _Form) -> None:
-        self._file, self._form = file, form
+    def __init__(self, file: BufferedReader, compression: _Compression) -> None:
+        self._file, self._compression = file, compression
         self._member: Any = None
         #: Compressed bytes that were read, but not decompressed; and those that the member was given last.
         self._rest, self._given = b"", b""
@@ -120,15 +120,15 @@ class _Members(RawIOBase):
         if not self._rest:
             return False
         self._given = self._rest
-        if not self._rest.startswith(self._form.starts):
-            raise Trailing(f"no {self._form.noun} follows where it should end")
-        self._member, self._is_open, self._is_new = self._form.decompressor(), True, True
+        if not self._rest.startswith(self._compression.starts):
+            raise Trailing(f"no {self._compression.noun} follows where it should end")
+        self._member, self._is_open, self._is_new = self._compression.decompressor(), True, True
         return True
 
     def go_on(self) -> None:
         """Go to the next member that begins a record, after the start of this one; to the end if there is none."""
         data, self._is_open = self._given[1:], False
-        start = self._form.starts[0]
+        start = self._compression.starts[0]
         while True:
             more = self._file.read1(_COMPRESSED)
             data += more
@@ -146,7 +146,7 @@ class _Members(RawIOBase):
 
     def _begins_record(self, member: bytes) -> bool:
         try:
-            return bool(self._form.decompressor().decompress(member, len(_WARC)) == _WARC)
+            return bool(self._compression.decompressor().decompress(member, len(_WARC)) == _WARC)
         except ERRORS:
             return False
 
@@ -159,36 +159,36 @@ class _Content:
         #: Bytes to be read again, and the offset of the mark in them.
         self._front, self._mark = BytesIO(), 0
         #: What was read after them since the mark.
-        self._behind = list[bytes]()
+        self._after = list[bytes]()
 
     def mark(self) -> None:
         """Set the mark at the current position."""
         self._mark = self._front.tell()
-        if self._behind:  # all of the front was read
+        if self._after:  # all of the front was read
             self._front, self._mark = BytesIO(), 0
-            self._behind.clear()
+            self._after.clear()
 
     def rewind(self) -> None:
         """Go back to the mark."""
         self._front.seek(self._mark)
-        if self._behind:
-            self._front, self._mark = BytesIO(b"".join([self._front.read(), *self._behind])), 0
-            self._behind.clear()
+        if self._after:
+            self._front, self._mark = BytesIO(b"".join([self._front.read(), *self._after])), 0
+            self._after.clear()
 
     def read(self, size: int) -> bytes:
         """Read the next bytes, as a file does."""
         data = self._front.read(size)
         if len(data) < size:
-            self._behind.append(self._stream.read(size - len(data)))
-            data = data + self._behind[-1] if data else self._behind[-1]
+            self._after.append(self._stream.read(size - len(data)))
+            data = data + self._after[-1] if data else self._after[-1]
         return data
 
     def readline(self, size: int) -> bytes:
         """Read the next line, as a file does."""
         line = self._front.readline(size)
         if len(line) < size and not line.endswith(b"\n"):
-            self._behind.append(self._stream.readline(size - len(line)))
-            line += self._behind[-1]
+            self._after.append(self._stream.readline(size - len(line)))
+            line += self._after[-1]
         return line
 
 
@@ -204,30 +204,30 @@ class Records:
         #: True: the current record's head is longer than ``max_head``.
         self.is_long: bool = False
         self._start = file.tell() if file.seekable() else 0
-        if why := others.what_is(file.peek(others.ENOUGH)):
+        if why := formats.recognize(file.peek(formats.START_BYTES)):
             raise Damaged(why)
         stream: BinaryIO = file
         self._members: _Members | None = None
-        if form := _form_of(file):
-            self._members = _Members(file, form)
+        if compression := _compression_of(file):
+            self._members = _Members(file, compression)
             stream = self._unbuffered(self._members)
         self._content = _Content(stream)
         #: Offsets in the decompressed content: of the current record, and of the next byte to read.
         self._begin = self._offset = 0
         #: The offset of the mark; the number of bytes that were read again.
-        self._marked = self._again = 0
+        self._marked = self._reread = 0
         #: After damage: whether the compression can't be read on, and whether the record before it is whole.
-        self._is_broken = self._is_behind = False
+        self._is_broken = self._is_trailing = False
         self._line = b""
         #: What is wrong before the first record; empty: nothing.
-        self.before = self._find_first(file, form)
+        self.before = self._find_first(file, compression)
 
     @property
-    def place(self) -> str:
+    def position(self) -> str:
         """The offset of the current record, for errors."""
         return f"{self._begin} of its content" if self._members else f"{self._begin}"
 
-    def _find_first(self, file: BufferedReader, form: _Form | None) -> str:
+    def _find_first(self, file: BufferedReader, compression: _Compression | None) -> str:
         """Read up to the first record. Return what is wrong before it. Raise Damaged if there is no record."""
         why = ""
         try:
@@ -235,9 +235,9 @@ class Records:
             while self._line in _BLANK:
                 self._next_line()
             why = (
-                others.what_is_within(self._line, form.program)
-                if form
-                else others.what_is(self._line)
+                formats.recognize_within(self._line, compression.program)
+                if compression
+                else formats.recognize(self._line)
             )
             is_empty = not self._line
         except Damaged:
@@ -246,17 +246,17 @@ class Records:
             raise Damaged(why or "it is empty")
         if self._line.startswith(_WARC):
             return ""
-        if not (form is None and self._go_on_compressed(file)) and not self.go_on():
-            raise Damaged(others.NO_RECORD)
-        return f"at 0: it does not begin with a record; read on at {self.place}"
+        if not (compression is None and self._go_on_compressed(file)) and not self.go_on():
+            raise Damaged(formats.NO_RECORD)
+        return f"at 0: it does not begin with a record; read on at {self.position}"
 
     def _go_on_compressed(self, file: BufferedReader) -> bool:
         """Find a member in a file whose first bytes are missing or wrong. Return False if there is none."""
         if not file.seekable():
             return False
-        for form in (_GZIP, _ZSTD):
+        for compression in (_GZIP, _ZSTD):
             file.seek(self._start)
-            self._members, self._is_broken, self._offset = _Members(file, form), True, 0
+            self._members, self._is_broken, self._offset = _Members(file, compression), True, 0
             if self.go_on():
                 return True
         file.seek(self._start)
@@ -317,7 +317,7 @@ class Records:
             why = "no record follows where it should end"
             if end != END:
                 raise Damaged(why)
-            self._is_behind, self._begin = True, self._offset - len(self._line)
+            self._is_trailing, self._begin = True, self._offset - len(self._line)
             raise Trailing(why)
         return end
 
@@ -325,16 +325,16 @@ class Records:
         """Find the next member or line that begins a record, after damage. Return False at the end."""
         read = self._offset - self._marked
         if (
-            not self._is_behind
+            not self._is_trailing
             and not self._is_broken
-            and self._again + read <= self._offset + _AGAIN
+            and self._reread + read <= self._offset + _REREAD_BYTES
         ):
-            self._again += read
+            self._reread += read
             self._offset = self._marked
             self._content.rewind()
-        if not self._is_behind:  # if it is, the last line may begin a record
+        if not self._is_trailing:  # if it is, the last line may begin a record
             self._line = b"\n"
-        self._is_behind, begins = False, None
+        self._is_trailing, begins = False, None
         while self._line and not (begins := _BEGINS.search(self._line)):
             try:
                 if self._is_broken:

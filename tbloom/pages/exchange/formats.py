@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 #: So many bytes of a file's start suffice to recognize it.
-ENOUGH = 512
+START_BYTES = 512
 #: The place of a tar file's mark.
 _TAR = slice(257, 262)
 NO_RECORD = "it has no WARC record"
@@ -37,7 +37,7 @@ _PATTERNS: dict[re.Pattern[bytes], str] = {
 }
 
 
-def what_is(start: bytes) -> str:
+def recognize(start: bytes) -> str:
     """Return what the file with this start is, and what to do with it; empty if that is not known, or it can be imported."""
     if start[_TAR] == b"ustar":
         return "it is a tar archive: extract it with tar -xf first, and import its WARC files"
@@ -47,9 +47,9 @@ def what_is(start: bytes) -> str:
     return next((why for pattern, why in _PATTERNS.items() if pattern.match(start)), "")
 
 
-def what_is_within(start: bytes, program: str) -> str:
+def recognize_within(start: bytes, program: str) -> str:
     """Return the same for the content with this start, of a file that this program decompresses."""
     if start.startswith((b"\x1f\x8b\x08", b"\x28\xb5\x2f\xfd")):
         return f"it is compressed twice: decompress it with {program} first"
-    why = what_is(start)
+    why = recognize(start)
     return why and f"{why} (before that, decompress it with {program})"
