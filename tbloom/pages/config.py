@@ -65,7 +65,7 @@ def from_arguments(
 
 
 def from_stored(path: str, stored: str, wanted: PagesConfig | None) -> PagesConfig:
-    """Return the stored parameters. Raise ConfigMismatch if the given ones differ."""
+    """Return the parameters that a store has as text. Raise ConfigMismatch if others are wanted."""
     values, config = read_stored(stored), None
     with suppress(ConfigError, KeyError):
         config = PagesConfig(window_of(*(values[name] for name in _NAMES)))

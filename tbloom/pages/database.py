@@ -157,7 +157,7 @@ class Database:
         self._connection, self._file = connection, path.stat()
 
     def _is_newest(self) -> bool:
-        """Return False if the database file is gone, or has been replaced."""
+        """Return True unless the database file is gone, or has been replaced."""
         try:
             now = os.stat(self._path)  # noqa: PTH116 - called by every verb; Path takes longer
         except OSError:

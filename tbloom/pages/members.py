@@ -106,7 +106,7 @@ def zstd_decompressor(dictionary: bytes = b"") -> zstd.ZstdDecompressor:
 
 
 def begins_member(start: bytes) -> bool:
-    """Return True if a member may begin with these bytes, of which there may be few."""
+    """Return True if a member may begin with these bytes, which may be fewer than its fixed start."""
     return any(start[: len(magic)] == magic[: len(start)] for magic in (GZIP_MAGIC, ZSTD_MAGIC))
 
 

@@ -100,7 +100,7 @@ def _members(part: BufferedReader, path: Path) -> Iterator[bytes]:
                 block = source.block(Fields(head).length)
                 source.end()
             except members.Damaged:
-                source.go_on()
+                source.find_next()
                 continue
             data = members.member(codec, b"%b\r\n%b\r\n\r\n" % (head, block))
             with suppress(members.Damaged):

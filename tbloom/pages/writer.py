@@ -1,6 +1,7 @@
 """The writer of a store: it appends records, and adds them to the index.
 
-One process writes at a time: it locks the file ``lock`` (``flock``), which has its process ID."""
+One process writes at a time: it locks the file ``lock`` (``flock``), which has its process ID.
+"""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ def _limits(**limits: int) -> Limits:
 
 
 class _Collector:
-    """The pages of the sources, and counts of what is skipped."""
+    """Collects the pages of the sources, and counts what is skipped."""
 
     def __init__(self, store: PageStore, progress: Callable[[int], object]) -> None:
         self._bodies, self._progress = _Bodies(store), progress

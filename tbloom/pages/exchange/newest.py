@@ -65,4 +65,4 @@ def _changes(records: Records) -> Iterator[Change]:
             records.skip(fields.length)
             records.end()
         except Damaged:
-            is_open = records.go_on()
+            is_open = records.find_next()

@@ -138,10 +138,10 @@ class Fields:
 
 
 def whole(fields: Fields, block: bytes, end: bytes) -> bytes:
-    """Return the block of a record, without bytes of the record's end that belong to the block by a length that is too long.
+    """Return the block of a record, without bytes of the record's end if the Content-Length counts these too.
 
-    Such a length is 1 to 4 bytes too long. Digests show whether it is, or else the length in the HTTP headers. If neither is
-    there, the record's length is taken for wrong. Raise Damaged if neither the block's digest nor the payload's fits.
+    Some tools write a length that is 1 to 4 bytes too long. Digests show whether it is, or else the length in the HTTP headers.
+    If there is neither, the bytes are cut off. Raise Damaged if neither the block's digest nor the payload's fits.
     (``warcio recompress`` rewrites headers, and keeps the block's old digest.)
     """
     digest, over = fields.get("WARC-Block-Digest"), len(END) - len(end)

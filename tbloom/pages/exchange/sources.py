@@ -37,7 +37,7 @@ _OURS = f"software: {record.SOFTWARE}".encode()
 #: The longest warcinfo that is read.
 _MAX_INFO = 1 << 16
 _METHOD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+) ")
-#: A request's method is in its first bytes, so many.
+#: So many bytes of a request are read to find its method.
 _METHOD_BYTES = 32
 #: So many requests are remembered: the response is near.
 _REQUESTS = 100
@@ -222,7 +222,7 @@ class _Reader:
                 damaged = self._damaged(str(error))
                 why = (
                     f"read on at {self._records.position}"
-                    if self._records.go_on()
+                    if self._records.find_next()
                     else "what follows was not read"
                 )
                 yield None, damaged._replace(where=f"{damaged.where}; {why}")

@@ -18,7 +18,7 @@ from tbloom.pages.record import END, MAX_HEAD
 
 #: The start of a dictionary for all frames of a file (Zstandard Compression for WARC Files 1.0), and its limit (bytes).
 _DICTIONARY, _MAX_DICTIONARY = b"\x5d\x2a\x4d\x18", 1 << 24
-#: The start of a record; empty lines, the last one at the end of a file that is cut there.
+#: The start of a record; empty lines. The last form stands at the end of a file that is cut there.
 _WARC, _BLANK = b"WARC/", (b"\r\n", b"\n", b"\r")
 #: The first line of a record after damage, or where fields should be. Other bytes may precede it in its line.
 _BEGINS = re.compile(rb"WARC/\d\.\d+[ \t]*\r?\n")
@@ -125,7 +125,7 @@ class _Members(RawIOBase):
         self._member, self._is_open, self._is_new = self._compression.decompressor(), True, True
         return True
 
-    def go_on(self) -> None:
+    def find_next(self) -> None:
         """Go to the next member that begins a record, after the start of this one; to the end if there is none."""
         data, self._is_open = self._given[1:], False
         start = self._compression.starts[0]
@@ -195,7 +195,7 @@ class _Content:
 class Records:
     """The records of a file: call ``head``, then ``block`` or ``skip`` for what its fields describe, then ``end``.
 
-    If one of these raises Damaged, call ``go_on`` to find the next record.
+    If one of these raises Damaged, call ``find_next`` to go on.
     """
 
     def __init__(self, file: BufferedReader, max_head: int) -> None:
@@ -246,18 +246,18 @@ class Records:
             raise Damaged(why or "it is empty")
         if self._line.startswith(_WARC):
             return ""
-        if not (compression is None and self._go_on_compressed(file)) and not self.go_on():
+        if not (compression is None and self._find_compressed(file)) and not self.find_next():
             raise Damaged(formats.NO_RECORD)
         return f"at 0: it does not begin with a record; read on at {self.position}"
 
-    def _go_on_compressed(self, file: BufferedReader) -> bool:
+    def _find_compressed(self, file: BufferedReader) -> bool:
         """Find a member in a file whose first bytes are missing or wrong. Return False if there is none."""
         if not file.seekable():
             return False
         for compression in (_GZIP, _ZSTD):
             file.seek(self._start)
             self._members, self._is_broken, self._offset = _Members(file, compression), True, 0
-            if self.go_on():
+            if self.find_next():
                 return True
         file.seek(self._start)
         self._members, self._content = None, _Content(file)
@@ -267,7 +267,8 @@ class Records:
     def head(self) -> bytes | None:
         """Return the first line and the fields of the next record; None at the end.
 
-        Of a head that is longer than ``max_head``, return its beginning and the Content-Length."""
+        Of a head that is longer than ``max_head``, return its beginning and the Content-Length.
+        """
         self._begin, self.is_long = self._offset - len(self._line), False
         self._set_mark()
         if not self._line:
@@ -321,7 +322,7 @@ class Records:
             raise Trailing(why)
         return end
 
-    def go_on(self) -> bool:
+    def find_next(self) -> bool:
         """Find the next member or line that begins a record, after damage. Return False at the end."""
         read = self._offset - self._marked
         if (
@@ -352,7 +353,7 @@ class Records:
         self._is_broken = False
         stream: BinaryIO = BytesIO()
         if self._members is not None:
-            self._members.go_on()
+            self._members.find_next()
             stream = self._unbuffered(self._members)
         self._content = _Content(stream)
 
