@@ -23,6 +23,7 @@ from datetime import UTC, datetime, timedelta
 from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 
 import pytest
 from fastwarc.warc import WarcRecord, WarcRecordType
@@ -33,7 +34,7 @@ from tbloom.pages import PagesImported, PageStore, export_warc, import_warc
 from tbloom.pages.members import zstd
 from tests.helpers import website
 from tests.helpers.making import missing
-from tests.helpers.pagestores import CODECS, bodies, files, got, url
+from tests.helpers.pagestores import CODECS, DAY, bodies, files, got, url
 
 AT = datetime(2019, 6, 3, 4, 5, 6, tzinfo=UTC)
 INFO = "<urn:uuid:11111111-2222-3333-4444-555555555555>"
@@ -851,6 +852,24 @@ def test_segments_of_two_stores_do_not_hide_each_others_pages(
         other.put(url("deleted"), b"other", at=AT)
     import_warc(store, *segments, *files(tmp_path / "other"))
     assert {**expected, url("deleted"): b"other"} == bodies(store)
+
+
+def test_archived_segments_of_one_store_bring_back_no_old_page(
+    store: PageStore, tmp_path: Path, clock: SimpleNamespace
+) -> None:
+    """Though the slice with the highest sequence number was forgotten before the new page was put."""
+    own, archive = tmp_path / "own", tmp_path / "archive"
+    archive.mkdir()
+    for body in (b"old", b"new"):
+        with PageStore(own, "d", 2) as old:
+            for number in range(9) if body == b"old" else [8]:
+                old.put(url(number), body)
+        for segment in files(own):
+            shutil.copy(segment, archive)
+        clock.now += 3 * DAY
+        PageStore(own).close()
+    import_warc(store, *files(archive))
+    assert b"new" == bodies(store)[url(8)]
 
 
 def test_a_deletion_in_a_later_import_is_not_known(store: PageStore, tmp_path: Path) -> None:
