@@ -24,6 +24,7 @@ from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
+from typing import BinaryIO
 
 import pytest
 from fastwarc.warc import WarcRecord, WarcRecordType
@@ -826,12 +827,20 @@ def compressed_anew(segments: list[Path]) -> list[Path]:
     return segments
 
 
-def opened(segments: list[Path]) -> list[BytesIO]:
-    return [BytesIO(path.read_bytes()) for path in segments]
+def opened(segments: list[Path]) -> list[BinaryIO]:
+    return [path.open("rb") for path in segments]
+
+
+def spelled_in_three_ways(segments: list[Path]) -> list[Path]:
+    """The folder as it is, from its parent, and by a link."""
+    own = segments[0].parent
+    (own.parent / "link").symlink_to(own)
+    folders = own, own / ".." / own.name, own.parent / "link"
+    return [folders[number % 3] / path.name for number, path in enumerate(segments)]
 
 
 @pytest.mark.parametrize("codec", CODECS)
-@pytest.mark.parametrize("given", [list, reversed, in_a_wacz, compressed_anew, opened])
+@pytest.mark.parametrize("given", [list, reversed, in_a_wacz, compressed_anew, opened, spelled_in_three_ways])
 def test_segments_bring_back_nothing_that_is_deleted_or_replaced(
     store: PageStore, tmp_path: Path, codec: str, given: Callable[[list[Path]], Iterable[Path]]
 ) -> None:
@@ -843,14 +852,15 @@ def test_segments_bring_back_nothing_that_is_deleted_or_replaced(
     assert (3, 4, ()) == (done.stored, done.skipped["replaced or deleted"], done.damaged)
 
 
+@pytest.mark.parametrize("given", [list, opened])
 def test_segments_of_two_stores_do_not_hide_each_others_pages(
-    store: PageStore, tmp_path: Path
+    store: PageStore, tmp_path: Path, given: Callable[[list[Path]], Iterable[Path]]
 ) -> None:
     """Those in one folder are one store's; what stands in other folders is not looked at."""
-    segments, expected = segments_of(tmp_path / "own")
     with PageStore(tmp_path / "other") as other:
         other.put(url("deleted"), b"other", at=AT)
-    import_warc(store, *segments, *files(tmp_path / "other"))
+    segments, expected = segments_of(tmp_path / "own")
+    import_warc(store, *given([*segments, *files(tmp_path / "other")]))
     assert {**expected, url("deleted"): b"other"} == bodies(store)
 
 
@@ -870,6 +880,20 @@ def test_archived_segments_of_one_store_bring_back_no_old_page(
         PageStore(own).close()
     import_warc(store, *files(archive))
     assert b"new" == bodies(store)[url(8)]
+
+
+def test_segments_without_a_path_do_not_hide_each_others_pages(
+    store: PageStore, tmp_path: Path
+) -> None:
+    """What has no folder stands alone."""
+    for name in ("one", "two"):
+        with PageStore(tmp_path / name) as each:
+            each.put(url(name), name.encode())
+            if name == "two":
+                each.put(url("one"), b"by two")
+    given = [BytesIO(path.read_bytes()) for name in ("one", "two") for path in files(tmp_path / name)]
+    done = import_warc(store, *given)
+    assert ({url("one"), url("two")}, {"warcinfo": 2}) == (set(store), done.skipped)
 
 
 def test_a_deletion_in_a_later_import_is_not_known(store: PageStore, tmp_path: Path) -> None:

@@ -57,7 +57,8 @@ def import_warc(
     member, zstd frame or line that begins a record. The result lists these places, and the sources that can't be read;
     the others are imported.
 
-    Sources in one folder may be segments of a page store. A page that one of them replaces or deletes is not stored.
+    Sources in one folder may be segments of a page store. A page that one of them replaces or deletes is not stored. Of an
+    opened file, the folder is known if its ``name`` is a path.
 
     :param sources: paths, or binary files open to read: WARC files (plain, or compressed with gzip or zstd) and WACZ files; or
         the folders of other stores.
@@ -69,9 +70,9 @@ def import_warc(
     :raises OSError: if the disk is full.
     """
     limits = _limits(max_body=max_body, max_head=max_head)
-    folders = defaultdict[Path | None, Folder](Folder)
+    folders = defaultdict[Path | Source, Folder](Folder)
     for source in (given := [Source(one, limits) for one in sources]):
-        source.folder = folders[source.parent]
+        source.folder = folders[source.parent or source]
         source.folder.sources.append(source)
     counts, collector = Counter[str](), _Collector(store, progress or (lambda _: None))
     for source in given:

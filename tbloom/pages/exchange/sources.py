@@ -74,12 +74,16 @@ class Source:
         self._path: Path | None = None
         self._file: BinaryIO | None = None
         if isinstance(given, str | os.PathLike):
+            name: object = os.fspath(given)
             self._path, self._name = Path(given), os.fspath(given)
         else:
-            self._file, self._name = given, str(getattr(given, "name", "the file"))
+            name = getattr(given, "name", "the file")
+            self._file, self._name = given, str(name)
             self._begin = given.tell() if given.seekable() else None
-        #: The folder that it is in; None for files that the caller has opened.
-        self.parent: Path | None = self._path.absolute().parent if self._path else None
+        #: The folder that it is in; None for an opened file whose name is no path, such as ``<stdin>``.
+        self.parent: Path | None = None
+        if isinstance(name, str | bytes) and (self._path or os.path.exists(name)):  # noqa: PTH110 - bytes
+            self.parent = Path(os.path.realpath(Path(os.fsdecode(name)).parent))
         self.folder = Folder()
 
     def __iter__(self) -> Iterator[Response | Skipped]:
