@@ -896,6 +896,23 @@ def test_segments_without_a_path_do_not_hide_each_others_pages(
     assert ({url("one"), url("two")}, {"warcinfo": 2}) == (set(store), done.skipped)
 
 
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_page_that_one_with_a_long_head_replaces_is_not_stored(
+    store: PageStore, tmp_path: Path, codec: str
+) -> None:
+    """Though the later one is too long to be stored, too; nor is a page whose deletion is longer than the limit."""
+    with PageStore(tmp_path / "own", codec=codec) as own:
+        own.put("http://a/", b"first")
+        own.put("http://a/", b"second", fields={"X-Long": "y" * 70_000})
+        own.put("http://b/", b"first", key=b"key")
+        own.put("http://b/" + "b" * 70_000, b"second", key=b"key")
+        own.put("http://c/", b"first")
+        own.delete("http://c/")
+    for max_head in (1 << 18, *range(800, 4_000, 100)):
+        import_warc(store, *files(tmp_path / "own"), max_head=max_head)
+        assert {} == bodies(store)
+
+
 def test_a_deletion_in_a_later_import_is_not_known(store: PageStore, tmp_path: Path) -> None:
     """And nothing is deleted in the store."""
     segments, _ = segments_of(tmp_path / "own")

@@ -22,7 +22,8 @@ _DICTIONARY, _MAX_DICTIONARY = b"\x5d\x2a\x4d\x18", 1 << 24
 _WARC, _BLANK = b"WARC/", (b"\r\n", b"\n", b"\r")
 #: The first line of a record after damage, or where fields should be. Other bytes may precede it in its line.
 _BEGINS = re.compile(rb"WARC/\d\.\d+[ \t]*\r?\n")
-_LENGTH = b"content-length:"
+#: The fields that are kept of a long head: where the record ends, and which page of a store it replaces or deletes.
+_KEPT = (b"content-length:", b"x-tbloom-")
 _PIECE = 1 << 20
 #: The length of a member's start.
 _MAGIC_BYTES = 4
@@ -267,7 +268,7 @@ class Records:
     def head(self) -> bytes | None:
         """Return the first line and the fields of the next record; None at the end.
 
-        Of a head that is longer than ``max_head``, return its beginning and the Content-Length."""
+        Of a head that is longer than ``max_head``, return its beginning, and the fields in ``_KEPT``."""
         self._begin, self.is_long = self._offset - len(self._line), False
         self._set_mark()
         if not self._line:
@@ -278,7 +279,7 @@ class Records:
                 raise Damaged("another record begins in its fields")
             size += len(self._line)
             self.is_long = size > self._max_head
-            if not self.is_long or self._line[: len(_LENGTH)].lower() == _LENGTH:
+            if not self.is_long or self._line[: len(_KEPT[0])].lower().startswith(_KEPT):
                 lines.append(self._line)
             if size > MAX_HEAD:
                 raise Damaged("its fields have no end")
