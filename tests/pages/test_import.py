@@ -966,6 +966,28 @@ def test_a_small_file_of_much_takes_little_memory(store: PageStore, what: str) -
     tracemalloc.stop()
 
 
+@pytest.mark.timeout(60)  # it was several minutes
+def test_a_long_first_line_is_recognized_by_its_start(store: PageStore) -> None:
+    """A pattern for the lines of a CDX index would search it once for each of its bytes."""
+    lines = [gzip.compress(b")/" * (2 << 20)) for _ in range(40)]
+    file = in_zip({f"{number}.warc.gz": line for number, line in enumerate(lines)})
+    assert {"unreadable file": 40} == import_warc(store, BytesIO(file)).skipped
+
+
+@pytest.mark.parametrize("blank", [b"\r\n", b"\n"])
+@pytest.mark.parametrize("is_first", [True, False])
+def test_many_empty_lines_take_little_memory(
+    store: PageStore, blank: bytes, *, is_first: bool
+) -> None:
+    """Before the first record, and between two."""
+    lines = blank * (1 << 18)
+    file = BytesIO(ONE_GZIP([lines, *PAGES] if is_first else [PAGES[0], lines, *PAGES[1:]]))
+    tracemalloc.start()
+    assert 6 == import_warc(store, file).stored
+    assert tracemalloc.get_traced_memory()[1] < 2 << 20
+    tracemalloc.stop()
+
+
 @pytest.mark.timeout(120)  # it was ten minutes
 def test_a_long_number_of_a_chunk_is_read_once(store: PageStore) -> None:
     assert taken(store, chunked(b"0" * (100 << 20) + b"x")).stored == 1

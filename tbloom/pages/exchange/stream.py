@@ -25,6 +25,8 @@ _BEGINS = re.compile(rb"WARC/\d\.\d+[ \t]*\r?\n")
 #: The fields that are kept of a long head: where the record ends, and which page of a store it replaces or deletes.
 _KEPT = (b"content-length:", b"x-tbloom-")
 _PIECE = 1 << 20
+#: So many empty lines behind a record are kept with it, to be read again if its length is wrong.
+_EMPTY_LINES = 1 << 12
 #: The length of a member's start.
 _MAGIC_BYTES = 4
 #: So many compressed bytes are read at once, and searched for the next member after damage.
@@ -234,6 +236,7 @@ class Records:
         try:
             self._next_line()
             while self._line in _BLANK:
+                self._set_mark()
                 self._next_line()
             why = (
                 formats.recognize_within(self._line, compression.program)
@@ -309,10 +312,12 @@ class Records:
 
     def end(self) -> bytes:
         """Return the empty lines that end a record. Raise Damaged if no record follows, or a checksum is wrong."""
-        end = b""
+        end, lines = b"", 0
         self._next_line()
         while self._line in _BLANK:
-            end = (end + self._line)[: len(END)]
+            end, lines = (end + self._line)[: len(END)], lines + 1
+            if lines % _EMPTY_LINES == 0:
+                self._set_mark()
             self._next_line()
         if self._line and not self._line.startswith(_WARC):
             why = "no record follows where it should end"
