@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import base64
 import bz2
+import errno
 import gzip
 import hashlib
 import lzma
@@ -12,6 +13,7 @@ import multiprocessing
 import os
 import random
 import re
+import resource
 import shutil
 import subprocess
 import tarfile
@@ -20,22 +22,25 @@ import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
-from io import BytesIO
+from io import BytesIO, FileIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import pytest
 from fastwarc.warc import WarcRecord, WarcRecordType
 from warcio.statusandheaders import StatusAndHeaders
 from warcio.warcwriter import WARCWriter
 
-from tbloom.pages import PagesImported, PageStore, export_warc, import_warc
+from tbloom.pages import Page, PagesImported, PageStore, export_warc, import_warc
 from tbloom.pages.members import zstd
 from tests.helpers import website
-from tests.helpers.making import missing
+from tests.helpers.making import Child, missing
 from tests.helpers.pagestores import CODECS, DAY, bodies, files, got, url
+
+if TYPE_CHECKING:
+    from collections.abc import Buffer
 
 AT = datetime(2019, 6, 3, 4, 5, 6, tzinfo=UTC)
 INFO = "<urn:uuid:11111111-2222-3333-4444-555555555555>"
@@ -932,6 +937,62 @@ def test_segments_are_not_read_from_a_pipe(store: PageStore, tmp_path: Path) -> 
             done = import_warc(store, file)
         assert (stored, 1 if not stored else 0) == (done.stored, len(done.damaged))
         assert stored or "a segment of a page store, which is read twice: give its path" in done.damaged[0]  # fmt: skip
+
+
+def test_one_segment_from_a_pipe_is_one_unreadable_file(store: PageStore, tmp_path: Path) -> None:
+    with PageStore(tmp_path / "own") as own:
+        own.put_many(Page(url(number), 200, (), b"", AT) for number in range(3))
+    os.mkfifo(tmp_path / "pipe")
+    with Child(lambda: (tmp_path / "pipe").write_bytes(files(tmp_path / "own")[0].read_bytes())):
+        done = import_warc(store, tmp_path / "pipe")
+    assert (0, 1) == (done.stored, done.skipped["unreadable file"])
+    assert "damaged" not in done.skipped
+    assert re.fullmatch(r".*/pipe: it is a segment .* read twice: give its path", *done.damaged)
+
+
+def test_a_pipe_beside_segments_holds_up_none(store: PageStore, tmp_path: Path) -> None:
+    segments, expected = segments_of(tmp_path / "own")
+    os.mkfifo(tmp_path / "own" / "pipe")
+    with Child(lambda: (tmp_path / "own" / "pipe").write_bytes(response(url("piped"), b"piped"))):
+        done = import_warc(store, *segments, tmp_path / "own" / "pipe")
+    assert {**expected, url("piped"): b"piped"} == bodies(store)
+    assert () == done.damaged
+
+
+class Unreadable(FileIO):
+    """A file on a disk that fails after its first bytes."""
+
+    def readinto(self, buffer: Buffer) -> int | None:
+        if self.tell() >= 1 << 13:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return super().readinto(memoryview(buffer)[: 1 << 13])
+
+
+def test_a_segment_that_can_t_be_read_on_holds_up_no_others(
+    store: PageStore, tmp_path: Path
+) -> None:
+    with PageStore(tmp_path / "own", segment_bytes=1) as own:
+        own.put(url("good"), b"good")
+        own.put(url("bad"), random.Random(5).randbytes(100_000))
+    good, bad = files(tmp_path / "own")
+    done = import_warc(store, good, Unreadable(bad))
+    assert {url("good"): b"good"} == bodies(store)
+    assert (f"{bad}: Input/output error",) == done.damaged
+
+
+def test_a_full_disk_for_the_temporary_index_of_segments_is_an_error(
+    store: PageStore, tmp_path: Path
+) -> None:
+    """Its error is not taken for that of a file."""
+    deletions = (record("metadata", "", b"", X_Tbloom_Sequence="1", X_Tbloom_Deleted=f"{number:04000x}") for number in range(4_000))
+    (tmp_path / "own.warc").write_bytes(PLAIN([*deletions, response(url("a"), b"", X_Tbloom_Sequence="1")]))
+
+    def import_on_a_full_disk() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+        with pytest.raises(OSError, match="a temporary file can't be written"):
+            import_warc(store, tmp_path / "own.warc")
+
+    assert 0 == Child(import_on_a_full_disk).wait()
 
 
 def exported(path: Path) -> bytes:

@@ -21,6 +21,8 @@ from tbloom.pages.writer import batches
 _Put = Callable[[list[Page]], Counter[str]]
 #: The default limits of bodies and HTTP headers (bytes). WARC headers may have a quarter of the latter.
 MAX_BODY, MAX_HEAD = 1 << 27, 1 << 18
+#: The kind of a page of a store that a later change has replaced or deleted.
+OUTDATED = "replaced or deleted"
 #: How many pages are remembered for revisits, and how long digest and URL of each may be.
 _REFERENCES, _REFERENCE = 50_000, 1_000
 
@@ -107,6 +109,9 @@ class _Collector:
             if source.bytes_read > reported:
                 self._progress(source.bytes_read - reported)
                 reported = source.bytes_read
+            # Here, because the source takes an OSError for one of its file.
+            if isinstance(one, Response) and one.change and source.folder.newest.has_later(one.change):
+                one = Skipped(OUTDATED)  # noqa: PLW2901
             if one.where:
                 self.places.append(one.where)
             if isinstance(one, Skipped):
