@@ -15,6 +15,7 @@ import random
 import re
 import resource
 import shutil
+import struct
 import subprocess
 import tarfile
 import tracemalloc
@@ -773,6 +774,24 @@ def test_a_wacz_that_was_cut_and_repaired_is_read(store: PageStore, tmp_path: Pa
     done = import_warc(store, tmp_path / "new.wacz")
     assert {url(0), url(1), url(2)} == set(store)
     assert {"damaged": 1} == done.skipped
+
+
+def test_a_file_of_a_wacz_with_a_wrong_offset_holds_up_no_others(
+    store: PageStore, tmp_path: Path
+) -> None:
+    files = in_zip({"bad.warc": PAGES[0], "good.warc": PLAIN(PAGES[1:])})
+    at, end = files.index(b"PK\x01\x02"), files.index(b"PK\x05\x06")
+    second = files.index(b"PK\x01\x02", at + 1)
+    extra = struct.pack("<HHQ", 1, 8, (1 << 63) - 1)  # ZIP64: the offset that no file has
+    bad = bytearray(files[at:second]) + extra
+    bad[42:46], bad[30:32] = b"\xff" * 4, struct.pack("<H", len(extra))
+    tail = bytearray(files[end:])
+    tail[12:16] = struct.pack("<L", end - at + len(extra))
+    (tmp_path / "crawl.wacz").write_bytes(files[:at] + bad + files[second:end] + tail)
+    done = import_warc(store, tmp_path / "crawl.wacz")
+    assert {url(number) for number in range(1, 6)} == set(store)
+    [where] = done.damaged
+    assert where.startswith(f"{tmp_path / 'crawl.wacz'}: bad.warc: it can't be extracted (")
 
 
 def test_a_wacz_is_not_read_from_a_pipe(store: PageStore) -> None:
