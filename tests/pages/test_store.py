@@ -292,6 +292,19 @@ def test_the_index_of_a_window_does_not_grow(path: Path, clock: SimpleNamespace)
     assert 1000 <= _rows(path) < 3000
 
 
+def test_pages_put_again_and_again_let_others_leave_the_index(
+    path: Path, clock: SimpleNamespace
+) -> None:
+    """Whatever their digests are."""
+    with PageStore(path, "d", 2, codec="identity") as store:
+        store.put_many(Page(f"{URL}{number}", 200, (), b"", clock.now) for number in range(3000))
+        clock.now += 2 * DAY
+        for _ in range(3000):
+            store.put(URL, b"")
+        assert [URL] == [*store]
+    assert _rows(path) < 1000
+
+
 def test_a_forgotten_page_is_not_another_one(path: Path, clock: SimpleNamespace) -> None:
     """Though all its slices have left, and the store was closed: no segment gets the number of an earlier one."""
     with PageStore(path, "d", 2) as store:
