@@ -13,7 +13,7 @@ remove these, a few each, so that no put has to remove all.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -91,7 +91,8 @@ class Place(NamedTuple):
 class Index(Database):
     """The index of a store."""
 
-    _puts = 0
+    #: The number of puts by this object.
+    _puts: int = 0
 
     @classmethod
     @contextmanager
@@ -152,6 +153,13 @@ class Index(Database):
     def remove(self, fingerprint: bytes) -> None:
         """Remove a page."""
         self.execute("DELETE FROM pages WHERE address = ?", fingerprint)
+
+    def remove_pages_of(self, segments: Iterable[int]) -> None:
+        """Remove the rows of segments that were forgotten, and are added again."""
+        last = self.last_number
+        for number in segments:
+            if number <= last:  # else it is new, and the index is not searched for it
+                self.execute("DELETE FROM pages WHERE segment = ?", number)
 
     def put_segment(self, segment: Segment) -> None:
         """Add a segment, or update it."""
