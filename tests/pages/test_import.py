@@ -27,7 +27,7 @@ from io import BytesIO, FileIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
 
 import pytest
 from fastwarc.warc import WarcRecord, WarcRecordType
@@ -39,9 +39,6 @@ from tbloom.pages.members import zstd
 from tests.helpers import website
 from tests.helpers.making import Child, missing
 from tests.helpers.pagestores import CODECS, DAY, bodies, files, got, url
-
-if TYPE_CHECKING:
-    from collections.abc import Buffer
 
 AT = datetime(2019, 6, 3, 4, 5, 6, tzinfo=UTC)
 INFO = "<urn:uuid:11111111-2222-3333-4444-555555555555>"
@@ -864,7 +861,9 @@ def spelled_in_three_ways(segments: list[Path]) -> list[Path]:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-@pytest.mark.parametrize("given", [list, reversed, in_a_wacz, compressed_anew, opened, spelled_in_three_ways])
+@pytest.mark.parametrize(
+    "given", [list, reversed, in_a_wacz, compressed_anew, opened, spelled_in_three_ways]
+)
 def test_segments_bring_back_nothing_that_is_deleted_or_replaced(
     store: PageStore, tmp_path: Path, codec: str, given: Callable[[list[Path]], Iterable[Path]]
 ) -> None:
@@ -915,7 +914,9 @@ def test_segments_without_a_path_do_not_hide_each_others_pages(
             each.put(url(name), name.encode())
             if name == "two":
                 each.put(url("one"), b"by two")
-    given = [BytesIO(path.read_bytes()) for name in ("one", "two") for path in files(tmp_path / name)]
+    given = [
+        BytesIO(path.read_bytes()) for name in ("one", "two") for path in files(tmp_path / name)
+    ]
     done = import_warc(store, *given)
     assert ({url("one"), url("two")}, {"warcinfo": 2}) == (set(store), done.skipped)
 
@@ -966,7 +967,8 @@ def test_one_segment_from_a_pipe_is_one_unreadable_file(store: PageStore, tmp_pa
         done = import_warc(store, tmp_path / "pipe")
     assert (0, 1) == (done.stored, done.skipped["unreadable file"])
     assert "damaged" not in done.skipped
-    assert re.fullmatch(r".*/pipe: it is a segment .* read twice: give its path", *done.damaged)
+    [where] = done.damaged
+    assert re.fullmatch(r".*/pipe: it is a segment .* read twice: give its path", where)
 
 
 def test_a_pipe_beside_segments_holds_up_none(store: PageStore, tmp_path: Path) -> None:
@@ -981,10 +983,10 @@ def test_a_pipe_beside_segments_holds_up_none(store: PageStore, tmp_path: Path) 
 class Unreadable(FileIO):
     """A file on a disk that fails after its first bytes."""
 
-    def readinto(self, buffer: Buffer) -> int | None:
+    def readinto(self, buffer: memoryview) -> int | None:  # type: ignore[override]
         if self.tell() >= 1 << 13:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
-        return super().readinto(memoryview(buffer)[: 1 << 13])
+        return super().readinto(buffer[: 1 << 13])
 
 
 def test_a_segment_that_can_t_be_read_on_holds_up_no_others(
@@ -1003,8 +1005,13 @@ def test_a_full_disk_for_the_temporary_index_of_segments_is_an_error(
     store: PageStore, tmp_path: Path
 ) -> None:
     """Its error is not taken for that of a file."""
-    deletions = (record("metadata", "", b"", X_Tbloom_Sequence="1", X_Tbloom_Deleted=f"{number:04000x}") for number in range(4_000))
-    (tmp_path / "own.warc").write_bytes(PLAIN([*deletions, response(url("a"), b"", X_Tbloom_Sequence="1")]))
+    deletions = (
+        record("metadata", "", b"", X_Tbloom_Sequence="1", X_Tbloom_Deleted=f"{number:04000x}")
+        for number in range(4_000)
+    )
+    (tmp_path / "own.warc").write_bytes(
+        PLAIN([*deletions, response(url("a"), b"", X_Tbloom_Sequence="1")])
+    )
 
     def import_on_a_full_disk() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))

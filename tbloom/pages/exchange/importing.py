@@ -110,7 +110,11 @@ class _Collector:
                 self._progress(source.bytes_read - reported)
                 reported = source.bytes_read
             # Here, because the source takes an OSError for one of its file.
-            if isinstance(one, Response) and one.change and source.folder.newest.has_later(one.change):
+            if (
+                isinstance(one, Response)
+                and one.change
+                and source.folder.newest.has_later(one.change)
+            ):
                 one = Skipped(OUTDATED)  # noqa: PLW2901
             if one.where:
                 self.places.append(one.where)

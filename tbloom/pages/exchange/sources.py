@@ -98,7 +98,9 @@ class Source:
     @property
     def _is_pipe(self) -> bool:
         """Return True if it can be read only once."""
-        return self._begin is None if self._file else self._path is not None and not self._path.is_file()
+        if self._file:
+            return self._begin is None
+        return self._path is not None and not self._path.is_file()
 
     def reread(self) -> Iterator[Records]:
         """Yield the records of its files, to read them an additional time, if they can be read twice."""
@@ -272,4 +274,6 @@ class _Reader:
                 f"its Content-Length is {over} too long; the page is stored"
             ).where
         digest = fields.get("WARC-Payload-Digest")
-        return Response(page, digest, fields.refers_to if fields.is_revisit else None, where, change)
+        return Response(
+            page, digest, fields.refers_to if fields.is_revisit else None, where, change
+        )
