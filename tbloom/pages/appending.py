@@ -19,6 +19,8 @@ from tbloom.window import Slice
 
 #: If fewer bytes are free on the disk, a put waits until the bytes of removed segments are freed.
 _LOW_SPACE = 4 * MAX_BYTES
+#: So many removed segments are held open until a thread frees their bytes: a process may open few files.
+_HELD_FILES = 32
 
 
 class Appender:
@@ -117,18 +119,19 @@ class OpenSegments:
         flush(self._root)
 
     def remove(self, paths: list[Path]) -> None:
-        """Remove segments. A thread frees their bytes, because that takes a third of a second for a GB.
+        """Remove segments. A thread frees the bytes of the first ones, because that takes a third of a second for a GB.
 
         If the process forks meanwhile, the bytes are freed only when the child ends.
         """
         self._appenders.clear()
+        self._unflushed.difference_update(paths)
         open_files = ExitStack()
-        for path in paths:
-            self._unflushed.discard(path)
-            for file in (path, *segments.asides(path)):
+        removed = [*paths, *segments.asides(self._root, [path.name for path in paths])]
+        for number, file in enumerate(removed):
+            if number < _HELD_FILES:
                 with suppress(OSError):  # then ``unlink`` frees the bytes
                     open_files.enter_context(file.open("rb"))
-                file.unlink(missing_ok=True)
+            file.unlink(missing_ok=True)
         freeing = threading.Thread(target=open_files.close, name="tbloom-pages-freeing")
         try:
             freeing.start()

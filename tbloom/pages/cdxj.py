@@ -6,27 +6,26 @@ Lines are those of pywb's own ``cdxj-indexer``. Their keys are made by the libra
 from __future__ import annotations
 
 import hashlib
-import heapq
 import json
 import logging
 import re
+import sqlite3
 from base64 import b32encode
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack
-from itertools import islice
-from tempfile import TemporaryFile
+from contextlib import closing
 
 from tbloom.errors import TBloomError
 from tbloom.pages import reading
 from tbloom.pages.config import PagesConfig
+from tbloom.pages.database import temporary_errors
 from tbloom.pages.index import Index
 from tbloom.pages.members import ZST
 from tbloom.pages.page import Page
 from tbloom.pages.segments import Found, Segment
 
 logger: logging.Logger = logging.getLogger(__name__)
-#: The number of lines that are sorted in memory at once, some 30 MB.
-_SORTED = 100_000
+#: So many KB of lines are sorted in memory at once.
+_SORTED_KB = 30_000
 #: The end of the media type in a Content-Type.
 _TYPE_END = re.compile(r"[;\s]")
 
@@ -71,13 +70,11 @@ def _line(segment: Segment, found: Found, page: Page, surt: Callable[[str], str]
 
 
 def _sorted(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield lines in order; there may be more than fit into memory."""
-    lines = iter(lines)
-    with ExitStack() as stack:
-        files = []
-        while some := sorted(islice(lines, _SORTED)):
-            file = stack.enter_context(TemporaryFile())
-            file.writelines(some)
-            file.seek(0)
-            files.append(file)
-        yield from heapq.merge(*files)
+    """Yield lines in order; there may be more than fit into memory. Raise OSError if there is no room for them."""
+    # Any thread may take the next line.
+    with closing(sqlite3.connect("", check_same_thread=False)) as database, temporary_errors():
+        database.execute(f"PRAGMA cache_size = -{_SORTED_KB}")
+        database.execute("CREATE TABLE lines (line BLOB)")
+        database.executemany("INSERT INTO lines VALUES (?)", ((line,) for line in lines))
+        for (line,) in database.execute("SELECT line FROM lines ORDER BY line"):
+            yield line

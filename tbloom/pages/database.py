@@ -214,6 +214,15 @@ def translated_errors(root: Path) -> Iterator[None]:
         raise _translated(root, error) from error
 
 
+@contextmanager
+def temporary_errors() -> Iterator[None]:
+    """Raise the errors of SQLite's temporary files as OSError."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise OSError(errno.ENOSPC, f"a temporary file can't be written: {error}") from error
+
+
 def _translated(root: Path, error: sqlite3.Error) -> Exception:
     """Return SQLite's error as OSError or TBloomError."""
     text, path = str(error), newest_index(root) or root

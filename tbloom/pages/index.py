@@ -12,7 +12,8 @@ remove these, a few each, so that no put has to remove all.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -67,9 +68,9 @@ INSERT INTO records VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (address) DO UPDATE
 sequence = excluded.sequence, segment = excluded.segment, offset = excluded.offset, length = excluded.length,
 at = excluded.at, is_page = excluded.is_page WHERE excluded.sequence > sequence
 """
-#: Of 256 puts, so many sweep, each over so many rows: 16 rows for each put. Addresses are digests, so every row gets its
-#: turn, and in a full window about a sixteenth of the rows are of forgotten slices.
-_SWEEPING, _SWEPT_ROWS = 4, 1024
+#: One of so many puts sweeps, over so many rows: 16 rows for each put. It begins anywhere, so every row gets its turn, and
+#: in a full window about a sixteenth of the rows are of forgotten slices.
+_SWEEPING, _SWEPT_ROWS = 64, 1024
 #: All numbers in the index are smaller.
 _MAX = 1 << 62
 
@@ -89,6 +90,9 @@ class Place(NamedTuple):
 
 class Index(Database):
     """The index of a store."""
+
+    #: The number of puts by this object.
+    _puts: int = 0
 
     @classmethod
     @contextmanager
@@ -142,12 +146,20 @@ class Index(Database):
     def put(self, fingerprint: bytes, place: Place) -> None:
         """Add a page, or replace the one with this address."""
         self.execute("INSERT OR REPLACE INTO pages VALUES (?, ?, ?, ?, ?)", fingerprint, *place[2:])
-        if fingerprint[-1] < _SWEEPING:
-            self.execute(_SWEEP, fingerprint, _SWEPT_ROWS)
+        if self._puts % _SWEEPING == 0:
+            self.execute(_SWEEP, os.urandom(len(fingerprint)), _SWEPT_ROWS)
+        self._puts += 1
 
     def remove(self, fingerprint: bytes) -> None:
         """Remove a page."""
         self.execute("DELETE FROM pages WHERE address = ?", fingerprint)
+
+    def remove_pages_of(self, segments: Iterable[int]) -> None:
+        """Remove the rows of segments that were forgotten, and are added again."""
+        last = self.last_number
+        for number in segments:
+            if number <= last:  # else it is new, and the index is not searched for it
+                self.execute("DELETE FROM pages WHERE segment = ?", number)
 
     def put_segment(self, segment: Segment) -> None:
         """Add a segment, or update it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 
@@ -165,7 +165,7 @@ def _begin(config: PagesConfig, number: int, path: Path) -> Segment | None:
 def _add_records(
     root: Path,
     index: Index,
-    known: Iterable[Segment],
+    known: list[Segment],
     progress: Callable[[int], object] | None,
 ) -> None:
     """Add the records that the index does not know. Move torn ones aside, into files of their own; other bytes stay.
@@ -177,6 +177,7 @@ def _add_records(
     parts = [(one, one.size, (root / one.name).stat().st_size) for one in known]
     grown = {one.number: one for one, _, _ in parts}
     with index.adding_records():
+        index.remove_pages_of(one.number for one in known if not one.size)
         for segment, one in segments.walk(root, parts):
             if progress:
                 progress(one.length)

@@ -90,14 +90,15 @@ def size_error(path: Path, size: int, known: int) -> TBloomError:
     )
 
 
-def asides(path: Path) -> list[Path]:
-    """Return the files that keep what was cut off a segment, or the segment as it was before it was rewritten."""
-    return sorted(path.parent.glob(f"{path.name.partition('.')[0]}.aside-*"))
+def asides(folder: Path, names: Iterable[str]) -> list[Path]:
+    """Return the files that keep what was cut off these segments, or a segment as it was before it was rewritten."""
+    stems = {name.partition(".")[0] for name in names}
+    return sorted(one for one in folder.glob("*.aside-*") if one.name.partition(".")[0] in stems)
 
 
 def new_aside(path: Path) -> Path:
     """Return the path for another such file."""
-    numbers = [int(aside.suffix.partition("-")[2]) for aside in asides(path)]
+    numbers = [int(aside.suffix.partition("-")[2]) for aside in asides(path.parent, [path.name])]
     return path.with_name(f"{path.name.partition('.')[0]}.aside-{max(numbers, default=0) + 1}")
 
 

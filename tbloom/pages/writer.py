@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -214,7 +215,8 @@ class Writer:
         self._segments.flush()
 
     def _next_sequence(self) -> int:
-        self._sequence += 1
+        # By the clock, because the slice with the highest number may be forgotten, and its segments are imported elsewhere.
+        self._sequence = max(self._sequence + 1, time.time_ns() // 1000)
         return self._sequence
 
     def _put(self, slice: Slice, page: Page, fingerprint: bytes) -> None:

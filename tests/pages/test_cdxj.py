@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import resource
 import subprocess
 import sys
 import urllib.error
@@ -23,8 +24,8 @@ from tbloom.demo import guard
 from tbloom.errors import TBloomError
 from tbloom.pages import Page, PageStore, cdxj
 from tests.helpers.localredis import free_port, wait_until_ready
-from tests.helpers.making import made_once, missing
-from tests.helpers.pagestores import DAY, NOON, files, run_tool
+from tests.helpers.making import Child, made_once, missing
+from tests.helpers.pagestores import DAY, NOON, files, run_tool, url
 
 pytestmark = pytest.mark.usefixtures("clock")
 HTML = (("Content-Type", "text/html; charset=utf-8"),)
@@ -53,11 +54,8 @@ PAGES = [
 
 
 @pytest.mark.parametrize("codec", ["gzip", "identity"])
-def test_each_line_leads_to_a_page(path: Path, codec: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_line_leads_to_a_page(path: Path, codec: str) -> None:
     """Of current pages only: none that was replaced or deleted, though its record is there."""
-    monkeypatch.setattr(
-        cdxj, "_SORTED", 3
-    )  # the lines of a large store are sorted in several files
     with PageStore(path, "d", 3, codec=codec, segment_bytes=1500) as store:
         for address in (*URLS, "http://deleted/"):
             store.put(address, b"old")
@@ -85,6 +83,22 @@ def test_each_line_leads_to_a_page(path: Path, codec: str, monkeypatch: pytest.M
             body = record.content_stream().read()
             found.append((fields["url"], int(fields["status"]), body))
         assert sorted(expected) == sorted(found)
+
+
+def test_more_lines_than_fit_into_memory_are_sorted_in_few_files(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write_index() -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+        with PageStore(path, readonly=True) as store:
+            lines = [*store.cdxj()]
+        assert 4_000 == len(lines)
+        assert sorted(lines) == lines
+
+    monkeypatch.setattr(cdxj, "_SORTED_KB", 1)
+    with PageStore(path) as store:
+        store.put_many(Page(url(number), 200, (), b"", NOON) for number in range(4_000))
+    assert 0 == Child(write_index).wait()
 
 
 def test_pages_compressed_with_zstd_are_left_out(

@@ -6,10 +6,12 @@ import errno
 import gzip
 import os
 import random
+import resource
 import shutil
 import signal
 import sys
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from functools import partial
 from itertools import count, cycle
 from pathlib import Path
@@ -52,6 +54,7 @@ def check(path: Path, **parameters: Any) -> dict[str, bytes]:
     return pages
 
 
+HOUR = timedelta(hours=1)
 BANK, EVIL = "http://bank/", "http://evil/"
 
 
@@ -326,6 +329,27 @@ def test_what_was_kept_aside_leaves_with_its_slice(path: Path, clock: SimpleName
     clock.now += DAY
     PageStore(path).close()
     assert [] == [*path.glob("*.aside-*")] == files(path)
+
+
+def test_many_segments_leave_at_once_though_few_files_may_be_open(
+    path: Path, clock: SimpleNamespace
+) -> None:
+    """After a pause of the crawl, whole periods of hours leave together."""
+
+    def put_again() -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
+        with PageStore(path) as store:
+            store.put(BANK, b"bank")
+
+    with PageStore(path, "h", 300) as store:
+        for _ in range(300):
+            store.put(url(clock.now.timestamp()), b"old")
+            clock.now += HOUR
+    files(path)[0].with_name(files(path)[0].name.replace(".warc.gz", ".aside-1")).touch()
+    clock.now += 300 * HOUR
+    assert 0 == Child(put_again).wait()
+    assert {BANK: b"bank"} == check(path)
+    assert [] == [*path.glob("*.aside-*")]
 
 
 def _put_until_full(store: PageStore, seed: int) -> dict[str, bytes]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import base64
 import bz2
+import errno
 import gzip
 import hashlib
 import lzma
@@ -12,7 +13,9 @@ import multiprocessing
 import os
 import random
 import re
+import resource
 import shutil
+import struct
 import subprocess
 import tarfile
 import tracemalloc
@@ -20,20 +23,22 @@ import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
-from io import BytesIO
+from io import BytesIO, FileIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
+from typing import BinaryIO
 
 import pytest
 from fastwarc.warc import WarcRecord, WarcRecordType
 from warcio.statusandheaders import StatusAndHeaders
 from warcio.warcwriter import WARCWriter
 
-from tbloom.pages import PagesImported, PageStore, export_warc, import_warc
+from tbloom.pages import Page, PagesImported, PageStore, export_warc, import_warc
 from tbloom.pages.members import zstd
 from tests.helpers import website
-from tests.helpers.making import missing
-from tests.helpers.pagestores import CODECS, bodies, files, got, url
+from tests.helpers.making import Child, missing
+from tests.helpers.pagestores import CODECS, DAY, bodies, files, got, url
 
 AT = datetime(2019, 6, 3, 4, 5, 6, tzinfo=UTC)
 INFO = "<urn:uuid:11111111-2222-3333-4444-555555555555>"
@@ -768,6 +773,24 @@ def test_a_wacz_that_was_cut_and_repaired_is_read(store: PageStore, tmp_path: Pa
     assert {"damaged": 1} == done.skipped
 
 
+def test_a_file_of_a_wacz_with_a_wrong_offset_holds_up_no_others(
+    store: PageStore, tmp_path: Path
+) -> None:
+    files = in_zip({"bad.warc": PAGES[0], "good.warc": PLAIN(PAGES[1:])})
+    at, end = files.index(b"PK\x01\x02"), files.index(b"PK\x05\x06")
+    second = files.index(b"PK\x01\x02", at + 1)
+    extra = struct.pack("<HHQ", 1, 8, (1 << 63) - 1)  # ZIP64: the offset that no file has
+    bad = bytearray(files[at:second]) + extra
+    bad[42:46], bad[30:32] = b"\xff" * 4, struct.pack("<H", len(extra))
+    tail = bytearray(files[end:])
+    tail[12:16] = struct.pack("<L", end - at + len(extra))
+    (tmp_path / "crawl.wacz").write_bytes(files[:at] + bad + files[second:end] + tail)
+    done = import_warc(store, tmp_path / "crawl.wacz")
+    assert {url(number) for number in range(1, 6)} == set(store)
+    [where] = done.damaged
+    assert where.startswith(f"{tmp_path / 'crawl.wacz'}: bad.warc: it can't be extracted (")
+
+
 def test_a_wacz_is_not_read_from_a_pipe(store: PageStore) -> None:
     reader, writer = os.pipe()
     os.write(writer, WACZ[:1_000])
@@ -825,12 +848,22 @@ def compressed_anew(segments: list[Path]) -> list[Path]:
     return segments
 
 
-def opened(segments: list[Path]) -> list[BytesIO]:
-    return [BytesIO(path.read_bytes()) for path in segments]
+def opened(segments: list[Path]) -> list[BinaryIO]:
+    return [path.open("rb") for path in segments]
+
+
+def spelled_in_three_ways(segments: list[Path]) -> list[Path]:
+    """The folder as it is, from its parent, and by a link."""
+    own = segments[0].parent
+    (own.parent / "link").symlink_to(own)
+    folders = own, own / ".." / own.name, own.parent / "link"
+    return [folders[number % 3] / path.name for number, path in enumerate(segments)]
 
 
 @pytest.mark.parametrize("codec", CODECS)
-@pytest.mark.parametrize("given", [list, reversed, in_a_wacz, compressed_anew, opened])
+@pytest.mark.parametrize(
+    "given", [list, reversed, in_a_wacz, compressed_anew, opened, spelled_in_three_ways]
+)
 def test_segments_bring_back_nothing_that_is_deleted_or_replaced(
     store: PageStore, tmp_path: Path, codec: str, given: Callable[[list[Path]], Iterable[Path]]
 ) -> None:
@@ -842,15 +875,67 @@ def test_segments_bring_back_nothing_that_is_deleted_or_replaced(
     assert (3, 4, ()) == (done.stored, done.skipped["replaced or deleted"], done.damaged)
 
 
+@pytest.mark.parametrize("given", [list, opened])
 def test_segments_of_two_stores_do_not_hide_each_others_pages(
-    store: PageStore, tmp_path: Path
+    store: PageStore, tmp_path: Path, given: Callable[[list[Path]], Iterable[Path]]
 ) -> None:
     """Those in one folder are one store's; what stands in other folders is not looked at."""
-    segments, expected = segments_of(tmp_path / "own")
     with PageStore(tmp_path / "other") as other:
         other.put(url("deleted"), b"other", at=AT)
-    import_warc(store, *segments, *files(tmp_path / "other"))
+    segments, expected = segments_of(tmp_path / "own")
+    import_warc(store, *given([*segments, *files(tmp_path / "other")]))
     assert {**expected, url("deleted"): b"other"} == bodies(store)
+
+
+def test_archived_segments_of_one_store_bring_back_no_old_page(
+    store: PageStore, tmp_path: Path, clock: SimpleNamespace
+) -> None:
+    """Though the slice with the highest sequence number was forgotten before the new page was put."""
+    own, archive = tmp_path / "own", tmp_path / "archive"
+    archive.mkdir()
+    for body in (b"old", b"new"):
+        with PageStore(own, "d", 2) as old:
+            for number in range(9) if body == b"old" else [8]:
+                old.put(url(number), body)
+        for segment in files(own):
+            shutil.copy(segment, archive)
+        clock.now += 3 * DAY
+        PageStore(own).close()
+    import_warc(store, *files(archive))
+    assert b"new" == bodies(store)[url(8)]
+
+
+def test_segments_without_a_path_do_not_hide_each_others_pages(
+    store: PageStore, tmp_path: Path
+) -> None:
+    """What has no folder stands alone."""
+    for name in ("one", "two"):
+        with PageStore(tmp_path / name) as each:
+            each.put(url(name), name.encode())
+            if name == "two":
+                each.put(url("one"), b"by two")
+    given = [
+        BytesIO(path.read_bytes()) for name in ("one", "two") for path in files(tmp_path / name)
+    ]
+    done = import_warc(store, *given)
+    assert ({url("one"), url("two")}, {"warcinfo": 2}) == (set(store), done.skipped)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_page_that_one_with_a_long_head_replaces_is_not_stored(
+    store: PageStore, tmp_path: Path, codec: str
+) -> None:
+    """Though the later one is too long to be stored, too; nor is a page whose deletion is longer than the limit."""
+    with PageStore(tmp_path / "own", codec=codec) as own:
+        own.put("http://a/", b"first")
+        own.put("http://a/", b"second", fields={"X-Long": "y" * 70_000})
+        own.put("http://b/", b"first", key=b"key")
+        own.put("http://b/" + "b" * 70_000, b"second", key=b"key")
+        own.put("http://c/", b"first")
+        own.delete("http://c/")
+    for max_head in (1 << 18, *range(800, 4_000, 100)):
+        import_warc(store, *files(tmp_path / "own"), max_head=max_head)
+        assert {} == bodies(store)
 
 
 def test_a_deletion_in_a_later_import_is_not_known(store: PageStore, tmp_path: Path) -> None:
@@ -872,6 +957,68 @@ def test_segments_are_not_read_from_a_pipe(store: PageStore, tmp_path: Path) -> 
             done = import_warc(store, file)
         assert (stored, 1 if not stored else 0) == (done.stored, len(done.damaged))
         assert stored or "a segment of a page store, which is read twice: give its path" in done.damaged[0]  # fmt: skip
+
+
+def test_one_segment_from_a_pipe_is_one_unreadable_file(store: PageStore, tmp_path: Path) -> None:
+    with PageStore(tmp_path / "own") as own:
+        own.put_many(Page(url(number), 200, (), b"", AT) for number in range(3))
+    os.mkfifo(tmp_path / "pipe")
+    with Child(lambda: (tmp_path / "pipe").write_bytes(files(tmp_path / "own")[0].read_bytes())):
+        done = import_warc(store, tmp_path / "pipe")
+    assert (0, 1) == (done.stored, done.skipped["unreadable file"])
+    assert "damaged" not in done.skipped
+    [where] = done.damaged
+    assert re.fullmatch(r".*/pipe: it is a segment .* read twice: give its path", where)
+
+
+def test_a_pipe_beside_segments_holds_up_none(store: PageStore, tmp_path: Path) -> None:
+    segments, expected = segments_of(tmp_path / "own")
+    os.mkfifo(tmp_path / "own" / "pipe")
+    with Child(lambda: (tmp_path / "own" / "pipe").write_bytes(response(url("piped"), b"piped"))):
+        done = import_warc(store, *segments, tmp_path / "own" / "pipe")
+    assert {**expected, url("piped"): b"piped"} == bodies(store)
+    assert () == done.damaged
+
+
+class Unreadable(FileIO):
+    """A file on a disk that fails after its first bytes."""
+
+    def readinto(self, buffer: memoryview) -> int | None:  # type: ignore[override]
+        if self.tell() >= 1 << 13:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return super().readinto(buffer[: 1 << 13])
+
+
+def test_a_segment_that_can_t_be_read_on_holds_up_no_others(
+    store: PageStore, tmp_path: Path
+) -> None:
+    with PageStore(tmp_path / "own", segment_bytes=1) as own:
+        own.put(url("good"), b"good")
+        own.put(url("bad"), random.Random(5).randbytes(100_000))
+    good, bad = files(tmp_path / "own")
+    done = import_warc(store, good, Unreadable(bad))
+    assert {url("good"): b"good"} == bodies(store)
+    assert (f"{bad}: Input/output error",) == done.damaged
+
+
+def test_a_full_disk_for_the_temporary_index_of_segments_is_an_error(
+    store: PageStore, tmp_path: Path
+) -> None:
+    """Its error is not taken for that of a file."""
+    deletions = (
+        record("metadata", "", b"", X_Tbloom_Sequence="1", X_Tbloom_Deleted=f"{number:04000x}")
+        for number in range(4_000)
+    )
+    (tmp_path / "own.warc").write_bytes(
+        PLAIN([*deletions, response(url("a"), b"", X_Tbloom_Sequence="1")])
+    )
+
+    def import_on_a_full_disk() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+        with pytest.raises(OSError, match="a temporary file can't be written"):
+            import_warc(store, tmp_path / "own.warc")
+
+    assert 0 == Child(import_on_a_full_disk).wait()
 
 
 def exported(path: Path) -> bytes:
@@ -903,6 +1050,28 @@ def test_a_small_file_of_much_takes_little_memory(store: PageStore, what: str) -
     tracemalloc.start()
     assert expected == import_warc(store, file, max_body=1 << 20)
     assert tracemalloc.get_traced_memory()[1] < most
+    tracemalloc.stop()
+
+
+@pytest.mark.timeout(60)  # it was several minutes
+def test_a_long_first_line_is_recognized_by_its_start(store: PageStore) -> None:
+    """A pattern for the lines of a CDX index would search it once for each of its bytes."""
+    lines = [gzip.compress(b")/" * (2 << 20)) for _ in range(40)]
+    file = in_zip({f"{number}.warc.gz": line for number, line in enumerate(lines)})
+    assert {"unreadable file": 40} == import_warc(store, BytesIO(file)).skipped
+
+
+@pytest.mark.parametrize("blank", [b"\r\n", b"\n"])
+@pytest.mark.parametrize("is_first", [True, False])
+def test_many_empty_lines_take_little_memory(
+    store: PageStore, blank: bytes, *, is_first: bool
+) -> None:
+    """Before the first record, and between two."""
+    lines = blank * (1 << 18)
+    file = BytesIO(ONE_GZIP([lines, *PAGES] if is_first else [PAGES[0], lines, *PAGES[1:]]))
+    tracemalloc.start()
+    assert 6 == import_warc(store, file).stored
+    assert tracemalloc.get_traced_memory()[1] < 2 << 20
     tracemalloc.stop()
 
 

@@ -292,6 +292,39 @@ def test_the_index_of_a_window_does_not_grow(path: Path, clock: SimpleNamespace)
     assert 1000 <= _rows(path) < 3000
 
 
+def test_pages_put_again_and_again_let_others_leave_the_index(
+    path: Path, clock: SimpleNamespace
+) -> None:
+    """Whatever their digests are."""
+    with PageStore(path, "d", 2, codec="identity") as store:
+        store.put_many(Page(f"{URL}{number}", 200, (), b"", clock.now) for number in range(3000))
+        clock.now += 2 * DAY
+        for _ in range(3000):
+            store.put(URL, b"")
+        assert [URL] == [*store]
+    assert _rows(path) < 1000
+
+
+def test_a_segment_put_back_while_the_clock_is_set_back_has_its_pages(
+    path: Path, clock: SimpleNamespace
+) -> None:
+    """The rows of its pages are still in the index."""
+    pages = {f"{URL}/{number}" for number in range(5)}
+    with PageStore(path, "d", 2) as store:
+        store.put_many(Page(url, 200, (), b"", clock.now) for url in pages)
+    [segment] = path.glob("*.warc.gz")
+    data = segment.read_bytes()
+    clock.now += 2 * DAY
+    PageStore(path).close()
+    segment.write_bytes(data)
+    clock.now -= 2 * DAY
+    with PageStore(path) as store:
+        assert pages == {*store}
+        assert (5, ()) == (len(store), store.verify().problems)
+        assert store.delete(f"{URL}/0")
+        assert 4 == len(store)
+
+
 def test_a_forgotten_page_is_not_another_one(path: Path, clock: SimpleNamespace) -> None:
     """Though all its slices have left, and the store was closed: no segment gets the number of an earlier one."""
     with PageStore(path, "d", 2) as store:

@@ -21,6 +21,8 @@ from tbloom.pages.writer import batches
 _Put = Callable[[list[Page]], Counter[str]]
 #: The default limits of bodies and HTTP headers (bytes). WARC headers may have a quarter of the latter.
 MAX_BODY, MAX_HEAD = 1 << 27, 1 << 18
+#: The kind of a page of a store that a later change has replaced or deleted.
+OUTDATED = "replaced or deleted"
 #: How many pages are remembered for revisits, and how long digest and URL of each may be.
 _REFERENCES, _REFERENCE = 50_000, 1_000
 
@@ -57,7 +59,8 @@ def import_warc(
     member, zstd frame or line that begins a record. The result lists these places, and the sources that can't be read;
     the others are imported.
 
-    Sources in one folder may be segments of a page store. A page that one of them replaces or deletes is not stored.
+    Sources in one folder may be segments of a page store. A page that one of them replaces or deletes is not stored. Of an
+    opened file, the folder is known if its ``name`` is a path.
 
     :param sources: paths, or binary files open to read: WARC files (plain, or compressed with gzip or zstd) and WACZ files; or
         the folders of other stores.
@@ -69,9 +72,9 @@ def import_warc(
     :raises OSError: if the disk is full.
     """
     limits = _limits(max_body=max_body, max_head=max_head)
-    folders = defaultdict[Path | None, Folder](Folder)
+    folders = defaultdict[Path | Source, Folder](Folder)
     for source in (given := [Source(one, limits) for one in sources]):
-        source.folder = folders[source.parent]
+        source.folder = folders[source.parent or source]
         source.folder.sources.append(source)
     counts, collector = Counter[str](), _Collector(store, progress or (lambda _: None))
     for source in given:
@@ -106,6 +109,13 @@ class _Collector:
             if source.bytes_read > reported:
                 self._progress(source.bytes_read - reported)
                 reported = source.bytes_read
+            # Here, because the source takes an OSError for one of its file.
+            if (
+                isinstance(one, Response)
+                and one.change
+                and source.folder.newest.has_later(one.change)
+            ):
+                one = Skipped(OUTDATED)  # noqa: PLW2901
             if one.where:
                 self.places.append(one.where)
             if isinstance(one, Skipped):

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 
 from tbloom.pages import record
+from tbloom.pages.database import temporary_errors
 from tbloom.pages.exchange.responses import Fields
 from tbloom.pages.exchange.stream import Records
 from tbloom.pages.members import Damaged
@@ -40,16 +42,19 @@ class Newest:
     """The last change of each address, in a temporary file if there are many."""
 
     def __init__(self, files: Iterable[Records]) -> None:
-        """Read the fields of all records of the files, but no bodies."""
+        """Read the fields of all records of the files, but no bodies. Raise OSError if there is no room for the changes."""
         self._found = sqlite3.connect("")
-        self._found.execute(_CREATE)
-        for records in files:
-            self._found.executemany(_PUT, _changes(records))
+        with temporary_errors():
+            self._found.execute(_CREATE)
+            for records in files:
+                with suppress(OSError):  # the file is named when its turn comes
+                    self._found.executemany(_PUT, _changes(records))
 
     def has_later(self, change: Change) -> bool:
         """Return True if the address has a later change."""
         address, number = change
-        found = self._found.execute(_FIND, [address]).fetchone()
+        with temporary_errors():
+            found = self._found.execute(_FIND, [address]).fetchone()
         return found is not None and found[0] > number
 
 

@@ -70,6 +70,8 @@ class Response(NamedTuple):
     refers_to: str | None = None
     #: Of a page that was repaired: the file, the offset, and what was wrong.
     where: str = ""
+    #: Of a page in a segment of a store: the fingerprint of its address, and the sequence number of its put.
+    change: tuple[bytes, int] | None = None
 
 
 class Limits(NamedTuple):

@@ -31,8 +31,6 @@ from tbloom.pages.sync import PageStore
 
 #: The kind of a source that can't be read.
 UNREADABLE = "unreadable file"
-#: The kind of a page of a store that a later change has replaced or deleted.
-OUTDATED = "replaced or deleted"
 _OURS = f"software: {record.SOFTWARE}".encode()
 #: The longest warcinfo that is read.
 _MAX_INFO = 1 << 16
@@ -60,7 +58,7 @@ class Folder:
 
     @cached_property
     def newest(self) -> Newest:
-        """The last change of each address in the segments. Raises Damaged if a segment can't be read twice."""
+        """The last change of each address in the segments. Raises OSError if there is no room for it."""
         return Newest(records for source in self.sources for records in source.reread())
 
 
@@ -78,8 +76,13 @@ class Source:
         else:
             self._file, self._name = given, str(getattr(given, "name", "the file"))
             self._begin = given.tell() if given.seekable() else None
-        #: The folder that it is in; None for files that the caller has opened.
-        self.parent: Path | None = self._path.absolute().parent if self._path else None
+        #: The folder that it is in; None for an opened file whose name is no path, such as ``<stdin>``.
+        self.parent: Path | None = None
+        path: object = self._path or getattr(given, "name", None)
+        if isinstance(path, str | bytes | os.PathLike):
+            path = Path(os.fsdecode(path))
+            if path == self._path or path.exists():
+                self.parent = Path(os.path.realpath(path.parent))
         self.folder = Folder()
 
     def __iter__(self) -> Iterator[Response | Skipped]:
@@ -92,14 +95,17 @@ class Source:
         except (OSError, TBloomError, Damaged) as error:
             yield self._unreadable(self._name, error)
 
+    @property
+    def _is_pipe(self) -> bool:
+        """Return True if it can be read only once."""
+        if self._file:
+            return self._begin is None
+        return self._path is not None and not self._path.is_file()
+
     def reread(self) -> Iterator[Records]:
-        """Yield the records of its files, to read them an additional time. Raise Damaged if they can be read only once."""
-        if self._path and (self._path.is_dir() or not self._path.exists()):
+        """Yield the records of its files, to read them an additional time, if they can be read twice."""
+        if self._is_pipe:
             return
-        if (self._path and not self._path.is_file()) or (self._file and self._begin is None):
-            raise Damaged(
-                f"{self._name} is a segment of a page store, which is read twice: give its path"
-            )
         at = self._file.tell() if self._file else 0
         if self._file:
             self._file.seek(self._begin or 0)
@@ -146,7 +152,7 @@ class Source:
                     yield self._unreadable(name, formats.BROTLI if is_brotli else error)
                     continue
                 damaged = 0
-                for found in _Reader(name, records, self._limits, self.folder).pages():
+                for found in _Reader(name, records, self._limits, is_pipe=self._is_pipe).pages():
                     yield found
                     damaged += isinstance(found, Skipped) and found.kind == DAMAGED
                     if self._path and file.seekable():
@@ -174,9 +180,9 @@ class Source:
 class _Reader:
     """Reads the pages of one WARC file."""
 
-    def __init__(self, name: str, records: Records, limits: Limits, folder: Folder) -> None:
+    def __init__(self, name: str, records: Records, limits: Limits, *, is_pipe: bool) -> None:
         self._name, self._records, self._limits = name, records, limits
-        self._folder = folder
+        self._is_pipe = is_pipe
         #: True: tbloom wrote the records.
         self._is_ours = False
         #: The last requests: the IDs of each and of its response, and True for a GET.
@@ -252,8 +258,9 @@ class _Reader:
     def _page(self, fields: Fields, block: bytes, end: bytes = record.END) -> Response | Skipped:
         """Return the page of a record, or why there is none. The next record can be read either way."""
         is_ours = self._is_ours or bool(fields.get(record.SEQUENCE))
-        if (change := change_of(fields)) and self._folder.newest.has_later(change):
-            return Skipped(OUTDATED)
+        change = change_of(fields)
+        if change and self._is_pipe:
+            raise TBloomError("it is a segment of a page store, which is read twice: give its path")
         try:
             given, block = len(block), responses.whole(fields, block, end)
             page = responses.page_of(fields, block, self._limits, is_ours=is_ours)
@@ -267,4 +274,6 @@ class _Reader:
                 f"its Content-Length is {over} too long; the page is stored"
             ).where
         digest = fields.get("WARC-Payload-Digest")
-        return Response(page, digest, fields.refers_to if fields.is_revisit else None, where)
+        return Response(
+            page, digest, fields.refers_to if fields.is_revisit else None, where, change
+        )

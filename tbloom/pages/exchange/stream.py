@@ -22,8 +22,11 @@ _DICTIONARY, _MAX_DICTIONARY = b"\x5d\x2a\x4d\x18", 1 << 24
 _WARC, _BLANK = b"WARC/", (b"\r\n", b"\n", b"\r")
 #: The first line of a record after damage, or where fields should be. Other bytes may precede it in its line.
 _BEGINS = re.compile(rb"WARC/\d\.\d+[ \t]*\r?\n")
-_LENGTH = b"content-length:"
+#: The fields that are kept of a long head: where the record ends, and which page of a store it replaces or deletes.
+_KEPT = (b"content-length:", b"x-tbloom-")
 _PIECE = 1 << 20
+#: So many empty lines behind a record are kept with it, to be read again if its length is wrong.
+_EMPTY_LINES = 1 << 12
 #: The length of a member's start.
 _MAGIC_BYTES = 4
 #: So many compressed bytes are read at once, and searched for the next member after damage.
@@ -233,6 +236,7 @@ class Records:
         try:
             self._next_line()
             while self._line in _BLANK:
+                self._set_mark()
                 self._next_line()
             why = (
                 formats.recognize_within(self._line, compression.program)
@@ -267,7 +271,7 @@ class Records:
     def head(self) -> bytes | None:
         """Return the first line and the fields of the next record; None at the end.
 
-        Of a head that is longer than ``max_head``, return its beginning and the Content-Length.
+        Of a head that is longer than ``max_head``, return its beginning and the fields in ``_KEPT``.
         """
         self._begin, self.is_long = self._offset - len(self._line), False
         self._set_mark()
@@ -279,7 +283,7 @@ class Records:
                 raise Damaged("another record begins in its fields")
             size += len(self._line)
             self.is_long = size > self._max_head
-            if not self.is_long or self._line[: len(_LENGTH)].lower() == _LENGTH:
+            if not self.is_long or self._line[: len(_KEPT[0])].lower().startswith(_KEPT):
                 lines.append(self._line)
             if size > MAX_HEAD:
                 raise Damaged("its fields have no end")
@@ -309,10 +313,12 @@ class Records:
 
     def end(self) -> bytes:
         """Return the empty lines that end a record. Raise Damaged if no record follows, or a checksum is wrong."""
-        end = b""
+        end, lines = b"", 0
         self._next_line()
         while self._line in _BLANK:
-            end = (end + self._line)[: len(END)]
+            end, lines = (end + self._line)[: len(END)], lines + 1
+            if lines % _EMPTY_LINES == 0:
+                self._set_mark()
             self._next_line()
         if self._line and not self._line.startswith(_WARC):
             why = "no record follows where it should end"

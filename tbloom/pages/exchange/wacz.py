@@ -78,5 +78,5 @@ def members(file: BinaryIO) -> Iterator[Member | tuple[str, str]]:
             continue
         try:
             yield Member(archive, info)
-        except _ERRORS as error:
+        except (*_ERRORS, OSError) as error:  # OSError: no file has this offset
             yield info.filename, f"it can't be extracted ({error}): {_REPAIR}"
