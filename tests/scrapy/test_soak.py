@@ -10,7 +10,7 @@ from tests.helpers.account import FULL
 from tests.helpers.making import needed
 from tests.scrapy.soak import soak
 
-MINUTES, CRAWLERS = (5.0, 20) if FULL else (0.5, 6)
+MINUTES, CRAWLERS = (3.0, 12) if FULL else (0.5, 6)
 
 
 @pytest.mark.check
