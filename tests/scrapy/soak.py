@@ -47,10 +47,10 @@ PAGES, CHILDREN, OTHERS = 1500, 5, 10
 CALM = 6.0
 #: Seconds for which the server is away: so short that calls only wait for it, or so long that crawls end. Sessions outlive both.
 SHORT, LONG = (0.2, 3.0), (12.0, 18.0)
-RETRY_FOR, SESSION_TTL = 10, 40
-#: A round that stores no page for so long (s) does not end. Dead sessions are found after SESSION_TTL, and a suspected page is tried
+RETRY_FOR, SESSION_TTL = 10, 60
+#: A round in which no page is stored for so long (s) is given up. Dead sessions are found after SESSION_TTL, and a suspected page is tried
 #: when the others are done.
-PATIENCE = 20 * SESSION_TTL
+PATIENCE = 10 * SESSION_TTL
 CAPACITY = {"capacity": 100_000, "error_rate": 1e-9}
 SHARED = {"SCHEDULER": "scrapy_redis.scheduler.Scheduler", "SCHEDULER_PERSIST": True}
 
@@ -61,10 +61,8 @@ class Site(Handler):
     def get(self) -> None:
         number = int(self.path[1:])
         fate = random.Random(f"{self.server.seed} {number}")
-        kind, times = (
-            fate.random(),
-            fate.randint(1, 4),
-        )  # of four, three belong to one crawl, which tries again twice
+        # A crawl tries a page three times, so that some fail in two crawls.
+        kind, times = fate.random(), fate.randint(1, 4)
         with self.server.guard:
             self.server.asked[number] += 1
             is_early = self.server.asked[number] <= times
@@ -158,8 +156,9 @@ class Round:
         self._ends = dict[int, str | None]()
         #: How many more times each page may be stored than once.
         self._allowed = Counter[int]()
-        #: When the filter was looked into after the last outage.
+        #: When the filter was looked into after the last long outage, and the crawlers that it met.
         self._looked = 0.0
+        self._met_outage = set[int]()
         self.faults = Counter[str]()
 
     def start(self) -> None:
@@ -192,9 +191,9 @@ class Round:
                 del self._crawlers[number]
                 if end is None:  # it was stopped before it could take the signal
                     self._allow(self.stored(number))
-                elif end.startswith(
-                    "tbloom_error"
-                ):  # what ended after the outage is not marked either
+                elif end.startswith("tbloom_error") or (
+                    end.startswith("shutdown") and number in self._met_outage
+                ):  # what it has stored since then may be unmarked, too
                     self._allowed.update(
                         {one.page for one in self.stored(number) if one.at > self._looked}
                     )
@@ -243,11 +242,17 @@ class Round:
                 self._server.process.send_signal(signal.SIGCONT)
             if seconds > RETRY_FOR:
                 self._looked = time.time()
+                self._met_outage |= self._crawlers.keys()
                 self._allow(self.stored())
 
     def _allow(self, stored: list[Stored]) -> None:
         """Allow these pages once more, if they are not marked."""
         self._allowed.update(self._unmarked({one.page for one in stored}))
+
+    def is_complete(self) -> bool:
+        """Whether each page is stored and marked. What a killed crawler has stored is marked once another one has done it again."""
+        pages = {one.page for one in self.stored()}
+        return len(pages) == PAGES - 1 and not self._unmarked(pages)
 
     def _unmarked(self, wanted: set[int]) -> list[int]:
         pages = sorted(wanted)
@@ -300,7 +305,7 @@ def play(
         try:
             most, changed = 0, time.monotonic()
             next_fault = changed + dice.uniform(2, CALM)
-            while most < PAGES - 1:
+            while not round_.is_complete():
                 round_.replace_ended(crawlers)
                 time.sleep(0.2)
                 now, number = time.monotonic(), len({one.page for one in round_.stored()})
