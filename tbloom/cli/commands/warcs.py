@@ -6,7 +6,7 @@ import sys
 from collections import Counter
 from contextlib import ExitStack
 from datetime import datetime
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -73,17 +73,14 @@ def import_pages(
     return 1 if done.damaged else 0
 
 
+#: The file that a command writes.
+_target = partial(click.option, "-o", "--output", "target", type=click.Path(), required=True)
+
+
 @click.command(cls=Command, example="tbloom pages export pages -o june.warc.gz --since 2026-06-01")
 @pagetext.path_argument
 @click.argument("names", metavar="[URL]...", nargs=-1)
-@click.option(
-    "-o",
-    "--output",
-    "target",
-    type=click.Path(),
-    required=True,
-    help="the WARC file, with zstd if its name is FILE.warc.zst; -: standard output",
-)
+@_target(help="the WARC file, with zstd if its name is FILE.warc.zst; -: standard output")
 @click.option("--since", type=numbers.time, help="only pages fetched then or later")
 @click.option("--until", type=numbers.time, help="only pages fetched before")
 @options.quiet
@@ -123,14 +120,7 @@ def export(
 
 @click.command(cls=Command, example="tbloom pages cdxj pages -o pages.cdxj")
 @pagetext.path_argument
-@click.option(
-    "-o",
-    "--output",
-    "target",
-    type=click.Path(),
-    required=True,
-    help="the CDXJ file; -: standard output",
-)
+@_target(help="the CDXJ file; -: standard output")
 @options.quiet
 def cdxj(*, path: str, target: str) -> None:
     """Write a CDXJ index of the WARC files for pywb.
