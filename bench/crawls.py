@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from operator import itemgetter
 from pathlib import Path
+from statistics import mean
 from typing import TYPE_CHECKING, Any
 
 from scrapy import Request, Spider
@@ -135,7 +137,9 @@ class Pages(Spider):
 
 
 def crawl(job: dict[str, Any]) -> Figures:
-    """Crawl in this process, and return the figures."""
+    """Crawl in this process, on the job's core if it names one, and return the figures."""
+    if "core" in job:
+        os.sched_setaffinity(0, {job["core"]})
     settings = {
         "LOG_LEVEL": "ERROR",
         "LOG_VERSIONS": [],
@@ -176,47 +180,78 @@ async def _serve(pages: int) -> None:
 
 
 def measure(
-    server: Server, *, pages: int = 3000, rounds: int = 5, requests: int = 30_000
+    server: Server, *, pages: int = 3000, rounds: int = 3, requests: int = 30_000
 ) -> list[Table]:
     """Return what crawls cost, what they cost while ``requests`` wait, and how fast they are with a distant Redis."""
-    few = rounds // 2 + 1
-    near = _figures(server, server.url, WAYS, pages, rounds)
-    waiting = _figures(server, server.url, WAYS, pages // 3, few, queued=requests)
+    near = _by_turns(server, server.url, WAYS, pages, rounds)
+    costs = _costs("crawls", near, _beside(server, pages, rounds))
+    third = pages // 3
+    waiting = _by_turns(server, server.url, WAYS, third, rounds, queued=requests)
+    queued = _costs("crawls-queued", waiting, _beside(server, third, rounds, queued=requests))
     with delayed(server.port, AWAY / 2) as url:
-        far = _figures(server, url, WAYS, pages, few)
+        far = _by_turns(server, url, WAYS, pages, rounds)
         # Fewer pages, because a call for each link is slow.
-        far |= _figures(server, url, PER_LINK, pages // 30, 1)
-    near |= _figures(server, server.url, PER_LINK, pages // 3, few)
-    return [_costs("crawls", near), _costs("crawls-queued", waiting), _away(near, far)]
+        far |= _by_turns(server, url, PER_LINK, pages // 30, 1)
+    near |= _by_turns(server, server.url, PER_LINK, third, rounds)
+    return [costs, queued, _away(near, far)]
 
 
-def _figures(
+def _by_turns(
     server: Server, url: str, ways: dict[str, Any], pages: int, rounds: int, *, queued: int = 0
 ) -> dict[str, Figures]:
-    """Return the crawl with the least processor time of each way. The ways, which are settings, take turns.
-
-    Other work of the machine only adds to it, as Python's ``timeit`` says: up to a half on a virtual machine.
-    """
+    """Return the fastest crawl of each way. The ways, which are settings, take turns."""
     found: dict[str, list[Figures]] = {way: [] for way in ways}
     with site(queued + LINKS if queued else pages) as address:
         arguments = {"site": address, "pages": pages, "queued": queued}
         for number in shown(range(rounds), f"crawls of {pages} pages"):
             for way in [*ways] if number % 2 else reversed(ways):
                 job = {"settings": {"REDIS_URL": url, **ways[way]}, "arguments": arguments}
-                command = [sys.executable, "-m", "bench.crawls", "crawl", json.dumps(job)]
-                done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-                found[way].append(json.loads(done.stdout))
-                assert not found[way][-1]["errors"], f"{way}: the log has errors"
+                found[way].append(_figures(way, _started(job)))
                 server.empty()
-    return {way: min(crawls, key=itemgetter("cpu")) for way, crawls in found.items()}
+    return {way: max(crawls, key=itemgetter("rate")) for way, crawls in found.items()}
 
 
-def _costs(name: str, figures: dict[str, Figures]) -> Table:
+def _beside(server: Server, pages: int, rounds: int, *, queued: int = 0) -> dict[str, float]:
+    """Return the processor time of each way (ms a page). The crawls run at the same time on one core.
+
+    On a virtual machine, the speed of a core changes by a half within a minute: this way it changes for all of them.
+    """
+    spent: dict[str, list[float]] = {way: [] for way in WAYS}
+    core = min(os.sched_getaffinity(0))
+    with site(queued + LINKS if queued else pages) as address:
+        arguments = {"site": address, "pages": pages, "queued": queued}
+        for _ in shown(range(rounds), f"crawls of {pages} pages beside each other"):
+            crawls = {}
+            for way, given in WAYS.items():
+                settings = {"REDIS_URL": server.url, **given, "TBLOOM_KEY": f"crawls:{way}"}
+                job = {"settings": settings, "arguments": arguments, "core": core}
+                crawls[way] = _started(job)
+            for way, crawling in crawls.items():
+                spent[way].append(_figures(way, crawling)["cpu"])
+            server.empty()
+    return {way: mean(times) for way, times in spent.items()}
+
+
+def _started(job: dict[str, Any]) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "bench.crawls", "crawl", json.dumps(job)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def _figures(way: str, crawling: subprocess.Popen[str]) -> Figures:
+    with crawling:
+        printed, _ = crawling.communicate()
+    assert not crawling.returncode, f"{way}: the crawl failed"
+    figures: Figures = json.loads(printed)
+    assert not figures["errors"], f"{way}: the log has errors"
+    return figures
+
+
+def _costs(name: str, figures: dict[str, Figures], spent: dict[str, float]) -> Table:
     columns = {"": "", "CPU ms a page": ".2f", "x": ".2f", "memory MB": ".0f"}
-    rows, own = [], figures[OWN]
-    for way in WAYS:
-        of = figures[way]
-        rows.append([way, of["cpu"], of["cpu"] / own["cpu"], of["memory"], of["stall"]])
+    rows = [
+        [way, cpu, cpu / spent[OWN], figures[way]["memory"], figures[way]["stall"]]
+        for way, cpu in spent.items()
+    ]
     return Table(name, {**columns, "stall ms": ".0f"}, rows)
 
 
