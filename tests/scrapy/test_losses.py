@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +124,19 @@ def test_a_page_costs_few_round_trips(crawl: Any, url: str, mark: str) -> None:
     assert 10 == result["stats"]["bloomfilter/filtered"]
     print(len(calls), "script calls")
     assert len(calls) < (30 if mark == "scheduled" else 130)
+
+
+@pytest.mark.check
+def test_a_crawl_that_waits_for_another_asks_seldom(crawl: Any, url: str, name: str) -> None:
+    """It waits for a heartbeat, which comes every 15 s."""
+    calls: list[int] = []
+    with TimeBloom.from_url(url, name, capacity=1000) as other, Proxy(url, calls.append) as proxy:
+        other.claim("an item")
+        time.sleep(2)  # the first heartbeat comes soon
+        result = crawl("outcomes", {**DONE, "REDIS_URL": proxy.url})
+    assert "waiting up to 60 s for other crawlers (1)" in result["log"]
+    print(len(calls), "script calls")
+    assert len(calls) < 20
 
 
 @MARKS

@@ -23,7 +23,8 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 #: Number of requests that one search takes over, and time from search to search (seconds).
 _BATCH, _SEARCH_SECONDS = 100, 10.0
-#: An idle crawl that waits for other crawlers looks again after this time (seconds).
+#: An idle crawl that waits for other crawlers looks again after this time (seconds). Each further pause is twice as long, up to a third of
+#: the time between two heartbeats.
 _WAIT_SECONDS = 0.5
 #: So often a page that kills its crawlers is taken over.
 _MAX_TAKE_OVERS = 3
@@ -62,6 +63,7 @@ class TakeOver:
         self._finished_at = -1
         #: The sessions without a heartbeat since this crawl became idle, and when each expires.
         self._silent: dict[str, int] | None = None
+        self._pause = _WAIT_SECONDS
 
     def begin(self) -> None:
         """Take over the pages that earlier crawls have left."""
@@ -109,7 +111,7 @@ class TakeOver:
         return seen.look_around(_BATCH, prefix)
 
     def _found(self, kind: str, searched: Future[tuple[dict[str, int], list[str]]]) -> None:
-        pause, then = _WAIT_SECONDS if kind == _IDLE else 0.0, ""  # after an error too
+        pause, then = self._pause if kind == _IDLE else 0.0, ""  # after an error too
         with self._crawl.logging_errors("searched for"):
             others, notes = searched.result()
             self._take(notes, kind)
@@ -117,11 +119,14 @@ class TakeOver:
                 self._may_find_left = len(notes) == _BATCH
                 then = LEFT if self._may_find_left else RUNNING
             if notes:
-                self._silent, pause = None, 0.0
+                self._silent, self._pause, pause = None, _WAIT_SECONDS, 0.0
             elif kind == _IDLE:
                 self._wait_for(others)
-                if not self._silent:
-                    self._finished_at, pause = self.moves, 0.0
+                if self._silent:
+                    longest = max(_WAIT_SECONDS, self._seen.session_ttl / 12)
+                    self._pause = min(2 * self._pause, longest)
+                else:
+                    self._finished_at, self._pause, pause = self.moves, _WAIT_SECONDS, 0.0
         # Meanwhile, nothing is searched for, however often the engine asks.
         call_later(pause, self._go_on, then)
 
