@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[1]
 #: Files from outside this folder, and their names on the site.
 PROJECT = {
-    "README.md": "readme.md",
+    "README.md": "index.md",
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
     "SECURITY.md": "security.md",
@@ -90,7 +90,7 @@ def _of_words(match: re.Match[str]) -> str:
 
 
 def _both_pictures(match: re.Match[str]) -> str:
-    dark, light = re.findall(r'src(?:set)?="docs/([^"]+)"', match[0])
+    dark, light = re.findall(r'src(?:set)?="(?:docs/)?([^"]+)"', match[0])
     return f'<img src="{light}#only-light" {"".join(re.findall("alt=.*>", match[0]))}<img src="{dark}#only-dark" alt="">'
 
 
