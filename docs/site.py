@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import posixpath
 import re
+from importlib.metadata import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,6 +38,12 @@ PROJECT |= {
         *ROOT.glob("examples/*.py"),
     )
 }
+
+
+def on_config(config: MkDocsConfig) -> None:
+    """Link to the source, once setup.cfg has its address (``project_urls``)."""
+    urls = metadata("tbloom").get_all("Project-URL") or []
+    config.repo_url = dict(url.split(", ", 1) for url in urls).get("Source")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> None:
