@@ -1,4 +1,4 @@
-"""The table of README.md and docs/comparison.md, from the tables of two sections."""
+"""Tables for readers in a hurry, each made from other tables: of crawls (README.md), and of single calls."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bench.contest import ADD, ADD_MANY, BATCH, SADD, SADD_MANY, SET
+from bench.fleet import CLASS, DONE, SCHEDULED, SCRAPY_REDIS, WITH_QUEUE
 from bench.tables import Table
 
 _PLUGIN, _ONE, _SEVEN = (
@@ -24,7 +25,37 @@ PEERS = {
 }
 
 
-def table(measured: Mapping[str, Table]) -> Table:
+#: The first cell of each way to crawl, and that of its row in the tables of the fleet.
+CRAWLS = {
+    SCRAPY_REDIS: SCRAPY_REDIS,
+    _PLUGIN: _PLUGIN,
+    f"tbloom, {CLASS}": CLASS + WITH_QUEUE,
+    f"**tbloom, {SCHEDULED}**": SCHEDULED,
+    f"**tbloom, {DONE}**": DONE,
+}
+#: Titles of columns in README.md, and in the table of the fleet.
+_COSTS = {
+    "server time per page (us)": "server time per page (us)",
+    "pages/s that one Redis carries": "pages/s that one core carries",
+    "calls per page": "calls per page",
+    "bytes sent per page": "bytes sent per page",
+}
+
+
+def crawls(measured: Mapping[str, Table]) -> Table:
+    """Return the costs of a page for each way to crawl. Without figures of a fleet, the table is empty."""
+    costs, away = measured["fleet"], measured["fleet-away"]
+    if not (costs.rows and away.rows):
+        return Table("fleet-readme", {}, [])
+    rows = [
+        [name, *(costs.row(way)[title] for title in _COSTS.values()), away.row(way)["50 ms away"]]
+        for name, way in CRAWLS.items()
+    ]
+    columns = {"": "", **{title: costs.columns[of] for title, of in _COSTS.items()}}
+    return Table("fleet-readme", {**columns, "pages/s, Redis 50 ms away": ",.1f"}, rows)
+
+
+def calls(measured: Mapping[str, Table]) -> Table:
     """Return the speed and memory of each."""
     speed, memory = measured["race"], measured["footprint"]
     rows: list[list[Any]] = []
@@ -32,4 +63,4 @@ def table(measured: Mapping[str, Table]) -> Table:
         rates = [way and speed.row(way)["items/s"] for way in (one, many)]
         rows.append([name, *rates, memory.row(held)["bytes per item"], forgets])
     columns = {"one by one, per second": ",.0f", f"{BATCH} a call, per second": ",.0f"}
-    return Table("compared", {"": "", **columns, "bytes per URL": ".1f", "forgets": ""}, rows)
+    return Table("race-compared", {"": "", **columns, "bytes per URL": ".1f", "forgets": ""}, rows)

@@ -19,9 +19,9 @@ SET = "`SET NX EX`, a key each"
 COLUMNS = {
     "items/s": ",.0f",
     "x `SADD`": ".2f",
-    "commands us": ".1f",
+    "command time (us)": ".1f",
     "one core: items/s": ",.0f",
-    "its x `SADD`": ".2f",
+    "one core: x `SADD`": ".2f",
 }
 
 Run = Callable[[Sequence[str]], list[bool]]

@@ -247,12 +247,12 @@ def _figures(way: str, crawling: subprocess.Popen[str]) -> Figures:
 
 
 def _costs(name: str, figures: dict[str, Figures], spent: dict[str, float]) -> Table:
-    columns = {"": "", "CPU ms a page": ".2f", "x": ".2f", "memory MB": ".0f"}
+    columns = {"": "", "processor time per page (ms)": ".2f", "x": ".2f", "memory (MB)": ".0f"}
     rows = [
         [way, cpu, cpu / spent[OWN], figures[way]["memory"], figures[way]["stall"]]
         for way, cpu in spent.items()
     ]
-    return Table(name, {**columns, "stall ms": ".0f"}, rows)
+    return Table(name, {**columns, "stall (ms)": ".0f"}, rows)
 
 
 def _away(near: dict[str, Figures], far: dict[str, Figures]) -> Table:
@@ -261,7 +261,7 @@ def _away(near: dict[str, Figures], far: dict[str, Figures]) -> Table:
         rate, here = of["rate"], near[way]["rate"]
         rows.append([way, here, rate, here / rate, own / rate, of["stall"]])
     columns = {"": "", "pages/s": ".0f", "far away": ".0f", "x its time nearby": ".2f"}
-    columns |= {"x Scrapy's time": ".2f", "stall ms": ",.0f"}
+    columns |= {"x Scrapy's time": ".2f", "stall (ms)": ",.0f"}
     return Table("crawls-away", columns, rows)
 
 

@@ -50,7 +50,7 @@ def measure(server: Server, *, space: int = 10**7, rounds: int = 9) -> list[Tabl
         times = _operations(server, found[1][1], rounds)
     return [
         Table("distinct", {"bytes": "", "ids": ",d", **dict.fromkeys(STORES, ",d")}, sizes),
-        Table("distinct-operations", {"us": "", **dict.fromkeys(STORES, ",.0f")}, times),
+        Table("distinct-operations", {"time (us)": "", **dict.fromkeys(STORES, ",.0f")}, times),
     ]
 
 

@@ -378,12 +378,12 @@ def _site(pages: Pages) -> Table:
 def _largest(costs: dict[tuple[str, int], Costs], largest: int) -> Table:
     reference = costs[SCRAPY_REDIS, largest].server
     rows = [
-        [way, of.server, of.server / reference, 1e6 / of.server, *of[1:4]]
+        [way, of.server, 1e6 / of.server, reference / of.server, *of[1:4]]
         for (way, count), of in costs.items()
         if count == largest
     ]
-    columns = {"": "", "server us per page": ",.0f", "x": ".3f", "pages/s of one core": ",.0f"}
-    columns |= {"calls per page": ".2f", "bytes sent per page": ",.0f"}
+    columns = {"": "", "server time per page (us)": ",.0f", "pages/s that one core carries": ",.0f"}
+    columns |= {"x scrapy-redis": ",.1f", "calls per page": ".2f", "bytes sent per page": ",.0f"}
     return Table("fleet", {**columns, "bytes logged per page": ",.0f"}, rows)
 
 
@@ -392,8 +392,9 @@ def _by_crawlers(costs: dict[tuple[str, int], Costs]) -> Table:
         [way, count, of.server, of.calls, *of[4:]]
         for (way, count), of in sorted(costs.items(), key=lambda cost: [*WAYS].index(cost[0][0]))
     ]
-    columns = {"": "", "crawlers": "d", "server us per page": ",.0f", "calls per page": ".2f"}
-    columns |= {"crawler ms per page": ".1f", "MB per crawler": ".0f", "pages/s": ".0f"}
+    columns = {"": "", "crawlers": "d", "server time per page (us)": ",.0f"}
+    columns |= {"calls per page": ".2f", "crawler time per page (ms)": ".1f"}
+    columns |= {"memory per crawler (MB)": ".0f", "pages/s": ".0f"}
     columns |= {"% by the busiest": ".0f", "fetched twice": ",d", "missed": ",d"}
     return Table("fleet-crawlers", columns, rows)
 

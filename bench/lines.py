@@ -38,7 +38,9 @@ def measure(server: Server, *, lines: int = 1_000_000) -> list[Table]:
         ):
             rows.append([name, *_spent(server, run)])
     server.empty()
-    return [Table("lines", {"": "", "s": ".1f", "client": ".1f", "server": ".1f"}, rows)]
+    return [
+        Table("lines", {"": "", "time (s)": ".1f", "client (s)": ".1f", "server (s)": ".1f"}, rows)
+    ]
 
 
 def _run(words: list[str | Path], stdin: Path | None = None) -> None:

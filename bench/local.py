@@ -49,7 +49,7 @@ def measure(
     bits = rbloom.Bloom(capacity, RATE / SLICES).size_in_bits
     sizes = [own, own, None, None, None, bits / 8 / capacity, SLOT + STR + len(_urls(0, 1)[0])]
     rows = [[name, median(spent[name]), size] for name, size in zip(ways, sizes, strict=True)]
-    return [Table("local", {"": "", "us": ".2f", "bytes per item": ".1f"}, rows)]
+    return [Table("local", {"": "", "time (us)": ".2f", "bytes per item": ".1f"}, rows)]
 
 
 def _urls(group: object, count: int) -> list[str]:

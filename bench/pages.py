@@ -27,10 +27,10 @@ FOLDER = Path(__file__).parents[1] / "build"
 DAYS, BODY_BYTES = 7, 1000
 PERIOD_COLUMNS = {
     "pages": ",d",
-    "first put of a day: ms": ".1f",
-    "the slowest of 6": ".1f",
-    "other puts: us": ".0f",
-    "get: us": ".0f",
+    "first put of a day (ms)": ".1f",
+    "slowest of 6 (ms)": ".1f",
+    "other puts (us)": ".0f",
+    "get (us)": ".0f",
 }
 HEADERS = {"Content-Type": "text/html; charset=utf-8", "Cache-Control": "max-age=600"}
 
@@ -51,10 +51,10 @@ def measure(
     with tempfile.TemporaryDirectory(dir=FOLDER, prefix="pages-") as folder:
         rows = [_row(Path(folder) / f"{n}", bodies, n, gets, rounds) for n in shown(sizes, "pages")]
         periods = [_period(Path(folder) / f"d{n}", bodies, n) for n in shown(windows, "pages")]
-    columns = {"pages": ",d", "put: us": ".0f", "get: us": ".0f", "in: us": ".1f"}
-    columns |= {"not there: us": ".1f", "from the disk: us": ".0f", "bytes a page": ",.0f"}
+    columns = {"pages": ",d", "put (us)": ".0f", "get (us)": ".0f", "`in` (us)": ".1f"}
+    columns |= {"not there (us)": ".1f", "from the disk (us)": ".0f", "bytes a page": ",.0f"}
     return [
-        Table("pages", {**columns, "of the index": ".0f"}, rows),
+        Table("pages", {**columns, "of them in the index": ".0f"}, rows),
         Table("pages-periods", PERIOD_COLUMNS, periods),
     ]
 

@@ -80,7 +80,7 @@ def _by_sizes(server: Server, capacity: int, rounds: int, items: int) -> Table:
                     [*contest.rate_and_ratio(of, sadd), medians(of).server] if of else [None] * 3
                 )
             columns |= {f"{version}: items/s": ",.0f", f"{version}: x `SADD`": ".2f"}
-            columns |= {f"{version}: server us": ".1f"}
+            columns |= {f"{version}: server time (us)": ".1f"}
     return Table("race-batches", columns, rows)
 
 

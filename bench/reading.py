@@ -54,7 +54,10 @@ def measure(_server: Server, *, pages: int = 500, rounds: int = 7) -> list[Table
             assert len(read(data)) == len(paths)
             spent[name].append(1e6 * (time.perf_counter() - start) / len(paths))
     times = [[name, median(each)] for name, each in spent.items()]
-    return [Table("reading", columns, rows), Table("reading-time", {"": "", "us": ".0f"}, times)]
+    return [
+        Table("reading", columns, rows),
+        Table("reading-time", {"": "", "time (us)": ".0f"}, times),
+    ]
 
 
 def _imported(data: bytes) -> Pages:

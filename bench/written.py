@@ -29,7 +29,7 @@ def measure(
         rows = [_row(server, each, rounds, items) for each in shown([one, many, *peers], "written")]
     server.client.config_set("appendonly", "no")
     server.empty()
-    columns = {"": "", "bytes": ",.0f", "commands us": ".1f", "server us": ".1f"}
+    columns = {"": "", "bytes": ",.0f", "command time (us)": ".1f", "server time (us)": ".1f"}
     return [Table("written", columns, rows)]
 
 

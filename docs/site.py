@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import posixpath
 import re
+from importlib.metadata import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[1]
 #: Files from outside this folder, and their names on the site.
 PROJECT = {
-    "README.md": "readme.md",
+    "README.md": "index.md",
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
     "SECURITY.md": "security.md",
@@ -37,6 +38,12 @@ PROJECT |= {
         *ROOT.glob("examples/*.py"),
     )
 }
+
+
+def on_config(config: MkDocsConfig) -> None:
+    """Link to the source, once setup.cfg has its address (``project_urls``)."""
+    urls = metadata("tbloom").get_all("Project-URL") or []
+    config.repo_url = dict(url.split(", ", 1) for url in urls).get("Source")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> None:
@@ -90,7 +97,7 @@ def _of_words(match: re.Match[str]) -> str:
 
 
 def _both_pictures(match: re.Match[str]) -> str:
-    dark, light = re.findall(r'src(?:set)?="docs/([^"]+)"', match[0])
+    dark, light = re.findall(r'src(?:set)?="(?:docs/)?([^"]+)"', match[0])
     return f'<img src="{light}#only-light" {"".join(re.findall("alt=.*>", match[0]))}<img src="{dark}#only-dark" alt="">'
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from html import unescape
 from itertools import product
 from pathlib import Path
 
 import pytest
 
-from bench import results
+from bench import pictures, results
 from bench.__main__ import SECTIONS
 from bench.paper import __main__ as paper
 from bench.paper import full
@@ -25,9 +26,19 @@ def test_documents_show_the_figures_of_the_file(page: Path) -> None:
     assert results.filled(text, results.read()) == text
 
 
+def test_charts_show_the_figures_of_the_file() -> None:
+    """Each chart of a table that has been measured was drawn from it."""
+    for name, chart in pictures.CHARTS.items():
+        table = results.read()[chart.table].table
+        for file in (f"{name}{end}" for end in pictures.COLORS if table.rows):
+            drawn = (ROOT / "docs" / file).read_text(encoding="utf-8")
+            _, _, said = drawn.partition("<dc:description>")
+            assert pictures.facts(table) == unescape(said.partition("<")[0]), file
+
+
 def test_each_table_of_the_file_is_shown() -> None:
     shown = {name for page in results.PAGES for name in results.marked(page.read_text("utf-8"))}
-    assert shown - {"compared"} == results.read().keys()
+    assert shown - {"fleet-readme", "race-compared"} == results.read().keys()
 
 
 def test_each_table_has_its_command_beside_it() -> None:
@@ -46,7 +57,7 @@ def test_each_table_has_its_command_beside_it() -> None:
 def test_plan_says_and_compares_with_what_was_measured() -> None:
     made, written = _plan(configure("plan", capacity=1_000_000)), results.read()["written"].table
     for name, planned in {"add": "server_us", "add_many of 500": "server_us_in_batches"}.items():
-        assert made[planned] == pytest.approx(written.row(name)["commands us"], rel=0.2)
+        assert made[planned] == pytest.approx(written.row(name)["command time (us)"], rel=0.2)
     measured = results.read()["footprint"].table
     peers = {"scrapy-redis: SADD": _SET_BYTES, "SET NX EX, a key each": _KEY_BYTES}
     for name, compared in peers.items():

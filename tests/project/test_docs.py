@@ -17,7 +17,7 @@ import scrapy_redis.dupefilter
 from scrapy import Request
 from scrapy.settings import Settings
 
-from tbloom import ExactFilter
+from tbloom import ExactFilter, __version__
 from tbloom.scrapy.extras.counts import make_counters
 from tbloom.scrapy.options import read_options
 from tbloom.scrapy.settings import FLUSH, KNOWN, MARK
@@ -52,6 +52,10 @@ def test_every_link_within_the_project_leads_somewhere(path: Path) -> None:
             titles = re.findall(r"^#+ (.+)$", file.read_text(encoding="utf-8"), re.MULTILINE)
             anchors = [re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in titles]
             assert heading in anchors, (target, heading)
+
+
+def test_readme_names_the_version() -> None:
+    assert re.findall(r"^Version ([\d.]+) ", README, re.MULTILINE) == [__version__]
 
 
 def test_readme_has_a_row_for_each_extra() -> None:
