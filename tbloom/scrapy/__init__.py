@@ -1,4 +1,7 @@
-"""tbloom for Scrapy: a duplicate filter (``DUPEFILTER_CLASS = "tbloom.scrapy.DupeFilter"``), distinct counts, an HTTP cache."""
+"""tbloom for Scrapy: a duplicate filter (``DUPEFILTER_CLASS = "tbloom.scrapy.DupeFilter"``), distinct counts, an HTTP cache.
+
+The classes of this package have it as their ``__module__``: Scrapy's log then shows the names that settings may have.
+"""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -13,6 +16,7 @@ except ModuleNotFoundError as error:
     raise ModuleNotFoundError(message, name=error.name) from None
 
 if TYPE_CHECKING:
+    from tbloom.scrapy.done.middlewares import PageSpiderMiddleware as PageSpiderMiddleware
     from tbloom.scrapy.extras.counts import DistinctCounts
     from tbloom.scrapy.extras.httpcache import PageCacheStorage as PageCacheStorage
     from tbloom.scrapy.fingerprinter import ScrapyRedisFingerprinter as ScrapyRedisFingerprinter
@@ -20,9 +24,10 @@ if TYPE_CHECKING:
 #: Without the names of ``_OTHERS``, so that ``import *`` works without the packages that those names need.
 __all__ = ["Addon", "DistinctCounts", "DupeFilter"]
 
-#: What few crawls use, or needs the extra ``pages``, or scrapy-redis.
+#: What few crawls use, or needs the extra ``pages``, or scrapy-redis; and what the add-on names in a setting.
 _OTHERS = {
     "DistinctCounts": "tbloom.scrapy.extras.counts",
+    "PageSpiderMiddleware": "tbloom.scrapy.done.middlewares",
     "PageCacheStorage": "tbloom.scrapy.extras.httpcache",
     "ScrapyRedisFingerprinter": "tbloom.scrapy.fingerprinter",
 }

@@ -66,6 +66,8 @@ class DupeFilter(RFPDupeFilter):
     What it remembers outlives the crawl: the store forgets it slice by slice, or item by item.
     """
 
+    __module__ = "tbloom.scrapy"
+
     def __init__(self, crawler: Crawler, *, shares_queue: bool = False) -> None:
         debug = crawler.settings.getbool("DUPEFILTER_DEBUG")
         super().__init__(debug=debug, fingerprinter=crawler.request_fingerprinter)

@@ -66,9 +66,24 @@ def test_the_log_names_the_filter_and_a_fingerprinter_that_finds_nothing_in_it(
     other = crawl("pages", {**settings, **OTHER}, ["c"])
     assert re.match(line.format("23", "existing"), said(other, "INFO")[0])
     [warning] = said(other, "WARNING")
-    expected = "REQUEST_FINGERPRINTER_CLASS is tbloom.scrapy.fingerprinter.ScrapyRedis"
+    expected = "REQUEST_FINGERPRINTER_CLASS is tbloom.scrapy.ScrapyRedis"
     assert expected in warning
     assert f"was filled with the fingerprints of {SCRAPYS}: what it has" in warning
+
+
+def test_scrapys_log_names_our_classes_as_settings_do(crawl: Any) -> None:
+    """And what the add-on has wrapped."""
+    settings = {**ADDON, "TBLOOM_MARK": "done", **COUNTED}
+    result = crawl("pages", settings, ["a"])
+    lines = [line for line in result["log"].splitlines() if not re.match(r"\w+:tbloom\.", line)]
+    named = re.findall(r"\btbloom\.[\w.]+(?:\[[\w.]+\])?", "\n".join(lines))
+    names = {
+        *("tbloom.scrapy.Addon", "tbloom.scrapy.DistinctCounts", "tbloom.scrapy.DupeFilter"),
+        "tbloom.scrapy.FilteringScheduler[scrapy.core.scheduler.Scheduler]",
+        "tbloom.scrapy.PageDownloader[scrapy.core.downloader.Downloader]",
+        "tbloom.scrapy.PageSpiderMiddleware",
+    }
+    assert names == {*named}
 
 
 def crawl_with_newer_scrapy(*arguments: Any, **given: Any) -> dict[str, Any]:
