@@ -27,6 +27,7 @@ from tbloom.scrapy.outage import Answers, AnyStore, CrawlBloom, CrawlExact
 from tbloom.scrapy.settings import (
     FILTER,
     MARK,
+    OLD_SIZE,
     ON_ERROR,
     PAGES,
     SHADOW,
@@ -246,7 +247,7 @@ def error_line(
 def _mismatch_line(
     error: ConfigMismatch, settings: BaseSettings, table: Mapping[str, Setting], place: str
 ) -> str:
-    is_sized = any(name.startswith("BLOOMFILTER_") for name in settings)
+    is_sized = any(name in settings for name in OLD_SIZE)
     # These parameters follow from the others.
     sizes = {"capacity", "error_rate"} if is_sized else {"bits", "hashes"}
     names = [name for name in error.differences if name not in sizes] or error.differences
