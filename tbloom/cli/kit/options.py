@@ -147,8 +147,11 @@ _prefix: Decorator = _shared(
     callback=_note_prefix,
     help=f"the text with which each key begins, such as app1: ({PREFIX}, else none)",
 )
-#: A filter's name, and any number of them.
+#: A filter's name; one that may be left out; and any number of them.
 name: Decorator = click.argument("name", type=text_of, shell_complete=complete)
+name_or_only: Decorator = click.argument(
+    "name", required=False, type=text_of, shell_complete=complete
+)
 some_names: Decorator = click.argument(
     "names",
     metavar="[NAME]...",
