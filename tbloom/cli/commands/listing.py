@@ -78,7 +78,7 @@ def _list(found: list[Info]) -> str:
         window, capacity, rate = "exact", "", "none"
         if isinstance(info, FilterInfo):
             window = formats.window(len(info.slices), info.granularity)
-            capacity = f"{info.capacity:,}" if info.capacity else "none"
+            capacity = f"{info.capacity:,}" if info.capacity else "auto"
             rate = formats.rate(info.error_rate)
         rows.append(
             {
