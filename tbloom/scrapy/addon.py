@@ -12,12 +12,12 @@ from scrapy.utils.misc import load_object
 
 from tbloom.engine.urls import single_server
 from tbloom.errors import ConfigError
-from tbloom.scrapy.done.middlewares import PageDownloader
+from tbloom.scrapy.done.middlewares import PageDownloader, PageSpiderMiddleware
 from tbloom.scrapy.dupefilter import DupeFilter
 from tbloom.scrapy.scheduler import FilteringScheduler
 from tbloom.scrapy.settings import SHADOW
 
-#: Names, not classes, because Scrapy's log shows them as they are set.
+#: A name, not the class, because Scrapy's log shows it as it is set.
 _DUPEFILTER = "tbloom.scrapy.DupeFilter"
 #: The place of the spider middleware: next to the spider.
 _NEXT_TO_SPIDER = 1_000_000
@@ -62,7 +62,7 @@ class Addon:
             _subclass(settings, "DOWNLOADER", PageDownloader, downloader)
         if not shadow:
             add = settings.setdefault_in_component_priority_dict
-            add("SPIDER_MIDDLEWARES", "tbloom.scrapy.PageSpiderMiddleware", _NEXT_TO_SPIDER)
+            add("SPIDER_MIDDLEWARES", PageSpiderMiddleware, _NEXT_TO_SPIDER)
 
 
 def _subclass(settings: BaseSettings, name: str, ours: type[Any], project: type[Any]) -> None:
