@@ -104,7 +104,7 @@ def _print_expected(error: Exception, words: list[str]) -> int:
     if isinstance(error, click.UsageError):
         place = error.ctx.command_path if error.ctx else "tbloom"
         return _failed(errors.one_line(error.format_message(), words), errors.USER_ERROR, place)
-    if isinstance(error, ModuleNotFoundError):
+    if isinstance(error, ImportError):
         return _failed(_missing(error, words), errors.USER_ERROR)
     if not isinstance(error, errors.expected()):
         raise error
@@ -117,8 +117,12 @@ def _failed(text: str, code: int, place: str = "tbloom") -> int:
     return code
 
 
-def _missing(error: ModuleNotFoundError, words: list[str]) -> str:
-    """Return which extra installs the missing module. Raise the error if no extra does."""
+def _missing(error: ImportError, words: list[str]) -> str:
+    """Return which extra installs the missing module, or that Scrapy is too old. Raise any other error."""
+    if not isinstance(error, ModuleNotFoundError):
+        if error.name != "scrapy":
+            raise error
+        return str(error)
     module = (error.name or "").partition(".")[0]
     command = next((word for word in words if word in COMMANDS), None)
     if module in {"", "tbloom"} or command is None:

@@ -137,7 +137,7 @@ class Runs:
             "fetched_after_window": len(third.hits),
             "missed_after_window": self._missed(third),
             "links": sum(first.total(f"tbloom/{answer.value}") for answer in Claim),
-            "duplicates": first.total("bloomfilter/filtered"),
+            "duplicates": first.total("dupefilter/filtered"),
             "filter_items": info.items,
             "filter_bytes": info.bytes,
             "set_bytes": set_bytes,

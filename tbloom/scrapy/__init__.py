@@ -1,18 +1,30 @@
-"""tbloom for Scrapy: a duplicate filter (``DUPEFILTER_CLASS = "tbloom.scrapy.DupeFilter"``), distinct counts, an HTTP cache."""
+"""tbloom for Scrapy: a duplicate filter (``DUPEFILTER_CLASS = "tbloom.scrapy.DupeFilter"``), distinct counts, an HTTP cache.
+
+The classes of this package have it as their ``__module__``: Scrapy's log then shows the names that settings may have.
+"""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from tbloom.version import OLDEST_SCRAPY
+
 try:
-    from tbloom.scrapy.addon import Addon
-    from tbloom.scrapy.dupefilter import DupeFilter
+    import scrapy
 except ModuleNotFoundError as error:
-    if (error.name or "").partition(".")[0] != "scrapy":
+    if error.name != "scrapy":
         raise
     message = "tbloom.scrapy needs Scrapy: pip install 'tbloom[scrapy]'"
     raise ModuleNotFoundError(message, name=error.name) from None
+if (*(n for n in scrapy.version_info if isinstance(n, int)),) < OLDEST_SCRAPY:
+    needed = ".".join(map(str, OLDEST_SCRAPY))
+    message = f"tbloom.scrapy needs Scrapy {needed} or later; {scrapy.__version__} is installed: pip install 'scrapy>={needed}'"
+    raise ImportError(message, name="scrapy")
+
+from tbloom.scrapy.addon import Addon
+from tbloom.scrapy.dupefilter import DupeFilter
 
 if TYPE_CHECKING:
+    from tbloom.scrapy.done.middlewares import PageSpiderMiddleware as PageSpiderMiddleware
     from tbloom.scrapy.extras.counts import DistinctCounts
     from tbloom.scrapy.extras.httpcache import PageCacheStorage as PageCacheStorage
     from tbloom.scrapy.fingerprinter import ScrapyRedisFingerprinter as ScrapyRedisFingerprinter
@@ -20,9 +32,10 @@ if TYPE_CHECKING:
 #: Without the names of ``_OTHERS``, so that ``import *`` works without the packages that those names need.
 __all__ = ["Addon", "DistinctCounts", "DupeFilter"]
 
-#: What few crawls use, or needs the extra ``pages``, or scrapy-redis.
+#: What few crawls use, or needs the extra ``pages``, or scrapy-redis; and what Scrapy's log shows of the add-on.
 _OTHERS = {
     "DistinctCounts": "tbloom.scrapy.extras.counts",
+    "PageSpiderMiddleware": "tbloom.scrapy.done.middlewares",
     "PageCacheStorage": "tbloom.scrapy.extras.httpcache",
     "ScrapyRedisFingerprinter": "tbloom.scrapy.fingerprinter",
 }

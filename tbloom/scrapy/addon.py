@@ -17,12 +17,16 @@ from tbloom.scrapy.dupefilter import DupeFilter
 from tbloom.scrapy.scheduler import FilteringScheduler
 from tbloom.scrapy.settings import SHADOW
 
+#: A name, not the class, because Scrapy's log shows it as it is set.
+_DUPEFILTER = "tbloom.scrapy.DupeFilter"
 #: The place of the spider middleware: next to the spider.
 _NEXT_TO_SPIDER = 1_000_000
 
 
 class Addon:
     """``ADDONS = {"tbloom.scrapy.Addon": 500}`` makes tbloom the duplicate filter."""
+
+    __module__ = "tbloom.scrapy"
 
     def update_settings(self, settings: BaseSettings) -> None:
         """Set tbloom's components. Scrapy calls this before the crawl.
@@ -37,7 +41,7 @@ class Addon:
                 settings.set(
                     "REDIS_URL", single_server(url), settings.getpriority("REDIS_URL") or 0
                 )
-        settings.set("DUPEFILTER_CLASS", DupeFilter, priority="addon")
+        settings.set("DUPEFILTER_CLASS", _DUPEFILTER, priority="addon")
         chosen = settings.get("DUPEFILTER_CLASS")
         shadow = SHADOW.value(settings)
         if not issubclass(load_object(chosen), DupeFilter):
@@ -47,7 +51,7 @@ class Addon:
             if shadow is True:
                 settings.set(SHADOW.name, chosen, settings.getpriority(SHADOW.name) or 0)
             priority = settings.getpriority("DUPEFILTER_CLASS") or 0
-            settings.set("DUPEFILTER_CLASS", DupeFilter, priority)
+            settings.set("DUPEFILTER_CLASS", _DUPEFILTER, priority)
         scheduler, downloader = (
             load_object(settings[name]) for name in ("SCHEDULER", "DOWNLOADER")
         )
@@ -62,6 +66,11 @@ class Addon:
 
 
 def _subclass(settings: BaseSettings, name: str, ours: type[Any], project: type[Any]) -> None:
-    """Set a subclass of the project's class, with the setting's own priority: a project's setting would win otherwise."""
+    """Set a subclass of the project's class, with the setting's own priority: a project's setting would win otherwise.
+
+    Scrapy's log shows it as ``tbloom.scrapy.FilteringScheduler[scrapy.core.scheduler.Scheduler]``.
+    """
     priority = max(settings.getpriority(name) or 0, SETTINGS_PRIORITIES["addon"])
-    settings.set(name, type(ours.__name__, (ours, project), {}), priority)
+    shown = f"{ours.__name__}[{project.__module__}.{project.__qualname__}]"
+    names = {"__module__": "tbloom.scrapy", "__qualname__": shown}
+    settings.set(name, type(ours.__name__, (ours, project), names), priority)

@@ -35,7 +35,7 @@ from tbloom.scrapy.outage import (
     Guess,
 )
 from tbloom.scrapy.pending import PendingRequests
-from tbloom.scrapy.settings import FLUSH, MARK, SHADOW
+from tbloom.scrapy.settings import FLUSH, MARK, OLD_SIZE, SHADOW
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -65,6 +65,8 @@ class DupeFilter(RFPDupeFilter):
 
     What it remembers outlives the crawl: the store forgets it slice by slice, or item by item.
     """
+
+    __module__ = "tbloom.scrapy"
 
     def __init__(self, crawler: Crawler, *, shares_queue: bool = False) -> None:
         debug = crawler.settings.getbool("DUPEFILTER_DEBUG")
@@ -155,7 +157,8 @@ class DupeFilter(RFPDupeFilter):
         """Log a request that was filtered, as Scrapy does."""
         if request is not self._dropped:
             super().log(request, spider)
-            self._crawl.count("bloomfilter/filtered")
+            if any(name in self._settings for name in OLD_SIZE):
+                self._crawl.count("bloomfilter/filtered")
 
     def _start(self) -> None:
         """Raise now what the first request would raise: a Redis that is down, other parameters."""

@@ -17,6 +17,8 @@ class ScrapyRedisFingerprinter:
     find what its set holds.
     """
 
+    __module__ = "tbloom.scrapy"
+
     def __init__(self) -> None:
         self._theirs = RFPDupeFilter(server=None, key="")
 

@@ -27,6 +27,7 @@ from tbloom.scrapy.outage import Answers, AnyStore, CrawlBloom, CrawlExact
 from tbloom.scrapy.settings import (
     FILTER,
     MARK,
+    OLD_SIZE,
     ON_ERROR,
     PAGES,
     SHADOW,
@@ -69,6 +70,14 @@ _SHARED = {"name", "prefix", "tz", "retry_for"}
 # scrapy-redis-bloomfilter's defaults, where only the other one of the pair is set.
 _OLD_BIT, _OLD_HASHES = 30, 6
 _MIN_BIT, _MAX_BIT = 3, 40  # up to 256 blocks of 512 MB, as that package has it
+#: What the kinds of stores are called, by what is stored; and which are filters.
+_KINDS = {
+    "filter": "a filter with slices",
+    "exact": "an exact filter",
+    "mapping": "a mapping of distinct counters",
+    "integers": "distinct counters of integers",
+}
+_KIND_STORES = {"filter": "bloom", "exact": "exact"}
 #: The parameters that `tbloom reconfigure` changes.
 _CHANGEABLE = {"slices", "capacity", "error_rate"}
 
@@ -233,6 +242,8 @@ def error_line(
     """Return the error as one line of the log, from a setting to a remedy; ``table``: the settings of the store."""
     if isinstance(error, ConfigError):
         return str(error)
+    if isinstance(error, ConfigMismatch) and "kind" in error.differences:
+        return _kind_line(error, table)
     is_file = table is PAGES or (table is FILTER and STORE.value(settings) == "local")
     place = table["path" if is_file else "name"].name
     if isinstance(error, ConfigMismatch) and error.differences.keys() <= table.keys():
@@ -243,17 +254,32 @@ def error_line(
     return f"{place}: {error}"  # of a file, of a server, or of another program's data
 
 
+def _kind_line(error: ConfigMismatch, table: Mapping[str, Setting]) -> str:
+    """Return the line about a name that another kind of store has."""
+    kind = error.differences["kind"][0]
+    place = table["mapping" if "mapping" in table else "name"].name
+    line = (
+        f"{place}: {error.name!r} is the name of {_KINDS.get(kind, repr(kind))}: take another name"
+    )
+    if table is FILTER and kind in _KIND_STORES:
+        line += f", or {STORE.name} = {_KIND_STORES[kind]!r}"
+    return line
+
+
 def _mismatch_line(
     error: ConfigMismatch, settings: BaseSettings, table: Mapping[str, Setting], place: str
 ) -> str:
-    is_sized = any(name.startswith("BLOOMFILTER_") for name in settings)
+    is_sized = any(name in settings for name in OLD_SIZE)
     # These parameters follow from the others.
     sizes = {"capacity", "error_rate"} if is_sized else {"bits", "hashes"}
     names = [name for name in error.differences if name not in sizes] or error.differences
     differing = {name: error.differences[name] for name in names}
     given = ", ".join(f"{table[name].name} is {own!r}" for name, (_, own) in differing.items())
     stored = ", ".join(f"{theirs!r}" for theirs, _ in differing.values())
-    remedy = f"another {place}, or {stored}"
+    lines = ", ".join(f"{table[name].name} = {theirs!r}" for name, (theirs, _) in differing.items())
+    remedy = f"another {place}"
+    if "bits" not in differing:  # BLOOMFILTER_BIT makes only powers of two
+        remedy += f", or {lines}"
     values = {name: own for name, (_, own) in differing.items() if own is not None}
     if place == FILTER["name"].name and differing.keys() == values.keys() & _CHANGEABLE:
         words = ["tbloom", "reconfigure", error.name]

@@ -81,6 +81,8 @@ FILTER = {
     "ttl": Setting("TBLOOM_TTL", float),
     "path": Setting("TBLOOM_PATH"),
 }
+#: scrapy-redis-bloomfilter's settings; a crawl that has one counts that package's stat, too.
+OLD_SIZE = FILTER["bits"].name, FILTER["hashes"].name
 STORE = Setting("TBLOOM_STORE", default="bloom", choices=("bloom", "exact", "local"))
 MARK = Setting("TBLOOM_MARK", default="scheduled", choices=("scheduled", "done"))
 ON_ERROR = Setting("TBLOOM_ON_ERROR", default="raise", choices=("raise", "schedule"))

@@ -292,6 +292,16 @@ def test_the_page_of_a_filter_without_a_window_says_that_it_never_forgets(
     assert "None" not in text
 
 
+def test_the_page_of_a_filter_with_few_items_says_no_bytes_an_item(url: str, name: str) -> None:
+    """They would be those of an empty filter, shared by ten."""
+    with TimeBloom.from_url(url, name) as seen:
+        for items, said in ((10, "few items so far"), (50_000, "bytes an item")):
+            seen.add_many(map(str, range(items)))
+            tile = re.search(r"<dt>Memory</dt>.*", _report(url, name))
+            assert tile
+            assert [said] == re.findall("few items so far|bytes an item", tile[0])
+
+
 def test_fill_ratios_have_the_same_digits_on_the_line_and_on_the_axis(url: str, name: str) -> None:
     with TimeBloom.from_url(url, name, capacity=1000, slices=3) as seen:
         seen.add_many(map(str, range(900)))

@@ -100,7 +100,7 @@ def test_without_redis_a_crawl_may_decide_by_itself(crawl: Any, *, flush: bool) 
     stats = result["stats"]
     assert (1, 1) == (stats["tbloom/errors"], stats["tbloom/errors/scheduled"])
     assert 1 == result["log"].count("the server does not answer")
-    assert 1 == stats["bloomfilter/filtered"]
+    assert 1 == stats["dupefilter/filtered"]
 
 
 @pytest.mark.parametrize("rights", ["+get", "+@all -@sortedset"], ids=["none", "no queue"])

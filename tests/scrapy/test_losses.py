@@ -121,7 +121,7 @@ def test_a_page_costs_few_round_trips(crawl: Any, url: str, mark: str) -> None:
         settings = {**ADDON, "TBLOOM_MARK": mark, "REDIS_URL": proxy.url}
         result = crawl("ten_and_hundred", settings)
     assert sorted(map(str, range(100))) == sorted(result["fetched"])
-    assert 10 == result["stats"]["bloomfilter/filtered"]
+    assert 10 == result["stats"]["dupefilter/filtered"]
     print(len(calls), "script calls")
     assert len(calls) < (30 if mark == "scheduled" else 130)
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+import socketserver
 import subprocess
 import sys
 import threading
+from importlib.metadata import requires
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,8 @@ import scrapy
 from scrapy.settings import Settings
 from scrapy.utils.request import RequestFingerprinter
 
-from tbloom import ConfigMismatch, TimeBloom
+from tbloom import ConfigMismatch, ExactFilter, TimeBloom
+from tbloom.distinct import DistinctCounter
 from tbloom.scrapy import ScrapyRedisFingerprinter
 from tbloom.scrapy.compat import untested_versions
 from tbloom.scrapy.dupefilter import summarize
@@ -66,9 +69,24 @@ def test_the_log_names_the_filter_and_a_fingerprinter_that_finds_nothing_in_it(
     other = crawl("pages", {**settings, **OTHER}, ["c"])
     assert re.match(line.format("23", "existing"), said(other, "INFO")[0])
     [warning] = said(other, "WARNING")
-    expected = "REQUEST_FINGERPRINTER_CLASS is tbloom.scrapy.fingerprinter.ScrapyRedis"
+    expected = "REQUEST_FINGERPRINTER_CLASS is tbloom.scrapy.ScrapyRedis"
     assert expected in warning
     assert f"was filled with the fingerprints of {SCRAPYS}: what it has" in warning
+
+
+def test_scrapys_log_names_our_classes_as_settings_do(crawl: Any) -> None:
+    """And what the add-on has wrapped."""
+    settings = {**ADDON, "TBLOOM_MARK": "done", **COUNTED}
+    result = crawl("pages", settings, ["a"])
+    lines = [line for line in result["log"].splitlines() if not re.match(r"\w+:tbloom\.", line)]
+    named = re.findall(r"\btbloom\.[\w.]+(?:\[[\w.]+\])?", "\n".join(lines))
+    names = {
+        *("tbloom.scrapy.Addon", "tbloom.scrapy.DistinctCounts", "tbloom.scrapy.DupeFilter"),
+        "tbloom.scrapy.FilteringScheduler[scrapy.core.scheduler.Scheduler]",
+        "tbloom.scrapy.PageDownloader[scrapy.core.downloader.Downloader]",
+        "tbloom.scrapy.PageSpiderMiddleware",
+    }
+    assert names == {*named}
 
 
 def crawl_with_newer_scrapy(*arguments: Any, **given: Any) -> dict[str, Any]:
@@ -169,11 +187,11 @@ def test_a_server_is_named_without_its_password(
 @pytest.mark.parametrize(
     ("stored", "ours", "expected"),
     [
-        ({"slices": 3}, {}, "TBLOOM_SLICES is 7, the stored filter has 3: `tbloom reconfigure NAME --slices 7 --url SERVER`, another TBLOOM_KEY, or 3"),
+        ({"slices": 3}, {}, "TBLOOM_SLICES is 7, the stored filter has 3: `tbloom reconfigure NAME --slices 7 --url SERVER`, another TBLOOM_KEY, or TBLOOM_SLICES = 3"),
         ({"prefix": "app1:"}, {"TBLOOM_KEY_PREFIX": "app1:", "TBLOOM_SLICES": 3}, "TBLOOM_SLICES is 3, the stored filter has 7: `tbloom reconfigure NAME --slices 3 --prefix app1: --url"),
         ({}, {"TBLOOM_CAPACITY": 5, "TBLOOM_SLICES": 3}, "TBLOOM_CAPACITY is 5, TBLOOM_SLICES is 3, the stored filter has None, 7: `tbloom reconfigure NAME --capacity 5 --slices 3 "),
         ({}, {"BLOOMFILTER_BIT": 20}, "BLOOMFILTER_BIT is 1048704, BLOOMFILTER_HASH_NUMBER is 6, the stored filter has"),
-        ({}, EXACT, "TBLOOM_KEY: 'NAME' is stored with other parameters: kind is 'filter' there"),
+        ({}, EXACT, "TBLOOM_KEY: 'NAME' is the name of a filter with slices: take another name, or TBLOOM_STORE = 'bloom'"),
     ],
 )  # fmt: skip
 def test_a_mismatch_names_the_settings_and_the_remedy(
@@ -297,6 +315,24 @@ def test_versions_are_compared_by_major_and_minor(
     assert [line] * newer == untested_versions()
 
 
+def test_an_older_scrapy_is_named_with_the_one_that_is_needed() -> None:
+    """By an import, and by doctor; it is the one in setup.cfg."""
+    [needed] = {
+        match[1]
+        for line in requires("tbloom") or ()
+        if (match := re.match(r"scrapy *>= *([\d.]+)", line))
+    }
+    older = "import scrapy; scrapy.version_info, scrapy.__version__ = (2, 12, 0), '2.12.0'"
+    said = (
+        f"tbloom.scrapy needs Scrapy {needed} or later; 2.12.0 is installed: pip install 'scrapy>="
+    )
+    for use in ("import tbloom.scrapy", "import tbloom.cli; exit(tbloom.cli.main(['doctor']))"):
+        words = [sys.executable, "-c", f"{older}; {use}"]
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        assert said in done.stderr.splitlines()[-1]
+    assert (2, 1) == (done.returncode, done.stderr.count("\n"))
+
+
 def write_project(folder: Path, *lines: str) -> None:
     (folder / "scrapy.cfg").write_text("[settings]\ndefault = settings\n")
     (folder / "settings.py").write_text("\n".join(lines))
@@ -322,7 +358,171 @@ def test_doctor_reads_the_project_in_the_folder(tmp_path: Path) -> None:
     write_project(tmp_path, *lines, "ADDONS = {}")
     code, text = doctor()
     assert (1, True) == (code, f"✗ {OFF}" in text)
+    assert "\n  settings.py, line 3: ADDONS = ...\n" in text
     assert text.endswith("1 fault: change what the ✗ says\n")
+
+
+def doctor_of(folder: Path, url: str, spiders: str, *lines: str) -> tuple[int, list[str]]:
+    """The exit code and the lines for a project with these spiders."""
+    modules, addon = "SPIDER_MODULES = ['spiders']", "ADDONS = {'tbloom.scrapy.Addon': 500}"
+    write_project(folder, modules, addon, f"REDIS_URL = {url!r}", *lines)
+    (folder / "spiders.py").write_text(spiders)
+    words = [*TBLOOM, "doctor"]
+    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
+    assert "" == done.stderr
+    return done.returncode, done.stdout.splitlines()
+
+
+def test_doctor_compares_the_settings_of_each_spider_with_what_is_stored(
+    own: redis.Redis, own_url: str, tmp_path: Path
+) -> None:
+    """And changes nothing."""
+    TimeBloom(own, "b:tbloom").add("a")
+    TimeBloom(own, "c:tbloom", slices=3).add("a")
+    ExactFilter(own, "exact").add("a", 100)
+    DistinctCounter(own, "urls", mapping="counted").add("a")
+    spiders = (
+        "import scrapy",
+        *("class A(scrapy.Spider): name = 'a'", "class B(scrapy.Spider): name = 'b'"),
+        "class C(scrapy.Spider): name = 'c'",
+        "class D(C):",
+        *("  name = 'd'", "  custom_settings = {'TBLOOM_KEY': 'exact'}"),
+        "class E(D): name = 'e'",
+        "class F(C):",
+        "  name = 'f'",
+        "  @classmethod",
+        "  def update_settings(cls, settings): settings.set('TBLOOM_KEY', 'counted', 'spider')",
+    )
+    before = {key: own.dump(key) for key in keys_of(own)}
+    code, lines = doctor_of(tmp_path, own_url, "\n".join(spiders), "TBLOOM_SLICES = 3")
+    assert before == {key: own.dump(key) for key in keys_of(own)}
+    remedy = f"`tbloom reconfigure b:tbloom --slices 3 --url {own_url}`, another TBLOOM_KEY, or TBLOOM_SLICES = 7"
+    assert lines == [
+        f"✗ spider b: TBLOOM_SLICES is 3, the stored filter has 7: {remedy}",
+        "  settings.py, line 4: TBLOOM_SLICES = ...",
+        "✗ spider d, e: TBLOOM_KEY: 'exact' is the name of an exact filter: take another name, or TBLOOM_STORE = 'exact'",
+        "  spiders.py, line 7: TBLOOM_KEY = ...",
+        "✗ spider f: TBLOOM_KEY: 'counted' is the name of a mapping of distinct counters: take another name",
+        "  spiders.py, line 12: TBLOOM_KEY = ...",
+        "3 faults: change what the ✗ says",
+    ]
+    assert 1 == code
+
+
+def test_doctor_names_the_counters_that_another_store_has(own: redis.Redis, own_url: str) -> None:
+    TimeBloom(own, "news").add("a")
+    settings = {**ADDON, **COUNTED, "REDIS_URL": own_url, "TBLOOM_COUNT_MAPPING": "news"}
+    [fault] = faults(Settings(settings))
+    assert fault == (
+        "TBLOOM_COUNT_MAPPING: 'news' is the name of a filter with slices: take another name"
+    )
+
+
+def test_doctor_looks_at_the_scheduler_and_the_dupefilter_of_each_spider(
+    url: str, tmp_path: Path
+) -> None:
+    spiders = """import scrapy
+class A(scrapy.Spider): name = "a"
+class B(A):
+    name = "b"
+    custom_settings = {
+        "SCHEDULER": "scrapy.core.scheduler.BaseScheduler",
+    }
+class C(A):
+    name = "c"
+    custom_settings = {
+        "DUPEFILTER_CLASS": "scrapy.dupefilters.RFPDupeFilter",
+    }
+class D(A):
+    name = "d"
+    custom_settings = {"ADDONS": {}, "TBLOOM_SLCES": 5}
+class E(A):
+    name = "e"
+    custom_settings = {"TBLOOM_SLCES": 5}
+class F(A):
+    name = "f"
+    @classmethod
+    def update_settings(cls, settings):
+        settings["GONE"]["a"]
+"""
+    code, lines = doctor_of(tmp_path, url, spiders)
+    starts = (
+        "✗ spider b: SCHEDULER: expected a scheduler that opens and asks the DUPEFILTER_CLASS",
+        "  spiders.py, line 6: SCHEDULER = ...",
+        "✗ spider c: tbloom's add-on is off: the project sets DUPEFILTER_CLASS to 'scrapy.dupefi",
+        "  spiders.py, line 11: DUPEFILTER_CLASS = ...",
+        f"✗ spider d: {OFF} (without effect: TBLOOM_SLCES)",
+        "  spiders.py, line 15: ADDONS = ...",
+        "✗ spider e: unknown setting TBLOOM_SLCES; did you mean TBLOOM_SLICES?",
+        "  spiders.py, line 18: TBLOOM_SLCES = ...",
+        "✗ spider f: its settings can't be made: TypeError: 'NoneType'",
+        "  spiders.py, line 23",
+        "5 faults",
+    )
+    assert len(starts) == len(lines)
+    assert [] == [
+        line for line, start in zip(lines, starts, strict=True) if not line.startswith(start)
+    ]
+    assert 1 == code
+
+
+@pytest.mark.parametrize(
+    ("wrong", "why", "line"),
+    [
+        ("import gone", "ModuleNotFoundError: No module named 'gone'", 2),
+        ("from scrapy import gone", "ImportError: cannot import name 'gone' from 'scrapy'", 2),
+        ("a =", "SyntaxError: invalid syntax", 2),
+        ("{}['a']", "KeyError: 'a'", 2),
+    ],
+)
+def test_doctor_names_a_spider_that_cannot_be_imported(
+    url: str, tmp_path: Path, wrong: str, why: str, line: int
+) -> None:
+    """Scrapy crawls with the others where SPIDER_LOADER_WARN_ONLY is set (but for errors of other kinds)."""
+    code, lines = doctor_of(tmp_path, url, f"import scrapy\n{wrong}")
+    assert lines[0].startswith(f"✗ a spider can't be imported, so none can crawl: {why}")
+    assert (1, 3, f"  spiders.py, line {line}") == (code, len(lines), lines[1])
+
+
+def test_doctor_looks_at_the_spiders_that_can_be_imported(url: str, tmp_path: Path) -> None:
+    """Where Scrapy crawls with those."""
+    (tmp_path / "more.py").write_text("import gone")
+    spiders = (
+        "import scrapy\nclass A(scrapy.Spider): name = 'a'; custom_settings = {'TBLOOM_SLCES': 5}"
+    )
+    warn_only = "SPIDER_LOADER_WARN_ONLY = True"
+    code, lines = doctor_of(
+        tmp_path, url, spiders, "SPIDER_MODULES = ['more', 'spiders']", warn_only
+    )
+    assert lines[:2] == [
+        "✗ a spider can't be imported: ModuleNotFoundError: No module named 'gone'",
+        "  more.py, line 1",
+    ]
+    assert lines[2].startswith("✗ unknown setting TBLOOM_SLCES")
+    assert 1 == code
+    code, lines = doctor_of(tmp_path, url, spiders, "SPIDER_MODULES = ['nowhere']")
+    assert lines[1] == "  settings.py, line 4: SPIDER_MODULES = ..."
+
+
+def test_doctor_asks_a_server_that_is_away_once(tmp_path: Path) -> None:
+    """Whatever the number of spiders, and never shows a password."""
+    kinds = [f"class A{n}(scrapy.Spider): name = 'a{n}'" for n in range(50)]
+    asked = list[object]()
+
+    class HangsUp(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            asked.append(self.client_address)
+
+    with socketserver.TCPServer(("127.0.0.1", 0), HangsUp) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        host = f"127.0.0.1:{server.server_address[1]}"
+        code, lines = doctor_of(
+            tmp_path, f"redis://:secret@{host}/0", "\n".join(["import scrapy", *kinds])
+        )
+        server.shutdown()
+    assert 1 == len(asked)
+    assert lines[0].startswith(f"✗ REDIS_URL is redis://***@{host}/0: ")
+    assert (1, 3, "  settings.py, line 3: REDIS_URL = ...") == (code, len(lines), lines[1])
 
 
 # Scrapy's commands

@@ -13,7 +13,7 @@ import pytest
 from tbloom import Claim, TimeBloom
 from tbloom.scrapy.extras.counts import KINDS
 from tbloom.scrapy.outage import Guess
-from tests.helpers.schedulers import SETTINGS, UNREACHABLE
+from tests.helpers.schedulers import ADDON, SETTINGS, UNREACHABLE
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "monitoring.md").read_text(encoding="utf-8")
@@ -55,12 +55,20 @@ def test_the_sources_spider_fetches_100_pages_and_filters_10(
     ours = {stat for stat in stats if stat.startswith(("tbloom/", "bloomfilter/", "dupefilter/"))}
     assert ours <= STATS
     assert 10 == stats["tbloom/cache_hits"]  # what is known is not asked for again
-    assert (10, 10) == (stats["bloomfilter/filtered"], stats["dupefilter/filtered"])
+    assert (10, None) == (stats["dupefilter/filtered"], stats.get("bloomfilter/filtered"))
     assert (100, 10) == (stats["tbloom/new"], stats["tbloom/seen"])
     with TimeBloom.from_url(url, name, capacity=1000) as seen:
         info = seen.info()
     window = [stats[f"tbloom/window/{what}"] for what in ("items", "bytes", "error_rate")]
     assert [100, info.bytes, info.error_rate] == window
+
+
+@pytest.mark.parametrize("setting", [{"BLOOMFILTER_BIT": 20}, {"BLOOMFILTER_HASH_NUMBER": 6}])
+def test_a_crawl_with_scrapy_redis_bloomfilters_settings_counts_its_stat(
+    crawl: Any, setting: dict[str, int]
+) -> None:
+    stats = crawl("ten_and_hundred", {**ADDON, "TBLOOM_CAPACITY": None, **setting})["stats"]
+    assert (10, 10) == (stats["bloomfilter/filtered"], stats["dupefilter/filtered"])
 
 
 def test_a_script_prints_nothing_until_it_configures_logging() -> None:

@@ -16,7 +16,8 @@ from tbloom.cli.kit.errors import FAILED, CommandError
 def doctor() -> int:
     """Say what is wrong with a Scrapy project's settings.
 
-    Run it in the project's folder. Exit code 1: something is wrong, such as an add-on that is off. A note, about a Scrapy or
+    Run it in the project's folder. It reads the settings of the project and of each spider, and compares them with what Redis
+    has stored; it changes nothing. Exit code 1: something is wrong, such as an add-on that is off. A note, about a Scrapy or
     redis-py that is newer than tbloom's tests know, is no fault.
     """
     from tbloom.scrapy.compat import untested_versions  # noqa: PLC0415 - needs Scrapy
@@ -33,12 +34,15 @@ def doctor() -> int:
         output.line(formats.printable(f"note: {note}"))
     found = [*project.faults(settings)]
     for fault in found:
-        output.line(formats.printable(f"✗ {fault}"))
+        what, *where = fault.splitlines()
+        output.line(formats.printable(f"✗ {what}"))
+        for place in where:
+            output.line(formats.printable(f"  {place}"))
     if found:
         output.line(f"{formats.counted(len(found), 'fault')}: change what the ✗ says")
         return FAILED
     output.line(
-        "✓ tbloom filters the requests of this project; no fault in its settings, or at the server"
+        "✓ tbloom filters the requests of this project; no fault in its settings and spiders, or at the server"
     )
     return 0
 

@@ -22,7 +22,7 @@ from tbloom.cli.kit.filters import Server
 from tbloom.engine.flow import text
 
 #: What has made the fingerprints in the set of scrapy-redis' dupefilter.
-_SCRAPY_REDIS = "tbloom.scrapy.fingerprinter.ScrapyRedisFingerprinter"
+_SCRAPY_REDIS = "tbloom.scrapy.ScrapyRedisFingerprinter"
 #: Fingerprints per batch; per SSCAN, they take less than a millisecond of the server's time.
 _AT_ONCE = 1000
 #: The bytes of the length before each fingerprint in requests.seen since Scrapy 2.19, and the longest that is plausible.

@@ -42,16 +42,17 @@ def list_filters(server: Server) -> int:
 
 
 @click.command(cls=Command, example="tbloom info news")
-@options.name
+@options.name_or_only
 @options.server
 @click.option("--all", "empty", is_flag=True, help="show empty slices too")
 @options.as_json
-def info(name: str, server: Server, *, empty: bool) -> None:
+def info(name: str | None, server: Server, *, empty: bool) -> None:
     """Show a filter, slice by slice.
 
-    An exact filter, which has no slices, is shown too. To see it live: watch -n 5 tbloom info NAME.
+    Without a name, the only filter on the server. An exact filter, which has no slices, is shown too. To see it live:
+    watch -n 5 tbloom info NAME.
     """
-    found = server.any_filter(name).info()
+    found = server.any_filter(server.only_name() if name is None else name).info()
     output.show(as_dict(found), lambda: as_text(found, empty=empty))
 
 
@@ -77,7 +78,7 @@ def _list(found: list[Info]) -> str:
         window, capacity, rate = "exact", "", "none"
         if isinstance(info, FilterInfo):
             window = formats.window(len(info.slices), info.granularity)
-            capacity = f"{info.capacity:,}" if info.capacity else "none"
+            capacity = f"{info.capacity:,}" if info.capacity else "auto"
             rate = formats.rate(info.error_rate)
         rows.append(
             {

@@ -25,6 +25,8 @@ PORT, EVERY = 9185, 5.0
 
 #: Longer tables of slices are folded.
 _MAX_ROWS = 31
+#: Of more bytes an item than that, most are what an empty filter takes: they say nothing of what an item costs.
+_MOST_AN_ITEM = 100
 #: The steps of an axis, at most; and how many times as high as the highest bar a line may be.
 _STEPS, _MOST_ABOVE = 4, 10
 _KB = 1024
@@ -132,6 +134,7 @@ def report_page(filters: list[FilterInfo], server: str) -> bytes:
         window=formats.window,
         window_text=window_text,
         max_rows=_MAX_ROWS,
+        most_an_item=_MOST_AN_ITEM,
     )
 
 

@@ -38,6 +38,8 @@ OUTAGES = (redis.ConnectionError, redis.TimeoutError, redis.exceptions.RedisClus
 RETRY_FOR = 30.0
 #: A call that takes longer (s) has failed and is retried.
 _SILENT = 1.0
+#: How many filters an error names.
+_NAMED = 10
 #: The kinds of stores that are no filters (docs/format.md): mappings of counters, and counters of integers.
 COUNTERS = ("mapping", "integers")
 #: The kind of a ``TimeBloom``, which has none stored.
@@ -175,6 +177,17 @@ class Server:
         if kinds:
             return [name for name, kind in found.items() if kind in kinds]
         return [name for name, kind in found.items() if kind not in COUNTERS]
+
+    def only_name(self) -> str:
+        """Return the name of the only filter. Raise CommandError, with the names, if there are several."""
+        names = self.names()
+        if not names:
+            raise CommandError(f"no filters on {self.place}")
+        if len(names) > 1:
+            more = f", and {len(names) - _NAMED:,} more ('tbloom list')" * (len(names) > _NAMED)
+            shown = ", ".join(map(repr, names[:_NAMED]))
+            raise CommandError(f"NAME: expected one of the filters on {self.place}: {shown}{more}")
+        return names[0]
 
     def _info(self, name: str) -> Flow[Info]:
         config = self._config(name, (yield from self._stored(name)))

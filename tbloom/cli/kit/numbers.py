@@ -25,8 +25,8 @@ def count(text: str) -> int:
 
 
 def capacity(text: str) -> int | str:
-    """Return a whole number from 1 on, or ``"none"``: each slice is made for what the last one held."""
-    return "none" if text.lower() == "none" else count(text)
+    """Return a whole number from 1 on, or ``"auto"``: each slice is made for what the last one held."""
+    return "auto" if text.lower() == "auto" else count(text)
 
 
 def bits(text: str) -> int:

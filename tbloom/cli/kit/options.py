@@ -147,8 +147,11 @@ _prefix: Decorator = _shared(
     callback=_note_prefix,
     help=f"the text with which each key begins, such as app1: ({PREFIX}, else none)",
 )
-#: A filter's name, and any number of them.
+#: A filter's name; one that may be left out; and any number of them.
 name: Decorator = click.argument("name", type=text_of, shell_complete=complete)
+name_or_only: Decorator = click.argument(
+    "name", required=False, type=text_of, shell_complete=complete
+)
 some_names: Decorator = click.argument(
     "names",
     metavar="[NAME]...",
@@ -199,7 +202,7 @@ changeable: Decorator = all_of(
     _parameter(
         "--capacity",
         type=numbers.capacity,
-        help="distinct items per slice, such as 5M (none: what the last slice held)",
+        help="distinct items per slice, such as 5M (auto: what the last slice held)",
     ),
     _parameter("--error-rate", type=float, metavar="RATE", help="over the whole window (1e-4)"),
     _parameter("--bits", type=numbers.bits, help="bits per slice, such as 2^30 (by capacity)"),
@@ -239,7 +242,8 @@ def slices(what: str, without: str) -> Decorator:
 def given(values: dict[str, Any]) -> dict[str, Any]:
     """Return the parameters that were given, as arguments of ``TimeBloom``."""
     names = [name for name in Parameters.__annotations__ if values.get(name) is not None]
-    return {name: None if values[name] == "none" else values[name] for name in names}
+    # In Python, both are None: --granularity none, --capacity auto.
+    return {name: None if values[name] in ("none", "auto") else values[name] for name in names}
 
 
 def creation_parameters(values: dict[str, Any]) -> dict[str, Any] | None:

@@ -54,6 +54,8 @@ class PageDownloader(_Project):  # type: ignore[misc] # known at run time only
 class PageSpiderMiddleware:
     """The spider middleware next to the spider: sees the callback itself, whichever other one recovers from its exceptions."""
 
+    __module__ = "tbloom.scrapy"
+
     def __init__(self, crawler: Crawler) -> None:
         self._crawl = crawl_of(crawler)
 

@@ -57,6 +57,8 @@ class DistinctCounts:
     not answer, the start and the end take as long as ``retry_for``.
     """
 
+    __module__ = "tbloom.scrapy"
+
     def __init__(self, crawler: Crawler) -> None:
         self._crawl = crawl_of(crawler)
         spider = (crawler.spider or crawler.spidercls).name

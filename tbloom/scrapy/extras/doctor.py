@@ -1,30 +1,48 @@
-"""What is wrong with a project's settings, where Scrapy itself says nothing: for ``tbloom doctor``."""
+"""What is wrong with a project's settings and spiders, or with what Redis has stored for them: for ``tbloom doctor``."""
 
 from __future__ import annotations
 
+import ast
+import os
+import re
+import sys
+import traceback
+import warnings
 from collections.abc import Iterator
 from contextlib import closing
 from inspect import isclass, isfunction
+from pathlib import Path
 from typing import Any
 
 from redis import RedisError
 from redis.exceptions import RedisClusterException
+from scrapy import Spider
 from scrapy.exceptions import NotConfigured
-from scrapy.settings import BaseSettings
+from scrapy.settings import SETTINGS_PRIORITIES, BaseSettings
+from scrapy.utils.conf import closest_scrapy_cfg
 from scrapy.utils.misc import load_object
-from scrapy.utils.project import get_project_settings, inside_project
+from scrapy.utils.project import ENVVAR, get_project_settings, inside_project
 
 from tbloom import LocalBloom
+from tbloom.engine.retries import is_outage
 from tbloom.errors import TBloomError
 from tbloom.scrapy.addon import Addon
 from tbloom.scrapy.dupefilter import DupeFilter
 from tbloom.scrapy.extras.counts import KINDS, DistinctCounts, make_counters
-from tbloom.scrapy.options import asks_nobody, error_line, naming_redis, read_options
-from tbloom.scrapy.settings import MARK, SHADOW
+from tbloom.scrapy.options import (
+    asks_nobody,
+    error_line,
+    naming_redis,
+    read_options,
+    server_settings,
+)
+from tbloom.scrapy.settings import COUNTS, MARK, SHADOW
 
-_PERSIST = "SCHEDULER_PERSIST"
+_PERSIST, _WARN_ONLY = "SCHEDULER_PERSIST", "SPIDER_LOADER_WARN_ONLY"
 #: The methods by which a scheduler asks a dupefilter, or hands requests on to another scheduler.
 _ASKS = {"request_seen", "enqueue_request"}
+#: How many spiders a fault names.
+_NAMED = 3
 _OFF = (
     "tbloom is off: neither ADDONS nor DUPEFILTER_CLASS names it{}. Set ADDONS = {{'tbloom.scrapy.Addon': 500}}, "
     "once: a later line such as ADDONS = {{}}, which scrapy startproject writes, undoes it"
@@ -37,27 +55,89 @@ def project_settings() -> BaseSettings | None:
 
 
 def faults(settings: BaseSettings) -> Iterator[str]:
-    """Yield a line for each fault, until one that hides others."""
+    """Yield each fault of the project and its spiders: a line and, if the setting is in a file, a line with its place.
+
+    A fault that only some spiders have names them.
+    """
+    spiders = list[type[Spider] | None]()
     try:
-        yield from _faults(settings)
-    except (ImportError, ValueError) as error:  # a class, a bool of Scrapy's
+        spiders += _spiders(settings, warn_only=False)
+    except Exception as error:  # noqa: BLE001 - whatever the project's own modules raise
+        others = settings.getbool(_WARN_ONLY)
+        what = "a spider can't be imported" + ", so none can crawl" * (not others)
+        place = _raised_at(error) or _place("SPIDER_MODULES", settings, None)
+        yield f"{what}: {_why(error)}\n{place}".rstrip()
+        if others:
+            spiders += _spiders(settings, warn_only=True)
+    #: By fault, the spiders that have it.
+    found, away = dict[str, dict[str, None]](), dict[str, str]()
+    for spider in spiders or [None]:
+        name = spider.name if spider else "spider"
+        for fault in _faults_of(spider, name, settings, away):
+            found.setdefault(fault, {})[name] = None
+    for fault, names in found.items():
+        more = len(names) - _NAMED
+        shown = ", ".join([*names][:_NAMED]) + f" and {more} more" * (more > 0)
+        yield fault if len(names) >= len(spiders) else f"spider {shown}: {fault}"
+
+
+def _spiders(settings: BaseSettings, *, warn_only: bool) -> list[type[Spider]]:
+    """Return the project's spiders. Raise what one raises that can't be imported; with ``warn_only``, leave it out."""
+    settings = settings.copy()
+    settings.set(_WARN_ONLY, warn_only, "cmdline")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Scrapy makes one of a traceback
+        loader = load_object(settings["SPIDER_LOADER_CLASS"]).from_settings(settings.frozencopy())
+    return [loader.load(name) for name in loader.list()]
+
+
+def _faults_of(
+    spider: type[Spider] | None, name: str, settings: BaseSettings, away: dict[str, str]
+) -> Iterator[str]:
+    """Yield the faults of one spider, or of a project without any; ``away``: the servers that have not answered, with the error."""
+    settings = settings.copy()
+    try:
+        if spider:
+            spider.update_settings(settings)
+    except Exception as error:  # noqa: BLE001 - whatever the spider raises
+        yield f"its settings can't be made: {_why(error)}\n{_raised_at(error)}".rstrip()
+        return
+    given = settings.copy()  # the add-on changes settings
+    for fault in _until_one_hides_others(settings, name, away):
+        yield f"{fault}\n{_place(fault, given, spider)}".rstrip()
+
+
+def _until_one_hides_others(
+    settings: BaseSettings, name: str, away: dict[str, str]
+) -> Iterator[str]:
+    try:
+        yield from _check_settings(settings)
+        if (server := server_settings(settings)) in away:
+            yield away[server]
+        else:
+            yield from _check_stored(settings, name)
+    except (ImportError, ValueError, NotConfigured) as error:  # a class, a bool of Scrapy's
         yield str(error)
-    except NotConfigured as error:
-        yield f"tbloom's add-on is off: {error}"
     except (TBloomError, RedisError, RedisClusterException) as error:
-        yield error_line(error, settings)
+        line = error_line(error, settings)
+        if is_outage(error):
+            away[server_settings(settings)] = line
+        yield line
 
 
-def _faults(settings: BaseSettings) -> Iterator[str]:
+def _check_settings(settings: BaseSettings) -> Iterator[str]:
+    """Yield faults that the settings alone show. Set what the add-on sets. Raise NotConfigured if tbloom is off."""
     _check_classes(settings)
     scheduler = load_object(settings["SCHEDULER"])
     has_addon = Addon in _components("ADDONS", settings)
     if has_addon:
-        Addon().update_settings(settings)
+        try:
+            Addon().update_settings(settings)
+        except NotConfigured as error:
+            raise NotConfigured(f"tbloom's add-on is off: {error}") from None
     if not issubclass(load_object(settings["DUPEFILTER_CLASS"]), DupeFilter):
         names = sorted(name for name in settings if name.startswith("TBLOOM_"))
-        yield _OFF.format(f" (without effect: {', '.join(names)})" if names else "")
-        return
+        raise NotConfigured(_OFF.format(f" (without effect: {', '.join(names)})" if names else ""))
     if not _asks(scheduler):
         yield str(asks_nobody(scheduler))
     if settings.get(MARK.name) == "done" and not has_addon:
@@ -69,12 +149,81 @@ def _faults(settings: BaseSettings) -> Iterator[str]:
             f"{_PERSIST}: without it, scrapy-redis deletes the queue where a crawl is stopped, and its pages count as seen for "
             f"the whole window: set it to True, or {MARK.name} = 'done'"
         )
-    if DistinctCounts in _components("EXTENSIONS", settings):
-        make_counters(settings, "spider")[KINDS[0]].client.close()
-    with naming_redis(settings), closing(read_options(settings, "spider")) as answers:
+
+
+def _check_stored(settings: BaseSettings, name: str) -> Iterator[str]:
+    """Yield what is wrong with the stored filter and counters of this spider, or with their server. Change nothing."""
+    with naming_redis(settings), closing(read_options(settings, name, retry_for=0)) as answers:
         if not isinstance(answers.seen, LocalBloom):
-            answers.seen.client.ping()
+            answers.seen.contains_many([b"a"])  # raises if other parameters are stored
             yield from answers.seen.warnings()
+    if DistinctCounts in _components("EXTENSIONS", settings):
+        counter = make_counters(settings, name)[KINDS[0]]
+        with naming_redis(settings), closing(counter.client):
+            try:
+                counter.count()
+            except TBloomError as error:
+                yield error_line(error, settings, COUNTS)
+
+
+# Where a fault is
+
+
+def _why(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".partition("\n")[0]
+
+
+def _raised_at(error: Exception) -> str:
+    """Return the project's last line on the way to the error; "" if none of its lines is."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{_relative(error.filename)}, line {error.lineno}"
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        path = _relative(frame.filename)
+        if not (Path(path).is_absolute() or path.startswith("<")):
+            return f"{path}, line {frame.lineno}"
+    return ""
+
+
+def _place(fault: str, settings: BaseSettings, spider: type[Spider] | None) -> str:
+    """Return the file and line of the setting that a fault names first; "" if it has a default, or can't be found.
+
+    The line's text is not shown, because it may have a password.
+    """
+    named = re.search(r"\b[A-Z]+(_[A-Z]+)*\b", fault)
+    priority = settings.getpriority(named[0]) if named else None
+    if named is None or priority is None or priority < SETTINGS_PRIORITIES["project"]:
+        return ""
+    places = [(os.environ.get(ENVVAR, ""), "")]
+    if spider and priority >= SETTINGS_PRIORITIES["spider"]:
+        places = [(kind.__module__, kind.__name__) for kind in spider.__mro__]
+    for module, kind in places:
+        file = getattr(sys.modules.get(module), "__file__", None)
+        if file and (line := _last_line(named[0], Path(file), kind)):
+            return f"{_relative(file)}, line {line}: {named[0]} = ..."
+    return ""
+
+
+def _last_line(name: str, file: Path, kind: str) -> int:
+    """Return the last line of a file, or of the class ``kind`` in it, where a setting is assigned, or is a key; 0 if there is none."""
+    tree: ast.AST = ast.parse(file.read_bytes())
+    if kind:
+        classes = [each for each in ast.walk(tree) if isinstance(each, ast.ClassDef)]
+        tree = next((each for each in classes if each.name == kind), ast.Module([], []))
+    lines = [0]
+    for node in ast.walk(tree):
+        match node:
+            case ast.Name(id=found, ctx=ast.Store()) | ast.Constant(value=found) if found == name:
+                lines.append(node.lineno)
+    return max(lines)
+
+
+def _relative(file: str) -> str:
+    """Return the path within the project's folder, if it is there."""
+    root, path = Path(closest_scrapy_cfg()).resolve().parent, Path(file)
+    return str(path.relative_to(root) if path.is_relative_to(root) else path)
+
+
+# Classes
 
 
 def _asks(scheduler: type[Any]) -> bool:

@@ -53,6 +53,8 @@ class PageCacheStorage:
     A response comes back with URL, status, headers and body, in the class that Scrapy chooses for these.
     """
 
+    __module__ = "tbloom.scrapy"
+
     def __init__(self, settings: BaseSettings) -> None:
         self._settings = settings
         self._store: PageStore | None = None
