@@ -60,6 +60,17 @@ def test_every_link_within_the_project_leads_somewhere(path: Path) -> None:
             assert heading in anchors, (target, heading)
 
 
+def test_readme_has_the_badges_of_the_address_in_setup_cfg() -> None:
+    """None while it has no address."""
+    url = _setup()["metadata"]["url"]
+    workflow, index = f"{url}/actions/workflows/ci.yml", "https://pypi.org/project/tbloom"
+    badges = [
+        f"[![CI]({workflow}/badge.svg)]({workflow})",
+        f"[![PyPI](https://img.shields.io/pypi/v/tbloom)]({index})",
+    ]
+    assert (badges if url else []) == re.findall(r"^\[!\[.*", README, re.MULTILINE)
+
+
 def test_readme_has_a_row_for_each_extra() -> None:
     rows = README.partition("## Extras")[2].partition("\n## ")[0]
     named = re.findall(r"^\| `(\w+)` \|", rows, re.MULTILINE)
@@ -173,8 +184,7 @@ def _reports_that_tests_name() -> Iterator[tuple[str, str, str]]:
 
 
 def test_the_page_for_adopters_says_what_the_files_say() -> None:
-    setup = configparser.ConfigParser()
-    setup.read(ROOT / "setup.cfg", encoding="utf-8")
+    setup = _setup()
     classifiers = setup["metadata"]["classifiers"]
     required = dict(
         line.split(">=")
@@ -228,6 +238,12 @@ def test_the_page_for_adopters_says_what_the_files_say() -> None:
     assert {} == {
         row: phrases for row, phrases in said.items() if not all(p in rows[row] for p in phrases)
     }
+
+
+def _setup() -> configparser.ConfigParser:
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg", encoding="utf-8")
+    return setup
 
 
 def _status(classifiers: str) -> str:

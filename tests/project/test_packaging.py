@@ -9,6 +9,7 @@ import importlib.metadata
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -161,6 +162,29 @@ def test_a_type_checker_knows_what_is_public(dist: Path, tmp_path: Path) -> None
 def test_an_index_can_show_the_package(dist: Path) -> None:
     done = uv("tool", "run", "twine", "check", "--strict", *dist.glob("tbloom-*"))
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_with_an_address_an_index_links_to_the_repository(tmp_path: Path) -> None:
+    """README's links and pictures are whole; without an address, as now, they are as they stand."""
+    address = "https://github.com/example/tbloom"
+    for name in "setup.py", "setup.cfg", "pyproject.toml", "README.md", "LICENSE":
+        shutil.copy(ROOT / name, tmp_path)
+    for name in "tbloom", "lua":
+        shutil.copytree(ROOT / name, tmp_path / name)
+    for url in "", address:
+        setup = (ROOT / "setup.cfg").read_text(encoding="utf-8")
+        setup = re.sub(r"^url =.*", f"url = {url}", setup, flags=re.MULTILINE)
+        (tmp_path / "setup.cfg").write_text(setup, encoding="utf-8")
+        done = uv("build", "--quiet", "--wheel", "--out-dir", tmp_path / f"dist{url[:4]}", tmp_path)
+        assert done.returncode == 0, done.stderr
+        [wheel] = (tmp_path / f"dist{url[:4]}").glob("*.whl")
+        [found] = importlib.metadata.distributions(path=[str(wheel)])
+        described = str(found.metadata.get_payload())
+        links = re.findall(r'(?:\]\(|src(?:set)?=")([^#)"][^)"]*)', described)
+        assert len(links) > 10
+        assert {bool(url)} == {link.startswith("https://") for link in links if "docs/" in link}
+        listed = found.metadata.get_all("Project-URL") or []
+        assert bool(url) == (f"Issues, {address}/issues" in listed), listed
 
 
 @pytest.mark.skipif(
