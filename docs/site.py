@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import posixpath
 import re
-from importlib.metadata import metadata
+from configparser import ConfigParser
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,9 +41,14 @@ PROJECT |= {
 
 
 def on_config(config: MkDocsConfig) -> None:
-    """Link to the source, once setup.cfg has its address (``project_urls``)."""
-    urls = metadata("tbloom").get_all("Project-URL") or []
-    config.repo_url = dict(url.split(", ", 1) for url in urls).get("Source")
+    """Link each page to the repository, once setup.cfg has its address."""
+    setup = ConfigParser()
+    setup.read(Path(config.config_file_path).with_name("setup.cfg"), encoding="utf-8")
+    if url := setup["metadata"].get("url"):
+        # (Material's own link to a repository fetches facts about it from GitHub.)
+        config.extra["social"] = [
+            {"icon": "fontawesome/brands/github", "link": url, "name": "Source"}
+        ]
 
 
 def on_files(files: Files, config: MkDocsConfig) -> None:
@@ -62,6 +67,9 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         r"(?<=\]\()(?!\w+:|#)([^)#]+)", lambda match: _on_site(folder, match[1], place), markdown
     )
     # GitHub chooses between light and dark pictures by the system's scheme, the site by its own.
+    markdown = re.sub(
+        r"^\[!\[.*\n", "", markdown, flags=re.MULTILINE
+    )  # badges, which are elsewhere
     markdown = re.sub(r"<picture>.*?</picture>", _both_pictures, markdown, flags=re.DOTALL)
     return re.sub(r"<!-- (examples/.*) -->", _code, markdown)
 

@@ -57,6 +57,7 @@ async def test_a_commit_says_which_claims_another_session_has_taken_over(
     then: str,
     shards: int,
 ) -> None:
+    """bullmq#3183"""
     ours: Any = silent(shards=shards)
     if driver == "async":
         how = {"capacity": 1000, "session_ttl": LIFE, "shards": shards}

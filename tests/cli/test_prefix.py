@@ -53,6 +53,7 @@ def ours(own: redis.Redis, own_url: str) -> dict[str, str]:
 def test_every_command_needs_keys_with_the_prefix_only(
     ours: dict[str, str], own: redis.Redis, tmp_path: Path
 ) -> None:
+    """rq#1855"""
     ExactFilter(own, "exact", prefix=PREFIX).add("a")
     (tmp_path / "file").write_text("a\nb\nc\n")
     for line in LINES:

@@ -95,6 +95,7 @@ def test_the_documented_user_can_do_everything(
 def test_no_documented_command_can_be_left_out(
     user: Any, admin: redis.Redis, name: str, command: str
 ) -> None:
+    """The error names the page with the rights, also without EVAL (StackExchange.Redis#2315)."""
     url = _set_user(admin, name, user, without=command)
     with (
         redis.Redis.from_url(url) as client,

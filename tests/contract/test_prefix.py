@@ -22,7 +22,7 @@ ODD = r"a?*[\]^-"
 async def test_each_key_begins_with_the_prefix(
     store: Store, driver: str, own_url: str, own: redis.Redis, prefix: str
 ) -> None:
-    """The same name with another prefix, or none, is another store."""
+    """The same name with another prefix, or none, is another store (redisson#5439)."""
     prefixes = (prefix, f"{prefix}2", "")
     stores = [store.awaited(own_url, "news", driver=driver, prefix=each) for each in prefixes]
     for number, seen in enumerate(stores):

@@ -50,7 +50,7 @@ def empty(refusing: str) -> str:
 async def test_what_the_server_refuses_to_tell_is_unknown(
     store: Store, empty: str, name: str, driver: str, shards: int
 ) -> None:
-    """It is said once; all else is known."""
+    """It is said once; all else is known (phpCacheAdmin#47)."""
     sharded = store.sharded and {"shards": shards}
     seen = store.awaited(empty, name, driver=driver, **sharded)
     assert all(await seen.add_many(["a", "b", "c"]))
@@ -70,6 +70,7 @@ async def test_what_the_server_refuses_to_tell_is_unknown(
 
 
 def test_commands_show_what_is_known(empty: str, tmp_path: Path) -> None:
+    """asynqmon#210"""
     with (
         TimeBloom.from_url(empty, "news", capacity=1000) as seen,
         ExactFilter.from_url(empty, "exact") as exact,

@@ -55,7 +55,7 @@ def test_methods_stand_for_nothing_else(cls: type) -> None:
 async def test_fastapi_takes_verbs_as_dependencies_and_routes(
     cls: Any, url: str, name: str
 ) -> None:
-    """https://github.com/fastapi/fastapi/issues/14445."""
+    """fastapi#14445"""
     seen = cls.from_url(url, name) if hasattr(cls, "from_url") else cls()
     app, [item] = FastAPI(), [*inspect.signature(seen.contains).parameters][:1]
 

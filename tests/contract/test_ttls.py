@@ -46,7 +46,8 @@ def without_ttl(client: redis.Redis, name: str) -> list[str]:
 def test_each_key_of_a_filter_has_a_ttl_again(
     url: str, client: redis.Redis, name: str, harm: str, *, verb: str, shards: int
 ) -> None:
-    """Each key in turn, and all of them. The parameters of several shards have one once a client opens the filter."""
+    """redisson#1853; each key in turn, and all of them. The parameters of several shards have one once a client opens the
+    filter."""
     with TimeBloom.from_url(url, name, shards=shards) as seen:
         seen.add_many(ITEMS)
         seen.claim_many(["claimed", *ITEMS])

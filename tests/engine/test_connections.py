@@ -68,7 +68,7 @@ def test_a_connection_is_reused_after_an_error_reply(
 
 
 class _KnowsNoScript(socketserver.StreamRequestHandler):
-    """Answers NOSCRIPT to EVAL, too, as in the report bolshakov/stoplight#777."""
+    """Answers NOSCRIPT to EVAL, too."""
 
     def handle(self) -> None:
         while line := self.rfile.readline():
@@ -81,7 +81,7 @@ class _KnowsNoScript(socketserver.StreamRequestHandler):
 
 
 async def test_server_that_loads_no_script(make: Any) -> None:
-    """The server's answer is raised; the text is not sent again for ever."""
+    """The server's answer is raised; the text is not sent again for ever (stoplight#777)."""
     with socketserver.ThreadingTCPServer(("127.0.0.1", 0), _KnowsNoScript) as server:
         server.daemon_threads = True
         threading.Thread(target=server.serve_forever).start()
@@ -160,7 +160,7 @@ async def test_other_clients_wait_for_at_most_four_calls(
 def test_a_forked_child_does_not_use_its_parents_connection(
     url: str, name: str, client: redis.Redis
 ) -> None:
-    """Parent and child each use a connection of their own."""
+    """Parent and child each use a connection of their own (redis-py#863)."""
     with TimeBloom.from_url(named(url, name), name) as seen:
         assert [True, True] == [seen.add(item) for item in ("a", "is prepared")]
         kept = connections(client, name)

@@ -88,7 +88,8 @@ async def test_a_cancelled_task_takes_no_reply_from_others(
 
 
 def test_another_event_loop_is_refused(url: str, name: str) -> None:
-    """redis-py's connections work only in the first loop. A forked process has another one, too."""
+    """redis-py's connections work only in the first loop (redis-py#2838, #3351, aioredis-py#941). A forked process has another
+    one, too."""
     seen = AsyncTimeBloom.from_url(url, name)
 
     async def use() -> None:
@@ -207,7 +208,7 @@ class _Client(redis.asyncio.Redis):
 async def test_each_task_of_a_shared_call_gets_its_error(
     store: Any, url: str, name: str, error: Callable[[str], BaseException]
 ) -> None:
-    """The error may have any class. Its traceback shows no other task."""
+    """aiokafka#246; the error may have any class. Its traceback shows no other task."""
     client = _Client.from_url(url)
     client.error, seen = error, store(client, name)
     answers = await asyncio.wait_for(

@@ -63,6 +63,7 @@ def test_other_urls_are_refused(url: str) -> None:
 async def test_a_store_is_opened_by_a_url_of_valkey(
     store: Store, driver: str, url: str, name: str
 ) -> None:
+    """redisson#6301"""
     seen = store.awaited(url.replace("redis://", "valkey://"), name, driver=driver)
     assert [True, False] == [await seen.add("a"), await seen.add("a")]
     await seen.aclose()
@@ -75,6 +76,7 @@ def test_a_password_in_a_url_of_valkey_is_not_shown() -> None:
 
 @each_store
 def test_every_verb_by_a_client_of_valkey_py(store: Store, server: LocalRedis, name: str) -> None:
+    """limits#262"""
     for protocol, decode in ((2, False), (3, True)):
         options: Any = {"protocol": protocol, "decode_responses": decode}
         with valkey.Valkey.from_url(server.url, **options) as client:

@@ -74,11 +74,11 @@ class Runner:
         elif block.file:
             (self.folder / block.file).write_text(code, encoding="utf-8")
         elif block.language == "python":
-            self._run_python(code)
+            exec(checked(code), self.names)  # noqa: S102 - our own documents
         elif block.language == "sh":
             output = self.shell(code)
             if block.output is not None:
-                assert _trimmed(self._here(block.output)) == _trimmed(output), code
+                assert trimmed(self._here(block.output)) == trimmed(output), code
         elif block.language == "conf":
             self._start_server(code)
 
@@ -88,19 +88,6 @@ class Runner:
         code = code.replace("/var/lib/crawler", str(self.folder))
         code = re.sub(r"redis://other(?::6379)?/0", self.url.removesuffix("0") + "1", code)
         return re.sub(r"redis://localhost(?::6379)?(?:/0)?", self.url, code)
-
-    def _run_python(self, code: str) -> None:
-        """A comment that opens with a Python value is compared with what the line gives."""
-        lines = code.splitlines()
-        for statement in ast.parse(code).body:
-            source = ast.unparse(statement)
-            if not isinstance(statement, ast.Expr) or "asyncio" in source:
-                exec(source, self.names)  # noqa: S102
-                continue
-            value = eval(source, self.names)  # noqa: S307
-            comment = lines[statement.end_lineno - 1].partition("#")[2].strip()
-            if said := re.match(r"(True\b|False\b|\[[^\]]*\]|\d+\b)", comment):
-                assert ast.literal_eval(said[1]) == value, comment
 
     def shell(self, code: str) -> str:
         """What the commands print. Some are left to other tests."""
@@ -129,5 +116,20 @@ class Runner:
             pass
 
 
-def _trimmed(text: str) -> list[str]:
+def checked(code: str) -> str:
+    """The code, in which an expression must have the value with which its comment opens."""
+    lines = code.splitlines()
+    statements = []
+    for statement in ast.parse(code).body:
+        source = ast.unparse(statement)
+        comment = lines[statement.end_lineno - 1].partition("#")[2].strip()
+        said = re.match(r"(True\b|False\b|\[[^\]]*\]|\d+\b)", comment)
+        if said and isinstance(statement, ast.Expr) and "asyncio" not in source:
+            source = f"_got = {source}\nassert {said[1]} == _got, ({source!r}, _got)"
+        statements.append(source)
+    return "\n".join(statements)
+
+
+def trimmed(text: str) -> list[str]:
+    """The lines, without spaces at their ends."""
     return [line.rstrip() for line in text.strip().splitlines()]

@@ -209,7 +209,7 @@ def open_path() -> Iterator[Path]:
 
 @pytest.mark.parametrize("is_mount", [False, True], ids=["another user", "read-only mount"])
 def test_a_reader_needs_no_write_permission(open_path: Path, *, is_mount: bool) -> None:
-    """https://github.com/prashnts/pybloomfiltermmap3/issues/88. Many read while one writes, and see what it adds and grows."""
+    """pybloomfiltermmap3#88: many read while one writes, and see what it adds and grows."""
     if not is_mount and os.geteuid():
         missing("The right to become another user")
     folder, items = open_path.parent, [f"item {i}" for i in range(5000)]

@@ -255,14 +255,15 @@ def test_a_revisit_without_its_body_is_counted(store: PageStore) -> None:
 
 
 def test_a_revisit_of_a_digest_that_only_the_records_have(store: PageStore) -> None:
-    """(A report on warcprox. A digest with the lengths of chunks, for example, is not that of the stored body.)"""
+    """pywb#88, warchaeology#172: warcprox writes such. A digest with the lengths of chunks, for example, is not that of the
+    stored body."""
     done = import_warc(store, REPORTED / "revisit-in-file.warc")
     assert PagesImported(3, 0, {}, ()) == done
     assert b"<p>body" == got(store, "http://example.com/b").body
 
 
 def test_a_revisit_without_headers_has_those_it_refers_to(store: PageStore) -> None:
-    """(A report on OpenWayback: Heritrix writes revisits with Content-Length: 0.)"""
+    """openwayback#224: Heritrix writes revisits with Content-Length: 0."""
     first = response(url(1), b"one", WARC_Payload_Digest=f"sha1:{sha1(b'one')}")
     again = {"WARC_Profile": PROFILE, "WARC_Payload_Digest": f"sha1:{sha1(b'one')}", "WARC_Date": "2019-07-03T04:05:06Z", "WARC_Etag": "7"}  # fmt: skip
     done = taken(store, first, record("revisit", url(2), b"", **again))
@@ -349,7 +350,7 @@ def chunked(body: bytes, digested: bytes | None = None) -> bytes:
 def test_responses_as_servers_send_them_and_tools_store_them(
     store: PageStore, given: bytes, expected: dict[str, object]
 ) -> None:
-    """Heads of any form, chunks, and dates of any precision; ClueWeb09 (WARC/0.18) has days of the year in them."""
+    """Heads of any form (jwarc#25), chunks (warcio#74), and dates of any precision; ClueWeb09 (WARC/0.18) has days of the year in them."""
     assert taken(store, given).stored == 1
     page = got(store, url("a"))
     assert expected == {name: getattr(page, name) for name in expected}
@@ -416,7 +417,7 @@ def test_a_url_as_crawlers_write_it_is_encoded(store: PageStore, written: str, s
 
 
 def test_fields_and_small_letters_are_kept(store: PageStore) -> None:
-    """Repeated fields, those beyond ASCII, and a status line in small letters. (Reports on the standard and warcat.)"""
+    """Repeated fields, those beyond ASCII, and a status line in small letters (warc-specifications#42, warcat#24)."""
     files = [REPORTED / name for name in ("fields.warc", "lower-status.warc")]
     assert PagesImported(3, 0, {}, ()) == import_warc(store, *files)
     expected = [("WARC-Protocol", "h2"), ("WARC-Protocol", "tls/1.3"), ("WARC-JSON-Metadata", '{"a":"é"}'), ("WARC-Page-ID", "7")]  # fmt: skip
@@ -486,7 +487,7 @@ def test_a_changed_member_costs_one_record(
 
 
 def test_an_equal_field_twice_is_no_damage(store: PageStore) -> None:
-    """(A report on several tools.)"""
+    """warcio#121, #131, warcreate#17"""
     assert PagesImported(2, 0, {}, ()) == import_warc(store, REPORTED / "len-twice-same.warc")
 
 
@@ -569,7 +570,7 @@ def test_one_digest_that_fits_is_enough(store: PageStore, form: Form, body: byte
 
 @pytest.mark.parametrize("algorithm", ["sha1", "sha-256", "md5", "SHA-512"])
 def test_a_digest_in_any_form_is_compared(store: PageStore, algorithm: str) -> None:
-    """Base 32 or 16 in any letters, or base 64, also that of URLs. (Reports on brozzler and Browsertrix, which write base 16.)"""
+    """Base 32 or 16 in any letters, or base 64, also that of URLs. (brozzler#213: some write base 16.)"""
     for number in range(9):  # some have + or / in base 64
         body = b"%d" % number
         found = hashlib.new(algorithm.replace("-", ""), HEAD + body, usedforsecurity=False).digest()
@@ -587,14 +588,14 @@ def test_a_digest_in_any_form_is_compared(store: PageStore, algorithm: str) -> N
     "value", ["sha1:AB2CD3EF4GH5IJ6KL7MN8OPQ", "sha1:", "none:AAAA", "?", "md5:" + "A" * 32 * 9]
 )
 def test_what_is_no_digest_costs_no_page(store: PageStore, value: str) -> None:
-    """(A report on the standard, whose example is one.)"""
+    """The standard's own examples are none (warc-specifications#64, #110)."""
     assert taken(store, response(url(1), b"page", WARC_Block_Digest=value)).stored == 1
 
 
 @pytest.mark.parametrize("name", ["digest-before.warc", "digest-after.warc"])
 @in_forms("plain", "members", "zstd")
 def test_a_recompressed_page_is_stored(store: PageStore, form: Form, name: str) -> None:
-    """(A report on warcio.)"""
+    """warcio#123"""
     assert PagesImported(1, 0, {}, ()) == taken(store, (REPORTED / name).read_bytes(), form=form)
 
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import ast
+import configparser
+import functools
 import re
 import subprocess
 import sys
 from ast import literal_eval
+from collections.abc import Iterator
 from importlib.metadata import metadata
 from pathlib import Path
 from typing import Any
@@ -18,9 +22,11 @@ from scrapy import Request
 from scrapy.settings import Settings
 
 from tbloom import ExactFilter, __version__
+from tbloom.bloom.config import LAYOUT
 from tbloom.scrapy.extras.counts import make_counters
 from tbloom.scrapy.options import read_options
 from tbloom.scrapy.settings import FLUSH, KNOWN, MARK
+from tbloom.version import NEWEST_TESTED, __version__
 from tests.helpers.cached import THEIRS, Opened
 from tests.helpers.documents import DOCUMENTS, ROOT, Runner, blocks
 from tests.simulation.playing import PLAYED
@@ -56,6 +62,17 @@ def test_every_link_within_the_project_leads_somewhere(path: Path) -> None:
 
 def test_readme_names_the_version() -> None:
     assert re.findall(r"^Version ([\d.]+) ", README, re.MULTILINE) == [__version__]
+
+
+def test_readme_has_the_badges_of_the_address_in_setup_cfg() -> None:
+    """None while it has no address."""
+    url = _setup()["metadata"]["url"]
+    workflow, index = f"{url}/actions/workflows/ci.yml", "https://pypi.org/project/tbloom"
+    badges = [
+        f"[![CI]({workflow}/badge.svg)]({workflow})",
+        f"[![PyPI](https://img.shields.io/pypi/v/tbloom)]({index})",
+    ]
+    assert (badges if url else []) == re.findall(r"^\[!\[.*", README, re.MULTILINE)
 
 
 def test_readme_has_a_row_for_each_extra() -> None:
@@ -143,12 +160,128 @@ def _described(settings: dict[str, Any]) -> list[Any]:
     return [*own, type(seen), MARK.value(read_from), FLUSH.value(read_from)]
 
 
+def test_the_page_of_reports_has_those_that_tests_name_and_no_others() -> None:
+    """Each row's test names the report in its docstring, as ``project#number``."""
+    link = r"\[(([\w.-]+)#(\d+))\]\(https://github\.com/[\w-]+/\2/issues/\3\)"
+    row = re.compile(rf"\| {link} \| .+ \| .*`([\w/]+\.py)::(\w+)`.* \|")
+    lines = (ROOT / "docs" / "reports.md").read_text(encoding="utf-8").splitlines()
+    found = [(line, row.fullmatch(line)) for line in lines if line.startswith("| [")]
+    assert [] == [line for line, match in found if not match]
+    rows = [match.groups() for _, match in found if match]
+    listed = {(file, test, report) for report, _, _, file, test in rows}
+    named = {*_reports_that_tests_name()}
+    assert [] == sorted(listed - named)
+    assert {report for *_, report in listed} == {report for *_, report in named}
+
+
+def _reports_that_tests_name() -> Iterator[tuple[str, str, str]]:
+    """The file, the test (or the class of users' code) and the report, of each that a docstring names."""
+    for path in sorted((ROOT / "tests").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            named = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+            is_test = named and (node.name.startswith("test_") or path.parent.name == "typing")
+            for project, numbers in re.findall(
+                r"\b([A-Za-z][\w.-]*)(#\d+(?:, #\d+)*)", (is_test and ast.get_docstring(node)) or ""
+            ):
+                for number in numbers.split(", "):
+                    yield path.relative_to(ROOT / "tests").as_posix(), node.name, project + number
+
+
+def test_the_page_for_adopters_says_what_the_files_say() -> None:
+    setup = _setup()
+    classifiers = setup["metadata"]["classifiers"]
+    required = dict(
+        line.split(">=")
+        for section in (
+            setup["options"]["install_requires"],
+            setup["options.extras_require"]["scrapy"],
+        )
+        for line in section.splitlines()
+        if ">=" in line
+    )
+    jobs = (ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8")
+    pythons = re.findall(r"Python :: (3\.\d+)", classifiers)
+    [each_python] = re.findall(r"python: \[(.*)\]", jobs)
+    assert pythons == literal_eval(f"[{each_python}]")
+    servers = {
+        product: sorted({*re.findall(rf'"{image}:([\d.]+)"', jobs)}, key=float)
+        for product, image in (("Redis", "redis"), ("Valkey", "valkey/valkey"))
+    }
+    newest = {library: ".".join(map(str, version)) for library, version in NEWEST_TESTED.items()}
+    released = re.findall(r"^## \[(.*?)\](.*)", _read("CHANGELOG.md"), re.MULTILINE)
+    reports = _read("docs/reports.md").count("\n| [")
+    license_name, year = re.findall(
+        r"^(\w+) License\n\nCopyright \(c\) (\d+) The tbloom dev", _read("LICENSE")
+    )[0]
+    assert (released[0], "author" in setup["metadata"]) == ((__version__, ""), False), (
+        "with a release, docs/adopting.md says since when, and who maintains tbloom"
+    )
+    said = {
+        "How old is it?": [f"began in {year}", f"in {_status(classifiers)} ({__version__})"],
+        "How is it tested?": [
+            f"Python {_listed(pythons)}", f"Redis {_listed(servers['Redis'])}",
+            f"Valkey {_listed(servers['Valkey'])}", f"{reports} [public reports]",
+        ],
+        "What is supported?": [
+            f"Python {pythons[0]} to {pythons[-1]} on Linux and macOS",
+            f"Scrapy {required['scrapy']} or later",
+            *re.findall(r"Redis [\d.]+ or later|Valkey [\d.]+ or later", _read("README.md")),
+        ],
+        "What if a newer Scrapy or redis-py comes out?": [
+            f"Scrapy up to {newest['scrapy']}", f"redis-py up to {newest['redis']}",
+        ],
+        "What does it install?": [f"click, mmh3 and redis-py ({required['redis']} or later)"],
+        "What if the stored format changes?": [f"format {LAYOUT}"],
+        "Who maintains it?": ["no person or company is named yet"],
+        "Which license?": [license_name],
+    }  # fmt: skip
+    assert {"click", "mmh3", "redis", "scrapy", "scrapy-redis"} == {*required}
+    assert all(re.fullmatch(r"[\d.]+", least) for least in required.values()), "a library is capped"
+    rows = dict(re.findall(r"^\| (.*\?) \| (.*) \|$", _read("docs/adopting.md"), re.MULTILINE))
+    assert len(said["What is supported?"]) > 3
+    assert {} == {
+        row: phrases for row, phrases in said.items() if not all(p in rows[row] for p in phrases)
+    }
+
+
+def _setup() -> configparser.ConfigParser:
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg", encoding="utf-8")
+    return setup
+
+
+def _status(classifiers: str) -> str:
+    """Return "beta", for example."""
+    [status] = re.findall(r"Development Status :: \d - (\w+)", classifiers)
+    return status.lower()
+
+
+def _listed(words: list[str]) -> str:
+    return " and ".join([", ".join(words[:-1]), words[-1]])
+
+
+def _read(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+@functools.cache
+def _fast_tests() -> list[str]:
+    """The tests of the fast tier, with their cases."""
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", "not check", "tests"]
+    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout
+    return [line.removeprefix("tests/") for line in found.splitlines() if "::" in line]
+
+
+@pytest.mark.check
+def test_there_are_as_many_tests_as_adopters_are_told() -> None:
+    [told] = re.findall(r"more than ([\d,]+) tests", _read("docs/adopting.md"))
+    assert len(_fast_tests()) > int(told.replace(",", ""))
+
+
 @pytest.mark.check
 def test_make_test_shows_every_promise() -> None:
     """Each row of docs/guarantees.md that names tests names one that runs in the fast tier."""
-    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", "not check", "tests"]
-    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout
-    fast = {re.sub(r"\[.*", "", line.removeprefix("tests/")) for line in found.splitlines()}
+    fast = {re.sub(r"\[.*", "", test) for test in _fast_tests()}
     rows = (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8").splitlines()
     named = [set(re.findall(r"`([\w/]+\.py::\w+)(?:\[.*?\])?`", row)) for row in rows]
     assert [] == [tests for tests in named if tests and not tests & fast]

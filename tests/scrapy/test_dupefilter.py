@@ -74,7 +74,7 @@ def test_a_redis_spider_fetches_each_page_once(
 def test_a_request_may_be_kept_and_looked_for_in_fewer_slices(
     crawl: Any, tmp_path: Path, url: str, name: str, store: str
 ) -> None:
-    """(Only a filter on Redis looks into fewer.)"""
+    """RedisBloom#94, #115. (Only a filter on Redis looks into fewer.)"""
     path = {"TBLOOM_PATH": str(tmp_path / "seen")} if store == "local" else {}
     within = {} if path else {"tbloom_within": 1}
     pages = [["a", {"tbloom_keep": 2}], ["a", {}], ["b", {}], ["b", within]]
@@ -182,7 +182,7 @@ BLOOM = {"TBLOOM_STORE": "bloom"}
 def test_a_setting_or_a_request_says_how_long_it_is_remembered(
     crawl: Any, client: redis.Redis, name: str
 ) -> None:
-    """A day in place of an hour, or half a second."""
+    """A day in place of an hour, or half a second (scrapy-redis#84)."""
     settings = {**SCRAPY, **STORES["exact"], "TBLOOM_TTL": "86400"}
     pages = [["short", {"tbloom_ttl": 0.5}], "long"]
     assert ["long", "short"] == sorted(crawl("pages", settings, pages)["fetched"])

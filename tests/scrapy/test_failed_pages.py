@@ -48,7 +48,7 @@ class HandlesAll(Statuses):
         (Statuses, {}, {404, 410}),
         (Statuses, {"TBLOOM_DONE_STATUSES": [403, 451]}, {403, 451}),
         (Statuses, {"TBLOOM_DONE_STATUSES": []}, set()),
-        # The callback has handled them (link checkers, scrapy#3843).
+        # The callback has handled them (as in link checkers).
         (HandlesAll, {}, set(STATUSES)),
     ],
     ids=["by default", "as set", "none", "by the callback"],
@@ -56,6 +56,7 @@ class HandlesAll(Statuses):
 def test_a_status_that_no_callback_got_is_a_failure_but_for_404_and_410(
     project: Any, tmp_path: Path, *, mark: str, spider: Any, more: dict[str, Any], done: set[int]
 ) -> None:
+    """scrapy-redis#177; a callback may have handled any status, as in link checkers (scrapy#3843)."""
     more = {**more, "REDIRECT_ENABLED": False}
     first, second = project(spider, spider, answers=WITH_STATUS, **marked(mark, tmp_path), **more)
     assert [str(status) for status in STATUSES] == names(first.fetched)
@@ -63,7 +64,7 @@ def test_a_status_that_no_callback_got_is_a_failure_but_for_404_and_410(
 
 
 class Banned(Part):
-    """As middlewares that rotate proxies do when all are banned (rotating-proxies#48), in the first crawl."""
+    """As middlewares that rotate proxies do when all are banned, in the first crawl."""
 
     def process_request(self, request: scrapy.Request) -> None:
         self._ban("request", request)
@@ -93,6 +94,7 @@ class MeetsBans(Project):
 def test_a_page_that_a_middleware_ignores_is_fetched_by_the_next_crawl(
     project: Any, tmp_path: Path, mark: str
 ) -> None:
+    """scrapy-rotating-proxies#48"""
     middlewares = {
         "DOWNLOADER_MIDDLEWARES": {Banned: 543},
         "SPIDER_MIDDLEWARES": {BansCallbacks: 543},
@@ -148,7 +150,7 @@ class SaysDone(Project):
         yield {"page": path_of(response)}
 
     def failed(self, failure: Any) -> Any:
-        """A link checker's: each broken link is an item (scrapy#3843)."""
+        """A link checker's: each broken link is an item."""
         self.say(failure.request)
         yield {"broken": path_of(failure.request)}
 
@@ -162,6 +164,7 @@ class SaysDone(Project):
 def test_an_errback_that_ends_has_not_rescued_the_page_but_tbloom_done_does(
     project: Any, tmp_path: Path, mark: str, status: int | None
 ) -> None:
+    """scrapy-redis#302: a callback asks for another try of its page."""
     answers = {f"/errback-{says}": [status] for says in ("", "True", "False")}
     crawls = project(SaysDone, SaysDone, answers=answers, **marked(mark, tmp_path))
     assert {
@@ -384,7 +387,7 @@ class Plain:
 
 
 class CanNotBeWritten(Project):
-    """Requests with what no queue but that in memory takes (scrapy-redis#68, #178)."""
+    """Requests with what no queue but that in memory takes."""
 
     kinds = ("lambda", "partial", "object", "Selector", "generator", "client")
     pages = tuple(f"{kind}-{end}" for kind in kinds for end in ("good", "503", "raises"))
@@ -416,7 +419,7 @@ class CanNotBeWritten(Project):
 def test_a_request_that_can_not_be_serialised_and_fails_is_fetched_by_the_next_crawl(
     project: Any, tmp_path: Path, mark: str
 ) -> None:
-    """That links to it; one that is done is not."""
+    """scrapy-redis#68, #178; the next crawl that links to it. One that is done is not."""
     answers = {f"/{kind}-503": [503, 200] for kind in CanNotBeWritten.kinds}
     crawls = project(*[CanNotBeWritten] * 3, answers=answers, **marked(mark, tmp_path))
     assert {

@@ -35,7 +35,7 @@ SPINS = {"CLOSESPIDER_TIMEOUT": 4}
 
 
 class AtIdle(Project):
-    """Hands in requests whenever it is idle (scrapy#225)."""
+    """Hands in requests whenever it is idle."""
 
     idles = 0
 
@@ -64,7 +64,7 @@ class ManyAtIdle(AtIdle):
 
 
 class OneByOne(AtIdle):
-    """scrapy#2709: three requests, one at a time; the second one is a duplicate of the first one.
+    """Three requests, one at a time; the second one is a duplicate of the first one.
 
     As Scrapy's documentation has it, the handler raises `DontCloseSpider` while it has more.
     """
@@ -120,7 +120,7 @@ def test_a_crawl_that_stays_open_gets_no_more_idle_signals_than_it_waits_for(
 
 
 class SeenFirst(Project):
-    """scrapy#706: many duplicates among the start requests, before a new one."""
+    """Many duplicates among the start requests, before a new one."""
 
     def links(self) -> Iterator[Any]:
         for _ in range(50):

@@ -419,7 +419,7 @@ class Tutorial(Project):
 
 
 class Sitemap(SitemapSpider):
-    """scrapy#4479"""
+    """One of which all pages were fetched."""
 
     name = "sitemap"
     site: str

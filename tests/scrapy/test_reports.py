@@ -1,7 +1,6 @@
 """What users of Scrapy and scrapy-redis have reported in public: with tbloom, no page is lost, and none is fetched for ever.
 
-The reports that the other files of this folder try: scrapy-redis#68, #178, rotating-proxies#48, scrapy#3843 (test_failed_pages),
-scrapy#2988, #4479 (test_recrawls), scrapy#225, #706, #2709 (test_links).
+Which other tests try reports is in docs/reports.md.
 """
 
 from __future__ import annotations

@@ -200,7 +200,7 @@ def test_a_crawl_that_is_stopped_eight_times(plant: Any, tmp_path: Path, row: Ro
 def test_every_page_is_fetched_though_a_crawler_is_killed(
     plant: Any, *, queue: str, restart: bool
 ) -> None:
-    """With TBLOOM_MARK = "done". Only pages of the killed crawler, one of four, may be fetched twice.
+    """scrapy#7978, with TBLOOM_MARK = "done". Only pages of the killed crawler, one of four, may be fetched twice.
 
     A crawler with its own queue is started again.
     """

@@ -1,4 +1,4 @@
-"""Requests that can't be serialised (scrapy-redis#68, #138, #178): they are claimed as others are, and a failure does not lose them."""
+"""Requests that can't be serialised: they are claimed as others are, and a failure does not lose them."""
 
 from __future__ import annotations
 
@@ -143,6 +143,6 @@ def test_a_page_that_fails_with_a_jobdir(
 def test_a_request_that_scrapy_redis_can_not_queue_is_not_marked(
     fetched: Any, name: str, kind: str
 ) -> None:
-    """A later crawl with another queue fetches it."""
+    """scrapy-redis#138; a later crawl with another queue fetches it."""
     shared = {"SCHEDULER": SHARED, "SCHEDULER_QUEUE_KEY": f"{name}:requests"}
     assert ["", "a", ""] == fetched(kind, shared)

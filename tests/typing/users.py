@@ -23,7 +23,7 @@ from tbloom.distinct import AsyncDistinctCounter, AsyncMemberSet, DistinctCounte
 
 
 class Adds(Protocol):
-    """https://github.com/python/mypy/issues/5481."""
+    """What users' code asks of a filter (mypy#5481)."""
 
     def add(self, item: str) -> bool: ...
     def contains_many(self, items: list[str]) -> list[bool]: ...
