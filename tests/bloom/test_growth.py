@@ -177,3 +177,14 @@ def test_a_new_part_has_room_for_the_expected_items(url: str, name: str, size: i
         [current] = seen.info().slices[-1:]
         assert current.parts > 1
         assert current.capacity < 80_000
+
+
+@pytest.mark.parametrize(("items", "keys"), [(2_000_000, 1), (5_000_000, 5), (20_000_000, 13)])
+def test_without_a_capacity_a_large_slice_has_many_keys(items: int, keys: int) -> None:
+    """Of a slice after one with as many items. docs/scaling.md says so; with a capacity, each shard has one."""
+    config, label = configure("any"), "20190508"
+    layout = Layout(config, f"1557273600000000;{label}={Layout(config).beginning(items)}")
+    while sum(part.capacity for part in layout.parts(label)) < items:
+        layout = Layout(config, f"1557273600000000;{layout.grown(label, [label])}")
+    assert keys == len(layout.parts(label))
+    assert [1] == [len(Layout(configure("any", capacity=items)).parts(label))]

@@ -31,6 +31,7 @@ from tests.helpers.localredis import LocalRedis
 
 #: At most, in bytes: one by one, and in batches of 500. (A set takes 68.)
 ONE_BY_ONE, IN_BATCHES = 265, 150
+SEEN_BEFORE = [f"first {i}" for i in range(50)]
 LOGGED = ["--appendonly", "yes", "--appendfsync", "no", "--auto-aof-rewrite-percentage", "0"]
 
 
@@ -52,6 +53,25 @@ def test_a_new_item_sends_few_bytes_to_the_log_and_to_replicas(
     planned = json.loads(command.stdout)
     assert planned["log_bytes"] == pytest.approx(one[0], rel=0.1)
     assert planned["log_bytes_in_batches"] == pytest.approx(many[0], rel=0.1)
+
+
+def test_batches_of_mostly_seen_items_send_what_is_planned(binary: str) -> None:
+    """95 % of each 50 links were seen: ``tbloom plan --links`` says what a new one sends, to a tenth."""
+    with LocalRedis(binary, *LOGGED) as server, redis.Redis.from_url(server.url) as client:
+        seen = TimeBloom.from_url(server.url, "news", capacity=60_000)
+        seen.add_many(f"first {i}" for i in range(30_000))
+        log, _ = _sizes(client)
+        for page in range(200):
+            new = [f"new {page} {i}" for i in range(2 + page % 2)]
+            assert len(new) == sum(seen.add_many([*new, *SEEN_BEFORE[len(new) :]]))
+        log_after, _ = _sizes(client)
+    command = tbloom("plan", "--links", "0.1/s", "--seen", "95%", "--json")
+    [planned] = [
+        row["log_bytes_per_new_link"]
+        for row in json.loads(command.stdout)["by_links_per_call"]
+        if row["links_per_call"] == 50
+    ]
+    assert planned == pytest.approx((log_after - log) / 500, rel=0.1)
 
 
 def _spent(client: redis.Redis, seen: TimeBloom) -> list[tuple[float, float]]:

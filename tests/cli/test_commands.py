@@ -212,6 +212,40 @@ def test_the_table_is_the_sources_table() -> None:
     assert (["0.393", "0.400"], "2.50e-05") == (cells_of["2"][1:3], cells_of["32"][6])
 
 
+def test_plan_measures_a_server_and_leaves_no_key(own: redis.Redis, own_url: str) -> None:
+    """By a filter with the prefix, for a user who may use no other keys. Its time is a factor of all cores, and of no bytes."""
+    own.execute_command("ACL", "SETUSER", "app1", "reset", "on", ">pw", "~app1:*", "+@all")
+    line = ["plan", "--links", "250k/s", "--json"]
+    url = own_url.replace("//", "//app1:pw@")
+    before = {*own.keys()}
+    measured = json.loads(tbloom(*line, "--url", url, "--prefix", "app1:").stdout)
+    assert before == {*own.keys()}
+    planned = json.loads(tbloom(*line).stdout)
+    assert (True, False, 1) == (
+        measured["is_measured"],
+        planned["is_measured"],
+        planned["server_time"],
+    )
+    assert measured["server_time"] > 0
+    for ours, theirs in zip(
+        measured["by_links_per_call"], planned["by_links_per_call"], strict=True
+    ):
+        assert ours["cores"] == pytest.approx(theirs["cores"] * measured["server_time"], rel=0.02)
+        assert ours["log_bytes_per_day"] == pytest.approx(theirs["log_bytes_per_day"], rel=0.01)
+
+
+def test_plan_refuses_a_server_that_tells_no_times(own: redis.Redis, own_url: str) -> None:
+    own.execute_command("ACL", "SETUSER", "app1", "reset", "on", ">pw", "~*", "+@all", "-info")
+    url = own_url.replace("//", "//app1:pw@")
+    refused(
+        tbloom("plan", "--links", "250k/s", "--url", url),
+        "--url",
+        "refuses INFO",
+        "leave --url out",
+    )
+    assert [] == own.keys()
+
+
 def test_wide_characters_keep_columns_aligned() -> None:
     """As a terminal shows them: an ideograph takes two columns, a combining accent none."""
     names = ["news", "ニュース", "新闻🚀", "e\u0301te\u0301"]

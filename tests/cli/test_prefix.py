@@ -21,6 +21,7 @@ LINES = [
     "list",
     "info news",
     "info exact",
+    "plan --links 1k/s --url {url}",
     "reconfigure news --slices 9",
     "report news -o {file}",
     "report -o {file}",
@@ -59,7 +60,7 @@ def test_every_command_needs_keys_with_the_prefix_only(
     for line in LINES:
         if line.startswith("count add"):
             (tmp_path / "file").write_text("a\nb\nc\n")
-        done = tbloom(*line.format(file=tmp_path / "file").split(), **ours)
+        done = tbloom(*line.format(file=tmp_path / "file", url=ours["TBLOOM_URL"]).split(), **ours)
         assert done.returncode == 0, (line, done.stderr)
     tried = {tuple(line.split()[: 1 + line.startswith("count")]) for line in LINES}
     with_url = {

@@ -15,6 +15,7 @@ from bench.paper import __main__ as paper
 from bench.paper import full
 from tbloom.bloom.config import configure
 from tbloom.cli.commands.plan import _KEY_BYTES, _SET_BYTES, _plan
+from tbloom.cli.kit.costs import PROBE, ROUND_TRIP, costs
 
 ROOT = Path(__file__).parents[2]
 
@@ -58,10 +59,31 @@ def test_plan_says_and_compares_with_what_was_measured() -> None:
     made, written = _plan(configure("plan", capacity=1_000_000)), results.read()["written"].table
     for name, planned in {"add": "server_us", "add_many of 500": "server_us_in_batches"}.items():
         assert made[planned] == pytest.approx(written.row(name)["command time (us)"], rel=0.2)
+    for name, planned in {"add": "log_bytes", "add_many of 500": "log_bytes_in_batches"}.items():
+        assert made[planned] == pytest.approx(written.row(name)["bytes"], rel=0.05)
     measured = results.read()["footprint"].table
     peers = {"scrapy-redis: SADD": _SET_BYTES, "SET NX EX, a key each": _KEY_BYTES}
     for name, compared in peers.items():
         assert compared == pytest.approx(measured.row(name)["bytes per item"], rel=0.03)
+
+
+def test_plan_computes_with_the_server_s_time_that_was_measured() -> None:
+    """To a quarter: of new items one by one and in batches, and of mostly seen ones, which were all in the current slice."""
+    found = results.read()
+    for name, size in {"add": 1, "add_many of 500": 500}.items():
+        measured = found["written"].table.row(name)["server us"]
+        assert costs(configure("plan", capacity=10**6), size, 1, 1).server_us == pytest.approx(
+            measured, rel=0.25
+        )
+        mostly = [row for row in found["race-seen"].table.records() if row["% seen"] == 95]
+        [seen] = [row["commands us"] for row in mostly if row[""].replace("`", "") == name]
+        # One slice makes a seen item cost what it costs in the current one, and a new one what six probes less do.
+        planned = (
+            costs(configure("plan", capacity=10**6, slices=1), size, 0.05, 1).server_us
+            - ROUND_TRIP / size
+            + 0.05 * 6 * PROBE
+        )
+        assert planned == pytest.approx(seen, rel=0.25)
 
 
 @pytest.mark.check

@@ -21,7 +21,7 @@ import scrapy_redis.dupefilter
 from scrapy import Request
 from scrapy.settings import Settings
 
-from tbloom import ExactFilter, __version__
+from tbloom import ExactFilter
 from tbloom.bloom.config import LAYOUT
 from tbloom.scrapy.extras.counts import make_counters
 from tbloom.scrapy.options import read_options

@@ -1,20 +1,25 @@
-"""``tbloom plan``: the memory of a filter, or the filter that fits into a given memory."""
+"""``tbloom plan``: the memory of a filter, the filter that fits into a given memory, or the Redis for a number of links a second."""
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_right
 from collections.abc import Sequence
-from typing import Any, cast
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
 from tbloom.bloom import sizing
 from tbloom.bloom.config import Config, configure
-from tbloom.cli.kit import formats, numbers, options, output
+from tbloom.cli.kit import costs, formats, numbers, options, output
 from tbloom.cli.kit.command import Command
 from tbloom.cli.kit.errors import CommandError
 from tbloom.errors import ConfigError
+from tbloom.window import window_of
+
+if TYPE_CHECKING:
+    from tbloom.cli.kit.filters import Server
 
 #: Memory of a fingerprint of 40 hex digits in Redis 7.0: as a member of a set, and as a key with a TTL.
 #: Measured: docs/benchmarks.md, "Memory and false positives".
@@ -25,6 +30,15 @@ _KEY_OVERHEAD = 10
 _MOST = 1 << 50
 #: The items per slice of a plan that is given no capacity.
 _EXAMPLE = 1_000_000
+#: The share of links that were seen before, and the links of a page, unless they are given.
+_SEEN, _LINKS_PER_PAGE = 0.9, 50
+#: The links of a call for which a plan has the costs, beside those of a page.
+_BATCHES = 1, 500, 5000
+#: How busy a core of Redis may be, so that a peak makes nobody wait.
+_BUSY = 0.7
+_DAY_SECONDS = 86_400
+#: Fewer links a second are printed with digits after the point.
+_LEAST_WHOLE = 1000
 _BITS = range(2, 33)
 _HASHES = range(1, 9)
 _NOTE = (
@@ -32,6 +46,7 @@ _NOTE = (
     "*: tbloom's number of hashes for this size; the last column is the rate that it has then, in its blocks. "
     "best: the k of the lowest classic rate. Over a window the slices' rates add up: each of 7 slices may have a seventh."
 )
+_COSTS_NOTE = "A Redis uses one core. Each replica gets what goes to the log, too."
 
 
 @click.command(cls=Command, example="tbloom plan --capacity 1e8 --slices 7")
@@ -46,17 +61,46 @@ _NOTE = (
     is_flag=True,
     help="the error rate of one filter for 2 to 32 bits per item and 1 to 8 hashes, and tbloom's choice",
 )
+@click.option(
+    "--links",
+    type=numbers.rate,
+    metavar="RATE",
+    help="links that are asked about, such as 250k/s: computes cores of Redis, shards, memory and bytes to the log",
+)
+@click.option("--pages", type=numbers.rate, metavar="RATE", help="the same by pages, such as 5k/s")
+@click.option(
+    "--links-per-page",
+    type=numbers.count,
+    metavar="N",
+    help=f"links of a page, which one call asks about ({_LINKS_PER_PAGE})",
+)
+@click.option(
+    "--seen",
+    type=numbers.share,
+    metavar="PERCENT",
+    help=f"share of the links that were seen before ({_SEEN:.0%})",
+)
 @options.as_json
-def command(memory: int | None, *, table: bool, **parameters: Any) -> None:
-    """Compute a filter's memory, or what fits into a given memory.
+@options.optional_server
+def command(*, memory: int | None, table: bool, server: Server | None, **parameters: Any) -> None:
+    """Compute a filter's memory, or the Redis that a crawl needs.
 
-    Without --capacity, --bits and --memory, each slice is for 1,000,000 items.
+    Without --capacity, --bits, --memory, --links and --pages, each slice is for 1,000,000 items. With --links or --pages, the
+    processor time is that of the benchmarks' server, or of the one at --url.
     """
+    given, traffic = options.given(parameters), _traffic(parameters, server)
+    if traffic is not None:
+        if memory is not None or table or {"capacity", "bits"} & given.keys():
+            raise CommandError(
+                f"{traffic.option}: expected no --capacity, --bits, --memory and --table, because it decides the capacity"
+            )
+        carried = _carrying(traffic, given, server)
+        output.show(carried, lambda: _carrying_text(carried))
+        return
     if table:
         rows = error_rates()
         output.show(rows, lambda: _table(rows))
         return
-    given = options.given(parameters)
     if given.get("capacity", 0) is None:
         del given["capacity"]
     if memory is None and "bits" not in given:
@@ -74,6 +118,7 @@ def slice_bytes(config: Config) -> int:
 def _plan(config: Config) -> dict[str, Any]:
     """Return the memory of a filter (bytes, as Redis allocates it), and the pages lost to its errors."""
     size = slice_bytes(config)
+    one, many = (costs.costs(config, links, 1.0, shards=1) for links in (1, 500))
     items = config.first_capacity * config.slices
     names = ("slices", "capacity", "error_rate", "bits", "hashes", "shards")
     return {
@@ -87,15 +132,147 @@ def _plan(config: Config) -> dict[str, Any]:
         # The window's items as members of a Redis set, and as keys (SET NX EX).
         "set_bytes": items * _SET_BYTES,
         "keys_bytes": items * _KEY_BYTES,
-        # What a new item sends to the append-only file, and to each replica: one by one, and in batches of 500. Measured: the
-        # range of its block that changes, and the words of the commands.
-        "log_bytes": 168 + 8 * config.hashes,
-        "log_bytes_in_batches": 50 + 8 * config.hashes,
-        # The server's time for a new item (us), about; measured on Redis 7.0, with 7 slices in docs/benchmarks.md. Each slice
-        # takes a probe.
-        "server_us": 13 + config.slices,
-        "server_us_in_batches": 3 + config.slices,
+        # What a new item sends to the append-only file, and to each replica: one by one, and in batches of 500.
+        "log_bytes": round(one.log_bytes),
+        "log_bytes_in_batches": round(many.log_bytes),
+        # The server's time for a new item (us), about.
+        "server_us": round(one.server_us - costs.ROUND_TRIP),
+        "server_us_in_batches": round(many.server_us),
     }
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """The links a second that crawlers ask about, the share of them that was seen before, and the links of a page."""
+
+    #: The option that gave the links.
+    option: str
+    links: float
+    seen: float
+    links_per_page: int
+
+    @property
+    def new(self) -> float:
+        """The share of the links that are new."""
+        return 1 - self.seen
+
+
+def _traffic(given: dict[str, Any], server: Server | None) -> Traffic | None:
+    """Return the links that the options name; None if they name none."""
+    links, pages, per_page, seen = map(given.get, ("links", "pages", "links_per_page", "seen"))
+    per_page, share = per_page or _LINKS_PER_PAGE, _SEEN if seen is None else seen
+    if links is not None and pages is not None:
+        raise CommandError("--links: expected no --pages, from which the links follow")
+    if links is not None:
+        return Traffic("--links", links, share, per_page)
+    if pages is not None:
+        return Traffic("--pages", pages * per_page, share, per_page)
+    alone = {"links-per-page": given.get("links_per_page"), "seen": seen, "url": server}
+    for name in [name for name, value in alone.items() if value is not None]:
+        raise CommandError(f"--{name}: expected --links or --pages with it, such as --links 250k/s")
+    return None
+
+
+def _carrying(traffic: Traffic, given: dict[str, Any], server: Server | None) -> dict[str, Any]:
+    """Return the plan of the filter that has room for these links, with what they cost: by the number of links a call."""
+    config = _for_rate(traffic, given)
+    slower = 1.0 if server is None else costs.times_slower(server)
+
+    def cost(size: int) -> costs.Costs:
+        return costs.costs(config, size, traffic.new, config.shards)
+
+    def cores(size: int) -> float:
+        return traffic.links * cost(size).server_us * slower / 1e6
+
+    masters = math.ceil(cores(traffic.links_per_page) / _BUSY)
+    if "shards" not in given:  # the masters of a cluster share them evenly
+        config = replace(config, shards=sizing.shards_for(config.bits, masters))
+    daily = traffic.links * traffic.new * _DAY_SECONDS
+    return _plan(config) | {
+        "links_per_second": traffic.links,
+        "seen": traffic.seen,
+        "links_per_page": traffic.links_per_page,
+        "server_time": slower,
+        "is_measured": server is not None,
+        "masters": masters,
+        "by_links_per_call": [
+            {
+                "links_per_call": size,
+                "calls_per_link": cost(size).calls,
+                "cores": cores(size),
+                "log_bytes_per_new_link": cost(size).log_bytes,
+                "log_bytes_per_day": daily * cost(size).log_bytes,
+            }
+            for size in sorted({traffic.links_per_page, *_BATCHES})
+        ],
+    }
+
+
+def _for_rate(traffic: Traffic, given: dict[str, Any]) -> Config:
+    """Return the filter whose slices have room for the new links."""
+    window = window_of(given.get("granularity", "d"), given.get("slices"), given.get("tz", "UTC"))
+    if window.granularity is None:
+        raise CommandError(
+            f"{traffic.option}: expected a window, because a filter that never forgets gets full; got --granularity none"
+        )
+    period = window.slice_at(0)
+    capacity = max(1, round(traffic.links * traffic.new * (period.end - period.start) / 1000))
+    try:
+        return configure("plan", capacity=capacity, **given)
+    except ConfigError as error:
+        if error.argument != "capacity":
+            raise
+        raise CommandError(
+            f"{traffic.option}: expected fewer new links than {capacity} in a slice: {error.expected}"
+        ) from None
+
+
+def _carrying_text(made: dict[str, Any]) -> str:
+    links, per_page, seen = made["links_per_second"], made["links_per_page"], made["seen"]
+    digits = 0 if links >= _LEAST_WHOLE else 3
+    measured = "as measured" if made["is_measured"] else "--url measures yours"
+    rows = {
+        "links": (
+            f"{links:,.{digits}f}/s",
+            f"{links / per_page:,.{digits}f} pages a second, {per_page} links each",
+        ),
+        "new links": (
+            f"{links * (1 - seen):,.{digits}f}/s",
+            f"{100 * seen:.4g} % were seen before",
+        ),
+        "capacity": (f"{made['capacity']:,}", "new links per slice"),
+        "window": (formats.window(made["slices"], made["granularity"]), ""),
+        "error rate": (formats.rate(made["error_rate"]), "at most, over the whole window"),
+        "memory of the window": (formats.size(made["window_bytes"]), "when every slice is full"),
+        "shards": (f"{made['shards']:,}", "a key each, at most 8 MB" if made["shards"] > 1 else ""),
+        "server's time": (f"{made['server_time']:.2f} x", f"the benchmarks' Redis; {measured}"),
+        "Redis servers": (
+            f"{made['masters']}",
+            f"each at most {_BUSY:.0%} busy, with a page's links a call".replace("%", " %"),
+        ),
+    }
+    costs_of_calls = [
+        {
+            "links a call": f"{row['links_per_call']:,}",
+            "script calls": f"{row['calls_per_link'] * row['links_per_call']:,.0f}",
+            "cores of Redis": f"{row['cores']:.2f}",
+            "to the log a day": formats.size(row["log_bytes_per_day"]),
+        }
+        for row in made["by_links_per_call"]
+    ]
+    return "\n\n".join(
+        [_plan_table(rows), output.table(costs_of_calls), output.sentence(_COSTS_NOTE, dim=True)]
+    )
+
+
+def _plan_table(rows: dict[str, tuple[str, str]]) -> str:
+    """Return a table of values, each with its name and a remark."""
+    left = ("plan", "remark")
+    cells = [
+        dict(zip((left[0], "value", left[1]), (name, *row), strict=True))
+        for name, row in rows.items()
+    ]
+    return output.table(cells, left=left)
 
 
 def _within(memory: int, given: dict[str, Any]) -> Config:
@@ -154,12 +331,7 @@ def _text(made: dict[str, Any]) -> str:
         "as a Redis set": compared(made["set_bytes"]),
         "as SET NX EX": compared(made["keys_bytes"]),
     }
-    left = ("plan", "remark")
-    cells = [
-        dict(zip((left[0], "value", left[1]), (name, *row), strict=True))
-        for name, row in rows.items()
-    ]
-    return output.table(cells, left=left)
+    return _plan_table(rows)
 
 
 def classic_rate(items: float, bits: int, hashes: int) -> float:

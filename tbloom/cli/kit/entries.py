@@ -18,7 +18,7 @@ GROUPS = {
     "Filters": {
         "list": Entry("listing.list_filters", "Show the filters on a server."),
         "info": Entry("listing.info", "Show a filter, slice by slice."),
-        "plan": Entry("plan", "Compute a filter's memory, or what fits into a given memory."),
+        "plan": Entry("plan", "Compute a filter's memory, or the Redis that a crawl needs."),
         "add": Entry("lookup.add", "Add the lines of files, and print the new ones."),
         "check": Entry("lookup.check", "Print the new lines of files, without adding them."),
         "rate": Entry("lookup.rate", "Measure how often a filter takes new items for seen."),

@@ -10,6 +10,7 @@ import click
 
 _MAX = 1e30
 _POWERS = {"k": "e3", "m": "e6", "g": "e9"}
+_PERIODS = {"s": 1, "min": 60, "h": 3600, "d": 86_400}
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
@@ -21,6 +22,29 @@ def count(text: str) -> int:
             return int(number)
     raise click.BadParameter(
         f"expected a whole number from 1 on, such as 1000000, 1e6 or 1M, got {text!r}"
+    )
+
+
+def rate(text: str) -> float:
+    """Return a number a second: ``250k/s``, ``1.5M/h`` or ``2e9/d``; a k is 1000."""
+    number, _, period = text.strip().lower().partition("/")
+    digits, power = number[:-1], _POWERS.get(number[-1:])
+    with suppress(ValueError):
+        found = float(digits + power if power else number)
+        if period in _PERIODS and 0 < found <= _MAX:
+            return found / _PERIODS[period]
+    raise click.BadParameter(
+        f"expected a number a second, minute, hour or day, such as 250k/s, 2M/min, 1e8/h or 2G/d, got {text!r}"
+    )
+
+
+def share(text: str) -> float:
+    """Return a share from 0 up to, not including, 1: ``95%``."""
+    with suppress(ValueError):
+        if text.endswith("%") and 0 <= (found := float(text[:-1]) / 100) < 1:
+            return found
+    raise click.BadParameter(
+        f"expected a share from 0% to less than 100%, such as 95%, got {text!r}"
     )
 
 

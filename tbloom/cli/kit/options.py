@@ -88,9 +88,11 @@ def text_of(word: str) -> str:
         raise click.BadParameter(f"expected UTF-8, got {word!r}") from None
 
 
-def _connected(context: click.Context, option: click.Option, url: str) -> Server | str:
+def _connected(
+    context: click.Context, option: click.Option, url: str | None
+) -> Server | str | None:
     """Return the server at the URL, connected until the command ends. While a shell completes a word, return the URL."""
-    if context.resilient_parsing:
+    if url is None or context.resilient_parsing:
         return url
     from tbloom.cli.kit.filters import connect  # noqa: PLC0415 - the help does without redis-py
 
@@ -195,6 +197,17 @@ def all_of(*decorators: Any) -> Decorator:
 
 #: --url and --prefix.
 server: Decorator = all_of(_url, _prefix)
+#: The same for a command that needs no server, and has none without --url.
+optional_server: Decorator = all_of(
+    click.option(
+        "--url",
+        "server",
+        metavar="URL",
+        callback=_connected,
+        help="a server, whose speed is measured by a filter that is deleted again",
+    ),
+    _prefix,
+)
 _parameter = partial(click.option, cls=Parameter)
 #: An option for each parameter of a filter that can change.
 changeable: Decorator = all_of(

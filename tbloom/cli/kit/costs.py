@@ -1,0 +1,115 @@
+"""What links cost a Redis: processor time, and bytes to the append-only file.
+
+The figures are measured: docs/benchmarks.md, on Redis 7.0, with which a test compares them. ``times_slower`` measures how long another
+server takes in comparison.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from contextlib import closing
+from dataclasses import dataclass
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from tbloom.bloom.config import Config
+from tbloom.bloom.view import View
+from tbloom.cli.kit.errors import CommandError
+
+if TYPE_CHECKING:
+    from tbloom.cli.kit.filters import Server
+
+#: Processor time of the server (us): for a round trip, a script call, a script call that finds a new link, and a link. A link that
+#: is in the current slice takes SEEN; each older slice that has to be asked takes another PROBE.
+ROUND_TRIP, CALL, WRITING, NEW, SEEN, PROBE = 30.0, 6.0, 4.0, 4.0, 2.2, 1.0
+#: The script calls that a client sends in one round trip (to one server).
+_CALLS_A_TRIP = 4
+#: Bytes to the log: of a new link, beside the 8 of each hash, and of a call with a new link, which has an answer of one byte for
+#: each of its links.
+_LINK_BYTES, _HASH_BYTES, _CALL_BYTES = 48, 8, 120
+#: What ``times_slower`` adds: rounds of new items, each in one call, to a filter with some items in each older slice.
+_SLICES, _ROUNDS, _ITEMS, _OLDER = 7, 50, 60, 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """What a link costs, if an application asks about several links at once."""
+
+    #: Script calls per link. Each has links of one shard only, and a limited number of them.
+    calls: float
+    #: Processor time of the server (us) per link.
+    server_us: float
+    #: Bytes to the log, and to each replica, per new link.
+    log_bytes: float
+
+
+def new_us(slices: int) -> float:
+    """Return the time that a new item takes, beside its call."""
+    return NEW + PROBE * (slices - 1)
+
+
+def costs(config: Config, links: int, new: float, shards: int) -> Costs:
+    """Return the costs of a link, if so many are asked about at once. ``new`` is the share of new ones, more than 0.
+
+    Links that were seen before are spread evenly over the slices.
+    """
+    slices = config.slices
+    most = View(config, time.time_ns() // 1_000_000, {}).header(0, slices).most
+    asked = shards * (1 - (1 - 1 / shards) ** links)  # the shards that have some of the links
+    calls = asked + (links - asked) / most
+    writing = calls * (1 - (1 - new) ** (links / calls))
+    seen_us = SEEN + PROBE * (slices - 1) / 2
+    own = links * (new * new_us(slices) + (1 - new) * seen_us)
+    framing = ROUND_TRIP * max(1, calls / _CALLS_A_TRIP) + CALL * calls + WRITING * writing
+    of_calls = (_CALL_BYTES + links / calls) * writing / (links * new)
+    return Costs(
+        calls / links, (framing + own) / links, _LINK_BYTES + _HASH_BYTES * config.hashes + of_calls
+    )
+
+
+def times_slower(server: Server) -> float:
+    """Return how many times as long as the server of the benchmarks this one takes for new items.
+
+    Add items to a filter with a name of its own for some tenths of a second, and delete it.
+    """
+    from tbloom import TimeBloom  # noqa: PLC0415 - a plan without a server needs no redis-py
+
+    name, size = f"tbloom-plan-{secrets.token_hex(8)}", _ITEMS * (_ROUNDS + 1)
+    with closing(TimeBloom(server.client, name, prefix=server.prefix, capacity=size)) as seen:
+        try:
+            for number, older in enumerate(seen.info().slices[:-1]):
+                seen.import_many([f"{number} {item}" for item in range(_OLDER)], older.label)
+            quiet = []
+            for number in range(_ROUNDS + 1):
+                calls, us = _scripts(server, seen.config.keys.root)
+                seen.add_many(f"new {number} {item}" for item in range(_ITEMS))
+                calls_after, us_after = _scripts(server, seen.config.keys.root)
+                # The first round begins the slice. In a quiet one, no other client runs a script.
+                if number and calls_after == calls + 1:
+                    quiet.append((us_after - us - CALL - WRITING) / _ITEMS)
+        finally:
+            seen.clear()
+            server.client.unlink(seen.config.keys.state(0))  # which refuses late copies of calls
+    if not quiet:
+        raise CommandError(
+            f"--url: other clients run scripts on {server.place} all the time, so its speed can't be measured; "
+            "leave --url out, or give a server like it"
+        )
+    return median(quiet) / new_us(_SLICES)
+
+
+def _scripts(server: Server, key: str) -> tuple[int, int]:
+    """Return how many scripts the server of this key has run, and for how long (us)."""
+    import redis  # noqa: PLC0415
+
+    client: Any = server.client
+    cluster = isinstance(client, redis.RedisCluster)
+    options = {"target_nodes": client.get_node_from_key(key)} if cluster else {}
+    try:
+        scripts = client.info("commandstats", **options)["cmdstat_evalsha"]
+    except (redis.ResponseError, KeyError):
+        raise CommandError(
+            f"--url: {server.place} refuses INFO, so its speed can't be measured; leave --url out"
+        ) from None
+    return int(scripts["calls"]), int(scripts["usec"])
