@@ -71,12 +71,12 @@ def test_plan_computes_with_the_server_s_time_that_was_measured() -> None:
     """To a quarter: of new items one by one and in batches, and of mostly seen ones, which were all in the current slice."""
     found = results.read()
     for name, size in {"add": 1, "add_many of 500": 500}.items():
-        measured = found["written"].table.row(name)["server us"]
+        measured = found["written"].table.row(name)["server time (us)"]
         assert costs(configure("plan", capacity=10**6), size, 1, 1).server_us == pytest.approx(
             measured, rel=0.25
         )
         mostly = [row for row in found["race-seen"].table.records() if row["% seen"] == 95]
-        [seen] = [row["commands us"] for row in mostly if row[""].replace("`", "") == name]
+        [seen] = [row["command time (us)"] for row in mostly if row[""].replace("`", "") == name]
         # One slice makes a seen item cost what it costs in the current one, and a new one what six probes less do.
         planned = (
             costs(configure("plan", capacity=10**6, slices=1), size, 0.05, 1).server_us
