@@ -1,7 +1,8 @@
 """What users of Scrapy and scrapy-redis have reported in public: with tbloom, no page is lost, and none is fetched for ever.
 
 The reports that the other files of this folder try: scrapy-redis#68, #178, rotating-proxies#48, scrapy#3843 (test_failed_pages),
-scrapy#2988, #4479 (test_recrawls), scrapy#225, #706, #2709 (test_links).
+scrapy#2988, #4479 (test_recrawls), scrapy#225, #706, #2709 (test_links); of what is set up wrong:
+scrapy#141, #849, #2518, #2602, #4302, scrapy-redis#63, #134, #192 (test_start).
 """
 
 from __future__ import annotations
