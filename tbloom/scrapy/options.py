@@ -78,6 +78,8 @@ _KINDS = {
     "integers": "distinct counters of integers",
 }
 _KIND_STORES = {"filter": "bloom", "exact": "exact"}
+#: The error of scrapy-redis' queue. Errors about our own keys name them.
+_WRONG_TYPE = "WRONGTYPE Operation against a key holding the wrong kind of value"
 #: The parameters that `tbloom reconfigure` changes.
 _CHANGEABLE = {"slices", "capacity", "error_rate"}
 
@@ -248,6 +250,11 @@ def error_line(
     place = table["path" if is_file else "name"].name
     if isinstance(error, ConfigMismatch) and error.differences.keys() <= table.keys():
         return _mismatch_line(error, settings, table, place)
+    if str(error) == _WRONG_TYPE:
+        return (
+            "SCHEDULER_QUEUE_KEY: the stored queue is not of the type that SCHEDULER_QUEUE_CLASS reads: set the class that has "
+            "filled it, or delete the key"
+        )
     is_servers = isinstance(error, RedisError | RedisClusterException | ServerTooOld)
     if is_servers and not str(error).startswith("WRONGTYPE"):
         place = server_settings(settings)

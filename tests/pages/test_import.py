@@ -190,6 +190,23 @@ def test_every_form_has_the_same_pages(store: PageStore, form: Form) -> None:
 REPORTED = Path(__file__).with_name("reported")
 
 
+def test_a_store_is_opened_once_and_for_the_first_page(tmp_path: Path) -> None:
+    """By a function, so that sources without pages leave no store behind."""
+    path, opened = tmp_path / "pages", list[PageStore]()
+
+    def open_store() -> PageStore:
+        opened.append(PageStore(path))
+        return opened[-1]
+
+    nothing = BytesIO(record("request", url(1), HEAD))
+    assert (0, [], False) == (import_warc(open_store, nothing).stored, opened, path.exists())
+    sources = [BytesIO(record("response", url(n), HEAD + b"a")) for n in (1, 2)]
+    assert 2 == import_warc(open_store, *sources).stored
+    [store] = opened
+    with store:
+        assert 2 == len(store)
+
+
 def test_of_two_answers_in_one_second_the_later_is_stored(store: PageStore) -> None:
     """Within a source: wget keeps the 302 or 401 before the page. What the store had from this time stays."""
     login = response(url(1), b"log in", b"HTTP/1.1 401 Unauthorized\r\n\r\n")

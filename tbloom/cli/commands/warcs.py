@@ -6,9 +6,8 @@ import sys
 from collections import Counter
 from contextlib import ExitStack
 from datetime import datetime
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import click
@@ -54,12 +53,13 @@ def import_pages(
     total = sum(Path(word).stat().st_size for word in sources if Path(word).is_file())
     given = [sys.stdin.buffer if word == "-" else word for word in sources]
     with progress.bar("bytes", total) as advance, ExitStack() as stack:
-        # Opened for the first page: where a source is none, no new store is left.
-        opened = cache(lambda: stack.enter_context(PageStore(path, **like)))
-        store: Any = SimpleNamespace(
-            merger=lambda: opened().merger(), get=lambda url: opened().get(url)
+        done = import_warc(
+            lambda: stack.enter_context(PageStore(path, **like)),
+            *given,
+            max_body=max_body,
+            max_head=max_head,
+            progress=advance,
         )
-        done = import_warc(store, *given, max_body=max_body, max_head=max_head, progress=advance)
     found = {
         name: getattr(done, name)
         for name in ("stored", "present", "skipped", "damaged", "replaced")

@@ -44,7 +44,7 @@ class PagesImported:
 
 
 def import_warc(
-    store: PageStore,
+    store: PageStore | Callable[[], PageStore],
     *sources: Given,
     max_body: int = MAX_BODY,
     max_head: int = MAX_HEAD,
@@ -62,6 +62,7 @@ def import_warc(
     Sources in one folder may be segments of a page store. A page that one of them replaces or deletes is not stored. Of an
     opened file, the folder is known if its ``name`` is a path.
 
+    :param store: the store, or a function that opens it, called at the first page or revisit: without any, no store is made.
     :param sources: paths, or binary files open to read: WARC files (plain, or compressed with gzip or zstd) and WACZ files; or
         the folders of other stores.
     :param max_body: pages with a longer body (in bytes) are skipped, and counted (128 MB). Their bodies are not kept in memory.
@@ -76,11 +77,13 @@ def import_warc(
     for source in (given := [Source(one, limits) for one in sources]):
         source.folder = folders[source.parent or source]
         source.folder.sources.append(source)
-    counts, collector = Counter[str](), _Collector(store, progress or (lambda _: None))
+    opened = cache(store if callable(store) else lambda: store)
+    counts, collector = Counter[str](), _Collector(opened, progress or (lambda _: None))
     for source in given:
-        merger = cache(store.merger)  # at the first page: a command makes its store then
+        put: _Put | None = None
         for batch in batches(collector.pages(source)):
-            _put(merger(), batch, counts, collector.skipped)
+            put = put or opened().merger()
+            _put(put, batch, counts, collector.skipped)
     kinds = dict(collector.skipped.most_common())
     return PagesImported(
         counts["stored"], counts["present"], kinds, tuple(collector.places), counts["replaced"]
@@ -97,8 +100,8 @@ def _limits(**limits: int) -> Limits:
 class _Collector:
     """Collects the pages of the sources, and counts what is skipped."""
 
-    def __init__(self, store: PageStore, progress: Callable[[int], object]) -> None:
-        self._bodies, self._progress = _Bodies(store), progress
+    def __init__(self, opened: Callable[[], PageStore], progress: Callable[[int], object]) -> None:
+        self._bodies, self._progress = _Bodies(opened), progress
         self.skipped = Counter[str]()
         self.places: list[str] = []
 
@@ -147,8 +150,8 @@ def _put(put: _Put, batch: list[Page], counts: Counter[str], skipped: Counter[st
 class _Bodies:
     """Finds the body that a revisit refers to: by its digest among the pages of the sources, or in the store."""
 
-    def __init__(self, store: PageStore) -> None:
-        self._store = store
+    def __init__(self, opened: Callable[[], PageStore]) -> None:
+        self._opened = opened
         #: By digest: the address of a page, and Python's hash of its body.
         self._known = dict[str, tuple[Item, int]]()
 
@@ -164,8 +167,9 @@ class _Bodies:
     def page_of(self, revisit: Response) -> Page | None:
         """Return the page of a revisit; None if the store lacks its body."""
         address, body = self._known.get(revisit.digest, (revisit.refers_to, None))
+        store = self._opened() if address else None
         with suppress(TBloomError):
-            page = self._store.get(address) if address else None
+            page = store.get(address) if store and address else None
             if page and (hash(page.body) == body or record.is_digest(revisit.digest, page.body)):
                 if not revisit.page.status:
                     return replace(page, url=revisit.page.url, at=revisit.page.at, fields=revisit.page.fields, key=None)  # fmt: skip

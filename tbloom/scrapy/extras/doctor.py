@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from inspect import isclass, isfunction
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from redis import RedisError
@@ -32,6 +33,7 @@ from tbloom.scrapy.extras.counts import KINDS, DistinctCounts, make_counters
 from tbloom.scrapy.options import (
     asks_nobody,
     error_line,
+    make_client,
     naming_redis,
     read_options,
     server_settings,
@@ -50,8 +52,24 @@ _OFF = (
 
 
 def project_settings() -> BaseSettings | None:
-    """Return the settings of the project in whose folder this process is; None where there is no project."""
-    return get_project_settings() if inside_project() else None
+    """Return the settings of the project in whose folder this process is; None where there is no project.
+
+    :raises Exception: whatever the project's modules raise; ImportError where scrapy.cfg names no module, or none that exists.
+    """
+    if not inside_project():
+        return None
+    try:
+        settings = get_project_settings()
+    except ModuleNotFoundError as error:
+        named = os.environ.get(ENVVAR, "")
+        if named != error.name and not named.startswith(f"{error.name}."):
+            raise
+        raise ImportError(f"there is no module {named}, which scrapy.cfg names") from None
+    if ENVVAR not in os.environ:  # Scrapy would take its defaults
+        raise ImportError(
+            "scrapy.cfg names no module: write [settings], and below it default = PROJECT.settings"
+        )
+    return settings
 
 
 def faults(settings: BaseSettings) -> Iterator[str]:
@@ -142,9 +160,11 @@ def _check_settings(settings: BaseSettings) -> Iterator[str]:
         yield str(asks_nobody(scheduler))
     if settings.get(MARK.name) == "done" and not has_addon:
         yield f"{MARK.name}: 'done' needs ADDONS = {{'tbloom.scrapy.Addon': 500}}"
-    kinds = load_object(settings["SCHEDULER"]).__mro__
-    is_shared = any(kind.__module__.startswith("scrapy_redis.") for kind in kinds)
-    if is_shared and settings.get(MARK.name) != "done" and not settings.getbool(_PERSIST):
+    if (
+        _is_shared(settings)
+        and settings.get(MARK.name) != "done"
+        and not settings.getbool(_PERSIST)
+    ):
         yield (
             f"{_PERSIST}: without it, scrapy-redis deletes the queue where a crawl is stopped, and its pages count as seen for "
             f"the whole window: set it to True, or {MARK.name} = 'done'"
@@ -157,6 +177,8 @@ def _check_stored(settings: BaseSettings, name: str) -> Iterator[str]:
         if not isinstance(answers.seen, LocalBloom):
             answers.seen.contains_many([b"a"])  # raises if other parameters are stored
             yield from answers.seen.warnings()
+    if _is_shared(settings):
+        _check_queue(settings, name)
     if DistinctCounts in _components("EXTENSIONS", settings):
         counter = make_counters(settings, name)[KINDS[0]]
         with naming_redis(settings), closing(counter.client):
@@ -164,6 +186,22 @@ def _check_stored(settings: BaseSettings, name: str) -> Iterator[str]:
                 counter.count()
             except TBloomError as error:
                 yield error_line(error, settings, COUNTS)
+
+
+def _is_shared(settings: BaseSettings) -> bool:
+    kinds = load_object(settings["SCHEDULER"]).__mro__
+    return any(kind.__module__.startswith("scrapy_redis.") for kind in kinds)
+
+
+def _check_queue(settings: BaseSettings, name: str) -> None:
+    """Raise RedisError if scrapy-redis' queue can't read what is stored."""
+    kind, key = (
+        settings.get(setting) or load_object(f"scrapy_redis.defaults.{setting}")
+        for setting in ("SCHEDULER_QUEUE_CLASS", "SCHEDULER_QUEUE_KEY")
+    )
+    client, _ = make_client(settings)
+    with closing(client):
+        len(load_object(kind)(client, SimpleNamespace(name=name), key))
 
 
 # Where a fault is
@@ -178,8 +216,9 @@ def _raised_at(error: Exception) -> str:
     if isinstance(error, SyntaxError) and error.filename:
         return f"{_relative(error.filename)}, line {error.lineno}"
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        path = _relative(frame.filename)
-        if not (Path(path).is_absolute() or path.startswith("<")):
+        path = Path(_relative(frame.filename))
+        # An environment of Python may be in the project's folder.
+        if not (path.is_absolute() or "site-packages" in path.parts or path.name.startswith("<")):
             return f"{path}, line {frame.lineno}"
     return ""
 
@@ -219,7 +258,7 @@ def _last_line(name: str, file: Path, kind: str) -> int:
 
 def _relative(file: str) -> str:
     """Return the path within the project's folder, if it is there."""
-    root, path = Path(closest_scrapy_cfg()).resolve().parent, Path(file)
+    root, path = Path(closest_scrapy_cfg() or "scrapy.cfg").resolve().parent, Path(file)
     return str(path.relative_to(root) if path.is_relative_to(root) else path)
 
 
